@@ -1,0 +1,1 @@
+"""Shared code of the course: small modules, one concept each, imported by every notebook."""
