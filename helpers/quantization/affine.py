@@ -1,0 +1,183 @@
+"""Affine quantization: one convention everywhere, x ~ scale * (code - zero_point).
+
+`scale` is a positive float32, `zero_point` an integer inside the code range, so that the real number 0 always has a
+code of its own (padding and ReLU depend on that). Codes are whole numbers of 2 to 8 bits:
+
+    signed    -2^(b-1) .. 2^(b-1) - 1, kept in int8; narrow: -(2^(b-1) - 1) .. 2^(b-1) - 1, the same on both sides
+    unsigned  0 .. 2^b - 1,            kept in uint8 (codes above 127 would wrap in int8)
+
+Rounding is half to even, as in the ONNX standard and in the int8 kernels: code = clamp(round(x / scale) + zero_point).
+One pair (scale, zero_point) serves a whole tensor, one channel (`axis`), or a group of neighbours along the last
+dimension (`group_size`).
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["Affine", "QuantizationError", "choose", "code_range", "decode", "encode", "fit", "sqnr"]
+
+_SMALLEST_SCALE = torch.finfo(torch.float32).tiny
+
+
+class QuantizationError(ValueError):
+    """Something that cannot be quantized as asked: names the thing, the place and the remedy."""
+
+
+def code_range(bits: int, signed: bool, narrow: bool = False) -> tuple[int, int]:
+    """The smallest and the largest code.
+
+    Example:
+        >>> code_range(8, signed=True), code_range(8, signed=True, narrow=True), code_range(3, signed=False)
+        ((-128, 127), (-127, 127), (0, 7))
+    """
+    if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 8:
+        raise QuantizationError(f"bits: expected a whole number from 2 to 8, got {bits!r}")
+    if not signed:
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)) + narrow, 2 ** (bits - 1) - 1
+
+
+def choose(
+    low: torch.Tensor, high: torch.Tensor, bits: int, signed: bool = False, symmetric: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scale and zero point for values between `low` and `high`, which are first widened to take in 0.
+
+        asymmetric  scale = (high - low) / (last - first)    zero_point = round(first - low / scale)
+        symmetric   scale = max(-low, high) / last           zero_point = 0 (signed, narrow codes)
+
+    A range that is only 0 gets scale 1.
+
+    Returns:
+        scale (float32) and zero_point (int32), of the shape of `low`.
+
+    Example:
+        >>> choose(torch.tensor(-1.0), torch.tensor(1.55), bits=8)
+        (tensor(0.0100), tensor(100, dtype=torch.int32))
+    """
+    if symmetric and not signed:
+        raise QuantizationError("symmetric codes are signed: pass signed=True, or symmetric=False")
+    low, high = low.double().clamp(max=0), high.double().clamp(min=0)
+    if not (torch.isfinite(low).all() and torch.isfinite(high).all()):
+        raise QuantizationError("range: a bound is NaN or infinite; look for the layer that overflows first")
+    first, last = code_range(bits, signed, narrow=symmetric)
+    width = torch.maximum(-low, high) / last if symmetric else (high - low) / (last - first)
+    scale = torch.where(width > 0, width.clamp(min=_SMALLEST_SCALE), 1.0).float()
+    if symmetric:
+        return scale, torch.zeros_like(scale, dtype=torch.int32)
+    zero_point = (first - low / scale.double()).round().clamp(first, last)
+    return scale, zero_point.to(torch.int32)
+
+
+def encode(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, first: int, last: int) -> torch.Tensor:
+    """Real numbers to codes: clamp(round(x / scale) + zero_point, first, last), int8 or uint8."""
+    codes = torch.round(x / scale).add_(zero_point).clamp_(first, last)
+    return codes.to(torch.int8 if first < 0 else torch.uint8)
+
+
+def decode(codes: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor) -> torch.Tensor:
+    """Codes to the real numbers that they stand for: scale * (code - zero_point)."""
+    return (codes.to(torch.int32) - zero_point) * scale
+
+
+@dataclass(frozen=True)
+class Affine:
+    """How one tensor is quantized.
+
+    Attributes:
+        scale, zero_point: scalars (per tensor), (C,) (per channel) or (..., groups) (per group).
+        bits, signed, narrow: which codes there are, see `code_range`.
+        axis: the channel dimension, or None.
+        group_size: neighbours along the last dimension that share a scale, or None.
+    """
+
+    scale: torch.Tensor
+    zero_point: torch.Tensor
+    bits: int
+    signed: bool
+    narrow: bool = False
+    axis: int | None = None
+    group_size: int | None = None
+
+    @property
+    def codes(self) -> tuple[int, int]:
+        """The smallest and the largest code."""
+        return code_range(self.bits, self.signed, self.narrow)
+
+    def quantize(self, x: torch.Tensor) -> torch.Tensor:
+        """Codes (int8 or uint8) of the shape of x; values outside the range saturate, NaN is refused."""
+        if torch.isnan(x).any():
+            raise QuantizationError(f"quantize: a tensor of shape {tuple(x.shape)} holds NaN; repair it first")
+        return encode(x, self._spread(self.scale, x), self._spread(self.zero_point, x), *self.codes)
+
+    def dequantize(self, codes: torch.Tensor) -> torch.Tensor:
+        """The real numbers that the codes stand for."""
+        return decode(codes, self._spread(self.scale, codes), self._spread(self.zero_point, codes))
+
+    def _spread(self, parameter: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Shape a parameter so that it broadcasts against x."""
+        if self.group_size is not None:
+            return parameter.repeat_interleave(self.group_size, dim=-1)
+        if self.axis is not None:
+            return parameter.reshape([-1 if d == self.axis % x.ndim else 1 for d in range(x.ndim)])
+        return parameter
+
+
+def fit(
+    x: torch.Tensor,
+    bits: int = 8,
+    signed: bool = True,
+    symmetric: bool = True,
+    axis: int | None = None,
+    group_size: int | None = None,
+) -> Affine:
+    """Parameters that cover the whole range of x (the min-max rule).
+
+    Args:
+        x: floating tensor, finite and not empty.
+        bits, signed, symmetric: see `choose`.
+        axis: give each index along this dimension a scale of its own.
+        group_size: give each run of so many neighbours along the last dimension a scale of its own.
+
+    Example:
+        >>> affine = fit(torch.tensor([-1.27, 0.0, 0.5]))
+        >>> affine.quantize(torch.tensor([-1.27, 0.0, 0.5, 9.0])).tolist()
+        [-127, 0, 50, 127]
+    """
+    if x.numel() == 0 or not x.is_floating_point() or not torch.isfinite(x).all():
+        raise QuantizationError(
+            f"fit: a tensor of shape {tuple(x.shape)} and type {x.dtype} is empty, not floating, or holds NaN or "
+            "infinity; check the checkpoint or the images that it came from"
+        )
+    low, high = _extremes(x, axis, group_size)
+    scale, zero_point = choose(low, high, bits, signed, symmetric)
+    return Affine(scale, zero_point, bits, signed, narrow=symmetric, axis=axis, group_size=group_size)
+
+
+def _extremes(x: torch.Tensor, axis: int | None, group_size: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Minimum and maximum per tensor, per channel or per group."""
+    if axis is not None and group_size is not None:
+        raise QuantizationError("fit: give axis or group_size, not both")
+    if group_size is not None:
+        if x.ndim == 0 or group_size < 1 or x.shape[-1] % group_size:
+            raise QuantizationError(
+                f"fit: the last dimension of shape {tuple(x.shape)} does not divide into groups of {group_size}"
+            )
+        x = x.unflatten(-1, (-1, group_size))
+        return x.amin(-1), x.amax(-1)
+    if axis is not None:
+        if not -x.ndim <= axis < x.ndim:
+            raise QuantizationError(f"fit: axis {axis} does not exist in a tensor of shape {tuple(x.shape)}")
+        others = [d for d in range(x.ndim) if d != axis % x.ndim]
+        return (x.amin(others), x.amax(others)) if others else (x, x)
+    return x.amin(), x.amax()
+
+
+def sqnr(reference: torch.Tensor, approximation: torch.Tensor) -> float:
+    """Signal to quantization noise in decibels: 10 log10(sum reference^2 / sum error^2); inf when both agree.
+
+    Each bit more is worth about 6 dB.
+    """
+    reference = reference.double()
+    noise = (reference - approximation.double()).square().sum()
+    return float(10 * torch.log10(reference.square().sum() / noise))
