@@ -1,0 +1,114 @@
+"""Compare two answers and say in words where they differ.
+
+An answer is a tree of dictionaries, lists, tensors, numbers, strings, booleans and None.
+This file knows no exercise, so it travels with the student's bundle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Numbers agree when |got - expected| <= absolute + relative * max|expected|."""
+
+    relative: float = 1e-6
+    absolute: float = 1e-9
+
+
+def difference(expected: Any, got: Any, tolerance: Tolerance | None = None, where: str = "the answer") -> str | None:
+    """Return None when the two answers agree, else one sentence that names the first place where they differ.
+
+    Args:
+        expected: the right answer.
+        got: what was handed in; it may be anything at all.
+        tolerance: how far numbers may lie apart.
+        where: how to name this part of the answer.
+
+    Example:
+        >>> difference({"a": 1.0}, {"a": 2.0})
+        'the answer["a"] differs by 1 where at most 1e-06 is allowed'
+    """
+    tolerance = tolerance or Tolerance()
+    if isinstance(expected, dict):
+        return _difference_of_dicts(expected, got, tolerance, where)
+    if isinstance(expected, list | tuple):
+        return _difference_of_lists(expected, got, tolerance, where)
+    if isinstance(expected, torch.Tensor):
+        return _difference_of_tensors(expected, got, tolerance, where)
+    if _is_number(expected) and _is_number(got):
+        return _difference_of_numbers(torch.tensor(float(expected)), torch.tensor(float(got)), tolerance, where)
+    if type(expected) is not type(got):
+        return f"{where} should be {_kind(expected)}, but is {_kind(got)}"
+    if expected != got:
+        return f"{where} is {_short(got)}, which is not right"
+    return None
+
+
+def _difference_of_dicts(expected: dict, got: Any, tolerance: Tolerance, where: str) -> str | None:
+    if not isinstance(got, dict):
+        return f"{where} should be a dictionary, but is {_kind(got)}"
+    if set(expected) != set(got):
+        return f"{where} should have the entries {_names(expected)}, but has {_names(got)}"
+    found = (difference(expected[key], got[key], tolerance, f'{where}["{key}"]') for key in expected)
+    return next((words for words in found if words), None)
+
+
+def _difference_of_lists(expected: Any, got: Any, tolerance: Tolerance, where: str) -> str | None:
+    if not isinstance(got, list | tuple):
+        return f"{where} should be a list, but is {_kind(got)}"
+    if len(expected) != len(got):
+        return f"{where} should have {len(expected)} parts, but has {len(got)}"
+    found = (difference(e, g, tolerance, f"{where}[{i}]") for i, (e, g) in enumerate(zip(expected, got, strict=True)))
+    return next((words for words in found if words), None)
+
+
+def _difference_of_tensors(expected: torch.Tensor, got: Any, tolerance: Tolerance, where: str) -> str | None:
+    if _is_number(got) and expected.ndim == 0:
+        got = torch.tensor(got)
+    if not isinstance(got, torch.Tensor):
+        return f"{where} should be a tensor, but is {_kind(got)}"
+    if expected.shape != got.shape:
+        return f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}"
+    if expected.is_floating_point() != got.is_floating_point():
+        return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}"
+    return _difference_of_numbers(expected.double(), got.double(), tolerance, where)
+
+
+def _difference_of_numbers(expected: torch.Tensor, got: torch.Tensor, tolerance: Tolerance, where: str) -> str | None:
+    if expected.numel() == 0:
+        return None
+    expected, got = expected.double(), got.double()
+    # Positions where the right answer is infinite or undefined must match exactly; nan counts as equal to nan.
+    same = (expected == got) | (expected.isnan() & got.isnan())
+    apart = torch.where(same, 0.0, (expected - got).abs())
+    if not apart.isfinite().all():
+        return f"{where} holds values that are not finite"
+    finite = expected[expected.isfinite()].abs()
+    allowed = tolerance.absolute + tolerance.relative * (finite.max().item() if finite.numel() else 0.0)
+    worst = apart.max().item()
+    return f"{where} differs by {worst:.3g} where at most {allowed:.3g} is allowed" if worst > allowed else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    names = {type(None): "None", bool: "True or False", int: "a number", float: "a number", str: "a text"}
+    return names.get(type(value), f"a {type(value).__name__}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _names(tree: dict) -> str:
+    return _short(sorted(str(key) for key in tree))
