@@ -65,7 +65,7 @@ class Cifar10:
     def split(self, validation_share: float = 0.1, seed: int = 0) -> Split:
         """Set a fixed tenth of the training images aside for validation (45,000 / 5,000 of the full set)."""
         # The legacy generator's stream is frozen for ever, so the split is the same under every NumPy.
-        order = np.random.RandomState(seed).permutation(len(self.train_images))  # noqa: NPY002
+        order = np.random.RandomState(seed).permutation(len(self.train_images))
         kept = len(order) - round(len(order) * validation_share)
         train, validation = torch.from_numpy(order[:kept]), torch.from_numpy(order[kept:])
         return Split(
@@ -78,7 +78,8 @@ class Cifar10:
     def describe(self) -> str:
         """One line for the top of a notebook: how many images, and from where."""
         note = ", a sample: expect an error bar of about 2 points" if self.is_sample else ""
-        return f"CIFAR-10: {len(self.train_images):,} training + {len(self.test_images):,} test images ({self.source}{note})"
+        counts = f"{len(self.train_images):,} training + {len(self.test_images):,} test images"
+        return f"CIFAR-10: {counts} ({self.source}{note})"
 
 
 def data_folder() -> Path:

@@ -84,8 +84,9 @@ def decode(members: Members, path: Path) -> Arrays:
                 pickle.UnpicklingError,
                 zipfile.BadZipFile,
             ) as error:
+                what = f"{type(error).__name__}: {error}"
                 raise DataError(
-                    f"{path} is damaged or is not CIFAR-10 ({type(error).__name__}: {error}); delete it and fetch it again"
+                    f"{path} is damaged or is not CIFAR-10 ({what}); delete it and fetch it again"
                 ) from error
     raise DataError(
         f"{path} holds no CIFAR-10 in a known form (found: {', '.join(sorted(members)[:5]) or 'nothing'});"
@@ -110,13 +111,15 @@ def joined(batches: list[tuple[np.ndarray, np.ndarray]], test: tuple[np.ndarray,
 class NumbersOnly(pickle.Unpickler):
     """CIFAR-10's Python form is a pickle; this reader builds arrays and plain containers and nothing else."""
 
-    ALLOWED = {
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy._core.multiarray", "_reconstruct"),
-        ("numpy", "ndarray"),
-        ("numpy", "dtype"),
-        ("_codecs", "encode"),
-    }
+    ALLOWED = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("_codecs", "encode"),
+        }
+    )
 
     def find_class(self, module: str, name: str) -> object:
         """Refuse every name that is not part of a NumPy array."""

@@ -1,0 +1,19 @@
+"""Writing files so that a reader sees the old one or the new one, never half of it."""
+
+import os
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes | str) -> Path:
+    """Write under a temporary name in the same folder, then move into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,255 @@
+"""Build MobileNetV2 for CIFAR-10 from a small specification; save and load any stage of any network.
+
+A file holds tensors and a specification in JSON, never code: the name of a builder from an allow-list, its arguments,
+and the steps (channels removed, passes run, quantized) that led to the structure. Loading replays them on fresh
+weights and then puts the tensors of the file in their places.
+"""
+
+import importlib
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialized
+from torch import nn
+
+from helpers.files import write_atomically
+
+CHECKPOINTS = Path(__file__).resolve().parents[1] / "data" / "checkpoints"
+# (expansion, channels, blocks, stride) of each stage: torchvision's table with the second stride 2 -> 1.
+CIFAR_STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 1),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+# What a step in a file may call; a name that is not here is refused.
+REPLAY = {
+    "resize": ("helpers.models", "resize"),
+    "optimize": ("helpers.passes", "replay"),
+    "quantize": ("helpers.quantization", "replay"),
+}
+# The attributes that removing channels changes, and nothing else.
+SIZES = (
+    "in_channels",
+    "out_channels",
+    "groups",
+    "num_features",
+    "num_channels",
+    "num_groups",
+    "in_features",
+    "out_features",
+    "normalized_shape",
+)
+
+
+class ModelError(ValueError):
+    """A network cannot be built, saved or loaded; names the file or module and what to do."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How to build a network's structure again: a builder's name, its arguments, and what was done since."""
+
+    builder: str
+    arguments: dict[str, Any]
+    steps: tuple[dict[str, Any], ...] = ()
+
+
+def mobilenet_v2(num_classes: int = 10, width_mult: float = 1.0, dropout: float = 0.0) -> nn.Module:
+    """MobileNetV2 in its usual CIFAR form: 2,236,682 parameters, 88 M multiply-adds, last map 4 x 4.
+
+    Example:
+        >>> sum(p.numel() for p in mobilenet_v2().parameters())
+        2236682
+    """
+    return build("mobilenet_v2_cifar", num_classes=num_classes, width_mult=width_mult, dropout=dropout)
+
+
+def build(builder: str, **arguments: Any) -> nn.Module:
+    """Build a network with random weights by name: ours, or any classification network of torchvision.
+
+    Args:
+        builder: "mobilenet_v2_cifar" or a name from ``torchvision.models.list_models(module=torchvision.models)``.
+        arguments: passed to the builder; plain JSON values only.
+    """
+    known = torchvision.models.list_models(module=torchvision.models)
+    if builder != "mobilenet_v2_cifar" and builder not in known:
+        raise ModelError(
+            f"unknown builder {builder!r}; use 'mobilenet_v2_cifar' or one of torchvision's {len(known)} names"
+        )
+    if arguments.get("weights") is not None:
+        raise ModelError("weights come from a file (models.load), not from a builder's download")
+    try:
+        arguments = json.loads(json.dumps(arguments))
+        model = cifar_mobilenet(**arguments) if builder == "mobilenet_v2_cifar" else known_model(builder, arguments)
+    except TypeError as error:
+        raise ModelError(f"builder {builder!r} does not take {arguments}: {error}") from error
+    model.spec = Spec(builder, arguments)
+    return model
+
+
+def known_model(builder: str, arguments: dict[str, Any]) -> nn.Module:
+    """One of torchvision's networks, without its download."""
+    extra = {"init_weights": True} if builder in ("googlenet", "inception_v3") else {}
+    return torchvision.models.get_model(builder, weights=None, **(extra | arguments))
+
+
+def cifar_mobilenet(num_classes: int, width_mult: float, dropout: float) -> nn.Module:
+    """torchvision's class; the stem's stride is not an argument of it, so it is set afterwards."""
+    model = torchvision.models.MobileNetV2(
+        num_classes=num_classes,
+        width_mult=width_mult,
+        dropout=dropout,
+        inverted_residual_setting=[list(stage) for stage in CIFAR_STAGES],
+    )
+    model.features[0][0].stride = (1, 1)
+    return model
+
+
+def pretrained(name: str = "baseline") -> nn.Module:
+    """Load a checkpoint that comes with the course, in eval mode."""
+    path = CHECKPOINTS / f"{name}.safetensors"
+    if not path.exists():
+        shipped = ", ".join(sorted(p.stem for p in CHECKPOINTS.glob("*.safetensors"))) or "none yet"
+        raise ModelError(f"no checkpoint {name!r} in {CHECKPOINTS.name}/; shipped: {shipped}")
+    return load(path)
+
+
+def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn.Module:
+    """Note on `new` that it was made from `source` by `step`, so that it can be saved and rebuilt.
+
+    Args:
+        new: the resulting network.
+        source: the network it was made from; without a specification, `new` gets none either.
+        step: a name from REPLAY.
+        arguments: plain JSON values from which the step's replay function finds the same structure.
+    """
+    if step not in REPLAY:
+        raise ModelError(f"unknown step {step!r}; known steps: {', '.join(REPLAY)}")
+    spec = getattr(source, "spec", None)
+    if spec is not None:
+        entry = json.loads(json.dumps({"step": step} | arguments))
+        new.spec = replace(spec, steps=(*spec.steps, entry))
+    return new
+
+
+def resize(model: nn.Module, changes: dict[str, dict[str, Any]]) -> nn.Module:
+    """Give modules the sizes that pruning left them, with tensors of those sizes; works in place.
+
+    Args:
+        model: a network whose layers still have their full sizes.
+        changes: module name -> attribute -> value; only the sizes in SIZES may be changed.
+    """
+    for name, attributes in changes.items():
+        try:
+            module = model.get_submodule(name)
+        except AttributeError as error:
+            raise ModelError(f"the specification resizes {name!r}, which the network does not have") from error
+        for attribute, value in attributes.items():
+            if attribute not in SIZES or not hasattr(module, attribute):
+                raise ModelError(f"{name}: {type(module).__name__} has no size called {attribute!r}")
+            setattr(module, attribute, tuple(value) if isinstance(value, list) else value)
+        reshape_tensors(module)
+    return model
+
+
+def reshape_tensors(module: nn.Module) -> None:
+    """Make a module's own tensors agree with its sizes by asking PyTorch for a fresh module of these sizes."""
+    arguments = {key: getattr(module, key) for key in module.__constants__ if hasattr(module, key)}
+    if isinstance(module, nn.modules.conv._ConvNd):
+        arguments |= {"padding": module.padding, "bias": module.bias is not None}
+        arguments.pop("output_padding", None) if not module.transposed else None
+    elif isinstance(module, nn.Linear):
+        arguments |= {"bias": module.bias is not None}
+    fresh = type(module)(**arguments)
+    for name, tensor in [*fresh.named_parameters(recurse=False), *fresh.named_buffers(recurse=False)]:
+        setattr(module, name, tensor)
+
+
+def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
+    """Write a network of any stage into one safetensors file, atomically.
+
+    Args:
+        model: a network with a specification (built by this module, or made from one).
+        path: the file to write.
+        metadata: plain JSON values kept in the header (metrics, provenance); ``read_header`` gives them back.
+    """
+    spec = getattr(model, "spec", None)
+    if spec is None:
+        raise ModelError(
+            f"{type(model).__name__} carries no specification, so a file could not be rebuilt;"
+            " build networks with models.build or models.mobilenet_v2"
+        )
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in untied_state(model).items()}
+    header = {"spec": json.dumps(asdict(spec)), "metadata": json.dumps(metadata)}
+    return write_atomically(Path(path), serialized(tensors, header))
+
+
+def untied_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The state dict with each shared tensor once, under its first name."""
+    seen: dict[int, str] = {}
+    return {n: t for n, t in model.state_dict(keep_vars=True).items() if seen.setdefault(id(t), n) == n}
+
+
+def read_header(path: str | Path) -> tuple[Spec, dict[str, Any]]:
+    """The specification and the metadata of a file, without its tensors."""
+    try:
+        with safe_open(path, "pt") as file:
+            header = file.metadata() or {}
+        stored = json.loads(header["spec"])
+        spec = Spec(stored["builder"], stored["arguments"], tuple(stored["steps"]))
+        return spec, json.loads(header.get("metadata", "{}"))
+    except FileNotFoundError as error:
+        raise ModelError(f"{path} does not exist") from error
+    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+        raise ModelError(f"{path} is not a network saved by this course ({type(error).__name__}: {error})") from error
+
+
+def load(path: str | Path) -> nn.Module:
+    """Rebuild a saved network, in eval mode. Nothing from the file is executed.
+
+    Raises:
+        ModelError: the file is damaged, or tensors are missing, left over or of the wrong shape; they are named.
+    """
+    spec, _ = read_header(path)
+    model = build(spec.builder, **spec.arguments)
+    for step in spec.steps:
+        module, function = REPLAY.get(step.get("step"), (None, None))
+        if module is None:
+            raise ModelError(
+                f"{path}: unknown step {step.get('step')!r}; it was written by a newer version of the course"
+            )
+        arguments = {key: value for key, value in step.items() if key != "step"}
+        model = getattr(importlib.import_module(module), function)(model, **arguments)
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118: not a dict
+    put_tensors(model, tensors, path)
+    model.spec = spec
+    return model.eval()
+
+
+def put_tensors(model: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path) -> None:
+    """Load every tensor into its place, or change nothing and say what does not fit."""
+    places = untied_state(model)
+    problems = [f"missing {name}" for name in places.keys() - tensors.keys()]
+    problems += [f"unexpected {name}" for name in tensors.keys() - places.keys()]
+    for name in places.keys() & tensors.keys():
+        expected, found = places[name], tensors[name]
+        if expected.shape != found.shape or expected.dtype != found.dtype:
+            problems.append(
+                f"{name} is {found.dtype} {tuple(found.shape)}, expected {expected.dtype} {tuple(expected.shape)}"
+            )
+    if problems:
+        listed = "; ".join(sorted(problems)[:8]) + ("; …" if len(problems) > 8 else "")
+        raise ModelError(f"{path} does not fit its own specification: {listed}")
+    with torch.no_grad():
+        for name, place in places.items():
+            place.copy_(tensors[name])
