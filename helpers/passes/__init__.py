@@ -1,0 +1,12 @@
+"""Graph passes: fewer and faster operations, and not one answer changed.
+
+graph_module, report = passes.optimize(model, example_inputs)
+passes.Passer(["canonicalize", "conv_bn_folding"]).run(graph_module)
+passes.registry.get("conv_bn_folding")
+"""
+
+from helpers.passes import registry
+from helpers.passes.optimizer import PIPELINES, optimize, replay
+from helpers.passes.passer import Passer
+
+__all__ = ["PIPELINES", "Passer", "optimize", "registry", "replay"]

@@ -1,0 +1,87 @@
+"""The interface that every pass shares.
+
+A pass gets a `torch.fx.GraphModule`, works on it in place, and says what it changed and what it declined:
+
+    requires(graph_module)    refuse, with an error, a graph that the pass was not written for
+    run(graph_module)         match -> may I fold? -> fold; returns a `PassResult`
+    ensures(graph_module)     look at the resulting graph, and raise if a promise was not kept
+
+A pass that folds never leaves a case out in silence: each near miss becomes a `Decline` with its reason. It never
+writes into a tensor that is already there, because somebody else may read it: new values go into new tensors.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import fx
+
+KINDS = ("program", "statement", "debug")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that a pass did, and the node where it did it."""
+
+    node: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Decline:
+    """One thing that a pass could have done but must not, and why."""
+
+    node: str
+    reason: str
+
+
+@dataclass
+class PassResult:
+    """What one run of one pass did to the graph."""
+
+    changed: list[Change] = field(default_factory=list)
+    declined: list[Decline] = field(default_factory=list)
+
+    def change(self, node: fx.Node | str, what: str) -> None:
+        """Note a change at `node`."""
+        self.changed.append(Change(str(node), what))
+
+    def decline(self, node: fx.Node | str, reason: str) -> None:
+        """Note that `node` was left as it is, and why."""
+        self.declined.append(Decline(str(node), reason))
+
+
+class Pass:
+    """The base class of all passes.
+
+    Attributes:
+        name: under which the registry knows the pass.
+        kind: "program" changes the topology, "statement" changes state only, "debug" collects or draws.
+        targets: the device types the pass is meant for; empty means all. `Passer` skips it elsewhere, with a note.
+        kernels: the kernels the pass is bound to, by qualified name ("aten::relu"); kernel selection reads this.
+
+    Example:
+        >>> @registry.register
+        ... class CountNodes(Pass):
+        ...     name = "count_nodes"
+        ...     kind = "debug"
+        ...     def run(self, graph_module):
+        ...         return PassResult([Change("graph", f"{len(graph_module.graph.nodes)} nodes")])
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[str] = "program"
+    targets: ClassVar[tuple[str, ...]] = ()
+    kernels: ClassVar[tuple[str, ...]] = ()
+
+    def requires(self, graph_module: fx.GraphModule) -> None:
+        """Raise a `PassError` if this graph is not one that the pass can work on."""
+
+    def run(self, graph_module: fx.GraphModule) -> PassResult:
+        """Work on the graph in place."""
+        raise NotImplementedError(f"pass {type(self).__name__} has no run(): it must work on the graph it is given")
+
+    def ensures(self, graph_module: fx.GraphModule) -> None:
+        """Raise a `PassError` if the resulting graph breaks a promise of this pass."""
+
+    def __repr__(self) -> str:
+        return f"<pass {self.name} ({self.kind})>"

@@ -1,0 +1,144 @@
+"""Runs passes: once in order, or round after round until nothing changes. All checks run after each pass."""
+
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import fx
+
+from helpers.passes import registry
+from helpers.passes.errors import CheckFailed, GraphMismatch, NotSettled, PassError
+from helpers.passes.folder import Pass, PassResult
+from helpers.passes.report import Report, Row, Statistics
+from helpers.passes.snapshot import Snapshot
+
+# Looks at the graph after a pass, and raises a ValueError, RuntimeError or AssertionError if it is not satisfied.
+Check = Callable[[fx.GraphModule], None]
+
+
+class Passer:
+    """A list of passes, and the checks that hold after each of them.
+
+    Args:
+        passes: names or `Pass` objects, in the order in which they run.
+        checks: called with the graph after each pass that changed something. The graph can be executed then.
+        rounds: 1 runs the list once. More run it until a round changes nothing; a graph that still changes in the last
+            round is an error.
+        collect_failures: a pass that fails is undone, noted in `report.failures`, and the next one goes on. By default
+            the first failure undoes everything and is raised.
+        target: the device type that target-bound passes are chosen by; by default that of the first parameter.
+
+    Example:
+        >>> report = Passer(["canonicalize", "conv_bn_folding"]).run(graph_module)
+        >>> report.table()
+    """
+
+    def __init__(
+        self,
+        passes: Iterable[str | Pass],
+        checks: Iterable[Check] = (),
+        *,
+        rounds: int = 1,
+        collect_failures: bool = False,
+        target: str | None = None,
+    ):
+        if rounds < 1:
+            raise ValueError(f"rounds is {rounds}: a Passer runs its passes at least once")
+        self.passes = registry.resolve(passes)
+        self.checks = list(checks)
+        self.rounds, self.collect_failures, self.target = rounds, collect_failures, target
+
+    def add_check(self, check: Check) -> None:
+        """Add a check to those that already run after each pass."""
+        self.checks.append(check)
+
+    def run(self, graph_module: fx.GraphModule) -> Report:
+        """Run all passes on the graph, in place.
+
+        Raises:
+            PassError: a pass or a check failed, or the graph was malformed to begin with. The graph is as it was.
+        """
+        target = self.target or _device_type(graph_module)
+        _lint("passer", graph_module)
+        report, before = Report(), Snapshot(graph_module)
+        try:
+            for number in range(1, self.rounds + 1):
+                if not self._round(graph_module, number, target, report):
+                    break
+                if 1 < self.rounds == number:
+                    raise _not_settled(report, number)
+        except Exception:
+            before.restore()
+            raise
+        graph_module.recompile()
+        return report
+
+    def _round(self, graph_module: fx.GraphModule, number: int, target: str, report: Report) -> bool:
+        """Run every pass once. Returns whether anything changed."""
+        statistics, any_change = Statistics.of(graph_module), False
+        for a_pass in self.passes:
+            if not registry.applies(a_pass, target):
+                note = f"skipped: bound to {', '.join(a_pass.targets)}, and this is {target}"
+                report.rows.append(Row(a_pass.name, number, statistics, statistics, [], [], 0.0, note))
+                continue
+            start = time.perf_counter()
+            result, note = self._attempt(a_pass, graph_module, report)
+            milliseconds = 1e3 * (time.perf_counter() - start)
+            after = Statistics.of(graph_module) if result.changed else statistics
+            changed, declined = result.changed, result.declined
+            report.rows.append(Row(a_pass.name, number, statistics, after, changed, declined, milliseconds, note))
+            statistics = after
+            any_change |= bool(result.changed) and a_pass.kind != "debug"
+        return any_change
+
+    def _attempt(self, a_pass: Pass, graph_module: fx.GraphModule, report: Report) -> tuple[PassResult, str]:
+        """Run one pass and the checks; a collected failure undoes the pass and becomes a note."""
+        if not self.collect_failures:
+            return self._run_one(a_pass, graph_module), ""
+        before = Snapshot(graph_module)
+        try:
+            return self._run_one(a_pass, graph_module), ""
+        except Exception as error:
+            before.restore()
+            report.failures.append(error)
+            return PassResult(), f"failed and undone: {error}"
+
+    def _run_one(self, a_pass: Pass, graph_module: fx.GraphModule) -> PassResult:
+        a_pass.requires(graph_module)
+        result = a_pass.run(graph_module)
+        if not isinstance(result, PassResult):
+            raise PassError(a_pass.name, f"run() returned {type(result).__name__}: it must return a PassResult")
+        a_pass.ensures(graph_module)
+        if result.changed and a_pass.kind != "debug":
+            _lint(a_pass.name, graph_module)
+            self._check(a_pass, graph_module)
+        return result
+
+    def _check(self, a_pass: Pass, graph_module: fx.GraphModule) -> None:
+        if self.checks:
+            graph_module.recompile()
+        for check in self.checks:
+            name = getattr(check, "__name__", type(check).__name__)
+            try:
+                check(graph_module)
+            except (ValueError, RuntimeError, AssertionError) as error:
+                raise CheckFailed(a_pass.name, f"the check {name} is not satisfied afterwards: {error}") from error
+
+
+def _lint(pass_name: str, graph_module: fx.GraphModule) -> None:
+    """A well-formed graph: inputs before users, nothing dangling, every target exists."""
+    try:
+        graph_module.graph.lint()
+    except RuntimeError as error:
+        raise GraphMismatch(pass_name, f"the graph is malformed: {error}. Erase or reconnect that node") from error
+
+
+def _device_type(graph_module: fx.GraphModule) -> str:
+    tensors = (*graph_module.parameters(), *graph_module.buffers())
+    return next((tensor.device.type for tensor in tensors), torch.get_default_device().type)
+
+
+def _not_settled(report: Report, number: int) -> NotSettled:
+    restless = ", ".join(row.name for row in report.rows if row.round == number and row.changed)
+    advice = f"allow more rounds, or find passes that undo each other among {restless}"
+    return NotSettled("passer", f"the graph still changes in round {number}: {advice}")

@@ -1,0 +1,75 @@
+"""All passes by name. A registered pass does nothing until a list names it.
+
+Example:
+    >>> registry.get("conv_bn_folding")
+    <pass conv_bn_folding (program)>
+    >>> registry.names(kind="debug", target="cpu")
+"""
+
+import difflib
+from collections.abc import Iterable
+
+from helpers.passes.folder import KINDS, Pass
+
+_PASSES: dict[str, type[Pass]] = {}
+
+
+class UnknownPass(ValueError):
+    """No pass or pipeline is registered under this name."""
+
+
+class BadRegistration(ValueError):
+    """A class that cannot be registered as a pass."""
+
+
+def register(cls: type[Pass]) -> type[Pass]:
+    """Class decorator: make a pass known under its `name`.
+
+    Raises:
+        BadRegistration: it is no `Pass`, has no name or an unknown kind, or the name is taken.
+    """
+    where = f"{cls.__module__}.{cls.__qualname__}"
+    if not issubclass(cls, Pass):
+        raise BadRegistration(f"{where} is not a Pass: derive it from helpers.passes.folder.Pass")
+    if not getattr(cls, "name", ""):
+        raise BadRegistration(f'{where} has no name: add `name = "..."` to the class')
+    if cls.kind not in KINDS:
+        raise BadRegistration(f"{where} has kind {cls.kind!r}: it must be one of {', '.join(KINDS)}")
+    taken = _PASSES.get(cls.name)
+    if taken is not None and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise BadRegistration(f"{where} wants the name {cls.name!r}, which {taken.__module__} has: choose another")
+    _PASSES[cls.name] = cls
+    return cls
+
+
+def get(name: str) -> Pass:
+    """A fresh instance of the pass that is registered under `name`."""
+    if name not in _PASSES:
+        raise UnknownPass(f"there is no pass {name!r}{did_you_mean(name, _PASSES)}")
+    return _PASSES[name]()
+
+
+def names(kind: str | None = None, target: str | None = None) -> list[str]:
+    """The registered passes, sorted; all of them, or those of one kind, or those that apply to one target."""
+    return sorted(
+        name
+        for name, cls in _PASSES.items()
+        if (kind is None or cls.kind == kind) and (target is None or applies(cls, target))
+    )
+
+
+def applies(a_pass: Pass | type[Pass], target: str) -> bool:
+    """Whether a pass is meant for a device type such as "cpu"."""
+    return not a_pass.targets or target in a_pass.targets
+
+
+def resolve(passes: Iterable[str | Pass]) -> list[Pass]:
+    """Turn a list of names and passes into a list of passes."""
+    return [get(item) if isinstance(item, str) else item for item in passes]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The tail of an error message: the near matches of a misspelt name, or all there is."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f": did you mean {' or '.join(near)}?" if near else f": there are {', '.join(known)}"

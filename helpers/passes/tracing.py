@@ -1,0 +1,145 @@
+"""From a model to a graph whose nodes know their shapes: two tracers, one kind of result.
+
+    route="fx"      torch.fx runs the model's Python code on stand-ins; layers stay module calls
+    route="export"  torch.export runs it on fake tensors and records ATen operations
+
+Either way parameters keep their names in the module tree, and `node.meta["val"]` holds a tensor without data for each
+value: its shape and dtype count, its device does not.
+"""
+
+import copy
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from helpers.passes.errors import GraphMismatch, PassError, UnsupportedCase
+
+ROUTES = ("fx", "export")
+
+# In eval mode these return something of their first input's shape and dtype. Asking torch would give the same answer,
+# but its shape rule for batch_norm is 20 times slower than that for a convolution.
+KEEPS_SHAPE = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU, nn.Hardsigmoid),
+    *(nn.Identity, nn.Dropout),
+)
+
+
+class UnknownChoice(ValueError):
+    """A level or route that does not exist."""
+
+
+def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx") -> fx.GraphModule:
+    """Turn a copy of a model into a graph with shapes.
+
+    Args:
+        model: in eval mode; it is not changed.
+        example_inputs: the positional arguments of one call.
+        route: "fx" or "export".
+
+    Returns:
+        A GraphModule that shares nothing with the model.
+
+    Raises:
+        UnsupportedCase: the model is in train mode, or cannot be copied or traced.
+        GraphMismatch: the model does not accept the example inputs.
+    """
+    if route not in ROUTES:
+        raise UnknownChoice(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
+    if model.training:
+        raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
+    try:
+        model = copy.deepcopy(model)
+    except Exception as error:
+        raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
+    return _trace_fx(model, example_inputs) if route == "fx" else _trace_export(model, example_inputs)
+
+
+def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
+    tracer = fx.Tracer()
+    try:
+        graph = tracer.trace(model)
+    except Exception as error:
+        raise _untraceable(model, error) from error
+    graph_module = fx.GraphModule(tracer.root, graph, type(model).__name__).eval()
+    annotate(graph_module, example_inputs)
+    return graph_module
+
+
+def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
+    try:
+        return torch.export.export(model, example_inputs).module(check_guards=False)
+    except Exception as error:
+        raise _untraceable(model, error) from error
+
+
+def _untraceable(model: nn.Module, error: Exception) -> PassError:
+    advice = "mark the part that cannot be traced with torch.fx.wrap, or try the other route"
+    return UnsupportedCase("tracing", f"{type(model).__name__} cannot be traced: {error} ({advice})")
+
+
+def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
+    """Write a tensor without data (or the plain value) into each node's `meta["val"]`. Nothing is computed.
+
+    Raises:
+        GraphMismatch: a node does not accept what it gets; the node is named.
+    """
+    tensors = [*graph_module.parameters(), *graph_module.buffers()]
+    tensors += [value for value in example_inputs if isinstance(value, torch.Tensor)]
+    if len({tensor.device for tensor in tensors}) <= 1:
+        try:
+            return _annotate_on_meta(graph_module, example_inputs)
+        except GraphMismatch:
+            pass  # perhaps only because the graph itself makes tensors on a device; the exact way will tell
+    return _annotate_exactly(graph_module, example_inputs)
+
+
+def _annotate_on_meta(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
+    """The quick way, when everything is on one device: the "meta" device stands in for it."""
+    inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
+    with _parameters_on_meta(graph_module), torch.no_grad():
+        _Annotator(graph_module).run(*inputs)
+
+
+def _annotate_exactly(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
+    """The way that knows devices, and takes five times as long."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    inputs = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in example_inputs]
+    with mode, torch.no_grad():
+        _Annotator(graph_module).run(*inputs)
+
+
+@contextmanager
+def _parameters_on_meta(graph_module: fx.GraphModule):
+    """For a moment, every parameter and buffer is a tensor without data."""
+    tables = [table for module in graph_module.modules() for table in (module._parameters, module._buffers)]
+    real = [(table, dict(table)) for table in tables]
+    try:
+        for table in tables:
+            for name, tensor in table.items():
+                if tensor is not None:
+                    table[name] = torch.empty_like(tensor, device="meta")
+        yield
+    finally:
+        for table, contents in real:
+            table.update(contents)
+
+
+class _Annotator(fx.Interpreter):
+    def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        module = self.fetch_attr(target)
+        if type(module) in KEEPS_SHAPE and not module.training and len(args) == 1:
+            return args[0]
+        return super().call_module(target, args, kwargs)
+
+    def run_node(self, node: fx.Node) -> Any:
+        try:
+            value = super().run_node(node)
+        except Exception as error:
+            reason = f"does not accept its inputs: {error}. Check the example inputs, and that dtypes and devices agree"
+            raise GraphMismatch("tracing", reason, node) from error
+        if isinstance(value, torch.Tensor):
+            node.meta["val"] = value
+        return value

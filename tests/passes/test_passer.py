@@ -1,0 +1,186 @@
+import pytest
+import torch
+from torch import fx, nn
+
+from helpers.passes.errors import CheckFailed, GraphMismatch, NotSettled, PassError
+from helpers.passes.folder import Change, Pass, PassResult
+from helpers.passes.passer import Passer
+
+
+def traced() -> fx.GraphModule:
+    return fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Dropout()).eval())
+
+
+class DropLast(Pass):
+    """Takes the last operation away, as long as there is more than one."""
+
+    name = "drop_last"
+
+    def run(self, graph_module):
+        result = PassResult()
+        output = graph_module.graph.output_node()
+        last = output.args[0]
+        if last.args[0].op != "placeholder":
+            output.args = (last.args[0],)
+            graph_module.graph.erase_node(last)
+            graph_module.delete_submodule(last.target)
+            result.change(last, "dropped")
+        else:
+            result.decline(last, "it is the only one")
+        return result
+
+
+class Restless(Pass):
+    name = "restless"
+    kind = "statement"
+
+    def run(self, graph_module):
+        return PassResult([Change("graph", "touched")])
+
+
+class Breaks(Pass):
+    """Destroys the graph and its modules, then fails."""
+
+    name = "breaks"
+
+    def run(self, graph_module):
+        first = next(node for node in graph_module.graph.nodes if node.op == "call_module")
+        graph_module.delete_submodule(first.target)
+        graph_module.graph.output_node().args = (first.args[0],)
+        graph_module.extra = nn.Linear(1, 1)
+        raise PassError(self.name, "cannot go on", first)
+
+
+class OnlyCuda(Restless):
+    name = "only_cuda"
+    targets = ("cuda",)
+
+
+class ForgetsResult(Pass):
+    name = "forgets"
+
+    def run(self, graph_module):
+        return None
+
+
+class Leaves(Pass):
+    """Leaves a call to a module that is not there."""
+
+    name = "leaves"
+
+    def run(self, graph_module):
+        graph_module.delete_submodule("0")
+        return PassResult([Change("_0", "gone")])
+
+
+def test_once_in_order_with_statistics():
+    graph_module = traced()
+    report = Passer([DropLast(), DropLast()]).run(graph_module)
+    table = report.table()
+    assert list(table["nodes_before"]) == [5, 4] and list(table["nodes_after"]) == [4, 3]
+    assert list(table["params_before"]) == [12, 12] and list(table["changed"]) == [1, 1]
+    assert report.rows[0].before.ops == {"placeholder": 1, "call_module": 3, "output": 1}
+    x = torch.randn(2, 3)
+    assert torch.equal(graph_module(x), graph_module.get_submodule("0")(x))
+
+
+def test_to_a_fixed_point():
+    graph_module = traced()
+    report = Passer([DropLast()], rounds=9).run(graph_module)
+    assert [len(row.changed) for row in report.rows] == [1, 1, 0]
+    assert report.declined == [("drop_last", "_0", "it is the only one")]
+
+
+def test_the_bound_on_rounds_is_an_error_and_undoes_everything():
+    graph_module = traced()
+    with pytest.raises(NotSettled, match="restless"):
+        Passer([DropLast(), Restless()], rounds=4).run(graph_module)
+    assert len(graph_module.graph.nodes) == 5
+
+
+def test_a_failing_pass_leaves_the_graph_as_it_was():
+    graph_module = traced()
+    x, code, state = torch.randn(2, 3), graph_module.code, graph_module.state_dict()
+    expected = graph_module(x)
+    with pytest.raises(PassError, match=r"breaks at node '_0'.*cannot go on"):
+        Passer([DropLast(), Breaks()]).run(graph_module)
+    assert graph_module.code == code and not hasattr(graph_module, "extra")
+    assert graph_module.state_dict().keys() == state.keys()
+    assert torch.equal(graph_module(x), expected)
+
+
+def test_failures_can_be_collected():
+    graph_module = traced()
+    report = Passer([DropLast(), Breaks(), DropLast()], collect_failures=True).run(graph_module)
+    assert [error.pass_name for error in report.failures] == ["breaks"]
+    assert len(graph_module.graph.nodes) == 3
+    assert "undone" in report.table()["note"][1]
+    graph_module(torch.randn(2, 3))
+
+
+def test_all_checks_run_after_each_pass_that_changed_something():
+    seen = []
+
+    def first(graph_module):
+        seen.append(("first", len(graph_module.graph.nodes)))
+
+    def second(graph_module):
+        seen.append(("second", graph_module(torch.randn(2, 3)).shape))
+
+    passer = Passer([DropLast(), DropLast(), DropLast()], checks=[first])
+    passer.add_check(second)
+    passer.run(traced())
+    assert seen == [("first", 4), ("second", (2, 3)), ("first", 3), ("second", (2, 3))]
+
+
+def test_a_failed_check_names_the_pass_and_undoes_it():
+    graph_module = traced()
+
+    def at_least_four_nodes(graph_module):
+        assert len(graph_module.graph.nodes) >= 4, "too small"
+
+    with pytest.raises(CheckFailed, match=r"drop_last: the check at_least_four_nodes .*too small"):
+        Passer([DropLast(), DropLast()], checks=[at_least_four_nodes]).run(graph_module)
+    assert len(graph_module.graph.nodes) == 5
+
+
+def test_ensures_gets_the_resulting_graph():
+    class Sees(DropLast):
+        def ensures(self, graph_module):
+            self.seen = len(graph_module.graph.nodes)
+
+    sees = Sees()
+    Passer([sees]).run(traced())
+    assert sees.seen == 4
+
+
+def test_a_pass_bound_to_another_target_is_skipped_with_a_note():
+    report = Passer([OnlyCuda()]).run(traced())
+    assert report.changed == [] and report.table()["note"][0] == "skipped: bound to cuda, and this is cpu"
+    assert len(Passer([OnlyCuda()], target="cuda").run(traced()).changed) == 1
+
+
+def test_a_pass_must_return_a_result():
+    with pytest.raises(PassError, match=r"forgets: run\(\) returned NoneType"):
+        Passer([ForgetsResult()]).run(traced())
+
+
+def test_a_graph_with_a_dangling_node_is_refused():
+    graph_module = traced()
+    other = traced()
+    first = next(node for node in graph_module.graph.nodes if node.op == "call_module")
+    first.args = (next(iter(other.graph.nodes)),)
+    with pytest.raises(GraphMismatch, match="malformed"):
+        Passer([DropLast()]).run(graph_module)
+
+
+def test_a_pass_that_leaves_a_malformed_graph_is_caught_and_undone():
+    graph_module = traced()
+    with pytest.raises(GraphMismatch, match="leaves"):
+        Passer([Leaves()]).run(graph_module)
+    graph_module(torch.randn(2, 3))
+
+
+def test_at_least_one_round():
+    with pytest.raises(ValueError, match="rounds is 0"):
+        Passer([], rounds=0)

@@ -1,0 +1,72 @@
+import pytest
+
+from helpers.passes import registry
+from helpers.passes.folder import Pass, PassResult
+
+
+@pytest.fixture
+def known(monkeypatch):
+    monkeypatch.setattr(registry, "_PASSES", {})
+
+    @registry.register
+    class Everywhere(Pass):
+        name = "everywhere"
+        kind = "debug"
+
+        def run(self, graph_module):
+            return PassResult()
+
+    @registry.register
+    class OnCuda(Everywhere):
+        name = "on_cuda"
+        kind = "program"
+        targets = ("cuda",)
+
+    return Everywhere, OnCuda
+
+
+def test_look_up_by_name_gives_a_fresh_pass(known):
+    one, other = registry.get("everywhere"), registry.get("everywhere")
+    assert type(one) is known[0] and one is not other
+    assert repr(one) == "<pass everywhere (debug)>"
+
+
+def test_choose_by_kind_and_target(known):
+    assert registry.names() == ["everywhere", "on_cuda"]
+    assert registry.names(kind="program") == ["on_cuda"]
+    assert registry.names(target="cpu") == ["everywhere"]
+    assert registry.names(target="cuda") == ["everywhere", "on_cuda"]
+
+
+def test_unknown_names_are_answered_with_the_near_matches(known):
+    with pytest.raises(registry.UnknownPass, match=r"'everywere': did you mean everywhere\?"):
+        registry.get("everywere")
+    with pytest.raises(registry.UnknownPass, match="'xyz': there are everywhere, on_cuda"):
+        registry.get("xyz")
+
+
+def test_a_list_may_mix_names_and_passes(known):
+    mine = known[1]()
+    assert registry.resolve([mine, "everywhere"])[0] is mine
+
+
+def test_bad_registrations(known):
+    class NoName(Pass):
+        pass
+
+    class BadKind(Pass):
+        name = "bad"
+        kind = "other"
+
+    class Taken(Pass):
+        name = "on_cuda"
+
+    for cls, message in [
+        (NoName, "no name"),
+        (BadKind, "kind 'other'"),
+        (Taken, "wants the name"),
+        (dict, "not a Pass"),
+    ]:
+        with pytest.raises(registry.BadRegistration, match=message):
+            registry.register(cls)
+    assert registry.names() == ["everywhere", "on_cuda"]
