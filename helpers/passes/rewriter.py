@@ -1,0 +1,186 @@
+"""Rewrites that read like an interpreter: the graph is run on fake tensors, and every call passes through one method.
+
+`call_operator` gets the operation and its operands and returns the result. What it emits on the way becomes the new
+graph:
+
+    one to one      return self.emit(another_target, args, kwargs)
+    one to several  emit several operations, return the last result
+    one to none     return an operand
+    unchanged       return super().call_operator(target, args, kwargs)
+
+Operands are `Traced` values: they know the node that makes them and their fake tensor, so a rewrite can ask for shapes
+and dtypes at any point, also of what it has just emitted. Emitted nodes inherit the source line and the module stack of
+the node they stand for, and get a fake value of their own.
+
+Example:
+    >>> class UseSilu(Rewriter):
+    ...     name = "use_silu"
+    ...     def call_operator(self, target, args, kwargs):
+    ...         return super().call_operator(F.silu if target is F.relu else target, args, kwargs)
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from helpers.passes.errors import GraphMismatch, UnsupportedCase
+from helpers.passes.folder import Pass, PassResult
+from helpers.passes.match import attribute
+from helpers.passes.replacing import PROVENANCE
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A value in the new graph: the node that makes it, and its fake tensor (or plain number)."""
+
+    node: fx.Node
+    value: Any
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the tensor."""
+        return self.value.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the tensor."""
+        return self.value.dtype
+
+
+class Rewriter(Pass):
+    """A pass that rewrites one call at a time; override `call_operator`.
+
+    The graph must know its values (`node.meta["val"]`), as `tracing.trace` leaves it.
+    """
+
+    def requires(self, graph_module: fx.GraphModule) -> None:
+        """Every input must have a fake value to start from."""
+        for node in graph_module.graph.nodes:
+            if node.op == "placeholder" and "val" not in node.meta:
+                reason = "has no fake value: trace the model with example inputs, or run tracing.annotate first"
+                raise UnsupportedCase(self.name, reason, node)
+
+    def call_operator(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Rewrite one call.
+
+        Args:
+            target: what the node calls: a function, the name of a method, or the path of a module. `self.old` is the
+                node itself.
+            args: the operands, with a `Traced` for each node.
+            kwargs: the keyword operands, likewise.
+
+        Returns:
+            The result: a `Traced`, or whatever structure of them the call returns.
+        """
+        return self.emit(target, args, kwargs)
+
+    def emit(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Traced:
+        """Add one call to the new graph. A string is a method when the old node called one, else a module path."""
+        kwargs = kwargs or {}
+        op = "call_function"
+        if isinstance(target, str):
+            op = "call_method" if self.old.op == "call_method" else "call_module"
+        node = self.graph.create_node(op, target, _nodes(args), _nodes(kwargs))
+        self.emitted.append(node)
+        node.meta.update({key: self.old.meta[key] for key in PROVENANCE if key in self.old.meta})
+        node.meta["val"] = self._fake_result(node, args, kwargs)
+        return Traced(node, node.meta["val"])
+
+    def constant(self, value: torch.Tensor, stem: str) -> Traced:
+        """A new buffer of the network, read at this point of the new graph."""
+        name, count = stem, 0
+        while hasattr(self.graph_module, name):
+            count += 1
+            name = f"{stem}_{count}"
+        self.graph_module.register_buffer(name, value)
+        node = self.graph.get_attr(name)
+        self.emitted.append(node)
+        node.meta["val"] = self.mode.from_tensor(value)
+        return Traced(node, node.meta["val"])
+
+    def decline(self, reason: str) -> None:
+        """Say why the current call was left as it is."""
+        self.result.decline(self.old, reason)
+
+    def run(self, graph_module: fx.GraphModule) -> PassResult:
+        """Rewrite every call; the graph is exchanged at the end, and only if something changed."""
+        self.graph_module, self.graph, self.result = graph_module, fx.Graph(), PassResult()
+        inputs = (node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder")
+        modes = (value.fake_mode for value in inputs if isinstance(value, FakeTensor))
+        self.mode = next(modes, None) or FakeTensorMode(allow_non_fake_inputs=True)
+        self.device = next((tensor.device for tensor in _tensors(graph_module)), torch.get_default_device())
+        made: dict[fx.Node, Any] = {}
+        for self.old in graph_module.graph.nodes:
+            made[self.old] = self._visit(self.old, made)
+        if self.result.changed:
+            self.graph.set_codegen(graph_module.graph._codegen)
+            graph_module.graph = self.graph
+        return self.result
+
+    def _visit(self, old: fx.Node, made: dict[fx.Node, Any]) -> Any:
+        """Put one old node into the new graph, through `call_operator` if it calls something."""
+        if old.op not in ("call_function", "call_method", "call_module"):
+            node = self.graph.node_copy(old, lambda source: _node(made[source]))
+            if old.op in ("get_attr", "placeholder"):
+                read = old.op == "get_attr"
+                node.meta["val"] = self._fake(attribute(self.graph_module, old.target) if read else old.meta["val"])
+            return Traced(node, node.meta.get("val"))
+        args = fx.node.map_aggregate(old.args, lambda leaf: made[leaf] if isinstance(leaf, fx.Node) else leaf)
+        kwargs = fx.node.map_aggregate(old.kwargs, lambda leaf: made[leaf] if isinstance(leaf, fx.Node) else leaf)
+        self.emitted: list[fx.Node] = []
+        result = self.call_operator(old.target, tuple(args), dict(kwargs))
+        if not self._is_copy(old, result, args, kwargs):
+            made_here = ", ".join(map(str, self.emitted))
+            self.result.change(old, f"{_name(old)} became {made_here or 'its operand'}")
+        return result
+
+    def _is_copy(self, old: fx.Node, result: Any, args: Any, kwargs: Any) -> bool:
+        """Whether a call was put into the new graph just as it was."""
+        if not isinstance(result, Traced) or self.emitted != [result.node] or result.node.target != old.target:
+            return False
+        return result.node.args == _nodes(args) and result.node.kwargs == _nodes(kwargs)
+
+    def _fake(self, value: Any) -> Any:
+        """The fake tensor that stands for a real one, or for one on the meta device that stands for the network's."""
+        if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+            return value
+        if value.device.type != "meta":
+            return self.mode.from_tensor(value)
+        with self.mode:
+            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self.device)
+
+    def _fake_result(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one call on fake tensors."""
+        args, kwargs = fx.node.map_aggregate(args, _value), fx.node.map_aggregate(kwargs, _value)
+        interpreter = fx.Interpreter(self.graph_module, graph=self.graph)
+        try:
+            with self.mode, torch.no_grad():
+                return getattr(interpreter, node.op)(node.target, args, kwargs)
+        except Exception as error:
+            reason = f"was rewritten to {_name(node)}, which does not accept its operands: {error}"
+            raise GraphMismatch(self.name, reason, self.old) from error
+
+
+def _tensors(graph_module: fx.GraphModule) -> Iterator[torch.Tensor]:
+    yield from graph_module.parameters()
+    yield from graph_module.buffers()
+
+
+def _node(value: Any) -> Any:
+    return value.node if isinstance(value, Traced) else value
+
+
+def _nodes(values: Any) -> Any:
+    return fx.node.map_aggregate(values, _node)
+
+
+def _value(value: Any) -> Any:
+    return value.value if isinstance(value, Traced) else value
+
+
+def _name(node: fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))

@@ -1,0 +1,123 @@
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from helpers.passes.errors import GraphMismatch, PassError, UnsupportedCase
+from helpers.passes.passer import Passer
+from helpers.passes.rewriter import Rewriter
+from helpers.passes.tracing import trace
+from tests.passes.graphs import graph_of, network
+
+
+def rewriter(rule):
+    """A rewriter whose `call_operator` is `rule(self, target, args, kwargs)`; None means leave it alone."""
+
+    class Rule(Rewriter):
+        name = "rule"
+
+        def call_operator(self, target, args, kwargs):
+            result = rule(self, target, args, kwargs)
+            return super().call_operator(target, args, kwargs) if result is None else result
+
+    return Rule()
+
+
+def targets(graph_module):
+    return [node.target for node in graph_module.graph.nodes if node.op.startswith("call")]
+
+
+NET = network(lambda net, x: F.relu(net.linear(x)) + 1, linear=nn.Linear(3, 4))
+X = (torch.randn(2, 3),)
+
+
+def test_leaving_everything_alone_changes_nothing():
+    graph_module = trace(NET, X)
+    before = graph_module.graph
+    assert rewriter(lambda *call: None).run(graph_module).changed == []
+    assert graph_module.graph is before
+
+
+def test_one_to_one():
+    graph_module = trace(NET, X)
+    rule = lambda self, target, args, kwargs: self.emit(F.silu, args) if target is F.relu else None  # noqa: E731
+    report = Passer([rewriter(rule)]).run(graph_module)
+    assert report.changed == [("rule", "relu", "relu became silu")]
+    assert targets(graph_module) == ["linear", F.silu, operator.add]
+    torch.testing.assert_close(graph_module(*X), F.silu(NET.linear(*X)) + 1)
+
+
+def test_one_to_several_with_shapes_on_the_way():
+    seen = []
+
+    def rule(self, target, args, kwargs):
+        if target is not F.relu:
+            return None
+        half = self.emit(torch.chunk, (args[0], 2, 1))
+        first, second = (self.emit(operator.getitem, (half, i)) for i in range(2))
+        seen.extend([first.shape, second.dtype])
+        return self.emit(torch.cat, ([second, first], 1))
+
+    graph_module = trace(NET, X)
+    report = Passer([rewriter(rule)]).run(graph_module)
+    assert seen == [(2, 2), torch.float32]
+    assert report.changed == [("rule", "relu", "relu became chunk, getitem, getitem_1, cat")]
+    expected = NET.linear(*X).roll(2, 1) + 1
+    torch.testing.assert_close(graph_module(*X), expected)
+
+
+def test_one_to_none():
+    graph_module = trace(NET, X)
+    rule = lambda self, target, args, kwargs: args[0] if target is F.relu else None  # noqa: E731
+    report = Passer([rewriter(rule)]).run(graph_module)
+    assert report.changed == [("rule", "relu", "relu became its operand")]
+    torch.testing.assert_close(graph_module(*X), NET.linear(*X) + 1)
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+def test_provenance_and_fake_values_are_kept(route):
+    old = {node.name: node for node in trace(NET, X, route=route).graph.nodes}
+    graph_module = trace(NET, X, route=route)
+    relu = next(node for node in graph_module.graph.nodes if "relu" in node.name)
+    relu.meta["stack_trace"] = "file.py, line 3"
+
+    def rule(self, target, args, kwargs):
+        return self.emit(torch.mul, (self.emit(torch.tanh, args[:1]), 2)) if "relu" in str(target) else None
+
+    Passer([rewriter(rule)]).run(graph_module)
+    made = {node.name: node for node in graph_module.graph.nodes}
+    for name in ("tanh", "mul"):
+        assert made[name].meta["stack_trace"] == "file.py, line 3"
+        assert made[name].meta["val"].shape == (2, 4)
+        assert made[name].meta.get("nn_module_stack") == relu.meta.get("nn_module_stack")
+    for name in set(made) & set(old):
+        assert getattr(made[name].meta.get("val"), "shape", None) == getattr(old[name].meta.get("val"), "shape", None)
+
+
+def test_methods_and_modules_pass_through_call_operator():
+    calls = []
+    net = network(lambda net, x: net.linear(x).relu().view(-1), linear=nn.Linear(3, 4))
+    rewriter(lambda self, target, args, kwargs: calls.append(target)).run(trace(net, X))
+    assert calls == ["linear", "relu", "view"]
+
+
+def test_a_declined_call_gives_its_reason():
+    report = Passer([rewriter(lambda self, target, args, kwargs: self.decline("no"))]).run(trace(NET, X))
+    assert report.declined == [("rule", name, "no") for name in ("linear", "relu", "add")]
+
+
+def test_a_rewrite_that_does_not_fit_is_an_error_and_the_graph_stays():
+    graph_module = trace(NET, X)
+    before = graph_module.code
+    rule = lambda self, target, args, kwargs: self.emit(torch.mm, (args[0], args[0])) if target is F.relu else None  # noqa: E731
+    with pytest.raises(GraphMismatch, match=r"relu.*was rewritten to mm, which does not accept its operands"):
+        Passer([rewriter(rule)]).run(graph_module)
+    assert graph_module.code == before
+
+
+def test_a_graph_without_values_is_refused():
+    with pytest.raises(UnsupportedCase, match=r"node 'x'.*no fake value"):
+        Passer([rewriter(lambda *call: None)]).run(graph_of(lambda net, x: x + 1))
+    assert issubclass(UnsupportedCase, PassError)
