@@ -32,6 +32,10 @@ def give_up_rights(job):
         os.setresuid(*[job["become"]] * 3)
     for name, value in job["limits"].items():
         resource.setrlimit(getattr(resource, name), (value, value))
+    if job["filter_calls"]:
+        import seccomp  # beside this file
+
+        seccomp.install()
 
 
 def alarm(seconds):
@@ -92,9 +96,9 @@ def answer_item(item, namespace, folder):
     return wire.encode({"answers": answers, "problem": problem})
 
 
-def answer_in_child(item, namespace, folder):
+def answer_in_child(item, namespace, folder, scratch):
     """Answer an item in a process of its own, so that its death or its endless loop costs only itself."""
-    path = Path("/tmp") / f"answer-{item['name']}"
+    path = scratch / f"answer-{item['name']}"
     child = os.fork()
     if child == 0:
         try:
@@ -122,18 +126,22 @@ def main():
     """Run one submission."""
     folder = Path(sys.argv[1])
     job = json.loads((folder / "job.json").read_text())
+    sys.path[:0] = [str(folder / "lib"), str(folder)]
     give_up_rights(job)
     channel = os.dup(1)
     os.dup2(2, 1)  # the student's prints join standard error; results keep a channel of their own
-    sys.path[:0] = [str(folder / "lib"), str(folder)]
-    os.chdir(folder / "files")
+    sys.stdout.reconfigure(line_buffering=True)
+    scratch = Path(job["scratch"])
+    os.chdir(scratch)
+    for file in (folder / "files").iterdir():  # what was handed in besides the notebook
+        os.symlink(file, scratch / file.name)
     import torch
 
     torch.set_num_threads(1)  # forking is safe only while torch has started no threads
     namespace, problems = run_cells(job["cells"], job["cell_seconds"])
     send(channel, "cells", json.dumps(problems).encode())
     for item in job["items"]:
-        send(channel, item["name"], answer_in_child(item, namespace, folder))
+        send(channel, item["name"], answer_in_child(item, namespace, folder, scratch))
     send(channel, "finished", b"")
     os._exit(0)  # threads and exit hooks of the student are not waited for
 

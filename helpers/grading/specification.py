@@ -61,6 +61,7 @@ class Item:
         cases: makes the cases from a generator; called again with every seed.
         oracle: the right answer from `inputs` and `probe`, computed in another way than the solution.
         hint: what to look at when the answer is wrong.
+        edges: further cases for the hidden grading alone: the shapes and options that are easily forgotten.
         run: calls the learner's functions on the inputs; by default `function(**inputs)`.
         view: turns the answer into what is compared; may fail on a malformed answer.
         score: judges what was observed; by default all or nothing within `tolerance`.
@@ -74,6 +75,7 @@ class Item:
     cases: Callable[[torch.Generator], list[Case]]
     oracle: Callable[[dict[str, Tree], dict[str, Tree]], Tree]
     hint: str
+    edges: Callable[[torch.Generator], list[Case]] | None = None
     tolerance: Tolerance | None = None
     run: Callable[[Mapping[str, Any], dict[str, Tree]], Tree] | None = None
     view: Callable[[Tree, dict[str, Tree]], Tree] = lambda answer, probe: answer
@@ -89,13 +91,19 @@ class Item:
         """Run the learner's code on one case's inputs."""
         return self.run(student, inputs) if self.run else _call_by_name(student, inputs, self.function)
 
-    def judge(self, case: Case, answer: Tree) -> Verdict:
-        """Compare an answer with the oracle. Never raises on a malformed answer."""
-        expected = self.oracle(case.inputs, case.probe)
+    def make_cases(self, *seed: str | int, hidden: bool = False) -> list[Case]:
+        """Make the cases for a seed; the hidden ones include the edge cases."""
+        made = self.cases(generator(*seed, self.name))
+        if hidden and self.edges:
+            made += self.edges(generator(*seed, self.name, "edges"))
+        return made
+
+    def judge(self, case: Case, expected: Tree, answer: Tree) -> Verdict:
+        """Compare an answer with what the oracle expects. Never raises on a malformed answer."""
         try:
             observed = self.view(answer, case.probe)
         except Exception as problem:  # the answer is not trusted, so whatever it breaks is its own fault
-            return Verdict(0.0, f"{case.label}: the answer cannot be used ({type(problem).__name__})")
+            return Verdict(0.0, f"{case.label}: the answer cannot be used ({type(problem).__name__}: {problem})"[:300])
         if self.score:
             return self.score(expected, observed)
         words = difference(expected, observed, self.tolerance)
@@ -142,31 +150,32 @@ def combine(item: Item, verdicts: list[Verdict]) -> Verdict:
     return Verdict(share, f"{worst.message}. {item.hint}")
 
 
-def check(item: Item, student: Mapping[str, Any], seed: str | int = "visible") -> Verdict:
+def check(item: Item, student: Mapping[str, Any], seed: str | int = "visible", hidden: bool = False) -> Verdict:
     """Try a learner's functions here and now, in this process: for lessons and tests, never for marks.
 
     Args:
         item: the exercise.
         student: the learner's names, for example `globals()` or `{"fold": fold}`.
         seed: which inputs to use.
+        hidden: whether to try the edge cases too.
 
     Example:
-        >>> verdict = check(item, {"scale": lambda gamma, var, eps: gamma / (var + eps).sqrt()})
-        >>> verdict.share
+        >>> check(item, {"scale": lambda gamma, var, eps: gamma / (var + eps).sqrt()}).share
         1.0
     """
     if item.function not in student:
         return Verdict(0.0, f"there is no function called {item.function}")
     verdicts = []
-    for case in item.cases(generator(seed, item.name)):
+    for case in item.make_cases(seed, hidden=hidden):
+        expected = item.oracle(case.inputs, case.probe)
         try:
-            # A copy of the inputs goes in, so that an answer that overwrites them cannot shift the oracle.
-            answer = item.answer(student, copy_tree(case.inputs))
+            # A copy of the inputs goes in, so that an answer that overwrites them cannot reach the view.
+            answer = copy_tree(item.answer(student, copy_tree(case.inputs)))
         except NotImplementedError:
             return Verdict(0.0, "not done yet")
         except Exception as problem:
             return Verdict(0.0, f"{case.label}: {type(problem).__name__}: {problem}")
-        verdicts.append(item.judge(case, copy_tree(answer)))
+        verdicts.append(item.judge(case, expected, answer))
     return combine(item, verdicts)
 
 

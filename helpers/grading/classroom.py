@@ -1,0 +1,164 @@
+"""The class folder: where one class's released, submitted and graded work lives, never inside the repository.
+
+released/<assignment>/      what students get, and <assignment>.zip
+incoming/                   what the learning-management system delivered, before `collect`
+submitted/<student>/<assignment>/      collected, untouched
+checked/, autograded/       nbgrader's folders: rebuilt notebooks before and after grading
+results/<assignment>/<student>.json    points and messages per item
+feedback/<assignment>/<student>.html
+gradebook.db, secret, class.toml, log.jsonl
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+DEFAULT = Path("build/grading")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
+
+SETTINGS = """\
+# Rules of this class. Times are UTC; leave `due` away for an assignment without a deadline.
+resubmission = "last"        # which of several hand-ins counts: "last" or "first"
+late_percent_per_day = 10    # taken from the points earned, for each day begun
+late_days = 5                # after so many days nothing is left
+
+[due]
+# a1 = 2030-01-31T23:59:00Z
+"""
+
+
+class ClassroomError(ValueError):
+    """The class folder, its settings or a name in it cannot be used."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Late and resubmission rules from class.toml."""
+
+    resubmission: str
+    late_percent_per_day: float
+    late_days: float
+    due: dict[str, datetime]
+
+    def penalty(self, assignment: str, arrived: datetime, points: float) -> float:
+        """Points lost by arriving late.
+
+        Example:
+            >>> rules = Rules("last", 10, 5, {"a1": datetime(2030, 1, 1, tzinfo=UTC)})
+            >>> rules.penalty("a1", datetime(2030, 1, 2, 12, tzinfo=UTC), 80)
+            16.0
+        """
+        due = self.due.get(assignment)
+        if due is None or arrived <= due:
+            return 0.0
+        days = -((due - arrived).total_seconds() // 86400)  # each day begun counts
+        share = 1.0 if days > self.late_days else min(1.0, days * self.late_percent_per_day / 100)
+        return round(points * share, 2)
+
+
+@dataclass(frozen=True)
+class Classroom:
+    """Paths and files of one class."""
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: str | Path = DEFAULT) -> Classroom:
+        """Open a class folder; make it, with its settings and its secret, if it is not there yet."""
+        room = cls(Path(folder).resolve())
+        for name in ("released", "incoming", "submitted", "results"):
+            (room.folder / name).mkdir(parents=True, exist_ok=True)
+        if not room.settings.exists():
+            write(room.settings, SETTINGS)
+        if not (room.folder / "secret").exists():
+            descriptor = os.open(room.folder / "secret", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_hex(32))
+        return room
+
+    @property
+    def settings(self) -> Path:
+        """The file with the rules of this class."""
+        return self.folder / "class.toml"
+
+    @property
+    def secret(self) -> str:
+        """From which the hidden inputs are drawn. Whoever knows it knows them."""
+        return (self.folder / "secret").read_text().strip()
+
+    @property
+    def database(self) -> str:
+        """Address of nbgrader's gradebook."""
+        return f"sqlite:///{self.folder / 'gradebook.db'}"
+
+    @property
+    def rules(self) -> Rules:
+        """Read class.toml."""
+        try:
+            values = tomllib.loads(self.settings.read_text())
+            due = {name: when.replace(tzinfo=when.tzinfo or UTC) for name, when in values.get("due", {}).items()}
+            rules = Rules(
+                values.get("resubmission", "last"),
+                float(values.get("late_percent_per_day", 0)),
+                float(values.get("late_days", 0)),
+                due,
+            )
+        except (tomllib.TOMLDecodeError, AttributeError, TypeError, ValueError) as problem:
+            raise ClassroomError(f"{self.settings}: {problem}") from problem
+        if rules.resubmission not in ("last", "first"):
+            raise ClassroomError(f'{self.settings}: resubmission is {rules.resubmission!r}; use "last" or "first"')
+        return rules
+
+    def submission(self, student: str, assignment: str) -> Path:
+        """Folder of one submission."""
+        return self.folder / "submitted" / checked_name(student) / assignment
+
+    def students(self, assignment: str) -> list[str]:
+        """Everybody who handed in this assignment and carries a usable name."""
+        found = (path.parent.name for path in (self.folder / "submitted").glob(f"*/{assignment}"))
+        return sorted(name for name in found if NAME.fullmatch(name))
+
+    def result_path(self, assignment: str, student: str) -> Path:
+        """Where the result of one submission is kept."""
+        return self.folder / "results" / assignment / f"{checked_name(student)}.json"
+
+    def result(self, assignment: str, student: str) -> dict | None:
+        """Read a result, or None if there is none yet."""
+        path = self.result_path(assignment, student)
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def log(self, event: str, **details: Any) -> None:
+        """Append one line to the log; nothing in it is ever changed."""
+        line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details})
+        with open(self.folder / "log.jsonl", "a") as file:
+            file.write(line + "\n")
+
+
+def checked_name(student: str) -> str:
+    """Return a student's name if it is safe as the name of a folder, else raise `ClassroomError`."""
+    if not NAME.fullmatch(student):
+        raise ClassroomError(f"{student[:80]!r} cannot name a student; use letters, digits and . _ - @ (64 at most)")
+    return student
+
+
+def write(path: Path, text: str | bytes) -> None:
+    """Write a file whole or not at all, so that a killed run leaves no half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode() if isinstance(text, str) else text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

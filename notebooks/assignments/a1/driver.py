@@ -1,0 +1,101 @@
+"""How the exercises of a1 are run and looked at. Holds no answer: it travels to students and into the box.
+
+`RUNS` turns plain inputs into calls of the student's functions and the results back into plain data.
+`VIEWS` turns an answer into what is compared; it runs outside the box, on answers that nobody vouches for.
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+def build(layers):
+    """Make an nn.Sequential of plain descriptions; equal "name"s are one and the same module."""
+    modules, made = [], {}
+    for layer in layers:
+        name = layer["name"]
+        made[name] = made.get(name) or _build_one(layer)
+        modules.append(made[name])
+    return nn.Sequential(*modules)
+
+
+def _build_one(layer):
+    if layer["kind"] == "relu":
+        return nn.ReLU()
+    if layer["kind"] == "conv":
+        weight = layer["weight"]
+        conv = nn.Conv2d(
+            weight.shape[1] * layer["groups"], weight.shape[0], weight.shape[2:], stride=layer["stride"],
+            padding=layer["padding"], groups=layer["groups"], bias=layer["bias"] is not None, dtype=weight.dtype,
+        )  # fmt: skip
+        conv.weight.data = weight
+        if layer["bias"] is not None:
+            conv.bias.data = layer["bias"]
+        return conv
+    bn = nn.BatchNorm2d(len(layer["weight"]), eps=layer["eps"], dtype=layer["weight"].dtype)
+    bn.weight.data, bn.bias.data = layer["weight"], layer["bias"]
+    bn.running_mean, bn.running_var = layer["mean"], layer["var"]
+    return bn.train(layer["training"])
+
+
+def describe(model):
+    """Turn a Sequential of Conv2d, BatchNorm2d and ReLU into plain descriptions."""
+    return [_describe_one(module) for module in model]
+
+
+def _describe_one(module):
+    if isinstance(module, nn.ReLU):
+        return {"kind": "relu"}
+    if isinstance(module, nn.Conv2d):
+        return {
+            "kind": "conv", "weight": module.weight, "bias": module.bias, "stride": module.stride[0],
+            "padding": module.padding[0], "groups": module.groups,
+        }  # fmt: skip
+    if isinstance(module, nn.BatchNorm2d):
+        return {
+            "kind": "bn", "weight": module.weight, "bias": module.bias, "mean": module.running_mean,
+            "var": module.running_var, "eps": module.eps, "training": module.training,
+        }  # fmt: skip
+    return {"kind": type(module).__name__}
+
+
+def execute(layers, x):
+    """Compute described layers in float64. Accepts only small, plain numbers, because `layers` may be hostile."""
+    for layer in layers:
+        if layer["kind"] == "relu":
+            x = x.relu()
+        elif layer["kind"] == "conv":
+            if layer["weight"].numel() > 100_000 or not all(_small(layer[n]) for n in ("stride", "padding", "groups")):
+                raise ValueError("a convolution of unexpected size")
+            bias = None if layer["bias"] is None else layer["bias"].double()
+            x = F.conv2d(x, layer["weight"].double(), bias, layer["stride"], layer["padding"], 1, layer["groups"])
+        elif layer["kind"] == "bn":
+            parts = [layer[name].double() for name in ("mean", "var", "weight", "bias")]
+            x = F.batch_norm(x, *(part.clone() for part in parts), training=bool(layer["training"]), eps=layer["eps"])
+        else:
+            raise ValueError(f"a layer of kind {str(layer['kind'])[:30]!r} was not expected")
+    return x
+
+
+def _small(value):
+    return type(value) is int and 0 <= value <= 64
+
+
+def run_fold_model(student, inputs):
+    """Fold a model and describe both the result and what became of the original."""
+    model = build(inputs["layers"])
+    folded = student["fold_model"](model)
+    return {"folded": describe(folded), "original": describe(model)}
+
+
+def view_fold_model(answer, probe):
+    """Which layers are left, and what both networks compute on images that the box has not seen."""
+    return {
+        "layers": [layer["kind"] for layer in answer["folded"]],
+        "output": execute(answer["folded"], probe["x"]),
+        "original layers": [layer["kind"] for layer in answer["original"]],
+        "original output": execute(answer["original"], probe["x"]),
+    }
+
+
+RUNS = {"fold_model": run_fold_model}
+VIEWS = {"fold_model": view_fold_model}

@@ -1,0 +1,352 @@
+"""The exercises of a1, BatchNorm folding by hand. Secret: holds the oracles.
+
+Each oracle runs torch's own layers and reads the answer off their outputs, so it shares no formula with the
+solutions: an affine map is found by feeding zeros and ones, a folded weight by probing with unit inputs.
+"""
+
+import torch
+import torch.nn.functional as F
+from driver import RUNS, VIEWS, execute
+
+from helpers.grading.compare import Tolerance
+from helpers.grading.specification import Assignment, Case, Item
+
+CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
+
+
+def _normal(rng, *shape):
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def _between(rng, low, high):
+    return torch.randint(low, high + 1, (1,), generator=rng).item()
+
+
+def _statistics(rng, channels):
+    """BatchNorm parameters with small variances, so that eps matters, and with negative gammas."""
+    return {
+        "gamma": _normal(rng, channels),
+        "beta": _normal(rng, channels),
+        "mean": _normal(rng, channels),
+        "var": torch.rand(channels, generator=rng, dtype=torch.float64) * 0.05 + 1e-3,
+        "eps": 1e-3 * _between(rng, 1, 9),
+    }
+
+
+# 1. the affine form ---------------------------------------------------------------------------------------------
+
+
+def _affine_cases(rng):
+    return [Case("ordinary statistics", _statistics(rng, _between(rng, 2, 9))) for _ in range(2)]
+
+
+def _affine_edges(rng):
+    plain, tiny = _statistics(rng, 5), _statistics(rng, 4)
+    return [
+        Case("a layer without gamma and beta", plain | {"gamma": None, "beta": None}),
+        Case("variances near zero", tiny | {"var": tiny["var"] * 1e-7}),
+        Case("a single channel", _statistics(rng, 1)),
+    ]
+
+
+def _affine_oracle(inputs, probe):
+    def norm(value):
+        x = torch.full((1, len(inputs["mean"])), value, dtype=torch.float64)
+        return F.batch_norm(
+            x, inputs["mean"].clone(), inputs["var"].clone(), inputs["gamma"], inputs["beta"], eps=inputs["eps"]
+        )[0]
+
+    return [norm(1.0) - norm(0.0), norm(0.0)]
+
+
+# 2. and 3. statistics in training -------------------------------------------------------------------------------
+
+
+def _batch(rng, shape):
+    return _normal(rng, *shape) * 2 + 1
+
+
+def _update_cases(rng):
+    cases = []
+    for shape in ((3, 4, 2, 2), (2, 5, 3, 1)):
+        mean, var = _normal(rng, shape[1]), torch.rand(shape[1], generator=rng, dtype=torch.float64) + 0.5
+        momentum = 0.05 * _between(rng, 1, 9)
+        inputs = {"x": _batch(rng, shape), "running_mean": mean, "running_var": var, "momentum": momentum}
+        cases.append(Case(f"a batch of shape {shape}", inputs))
+    return cases
+
+
+def _update_edges(rng):
+    ones = torch.ones(3, dtype=torch.float64)
+    x = _batch(rng, (2, 3, 1, 1))
+    return [Case("two values per channel", {"x": x, "running_mean": ones, "running_var": ones * 2, "momentum": 0.3})]
+
+
+def _update_oracle(inputs, probe):
+    mean, var = inputs["running_mean"].clone(), inputs["running_var"].clone()
+    F.batch_norm(inputs["x"], mean, var, training=True, momentum=inputs["momentum"])
+    return [mean, var]
+
+
+def _train_cases(rng):
+    cases = []
+    for shape in ((3, 4, 2, 2), (2, 5, 3, 2)):
+        inputs = {"x": _batch(rng, shape), "gamma": _normal(rng, shape[1]), "beta": _normal(rng, shape[1])}
+        cases.append(Case(f"a batch of shape {shape}", inputs | {"eps": 1e-2 * _between(rng, 1, 9)}))
+    return cases
+
+
+def _train_edges(rng):
+    # Height equal to the number of channels: a broadcast along the wrong axis goes unnoticed by shapes.
+    inputs = {"x": _batch(rng, (2, 3, 3, 3)), "gamma": _normal(rng, 3), "beta": _normal(rng, 3), "eps": 0.1}
+    return [Case("as many rows as channels", inputs)]
+
+
+def _train_oracle(inputs, probe):
+    mean, var = torch.zeros(inputs["x"].shape[1]), torch.ones(inputs["x"].shape[1])
+    return F.batch_norm(
+        inputs["x"], mean.double(), var.double(), inputs["gamma"], inputs["beta"], training=True, eps=inputs["eps"]
+    )
+
+
+# 4. to 7. folding into weights ----------------------------------------------------------------------------------
+
+
+def _fold_inputs(rng, shape, channels, bias=True, **more):
+    inputs = {"weight": _normal(rng, *shape), "bias": _normal(rng, channels) if bias else None}
+    return inputs | {"a": _normal(rng, channels), "b": _normal(rng, channels)} | more
+
+
+def _linear_cases(rng):
+    size = _between(rng, 3, 8)
+    return [
+        Case("with a bias", _fold_inputs(rng, (size, size + 1), size)),
+        Case("without a bias", _fold_inputs(rng, (size, 2), size, bias=False)),
+    ]
+
+
+def _linear_edges(rng):
+    return [Case("a square weight", _fold_inputs(rng, (4, 4), 4))]
+
+
+def _read_off(function, inputs_shape):
+    """Weight and bias of an affine function of a vector, found by feeding zeros and unit vectors."""
+    count = torch.Size(inputs_shape).numel()
+    bias = function(torch.zeros(1, *inputs_shape, dtype=torch.float64))
+    columns = function(torch.eye(count, dtype=torch.float64).reshape(count, *inputs_shape)) - bias
+    return columns, bias[0]
+
+
+def _channels_last_affine(y, inputs):
+    """a * y + b along axis 1, written with the channel axis moved to the end."""
+    return torch.movedim(torch.movedim(y, 1, -1) * inputs["a"] + inputs["b"], -1, 1)
+
+
+def _linear_oracle(inputs, probe):
+    weight, bias = inputs["weight"], inputs["bias"]
+    columns, bias = _read_off(lambda x: _channels_last_affine(F.linear(x, weight, bias), inputs), weight.shape[1:])
+    return [columns.T, bias]
+
+
+def _conv_cases(rng):
+    return [
+        Case("an ordinary convolution", _fold_inputs(rng, (5, 3, 3, 3), 5)),
+        Case("without a bias", _fold_inputs(rng, (4, 2, 1, 1), 4, bias=False)),
+        Case("a depthwise convolution", _fold_inputs(rng, (6, 1, 3, 3), 6)),
+    ]
+
+
+def _conv_edges(rng):
+    return [
+        Case("as many inputs as outputs", _fold_inputs(rng, (4, 4, 3, 3), 4)),
+        Case("a convolution in one dimension", _fold_inputs(rng, (5, 2, 3), 5)),
+        Case("a convolution in three dimensions", _fold_inputs(rng, (3, 2, 2, 2, 2), 3, bias=False)),
+    ]
+
+
+def _conv_oracle(inputs, probe):
+    weight, conv = inputs["weight"], {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[inputs["weight"].ndim]
+    # A kernel laid on an input of its own size gives one number per output channel.
+    columns, bias = _read_off(
+        lambda x: _channels_last_affine(conv(x, weight, inputs["bias"]), inputs).flatten(1), weight.shape[1:]
+    )
+    return [columns.T.reshape(weight.shape), bias]
+
+
+def _transposed_cases(rng):
+    return [
+        Case("one group", _fold_inputs(rng, (3, 5, 2, 2), 5, groups=1)),
+        Case("two groups", _fold_inputs(rng, (4, 3, 2, 2), 6, groups=2)),
+    ]
+
+
+def _transposed_edges(rng):
+    return [
+        Case("depthwise", _fold_inputs(rng, (4, 1, 3, 3), 4, bias=False, groups=4)),
+        Case("as many inputs as outputs", _fold_inputs(rng, (4, 4, 2, 2), 4, groups=1)),
+        Case("three groups", _fold_inputs(rng, (6, 2, 1, 1), 6, groups=3)),
+    ]
+
+
+def _transposed_oracle(inputs, probe):
+    weight, groups = inputs["weight"], inputs["groups"]
+    # One pixel in gives the whole kernel of its channel out.
+    columns, bias = _read_off(
+        lambda x: _channels_last_affine(F.conv_transpose2d(x, weight, inputs["bias"], groups=groups), inputs),
+        (len(weight), 1, 1),
+    )
+    per_group = weight.shape[1]
+    kernels = []
+    for channel, kernel in enumerate(columns):
+        group = channel // (len(weight) // groups)
+        kernels.append(kernel[group * per_group : (group + 1) * per_group])
+    return [torch.stack(kernels), bias[:, 0, 0]]
+
+
+def _before_inputs(rng, shape, groups, bias=True):
+    inputs = _fold_inputs(rng, shape, shape[0], bias=bias, groups=groups)
+    channels = shape[1] * groups
+    return inputs | {"a": _normal(rng, channels), "b": _normal(rng, channels)}
+
+
+def _before_cases(rng):
+    return [
+        Case("one group", _before_inputs(rng, (4, 3, 3, 3), 1)),
+        Case("without a bias", _before_inputs(rng, (2, 5, 1, 1), 1, bias=False)),
+        Case("two groups", _before_inputs(rng, (6, 2, 3, 3), 2)),
+    ]
+
+
+def _before_edges(rng):
+    return [
+        Case("depthwise", _before_inputs(rng, (5, 1, 3, 3), 5)),
+        Case("as many inputs as outputs", _before_inputs(rng, (4, 4, 2, 2), 1)),
+    ]
+
+
+def _before_oracle(inputs, probe):
+    weight, groups = inputs["weight"], inputs["groups"]
+    shape = (weight.shape[1] * groups, *weight.shape[2:])
+
+    def network(x):
+        return F.conv2d(_channels_last_affine(x, inputs), weight, inputs["bias"], groups=groups).flatten(1)
+
+    columns, bias = _read_off(network, shape)
+    full = columns.T.reshape(len(weight), *shape)
+    outputs, per_group = len(weight) // groups, weight.shape[1]
+    parts = [full[g * outputs : (g + 1) * outputs, g * per_group : (g + 1) * per_group] for g in range(groups)]
+    return [torch.cat(parts), bias]
+
+
+# 8. a whole model -----------------------------------------------------------------------------------------------
+
+
+def _conv_layer(rng, name, cin, cout, kernel=3, groups=1, bias=False, stride=1):
+    return {
+        "kind": "conv", "name": name, "weight": _normal(rng, cout, cin // groups, kernel, kernel),
+        "bias": _normal(rng, cout) if bias else None, "stride": stride, "padding": kernel // 2, "groups": groups,
+    }  # fmt: skip
+
+
+def _bn_layer(rng, name, channels, training=False):
+    parts = _statistics(rng, channels)
+    return {
+        "kind": "bn", "name": name, "weight": parts["gamma"], "bias": parts["beta"], "mean": parts["mean"],
+        "var": parts["var"], "eps": parts["eps"], "training": training,
+    }  # fmt: skip
+
+
+def _relu(name):
+    return {"kind": "relu", "name": name}
+
+
+def _model_case(rng, label, layers, kept):
+    """`kept` are the positions of the layers that must be left after folding."""
+    images = _normal(rng, 3, layers[0]["weight"].shape[1] * layers[0]["groups"], 6, 6)
+    return Case(label, {"layers": layers}, {"x": images, "kept": kept})
+
+
+def _model_cases(rng):
+    plain = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _relu("r1"), _conv_layer(rng, "c2", 4, 4, groups=4),
+             _bn_layer(rng, "b2", 4), _relu("r2"), _conv_layer(rng, "c3", 4, 5, kernel=1, bias=True)]  # fmt: skip
+    apart = [_conv_layer(rng, "c1", 3, 4, stride=2), _relu("r1"), _bn_layer(rng, "b1", 4)]
+    return [
+        _model_case(rng, "convolutions, norms and activations", plain, [0, 2, 3, 5, 6]),
+        _model_case(rng, "a norm that follows an activation", apart, [0, 1, 2]),
+    ]
+
+
+def _model_edges(rng):
+    training = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, training=True), _relu("r1")]
+    shared = _conv_layer(rng, "c1", 3, 3, bias=True)
+    twice = [shared, _bn_layer(rng, "b1", 3), _relu("r1"), shared, _bn_layer(rng, "b2", 3)]
+    double = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _bn_layer(rng, "b2", 4)]
+    return [
+        _model_case(rng, "a norm in training mode", training, [0, 1, 2]),
+        _model_case(rng, "one convolution used twice", twice, [0, 2, 3]),
+        _model_case(rng, "two norms in a row", double, [0]),
+    ]
+
+
+def _model_oracle(inputs, probe):
+    output = execute(inputs["layers"], probe["x"])
+    kinds = [layer["kind"] for layer in inputs["layers"]]
+    return {
+        "layers": [kinds[position] for position in probe["kept"]],
+        "output": output,
+        "original layers": kinds,
+        "original output": output,
+    }
+
+
+BUILT_INS = (
+    "fuse_conv_bn_eval",
+    "fuse_linear_bn_eval",
+    "fuse_conv_bn_weights",
+    "fuse_linear_bn_weights",
+    "fuse_modules",
+)
+
+ITEMS = (
+    Item(
+        "bn_affine", "bn_affine", 8, _affine_cases, _affine_oracle, edges=_affine_edges, tolerance=CLOSE,
+        hint="In evaluation BatchNorm is a x + b per channel; look at eps, the square root, and missing gamma or beta",
+    ),
+    Item(
+        "update_statistics", "update_statistics", 12, _update_cases, _update_oracle, edges=_update_edges,
+        tolerance=CLOSE,
+        hint="Look at which variance is kept, over which axes, and which side momentum weighs",
+    ),
+    Item(
+        "bn_train", "bn_train", 10, _train_cases, _train_oracle, edges=_train_edges, tolerance=CLOSE,
+        forbidden=("batch_norm", "BatchNorm1d", "BatchNorm2d"),
+        hint="Look at which variance normalises, where eps stands, and along which axis gamma lies",
+    ),
+    Item(
+        "fold_linear", "fold_linear", 8, _linear_cases, _linear_oracle, edges=_linear_edges, tolerance=CLOSE,
+        forbidden=BUILT_INS,
+        hint="a (W x + c) + b: which rows does a scale, and what becomes of the old bias?",
+    ),
+    Item(
+        "fold_conv", "fold_conv", 10, _conv_cases, _conv_oracle, edges=_conv_edges, tolerance=CLOSE,
+        forbidden=BUILT_INS,
+        hint="Output channels lie on the first axis of a convolution's weight, whatever its dimension and groups",
+    ),
+    Item(
+        "fold_transposed", "fold_transposed", 12, _transposed_cases, _transposed_oracle, edges=_transposed_edges,
+        tolerance=CLOSE, forbidden=BUILT_INS,
+        hint="A transposed convolution stores (in, out / groups, ...): which output does each entry feed?",
+    ),
+    Item(
+        "fold_before", "fold_before", 14, _before_cases, _before_oracle, edges=_before_edges, tolerance=CLOSE,
+        forbidden=BUILT_INS,
+        hint="W (a x + b) + c: a scales input channels, and b reaches the output through every tap of the kernel",
+    ),
+    Item(
+        "fold_model", "fold_model", 14, _model_cases, _model_oracle, edges=_model_edges, tolerance=CLOSE,
+        forbidden=BUILT_INS, run=RUNS["fold_model"], view=VIEWS["fold_model"],
+        hint="Fold only a norm that directly follows a convolution and uses its running statistics, into a new module",
+    ),
+)  # fmt: skip
+
+ASSIGNMENT = Assignment("a1", "BatchNorm folding by hand", ITEMS, manual_points=12)
