@@ -46,14 +46,14 @@ class Submission:
             if cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("grade")
         ]
 
-    @property
-    def own_code(self) -> list[str]:
-        """Sources of the code cells that the student wrote."""
-        return [
-            cell.source
-            for cell in self.notebook.cells
-            if cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("locked", False)
-        ]
+    def code_for(self, item: str) -> list[str]:
+        """What the student wrote for an item: its answer cell and cells of the student's own."""
+        sources = []
+        for cell in self.notebook.cells:
+            name = cell.metadata.get("nbgrader", {}).get("grade_id")
+            if cell.cell_type == "code" and name in (None, f"{item}_solution"):
+                sources.append(cell.source)
+        return sources
 
 
 def read_regular(path: Path, most: int) -> bytes:
@@ -189,6 +189,8 @@ def _read_files(folder: Path, submission: Submission) -> None:
         if path.suffix == ".ipynb" or path.name.startswith("."):
             continue
         try:
+            if not path.name.isascii() or not path.name.isprintable():
+                raise IntakeError("a file has a name with letters that are not plain ASCII")
             if len(submission.files) >= MOST_FILES:
                 raise IntakeError(f"{path.name} is one file too many; {MOST_FILES} are allowed")
             submission.files[path.name] = read_regular(path, left)

@@ -55,7 +55,7 @@ class Item:
     """One exercise.
 
     Args:
-        name: also the id of its graded cell.
+        name: also the id of its graded cell; the answer's cell is `<name>_solution`.
         function: the name that the learner must define.
         points: earned when every case is right.
         cases: makes the cases from a generator; called again with every seed.
@@ -65,7 +65,7 @@ class Item:
         run: calls the learner's functions on the inputs; by default `function(**inputs)`.
         view: turns the answer into what is compared; may fail on a malformed answer.
         score: judges what was observed; by default all or nothing within `tolerance`.
-        forbidden: names that the learner's code must not use, such as "fuse_conv_bn_eval".
+        forbidden: names, or parts of names, that the answer must not use, such as "fuse_conv_bn".
         seconds: time that all cases of this item together may take.
     """
 
@@ -76,7 +76,7 @@ class Item:
     oracle: Callable[[dict[str, Tree], dict[str, Tree]], Tree]
     hint: str
     edges: Callable[[torch.Generator], list[Case]] | None = None
-    tolerance: Tolerance | None = None
+    tolerance: Tolerance = field(default_factory=Tolerance)
     run: Callable[[Mapping[str, Any], dict[str, Tree]], Tree] | None = None
     view: Callable[[Tree, dict[str, Tree]], Tree] = lambda answer, probe: answer
     score: Callable[[Tree, Tree], Verdict] | None = None
