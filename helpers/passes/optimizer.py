@@ -13,7 +13,17 @@ from helpers.passes.tracing import UnknownChoice, trace
 
 # "fold" runs round after round until it changes nothing; "inference" runs once after it.
 PIPELINES: dict[str, list[str]] = {
-    "fold": [],
+    "fold": [
+        "canonicalize",
+        "constant_folding",
+        "elim_identity",
+        "pad_folding",
+        "conv_bn_folding",
+        "conv_add_folding",
+        "conv_mul_folding",
+        "linear_folding",
+        "dead_code",
+    ],
     "inference": [],
 }
 

@@ -70,9 +70,22 @@ def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModu
 
 def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
     try:
-        return torch.export.export(model, example_inputs).module(check_guards=False)
+        exported = torch.export.export(model, example_inputs).module(check_guards=False)
     except Exception as error:
         raise _untraceable(model, error) from error
+    _simplify_signature(exported.graph)
+    # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
+    return fx.GraphModule(exported, exported.graph, type(model).__name__).eval()
+
+
+def _simplify_signature(graph: fx.Graph) -> None:
+    """Export packs inputs and results into trees; where these are plain positional tensors, so is the signature."""
+    info = graph._codegen.pytree_info
+    args, kwargs = info.in_spec.children()
+    if kwargs.num_children == 0 and all(spec.is_leaf() for spec in args.children()) and info.out_spec.is_leaf():
+        graph.set_codegen(fx.graph.CodeGen())
+        output = graph.output_node()
+        output.args = (output.args[0][0],)
 
 
 def _untraceable(model: nn.Module, error: Exception) -> PassError:

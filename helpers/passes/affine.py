@@ -1,0 +1,154 @@
+"""An affine map of a layer's output channels, folded into the layer.
+
+    y_c = a_c (W x + b)_c + z_c      is the layer      W' = a W,   b' = a b + z
+
+with one factor and one summand for each output channel c. The arithmetic is done in double precision and rounded once.
+Which axis of the weight counts the output channels depends on the layer:
+
+    convolution              (Cout, Cin / groups, *kernel)       axis 0
+    transposed convolution   (Cin, Cout / groups, *kernel)       axis 1, for each group separately
+    linear                   (out, in)                           axis 0
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import fx, nn
+
+from helpers.passes.canonicalize import opaque
+from helpers.passes.editing import Editor, with_tensors
+from helpers.passes.effects import Storage
+from helpers.passes.folder import Pass, PassResult
+from helpers.passes.layers import CONVS, TRANSPOSED, rank
+from helpers.passes.match import Match
+from helpers.passes.matching import find
+from helpers.passes.patterns import Op
+
+LAYERS = (*CONVS, *TRANSPOSED)
+# One factor or summand per output channel, or one number for all of them.
+PerChannel = torch.Tensor | float
+
+
+class MustNotFold(Exception):
+    """This match must stay; the message is the reason."""
+
+
+def output_channels(layer: nn.Module) -> int:
+    """The number of channels or features that a layer computes."""
+    return layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+
+
+def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Module:
+    """The layer followed by the map; see above.
+
+    Raises:
+        MustNotFold: the new weights are not finite, or have no data.
+
+    Example:
+        >>> doubled = folded(nn.Conv2d(3, 8, 3), factor=2.0, summand=0.0)
+    """
+    if layer.weight.is_meta:
+        raise MustNotFold("its weight has no data (it is on the meta device)")
+    with torch.no_grad():
+        wide = torch.complex128 if layer.weight.is_complex() else torch.float64
+        channels = output_channels(layer)
+        factor = torch.as_tensor(factor, dtype=wide, device=layer.weight.device).expand(channels)
+        summand = torch.as_tensor(summand, dtype=wide, device=layer.weight.device).expand(channels)
+        bias = summand if layer.bias is None else factor * layer.bias.to(wide) + summand
+        needs_bias = layer.bias is not None or bool((summand != 0).any())
+        weight = layer.weight.to(wide) * _along_output_axis(layer, factor)
+        new = {"weight": weight.to(layer.weight.dtype), "bias": bias.to(layer.weight.dtype) if needs_bias else None}
+    if not all(bool(tensor.isfinite().all()) for tensor in new.values() if tensor is not None):
+        raise MustNotFold(f"the folded weights are not finite in {layer.weight.dtype}")
+    return with_tensors(layer, **new)
+
+
+def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:
+    """The factors in a shape that multiplies the weight."""
+    ones = [1] * (layer.weight.dim() - 2)
+    if type(layer) not in TRANSPOSED:
+        return factor.reshape(-1, 1, *ones)
+    per_group = factor.reshape(layer.groups, 1, -1, *ones)
+    inside = layer.in_channels // layer.groups
+    return per_group.expand(-1, inside, *per_group.shape[2:]).reshape(layer.in_channels, -1, *ones)
+
+
+class AffineFold(Pass):
+    """A pass that folds one kind of affine map into the layer before it.
+
+    Each pattern has an operation named "layer"; the anchor is the map. The three steps of every fold:
+    match (`matching.find`) -> may I fold? (`may_fold`) -> fold (the new module takes the layer's place).
+    """
+
+    patterns: ClassVar[tuple[Op, ...]]
+
+    def affine(self, match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
+        """The factor and the summand of the map at the anchor; raises `MustNotFold`."""
+        raise NotImplementedError(f"{type(self).__name__} must say which map it folds")
+
+    def run(self, graph_module: fx.GraphModule) -> PassResult:
+        """Fold until nothing matches: a map behind a folded map is next to the layer the second time."""
+        result = PassResult()
+        for pattern in self.patterns:
+            while True:
+                editor, storage = Editor(graph_module), Storage(graph_module)
+                ready: dict[fx.Node, nn.Module] = {}
+                found = find(graph_module, pattern, filters=[lambda m: self.may_fold(m, editor, storage, ready)])  # noqa: B023
+                for match in found.matches:
+                    layer = match["layer"]
+                    result.change(match.anchor, f"folded into {layer}")
+                    editor.swap_module(layer, ready[match.anchor])
+                    editor.replace(match.anchor, layer)
+                if not found.matches:
+                    break
+            for refusal in found.refused:
+                result.decline(refusal.node, refusal.reason)
+        return result
+
+    def may_fold(self, match: Match, editor: Editor, storage: Storage, ready: dict[fx.Node, nn.Module]) -> str | None:
+        """Compute the new layer and put it into `ready`, or say why not. Nothing in the graph changes."""
+        node = match["layer"]
+        layer = editor.module(node)
+        reason = opaque(layer)
+        if reason is not None:
+            return f"{node}: {reason}"
+        if any(storage.is_tensor_written(tensor) for tensor in (layer.weight, layer.bias)):
+            return f"the graph writes to the weights of {node}"
+        before, after = node.meta.get("val"), match.anchor.meta.get("val")
+        if before is None or after is None:
+            return "shapes are not known: trace with example inputs"
+        if before.shape != after.shape:
+            return f"it changes the shape from {tuple(before.shape)} to {tuple(after.shape)}"
+        if before.dtype != after.dtype:
+            return f"it changes the dtype from {before.dtype} to {after.dtype}"
+        try:
+            ready[match.anchor] = folded(layer, *self.affine(match, layer))
+        except MustNotFold as refusal:
+            return str(refusal)
+        return None
+
+
+def channel_axis(node: fx.Node, layer: nn.Module) -> int:
+    """The axis of a layer's output that counts its channels; images may come without a batch dimension."""
+    return rank(node) - 1 if isinstance(layer, nn.Linear) else rank(node) - 1 - len(layer.kernel_size)
+
+
+def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> PerChannel:
+    """A constant operand as one number per output channel.
+
+    Args:
+        value: a number, or a tensor that broadcasts against the output of the layer.
+        node: the call of the layer.
+
+    Raises:
+        MustNotFold: the constant differs along another axis than the channels.
+    """
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_meta:
+        raise MustNotFold("the constant has no data (it is on the meta device)")
+    axis, dimensions = channel_axis(node, layer), rank(node)
+    shape = (*[1] * (dimensions - value.dim()), *value.shape)
+    if any(size != 1 for position, size in enumerate(shape) if position != axis):
+        raise MustNotFold(f"the constant of shape {tuple(value.shape)} differs along another axis than the channels")
+    return value.detach().reshape(-1)

@@ -1,0 +1,227 @@
+"""One form for each operation, so that the passes that follow have one thing to look for.
+
+    convolution, batch norm, linear   a call of an ordinary nn module (layers.py)
+    activations, pooling, ...         a call of one function (forms.py)
+    + - * /                           Python's operators
+    x.shape[1], x.size(1), x.ndim     numbers, where the network fixes them; x.size(i) otherwise
+
+Writing the same thing differently never changes an answer, so in-place activations stay in place. In-place arithmetic
+becomes ordinary arithmetic when nobody else can see the difference: its operand is a new tensor that only it uses.
+"""
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.nn.utils import parametrize
+
+from helpers.passes import effects, forms, registry
+from helpers.passes.editing import Editor
+from helpers.passes.folder import Pass, PassResult
+from helpers.passes.layers import ARGUMENTS, CONVS, NORMS, TRANSPOSED, Layers, rank
+
+FOLDABLE = (*CONVS, *TRANSPOSED, *NORMS, nn.Linear)
+
+
+@registry.register
+class Canonicalize(Pass):
+    """Brings module calls, functions, methods and ATen operators to one form."""
+
+    name = "canonicalize"
+
+    def run(self, graph_module: fx.GraphModule) -> PassResult:
+        """Rewrite each node that has a canonical form and is not yet in it."""
+        result = PassResult()
+        editor = Editor(graph_module)
+        layers = Layers(editor, effects.Storage(graph_module))
+        for node in list(graph_module.graph.nodes):
+            before = node.target
+            if node.op == "call_module":
+                _module(node, editor, result)
+            elif node.op in ("call_function", "call_method") and effects.is_torch(node):
+                _function(node, editor, layers, result)
+            if node.target is not before:
+                result.change(node, f"{_spelling(before)} became {_spelling(node.target)}")
+        return result
+
+
+def _spelling(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def _module(node: fx.Node, editor: Editor, result: PassResult) -> None:
+    module = editor.module(node)
+    reason = opaque(module)
+    if reason is not None:
+        if isinstance(module, FOLDABLE):
+            result.decline(node, reason)
+        return
+    if len(node.args) == 0 and "input" in node.kwargs:
+        node.args, node.kwargs = (node.kwargs["input"],), {k: v for k, v in node.kwargs.items() if k != "input"}
+    name = forms.MODULES.get(type(module))
+    if name is not None and len(node.args) == 1 and not node.kwargs:
+        settings = {key: getattr(module, key) for key in forms.FORMS[name].arguments if hasattr(module, key)}
+        _write(node, editor, name, node.args[0], settings)
+
+
+def opaque(module: nn.Module) -> str | None:
+    """Why a module may compute something else than its class says, or None."""
+    if parametrize.is_parametrized(module):
+        return "its weight is computed anew at each call (parametrised): remove the parametrisation first"
+    if isinstance(module, FOLDABLE) and type(module) not in FOLDABLE:
+        return f"{type(module).__name__} is a subclass, which may compute something else"
+    if effects.has_hooks(module):
+        return "it has hooks, which may see or change its input and output: remove them first"
+    if "forward" in vars(module):
+        return "its forward was replaced on the instance"
+    return None
+
+
+def _function(node: fx.Node, editor: Editor, layers: Layers, result: PassResult) -> None:
+    name = effects.op_name(node)
+    name = forms.SYNONYMS.get(name, name)
+    in_place = name.endswith("_") and not name.endswith("__")
+    if name in ARGUMENTS or name == "batch_norm":
+        reason = layers.convert(node)
+        if reason is not None:
+            result.decline(node, reason)
+    elif name in forms.ARITHMETIC:
+        _arithmetic(node, editor, name)
+    elif name in forms.ARITHMETIC_IN_PLACE:
+        if _only_it_can_see(node, editor):
+            _arithmetic(node, editor, forms.ARITHMETIC_IN_PLACE[name])
+    elif name.rstrip("_") in forms.FORMS:
+        form_name = name.rstrip("_") if in_place else name
+        settings = _bind(node, forms.FORMS[form_name].arguments)
+        if settings is not None:
+            first = settings.pop("input")
+            _write(node, editor, form_name, first, settings | ({"inplace": True} if in_place else {}))
+    elif node.target is getattr or name in ("size", "sym_size", "dim", "getitem"):
+        _bookkeeping(node, editor, name)
+
+
+def _bind(node: fx.Node, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """The arguments by name, the input among them; None when some are not part of the form."""
+    names = ["input", *arguments]
+    given = {forms.ARGUMENT_SYNONYMS.get(key, key): value for key, value in node.kwargs.items()}
+    if "self" in given:
+        given["input"] = given.pop("self")
+    given |= dict(zip(names, node.args, strict=False))
+    complete = "input" in given and all(key in given for key, default in arguments.items() if default is forms.REQUIRED)
+    return given if complete and len(node.args) <= len(names) and given.keys() <= set(names) else None
+
+
+def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[str, Any]) -> None:
+    """Call the form's function, required settings by position, the others by name when they are not the default."""
+    if name == "hardtanh" and settings.get("min_val", -1) == 0 and settings.get("max_val", 1) == 6:
+        name, settings = "relu6", {"inplace": settings.get("inplace", False)}
+    form = forms.FORMS[name]
+    args = [settings[key] for key, default in form.arguments.items() if default is forms.REQUIRED]
+    kwargs = {
+        key: settings[key]
+        for key, default in form.arguments.items()
+        if default is not forms.REQUIRED and key in settings and not _same(settings[key], default)
+    }
+    editor.retarget(node, "call_function", form.function, (first, *args), kwargs)
+
+
+def _same(value: Any, default: Any) -> bool:
+    if default is None:
+        return value is None or value in ([], ())  # ATen writes "no stride" as an empty list
+    return value == default
+
+
+def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
+    """x + y for any spelling of it. `alpha`, the factor of the second operand, becomes a multiplication of its own."""
+    alpha = node.kwargs.get("alpha", 1)
+    operands = [*node.args, *(node.kwargs[key] for key in ("input", "self", "other") if key in node.kwargs)]
+    if len(operands) != 2 or not node.kwargs.keys() <= {"alpha", "input", "self", "other"}:
+        return
+    if alpha != 1 and name == "rsub":
+        return
+    if alpha != 1:
+        operands[1] = _scaled(node, editor, operands[1], alpha)
+    if operands[1] is None:
+        return
+    function, swapped = forms.ARITHMETIC[name]
+    editor.retarget(node, "call_function", function, tuple(operands[::-1] if swapped else operands), {})
+
+
+def _scaled(node: fx.Node, editor: Editor, operand: Any, alpha: Any) -> Any:
+    """alpha * operand for a constant operand; None, that is leave it, for anything else."""
+    if isinstance(operand, (int, float)) and not isinstance(alpha, fx.Node):
+        return operand * alpha
+    tensor = editor.tensor(operand)
+    if tensor is None or isinstance(alpha, fx.Node):
+        return None
+    return editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
+
+
+def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
+    """Whether an in-place operation could as well make a new tensor of the same shape and dtype."""
+    target = node.args[0] if node.args else None
+    if not isinstance(target, fx.Node) or len(target.users) != 1:
+        return False
+    if not effects.is_fresh(target, editor.module(target)):
+        return False
+    before, after = target.meta.get("val"), (node.args[1] if len(node.args) == 2 else None)
+    other = after.meta.get("val") if isinstance(after, fx.Node) else after
+    if not isinstance(before, torch.Tensor) or not isinstance(other, (torch.Tensor, int, float)):
+        return False
+    shape = torch.broadcast_shapes(before.shape, getattr(other, "shape", ()))
+    return shape == before.shape and torch.result_type(before, other) == before.dtype
+
+
+def _bookkeeping(node: fx.Node, editor: Editor, name: str) -> None:
+    """Sizes: numbers where the network fixes them, x.size(i) where the input does."""
+    source = node.args[0] if node.args else None
+    if not isinstance(source, fx.Node):
+        return
+    if node.target is getattr and node.args[1:] == ("shape",):
+        editor.retarget(node, "call_method", "size", (source,), {})
+    elif name == "dim" or (node.target is getattr and node.args[1:] == ("ndim",)):
+        _to_number(node, editor, rank(source))
+    elif len(node.args) == 2 and isinstance(node.args[1], int):
+        if name in ("size", "sym_size"):
+            _size(node, editor, source, node.args[1])
+        elif node.target is operator.getitem and _is_whole_size(source):
+            _size(node, editor, source.args[0], node.args[1])
+
+
+def _is_whole_size(node: fx.Node) -> bool:
+    return node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
+
+
+def _size(node: fx.Node, editor: Editor, source: fx.Node, dim: int) -> None:
+    tensor = editor.tensor(source)
+    if tensor is not None:
+        _to_number(node, editor, tensor.shape[dim])
+    elif (channels := _channels(source, editor, dim)) is not None:
+        _to_number(node, editor, channels)
+    else:
+        editor.retarget(node, "call_method", "size", (source, dim), {})
+
+
+def _channels(source: fx.Node, editor: Editor, dim: int) -> int | None:
+    """The size along the channel axis of a layer's output, which does not depend on the network's input."""
+    module, dimensions = editor.module(source), rank(source)
+    if dimensions is None or opaque_or_none(module):
+        return None
+    if type(module) is nn.Linear:
+        return module.out_features if dim % dimensions == dimensions - 1 else None
+    axis = dimensions - 1 - len(module.kernel_size)
+    return module.out_channels if dim % dimensions == axis else None
+
+
+def opaque_or_none(module: nn.Module | None) -> bool:
+    """Whether this is no convolution or linear layer whose output size can be relied on."""
+    return type(module) not in (*CONVS, *TRANSPOSED, nn.Linear) or opaque(module) is not None
+
+
+def _to_number(node: fx.Node, editor: Editor, number: int | None) -> None:
+    if number is None:
+        return
+    for user in list(node.users):
+        user.args = fx.map_arg(user.args, lambda value: number if value is node else value)
+        user.kwargs = fx.map_arg(user.kwargs, lambda value: number if value is node else value)

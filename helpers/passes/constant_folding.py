@@ -1,0 +1,80 @@
+"""What depends on parameters alone is computed once.
+
+Left to the graph: random numbers, whatever writes into a tensor or is written to, and results that the network returns
+(the caller could write into them, and would then write into the network).
+"""
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from helpers.passes import registry
+from helpers.passes.editing import Editor
+from helpers.passes.effects import Storage, is_pure
+from helpers.passes.folder import Pass, PassResult
+
+
+class NotConstant(Exception):
+    """Running the node once is not the same as running it each time; the message is the reason."""
+
+
+@registry.register
+class ConstantFolding(Pass):
+    """Replaces each node whose inputs are all constants by its value."""
+
+    name = "constant_folding"
+
+    def run(self, graph_module: fx.GraphModule) -> PassResult:
+        """Walk forward, so that a whole subgraph of constants collapses in one go."""
+        result = PassResult()
+        editor, storage = Editor(graph_module), Storage(graph_module)
+        for node in list(graph_module.graph.nodes):
+            if node.op not in ("call_function", "call_method") or not _only_constants(node):
+                continue
+            try:
+                value = _value(node, editor, storage)
+            except NotConstant as reason:
+                result.decline(node, str(reason))
+                continue
+            hint = f"{node.name}_constant".removesuffix("_constant_constant")
+            editor.replace(node, editor.put_tensor(value, hint, before=node))
+            result.change(node, f"computed once: {tuple(value.shape)} {value.dtype}")
+        return result
+
+
+def _only_constants(node: fx.Node) -> bool:
+    return all(source.op == "get_attr" for source in node.all_input_nodes)
+
+
+def _value(node: fx.Node, editor: Editor, storage: Storage) -> torch.Tensor:
+    """The value of a node, or the reason why it has no value of its own."""
+    if not is_pure(node):
+        raise NotConstant("it is random, or has a side effect")
+    if any(storage.is_written(part) for part in (node, *node.all_input_nodes)):
+        raise NotConstant("the graph writes into it")
+    if any(user.op == "output" for user in node.users):
+        raise NotConstant("the network returns it, and the caller may write into it")
+    args, kwargs = fx.map_arg((node.args, node.kwargs), editor.tensor)
+    try:
+        with torch.no_grad(), _Watch():
+            value = (
+                getattr(args[0], node.target)(*args[1:], **kwargs)
+                if node.op == "call_method"
+                else node.target(*args, **kwargs)
+            )
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        raise NotConstant(f"it cannot be run by itself: {error}") from error
+    if not isinstance(value, torch.Tensor):
+        raise NotConstant(f"it is a {type(value).__name__}, not a tensor")
+    return value.detach().clone()
+
+
+class _Watch(TorchDispatchMode):
+    """Sees every ATen operation that a call really makes, and stops it before it draws a random number."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in function.tags:
+            raise NotConstant(f"it draws random numbers ({function})")
+        return function(*args, **(kwargs or {}))

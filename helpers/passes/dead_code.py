@@ -1,0 +1,51 @@
+"""What nobody uses goes; what has a side effect stays, used or not."""
+
+from torch import fx
+
+from helpers.passes import registry
+from helpers.passes.editing import Editor
+from helpers.passes.effects import is_pure
+from helpers.passes.folder import Pass, PassResult
+
+
+@registry.register
+class DeadCode(Pass):
+    """Removes unused pure nodes, and the modules, parameters and buffers that no node reads any more."""
+
+    name = "dead_code"
+
+    def run(self, graph_module: fx.GraphModule) -> PassResult:
+        """One walk from the output to the inputs is enough: users come after what they use."""
+        result = PassResult()
+        editor = Editor(graph_module)
+        for node in reversed(graph_module.graph.nodes):
+            if node.op in ("placeholder", "output") or node.users:
+                continue
+            if is_pure(node, editor.module(node)):
+                result.change(node, "nobody used it")
+                graph_module.graph.erase_node(node)
+            elif node.op != "call_module":
+                result.decline(node, "nobody uses its result, but it may have a side effect")
+        graph_module.delete_all_unused_submodules()
+        for path in _unread_tensors(graph_module):
+            owner, _, name = path.rpartition(".")
+            delattr(graph_module.get_submodule(owner), name)
+            result.change(path, "nobody read it")
+        return result
+
+
+def _unread_tensors(graph_module: fx.GraphModule) -> list[str]:
+    """Parameters and buffers that no get_attr node reads and no called module contains."""
+    read = {node.target for node in graph_module.graph.nodes if node.op == "get_attr"}
+    called = {node.target for node in graph_module.graph.nodes if node.op == "call_module"}
+    unread = []
+    for path, module in graph_module.named_modules(remove_duplicate=False):
+        if not any(prefix in called for prefix in _prefixes(path)):
+            names = [*module._parameters, *module._buffers]
+            unread += [full for name in names if (full := f"{path}.{name}".lstrip(".")) not in read]
+    return unread
+
+
+def _prefixes(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[: count + 1]) for count in range(len(parts))]

@@ -1,0 +1,115 @@
+"""Operations that return their input go, when shape and dtype stay.
+
+    nn.Identity, dropout in eval mode, x.view(x.shape), x.to(x.dtype)     hand on the input itself
+    x + 0, x - 0, x * 1, x / 1, padding by nothing, pooling over 1       make a copy
+
+A copy may only go when nobody writes into it or into the input, for then they would write into the other as well.
+"""
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
+from torchvision.ops import stochastic_depth
+
+from helpers.passes import registry
+from helpers.passes.canonicalize import opaque
+from helpers.passes.editing import Editor
+from helpers.passes.effects import Storage
+from helpers.passes.folder import Pass, PassResult
+
+IDENTITY_MODULES = (nn.Identity, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+# Methods that return the input itself when shape and dtype do not change.
+VIEWS = {"view", "reshape", "flatten", "expand", "to", "float", "double", "half", "bfloat16", "type_as", "squeeze"}
+# The number that changes nothing, and whether it may stand on either side.
+NEUTRAL = {operator.add: (0, True), operator.sub: (0, False), operator.mul: (1, True), operator.truediv: (1, False)}
+
+
+@registry.register
+class ElimIdentity(Pass):
+    """Removes nodes that return their input."""
+
+    name = "elim_identity"
+
+    def run(self, graph_module: fx.GraphModule) -> PassResult:
+        """Ask each node what it hands on, and whether its users may have that instead."""
+        result = PassResult()
+        editor, storage = Editor(graph_module), Storage(graph_module)
+        for node in list(graph_module.graph.nodes):
+            handed_on, copies = passed_through(node, editor)
+            if handed_on is None:
+                continue
+            reason = may_go(node, handed_on, copies, storage)
+            if reason is None:
+                editor.replace(node, handed_on)
+                result.change(node, f"it only handed on {handed_on}")
+            else:
+                result.decline(node, reason)
+        return result
+
+
+def passed_through(node: fx.Node, editor: Editor) -> tuple[fx.Node | None, bool]:
+    """The input that a node returns (None if it computes something), and whether as a copy."""
+    if node.op == "placeholder" or not node.args or node.op in ("output", "get_attr"):
+        return None, False
+    if node.target in NEUTRAL and node.op == "call_function":
+        return _other_than_neutral(node, editor), True
+    source = node.args[0] if isinstance(node.args[0], fx.Node) else None
+    if node.op == "call_module":
+        module = editor.module(node)
+        is_identity = type(module) in IDENTITY_MODULES and not module.training and opaque(module) is None
+        return (source if is_identity else None), False
+    if node.target in (F.dropout, stochastic_depth):
+        flag = node.kwargs.get("training", node.args[3] if len(node.args) > 3 else True)
+        return (source if flag is False else None), False
+    if node.target in VIEWS or node.target in (torch.flatten, torch.reshape):
+        return (source if not _asks_for_more(node) else None), False
+    if node.target is F.pad:
+        nothing = all(amount == 0 for amount in node.args[1]) if isinstance(node.args[1], (list, tuple)) else False
+        return (source if nothing else None), True
+    return None, False
+
+
+def _asks_for_more(node: fx.Node) -> bool:
+    """Whether a view has another shape or dtype, or `to` also names a memory format or asks for a copy."""
+    after, before = node.meta.get("val"), node.args[0].meta.get("val") if isinstance(node.args[0], fx.Node) else None
+    known = isinstance(after, torch.Tensor) and isinstance(before, torch.Tensor)
+    if known and (after.shape != before.shape or after.dtype != before.dtype):
+        return True
+    return bool(node.kwargs.keys() & {"memory_format", "copy"}) or (node.target == "to" and len(node.args) > 2)
+
+
+def _other_than_neutral(node: fx.Node, editor: Editor) -> fx.Node | None:
+    """In x + 0, the x."""
+    neutral, either_side = NEUTRAL[node.target]
+    for position in (1, 0) if either_side else (1,):
+        other = node.args[1 - position]
+        if isinstance(other, fx.Node) and _is_all(node.args[position], neutral, editor):
+            return other
+    return None
+
+
+def _is_all(value: Any, number: int, editor: Editor) -> bool:
+    tensor = editor.tensor(value)
+    if tensor is not None:
+        return not tensor.is_meta and tensor.numel() > 0 and bool((tensor == number).all())
+    return isinstance(value, (int, float)) and value == number
+
+
+def may_go(node: fx.Node, handed_on: fx.Node, copies: bool, storage: Storage) -> str | None:
+    """Why a node that returns its input must stay, or None."""
+    after, before = node.meta.get("val"), handed_on.meta.get("val")
+    if isinstance(after, torch.Tensor) and isinstance(before, torch.Tensor):
+        if after.shape != before.shape:
+            return f"it changes the shape from {tuple(before.shape)} to {tuple(after.shape)}"
+        if after.dtype != before.dtype:
+            return f"it changes the dtype from {before.dtype} to {after.dtype}"
+    elif copies or node.op != "call_module":
+        return "shape and dtype are not known: trace with example inputs"
+    if copies and (storage.is_written(node) or storage.is_written(handed_on)):
+        return "it is a copy, and somebody writes into it or into the original"
+    if copies and handed_on.op in ("placeholder", "get_attr") and any(user.op == "output" for user in node.users):
+        return f"it is a copy of {handed_on} that the network returns"
+    return None
