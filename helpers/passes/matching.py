@@ -13,12 +13,14 @@ Example:
     >>> [(refusal.node, refusal.reason) for refusal in found.refused]
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from helpers.passes.effects import Storage, written_inputs
 from helpers.passes.match import Bound, Found, Match, Refusal, attribute
 from helpers.passes.patterns import LITERAL, Constant, Op, Pattern, Value, as_pattern
 
@@ -94,7 +96,7 @@ class _Search:
         self.reason = None
         for bound in self._outputs(self.pattern.outputs, [node], {}):
             match = self._match(bound)
-            reasons = (check(match) for check in (self._escapes, *checks))
+            reasons = (check(match) for check in (self._escapes, self._sees_a_write, *checks))
             reason = next((reason for reason in reasons if reason is not None), None)
             if reason is None:
                 return match, None
@@ -178,10 +180,32 @@ class _Search:
         if isinstance(value, fx.Node):
             if value.op != "get_attr":
                 return f"{value} is not a constant"
+            if self.storage.is_written(value):
+                return f"{value} is written to by the network"
             value = attribute(self.graph_module, value.target)
         if not isinstance(value, (torch.Tensor, int, float, complex)):
             return f"{value!r} is neither a number nor a tensor"
         return part.where(value) if part.where else None
+
+    @functools.cached_property
+    def storage(self) -> Storage:
+        """Who shares memory with whom; worked out once, and only if somebody asks."""
+        return Storage(self.graph_module)
+
+    @functools.cached_property
+    def writers(self) -> list[fx.Node]:
+        """The nodes that write into a value, in graph order."""
+        nodes = self.graph_module.graph.nodes
+        return [node for node in nodes if written_inputs(node, self.modules.get(str(node.target)))]
+
+    def _sees_a_write(self, match: Match) -> str | None:
+        """A rewrite computes everything where the anchor stands: nothing may write to the inputs before that."""
+        first, last = min(match.vanishing), max(match.anchors)
+        between = [node for node in self.writers if first < node < last and node not in match.vanishing]
+        inputs = {source for node in match.vanishing for source in node.all_input_nodes}
+        if between and any(self.storage.is_written(source) for source in inputs):
+            return f"{between[0]}, which stands in between, may write to its inputs"
+        return None
 
     def _match(self, bound: Bound) -> Match:
         """The bindings, sorted into what a rewrite asks for."""

@@ -109,6 +109,28 @@ def test_a_computed_operand_is_not_a_constant():
     assert reasons(found) == [("add", "y is not a constant")]
 
 
+def test_a_buffer_that_the_network_writes_to_is_not_a_constant():
+    pattern = Op(["add"], (Constant("z"), Op(CONV)))
+    parts = {"conv": nn.Conv2d(3, 4, 1), "z": torch.ones(1)}
+    assert find(graph_of(lambda net, x: net.z.add(net.conv(x)), **parts), pattern).matches
+    found = find(graph_of(lambda net, x: (net.z.add(net.conv(x)), net.z.copy_(x)), **parts), pattern)
+    assert (found.matches, reasons(found)) == ([], [("add", "z is written to by the network")])
+
+
+def test_inputs_that_are_written_to_in_between_are_refused():
+    silu = traced(lambda x: x * torch.sigmoid(x))
+
+    def function(net, x):
+        y = torch.sin(x)
+        gate = torch.sigmoid(y)
+        y.add_(1)
+        return y * gate
+
+    found = find(graph_of(function), silu)
+    assert reasons(found) == [("mul", "add_, which stands in between, may write to its inputs")]
+    assert find(graph_of(lambda net, x: (y := torch.sin(x).add_(1)) * torch.sigmoid(y)), silu).matches
+
+
 def test_one_value_in_two_places_is_one_node():
     silu = traced(lambda x: x * torch.sigmoid(x))
     assert find(graph_of(lambda net, x, y: torch.sigmoid(x) * x), silu).matches
