@@ -1,0 +1,211 @@
+"""Carry atoms through a graph: which channel sits at each index of each axis of each value.
+
+One rule per operation (rules_*.py) says which atoms its result holds and which it ties. There is no rule for any
+architecture. An operation without a rule pins every channel that reaches it: nothing is ever guessed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from helpers.pruning.atoms import Atoms, Labels
+from helpers.pruning.tracing import Trace
+
+Axes = list[Labels | None]
+
+
+@dataclass
+class Tensor:
+    """A value of the graph: `axes[d]` holds the atom at each index of axis d, None if the axis cannot be cut.
+
+    The axes of a parameter are filled in by the first operation that uses them as channels; until then Ellipsis.
+    """
+
+    shape: tuple[int, ...]
+    axes: list[Labels | EllipsisType | None]
+    name: str | None = None  # of a parameter or buffer
+
+
+@dataclass
+class Number:
+    """A number that the network computed from sizes of axes that hold channels: it changes when they are cut."""
+
+    value: Any
+    axes: Axes
+
+
+@dataclass
+class Call:
+    """One operation: its arguments are Tensors, Numbers and plain values, in the nesting that the graph gives them."""
+
+    name: str  # for people: "layer1.0.add (add)"
+    op: str  # canonical: "add" for operator.add, operator.iadd, torch.add, Tensor.add_
+    args: tuple
+    kwargs: dict[str, Any]
+    output: Any  # a meta tensor, a tuple of them or a number
+    module: nn.Module | None = None
+    path: str = ""  # of the module
+    inside: tuple[tuple[str, type], ...] = ()  # the modules whose forward this call is in, outermost first
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument, given by position or by name."""
+        return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Every tensor among the arguments, in order."""
+        return [a for a in leaves((self.args, self.kwargs)) if isinstance(a, Tensor)]
+
+    @property
+    def numbers(self) -> list[Number]:
+        """Every number among the arguments that depends on a channel count."""
+        return [a for a in leaves((self.args, self.kwargs)) if isinstance(a, Number)]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One multiplication by a weight: a convolution or a linear layer, each time that it is called."""
+
+    weight: str
+    out_dim: int
+    in_dim: int
+    places: int  # how often each weight is used: multiply-adds = places * elements of the weight
+
+
+Rule = Callable[["Labelling", Call], Any]
+
+
+@dataclass
+class Labelling:
+    """Everything that is known about the channels of one network."""
+
+    model: nn.Module
+    atoms: Atoms = field(default_factory=Atoms)
+    tensors: dict[str, Tensor] = field(default_factory=dict)  # parameters and buffers, by canonical name
+    # (module, attribute) -> (labels, divisor): the attribute counts the labels that are left, over the divisor.
+    sizes: dict[tuple[str, str], tuple[Labels, int]] = field(default_factory=dict)
+    layers: list[Layer] = field(default_factory=list)
+    joined: list[Labels] = field(default_factory=list)  # atoms that meet in an addition or concatenation
+    joins: list[Call] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        stored = [
+            *self.model.named_parameters(remove_duplicate=False),
+            *self.model.named_buffers(remove_duplicate=False),
+        ]
+        first = {id(t): name for name, t in reversed(stored)}
+        self.canonical = {name: first[id(t)] for name, t in stored}
+        self.shapes = {name: tuple(t.shape) for name, t in stored}
+
+    def parameter(self, name: str) -> Tensor:
+        """The one Tensor of a parameter or buffer, whatever name it is reached by."""
+        name = self.canonical[name]
+        shape = self.shapes[name]
+        return self.tensors.setdefault(name, Tensor(shape, [...] * len(shape), name))
+
+    def axis(self, tensor: Tensor, dim: int) -> Labels | None:
+        """The atoms of an axis; new ones when it is a parameter's and this is its first use."""
+        if tensor.axes[dim] is ...:
+            tensor.axes[dim] = self.atoms.fresh(tensor.shape[dim]) if tensor.shape[dim] > 1 else None
+        return tensor.axes[dim]
+
+    def bind(self, tensor: Tensor, dim: int, labels: Labels | None, why: str) -> None:
+        """Axis `dim` of the tensor is cut together with `labels`."""
+        if tensor.axes[dim] is ...:
+            tensor.axes[dim] = labels
+        else:
+            self.tie(tensor.axes[dim], labels, why)
+
+    def tie(self, first: Labels | None, second: Labels | None, why: str) -> None:
+        """Two axes are cut together; if one of them cannot be cut, neither can the other."""
+        if first is None or second is None:
+            self.atoms.pin(first if second is None else second, f"{why}: meets an axis that cannot be cut")
+        else:
+            self.atoms.tie(first, second)
+
+    def tie_rows(self, labels: Labels, rows: int) -> Labels:
+        """Split the labels into equal rows that lose the same positions; returns one row."""
+        table = labels.reshape(rows, -1)
+        for row in table[1:]:
+            self.atoms.tie(table[0], row)
+        return table[0]
+
+    def pin_all(self, values: Any, why: str, keep: tuple[int, ...] = ()) -> None:
+        """No axis of these tensors may be cut, except those numbered in `keep`."""
+        for value in leaves(values):
+            if isinstance(value, Number):
+                for labels in value.axes:
+                    self.atoms.pin(labels, why)
+            elif isinstance(value, Tensor):
+                for dim, labels in enumerate(value.axes):
+                    if labels is ...:
+                        value.axes[dim] = None
+                    elif dim not in keep:
+                        self.atoms.pin(labels, why)
+
+
+def leaves(value: Any) -> list:
+    """The values in nested lists, tuples, slices and dicts, in order."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, slice):
+        value = [value.start, value.stop, value.step]
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value]
+
+
+def uncut(output: Any) -> Any:
+    """The label of a result about which nothing is known: no axis can be cut."""
+    if isinstance(output, torch.Tensor):
+        return Tensor(tuple(output.shape), [None] * output.dim())
+    if isinstance(output, list | tuple):
+        return type(output)(map(uncut, output)) if type(output) in (list, tuple) else tuple(map(uncut, output))
+    return output
+
+
+def label(labelling: Labelling, trace: Trace, rule_for: Callable[[Call], Rule]) -> None:
+    """Go through the graph once, in order, and label every value."""
+    known: dict[fx.Node, Any] = {}
+    for node in trace.nodes:
+        if node.op == "placeholder":
+            known[node] = uncut(node.meta["value"])
+        elif node.op == "get_attr":
+            stored = node.target in labelling.canonical  # or else a constant that tracing has made
+            known[node] = labelling.parameter(node.target) if stored else uncut(node.meta["value"])
+        elif node.op == "output":
+            labelling.pin_all(fx.map_arg(node.args, known.get), "it is an output of the network")
+        else:
+            call = as_call(node, trace, known)
+            known[node] = rule_for(call)(labelling, call)
+        node.meta["labels"] = known.get(node)
+
+
+def as_call(node: fx.Node, trace: Trace, known: dict[fx.Node, Any]) -> Call:
+    """A node of the graph with the labels of its arguments."""
+    args, kwargs = fx.map_arg(node.args, known.get), fx.map_arg(node.kwargs, known.get)
+    stack = tuple((path, kind) for path, kind in (node.meta.get("nn_module_stack") or {}).values())
+    if node.op == "call_module":
+        module = trace.root.get_submodule(node.target)
+        kind = type(module).__name__
+        return Call(f"{node.target} ({kind})", kind, args, kwargs, node.meta["value"], module, node.target, stack[:-1])
+    op = canonical_name(node)
+    return Call(f"{node.name} ({op})", op, args, kwargs, node.meta["value"], inside=stack)
+
+
+def canonical_name(node: fx.Node) -> str:
+    """One name for operator.add, operator.iadd, torch.add, Tensor.add and Tensor.add_; others keep their full name."""
+    if node.op == "call_method":
+        return node.target.rstrip("_") if not node.target.startswith("__") else node.target
+    name, home = node.target.__name__, getattr(node.target, "__module__", None)
+    if home is None or home in ("_operator", "math", "builtins") or home.split(".")[0] == "torch":
+        name = name.rstrip("_").removeprefix("_") if name != "_assert" else name
+        return name.removeprefix("i") if home == "_operator" and name in IN_PLACE else name
+    return f"{home}.{name}"
+
+
+IN_PLACE = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "ipow"}

@@ -1,0 +1,151 @@
+"""`prune`: groups, importance, allocation and surgery in one call."""
+
+import functools
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import nn
+
+from helpers import models
+from helpers.pruning import sensitivity, targets
+from helpers.pruning.allocation import (
+    Counts,
+    Limits,
+    Scores,
+    checked_ratio,
+    choose,
+    global_ranking,
+    individual,
+    uniform,
+)
+from helpers.pruning.criteria import scores
+from helpers.pruning.discovery import channel_groups
+from helpers.pruning.groups import ChannelGroups, Group
+from helpers.pruning.importance import Batches, Setting
+from helpers.pruning.surgery import Plan, cut
+
+SCOPES = ("hidden", "all")
+
+
+class PruneError(ValueError):
+    """The arguments of `prune` do not fit together or with the network."""
+
+
+def prune(
+    model: nn.Module,
+    example_inputs: torch.Tensor | tuple,
+    ratio: float = 0.5,
+    importance: str = "l1",
+    allocation: str | Mapping[str, float] = "uniform",
+    scope: str = "hidden",
+    *,
+    target_params: float | None = None,
+    target_macs: float | None = None,
+    target_latency_ms: float | None = None,
+    tolerance: float = 0.01,
+    min_width: int = 1,
+    round_to: int = 1,
+    aggregate: str = "group",
+    batches: Batches = (),
+    evaluate: Callable[[nn.Module], float] | None = None,
+    seed: int = 0,
+) -> nn.Module:
+    """Build a smaller network from one in eval mode, which stays as it is.
+
+    Args:
+        model: the network.
+        example_inputs: a tensor or a tuple of them, as forward takes them.
+        ratio: the share of channels taken from each group, 0 <= ratio < 1; at 0 the result is a plain copy.
+        importance: l1, l2, bn_scale, geometric_median, lamp, random, taylor or reconstruction.
+        allocation: "uniform"; "global" (one ranking over all groups); "sensitivity" (needs `evaluate`);
+            or a ratio for each group, by name.
+        scope: "hidden" cuts only channels inside a block, "all" also the trunk that blocks add to.
+        target_params, target_macs, target_latency_ms: instead of `ratio`: what the whole network keeps, as a share up
+            to 1 or as a number above 1; at most one of them. The latency is measured, on this machine.
+        tolerance: how far from the target the result may be.
+        min_width: units that a group keeps at least.
+        round_to: what a group keeps is a multiple of this.
+        aggregate: "group" adds up all filters of a unit, "layer" takes those of the first layer alone.
+        batches: [(normalised inputs, labels), ...] for taylor and reconstruction.
+        evaluate: the quality of a network (larger is better), for allocation="sensitivity".
+        seed: of importance="random".
+
+    Returns:
+        A network of the same class with smaller layers, in eval mode.
+
+    Example:
+        >>> small = prune(models.mobilenet_v2().eval(), torch.zeros(1, 3, 32, 32), ratio=0.5)
+        >>> sum(p.numel() for p in small.parameters())
+        1333226
+    """
+    goals = {"params": target_params, "macs": target_macs, "latency_ms": target_latency_ms}
+    goals = {name: goal for name, goal in goals.items() if goal is not None}
+    if len(goals) > 1:
+        raise PruneError(f"give one target, not {' and '.join('target_' + name for name in goals)}")
+    ratio, limits = checked_ratio(ratio), Limits(min_width, round_to)
+    groups = channel_groups(model, example_inputs)
+    chosen = in_scope(groups, scope)
+    found = scores(Setting(model, groups, aggregate, batches, seed), chosen, importance)
+    counts_at = allocator(model, groups, chosen, found, importance, allocation, limits, evaluate)
+    if not goals:
+        plan = choose(found, counts_at(ratio))
+    else:
+        ((name, goal),) = goals.items()
+        cost = {"params": targets.parameter_cost, "macs": targets.mac_cost, "latency_ms": targets.latency_cost}[name]
+        plan_of, measured = functools.partial(choose, found), name == "latency_ms"
+        plan = targets.meet(goal, cost(model, groups, example_inputs), counts_at, plan_of, tolerance, measured)
+    return without(model, groups, plan)
+
+
+def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
+    """The prunable groups of a scope, which has to hold some."""
+    if scope not in SCOPES:
+        raise PruneError(f"unknown scope {scope!r}; choose 'hidden' or 'all'")
+    chosen = groups.prunable(scope)
+    if not chosen:
+        reasons = "; ".join(f"{g.name}: {g.reason or 'outside the scope'}" for g in list(groups)[:3])
+        raise PruneError(f"nothing can be pruned with scope={scope!r} ({reasons}); see channel_groups(...).table()")
+    return chosen
+
+
+def allocator(
+    model: nn.Module,
+    groups: ChannelGroups,
+    chosen: list[Group],
+    found: Scores,
+    importance: str,
+    allocation: str | Mapping[str, float],
+    limits: Limits,
+    evaluate: Callable[[nn.Module], float] | None,
+) -> Callable[[float], Counts]:
+    """How many units of each group go at a given ratio."""
+    if isinstance(allocation, Mapping):
+        fixed = individual(chosen, allocation, limits)
+        return lambda ratio: fixed
+    if allocation == "uniform":
+        return lambda ratio: uniform(chosen, ratio, limits)
+    if allocation == "global":
+        return lambda ratio: global_ranking(chosen, found, importance, ratio, limits)
+    if allocation == "sensitivity":
+        if evaluate is None:
+            raise PruneError("allocation='sensitivity' needs evaluate=..., a function that rates a network")
+        table = sensitivity.scan(model, groups, chosen, found, evaluate)
+        return lambda ratio: individual(chosen, sensitivity.ratios(table, chosen, ratio), limits)
+    raise PruneError(
+        f"unknown allocation {allocation!r}; choose 'uniform', 'global', 'sensitivity' or {{group: ratio}}"
+    )
+
+
+def without(model: nn.Module, groups: ChannelGroups, plan: Plan) -> nn.Module:
+    """Carry a plan out, and note on the result how its structure can be built again.
+
+    A bare parameter that was cut belongs to no layer whose sizes could be noted; such a network gets no specification,
+    and `models.save` will say so.
+    """
+    small, changes = cut(model, groups, plan)
+    before = {name: t.shape for name, t in model.state_dict().items()}
+    shrunk = {name.rpartition(".")[0] for name, t in small.state_dict().items() if t.shape != before[name]}
+    if shrunk <= changes.keys():
+        return models.record(small, source=model, step="resize", changes=changes) if changes else small
+    vars(small).pop("spec", None)
+    return small

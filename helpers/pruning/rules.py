@@ -1,0 +1,69 @@
+"""The table of rules: what each operation does to the channels. An operation that is not here is not understood."""
+
+from typing import Any
+
+from helpers.pruning import rules_layer as layer
+from helpers.pruning import rules_shape as shape
+from helpers.pruning import rules_value as value
+from helpers.pruning.labelling import Call, Labelling, Rule
+
+ELEMENTWISE = """
+    sub rsub mul truediv div true_divide pow neg abs exp log sqrt rsqrt square maximum minimum where clamp clamp_min
+    clip relu relu6 leaky_relu elu selu celu gelu silu mish sigmoid logsigmoid tanh tanhshrink softplus softsign
+    hardtanh hardsigmoid hardswish dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
+    contiguous clone detach to float half double bfloat16 type_as eq ne lt le gt ge
+    torchvision.ops.stochastic_depth.stochastic_depth
+    ReLU ReLU6 LeakyReLU ELU SELU CELU GELU SiLU Mish Sigmoid LogSigmoid Tanh Tanhshrink Softplus Softsign Hardtanh
+    Hardsigmoid Hardswish Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout Identity
+"""
+OVER_SPACE = " ".join(
+    f"max_pool{n}d avg_pool{n}d lp_pool{n}d adaptive_avg_pool{n}d adaptive_max_pool{n}d "
+    f"MaxPool{n}d AvgPool{n}d LPPool{n}d AdaptiveAvgPool{n}d AdaptiveMaxPool{n}d ZeroPad{n}d ReflectionPad{n}d "
+    f"ReplicationPad{n}d CircularPad{n}d "
+    for n in (1, 2, 3)
+)
+
+TABLE: dict[Rule, str] = {
+    value.elementwise: ELEMENTWISE,
+    value.addition: "add",
+    value.over_space: OVER_SPACE + "interpolate Upsample UpsamplingNearest2d UpsamplingBilinear2d",
+    value.along_axis: "softmax log_softmax cumsum Softmax LogSoftmax",
+    value.reduction: "mean sum amax amin",
+    value.attribute: "getattr",
+    value.size: "size",
+    value.ignored: "_assert dim ndimension is_floating_point",
+    shape.reshape: "view reshape flatten squeeze unsqueeze Flatten",
+    shape.permute: "permute",
+    shape.transpose: "transpose swapaxes swapdims",
+    shape.expand: "expand",
+    shape.concatenate: "cat concat concatenate",
+    shape.pieces: "chunk split",
+    shape.index: "getitem",
+    shape.pad: "pad",
+    shape.channel_shuffle: "channel_shuffle ChannelShuffle",
+    layer.conv_layer: "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+    layer.conv_function: "conv1d conv2d conv3d",
+    layer.linear_layer: "Linear",
+    layer.linear_function: "linear",
+    layer.per_channel_norm: "BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d",
+    layer.batch_norm_function: "batch_norm",
+    layer.group_norm: "GroupNorm",
+    layer.layer_norm: "LayerNorm RMSNorm layer_norm rms_norm",
+    layer.prelu: "PReLU",
+}
+RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}
+TAKES_SIZES = {"view", "reshape", "expand", "chunk", "split", "getitem", "pad", "_assert", "getattr"}
+
+
+def rule_for(call: Call) -> Rule:
+    """The rule of an operation, with the two checks that hold for all of them."""
+    if call.module is not None and not layer.is_ordinary(call.module):
+        return value.unknown
+    rule = RULES.get(call.op, value.unknown)
+
+    def checked(labelling: Labelling, call: Call) -> Any:
+        if call.tensors and call.numbers and call.op not in TAKES_SIZES:
+            labelling.pin_all(call.numbers, f"{call.name}: computes with the number of channels")
+        return rule(labelling, call) if call.tensors or call.op in TAKES_SIZES else value.unknown(labelling, call)
+
+    return checked

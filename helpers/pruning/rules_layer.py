@@ -1,0 +1,184 @@
+"""Rules for layers: which axis of which parameter goes with which channel of their input and output.
+
+Conv, Linear     out channels <-> rows of the weight, bias;  in channels <-> columns of the weight
+BatchNorm        channel <-> entry of weight, bias, running mean and running variance
+grouped conv     a whole group goes (depthwise is groups of one), or every group loses the same positions
+GroupNorm        a whole group goes, because its channels share their statistics
+"""
+
+import numpy as np
+
+from helpers.pruning.labelling import Call, Labelling, Labels, Layer, Tensor, uncut
+from helpers.pruning.rules_value import elementwise, unknown
+
+TRANSPOSED = ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+SHARED_STATISTICS = "normalises over all channels, so that cutting one changes the rest"
+STATISTICS = ("weight", "bias", "running_mean", "running_var")
+
+
+def stored(labelling: Labelling, call: Call, *names: str) -> list[Tensor | None]:
+    """The parameters of the layer that is called; None for those that it does not have."""
+    tensors = [getattr(call.module, name, None) for name in names]
+    return [
+        labelling.parameter(f"{call.path}.{n}") if t is not None else None for n, t in zip(names, tensors, strict=True)
+    ]
+
+
+def resized(labelling: Labelling, call: Call, attribute: str, labels: Labels | None, divisor: int = 1) -> None:
+    """Note that this attribute of the layer counts these labels."""
+    if labels is not None and call.module is not None:
+        labelling.sizes[call.path, attribute] = (labels, divisor)
+
+
+def conv_layer(labelling: Labelling, call: Call) -> Tensor:
+    """nn.Conv1d to nn.ConvTranspose3d."""
+    weight, bias = stored(labelling, call, "weight", "bias")
+    return convolution(labelling, call, call.tensors[0], weight, bias, call.module.groups)
+
+
+def conv_function(labelling: Labelling, call: Call) -> Tensor:
+    """F.conv1d to F.conv3d with a parameter as weight."""
+    x, weight, bias = (call.argument(i, n) for i, n in enumerate(("input", "weight", "bias")))
+    if weight.name is None or (bias is not None and bias.name is None):
+        return unknown(labelling, call)
+    return convolution(labelling, call, x, weight, bias, call.argument(6, "groups", 1))
+
+
+def convolution(
+    labelling: Labelling, call: Call, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int
+) -> Tensor:
+    """Bind the channels of the input and of the weight; returns the output with the channels of its rows."""
+    channel = len(x.shape) - len(weight.shape) + 1
+    labelling.pin_all(x, f"{call.name}: works across this axis", keep=(channel,))
+    inputs = labelling.axis(x, channel)
+    out_dim, in_dim = (1, 0) if call.op in TRANSPOSED else (0, 1)
+    if groups == 1:
+        labelling.bind(weight, in_dim, inputs, call.name)
+        outputs = labelling.axis(weight, out_dim)
+    else:
+        outputs = grouped(labelling, call, inputs, weight, x.shape[channel] // groups, groups)
+    if bias is not None:
+        labelling.bind(bias, 0, outputs, call.name)
+    resized(labelling, call, "in_channels", inputs)
+    resized(labelling, call, "out_channels", outputs)
+    map_size = x.shape if call.op in TRANSPOSED else call.output.shape
+    places = int(np.prod(map_size)) // map_size[channel]
+    labelling.layers.append(Layer(weight.name, out_dim, in_dim, places))
+    result = uncut(call.output)
+    result.axes[channel] = outputs
+    return result
+
+
+def grouped(
+    labelling: Labelling, call: Call, inputs: Labels | None, weight: Tensor, block: int, groups: int
+) -> Labels | None:
+    """A grouped convolution, `block` input channels to a group. Of the two ways to cut it, take the finer one.
+
+    Whole groups: the inputs and outputs of a group are one atom, and the attribute `groups` follows.
+    Inside: every group loses the same positions of its inputs, and the same of its outputs.
+    """
+    transposed = call.op in TRANSPOSED
+    if inputs is not None and call.module is not None and groups >= block:
+        first = labelling.tie_rows(inputs.reshape(groups, block).T.ravel(), block)
+        outputs = np.repeat(first, call.module.out_channels // groups)
+        labelling.bind(weight, 0, inputs if transposed else outputs, call.name)
+        resized(labelling, call, "groups", inputs, divisor=block)
+        return outputs
+    inside = labelling.tie_rows(inputs, groups) if inputs is not None else None
+    if transposed:
+        labelling.bind(weight, 0, inputs, call.name)
+        row = labelling.axis(weight, 1)
+        return None if row is None else np.tile(row, groups)
+    labelling.bind(weight, 1, inside, call.name)
+    outputs = labelling.axis(weight, 0)
+    labelling.tie_rows(outputs, groups)
+    return outputs
+
+
+def linear_layer(labelling: Labelling, call: Call) -> Tensor:
+    """nn.Linear."""
+    weight, bias = stored(labelling, call, "weight", "bias")
+    return linear(labelling, call, call.tensors[0], weight, bias)
+
+
+def linear_function(labelling: Labelling, call: Call) -> Tensor:
+    """F.linear with a parameter as weight."""
+    x, weight, bias = (call.argument(i, n) for i, n in enumerate(("input", "weight", "bias")))
+    if weight.name is None or (bias is not None and bias.name is None):
+        return unknown(labelling, call)
+    return linear(labelling, call, x, weight, bias)
+
+
+def linear(labelling: Labelling, call: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The last axis of the input meets the columns of the weight; the rows are the new last axis."""
+    inputs = labelling.axis(x, len(x.shape) - 1)
+    labelling.bind(weight, 1, inputs, call.name)
+    outputs = labelling.axis(weight, 0)
+    if bias is not None:
+        labelling.bind(bias, 0, outputs, call.name)
+    resized(labelling, call, "in_features", inputs)
+    resized(labelling, call, "out_features", outputs)
+    labelling.layers.append(Layer(weight.name, 0, 1, call.output.numel() // call.output.shape[-1]))
+    return Tensor(tuple(call.output.shape), [*(labelling.axis(x, d) for d in range(len(x.shape) - 1)), outputs])
+
+
+def per_channel_norm(labelling: Labelling, call: Call) -> Tensor:
+    """BatchNorm and InstanceNorm: each channel is normalised by itself."""
+    (x, *_) = call.tensors
+    for tensor in stored(labelling, call, *STATISTICS):
+        if tensor is not None:
+            labelling.bind(tensor, 0, labelling.axis(x, 1), call.name)
+    resized(labelling, call, "num_features", x.axes[1])
+    return elementwise(labelling, call)
+
+
+def batch_norm_function(labelling: Labelling, call: Call) -> Tensor:
+    """F.batch_norm with parameters and buffers of the network."""
+    x, *others = (call.argument(i, n) for i, n in enumerate(("input", "running_mean", "running_var", "weight", "bias")))
+    for tensor in others:
+        if tensor is not None:
+            labelling.bind(tensor, 0, labelling.axis(x, 1), call.name)
+    return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
+
+
+def group_norm(labelling: Labelling, call: Call) -> Tensor:
+    """GroupNorm: the channels of a group share their statistics, so they go together, and num_groups follows."""
+    (x, *_), module = call.tensors, call.module
+    channels = labelling.axis(x, 1)
+    if channels is not None and module.num_groups == 1:
+        labelling.atoms.pin(channels, f"{call.name}: {SHARED_STATISTICS}")
+    elif channels is not None:
+        block = module.num_channels // module.num_groups
+        labelling.tie_rows(channels.reshape(-1, block).T.ravel(), block)
+        resized(labelling, call, "num_groups", channels, divisor=block)
+        resized(labelling, call, "num_channels", channels)
+    for tensor in stored(labelling, call, "weight", "bias"):
+        if tensor is not None:
+            labelling.bind(tensor, 0, channels, call.name)
+    return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
+
+
+def layer_norm(labelling: Labelling, call: Call) -> Tensor:
+    """LayerNorm and RMSNorm: the statistics run over the channels, so cutting one would change all the others."""
+    (x, *_) = call.tensors
+    shape = call.module.normalized_shape if call.module else call.argument(1, "normalized_shape")
+    for d in range(len(x.shape) - len(shape), len(x.shape)):
+        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: {SHARED_STATISTICS}")
+    return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
+
+
+def prelu(labelling: Labelling, call: Call) -> Tensor:
+    """PReLU: one slope for all, or one for each channel."""
+    (x, *_) = call.tensors
+    if call.module.num_parameters > 1:
+        (weight,) = stored(labelling, call, "weight")
+        labelling.bind(weight, 0, labelling.axis(x, 1), call.name)
+        resized(labelling, call, "num_parameters", x.axes[1])
+    return elementwise(labelling, call)
+
+
+def is_ordinary(module: object) -> bool:
+    """A layer that computes what its class says, with parameters of its own: no hooks, no parametrisation."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks)
+    computed = [n for n in ("weight", "bias") if getattr(module, n, None) is not None and n not in module._parameters]
+    return not any(hooks) and not computed and type(module).__module__.startswith("torch.nn.modules")

@@ -1,0 +1,102 @@
+"""Rules for operations that compute values index by index, over space, or along one axis; and for plain numbers."""
+
+from typing import Any
+
+import torch
+
+from helpers.pruning.labelling import Call, Labelling, Number, Tensor, leaves, uncut
+
+
+def elementwise(labelling: Labelling, call: Call) -> Tensor:
+    """Any function of one or several broadcast tensors: indices that meet are cut together."""
+    result, tensors = uncut(call.output), call.tensors
+    for d in range(-len(result.shape), 0):
+        size = result.shape[d]
+        meeting = [t for t in tensors if len(t.shape) >= -d and t.shape[d] == size > 1]
+        # A parameter that is used here for the first time takes the labels of what it meets.
+        meeting.sort(key=lambda t: t.axes[d] is ...)
+        if meeting:
+            labels = labelling.axis(meeting[0], d)
+            for other in meeting[1:]:
+                labelling.bind(other, d, labels, call.name)
+            result.axes[d] = labels if labels is not None else meeting[0].axes[d]
+    return result
+
+
+def addition(labelling: Labelling, call: Call) -> Tensor:
+    """Elementwise; and where two activations meet, their channels belong to a trunk."""
+    result = elementwise(labelling, call)
+    if sum(t.name is None for t in call.tensors) > 1:
+        labelling.joins.append(call)
+        labelling.joined.extend(labels for labels in result.axes if labels is not None)
+    return result
+
+
+def over_space(labelling: Labelling, call: Call) -> Tensor:
+    """Pooling and resizing work on each channel by itself; the channels stand before the spatial axes."""
+    (x, *_) = call.tensors
+    spatial = next((int(n) for n in "123" if f"{n}d" in call.op.lower()), len(x.shape) - 2)
+    channel = len(x.shape) - spatial - 1
+    labelling.pin_all(x, f"{call.name}: works across this axis", keep=(channel,))
+    result = uncut(call.output)
+    for d in range(channel + 1):
+        result.axes[d] = labelling.axis(x, d)
+    return result
+
+
+def along_axis(labelling: Labelling, call: Call) -> Tensor:
+    """softmax and its like mix the values along one axis, which therefore stays as it is."""
+    (x, *_) = call.tensors
+    dim = call.module.dim if call.module else call.argument(1, "dim")
+    for d in range(len(x.shape)):
+        if dim is None or d == dim % len(x.shape):
+            labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: mixes the channels")
+    return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
+
+
+def reduction(labelling: Labelling, call: Call) -> Tensor:
+    """mean, sum, amax over some axes: those cannot be cut, the others are untouched."""
+    (x, *_), rank = call.tensors, len(call.tensors[0].shape)
+    dims = leaves(call.argument(1, "dim", list(range(rank))))
+    gone = {d % rank for d in dims if d is not None} if dims != [None] else set(range(rank))
+    for d in gone:
+        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: the result depends on how many channels there are")
+    keep = call.argument(2, "keepdim", False)
+    axes = [None if d in gone else labelling.axis(x, d) for d in range(rank) if keep or d not in gone]
+    return Tensor(tuple(call.output.shape), axes)
+
+
+def attribute(labelling: Labelling, call: Call) -> Any:
+    """x.shape and the few attributes that do not depend on it."""
+    x, name = call.args
+    if name == "shape" and isinstance(x, Tensor):
+        return sizes_of(labelling, x)
+    if name in ("dtype", "device", "ndim") or not isinstance(x, Tensor):
+        return call.output
+    return unknown(labelling, call)
+
+
+def size(labelling: Labelling, call: Call) -> Any:
+    """x.size() and x.size(d)."""
+    sizes, dim = sizes_of(labelling, call.tensors[0]), call.argument(1, "dim")
+    return sizes if dim is None else sizes[dim]
+
+
+def sizes_of(labelling: Labelling, x: Tensor) -> tuple:
+    """The shape of a tensor; the length of an axis that holds channels is a Number, because it will change."""
+    axes = [labelling.axis(x, d) for d in range(len(x.shape))]
+    return tuple(n if labels is None else Number(n, [labels]) for n, labels in zip(x.shape, axes, strict=True))
+
+
+def ignored(labelling: Labelling, call: Call) -> Any:
+    """Checks and questions whose answer does not depend on the channels."""
+    return call.output
+
+
+def unknown(labelling: Labelling, call: Call) -> Any:
+    """Arithmetic on numbers goes on as a number; any other operation without a rule pins what reaches it."""
+    if not call.tensors and not isinstance(call.output, torch.Tensor):
+        axes = [labels for number in call.numbers for labels in number.axes]
+        return Number(call.output, axes) if axes else call.output
+    labelling.pin_all((call.args, call.kwargs), f"{call.name}: this operation is not understood")
+    return uncut(call.output)
