@@ -1,0 +1,452 @@
+"""The trap zoo: small networks at which a folding pass can go wrong, as data.
+
+Each case says what must happen: FOLD (with the number of operations that are left), DECLINE (with words of the reason
+that must be given) or EITHER (right answers are enough). `wrong` names the naive rewrite of `naive.py` that the case
+sets a trap for; the tests show that it is caught.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils import parametrizations, weight_norm
+
+FOLD, DECLINE, EITHER = "must-fold", "must-decline", "either"
+BOTH, FX, EXPORT = ("fx", "export"), ("fx",), ("export",)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One trap.
+
+    Attributes:
+        name: what is special about it.
+        build: makes the network; its parameters are random.
+        shape: of the input; several for several inputs.
+        verdict: FOLD, DECLINE or EITHER.
+        left: the number of operations in the optimised graph.
+        reason: words that the reported reason contains.
+        wrong: the naive rewrite that gives a wrong answer here ("norm", "constant", "identity", "frozen", "deleted").
+        dtype: of parameters and input.
+        routes: the tracers that can trace it and for which `left` holds.
+    """
+
+    name: str
+    build: Callable[[], nn.Module]
+    shape: tuple[int, ...] = (2, 3, 6, 6)
+    verdict: str = FOLD
+    left: int | None = None
+    reason: str = ""
+    wrong: str = ""
+    dtype: torch.dtype = torch.float64
+    routes: tuple[str, ...] = BOTH
+
+
+class Net(nn.Module):
+    """A network out of named parts and a forward function."""
+
+    def __init__(self, run: Callable[..., Any], **parts: Any):
+        super().__init__()
+        self.run = run
+        for name, part in parts.items():
+            if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
+                self.register_buffer(name, part)
+            else:
+                setattr(self, name, part)
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+
+
+def norm(channels: int, dimensions: int = 2, **settings: Any) -> nn.Module:
+    """A batch norm with random statistics; about half of the factors are negative."""
+    made = NORMS[dimensions](channels, **settings)
+    with torch.no_grad():
+        if made.running_mean is not None:
+            made.running_mean.normal_()
+            made.running_var.uniform_(0.5, 2)
+        if made.weight is not None:
+            made.weight.normal_().add_(0.1)
+            made.bias.normal_()
+    return made
+
+
+def conv(inside: int = 3, out: int = 4, kernel: Any = 3, dimensions: int = 2, **settings: Any) -> nn.Module:
+    return CONVS[dimensions](inside, out, kernel, **settings)
+
+
+def up(inside: int = 3, out: int = 4, kernel: Any = 3, dimensions: int = 2, **settings: Any) -> nn.Module:
+    return TRANSPOSED[dimensions](inside, out, kernel, **settings)
+
+
+def conv_norm(**settings: Any) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(conv(**settings), norm(settings.get("out", 4), settings.get("dimensions", 2)))
+
+
+def up_norm(**settings: Any) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(up(**settings), norm(settings.get("out", 4), settings.get("dimensions", 2)))
+
+
+def with_conv(run: Callable[..., Any], **parts: Callable[[], Any]) -> Callable[[], nn.Module]:
+    """A network with `conv`, `bn` and further parts."""
+    made = {"conv": conv, "bn": lambda: norm(4)} | parts
+    return lambda: Net(run, **{name: make() for name, make in made.items()})
+
+
+def z(*shape: int, **settings: Any) -> Callable[[], torch.Tensor]:
+    return lambda: torch.randn(*shape, **settings)
+
+
+class OwnConv(nn.Conv2d):
+    """A subclass that computes something else."""
+
+    def forward(self, x):
+        return super().forward(x).abs()
+
+
+def hooked() -> nn.Module:
+    model = nn.Sequential(conv(), norm(4))
+    model[0].register_forward_hook(lambda module, args, result: result.abs())
+    return model
+
+
+def pre_hooked_norm() -> nn.Module:
+    model = nn.Sequential(conv(), norm(4))
+    model[1].register_forward_pre_hook(lambda module, args: (args[0].abs(),))
+    return model
+
+
+def own_forward() -> nn.Module:
+    model = nn.Sequential(conv(), norm(4))
+    original = model[1].forward
+    model[1].forward = lambda x: original(x.abs())
+    return model
+
+
+def two_names() -> nn.Module:
+    model = Net(lambda m, x: m.bn(m.conv(x)) + m.again(x), conv=conv(), bn=norm(4))
+    model.again = model.conv
+    return model
+
+
+def tied_weight() -> nn.Module:
+    model = Net(lambda m, x: m.bn(m.conv(x)) + m.other(x), conv=conv(), other=conv(), bn=norm(4))
+    model.other.weight = model.conv.weight
+    model.other.bias = model.conv.bias
+    return model
+
+
+def training_norm() -> nn.Module:
+    model = nn.Sequential(conv(), norm(4)).eval()
+    model[1].train()
+    return model
+
+
+def one_norm_two_widths() -> nn.Module:
+    shared = nn.Parameter(torch.randn(4))
+    model = Net(lambda m, x: m.bn(m.conv(x)) + m.other(m.wide(x)), conv=conv(), wide=conv(out=4, kernel=5, padding=1),
+                bn=norm(4), other=norm(4))  # fmt: skip
+    model.conv.bias = model.wide.bias = shared
+    return model
+
+
+def buffer_weight() -> nn.Module:
+    model = conv_norm()()
+    weight = model[0].weight.detach()
+    del model[0].weight
+    model[0].register_buffer("weight", weight)
+    return model
+
+
+def overflowing() -> nn.Module:
+    model = conv_norm()()
+    with torch.no_grad():
+        model[0].weight.mul_(100)
+        model[1].running_var.fill_(0.0)
+        model[1].weight.fill_(60000.0)
+    return model
+
+
+def tiny_variance() -> nn.Module:
+    model = conv_norm()()
+    model[1].running_var.fill_(1e-12)
+    return model
+
+
+def strided_weight() -> nn.Module:
+    model = conv_norm()()
+    model[0].weight.data = model[0].weight.data.transpose(2, 3)
+    return model
+
+
+def functional_norm(training: Any) -> Callable[[], nn.Module]:
+    def run(m, x):
+        return F.batch_norm(m.conv(x), m.mean, m.var, m.gamma, m.beta, training, 0.1, 1e-3)
+
+    parts = {"mean": z(4), "var": lambda: torch.rand(4) + 0.5, "gamma": z(4), "beta": z(4)}
+    return with_conv(run, **parts)
+
+
+def training_from_input(m, x):
+    return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, m.bn.weight, m.bn.bias, x.shape[2] > 3)
+
+
+def written_between(m, x):
+    first = m.conv(x)
+    first.add_(x.mean())
+    return m.bn(first)
+
+
+def written_afterwards(m, x):
+    first = m.conv(x)
+    second = m.bn(first)
+    first.mul_(2)
+    return second, first
+
+
+def input_written_between(m, x):
+    x = x * 2
+    first = m.conv(x)
+    x.add_(1)
+    return m.bn(first) + x.mean()
+
+
+def weight_written(m, x):
+    m.conv.weight.mul_(1.5)
+    return m.bn(m.conv(x))
+
+
+def counter(m, x):
+    m.count.add_(1)
+    return x * m.count
+
+
+def filled(m, x):
+    y = x * 2
+    y.fill_(3.0)
+    return x + y
+
+
+def copied_then_written(m, x):
+    y = x * 2
+    w = y + 0
+    w.add_(1)
+    return y, w
+
+
+NORM_CASES = [
+    Case("plain", conv_norm(), left=1),
+    Case("without bias", conv_norm(bias=False), left=1),
+    Case("grouped", conv_norm(inside=4, out=4, groups=2), (2, 4, 6, 6), left=1),
+    Case("depthwise", conv_norm(inside=3, out=6, groups=3), left=1),
+    Case("1-D", conv_norm(dimensions=1), (2, 3, 9), left=1),
+    Case("3-D", conv_norm(dimensions=3), (2, 3, 4, 5, 4), left=1),
+    Case("'same' padding", conv_norm(padding="same", dilation=2), left=1),
+    Case("reflected padding", conv_norm(padding=1, padding_mode="reflect"), left=1, routes=FX),
+    Case("reflected padding, exported", conv_norm(padding=1, padding_mode="reflect"), left=2, routes=EXPORT),
+    Case("strided and dilated", conv_norm(stride=2, dilation=2, padding=2), left=1),
+    Case("transposed", up_norm(), left=1),
+    Case("transposed, Cin == Cout", up_norm(inside=4, out=4), (2, 4, 5, 5), left=1),
+    Case("transposed, 2 groups", up_norm(inside=4, out=6, groups=2), (2, 4, 5, 5), left=1),
+    Case("transposed, 2 groups, Cin == Cout", up_norm(inside=4, out=4, groups=2), (2, 4, 5, 5), left=1),
+    Case("transposed, depthwise", up_norm(inside=4, out=4, groups=4), (2, 4, 5, 5), left=1),
+    Case("transposed, 1-D", up_norm(inside=4, out=6, groups=2, dimensions=1), (2, 4, 5), left=1),
+    Case("transposed, 3-D", up_norm(inside=4, out=2, groups=2, dimensions=3), (1, 4, 3, 3, 3), left=1),
+    Case("transposed, output_padding", up_norm(stride=2, output_padding=1), left=1),
+    Case("transposed, output_size by keyword", with_conv(lambda m, x: m.bn(m.conv(x, output_size=[14, 13])),
+         conv=lambda: up(stride=2)), left=1),
+    Case("affine=False", lambda: nn.Sequential(conv(), norm(4, affine=False)), left=1),
+    Case("keyword arguments", with_conv(lambda m, x: m.bn(input=m.conv(input=x))), left=1),
+    Case("functional convolution", with_conv(
+         lambda m, x: m.bn(F.conv2d(x, m.conv.weight, m.conv.bias, padding=(1, 1)))), left=1),
+    Case("functional, keywords only", with_conv(lambda m, x: m.bn(
+         F.conv2d(input=x, weight=m.conv.weight, bias=None, stride=2))), left=1),
+    Case("functional norm, literal False", functional_norm(False), left=1),
+    Case("functional norm, weight but no bias", with_conv(lambda m, x: F.batch_norm(
+         m.conv(x), m.bn.running_mean, m.bn.running_var, m.bn.weight)), left=1),
+    Case("two norms in a row", lambda: nn.Sequential(conv(), norm(4), norm(4)), left=1),
+    Case("negative factors before ReLU", lambda: nn.Sequential(conv(), norm(4), nn.ReLU()), left=2),
+    Case("hardswish, SiLU, ReLU6", lambda: nn.Sequential(
+         conv(), norm(4), nn.Hardswish(), conv(4, 5), norm(5), nn.SiLU(), conv(5, 4, 1), norm(4), nn.ReLU6()), left=6),
+    Case("variance near 0", tiny_variance, left=1),
+    Case("eps is an int", lambda: nn.Sequential(conv(), norm(4, eps=1)), left=1),
+    Case("momentum None", lambda: nn.Sequential(conv(), norm(4, momentum=None)), left=1),
+    Case("weight is a buffer", buffer_weight, left=1),
+    Case("weight is not contiguous", strided_weight, left=1),
+    Case("empty batch", conv_norm(), (0, 3, 6, 6), left=1),
+    Case("identity between", lambda: nn.Sequential(conv(), nn.Identity(), nn.Dropout(), norm(4)), left=1),
+    Case("norm is the output twice", with_conv(lambda m, x: [m.bn(m.conv(x))] * 2), left=1),
+    Case("one conv, norm on one path", with_conv(lambda m, x: (m.bn(m.conv(x)), m.conv(x))), left=2, wrong="norm"),
+    Case("one conv twice, same norm", with_conv(lambda m, x: m.bn(m.conv(x)) - m.bn(m.conv(2 * x))), left=4,
+         wrong="norm"),
+    Case("one conv twice, two norms", with_conv(lambda m, x: m.bn(m.conv(x)) + m.other(m.conv(x)),
+         other=lambda: norm(4)), left=3, wrong="norm"),
+    Case("one norm after two convs", with_conv(lambda m, x: m.bn(m.conv(x)) + m.bn(m.second(x)), second=conv), left=3),
+    Case("tied weights", tied_weight, left=3, wrong="norm"),
+    Case("one module under two names", two_names, left=3, wrong="norm"),
+    Case("weight read elsewhere", with_conv(lambda m, x: m.bn(m.conv(x)) * m.conv.weight.sum()), left=2, wrong="norm"),
+    Case("bias shared by two convs", one_norm_two_widths, left=3, wrong="norm"),
+    Case("input written between", with_conv(input_written_between), left=5),
+    Case("residual sum", with_conv(lambda m, x: m.bn(m.conv(x)) + m.other(m.second(x)), second=conv,
+         other=lambda: norm(4)), left=3),
+    Case("norm with f32 statistics after f16", lambda: nn.Sequential(conv().half(), norm(4)), dtype=torch.float16,
+         verdict=EITHER),
+    Case("bf16", conv_norm(), dtype=torch.bfloat16, verdict=EITHER),
+    Case("linear and norm", lambda: nn.Sequential(nn.Linear(5, 4), norm(4, 1)), (3, 5), left=1),
+    Case("linear and norm, affine=False", lambda: nn.Sequential(nn.Linear(5, 4), norm(4, 1, affine=False)), (3, 5), left=1),
+    Case("conv output used twice", with_conv(lambda m, x: m.bn(y := m.conv(x)) + y), verdict=DECLINE, left=3,
+         reason="also used by", wrong="norm"),
+    Case("conv output returned", with_conv(lambda m, x: (m.bn(y := m.conv(x)), y)), verdict=DECLINE, left=2,
+         reason="also returned", wrong="norm"),
+    Case("conv output written, then normalised", with_conv(written_between), verdict=DECLINE,
+         reason="also used by", wrong="norm"),
+    Case("conv output written afterwards", with_conv(written_afterwards), verdict=DECLINE, reason="also", wrong="norm"),
+    Case("view in between", with_conv(lambda m, x: m.bn(m.conv(x).transpose(2, 3))), verdict=EITHER),
+    Case("norm without statistics", lambda: nn.Sequential(conv(), norm(4, track_running_stats=False)),
+         verdict=DECLINE, reason="no running statistics", wrong="norm"),
+    Case("training norm in an eval model", training_norm, verdict=DECLINE, reason="statistics", wrong="norm"),
+    Case("functional norm, literal True", functional_norm(True), verdict=DECLINE, reason="statistics of the batch",
+         wrong="norm"),
+    Case("functional norm, flag is a node", with_conv(training_from_input), verdict=DECLINE,
+         reason="training is computed by the graph", wrong="norm", routes=FX),
+    Case("hook on the conv", hooked, verdict=DECLINE, reason="hooks", wrong="norm", routes=FX),
+    Case("hook on the norm", pre_hooked_norm, verdict=DECLINE, reason="hooks", wrong="norm", routes=FX),
+    Case("forward replaced on the instance", own_forward, verdict=DECLINE, reason="replaced", wrong="norm", routes=FX),
+    Case("subclass", lambda: nn.Sequential(OwnConv(3, 4, 3), norm(4)), verdict=EITHER),
+    Case("old weight_norm", lambda: nn.Sequential(weight_norm(conv()), norm(4)), verdict=DECLINE, reason="hooks",
+         routes=FX),
+    Case("parametrised", lambda: nn.Sequential(parametrizations.weight_norm(conv()), norm(4)), verdict=DECLINE,
+         reason="parametrised", routes=FX),
+    Case("linear and norm on (N, L, C), L == C", lambda: nn.Sequential(nn.Linear(5, 4), norm(4, 1)), (2, 4, 5),
+         verdict=DECLINE, reason="does not count its channels", wrong="norm"),
+    Case("1-D without batch, L == C", lambda: nn.Sequential(conv(3, 4, 3, 1), norm(4, 1)), (3, 6),
+         verdict=DECLINE, reason="does not count its channels", wrong="norm"),
+    Case("weight written by the graph", with_conv(weight_written), verdict=DECLINE, reason="", routes=FX,
+         wrong="norm"),
+    Case("norm before a padded conv", lambda: nn.Sequential(norm(3), conv(padding=1)), verdict=EITHER),
+    Case("folded weights overflow", overflowing, verdict=DECLINE, reason="not finite", dtype=torch.float16),
+    Case("weight computed from the input", with_conv(lambda m, x: m.bn(F.conv2d(x, m.conv.weight * x.mean()))),
+         verdict=DECLINE, reason="weight is computed by the graph", left=4, routes=FX),
+]  # fmt: skip
+
+
+def sums(run: Callable[..., Any], constant: Callable[[], Any]) -> Callable[[], nn.Module]:
+    return with_conv(run, z=constant)
+
+
+def plus(constant: Callable[[], Any], **parts: Any) -> Callable[[], nn.Module]:
+    return with_conv(lambda m, x: m.conv(x) + m.z, z=constant, **parts)
+
+
+def scalar(value: Any) -> Callable[[], nn.Module]:
+    return with_conv(lambda m, x: m.conv(x) * value + value)
+
+
+PER_CHANNEL = z(4, 1, 1)
+CONSTANT_CASES = [
+    Case("conv + z", plus(PER_CHANNEL), left=1),
+    Case("z + conv", sums(lambda m, x: m.z + m.conv(x), PER_CHANNEL), left=1),
+    Case("conv - z", sums(lambda m, x: m.conv(x) - m.z, PER_CHANNEL), left=1),
+    Case("z - conv", sums(lambda m, x: m.z - m.conv(x), PER_CHANNEL), left=1),
+    Case("conv * z", sums(lambda m, x: m.conv(x) * m.z, PER_CHANNEL), left=1),
+    Case("conv / z", sums(lambda m, x: m.conv(x) / m.z, PER_CHANNEL), left=1),
+    Case("alpha", sums(lambda m, x: torch.add(m.conv(x), m.z, alpha=2), PER_CHANNEL), left=1),
+    Case("alpha, subtracted", sums(lambda m, x: torch.sub(m.conv(x), m.z, alpha=2), PER_CHANNEL), left=1),
+    Case("rsub", sums(lambda m, x: torch.rsub(m.conv(x), 2.5), PER_CHANNEL), left=1),
+    Case("method add_", sums(lambda m, x: m.conv(x).add_(m.z), PER_CHANNEL), left=1),
+    Case("keyword other", sums(lambda m, x: torch.mul(m.conv(x), other=m.z), PER_CHANNEL), left=1),
+    Case("z of rank 4", plus(z(1, 4, 1, 1)), left=1),
+    Case("z has one element", plus(z(1)), left=1),
+    Case("z is 0-dim f64, network f32", plus(lambda: torch.tensor(0.3, dtype=torch.float64)), left=1),
+    Case("computed constant", sums(lambda m, x: m.conv(x) + m.z.exp() * 2, PER_CHANNEL), left=1),
+    Case("scalar int", scalar(3), left=1),
+    Case("scalar float", scalar(-0.3), left=1),
+    Case("scalar bool", scalar(True), left=1),
+    Case("integer z", plus(lambda: torch.randint(-5, 5, (4, 1, 1))), left=1),
+    Case("transposed, Cin == Cout, * z", lambda: Net(lambda m, x: m.conv(x) * m.z, conv=up(3, 3), z=torch.randn(3, 1, 1)),
+         left=1),
+    Case("without batch", plus(PER_CHANNEL), (3, 6, 6), left=1),
+    Case("bn, add, mul, relu", with_conv(lambda m, x: torch.relu((m.bn(m.conv(x)) + m.z) * 3 - 1), z=PER_CHANNEL), left=2),
+    Case("mul, bn, div, bn", with_conv(lambda m, x: m.bn(m.bn(m.conv(x) * 2) / m.z), z=PER_CHANNEL), left=1),
+    Case("one conv twice, z on one path", with_conv(lambda m, x: (m.conv(x) + m.z, m.conv(x)), z=PER_CHANNEL), left=2,
+         wrong="constant"),
+    Case("linear * z + y", lambda: Net(lambda m, x: m.fc(x) * m.z + 2, fc=nn.Linear(5, 4), z=torch.randn(4)), (2, 3, 5),
+         left=1),
+    Case("matmul * z + y", lambda: Net(lambda m, x: (x @ m.w) * m.z + m.y, w=torch.randn(5, 4), z=torch.randn(4),
+         y=torch.randn(4)), (2, 3, 5), left=1),
+    Case("addmm", lambda: Net(lambda m, x: torch.addmm(m.y, x, m.w), w=torch.randn(5, 4), y=torch.randn(4)), (3, 5), left=1),
+    Case("complex weights", lambda: Net(lambda m, x: m.conv(x.to(torch.complex128)) + m.z,
+         conv=conv().to(torch.complex128), z=torch.randn(4, 1, 1, dtype=torch.complex128)), left=2, routes=FX),
+    Case("spatial z", plus(z(4, 4, 4)), verdict=DECLINE, left=2, reason="another axis", wrong="constant"),
+    Case("z of shape (C,), W == C", plus(z(4)), verdict=DECLINE, left=2, reason="another axis", wrong="constant"),
+    Case("z with a batch", plus(z(2, 4, 1, 1)), verdict=DECLINE, left=2, reason="another axis", wrong="constant"),
+    Case("z of rank 5", plus(z(1, 1, 4, 1, 1)), verdict=DECLINE, left=2, reason="changes the shape", wrong="constant"),
+    Case("Cout = 1, z enlarges the shape", lambda: Net(lambda m, x: m.conv(x) + m.z, conv=conv(3, 1),
+         z=torch.randn(4, 1, 1)), verdict=DECLINE, left=2, reason="changes the shape", wrong="constant"),
+    Case("without batch, z of rank 4", plus(z(1, 4, 1, 1)), (3, 6, 6), verdict=DECLINE, left=2,
+         reason="changes the shape", wrong="constant"),
+    Case("f64 z, f32 network", lambda: Net(lambda m, x: m.conv(x) + m.z.double(), conv=conv(), z=torch.randn(4, 1, 1)),
+         verdict=DECLINE, left=2, reason="changes the dtype", wrong="constant", dtype=torch.float32),
+    Case("complex z", plus(z(4, 1, 1, dtype=torch.complex64)), verdict=DECLINE, left=2, reason="changes the dtype",
+         wrong="constant"),
+    Case("z / conv", sums(lambda m, x: m.z / m.conv(x), PER_CHANNEL), verdict=DECLINE, left=2, reason="not an affine map",
+         wrong="constant"),
+    Case("conv / 0", with_conv(lambda m, x: m.conv(x) / 0), verdict=DECLINE, left=2, reason="not finite"),
+    Case("conv + conv", with_conv(lambda m, x: m.conv(x) + m.second(x), second=conv), verdict=EITHER, left=3),
+    Case("sum used twice", with_conv(lambda m, x: (y := m.conv(x)) + 1 + y), verdict=DECLINE, left=3,
+         reason="also used by", wrong="constant"),
+    Case("z written by the graph", with_conv(lambda m, x: m.conv(x) + m.z.add_(1), z=PER_CHANNEL), verdict=DECLINE,
+         reason="", wrong="frozen"),
+    Case("linear on (N, L, C), z along L", lambda: Net(lambda m, x: m.fc(x) + m.z, fc=nn.Linear(5, 4),
+         z=torch.randn(4, 1)), (2, 4, 5), verdict=DECLINE, left=2, reason="another axis", wrong="constant"),
+]  # fmt: skip
+
+
+def alone(run: Callable[..., Any], **parts: Callable[[], Any]) -> Callable[[], nn.Module]:
+    return lambda: Net(run, **{name: make() for name, make in parts.items()})
+
+
+CLEAN_UP_CASES = [
+    Case("x + 0", alone(lambda m, x: torch.relu(x + 0)), left=1),
+    Case("0 + x, x * 1, x / 1, x - 0", alone(lambda m, x: torch.relu((0 + x) * 1 / 1 - 0)), left=1),
+    Case("views that change nothing", alone(lambda m, x: torch.relu(x.view(2, 3, 6, 6).flatten(3).to(x.dtype))), left=1,
+         routes=FX),
+    Case("dropout in eval mode", alone(lambda m, x: torch.relu(F.dropout(x, 0.5, False))), left=1),
+    Case("a subgraph of constants", alone(lambda m, x: x * (m.w @ m.w.T).softmax(0).sum(), w=z(3, 3)), left=1),
+    Case("x + zeros(4, 3) of another shape", alone(lambda m, x: x + torch.zeros(4, 3)), (3,), verdict=DECLINE, left=1,
+         reason="changes the shape", wrong="identity"),
+    Case("int * 1.0", alone(lambda m, x: (x * 1.0) / 3), (4,), verdict=DECLINE, left=2, reason="changes the dtype",
+         wrong="identity", dtype=torch.int64),
+    Case("copy, then written", alone(copied_then_written), verdict=DECLINE, left=3, reason="writes into it",
+         wrong="identity", routes=FX),
+    Case("a copy of the input returned", alone(lambda m, x: x + 0), verdict=DECLINE, left=1, reason="a copy of x"),
+    Case("random numbers", alone(lambda m, x: x + torch.rand(3, 1, 1)), verdict=DECLINE, left=2, reason="random",
+         wrong="frozen"),
+    Case("training dropout of a constant", alone(lambda m, x: x + F.dropout(m.w, 0.5, True), w=z(6)), verdict=DECLINE,
+         left=2, reason="random", wrong="frozen"),
+    Case("buffer that counts", alone(counter, count=lambda: torch.zeros(1)), verdict=DECLINE, left=2,
+         reason="has a side effect", wrong="frozen", routes=FX),
+    Case("fill_ whose result is not used", alone(filled), verdict=EITHER, left=3, wrong="deleted", routes=FX),
+    Case("dead code goes", alone(lambda m, x: (x.exp(), torch.relu(x))[1]), left=1, routes=FX),
+    Case("sizes of parameters", alone(lambda m, x: x.reshape(-1, m.w.shape[0]) @ m.w, w=z(6, 4)), left=2),
+    Case("channels of a conv", with_conv(lambda m, x: (y := m.conv(x)).view(y.size(0), y.shape[1], -1).relu()), left=4,
+         routes=FX),
+    Case("pad before a conv", lambda: nn.Sequential(nn.ZeroPad2d(2), conv(padding=1)), left=1, routes=FX),
+    Case("functional pad before a conv", with_conv(lambda m, x: m.conv(F.pad(x, (1, 1, 2, 2)))), left=1),
+    Case("uneven pad", with_conv(lambda m, x: m.conv(F.pad(x, (0, 1, 0, 1)))), verdict=DECLINE, left=2,
+         reason="differently on both sides"),
+    Case("pad by ones", with_conv(lambda m, x: m.conv(F.pad(x, (1, 1, 1, 1), value=1.0))), verdict=DECLINE, left=2,
+         reason="something else than zeros"),
+    Case("pad of the channels", with_conv(lambda m, x: m.conv(F.pad(x, (0, 0, 0, 0, 1, 1))), conv=lambda: conv(5)),
+         verdict=DECLINE, left=2, reason="other axes"),
+]  # fmt: skip
+
+ZOO = [*NORM_CASES, *CONSTANT_CASES, *CLEAN_UP_CASES]
