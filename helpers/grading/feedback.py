@@ -36,7 +36,7 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict) -> s
     title = f"{exercise.assignment.name}: {exercise.assignment.title}"
     parts = [
         f"<h1>{html.escape(title)}</h1>",
-        f"<p>{html.escape(student)}, handed in {html.escape(result['arrived'])}</p>",
+        f"<p>{html.escape(student)}, handed in {result['arrived']}</p>",
     ]
     if not result["boxed"]:
         parts.append(f'<p class="stamp">{STAMP}</p>')

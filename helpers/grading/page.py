@@ -15,9 +15,12 @@ SAFE_ATTRIBUTES = {"display", "mathvariant", "stretchy", "fence", "form", "colum
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; width: 100%; } th, td { border-bottom: 1px solid #bbb; padding: .3rem; text-align: left; }
-td.number { text-align: right; white-space: nowrap; } pre { background: #f3f3f3; padding: .6rem; overflow-x: auto; }
-.stamp { border: 3px solid #a00; color: #a00; padding: .5rem; font-weight: bold; } .lost { border-left: 4px solid #a60; padding-left: .6rem; }
+table { border-collapse: collapse; width: 100%; }
+th, td { border-bottom: 1px solid #bbb; padding: .3rem; text-align: left; }
+td.number { text-align: right; white-space: nowrap; }
+pre { background: #f3f3f3; padding: .6rem; overflow-x: auto; }
+.stamp { border: 3px solid #a00; color: #a00; padding: .5rem; font-weight: bold; }
+.lost { border-left: 4px solid #a60; padding-left: .6rem; }
 """
 
 # The page may use its own style and nothing else: no script, no image, no font, no form, no connection.

@@ -175,7 +175,7 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                 }
             notebook.late_submission_penalty = room.rules.penalty(assignment, arrived, notebook.score)
             rows["late penalty"] = {
-                "points": -notebook.late_submission_penalty,
+                "points": 0.0 - notebook.late_submission_penalty,
                 "of": 0,
                 "waiting": False,
                 "comment": "",

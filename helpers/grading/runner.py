@@ -13,19 +13,22 @@ import os
 import platform
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 
 import nbformat
 import torch
 from tqdm import tqdm
 
-from helpers.grading import box, intake, judge, record
+from helpers.grading import box, course, intake, judge, record
 from helpers.grading.classroom import Classroom, write
 from helpers.grading.course import Exercise
 from helpers.grading.intake import Submission
-from helpers.grading.judge import Sheet
+
+_preparing = Lock()  # two threads must not compute the same expected answers side by side
 
 
 def skeleton_of(room: Classroom, exercise: Exercise):
@@ -42,6 +45,17 @@ def edition(exercise: Exercise, room: Classroom, boxed: bool) -> str:
     for path in sorted([*exercise.folder.glob("*.py"), exercise.notebook, *judge.HERE.glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker needs to grade one submission; plain data, so that it can travel to another machine."""
+
+    assignment: str
+    secret: str
+    submission: Submission
+    boxed: bool
+    only_item: str | None
 
 
 def run(
@@ -65,51 +79,53 @@ def run(
     Returns:
         How many were graded and how many were already up to date.
     """
-    if boxed:
+    if boxed and executor is None:
         box.require_box()
-    name = exercise.assignment.name
-    skeleton = skeleton_of(room, exercise)
-    sheets = judge.prepare(exercise, room.secret)
     if only_item:
         exercise.assignment.item(only_item)
-        sheets = [sheet for sheet in sheets if sheet.item.name == only_item]
-    mark = edition(exercise, room, boxed)
-    todo, kept = [], 0
-    for student in room.students(name):
-        print_ = hashlib.sha256((mark + intake.fingerprint(room.submission(student, name))).encode()).hexdigest()
-        old = room.result(name, student)
-        if old and old["fingerprint"] == print_ and not only_item:
-            kept += 1
-        else:
-            todo.append((student, print_))
+    name, workers = exercise.assignment.name, workers or os.cpu_count()
+    skeleton = skeleton_of(room, exercise)
+    todo, kept = _to_do(room, exercise, boxed, only_item)
     room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=asdict(box.Limits()), item=only_item)
-    own = executor or ThreadPoolExecutor(workers or os.cpu_count())
+    tasks = (
+        (student, mark, Task(name, room.secret, _read(room, exercise, skeleton, student), boxed, only_item))
+        for student, mark in todo
+    )
+    own = executor or ThreadPoolExecutor(workers)
     try:
-        jobs = ((student, print_, _read(room, exercise, skeleton, student)) for student, print_ in todo)
-        graded = _in_order_of_finish(own, jobs, exercise, sheets, boxed, 2 * (workers or os.cpu_count()))
-        for student, print_, submission, result in tqdm(graded, total=len(todo), desc=f"grading {name}", leave=False):
-            _keep(room, exercise, student, print_, submission, result, only_item)
+        graded = _as_they_finish(own, tasks, most=2 * workers)
+        for student, mark, task, result in tqdm(graded, total=len(todo), desc=f"grading {name}", leave=False):
+            _keep(room, exercise, student, mark, task, result)
     finally:
-        if own is not executor:
+        if executor is None:
             own.shutdown(wait=True, cancel_futures=True)
     return {"graded": len(todo), "kept": kept}
+
+
+def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | None) -> tuple[list[tuple], int]:
+    """Students whose submission is new or changed, each with a mark of what would be graded."""
+    name, base = exercise.assignment.name, edition(exercise, room, boxed)
+    todo, kept = [], 0
+    for student in room.students(name):
+        mark = hashlib.sha256((base + intake.fingerprint(room.submission(student, name))).encode()).hexdigest()
+        old = room.result(name, student)
+        if old and old["fingerprint"] == mark and not only_item:
+            kept += 1
+        else:
+            todo.append((student, mark))
+    return todo, kept
 
 
 def _read(room: Classroom, exercise: Exercise, skeleton, student: str) -> Submission:
     return intake.read(room.submission(student, exercise.assignment.name), exercise.notebook.name, skeleton)
 
 
-def _in_order_of_finish(
-    executor: Executor, jobs: Iterator, exercise: Exercise, sheets: list[Sheet], boxed: bool, most: int
-) -> Iterator[tuple[str, str, Submission, dict]]:
+def _as_they_finish(executor: Executor, tasks: Iterator, most: int) -> Iterator[tuple[str, str, Task, dict]]:
     """Grade with a few submissions in memory at a time, however large the class."""
     running: dict[Future, tuple] = {}
     while True:
-        for student, print_, submission in jobs:
-            future = executor.submit(_grade_one, exercise, submission, sheets, boxed)
-            running[future] = (student, print_, submission)
-            if len(running) >= most:
-                break
+        while len(running) < most and (entry := next(tasks, None)):
+            running[executor.submit(grade_task, entry[2])] = entry
         if not running:
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -117,45 +133,59 @@ def _in_order_of_finish(
             yield (*running.pop(future), future.result())
 
 
-def _grade_one(exercise: Exercise, submission: Submission, sheets: list[Sheet], boxed: bool) -> dict:
+@lru_cache(maxsize=4)
+def _sheets(assignment: str, secret: str, only_item: str | None) -> tuple[Exercise, list[judge.Sheet]]:
+    """Hidden inputs and expected answers, made once in each process that grades."""
+    exercise = course.load(assignment)
+    sheets = judge.prepare(exercise, secret)
+    return exercise, [sheet for sheet in sheets if only_item in (None, sheet.item.name)]
+
+
+def grade_task(task: Task) -> dict:
     """Grade a submission; a failure of the grader itself becomes a result that says so, and costs nobody else."""
+    with _preparing:
+        exercise, sheets = _sheets(task.assignment, task.secret, task.only_item)
     try:
-        return judge.grade(exercise, submission, sheets, boxed=boxed)
+        return judge.grade(exercise, task.submission, sheets, boxed=task.boxed)
     except box.BoxError:
         raise
     except Exception as problem:
-        items = {
-            sheet.item.name: {"points": 0.0, "of": sheet.item.points, "message": "The grader failed; tell your teacher"}
-            for sheet in sheets
-        }
+        message = "The grader failed; tell your teacher"
+        items = {s.item.name: {"points": 0.0, "of": s.item.points, "message": message} for s in sheets}
         note = f"The grader failed on this submission: {type(problem).__name__}: {problem}"
-        return {"items": items, "notes": [note], "printed": "", "boxed": boxed}
+        return {"items": items, "notes": [note], "printed": "", "boxed": task.boxed}
 
 
-def _keep(
-    room: Classroom, exercise: Exercise, student: str, print_: str, submission: Submission, result: dict, only_item
-) -> None:
+def _keep(room: Classroom, exercise: Exercise, student: str, mark: str, task: Task, result: dict) -> None:
     """Enter the points in the gradebook, then write the result."""
     name = exercise.assignment.name
     old = room.result(name, student)
-    if only_item and old:
+    if task.only_item and old:
         result["items"] = old["items"] | result["items"]
     arrived = arrival(room.submission(student, name))
     points = {item: row["points"] for item, row in result["items"].items()}
-    record.enter(room, name, student, submission.notebook, exercise.notebook.name, points, arrived)
+    record.enter(room, name, student, task.submission.notebook, exercise.notebook.name, points, arrived)
     result |= {
         "student": student,
         "assignment": name,
         "arrived": arrived.isoformat(timespec="seconds"),
         "graded": datetime.now(UTC).isoformat(timespec="seconds"),
         # A run for one item leaves the others as they were, so it must not pass for a full run.
-        "fingerprint": (old or {}).get("fingerprint", "") if only_item else print_,
+        "fingerprint": (old or {}).get("fingerprint", "") if task.only_item else mark,
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
     }
     write(room.result_path(name, student), json.dumps(result, indent=1))
-    seeds = hashlib.sha256(room.secret.encode()).hexdigest()[:12]  # which secret it was, not the secret
-    room.log("graded", assignment=name, student=student, points=sum(points.values()), item=only_item,
-             fingerprint=print_[:12], seeds=seeds, boxed=result["boxed"], versions=result["versions"])  # fmt: skip
+    room.log(
+        "graded",
+        assignment=name,
+        student=student,
+        item=task.only_item,
+        points=sum(points.values()),
+        fingerprint=mark[:12],
+        seeds=hashlib.sha256(room.secret.encode()).hexdigest()[:12],  # which secret it was, not the secret
+        boxed=result["boxed"],
+        versions=result["versions"],
+    )
 
 
 def arrival(folder: Path) -> datetime:

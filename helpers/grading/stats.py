@@ -35,7 +35,7 @@ def item_statistics(marks: pd.DataFrame) -> pd.DataFrame:
     points = counted.pivot_table(index="student", columns="item", values="points", sort=False)
     most = counted.groupby("item", sort=False)["of"].max()
     rest = {item: points.drop(columns=item).sum(axis=1) for item in points}
-    varies = {item: points[item].nunique() > 1 and rest[item].nunique() > 1 for item in points}
+    varies = {item: points[item].std() > 0 and rest[item].std() > 0 for item in points}
     return pd.DataFrame(
         {
             "earned": points.mean() / most,
