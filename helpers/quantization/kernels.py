@@ -1,0 +1,105 @@
+"""Real int8 kernels: PyTorch's own oneDNN convolutions on uint8 activations and int8 weights.
+
+Two things need care.
+
+* Without VNNI, x86 adds pairs of products in 16 bits and saturates (`weights.py` says when). `kernels_saturate` finds
+  out by trying; a layer whose weights could be hit then runs in integer form instead.
+* oneDNN is slow with a zero point on its input, so the kernel is always told 0. The correction is in the bias already,
+  and a border is filled with the zero point by hand.
+"""
+
+import functools
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+from helpers.quantization.weights import PAIR_LIMIT, pair_sums
+
+if TYPE_CHECKING:
+    from helpers.quantization.layers import Layer
+
+__all__ = ["PackedConv", "available", "kernels_saturate"]
+
+
+@functools.cache
+def available() -> bool:
+    """Whether this build and processor run the kernels at all."""
+    if not hasattr(torch.ops.onednn, "qconv2d_pointwise") or not torch.backends.mkldnn.is_available():
+        return False
+    try:
+        _try_pair()
+    except (RuntimeError, NotImplementedError):
+        return False
+    return True
+
+
+@functools.cache
+def kernels_saturate() -> bool:
+    """Whether two large products next to each other come out too small: 255 * 127 + 255 * 127."""
+    return _try_pair() != 2 * 255 * 127
+
+
+def _try_pair() -> float:
+    codes = torch.full((1, 16, 1, 1), 255, dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+    weight = torch.zeros(16, 16, 1, 1, dtype=torch.int8)
+    weight[:, :2] = 127
+    one, zero = torch.ones(16), torch.zeros(16, dtype=torch.int64)
+    geometry = ([1, 1], [0, 0], [1, 1], 1)
+    packed = torch.ops.onednn.qconv_prepack(weight, one, 1.0, 0, *geometry, list(codes.shape))
+    run = torch.ops.onednn.qconv2d_pointwise.default
+    sums = run(codes, 1.0, 0, packed, one, zero, None, *geometry, 1.0, 0, torch.float32, "none", [], "")
+    return sums[0, 0, 0, 0].item()
+
+
+class PackedConv:
+    """One layer as a oneDNN convolution; a linear layer is a convolution of 1x1 images.
+
+    Attributes:
+        usable: False when the kernel could saturate on this processor.
+    """
+
+    def __init__(self, layer: "Layer") -> None:
+        self.layer = layer
+        weight = layer.weight if layer.weight.ndim == 4 else layer.weight[:, :, None, None]
+        attributes = layer.op.attributes or {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+        stride, padding, dilation = (list(attributes[name]) for name in ("stride", "padding", "dilation"))
+        depthwise = weight.shape[1] == 1
+        pair = int(pair_sums(weight.to(torch.int32)).max())
+        self.usable = depthwise or pair <= PAIR_LIMIT or not kernels_saturate()
+        self.border = [padding[1], padding[1], padding[0], padding[0]] if layer.zero_point and any(padding) else None
+        if self.border:
+            padding = [0, 0]
+        self.geometry = (stride, padding, dilation, attributes["groups"])
+        self.input_scale = layer.sources[0].scale.item()
+        self.bias = (layer.folded_bias * layer.unit).float()
+        self.scale, self.zeros = layer.weight_scale, torch.zeros(len(weight), dtype=torch.int64)
+        self.packed = torch.ops.onednn.qconv_prepack(weight, self.scale, self.input_scale, 0, *self.geometry, None)
+        if layer.coded:
+            self.output = (layer.out_scale.item(), int(layer.out_zero_point), torch.uint8)
+            self.limited = int(layer.first) > 0 or int(layer.last.min()) < 255
+        else:
+            self.output, self.limited = (1.0, 0, torch.float32), False
+        if len(layer.sources) == 2:
+            self.residual = (layer.sources[1].scale.item(), int(layer.sources[1].zero_point))
+
+    def __call__(self, codes: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """Codes in, codes out (or floats, from the last layer)."""
+        x = codes[:, :, None, None] if codes.ndim == 2 else codes
+        if self.border:
+            x = F.pad(x, self.border, value=self.layer.zero_point)
+        x = x.contiguous(memory_format=torch.channels_last)
+        weights = (x, self.input_scale, 0, self.packed, self.scale, self.zeros)
+        if residual is None:
+            run = torch.ops.onednn.qconv2d_pointwise.default
+            y = run(*weights, self.bias, *self.geometry, *self.output, "none", [], "")
+        else:
+            run = torch.ops.onednn.qconv2d_pointwise.binary
+            residual = residual.contiguous(memory_format=torch.channels_last)
+            y = run(
+                *(*weights, residual, self.bias, *self.geometry, *self.output, *self.residual),
+                *("sum", 1.0, "none", [], ""),
+            )
+        if codes.ndim == 2:
+            y = y[:, :, 0, 0]
+        return self.layer.limit(y) if self.limited else y

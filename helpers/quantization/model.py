@@ -1,0 +1,145 @@
+"""A quantized network: one list of steps that three executors share."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from helpers.quantization import kernels
+from helpers.quantization.affine import Affine, QuantizationError
+from helpers.quantization.layers import Layer
+from helpers.quantization.plan import INPUT, Op, Plan, last_uses
+from helpers.quantization.recipe import Recipe
+from helpers.quantization.steps import Edge, Step, make_step
+from helpers.quantization.weights import LayerWeights
+
+__all__ = ["MODES", "KernelNote", "ModeError", "QuantizedModel"]
+
+MODES = ("simulated", "integer", "kernel")
+
+
+class ModeError(QuantizationError):
+    """A mode that does not exist."""
+
+
+class KernelNote(UserWarning):
+    """The int8 kernels cannot be used, at all or for some layers; integer arithmetic does the work instead."""
+
+
+class QuantizedModel(nn.Module):
+    """A network of integers. It takes normalised float images and returns float logits.
+
+    Attributes:
+        steps: the operations in order; `step(name)` finds one by its name in the float network.
+        recipe: how it was quantized.
+        mode: "simulated", "integer" or "kernel".
+    """
+
+    def __init__(self, plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], recipe: Recipe) -> None:
+        super().__init__()
+        self.recipe = recipe
+        self.input_shape = plan.input_shape
+        self.input = make_step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT))
+        self.steps = nn.ModuleDict({_key(op.name): _build(op, edges, weights) for op in plan.ops})
+        self._last_uses = last_uses(plan.ops)
+        self._mode = "simulated"
+        self.settle()
+        self.register_load_state_dict_post_hook(lambda model, _: model.settle())
+
+    def step(self, name: str) -> Step:
+        """The step of one operation.
+
+        Raises:
+            QuantizationError: there is no such operation.
+        """
+        if _key(name) not in self.steps:
+            names = [step.op.name for step in self.steps.values()]
+            raise QuantizationError(f"there is no step {name!r} in this network; there are {names}")
+        return self.steps[_key(name)]
+
+    @property
+    def float_layers(self) -> list[str]:
+        """The operations that have no integer form and stayed in float."""
+        return [step.op.name for step in self.steps.values() if step.op.kind == "float"]
+
+    @property
+    def mode(self) -> str:
+        """Which of the three ways `forward` computes."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: str) -> None:
+        if mode not in MODES:
+            raise ModeError(f"mode: expected one of {MODES}, got {mode!r}")
+        if mode == "kernel":
+            if not kernels.available():
+                note = "this PyTorch build or processor has no oneDNN int8 convolutions: integers are used instead"
+                warnings.warn(note, KernelNote, stacklevel=2)
+                mode = "integer"
+            elif unsafe := self._unsafe_layers():
+                note = (
+                    f"without VNNI the int8 kernels of this processor could saturate in {len(unsafe)} layers "
+                    f"({unsafe[0]} is the first): these run in integer arithmetic. "
+                    'Recipe(weight_range="pairs") avoids that'
+                )
+                warnings.warn(note, KernelNote, stacklevel=2)
+        self._mode = mode
+
+    def _unsafe_layers(self) -> list[str]:
+        layers = [step for step in self.steps.values() if isinstance(step, Layer)]
+        return [layer.op.name for layer in layers if not layer.prepare_kernel().usable]
+
+    def settle(self) -> None:
+        """Compute every integer that follows from the scales and zero points; done after building and after loading."""
+        edges: dict[str, Edge | None] = {}
+        edges[INPUT] = Edge(self.input.out_scale, self.input.out_zero_point) if self.input.coded else None
+        for step in self.steps.values():
+            edges[step.op.name] = step.settle([edges[name] for name in step.op.inputs])
+        self._output = edges[step.op.name]
+
+    @torch.no_grad()
+    def run(self, x: torch.Tensor, watch: Callable[[str, torch.Tensor], None] | None = None) -> torch.Tensor:
+        """Compute the network in its mode.
+
+        Args:
+            x: normalised float images (N, ...).
+            watch: called with the name and the value of every edge: uint8 codes, or floats where nothing is coded.
+        """
+        if tuple(x.shape[1:]) != self.input_shape or not x.is_floating_point():
+            expected = ", ".join(map(str, self.input_shape))
+            raise QuantizationError(
+                f"quantized network: expected normalised float images (N, {expected}), got {x.dtype} {tuple(x.shape)}"
+            )
+        values = {INPUT: self.input.encode(x) if self.input.coded else x}
+        if watch:
+            watch(INPUT, values[INPUT])
+        for step, done in zip(self.steps.values(), self._last_uses, strict=True):
+            name = step.op.name
+            values[name] = getattr(step, self._mode)(*(values[source] for source in step.op.inputs))
+            if watch:
+                watch(name, values[name])
+            for source in done:
+                del values[source]
+        return values[name] if self._output is None else self._output.decode(values[name])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of normalised float images."""
+        return self.run(x)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "QuantizedModel":
+        super()._apply(*args, **kwargs)
+        self.settle()  # what follows from the scales has to move with them
+        return self
+
+
+def _key(name: str) -> str:
+    return name.replace(".", "/")  # a ModuleDict refuses dots
+
+
+def _build(op: Op, edges: dict[str, Affine], weights: dict[str, LayerWeights]) -> Step:
+    out = edges.get(op.name)
+    if op.name in weights:
+        return Layer(op, weights[op.name], edges[op.inputs[0]], out)
+    return make_step(op, out)

@@ -1,0 +1,108 @@
+"""Integer weights of the layers: symmetric codes, one scale per output channel (or one per layer).
+
+Weights use the same count of codes on both sides (-127..127 for 8 bits): zero point 0 spares a correction term.
+
+Why neighbours matter. Without VNNI, x86 processors multiply int8 with the instruction `vpmaddubsw`: it multiplies two
+neighbouring input channels (2i, 2i+1), unsigned activation times signed weight, and adds the two products into *16
+bits, saturating*. The sum is exact as long as 255 * (w0 + w1) fits, that is, as long as the weights of one sign in a
+pair add up to at most 128. Two large neighbours of one sign are rare. So weight_range="pairs" lets the sum of a pair
+count like a weight when it chooses the scale: then each pair of codes adds up to at most 127 + 1 (both rounded up),
+and the int8 kernels are exact on every processor. Up to 7 bits every pair fits anyway (63 + 63 = 126).
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from helpers.quantization.affine import QuantizationError, code_range, decode, encode
+from helpers.quantization.plan import Op, Plan
+from helpers.quantization.recipe import Recipe
+
+__all__ = ["PAIR_LIMIT", "LayerWeights", "encode_layer", "encode_weights", "pair_sums"]
+
+PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
+_CANDIDATES = torch.linspace(0.4, 1.0, 61, dtype=torch.float64)
+
+
+@dataclass
+class LayerWeights:
+    """The weights of one layer as integers.
+
+    Attributes:
+        codes: int8, of the shape of the float weight; symmetric and narrow.
+        scale: float32 (output channels,).
+        bias: float (output channels,).
+        bits: how many bits a code takes.
+    """
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+    bias: torch.Tensor
+    bits: int
+
+    def decode(self) -> torch.Tensor:
+        """The float weights that the codes stand for."""
+        return decode(self.codes, per_row(self.scale, self.codes), torch.tensor(0))
+
+
+def per_row(scale: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Shape one number per output channel so that it broadcasts against the weight."""
+    return scale.reshape(-1, *[1] * (weight.ndim - 1))
+
+
+def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
+    """Round the weights of every layer of a plan to the nearest code.
+
+    Raises:
+        QuantizationError: `recipe.layer_bits` names a layer that is not there, or a weight is not finite.
+    """
+    unknown = set(recipe.layer_bits) - {op.name for op in plan.layers}
+    if unknown:
+        raise QuantizationError(
+            f"layer_bits: no layer is called {sorted(unknown)}; the layers are {[op.name for op in plan.layers]}"
+        )
+    return {op.name: encode_layer(op, recipe) for op in plan.layers}
+
+
+def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
+    """Round the weights of one layer to the nearest code.
+
+    Example:
+        >>> layer = encode_layer(Op("fc", "linear", ("x",), torch.tensor([[1.0, -0.5]]), torch.zeros(1)), Recipe())
+        >>> layer.codes.tolist()
+        [[127, -64]]
+    """
+    if not torch.isfinite(op.weight).all() or not torch.isfinite(op.bias).all():
+        raise QuantizationError(f"{op.name}: its weights hold NaN or infinity; check the checkpoint")
+    bits = recipe.bits_of(op.name)
+    first, last = code_range(bits, signed=True, narrow=True)
+    rows = op.weight.detach().double().flatten(1)
+    largest = rows.abs().amax(1)
+    if recipe.weight_observer == "mse":
+        largest = _least_error(rows, largest, last)
+    if recipe.weight_range == "pairs" and bits == 8:
+        largest = torch.maximum(largest, pair_sums(op.weight.detach().double()))
+    if not recipe.per_channel:
+        largest = largest.amax().expand_as(largest)
+    scale = torch.where(largest > 0, (largest / last).clamp(min=torch.finfo(torch.float32).tiny), 1.0).float()
+    codes = encode(op.weight.detach(), per_row(scale, op.weight), torch.tensor(0), first, last)
+    return LayerWeights(codes, scale, op.bias.detach().clone(), bits)
+
+
+def _least_error(rows: torch.Tensor, largest: torch.Tensor, last: int) -> torch.Tensor:
+    """For each row the clipping bound, a share of its largest value, with the least squared rounding error."""
+    best, least = largest, torch.full_like(largest, torch.inf)
+    for share in _CANDIDATES:
+        scale = (share * largest / last).clamp(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
+        error = ((rows / scale).round().clamp(-last, last) * scale - rows).square().sum(1)
+        best, least = torch.where(error <= least, share * largest, best), torch.minimum(error, least)
+    return best
+
+
+def pair_sums(weight: torch.Tensor) -> torch.Tensor:
+    """Per output channel, the largest sum of the weights of one sign in a pair (2i, 2i+1) of input channels."""
+    if weight.shape[1] % 2:
+        weight = torch.cat([weight, torch.zeros_like(weight[:, :1])], dim=1)
+    pairs = weight.unflatten(1, (-1, 2))
+    same_sign = torch.maximum(pairs.clamp(min=0).sum(2), pairs.clamp(max=0).sum(2).neg())
+    return same_sign.flatten(1).amax(1)
