@@ -24,7 +24,7 @@ PIPELINES: dict[str, list[str]] = {
         "linear_folding",
         "dead_code",
     ],
-    "inference": [],
+    "inference": ["residual_fusion", "conv_act_fusion", "kernel_selection"],
 }
 
 

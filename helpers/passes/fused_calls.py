@@ -1,0 +1,126 @@
+"""Reads a convolution or linear layer out of a canonical graph, and writes it as a fused operation."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from helpers.passes import fused_ops
+from helpers.passes.activations import NO_ACTIVATION, Activation
+from helpers.passes.canonicalize import opaque
+from helpers.passes.kernels import Geometry, Operands
+from helpers.passes.layers import CONVS, TRANSPOSED
+from helpers.passes.match import attribute
+
+FUSED = (fused_ops.conv_act, fused_ops.linear_act)
+# The transposed ones are among them so that they are declined with their reason.
+LAYERS = (*CONVS, *TRANSPOSED, nn.Linear, *FUSED)
+
+
+class NotReadable(ValueError):
+    """A layer that cannot be written as a fused operation; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """A layer in a graph: activation(layer(x, weight, bias) + other).
+
+    Attributes:
+        weight, bias: where the network keeps them, as dotted paths.
+        geometry: None for a linear layer.
+    """
+
+    x: fx.Node
+    weight: str
+    bias: str | None
+    geometry: Geometry | None
+    other: fx.Node | None = None
+    activation: Activation = NO_ACTIVATION
+    kernel: str = "plain"
+
+    def insert(self, graph: fx.Graph) -> fx.Node:
+        """Write the fused operation at the graph's insertion point."""
+        weight = graph.get_attr(self.weight)
+        bias = None if self.bias is None else graph.get_attr(self.bias)
+        ending = (self.activation.name, list(self.activation.scalars), self.kernel)
+        if self.geometry is None:
+            return graph.call_function(fused_ops.linear_act, (self.x, weight, bias, self.other, *ending))
+        *lists, groups = self.geometry
+        args = (self.x, weight, bias, self.other, *map(list, lists), groups, *ending)
+        return graph.call_function(fused_ops.conv_act, args)
+
+    def operands(self) -> Operands:
+        """The same with tensors: the network's own weights, and for the rest values that know shape and dtype.
+
+        Raises:
+            NotReadable: the graph does not know its shapes.
+        """
+        root = self.x.graph.owning_module
+        bias = None if self.bias is None else attribute(root, self.bias)
+        other = None if self.other is None else value_of(self.other)
+        return Operands(value_of(self.x), attribute(root, self.weight), bias, other, self.geometry, self.activation)
+
+
+def value_of(node: fx.Node) -> torch.Tensor:
+    """The tensor without data that says what shape and dtype a node has."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        raise NotReadable(f"the shape of {node} is not known: trace the network with passes.optimize or tracing.trace")
+    return value
+
+
+def read(node: fx.Node) -> LayerCall:
+    """What a node that calls one of `LAYERS` computes.
+
+    Raises:
+        NotReadable: it computes more than the fused operations can say; the message gives the reason.
+    """
+    return _read_module(node) if node.op == "call_module" else _read_fused(node)
+
+
+def _read_module(node: fx.Node) -> LayerCall:
+    module = node.graph.owning_module.get_submodule(node.target)
+    if isinstance(module, TRANSPOSED):
+        raise NotReadable("it is a transposed convolution, which has no fused operation here")
+    if (reason := opaque(module)) is not None:
+        raise NotReadable(reason)
+    if len(node.args) != 1 or node.kwargs:
+        raise NotReadable("it is not called with its input alone")
+    bias = None if module.bias is None else f"{node.target}.bias"
+    geometry = None if isinstance(module, nn.Linear) else _geometry(module)
+    return LayerCall(node.args[0], f"{node.target}.weight", bias, geometry)
+
+
+def _geometry(module: nn.Module) -> Geometry:
+    """Every setting in numbers, 'same' and 'valid' too."""
+    if module.padding_mode != "zeros":
+        raise NotReadable(f"it pads with padding_mode={module.padding_mode!r}, and the kernels pad with zeros")
+    padding = module.padding
+    if padding == "valid":
+        padding = (0,) * len(module.kernel_size)
+    if padding == "same":
+        totals = [step * (size - 1) for step, size in zip(module.dilation, module.kernel_size, strict=True)]
+        if any(total % 2 for total in totals):
+            raise NotReadable("it pads by another amount left than right ('same' with an even kernel)")
+        padding = tuple(total // 2 for total in totals)
+    return Geometry(module.stride, padding, module.dilation, module.groups)
+
+
+def _read_fused(node: fx.Node) -> LayerCall:
+    arguments = node.target._schema.arguments
+    values = {argument.name: argument.default_value for argument in arguments}
+    values |= dict(zip(values, node.args, strict=False)) | node.kwargs
+    geometry = None
+    if node.target is fused_ops.conv_act:
+        lists = (tuple(values[name]) for name in ("stride", "padding", "dilation"))
+        geometry = Geometry(*lists, values["groups"])
+    weight, bias = _path(values["weight"]), None if values["bias"] is None else _path(values["bias"])
+    activation = Activation(values["activation"], tuple(values["scalars"]))
+    return LayerCall(values["x"], weight, bias, geometry, values["other"], activation, values["kernel"])
+
+
+def _path(value: Any) -> str:
+    if not isinstance(value, fx.Node) or value.op != "get_attr":
+        raise NotReadable(f"its weight or bias {value} is computed by the graph, so it cannot be prepared beforehand")
+    return value.target

@@ -1,0 +1,177 @@
+"""The kernels that a fused convolution or linear layer can run on, and when each of them applies.
+
+    onednn   one call computes convolution, bias, residual and activation; the weight is packed beforehand
+    gemm     a 1x1 convolution in channels_last memory *is* a matrix product; the activation follows in place
+    cudnn    convolution + bias (+ residual) + ReLU in one cuDNN call
+
+A kernel says in one line why it does not apply (`objection`), and computes (`run`).
+
+One difference to know: oneDNN's relu and hardtanh turn a NaN into 0, where PyTorch's own keep it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from helpers.passes.activations import NO_ACTIVATION, RULES, Activation
+from helpers.passes.packed_weights import packed
+
+
+class Geometry(NamedTuple):
+    """Where a convolution looks."""
+
+    stride: tuple[int, ...] = (1, 1)
+    padding: tuple[int, ...] = (0, 0)
+    dilation: tuple[int, ...] = (1, 1)
+    groups: int = 1
+
+
+class Operands(NamedTuple):
+    """What a fused layer computes with: activation(layer(x, weight, bias) + other). A linear layer has no geometry."""
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None = None
+    other: Tensor | None = None
+    geometry: Geometry | None = None
+    activation: Activation = NO_ACTIVATION
+
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of layer(x, weight, bias)."""
+        if self.geometry is None:
+            return (*self.x.shape[:-1], self.weight.shape[0])
+        sides = zip(self.x.shape[2:], self.weight.shape[2:], *self.geometry[:3], strict=True)
+        spatial = ((size + 2 * pad - dil * (k - 1) - 1) // step + 1 for size, k, step, pad, dil in sides)
+        return (self.x.shape[0], self.weight.shape[0], *spatial)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One way to run a fused layer."""
+
+    name: str
+    target: str
+    objection: Callable[[Operands], str | None]
+    run: Callable[[Operands], Tensor]
+
+
+def _cpu_objection(call: Operands) -> str | None:
+    """What oneDNN and the matrix product have in common."""
+    x, weight, other = call.x, call.weight, call.other
+    if call.geometry is not None and x.dim() != 4:
+        return f"the kernels take a batch of images (4 dimensions), not {x.dim()} dimensions"
+    if other is not None and (tuple(other.shape) != call.output_shape() or other.dtype != x.dtype):
+        return f"what is added ({tuple(other.shape)}, {other.dtype}) is not of the output's shape and dtype"
+    if x.dtype != torch.float32 or weight.dtype != torch.float32:
+        return f"the kernels are for float32, not {weight.dtype if x.dtype == torch.float32 else x.dtype}"
+    if weight.device.type != "cpu":
+        return f"the kernels are for cpu, not {weight.device.type}"
+    return None
+
+
+def _onednn_objection(call: Operands) -> str | None:
+    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+        return "this build of PyTorch has no oneDNN, or it is switched off (torch.backends.mkldnn)"
+    if call.weight.is_inference():
+        return "the weight was made in inference mode, where a change to it cannot be noticed: make it outside"
+    if call.other is not None and call.activation.name not in ("none", "relu"):
+        return f"oneDNN adds and then applies relu or nothing, not {call.activation}"
+    if call.other is not None and call.geometry is None and call.activation.name != "none":
+        return "oneDNN's linear layer adds without an activation"
+    return _cpu_objection(call)
+
+
+def _onednn_conv(call: Operands) -> Tensor:
+    x, weight, bias, other, (stride, padding, dilation, groups), (name, scalars) = call
+    shape = tuple(x.shape)
+
+    def pack() -> Tensor:
+        dense = weight.detach().contiguous(memory_format=torch.channels_last)
+        with torch.inference_mode(False):
+            return torch.ops.mkldnn._reorder_convolution_weight(dense, padding, stride, dilation, groups, shape)
+
+    form = packed(weight, (shape, call.geometry), pack)
+    rule = RULES[name]
+    if other is None:
+        return torch.ops.mkldnn._convolution_pointwise.default(
+            x, form, bias, padding, stride, dilation, groups, rule.onednn, scalars, rule.algorithm
+        )
+    unary = None if name == "none" else rule.onednn
+    return torch.ops.mkldnn._convolution_pointwise.binary(
+        x, other, form, bias, padding, stride, dilation, groups, "add", 1.0, unary, [], None
+    )
+
+
+def _onednn_linear(call: Operands) -> Tensor:
+    x, weight, bias, other, _, (name, scalars) = call
+    rows = x.numel() // x.shape[-1]
+
+    def pack() -> Tensor:
+        with torch.inference_mode(False):
+            return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
+
+    form, rule = packed(weight, rows, pack), RULES[name]
+    if other is None:
+        return torch.ops.mkldnn._linear_pointwise.default(x, form, bias, rule.onednn, scalars, rule.algorithm)
+    return torch.ops.mkldnn._linear_pointwise.binary(x, other, form, bias, "add")
+
+
+def _gemm_objection(call: Operands) -> str | None:
+    ones, zeros = (1, 1), (0, 0)
+    if call.geometry is not None and (tuple(call.weight.shape[2:]), *call.geometry) != (ones, ones, zeros, ones, 1):
+        return "only a 1x1 convolution with stride 1 and one group is a matrix product"
+    return _cpu_objection(call)
+
+
+def _gemm_conv(call: Operands) -> Tensor:
+    x, weight, bias, other, _, (name, scalars) = call
+    batch, channels, height, width = x.shape
+    rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
+    matrix = weight.view(-1, channels).t()
+    flat = rows @ matrix if bias is None else torch.addmm(bias, rows, matrix)
+    result = flat.view(batch, height, width, -1).permute(0, 3, 1, 2)
+    if other is not None:
+        result.add_(other)
+    RULES[name].in_place(flat, *scalars)
+    return result
+
+
+def _gemm_linear(call: Operands) -> Tensor:
+    result = F.linear(call.x, call.weight, call.bias)
+    if call.other is not None:
+        result.add_(call.other)
+    return RULES[call.activation.name].in_place(result, *call.activation.scalars)
+
+
+def _cudnn_objection(call: Operands) -> str | None:
+    if call.weight.device.type != "cuda":
+        return f"cuDNN is for cuda, not {call.weight.device.type}"
+    if call.activation.name != "relu":
+        return f"cuDNN's fused convolution ends in relu, not {call.activation}"
+    if call.x.dtype not in (torch.float32, torch.float16):
+        return f"cuDNN's fused convolution is for float32 and float16, not {call.x.dtype}"
+    if call.other is not None and tuple(call.other.shape) != call.output_shape():
+        return f"what is added ({tuple(call.other.shape)}) is not of the output's shape"
+    return None
+
+
+def _cudnn_conv(call: Operands) -> Tensor:
+    x, weight, bias, other, geometry, _ = call
+    if other is None:
+        return torch.ops.aten.cudnn_convolution_relu.default(x, weight, bias, *geometry)
+    return torch.ops.aten.cudnn_convolution_add_relu.default(x, weight, other, 1.0, bias, *geometry)
+
+
+CONV_KERNELS = {
+    "gemm": Kernel("gemm", "cpu", _gemm_objection, _gemm_conv),
+    "onednn": Kernel("onednn", "cpu", _onednn_objection, _onednn_conv),
+    "cudnn": Kernel("cudnn", "cuda", _cudnn_objection, _cudnn_conv),
+}
+LINEAR_KERNELS = {
+    "gemm": Kernel("gemm", "cpu", _gemm_objection, _gemm_linear),
+    "onednn": Kernel("onednn", "cpu", _onednn_objection, _onednn_linear),
+}
