@@ -34,6 +34,7 @@ class Canonicalize(Pass):
         """Rewrite each node that has a canonical form and is not yet in it."""
         result = PassResult()
         editor = Editor(graph_module)
+        editor.forget(list(graph_module.graph.nodes))
         layers = Layers(editor, effects.Storage(graph_module))
         for node in list(graph_module.graph.nodes):
             before = node.target
@@ -61,7 +62,10 @@ def _module(node: fx.Node, editor: Editor, result: PassResult) -> None:
         node.args, node.kwargs = (node.kwargs["input"],), {k: v for k, v in node.kwargs.items() if k != "input"}
     name = forms.MODULES.get(type(module))
     if name is not None and len(node.args) == 1 and not node.kwargs:
-        settings = {key: getattr(module, key) for key in forms.FORMS[name].arguments if hasattr(module, key)}
+        attributes = {key: forms.ATTRIBUTES.get(key, key) for key in forms.FORMS[name].arguments}
+        settings = {
+            key: getattr(module, attribute) for key, attribute in attributes.items() if hasattr(module, attribute)
+        }
         _write(node, editor, name, node.args[0], settings)
 
 

@@ -36,8 +36,9 @@ class MulFold(AffineFold):
         kind = next(part.name for part, node in match.nodes.items() if node is match.anchor)
         if kind == "reciprocal":
             raise MustNotFold(f"dividing by {match['layer']} is not an affine map of it")
-        z = torch.as_tensor(per_channel(match.constant("z"), match["layer"], layer))
-        z = z.to(torch.complex128 if z.is_complex() else torch.float64)
+        z = per_channel(match.constant("z"), match["layer"], layer)
+        wide = torch.complex128 if isinstance(z, torch.Tensor) and z.is_complex() else torch.float64
+        z = torch.as_tensor(z, dtype=wide)
         return (1 / z if kind == "quotient" else z), 0.0
 
 

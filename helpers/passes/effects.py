@@ -114,11 +114,12 @@ def is_random(node: fx.Node) -> bool:
     if name.endswith("dropout") or name == "stochastic_depth":
         flags = [value for value in (*node.args[2:], *node.kwargs.values()) if isinstance(value, (bool, fx.Node))]
         return flags[:1] != [False]
-    return _draws(name)
+    return draws(name)
 
 
 @functools.cache
-def _draws(name: str) -> bool:
+def draws(name: str) -> bool:
+    """Whether the operation of this name draws random numbers by its nature (dropout does when training)."""
     packet = getattr(torch.ops.aten, name, None)
     overloads = [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
     return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in overloads)

@@ -69,7 +69,8 @@ FORMS = {
 SYNONYMS = {"mm": "matmul", "bmm": "matmul", "constant_pad_nd": "pad"}
 ARGUMENT_SYNONYMS = {"train": "training", "mat2": "other"}
 
-# A module's settings are attributes under the names of the form's arguments.
+# A module's settings are attributes under the names of the form's arguments, but for these.
+ATTRIBUTES = {"pad": "padding"}
 MODULES = {
     nn.ReLU: "relu",
     nn.ReLU6: "relu6",
@@ -92,6 +93,9 @@ MODULES = {
     nn.AdaptiveAvgPool1d: "adaptive_avg_pool1d",
     nn.AdaptiveAvgPool2d: "adaptive_avg_pool2d",
     nn.AdaptiveAvgPool3d: "adaptive_avg_pool3d",
+    nn.ZeroPad1d: "pad",
+    nn.ZeroPad2d: "pad",
+    nn.ZeroPad3d: "pad",
 }
 
 # name -> operator, and whether the operands are swapped. In-place names end in "_" or begin with "i".

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
+from helpers.passes.effects import draws
 from helpers.passes.errors import GraphMismatch, PassError, UnsupportedCase
 
 ROUTES = ("fx", "export")
@@ -59,13 +61,28 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx") 
 
 def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
     tracer = fx.Tracer()
+    tracer.proxy_buffer_attributes = True  # else what the network does to its buffers happens now, and never again
     try:
-        graph = tracer.trace(model)
+        with _RecordRandom(tracer):
+            graph = tracer.trace(model)
     except Exception as error:
         raise _untraceable(model, error) from error
-    graph_module = fx.GraphModule(tracer.root, graph, type(model).__name__).eval()
+    graph_module = fx.GraphModule(tracer.root, graph, type(model).__name__)
     annotate(graph_module, example_inputs)
     return graph_module
+
+
+class _RecordRandom(TorchFunctionMode):
+    """torch.fx runs a call without traced arguments at once. That would freeze random numbers, so they are recorded."""
+
+    def __init__(self, tracer: fx.Tracer):
+        super().__init__()
+        self._tracer = tracer
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if draws(getattr(function, "__name__", "")) and not types:
+            return self._tracer.create_proxy("call_function", function, args, kwargs or {})
+        return function(*args, **(kwargs or {}))
 
 
 def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:

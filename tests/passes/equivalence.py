@@ -43,7 +43,7 @@ def flat(value) -> list[torch.Tensor]:
 
 @torch.no_grad()
 def differences(before: nn.Module, after: nn.Module, x: torch.Tensor, calls: int = 2) -> list[str]:
-    """What tells the two apart: after some calls, the results and what became of the inputs. Empty when nothing does."""
+    """What tells the two apart in some calls: results, and what became of the inputs. Empty when nothing does."""
     before, after = copy.deepcopy(before), copy.deepcopy(after)
     found = []
     for _ in range(calls):
