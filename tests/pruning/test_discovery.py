@@ -1,0 +1,144 @@
+"""Every way in which channels hang together: what is found, what is refused and why, and that cuts are exact."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers.pruning.discovery import channel_groups
+from helpers.pruning.surgery import cut
+from helpers.pruning.tracing import TraceError
+from tests.pruning.zeroing import random_plan, zeroed
+from tests.pruning.zoo import PRUNABLE, UNPRUNABLE, ToyMobile, build
+
+EXAMPLE = torch.zeros(1, 3, 8, 8)
+
+
+@pytest.mark.parametrize("name", PRUNABLE)
+def test_finds_the_groups(name):
+    maker, expected = PRUNABLE[name]
+    groups = channel_groups(build(maker), EXAMPLE)
+    assert {g.name: g.size for g in groups.prunable()} == expected
+
+
+@pytest.mark.parametrize("name", UNPRUNABLE)
+def test_refuses_with_a_reason(name):
+    maker, group, reason = UNPRUNABLE[name]
+    groups = channel_groups(build(maker), EXAMPLE)
+    assert reason in groups[group].reason
+
+
+@pytest.mark.parametrize("name", PRUNABLE)
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_cutting_is_exactly_zeroing(name, seed):
+    model = build(PRUNABLE[name][0], seed % 1000).double()
+    groups = channel_groups(model, EXAMPLE.double())
+    plan = random_plan(groups, np.random.default_rng(seed))
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    small, _ = cut(model, groups, plan)
+    torch.testing.assert_close(small(x), zeroed(model, groups, plan)(x), rtol=1e-9, atol=1e-9)
+    removed = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in small.parameters())
+    assert (removed > 0) == any(len(units) for units in plan.values())
+
+
+def test_the_output_and_the_input_stay():
+    groups = channel_groups(build(ToyMobile), EXAMPLE)
+    assert "output" in groups["head"].reason
+    assert all(labels is not None for labels in groups.axes["stem.weight"].values())
+    assert 1 not in groups.axes["stem.weight"]
+
+
+def test_hidden_is_what_lies_inside_a_block():
+    groups = channel_groups(build(ToyMobile), EXAMPLE)
+    assert [g.name for g in groups.prunable("hidden")] == ["blocks.0.expand", "blocks.1.expand"]
+    assert [g.name for g in groups.prunable("all")] == ["stem", "blocks.0.expand", "blocks.1.expand"]
+
+
+def test_without_any_block_everything_is_hidden():
+    groups = channel_groups(build(PRUNABLE["chain"][0]), EXAMPLE)
+    assert [g.name for g in groups.prunable("hidden")] == ["0", "3"]
+
+
+def test_residual_additions_tie_all_layers_of_the_trunk():
+    members = {(m.tensor, m.dim) for m in channel_groups(build(ToyMobile), EXAMPLE)["stem"].members}
+    assert {
+        ("stem.weight", 0),
+        ("blocks.0.project.weight", 0),
+        ("blocks.1.bn3.running_var", 0),
+        ("head.weight", 1),
+    } <= members
+
+
+def test_the_auxiliary_head_follows_in_train_mode():
+    model = build(PRUNABLE["auxiliary head"][0])
+    groups = channel_groups(model, EXAMPLE)
+    small, _ = cut(model, groups, {"stem": np.array([0, 5])})
+    assert [tuple(y.shape) for y in small.train()(torch.randn(2, 3, 8, 8))] == [(2, 5), (2, 5)]
+
+
+def test_hooks_and_parametrisations_are_not_understood():
+    model = build(PRUNABLE["chain"][0])
+    model[3].register_forward_hook(lambda module, args, output: output.roll(1, 1))
+    assert "not understood" in channel_groups(model, EXAMPLE)["0"].reason
+    model = build(PRUNABLE["chain"][0])
+    nn.utils.parametrizations.weight_norm(model[3])
+    assert "not understood" in channel_groups(model, EXAMPLE)["0"].reason
+
+
+def test_a_stranger_that_shares_a_name_is_not_understood():
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), Stranger(), nn.Conv2d(8, 4, 1)).eval()
+    assert "relu): this operation is not understood" in channel_groups(model, EXAMPLE)["0"].reason
+
+
+def relu(x):
+    return x.flip(1)
+
+
+torch.fx.wrap("relu")
+
+
+class Stranger(nn.Module):
+    def forward(self, x):
+        return relu(x)
+
+
+def test_train_mode_is_refused():
+    with pytest.raises(TraceError, match=r"ToyMobile is in train mode; call model\.eval\(\)"):
+        channel_groups(ToyMobile(), EXAMPLE)
+
+
+def test_control_flow_that_depends_on_values_is_refused_by_name():
+    class Branching(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(TraceError, match=r"torch\.fx cannot trace Branching"):
+        channel_groups(Branching().eval(), EXAMPLE)
+
+
+def test_inputs_of_the_wrong_shape_are_refused_with_the_place():
+    with pytest.raises(TraceError, match="at node stem"):
+        channel_groups(build(ToyMobile), torch.zeros(1, 4, 8, 8))
+    with pytest.raises(TraceError, match="example_inputs"):
+        channel_groups(build(ToyMobile), [3])
+
+
+def test_the_model_is_left_alone():
+    model = build(ToyMobile)
+    before = copy.deepcopy(model.state_dict())
+    attributes = [{k: v for k, v in vars(m).items() if isinstance(v, int)} for m in model.modules()]
+    groups = channel_groups(model, EXAMPLE)
+    cut(model, groups, {"stem": np.arange(4)})
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert attributes == [{k: v for k, v in vars(m).items() if isinstance(v, int)} for m in model.modules()]
+
+
+def test_table_lists_every_group():
+    table = channel_groups(build(ToyMobile), EXAMPLE).table()
+    assert table["group"].tolist() == ["stem", "blocks.0.expand", "blocks.1.expand", "head"]
+    assert table["units"].tolist() == [8, 24, 16, 5]
