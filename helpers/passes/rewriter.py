@@ -99,7 +99,7 @@ class Rewriter(Pass):
         self.graph_module.register_buffer(name, value)
         node = self.graph.get_attr(name)
         self.emitted.append(node)
-        node.meta["val"] = self.mode.from_tensor(value)
+        node.meta["val"] = self._fake(value)
         return Traced(node, node.meta["val"])
 
     def decline(self, reason: str) -> None:
@@ -149,7 +149,7 @@ class Rewriter(Pass):
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
             return value
         if value.device.type != "meta":
-            return self.mode.from_tensor(value)
+            return self.mode.from_tensor(value, static_shapes=True)
         with self.mode:
             return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self.device)
 
