@@ -1,0 +1,136 @@
+import pytest
+import torch
+
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.bias_correction import correct_biases_analytically
+from helpers.quantization.calibration import calibrate
+from helpers.quantization.equalization import input_view
+from helpers.quantization.normals import expected
+from helpers.quantization.recipe import Recipe
+from helpers.quantization.repairs import repair_plan, repair_weights
+from helpers.quantization.walk import quantized_op, walk
+from helpers.quantization.weights import encode_weights
+from tests.quantization.plans import inverted_residuals
+
+
+def images(count=96):
+    return torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+
+
+def prepared(recipe, spread=1.0):
+    plan = repair_plan(inverted_residuals(spread=spread), recipe)
+    return plan, calibrate(plan, images(), recipe), encode_weights(plan, recipe)
+
+
+def quantized_output(plan, edges, weights, x):
+    """What the quantized network computes, in float."""
+    values = {"input": edges["input"].dequantize(edges["input"].quantize(x))}
+    for op in plan.ops:
+        y = quantized_op(op, weights.get(op.name)).run(*(values[edge] for edge in op.inputs))
+        values[op.name] = edges[op.name].dequantize(edges[op.name].quantize(y)) if op.name in edges else y
+    return values[plan.output]
+
+
+def output_error(recipe, spread=1.0):
+    plan, edges, weights = prepared(recipe, spread)
+    weights = repair_weights(plan, edges, weights, images(), recipe)
+    x = torch.randn(200, 3, 8, 8, generator=torch.Generator().manual_seed(4))
+    return (quantized_output(plan, edges, weights, x) - plan.run(x)).square().mean().item()
+
+
+def test_walk_shows_each_layer_what_it_will_be_given():
+    recipe = Recipe(weight_bits=4)
+    plan, edges, weights = prepared(recipe)
+    seen = {}
+
+    def improve(op, layer, exact, rounded):
+        seen[op.name] = torch.cat(exact), torch.cat(rounded)
+        return layer
+
+    walk(plan, edges, weights, images(), improve)
+    values = {}
+    plan.run(images(), lambda edge, value: values.update({edge: value}))
+    assert seen.keys() == weights.keys()
+    for op in plan.layers:
+        exact, rounded = seen[op.name]
+        assert torch.allclose(exact, values[op.inputs[0]], atol=1e-5), op.name
+        codes = edges[op.inputs[0]].quantize(rounded)
+        assert torch.allclose(edges[op.inputs[0]].dequantize(codes), rounded, atol=1e-6), "input is on the grid"
+
+
+def test_empirical_correction_restores_the_mean_of_every_layer():
+    recipe = Recipe(weight_bits=3, bias_correction="empirical")
+    plan, edges, weights = prepared(recipe)
+    corrected = repair_weights(plan, edges, weights, images(), recipe)
+    drift = {}
+
+    def measure(which):
+        def improve(op, layer, exact, rounded):
+            plain, rough = (o.attributes or {} for o in (op, op))
+            del plain, rough
+            free = [
+                one.__class__(**{**vars(one), "clamp": None, "inputs": one.inputs[:1]})
+                for one in (op, quantized_op(op, layer))
+            ]
+            wanted, found = (o.run(torch.cat(x)) for o, x in zip(free, (exact, rounded), strict=True))
+            dims = [d for d in range(wanted.ndim) if d != 1]
+            drift[which, op.name] = (wanted - found).mean(dims).abs().max().item() / wanted.std().item()
+            return layer
+
+        return improve
+
+    walk(plan, edges, weights, images(), measure("before"))
+    walk(plan, edges, corrected, images(), measure("after"))
+    for op in plan.layers:
+        assert drift["after", op.name] < 1e-4
+    assert max(drift["before", op.name] for op in plan.layers) > 0.05
+
+
+def test_analytic_correction_follows_the_formula():
+    plan, _, weights = prepared(Recipe(weight_bits=3))
+    corrected = correct_biases_analytically(plan, weights)
+    head, layer = plan["head"], weights["head"]
+    mean = expected(plan, "b.project")
+    shift = ((head.weight - layer.decode())[:, :, 0, 0] * mean).sum(1)
+    assert torch.allclose(corrected["head"].bias, head.bias + shift, atol=1e-5)
+    depthwise = plan["b.depthwise"]
+    error = (depthwise.weight - weights["b.depthwise"].decode()).sum((1, 2, 3))
+    shift = error * expected(plan, "b.expand")
+    assert torch.allclose(corrected["b.depthwise"].bias, depthwise.bias + shift, atol=1e-5)
+    assert input_view(depthwise).shape == (24, 1, 1, 9)
+
+
+def test_analytic_correction_without_statistics_is_refused():
+    plan, _, weights = prepared(Recipe())
+    for op in plan.layers:
+        op.normal = None
+    with pytest.raises(QuantizationError, match="empirical"):
+        correct_biases_analytically(plan, weights)
+
+
+def test_each_repair_lowers_the_error_where_it_should():
+    plain = Recipe(weight_bits=4, weight_range="full")
+    learned = Recipe(weight_bits=4, rounding="learned", bias_correction="empirical")
+    corrected = Recipe(weight_bits=4, bias_correction="empirical")
+    assert output_error(corrected) < 0.9 * output_error(plain)
+    assert output_error(learned) < 0.85 * output_error(corrected)
+
+
+def test_equalisation_rescues_one_scale_per_layer():
+    broken = output_error(Recipe(per_channel=False), spread=2.0)
+    repaired = output_error(Recipe(per_channel=False, equalize=True), spread=2.0)
+    assert repaired < 0.4 * broken
+
+
+def test_inputs_are_not_changed():
+    recipe = Recipe(equalize=True, absorb_bias=True, rounding="learned", bias_correction="empirical")
+    plan = inverted_residuals()
+    kept = plan.copy()
+    repaired = repair_plan(plan, recipe)
+    edges, weights = calibrate(repaired, images(), recipe), encode_weights(repaired, recipe)
+    biases = {name: layer.bias.clone() for name, layer in weights.items()}
+    repair_weights(repaired, edges, weights, images(), recipe)
+    for op in plan.layers:
+        assert torch.equal(op.weight, kept[op.name].weight)
+        assert torch.equal(op.bias, kept[op.name].bias)
+    assert all(torch.equal(biases[name], layer.bias) for name, layer in weights.items())
