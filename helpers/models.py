@@ -230,7 +230,7 @@ def load(path: str | Path) -> nn.Module:
         arguments = {key: value for key, value in step.items() if key != "step"}
         model = getattr(importlib.import_module(module), function)(model, **arguments)
     with safe_open(path, "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118: not a dict
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     put_tensors(model, tensors, path)
     model.spec = spec
     return model.eval()

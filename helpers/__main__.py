@@ -1,0 +1,46 @@
+"""`python -m helpers COMMAND`: everything the course does, from a shell."""
+
+import argparse
+import importlib
+import sys
+
+# Each command's module is imported only when it is asked for, so that --help answers at once.
+COMMANDS = {
+    "doctor": ("helpers.commands.doctor", "check this machine: one line per requirement, with the remedy"),
+    "data": ("helpers.commands.data", "find or fetch CIFAR-10 and verify it"),
+    "train": ("helpers.commands.train", "train a network from scratch; resumable"),
+    "evaluate": ("helpers.commands.evaluate", "measure a saved network: accuracy, size, operations, latency"),
+    "prune": ("helpers.pruning.cli", "remove channels from a saved network"),
+    "finetune": ("helpers.commands.finetune", "train a saved network on, with a teacher if you like; resumable"),
+    "quantize": ("helpers.quantization.cli", "turn a saved network into int8 or fewer bits"),
+    "grade": ("helpers.grading.cli", "release, collect and grade assignments"),
+}
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command; the exit status is 0, 1 for a failure, 2 for wrong arguments, 130 for Ctrl-C."""
+    words = sys.argv[1:] if words is None else words
+    overview = argparse.ArgumentParser(
+        prog="python -m helpers",
+        description="From BatchNorm to int8: the course's commands.",
+        epilog="python -m helpers COMMAND --help explains one command.",
+    )
+    menu = overview.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
+    for name, (module, summary) in COMMANDS.items():
+        parser = menu.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if words[:1] == [name]:
+            command = importlib.import_module(module)
+            command.add_arguments(parser)
+    arguments = overview.parse_args(words)
+    try:
+        return command.run(arguments) or 0
+    except KeyboardInterrupt:
+        print("\nStopped. What was finished is kept; the same command goes on from there.", file=sys.stderr)
+        return 130
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"{overview.prog} {arguments.command}: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

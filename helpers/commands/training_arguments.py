@@ -1,0 +1,87 @@
+"""What `train` and `finetune` share: the settings as options, and the end of a run."""
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import nn
+
+from helpers import data, models, training
+from helpers.files import write_atomically
+
+HELP = {
+    "epochs": "passes over the training images",
+    "batch_size": "images per step",
+    "lr": "peak learning rate",
+    "momentum": "momentum of SGD",
+    "weight_decay": "on dense weights only",
+    "label_smoothing": "how far labels are softened",
+    "warmup": "share of the run in which the rate rises",
+    "ema": "decay of the averaged weights, 0 for none",
+    "clip": "largest gradient norm, 0 for no limit",
+    "image_sizes": "sides of the images, in equal parts of the run",
+    "cutout": "side of the blanked square, 0 for none",
+    "autoaugment": "use torchvision's AutoAugment policy for CIFAR-10",
+    "distill": "weight of a teacher's answers, 0 to 1",
+    "temperature": "how far the teacher's answers are softened",
+    "precision": "auto, float32 or bfloat16",
+    "compile": "run through torch.compile",
+    "seed": "same seed, same device: same network",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser, defaults: training.Config, leave_out: tuple[str, ...] = ()) -> None:
+    """One option per setting, with the default that `defaults` holds."""
+    for field in fields(defaults):
+        if field.name in leave_out:
+            continue
+        value, option = getattr(defaults, field.name), "--" + field.name.replace("_", "-")
+        text = f"{HELP[field.name]} (default: {' '.join(map(str, value)) if isinstance(value, tuple) else value})"
+        if isinstance(value, bool):
+            parser.add_argument(option, action="store_true", help=HELP[field.name])
+        elif isinstance(value, tuple):
+            parser.add_argument(option, type=int, nargs="+", default=value, help=text, metavar="SIDE")
+        else:
+            parser.add_argument(
+                option, type=type(value), default=value, help=text, metavar=type(value).__name__.upper()
+            )
+    parser.add_argument(
+        "--data", default="auto", choices=data.SOURCES, help="where CIFAR-10 comes from (default: auto)"
+    )
+    parser.add_argument(
+        "--state", type=Path, help="resumable state (default: beside the output, with the ending .state)"
+    )
+    parser.add_argument("--log", type=Path, help="CSV of the epochs (default: beside the output, with the ending .csv)")
+
+
+def config_from(arguments: argparse.Namespace) -> training.Config:
+    """The settings that the options chose."""
+    chosen = {f.name: getattr(arguments, f.name) for f in fields(training.Config) if hasattr(arguments, f.name)}
+    return training.Config(**chosen | {"image_sizes": tuple(arguments.image_sizes)})
+
+
+def state_path(arguments: argparse.Namespace) -> Path:
+    """Where the resumable state of this run is kept."""
+    return (arguments.state or arguments.output.with_suffix(".state")).expanduser()
+
+
+def device() -> torch.device:
+    """A GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def finish(
+    model: nn.Module, cifar: data.Cifar10, history: pd.DataFrame, arguments: argparse.Namespace, provenance: dict
+) -> None:
+    """Read the test images once; write log and checkpoint; say where they are."""
+    result = training.evaluate(model, cifar.test_images, cifar.test_labels, progress=True)
+    metrics = {"test_accuracy": result.accuracy, "test_images": result.n, "test_interval": result.interval}
+    metrics["validation_accuracy"] = float(history.validation_accuracy.iloc[-1])
+    log = arguments.log or arguments.output.with_suffix(".csv")
+    write_atomically(log, history.to_csv(index=False))
+    models.save(model, arguments.output, metrics=metrics, provenance=provenance | {"data": cifar.source})
+    low, high = result.interval
+    print(f"test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {result.n:,} images)")
+    print(f"checkpoint {arguments.output}, log {log}")

@@ -1,0 +1,49 @@
+"""Where a number comes from: the command, the date, the versions and the machine, to stand in the number's row."""
+
+import platform
+import shlex
+import sys
+from datetime import date
+from pathlib import Path
+
+import torch
+import torchvision
+
+
+def provenance(seed: int | None = None) -> dict[str, str | int | None]:
+    """Everything one needs to know to get the same number again."""
+    return {
+        "command": command(),
+        "seed": seed,
+        "date": date.today().isoformat(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "python": platform.python_version(),
+        "device": device_name(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def command() -> str:
+    """The shell command that started this process, without this machine's paths."""
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    if Path(sys.argv[0]).name == "__main__.py":
+        return shlex.join(["python", "-m", "helpers", *words])
+    return shlex.join([Path(sys.argv[0]).name, *words])
+
+
+def device_name() -> str:
+    """The GPU's name, or the CPU's with its vector instructions."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{cpu_name()} ({torch.backends.cpu.get_cpu_capability()})"
+
+
+def cpu_name() -> str:
+    """The processor's name as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

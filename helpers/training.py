@@ -1,0 +1,140 @@
+"""Training, fine-tuning and evaluation: resumable, seeded, on CPU or GPU, one process or several."""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import torch
+from torch import nn
+from torch.nn import functional as F
+from tqdm.auto import tqdm
+
+from helpers.allocator import kept_memory
+from helpers.data import Cifar10, normalize
+from helpers.strided_depthwise import unstrided_depthwise
+from helpers.training_config import Config, TrainingError
+from helpers.training_loop import TrainingLoop, device_of
+from helpers.training_state import TrainingState
+
+__all__ = ["Config", "Evaluation", "TrainingError", "evaluate", "finetune", "train"]
+
+
+class Evaluation(NamedTuple):
+    """Accuracy as a fraction, with its 95 % interval (Wilson) and the number of images."""
+
+    accuracy: float
+    n: int
+    interval: tuple[float, float]
+    loss: float
+
+
+def train(
+    model: nn.Module,
+    cifar: Cifar10,
+    config: Config | None = None,
+    checkpoint: str | Path | None = None,
+    teacher: nn.Module | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Train `model` in place; it ends with the averaged weights, in eval mode.
+
+    Started again with the same checkpoint path and settings after a kill, it goes on from the last finished epoch and
+    gives what an undisturbed run would have given.
+
+    Args:
+        model: the network, on the device where it shall be trained.
+        cifar: the data; a tenth of its training images is kept for validation.
+        config: how to train.
+        checkpoint: where to keep the resumable state; None keeps none.
+        teacher: a network to learn from (with ``config.distill`` > 0).
+        progress: show a bar.
+
+    Returns:
+        One row per epoch: loss, validation accuracy, learning rate, image size, seconds. No test image is looked at.
+    """
+    config = config or Config()
+    if (config.distill > 0) != (teacher is not None):
+        raise TrainingError("distillation needs both a teacher and distill > 0; only one of them was given")
+    loop = TrainingLoop(model, cifar.split(), config, teacher)
+    state = TrainingState(loop, config, checkpoint)
+    with (
+        kept_memory(),
+        unstrided_depthwise(model),
+        tqdm(total=config.epochs, initial=state.resume(), desc="training", unit="epoch", disable=not progress) as bar,
+    ):
+        while state.epoch < config.epochs:
+            row = loop.run_epoch(state.epoch, progress)
+            row["validation_accuracy"] = evaluate(
+                loop.averaged, loop.split.validation_images, loop.split.validation_labels
+            ).accuracy
+            state.finish_epoch(row)
+            bar.update()
+            bar.set_postfix(loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}")
+    model.load_state_dict(loop.averaged.state_dict())
+    model.eval()
+    return pd.DataFrame(state.history)
+
+
+def finetune(
+    model: nn.Module,
+    cifar: Cifar10,
+    teacher: nn.Module | None = None,
+    config: Config | None = None,
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Train on from good weights: `train` with a short schedule, a low rate, and a teacher's answers when there is one.
+
+    Args:
+        model: a trained network that lost some accuracy (pruned, quantized).
+        cifar: the data.
+        teacher: usually the network as it was before.
+        config: how to train; the default runs 5 epochs at a tenth of the usual rate.
+        checkpoint: where to keep the resumable state.
+        progress: show a bar.
+    """
+    config = config or Config(epochs=5, lr=0.02, ema=0.99, distill=0.7 if teacher is not None else 0.0)
+    return train(model, cifar, config, checkpoint, teacher, progress)
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch_size: int = 250, progress: bool = False
+) -> Evaluation:
+    """Measure accuracy on uint8 images.
+
+    Args:
+        model: anything that maps normalised float32 images to one score per class.
+        images: uint8 (N, 3, 32, 32).
+        labels: (N,), counted from 0.
+        batch_size: images per forward pass.
+        progress: show a bar.
+
+    Example:
+        >>> evaluate(model, cifar.test_images, cifar.test_labels).accuracy  # doctest: +SKIP
+        0.94
+    """
+    if len(images) == 0 or len(images) != len(labels):
+        raise TrainingError(f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not zero")
+    device = device_of(model)
+    was_training = [m for m in model.modules() if m.training]
+    model.eval()
+    loss = correct = 0
+    for start in tqdm(range(0, len(images), batch_size), desc="evaluating", leave=False, disable=not progress):
+        batch = images[start : start + batch_size].to(device).contiguous(memory_format=torch.channels_last)
+        truth = labels[start : start + batch_size].to(device)
+        scores = model(normalize(batch))
+        loss += F.cross_entropy(scores.float(), truth, reduction="sum")
+        correct += (scores.argmax(1) == truth).sum()
+    for module in was_training:
+        module.training = True
+    accuracy = int(correct) / len(images)
+    return Evaluation(accuracy, len(images), wilson_interval(accuracy, len(images)), float(loss) / len(images))
+
+
+def wilson_interval(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % interval of a proportion; unlike share ± error it never leaves [0, 1]."""
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return max(0.0, middle - half), min(1.0, middle + half)

@@ -1,0 +1,63 @@
+"""The settings of a training run."""
+
+from dataclasses import dataclass
+
+
+class TrainingError(RuntimeError):
+    """Training cannot start or go on; says what is wrong and what to do."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides how a network is trained; two runs with equal settings and seed are equal.
+
+    Attributes:
+        epochs: passes over the training images.
+        lr: peak learning rate.
+        weight_decay: on dense weights only; BatchNorm, biases and depthwise filters are left alone.
+        warmup: share of all steps in which the rate rises; after it the rate falls to zero along a cosine.
+        ema: decay of the averaged weights, which are what is evaluated and kept; 0 switches averaging off.
+        clip: largest norm of the gradient; 0 switches clipping off.
+        image_sizes: sides of the images, in equal parts of the run: (24, 32) trains the first half small.
+        autoaugment: use torchvision's AutoAugment policy for CIFAR-10.
+        distill: weight of the teacher's softened answers against the labels, 0 to 1.
+        temperature: how far the teacher's answers are softened.
+        precision: "auto" (bfloat16 where the hardware computes in it), "float32" or "bfloat16".
+        compile: run the network through torch.compile.
+    """
+
+    epochs: int = 30
+    batch_size: int = 128
+    lr: float = 0.2
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.1
+    warmup: float = 0.1
+    ema: float = 0.999
+    clip: float = 5.0
+    image_sizes: tuple[int, ...] = (32,)
+    cutout: int = 0
+    autoaugment: bool = False
+    distill: float = 0.0
+    temperature: float = 4.0
+    precision: str = "auto"
+    compile: bool = False
+    seed: int = 0
+
+    def __post_init__(self):
+        for name in ("epochs", "batch_size"):
+            if not (isinstance(getattr(self, name), int) and getattr(self, name) > 0):
+                raise TrainingError(f"{name} must be a positive whole number, got {getattr(self, name)!r}")
+        for name, low, high in (
+            ("lr", 0, 100),
+            ("warmup", 0, 1),
+            ("ema", 0, 1),
+            ("distill", 0, 1),
+            ("label_smoothing", 0, 1),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise TrainingError(f"{name} must lie between {low} and {high}, got {getattr(self, name)!r}")
+        if self.precision not in ("auto", "float32", "bfloat16"):
+            raise TrainingError(f"precision must be auto, float32 or bfloat16, got {self.precision!r}")
+        if not self.image_sizes or min(self.image_sizes) < 8:
+            raise TrainingError(f"image_sizes must be sides of 8 pixels or more, got {self.image_sizes!r}")

@@ -1,0 +1,158 @@
+"""One epoch of training: batches, loss, step, averaged weights."""
+
+import copy
+import math
+import time
+from itertools import chain
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torchvision.transforms import v2
+from tqdm.auto import tqdm
+
+from helpers import distributed
+from helpers.augment import training_batch
+from helpers.data import Split
+from helpers.training_config import Config, TrainingError
+
+
+class TrainingLoop:
+    """A model, its averaged twin, an optimizer and the data; `run_epoch` trains through the data once."""
+
+    def __init__(self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None):
+        """Move data to the model's device and set up the optimizer; `model` is trained in place."""
+        self.config, self.split = config, split
+        self.device = device_of(model)
+        self.model = model.to(memory_format=torch.channels_last)
+        self.averaged = copy.deepcopy(model).eval()
+        self.teacher = teacher.eval() if teacher is not None else None
+        self.forward = torch.compile(model) if config.compile else model
+        self.images, self.labels = split.train_images.to(self.device), split.train_labels.to(self.device)
+        self.batch_size = min(config.batch_size, len(self.images))
+        self.steps_per_epoch = len(self.images) // self.batch_size
+        self.optimizer = torch.optim.SGD(
+            weight_groups(model, config.weight_decay), config.lr, config.momentum, nesterov=True
+        )
+        self.policy = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10) if config.autoaugment else None
+
+    def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
+        """Train through the images once; the same epoch of the same seed always sees the same batches."""
+        started, losses = time.perf_counter(), []
+        size = self.image_size(epoch)
+        self.model.train()
+        with torch.random.fork_rng():
+            seed = self.config.seed * 100_003 + epoch
+            torch.manual_seed(seed)  # For what draws from the global generator: dropout, AutoAugment.
+            generator = torch.Generator(self.device).manual_seed(seed)
+            order = torch.randperm(len(self.images), generator=generator, device=self.device)
+            steps = range(self.steps_per_epoch)
+            for step in tqdm(steps, desc=f"epoch {epoch + 1}", leave=False, disable=not progress):
+                mine = distributed.share_of(order[step * self.batch_size : (step + 1) * self.batch_size])
+                losses.append(self.step(epoch, step, mine, size, generator))
+                if self.device.type == "cpu" or step % 50 == 49 or step + 1 == len(steps):
+                    refuse_nan(losses, epoch)
+        distributed.average_buffers(self.averaged)
+        return {
+            "epoch": epoch + 1,
+            "loss": float(torch.stack(losses).mean()),
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "image_size": size,
+            "seconds": time.perf_counter() - started,
+        }
+
+    def step(self, epoch: int, step: int, indices: torch.Tensor, size: int, generator: torch.Generator) -> torch.Tensor:
+        """One optimizer step; the learning rate is set anew for each."""
+        done = epoch * self.steps_per_epoch + step
+        rate = learning_rate(done, self.config.epochs * self.steps_per_epoch, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        batch = training_batch(
+            self.images, indices, epoch, generator, size, cutout=self.config.cutout, policy=self.policy
+        )
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=uses_bfloat16(self.config.precision, self.device)
+        ):
+            loss = self.loss(batch, self.labels[indices])
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        distributed.average_gradients(self.model)
+        if self.config.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.optimizer.step()
+        self.update_average(done)
+        return loss.detach()
+
+    def loss(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Cross-entropy with the labels, mixed with the teacher's softened answers."""
+        scores = self.forward(batch)
+        hard = F.cross_entropy(scores, labels, label_smoothing=self.config.label_smoothing)
+        if self.teacher is None:
+            return hard
+        with torch.no_grad():
+            wanted = F.log_softmax(self.teacher(batch) / self.config.temperature, 1)
+        softened = F.log_softmax(scores / self.config.temperature, 1)
+        soft = F.kl_div(softened, wanted, reduction="batchmean", log_target=True) * self.config.temperature**2
+        return (1 - self.config.distill) * hard + self.config.distill * soft
+
+    @torch.no_grad()
+    def update_average(self, done: int) -> None:
+        """Move the averaged twin a little towards the model; early on, when weights still race, by more."""
+        keep = min(self.config.ema, (1 + done) / (10 + done))
+        mine, theirs = self.averaged.state_dict().values(), self.model.state_dict().values()
+        pairs = list(zip(mine, theirs, strict=True))
+        floats = [p for p in pairs if p[0].is_floating_point()]
+        torch._foreach_lerp_([p[0] for p in floats], [p[1] for p in floats], 1 - keep)
+        for average, current in pairs:
+            if not average.is_floating_point():
+                average.copy_(current)
+
+    def image_size(self, epoch: int) -> int:
+        """The side of the images in this epoch: the run is cut into equal parts, one for each size."""
+        sizes = self.config.image_sizes
+        return sizes[epoch * len(sizes) // self.config.epochs]
+
+
+def learning_rate(step: int, steps: int, config: Config) -> float:
+    """Rise in a line over the warm-up, then fall to zero along a cosine; stepped per optimizer step."""
+    warmup = config.warmup * steps
+    if step < warmup:
+        return config.lr * (step + 1) / (warmup + 1)
+    return config.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+def weight_groups(model: nn.Module, weight_decay: float) -> list[dict]:
+    """Two parameter groups: dense weights decay; BatchNorm, biases and depthwise filters do not."""
+    depthwise = {
+        id(m.weight)
+        for m in model.modules()
+        if isinstance(m, nn.modules.conv._ConvNd) and m.groups == m.in_channels > 1
+    }
+    decayed = [p for p in model.parameters() if p.dim() > 1 and id(p) not in depthwise]
+    spared = [p for p in model.parameters() if p.dim() <= 1 or id(p) in depthwise]
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
+
+
+def uses_bfloat16(precision: str, device: torch.device) -> bool:
+    """Whether to compute in bfloat16: "auto" asks for hardware that multiplies in it, since emulation is slower."""
+    if precision != "auto":
+        return precision == "bfloat16"
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def refuse_nan(losses: list[torch.Tensor], epoch: int) -> None:
+    """Stop at the first loss that is not a number."""
+    bad = (~torch.stack(losses).isfinite()).nonzero()
+    if len(bad):
+        raise TrainingError(
+            f"the loss is {float(losses[int(bad[0])])} in epoch {epoch + 1}, step {int(bad[0]) + 1};"
+            " the last finished epoch is kept: lower lr, or lower clip, and start again"
+        )
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's tensors live; a model without any is taken to live on the CPU."""
+    tensor = next(chain(model.parameters(), model.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
