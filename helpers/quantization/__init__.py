@@ -10,6 +10,8 @@ How a network becomes integers, and which file holds the step:
     repair (optional)  repairs.repair_weights(plan, edges, weights, images, recipe)    -> {op: LayerWeights}
     put together       model.QuantizedModel(plan, edges, weights, recipe)
 
+`quantizer.quantize` is these seven lines.
+
 A `Plan` lists its `Op`s in the order in which they run. Each op has a `name`, a `kind` ("conv", "linear", "add",
 "average_pool", "max_pool", "reshape", "clamp" or "float"), the names of its input edges, its float `weight` and
 `bias`, its `clamp` and its attributes. The output of an op is an *edge* of the same name; the network input is the
@@ -31,3 +33,11 @@ and `out_zero_point`; all other integers (multipliers, shifts, code clamps) foll
 after loading. Each step has three methods, `simulated` (float), `integer` (integer tensors only) and `kernel` (oneDNN
 int8), and `q.mode` says which of them `q(x)` calls.
 """
+
+from helpers.quantization.affine import Affine, QuantizationError
+from helpers.quantization.model import QuantizedModel
+from helpers.quantization.plan import Plan
+from helpers.quantization.quantizer import quantize, replay
+from helpers.quantization.recipe import Recipe
+
+__all__ = ["Affine", "Plan", "QuantizationError", "QuantizedModel", "Recipe", "quantize", "replay"]

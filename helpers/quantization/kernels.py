@@ -95,7 +95,7 @@ class PackedConv:
             y = run(*weights, self.bias, *self.geometry, *self.output, "none", [], "")
         else:
             run = torch.ops.onednn.qconv2d_pointwise.binary
-            residual = residual.contiguous(memory_format=torch.channels_last)
+            residual = residual.clone(memory_format=torch.channels_last)  # the kernel writes its result there
             y = run(
                 *(*weights, residual, self.bias, *self.geometry, *self.output, *self.residual),
                 *("sum", 1.0, "none", [], ""),
