@@ -2,8 +2,7 @@
 
     y_c = a_c (W x + b)_c + z_c      is the layer      W' = a W,   b' = a b + z
 
-with one factor and one summand for each output channel c. The arithmetic is done in double precision and rounded once.
-Which axis of the weight counts the output channels depends on the layer:
+with one factor and one summand for each output channel c. Factors and biases are computed in double precision. Which axis of the weight counts the output channels depends on the layer:
 
     convolution              (Cout, Cin / groups, *kernel)       axis 0
     transposed convolution   (Cin, Cout / groups, *kernel)       axis 1, for each group separately
@@ -17,7 +16,6 @@ from torch import fx, nn
 
 from helpers.passes.canonicalize import opaque
 from helpers.passes.editing import Editor, with_tensors
-from helpers.passes.effects import Storage
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.layers import CONVS, TRANSPOSED, rank
 from helpers.passes.match import Match
@@ -49,18 +47,25 @@ def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Modu
     """
     if layer.weight.is_meta:
         raise MustNotFold("its weight has no data (it is on the meta device)")
+    # Not a question of the summand's values: the structure must come out the same for any weights.
+    needs_bias = layer.bias is not None or isinstance(summand, torch.Tensor) or summand != 0
     with torch.no_grad():
         wide = torch.complex128 if layer.weight.is_complex() else torch.float64
         channels = output_channels(layer)
         factor = torch.as_tensor(factor, dtype=wide, device=layer.weight.device).expand(channels)
         summand = torch.as_tensor(summand, dtype=wide, device=layer.weight.device).expand(channels)
         bias = summand if layer.bias is None else factor * layer.bias.to(wide) + summand
-        needs_bias = layer.bias is not None or bool((summand != 0).any())
-        weight = layer.weight.to(wide) * _along_output_axis(layer, factor)
+        precise = torch.promote_types(layer.weight.dtype, torch.float32)
+        weight = layer.weight * _along_output_axis(layer, factor.to(precise))
         new = {"weight": weight.to(layer.weight.dtype), "bias": bias.to(layer.weight.dtype) if needs_bias else None}
-    if not all(bool(tensor.isfinite().all()) for tensor in new.values() if tensor is not None):
+    if not all(_is_finite(tensor) for tensor in new.values() if tensor is not None):
         raise MustNotFold(f"the folded weights are not finite in {layer.weight.dtype}")
     return with_tensors(layer, **new)
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """One infinity or NaN makes the sum infinite or NaN; a sum that overflows by itself asks for the slow check."""
+    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
 
 def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:
@@ -87,32 +92,37 @@ class AffineFold(Pass):
         raise NotImplementedError(f"{type(self).__name__} must say which map it folds")
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:
-        """Fold until nothing matches: a map behind a folded map is next to the layer the second time."""
+        """Match -> may I fold? -> fold, for each pattern."""
         result = PassResult()
+        editor = Editor(graph_module)
         for pattern in self.patterns:
-            while True:
-                editor, storage = Editor(graph_module), Storage(graph_module)
-                ready: dict[fx.Node, nn.Module] = {}
-                found = find(graph_module, pattern, filters=[lambda m: self.may_fold(m, editor, storage, ready)])  # noqa: B023
-                for match in found.matches:
-                    layer = match["layer"]
-                    result.change(match.anchor, f"folded into {layer}")
-                    editor.swap_module(layer, ready[match.anchor])
-                    editor.replace(match.anchor, layer)
-                if not found.matches:
-                    break
-            for refusal in found.refused:
-                result.decline(refusal.node, refusal.reason)
+            # A map behind a folded map is next to the layer the second time, so this goes on until nothing matches.
+            while editor.has(pattern) and self._fold_all(pattern, editor, result):
+                pass
         return result
 
-    def may_fold(self, match: Match, editor: Editor, storage: Storage, ready: dict[fx.Node, nn.Module]) -> str | None:
+    def _fold_all(self, pattern: Op, editor: Editor, result: PassResult) -> bool:
+        """Fold every match of a pattern. Returns whether there was one; the last time, the refusals are noted."""
+        ready: dict[fx.Node, nn.Module] = {}
+        found = find(editor.graph_module, pattern, filters=[lambda match: self.may_fold(match, editor, ready)])
+        for match in found.matches:
+            layer = match["layer"]
+            result.change(match.anchor, f"folded into {layer}")
+            editor.swap_module(layer, ready[match.anchor])
+            editor.replace(match.anchor, layer)
+        if not found.matches:
+            for refusal in found.refused:
+                result.decline(refusal.node, refusal.reason)
+        return bool(found.matches)
+
+    def may_fold(self, match: Match, editor: Editor, ready: dict[fx.Node, nn.Module]) -> str | None:
         """Compute the new layer and put it into `ready`, or say why not. Nothing in the graph changes."""
         node = match["layer"]
         layer = editor.module(node)
         reason = opaque(layer)
         if reason is not None:
             return f"{node}: {reason}"
-        if any(storage.is_tensor_written(tensor) for tensor in (layer.weight, layer.bias)):
+        if any(editor.storage.is_tensor_written(tensor) for tensor in (layer.weight, layer.bias)):
             return f"the graph writes to the weights of {node}"
         before, after = node.meta.get("val"), match.anchor.meta.get("val")
         if before is None or after is None:

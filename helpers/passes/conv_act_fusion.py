@@ -9,7 +9,7 @@ while the numbers are still in registers.
 Two passes, in this order: `residual_fusion` takes the addition in, `conv_act_fusion` the activation. A fused node runs
 as a plain composition until `kernel_selection` gives it a kernel.
 
-The layer moves to where the activation stood. That is exact unless something writes into its input on the way.
+The layer moves to where the activation stood; the pattern search refuses when something on the way writes to its input.
 """
 
 import operator
@@ -20,7 +20,6 @@ from torch import fx
 
 from helpers.passes import activations
 from helpers.passes.activations import NotFusable
-from helpers.passes.effects import written_inputs
 from helpers.passes.fused_calls import LAYERS, NotReadable, read, value_of
 from helpers.passes.fuser import Fuser
 from helpers.passes.match import Match
@@ -64,7 +63,7 @@ class ResidualFusion(Fuser):
             return f"{layer} is fused already"
         if (one.shape, one.dtype) != (two.shape, two.dtype):
             return f"{other} is {_describe(two)} and {layer} is {_describe(one)}: only equal ones add in the kernel"
-        return _written_between(layer, add)
+        return None
 
     def make_op(self, match: Match) -> fx.Node:
         """The layer, with what is added as a further operand."""
@@ -93,7 +92,7 @@ class ConvActFusion(Fuser):
             return f"{layer} already ends in {call.activation}"
         if call.other is not None and (activation.name != "relu" or call.geometry is None):
             return f"after an addition the kernels apply ReLU to a convolution, not {activation}"
-        return _written_between(layer, node)
+        return None
 
     def make_op(self, match: Match) -> fx.Node:
         """The layer, ending in the activation."""
@@ -103,15 +102,3 @@ class ConvActFusion(Fuser):
 
 def _describe(value: torch.Tensor) -> str:
     return f"{str(value.dtype).removeprefix('torch.')}{tuple(value.shape)}"
-
-
-def _written_between(layer: fx.Node, last: fx.Node) -> str | None:
-    """Whether a node between the two writes into a tensor, which may be what the layer reads."""
-    modules = layer.graph.owning_module
-    node = layer.next
-    while node is not last:
-        module = modules.get_submodule(node.target) if node.op == "call_module" else None
-        if written := written_inputs(node, module):
-            return f"{node} writes into {written[0]} between {layer} and {last}"
-        node = node.next
-    return None

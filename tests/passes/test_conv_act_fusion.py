@@ -1,0 +1,267 @@
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers.passes import Passer, optimize
+from helpers.passes.fused_calls import FUSED
+from helpers.passes.fused_ops import conv_act
+from helpers.passes.tracing import trace
+from tests.passes.graphs import network
+
+IMAGES = (2, 4, 8, 8)
+
+
+def conv(outside=4, kernel=3, **settings):
+    """Keeps the shape of IMAGES."""
+    return nn.Conv2d(4, outside, kernel, padding=settings.pop("padding", kernel // 2), **settings)
+
+
+def fused(graph_module):
+    """The endings of the fused nodes: what is added, and the activation."""
+    endings = []
+    for node in graph_module.graph.nodes:
+        if node.target in FUSED:
+            names = [argument.name for argument in node.target._schema.arguments]
+            values = dict(zip(names, node.args, strict=False))
+            endings.append(("other" if values["other"] is not None else "", values["activation"]))
+    return endings
+
+
+def check(net, x, route="fx"):
+    """Fuse, compare in float64 (composition) and float32 (kernel), and give back the graph and the reasons."""
+    graph_module, report = optimize(copy.deepcopy(net), x.clone(), level="inference", route=route)
+    with torch.no_grad():
+        exact = copy.deepcopy(net).double()(x.double())
+        own = (net(x.clone()) - exact).abs().max() / exact.abs().max()
+        error = (graph_module(x.clone()) - exact).abs().max() / exact.abs().max()
+        assert error <= max(1e-5, 4 * own)
+        result = copy.deepcopy(graph_module).double()(x.double())
+        torch.testing.assert_close(result, exact, rtol=1e-10, atol=1e-10 * exact.abs().max().item())
+    reasons = [reason for name, _, reason in report.declined if name in ("residual_fusion", "conv_act_fusion")]
+    return graph_module, reasons
+
+
+MUST_FUSE = {
+    "relu": (lambda net, x: F.relu(net.conv(x)), "relu"),
+    "relu in place": (lambda net, x: F.relu(net.conv(x), inplace=True), "relu"),
+    "relu_ method": (lambda net, x: net.conv(x).relu_(), "relu"),
+    "relu6": (lambda net, x: F.relu6(net.conv(x)), "hardtanh"),
+    "relu6 module in place": (lambda net, x: net.relu6(net.conv(x)), "hardtanh"),
+    "clamp 0 6": (lambda net, x: torch.clamp(net.conv(x), 0, 6), "hardtanh"),
+    "clamp_ by name": (lambda net, x: net.conv(x).clamp_(min=0, max=6), "hardtanh"),
+    "hardtanh with other limits": (lambda net, x: F.hardtanh(net.conv(x), -0.5, 0.25), "hardtanh"),
+    "leaky relu": (lambda net, x: F.leaky_relu(net.conv(x), 0.3), "leaky_relu"),
+    "hardswish": (lambda net, x: F.hardswish(net.conv(x)), "hardswish"),
+    "silu": (lambda net, x: F.silu(net.conv(x)), "silu"),
+    "sigmoid": (lambda net, x: torch.sigmoid(net.conv(x)), "sigmoid"),
+}
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+@pytest.mark.parametrize("case", MUST_FUSE)
+def test_an_activation_becomes_part_of_the_convolution(case, route):
+    forward, name = MUST_FUSE[case]
+    graph_module, reasons = check(
+        network(forward, conv=conv(), relu6=nn.ReLU6(inplace=True)), torch.randn(IMAGES), route
+    )
+    assert fused(graph_module) == [("", name)]
+    assert reasons == []
+
+
+CONVOLUTIONS = {
+    "grouped": conv(8, groups=4),
+    "depthwise": conv(groups=4),
+    "1x1": conv(kernel=1),
+    "no bias": conv(bias=False),
+    "same padding": conv(padding="same", dilation=2),
+    "valid padding": conv(padding="valid"),
+    "strided": conv(stride=2),
+    "1d": nn.Conv1d(4, 6, 3),
+    "3d": nn.Conv3d(4, 6, 3, padding=1),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_every_kind_of_convolution(case):
+    layer = CONVOLUTIONS[case]
+    x = torch.randn(2, 4, *[7] * len(layer.kernel_size))
+    graph_module, _ = check(network(lambda net, x: F.relu6(net.conv(x)), conv=layer), x)
+    assert fused(graph_module) == [("", "hardtanh")]
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(8, 5), nn.Linear(8, 5, bias=False)])
+def test_linear_layers(layer):
+    graph_module, _ = check(network(lambda net, x: F.gelu(net.linear(x)), linear=layer), torch.randn(2, 3, 8))
+    assert fused(graph_module) == [("", "gelu")]
+
+
+def branch_write(net, x):
+    y = net.conv(x)
+    x.mul_(2)
+    return F.relu(y) + x
+
+
+MUST_DECLINE = {
+    "used twice": (lambda net, x: (lambda y: F.relu(y) * y)(net.conv(x)), {}, "is also used by mul"),
+    "used twice, one in place": (
+        lambda net, x: (lambda y: torch.cat([F.relu_(y), y]))(net.conv(x)),
+        {},
+        "is also used by cat",
+    ),
+    "one limit": (lambda net, x: net.conv(x).clamp(max=6), {}, "one limit"),
+    "tanh gelu": (lambda net, x: F.gelu(net.conv(x), approximate="tanh"), {}, "approximate='tanh'"),
+    "reflect": (lambda net, x: F.relu(net.conv(x)), {"conv": conv(padding_mode="reflect")}, "padding_mode='reflect'"),
+    "transposed": (lambda net, x: F.relu(net.conv(x)), {"conv": nn.ConvTranspose2d(4, 4, 3)}, "transposed"),
+    "uneven same": (
+        lambda net, x: F.relu(net.conv(x)),
+        {"conv": conv(kernel=2, padding="same")},
+        "another amount left than right",
+    ),
+    "input written in between": (branch_write, {}, "mul_, which stands in between, may write"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@pytest.mark.parametrize("case", MUST_DECLINE)
+def test_what_must_stay_is_declined_with_the_reason(case):
+    forward, parts, expected = MUST_DECLINE[case]
+    graph_module, reasons = check(network(forward, **({"conv": conv()} | parts)), torch.randn(IMAGES))
+    assert all(ending[1] == "none" for ending in fused(graph_module))
+    assert any(expected in reason for reason in reasons), reasons
+
+
+def test_a_returned_intermediate_stays():
+    def forward(net, x):
+        y = net.conv(x)
+        return y, F.relu(y)
+
+    net, x = network(forward, conv=conv()), torch.randn(IMAGES)
+    graph_module, report = optimize(net, x, level="inference")
+    for result, expected in zip(graph_module(x), net(x), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    assert any("is also returned" in reason for _, _, reason in report.declined)
+
+
+def test_a_hook_is_not_lost():
+    seen = []
+    net = network(lambda net, x: F.relu(net.conv(x)), conv=conv())
+    net.conv.register_forward_hook(lambda *_: seen.append(1))
+    graph_module, report = optimize(net, torch.randn(IMAGES), level="inference")
+    assert fused(graph_module) == []
+    assert any("hook" in reason for _, _, reason in report.declined)
+
+
+ADDITIONS = {
+    "x + conv": (lambda net, x: (lambda x: x + net.two(x))(net.one(x).exp()), [("other", "none")]),
+    "conv + x": (lambda net, x: (lambda x: net.two(x) + x)(net.one(x).exp()), [("other", "none")]),
+    "with its own input": (lambda net, x: x + net.two(x), [("other", "none")]),
+    "input needed later": (lambda net, x: (x + net.two(x)) * x.exp() - x, [("other", "none")]),
+    "in place": (lambda net, x: (lambda y: y.add_(x))(net.two(x)), [("other", "none")]),
+    "two convolutions": (lambda net, x: net.one(x) + net.two(x), [("other", "none")]),
+    "then relu": (lambda net, x: F.relu(x + net.two(x)), [("other", "relu")]),
+    "then relu6": (lambda net, x: F.relu6(x + net.two(x)), [("other", "none")]),
+    "relu, then added": (lambda net, x: x + F.relu(net.two(x)), [("", "relu")]),
+    "both": (lambda net, x: x + net.two(F.relu6(net.one(x))), [("", "hardtanh"), ("other", "none")]),
+}
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+@pytest.mark.parametrize("case", ADDITIONS)
+def test_a_residual_becomes_part_of_the_convolution(case, route):
+    forward, expected = ADDITIONS[case]
+    x = torch.randn(IMAGES)
+    before = x.clone()
+    graph_module, _ = check(network(forward, one=conv(), two=conv(kernel=1)), x, route)
+    with torch.no_grad():
+        graph_module(x)
+    assert torch.equal(x, before)
+    endings = [ending for ending in fused(graph_module) if ending != ("", "none")]
+    assert endings == expected
+
+
+KEEP_ADDING = {
+    "itself": (lambda net, x: (lambda y: y + y)(net.conv(x)), "is added to itself"),
+    "broadcast": (lambda net, x: net.conv(x) + x[:, :, :1, :1], "only equal ones add"),
+    "broadcast of the batch": (lambda net, x: net.conv(x) + x[:1], "only equal ones add"),
+    "another dtype": (lambda net, x: net.conv(x) + x.double(), "only equal ones add"),
+    "alpha": (lambda net, x: torch.add(net.conv(x), x, alpha=2), "alpha"),
+    "used twice": (lambda net, x: (lambda y: (x + y) * y)(net.conv(x)), "is also used by mul"),
+    "other written in place": (lambda net, x: (lambda z: z.add_(net.conv(x)) * z)(x.exp()), "writes into exp"),
+}
+
+
+@pytest.mark.parametrize("case", KEEP_ADDING)
+def test_an_addition_that_must_stay_is_declined_with_the_reason(case):
+    forward, expected = KEEP_ADDING[case]
+    graph_module, reasons = check(network(forward, conv=conv()), torch.randn(IMAGES))
+    assert all(ending[0] == "" for ending in fused(graph_module))
+    assert any(expected in reason for reason in reasons), reasons
+
+
+def test_a_batch_of_one_may_grow_later():
+    """Traced with one image the shapes agree; with three, what is added is broadcast."""
+    net = network(lambda net, x: net.conv(x) + net.table, conv=conv(), table=torch.randn(1, 4, 8, 8))
+    graph_module, _ = optimize(net, torch.randn(1, 4, 8, 8), level="inference")
+    x = torch.randn(3, 4, 8, 8)
+    torch.testing.assert_close(graph_module(x), net(x), rtol=1e-4, atol=1e-5)
+
+
+def test_one_convolution_called_twice():
+    graph_module, _ = check(
+        network(lambda net, x: F.relu(net.conv(F.relu6(net.conv(x)))), conv=conv()), torch.randn(IMAGES)
+    )
+    assert fused(graph_module) == [("", "hardtanh"), ("", "relu")]
+
+
+def test_a_second_run_changes_nothing():
+    graph_module = trace(network(lambda net, x: F.relu(x + net.conv(x)), conv=conv()), (torch.randn(IMAGES),))
+    passes = ["canonicalize", "residual_fusion", "conv_act_fusion", "kernel_selection"]
+    first, second = Passer(passes).run(graph_module), Passer(passes).run(graph_module)
+    assert len(first.changed) >= 3
+    assert second.changed == []
+
+
+def test_the_state_keeps_its_names_and_the_caller_his_model():
+    net = network(lambda net, x: F.relu(net.conv(x)), conv=conv())
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    graph_module, _ = optimize(net, torch.randn(IMAGES), level="inference")
+    graph_module(torch.randn(IMAGES))
+    assert graph_module.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_without_shapes_a_residual_is_declined():
+    graph_module = torch.fx.symbolic_trace(network(lambda net, x: x + net.conv(x), conv=conv()))
+    report = Passer(["canonicalize", "residual_fusion"]).run(graph_module)
+    assert "the shape of conv is not known" in report.declined[0][2]
+
+
+LAYERS = st.lists(
+    st.tuples(
+        st.sampled_from([(1, 1), (3, 1), (3, 4), (5, 2)]),  # kernel, groups
+        st.sampled_from(["none", "relu", "relu6", "silu", "leaky"]),
+        st.booleans(),  # add the input
+    ),
+    min_size=1,
+    max_size=4,
+)
+FUNCTIONS = {"none": lambda y: y, "relu": F.relu, "relu6": F.relu6, "silu": F.silu, "leaky": F.leaky_relu}
+
+
+@settings(max_examples=15, deadline=None)
+@given(LAYERS, st.integers(1, 3), st.integers(3, 9))
+def test_random_chains(layers, batch, size):
+    def forward(net, x):
+        for number, (_, activation, residual) in enumerate(layers):
+            y = getattr(net, f"conv{number}")(x)
+            x = FUNCTIONS[activation](x + y if residual else y)
+        return x
+
+    parts = {f"conv{i}": conv(kernel=kernel, groups=groups) for i, ((kernel, groups), *_) in enumerate(layers)}
+    graph_module, _ = check(network(forward, **parts), torch.randn(batch, 4, size, size))
+    assert sum(node.target is conv_act for node in graph_module.graph.nodes) == len(layers)
