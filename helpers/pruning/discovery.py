@@ -120,7 +120,7 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     labelling, evaluated = read(model, example_inputs)
     while True:
         groups = build(labelling, evaluated, model)
-        misfit = first_misfit(groups, model, example_inputs)
+        misfit = first_misfit(groups, example_inputs)
         if misfit is None:
             return groups
         labels, why = misfit

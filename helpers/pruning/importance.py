@@ -45,8 +45,8 @@ class Setting:
         return dict(self.model.named_parameters())
 
     def weight(self, member: Member) -> torch.Tensor:
-        """The tensor of a member in float64, its channel axis first and the rest flattened: (C, everything else)."""
-        tensor = self.tensors[member.tensor].detach().double().cpu().movedim(member.dim, 0)
+        """The tensor of a member with its channel axis first and the rest flattened: (C, everything else)."""
+        tensor = self.tensors[member.tensor].detach().cpu().movedim(member.dim, 0)
         return tensor.reshape(len(tensor), -1)
 
     def producers(self, group: Group) -> list[Member]:
@@ -68,12 +68,16 @@ def per_unit(group: Group, member: Member, per_index: torch.Tensor) -> np.ndarra
 
 def l1(setting: Setting, group: Group) -> np.ndarray:
     """Sum of absolute weights of the unit's filters."""
-    return sum(per_unit(group, m, setting.weight(m).abs().sum(1)) for m in setting.producers(group))
+    return sum(
+        per_unit(group, m, setting.weight(m).abs().sum(1, dtype=torch.float64)) for m in setting.producers(group)
+    )
 
 
 def squared(setting: Setting, group: Group) -> np.ndarray:
     """Sum of squared weights of the unit's filters."""
-    return sum(per_unit(group, m, setting.weight(m).square().sum(1)) for m in setting.producers(group))
+    return sum(
+        per_unit(group, m, setting.weight(m).square().sum(1, dtype=torch.float64)) for m in setting.producers(group)
+    )
 
 
 def l2(setting: Setting, group: Group) -> np.ndarray:
@@ -102,7 +106,7 @@ def geometric_median(setting: Setting, group: Group) -> np.ndarray:
     """Sum of the distances from a filter to all other filters of the group in the same layer."""
     total = np.zeros(group.size)
     for member in setting.producers(group):
-        filters = setting.weight(member)[torch.from_numpy(member.positions)]
+        filters = setting.weight(member).double()[torch.from_numpy(member.positions)]
         distances = torch.cdist(filters, filters, compute_mode="donot_use_mm_for_euclid_dist").sum(1)
         total += np.bincount(member.units, weights=distances.numpy(), minlength=group.size)
     return total

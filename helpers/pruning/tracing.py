@@ -74,12 +74,17 @@ def trace(model: nn.Module, example_inputs: Any, training: bool = False) -> Trac
         example_inputs: one tensor or a tuple, only their shapes and types matter.
         training: trace the branches that the network takes in train mode (auxiliary heads).
     """
-    root, name = on_meta(model).train(training), type(model).__name__
+    return read_graph(on_meta(model).train(training), example_inputs)
+
+
+def read_graph(root: nn.Module, example_inputs: Any) -> Trace:
+    """Trace a network that is on the meta device already; it ends in eval mode."""
+    name, own = type(root).__name__, set(vars(root))
     try:
         graph = fx.Tracer().trace(root)
     except Exception as error:
         remedy = "rewrite control flow that depends on values, or keep it in a function declared with torch.fx.wrap"
-        raise failed(f"torch.fx cannot trace {name}: {error}; {remedy}", error) from error
+        raise failed(f"torch.fx cannot trace {name}; {remedy}", error) from error
     # Layers run in eval mode even then: BatchNorm refuses to train on the single value that an image may leave it.
     recorder = Recorder(fx.GraphModule(root.eval(), graph))
     try:
@@ -87,15 +92,19 @@ def trace(model: nn.Module, example_inputs: Any, training: bool = False) -> Trac
             recorder.run(*(x.to("meta") for x in as_tuple(example_inputs)))
     except Exception as error:
         place = recorder.place
-        text = f"{name} does not run on inputs of this shape, at node {place}: {error}"
+        text = f"{name} does not run on inputs of this shape and type, at node {place}"
         raise failed(text, error, None if place is None else recorder.order.index(place)) from error
+    finally:
+        for constant in vars(root).keys() - own:  # tracing keeps tensors that a forward makes on the network itself
+            delattr(root, constant)
     return Trace(recorder.graph, root)
 
 
 def failed(text: str, error: Exception, position: int | None = None) -> TraceError:
     """The error to raise, with what the trial cut wants to know."""
-    result = TraceError(text)
-    result.position, result.cause = position, str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+    cause = (str(error).strip() or repr(error)).splitlines()[0]
+    result = TraceError(f"{text}: {cause}")
+    result.position, result.cause = position, cause
     return result
 
 

@@ -8,26 +8,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import fx, nn
+from torch import fx
 
 from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups
 from helpers.pruning.labelling import Number, Tensor, leaves
 from helpers.pruning.surgery import cut, kept_atoms
-from helpers.pruning.tracing import TraceError, on_meta, trace
+from helpers.pruning.tracing import TraceError, read_graph
 
 SHARE = 1 / 3
 
 
-def first_misfit(groups: ChannelGroups, model: nn.Module, example_inputs: Any) -> tuple[Labels, str] | None:
+def first_misfit(groups: ChannelGroups, example_inputs: Any) -> tuple[Labels, str] | None:
     """The atoms and the reason of the first node that a trial cut does not leave as predicted; None if all is well."""
     plan = {g.name: np.arange(max(1, int(SHARE * g.size))) for g in groups.prunable()}
     if not plan:
         return None
     keep = kept_atoms(groups, plan)
-    small, _ = cut(on_meta(model), groups, plan)
+    small, _ = cut(groups.trace.root, groups, plan)
     try:
-        found = trace(small, example_inputs).nodes
+        found = read_graph(small, example_inputs).nodes
     except TraceError as error:
         node = None if error.position is None else groups.trace.nodes[error.position]
         return blame(groups, keep, node, f"a trial cut fails: {error.cause}")

@@ -1,0 +1,180 @@
+"""Criteria against references that loop over channels one at a time and know the network by heart."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from helpers.pruning.criteria import CRITERIA, CalibrationError, scores
+from helpers.pruning.discovery import channel_groups
+from helpers.pruning.importance import ImportanceError, Setting
+from tests.pruning.zoo import PRUNABLE, ToyMobile, build
+
+EXAMPLE = torch.zeros(1, 3, 8, 8)
+HIDDEN = "blocks.0.expand"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build(ToyMobile).requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def batches():
+    generator = torch.Generator().manual_seed(5)
+    return [(torch.randn(8, 3, 8, 8, generator=generator), torch.arange(8) % 5) for _ in range(3)]
+
+
+def found(model, importance, aggregate="group", batches=(), seed=0, name=HIDDEN):
+    groups = channel_groups(model, EXAMPLE.to(next(model.parameters()).dtype))
+    return scores(Setting(model, groups, aggregate, batches, seed), [groups[name]], importance)[name]
+
+
+def filters(model, channel):
+    """All weights of the two filters of a hidden channel of the first block."""
+    block = model.blocks[0]
+    parts = [block.expand.weight[channel], block.depthwise.weight[channel]]
+    return [float(v) for part in parts for v in part.detach().flatten()]
+
+
+def test_l1(model):
+    expected = [sum(abs(v) for v in filters(model, c)) for c in range(24)]
+    np.testing.assert_allclose(found(model, "l1"), expected, rtol=1e-6)
+
+
+def test_l2(model):
+    expected = [math.sqrt(sum(v * v for v in filters(model, c))) for c in range(24)]
+    np.testing.assert_allclose(found(model, "l2"), expected, rtol=1e-6)
+
+
+def test_one_layer_instead_of_the_whole_group(model):
+    expected = [sum(abs(float(v)) for v in model.blocks[0].expand.weight[c].detach().flatten()) for c in range(24)]
+    np.testing.assert_allclose(found(model, "l1", "layer"), expected, rtol=1e-6)
+
+
+def test_bn_scale(model):
+    first, second = (bn.weight.detach() for bn in (model.blocks[0].bn1, model.blocks[0].bn2))
+    expected = [abs(float(first[c])) + abs(float(second[c])) for c in range(24)]
+    np.testing.assert_allclose(found(model, "bn_scale"), expected, rtol=1e-6)
+
+
+def test_geometric_median(model):
+    block, expected = model.blocks[0], []
+    for c in range(24):
+        total = 0.0
+        for layer in (block.expand, block.depthwise):
+            for other in range(24):
+                total += float((layer.weight[c].double() - layer.weight[other].double()).norm())
+        expected.append(total)
+    np.testing.assert_allclose(found(model, "geometric_median"), expected, rtol=1e-6)
+
+
+def test_lamp(model):
+    squares = [sum(v * v for v in filters(model, c)) for c in range(24)]
+    expected = [s / sum(t for t in squares if t >= s) for s in squares]
+    np.testing.assert_allclose(found(model, "lamp"), expected, rtol=1e-6)
+
+
+def test_the_trunk_adds_up_every_layer_that_writes_to_it(model):
+    layers = [model.stem, model.blocks[0].project, model.blocks[1].project]
+    expected = [sum(float(layer.weight[c].abs().sum()) for layer in layers) for c in range(8)]
+    np.testing.assert_allclose(found(model, "l1", name="stem"), expected, rtol=1e-6)
+
+
+def test_a_unit_of_several_channels_adds_them_up():
+    model = build(PRUNABLE["whole groups"][0])
+    first, second = model[0].weight.abs().sum((1, 2, 3)), model[2].weight.abs().sum((1, 2, 3))
+    expected = [float(first[2 * g : 2 * g + 2].sum() + second[4 * g : 4 * g + 4].sum()) for g in range(6)]
+    np.testing.assert_allclose(found(model, "l1", name="0"), expected, rtol=1e-6)
+
+
+def test_taylor_is_the_slope_of_the_loss_when_the_filter_fades(model, batches):
+    """L((1 - t) w) has the slope -w . dL/dw at t = 0; here by a central difference, for each channel by itself."""
+    model = build(ToyMobile).double()
+    batches = [(x.double(), y) for x, y in batches]
+    block, step, expected = model.blocks[0], 1e-6, []
+    for c in range(24):
+        changes = []
+        for x, y in batches:
+            losses = []
+            for sign in (1, -1):
+                saved = [w[c].clone() for w in (block.expand.weight.data, block.depthwise.weight.data)]
+                block.expand.weight.data[c] *= 1 + sign * step
+                block.depthwise.weight.data[c] *= 1 + sign * step
+                losses.append(float(F.cross_entropy(model(x), y)))
+                block.expand.weight.data[c], block.depthwise.weight.data[c] = saved
+            changes.append(abs(losses[0] - losses[1]) / (2 * step))
+        expected.append(sum(changes) / len(changes))
+    np.testing.assert_allclose(found(model, "taylor", batches=batches), expected, rtol=1e-3, atol=1e-8)
+
+
+def test_reconstruction_is_the_change_of_the_next_output(model, batches):
+    """Leave each hidden channel out of the projection's input in turn, and measure."""
+    block, expected, inputs = model.blocks[0], np.zeros(24), []
+    handle = block.project.register_forward_pre_hook(lambda module, args: inputs.append(args[0].detach()))
+    for x, _ in batches:
+        model(x)
+    handle.remove()
+    for x in inputs:
+        whole = block.project(x)
+        for c in range(24):
+            less = x.clone()
+            less[:, c] = 0
+            expected[c] += float((whole - block.project(less)).square().sum(1).mean()) / len(inputs)
+    np.testing.assert_allclose(found(model, "reconstruction", batches=batches), expected, rtol=1e-4)
+
+
+def test_reconstruction_with_overlapping_patches(batches):
+    model = build(PRUNABLE["chain"][0])
+    x = torch.cat([x for x, _ in batches])
+    inner, expected = model[:3](x), []
+    for c in range(8):
+        less = inner.clone()
+        less[:, c] = 0
+        expected.append(float((model[3](inner) - model[3](less)).square().sum(1).mean()))
+    result = found(model, "reconstruction", batches=[(x, torch.zeros(len(x), dtype=torch.long))], name="0")
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
+
+
+def test_random_depends_on_the_seed_and_the_group(model):
+    assert np.array_equal(found(model, "random", seed=1), found(model, "random", seed=1))
+    assert not np.array_equal(found(model, "random", seed=1), found(model, "random", seed=2))
+    assert not np.array_equal(found(model, "random")[:16], found(model, "random", name="blocks.1.expand"))
+
+
+@pytest.mark.parametrize("importance", CRITERIA)
+def test_the_model_is_left_alone(model, batches, importance):
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found(model, importance, batches=batches)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    assert not any(m._forward_pre_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("importance", ["taylor", "reconstruction"])
+def test_too_few_images_are_refused(model, importance):
+    with pytest.raises(CalibrationError, match="got 0 images"):
+        found(model, importance)
+    with pytest.raises(CalibrationError, match="got 4 images"):
+        found(model, importance, batches=[(torch.randn(4, 3, 8, 8), torch.arange(4))])
+
+
+def test_unknown_names_are_refused(model):
+    with pytest.raises(ImportanceError, match="unknown importance 'l3'; choose one of l1, l2"):
+        found(model, "l3")
+    with pytest.raises(ImportanceError, match="unknown aggregate 'mean'"):
+        found(model, "l1", aggregate="mean")
+
+
+def test_a_group_without_batchnorm_has_no_bn_scale():
+    with pytest.raises(ImportanceError, match="group 0 has no BatchNorm scale"):
+        found(build(PRUNABLE["shuffle layer"][0]), "bn_scale", name="0")
+
+
+def test_weights_that_are_not_finite_are_refused():
+    model = build(ToyMobile)
+    model.blocks[0].expand.weight.data[3] = float("nan")
+    with pytest.raises(ImportanceError, match=r"group blocks\.0\.expand: importance 'l1' is not finite"):
+        found(model, "l1")
