@@ -1,0 +1,47 @@
+"""How much work a lesson does: a taste that takes a minute, or the whole thing."""
+
+import os
+from dataclasses import dataclass
+
+from helpers.data import Cifar10, load_cifar10
+
+
+class ProfileError(ValueError):
+    """PROFILE is set to something unknown."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The budgets of one profile.
+
+    Attributes:
+        name: "quick" or "full".
+        images: test images for one accuracy.
+        epochs: passes over the training images when a lesson trains.
+        training_images: how many of them a lesson trains on.
+        repeats: how often a time is measured.
+    """
+
+    name: str
+    images: int
+    epochs: int
+    training_images: int
+    repeats: int
+
+    def cifar10(self) -> Cifar10:
+        """The data: whatever is on this machine in the quick profile, fetched when needed in the full one."""
+        return load_cifar10("offline" if self.name == "quick" else "auto")
+
+
+PROFILES = {
+    "quick": Profile("quick", images=500, epochs=1, training_images=1_000, repeats=10),
+    "full": Profile("full", images=10_000, epochs=30, training_images=50_000, repeats=50),
+}
+
+
+def profile() -> Profile:
+    """The profile that the environment variable PROFILE names; quick without it."""
+    name = os.environ.get("PROFILE", "quick")
+    if name not in PROFILES:
+        raise ProfileError(f"PROFILE={name!r} is unknown; set it to {' or '.join(PROFILES)}")
+    return PROFILES[name]

@@ -1,0 +1,144 @@
+"""Run notebooks from top to bottom, each in a fresh kernel, and say in one line per notebook how it went."""
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import nbformat
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+
+from helpers.files import write_atomically
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NOTEBOOKS = REPOSITORY / "notebooks"
+BUILD = REPOSITORY / "build"
+# Quick cells take less than a minute; a cell of the full profile may train for hours.
+SECONDS_PER_CELL = {"quick": 600, "full": 24 * 3600}
+
+
+class LessonError(ValueError):
+    """There is no such lesson."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one notebook went. `failure` names the cell and the error; None when all went well."""
+
+    name: str
+    seconds: float
+    slowest_cell: float
+    failure: str | None = None
+
+    def line(self) -> str:
+        """The progress line."""
+        if self.failure:
+            return f"{self.name:<28} {self.seconds:6.1f} s  FAILED  {self.failure}"
+        return f"{self.name:<28} {self.seconds:6.1f} s  ok      slowest cell {self.slowest_cell:.1f} s"
+
+
+def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
+    """The notebooks of the course in order, or those whose names start with one of `names`."""
+    everything = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+    names = list(names)
+    for name in names:
+        if not any(path.name.startswith(name) for path in everything):
+            raise LessonError(f"no lesson starts with {name!r}; there are {', '.join(p.stem for p in everything)}")
+    return [path for path in everything if not names or path.name.startswith(tuple(names))]
+
+
+def run_lesson(path: Path, output: Path, profile: str) -> Outcome:
+    """Run one notebook in a kernel of its own and write it, with its outputs, even when a cell fails.
+
+    Args:
+        path: the notebook; it is not changed.
+        output: where the executed copy goes.
+        profile: "quick" or "full".
+    """
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    start, failure = time.perf_counter(), None
+    client = NotebookClient(
+        notebook,
+        km=KernelManager(kernel_name="python3"),
+        timeout=SECONDS_PER_CELL[profile],
+        resources={"metadata": {"path": str(path.parent)}},
+        store_widget_state=False,
+    )
+    try:
+        client.execute(env=environment(profile))
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        failure = describe_failure(notebook, error)
+    seconds = time.perf_counter() - start
+    slowest = max(map(cell_seconds, notebook.cells), default=0.0)
+    write_atomically(output, nbformat.writes(notebook))
+    return Outcome(path.stem, seconds, slowest, failure)
+
+
+def environment(profile: str) -> dict[str, str]:
+    """What a kernel is told: the profile, and that nobody is there to move a slider."""
+    return os.environ | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"}
+
+
+def describe_failure(notebook: NotebookNode, error: Exception) -> str:
+    """Name the cell and the error in one line."""
+    code = [(number, cell) for number, cell in enumerate(notebook.cells, 1) if cell.cell_type == "code"]
+    for number, cell in code:
+        for output in cell.outputs:
+            if output.output_type == "error":
+                return f"cell {number} ({cell.id}): {output.ename}: {first_line(output.evalue)}"
+    number, cell = next((pair for pair in reversed(code) if "execution" in pair[1].metadata), (0, None))
+    where = f"cell {number} ({cell.id})" if cell else "before the first cell"
+    return f"{where}: {type(error).__name__}: {first_line(str(error))}"
+
+
+def first_line(text: str) -> str:
+    """A message without what follows it."""
+    return (text.strip() or "no message").splitlines()[0]
+
+
+def cell_seconds(cell: NotebookNode) -> float:
+    """How long a cell took, from the times that the client notes."""
+    times = cell.metadata.get("execution", {})
+    try:
+        begin, end = (parse_time(times[key]) for key in ("iopub.status.busy", "iopub.status.idle"))
+    except KeyError:
+        return 0.0
+    return end - begin
+
+
+def parse_time(text: str) -> float:
+    """Seconds since 1970 of a time such as 2026-01-31T12:00:00.000000Z."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def publish(executed: Path, target: Path) -> None:
+    """Write an executed notebook as it is committed: its outputs, without widgets, times and other traces of the run.
+
+    Args:
+        executed: what `run_lesson` wrote.
+        target: the notebook in the repository.
+    """
+    notebook = nbformat.read(executed, as_version=4)
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if not is_widget(output)]
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    nbformat.validate(notebook)
+    write_atomically(target, nbformat.writes(notebook) + "\n")
+
+
+def is_widget(output: NotebookNode) -> bool:
+    """Whether an output is a live widget (a progress bar, sliders), which a later reader could not use."""
+    return "application/vnd.jupyter.widget-view+json" in output.get("data", {})

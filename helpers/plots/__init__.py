@@ -1,0 +1,24 @@
+"""Every figure of the course: one style, readable on a projector, in greyscale and by a screen reader.
+
+fig, ax = plots.subplots()
+ax.plot(epochs, accuracy, **plots.line(0), label="reference")
+plots.show(fig, "05-training-curve", alt="Accuracy rises to 94 % in 30 epochs.")
+"""
+
+from helpers.plots.comparing import bars, waterfall
+from helpers.plots.exploring import explore
+from helpers.plots.grids import image_grid, number_grids
+from helpers.plots.style import COLOURS, bar, line, show, subplots
+
+__all__ = [
+    "COLOURS",
+    "bar",
+    "bars",
+    "explore",
+    "image_grid",
+    "line",
+    "number_grids",
+    "show",
+    "subplots",
+    "waterfall",
+]

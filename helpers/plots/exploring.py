@@ -1,0 +1,43 @@
+"""Sliders: a figure that follows them in JupyterLab, and a plain sentence where there is no reader to move them."""
+
+import os
+from collections.abc import Callable
+
+from IPython.display import display
+from matplotlib.figure import Figure
+
+from helpers.plots.style import markup
+
+
+def explore(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float, float]) -> None:
+    """Show sliders and the figure that belongs to their values.
+
+    Args:
+        draw: makes a figure from one keyword argument per slider.
+        alt: alternative text.
+        ranges: name of the argument -> (lowest, start, highest).
+    """
+    if os.environ.get("COURSE_HEADLESS"):
+        names = ", ".join(ranges)
+        print(f"Run this cell in JupyterLab to get sliders for {names}. The figure above shows the same without them.")
+        return
+    display(panel(draw, alt, **ranges))
+
+
+def panel(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float, float]):
+    """The widget behind `explore`: sliders on the left, figure on the right."""
+    import ipywidgets as widgets  # slow to import, and of no use when headless
+
+    sliders = {
+        name: widgets.FloatSlider(start, min=low, max=high, step=(high - low) / 40, description=name)
+        for name, (low, start, high) in ranges.items()
+    }
+    picture = widgets.HTML()
+
+    def redraw(_=None) -> None:
+        picture.value = markup(draw(**{name: slider.value for name, slider in sliders.items()}), alt)
+
+    for slider in sliders.values():
+        slider.observe(redraw, "value")
+    redraw()
+    return widgets.HBox([widgets.VBox(list(sliders.values())), picture])

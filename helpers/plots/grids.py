@@ -1,0 +1,70 @@
+"""Small grids: matrices with their numbers written in, and images with their names."""
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from helpers.plots.style import COLOURS, INK, subplots
+
+# Light in the middle and dark at one end only, so that sign and size survive greyscale.
+DIVERGING = LinearSegmentedColormap.from_list("course", [COLOURS["orange"], "#ffffff", COLOURS["blue"]])
+
+
+def number_grids(
+    grids: dict[str, torch.Tensor], signs: str = "", highlight: dict[str, tuple[int, int, int, int]] | None = None
+) -> Figure:
+    """Draw matrices side by side with every number written into its cell.
+
+    Args:
+        grids: title -> matrix (H, W), from left to right.
+        signs: one character between each two neighbours, such as "*=".
+        highlight: title -> (row, column, height, width) of a frame to draw.
+    """
+    matrices = {title: np.atleast_2d(np.asarray(values, dtype=float)) for title, values in grids.items()}
+    widths = [matrix.shape[1] + 0.9 for matrix in matrices.values()]
+    height = max(matrix.shape[0] for matrix in matrices.values())
+    figure, axes = subplots(
+        1, len(matrices), size=(0.62 * sum(widths) + 0.4, 0.62 * height + 0.7), width_ratios=widths, squeeze=False
+    )
+    limit = max(np.abs(matrix).max() for matrix in matrices.values()) or 1.0
+    for position, (ax, (title, matrix)) in enumerate(zip(axes[0], matrices.items(), strict=True)):
+        number_grid(ax, matrix, title, limit, height)
+        if highlight and title in highlight:
+            row, column, high, wide = highlight[title]
+            ax.add_patch(Rectangle((column - 0.5, row - 0.5), wide, high, fill=False, edgecolor=INK, linewidth=3))
+        if position < len(signs):
+            ax.text(matrix.shape[1] - 0.05, (matrix.shape[0] - 1) / 2, signs[position], fontsize=20, va="center")
+    return figure
+
+
+def number_grid(ax: Axes, matrix: np.ndarray, title: str, limit: float, height: int) -> None:
+    """One matrix of `number_grids`; `limit` is the largest value of all, `height` that of the tallest."""
+    rows, columns = matrix.shape
+    ax.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
+    for (row, column), value in np.ndenumerate(matrix):
+        colour = "white" if value > 0.55 * limit else INK
+        ax.text(column, row, f"{value:.4g}", ha="center", va="center", color=colour, fontsize=13)
+    ax.set_title(title, fontsize=12)
+    ax.set(xlim=(-0.5, columns + 0.4), ylim=(max(rows, 1) - 0.5 + (height - rows) / 2, -0.5 - (height - rows) / 2))
+    ax.set_axis_off()
+
+
+def image_grid(images: torch.Tensor, titles: list[str], columns: int = 10) -> Figure:
+    """Draw images with their names above.
+
+    Args:
+        images: uint8 (N, 3, H, W).
+        titles: N names.
+        columns: images per row.
+    """
+    rows = -(-len(images) // columns)
+    figure, axes = subplots(rows, columns, size=(0.95 * columns, 1.2 * rows), squeeze=False)
+    for ax in axes.flat:
+        ax.set_axis_off()
+    for ax, image, title in zip(axes.flat, images, titles, strict=False):
+        ax.imshow(image.permute(1, 2, 0).numpy())
+        ax.set_title(title, fontsize=10, fontweight="normal")
+    return figure

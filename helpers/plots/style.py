@@ -1,0 +1,123 @@
+"""The one style, and `show`, which puts a figure with its alternative text into a notebook and into build/figures/."""
+
+import base64
+import html
+import io
+import os
+from pathlib import Path
+
+import matplotlib as mpl
+from cycler import cycler
+from IPython.display import HTML, display
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Ordered so that neighbours differ in lightness too: what is told by colour is told in greyscale as well.
+COLOURS = {"blue": "#0b3f75", "orange": "#e8963c", "green": "#3b8f63", "sky": "#a9d3f5", "red": "#b3302a"}
+INK, GREY = "#1b2733", "#8b96a3"
+LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
+MARKERS = ("o", "s", "^", "D", "v")
+HATCHES = ("", "//", "..", "xx", "\\\\")
+FIGURES = Path(os.environ.get("COURSE_BUILD") or Path(__file__).resolve().parents[2] / "build") / "figures"
+PIXELS_PER_INCH = 96  # of a web page
+
+mpl.rcParams.update(
+    {
+        "figure.figsize": (8, 4),
+        "figure.dpi": 144,
+        "figure.constrained_layout.use": True,
+        "font.size": 13,
+        "font.family": "DejaVu Sans",
+        "axes.titlesize": 13,
+        "axes.titleweight": "bold",
+        "axes.edgecolor": GREY,
+        "axes.labelcolor": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.prop_cycle": cycler(color=list(COLOURS.values())) + cycler(linestyle=LINES),
+        "grid.color": "#dfe4ea",
+        "legend.frameon": False,
+        "lines.linewidth": 2.4,
+        "lines.markersize": 7,
+        "text.color": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "hatch.linewidth": 0.8,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "course",
+    }
+)
+
+
+def subplots(rows: int = 1, columns: int = 1, size: tuple[float, float] = (8, 4), **options) -> tuple[Figure, Axes]:
+    """A figure and its axes, without pyplot, so that it is shown once: by `show`.
+
+    Args:
+        rows, columns: how many axes.
+        size: width and height in inches; 8 wide fills a page.
+        options: for `Figure.subplots`, such as sharey=True or width_ratios.
+
+    Returns:
+        The figure, and one `Axes` or an array of them.
+    """
+    figure = Figure(figsize=size)
+    return figure, figure.subplots(rows, columns, **options)
+
+
+def line(position: int) -> dict[str, object]:
+    """Colour, line style and marker of the n-th line of a plot.
+
+    Example:
+        >>> line(0)["marker"]
+        'o'
+    """
+    colours = list(COLOURS.values())
+    return {
+        "color": colours[position % len(colours)],
+        "linestyle": LINES[position % len(LINES)],
+        "marker": MARKERS[position % len(MARKERS)],
+    }
+
+
+def bar(position: int) -> dict[str, object]:
+    """Colour and hatch of the n-th kind of bar of a plot."""
+    colours = list(COLOURS.values())
+    return {
+        "color": colours[position % len(colours)],
+        "hatch": HATCHES[position % len(HATCHES)],
+        "edgecolor": "white",
+        "linewidth": 0.5,
+    }
+
+
+def show(figure: Figure, name: str, alt: str) -> None:
+    """Display a figure with alternative text, and keep it as PNG and SVG under build/figures/.
+
+    Args:
+        figure: what to show.
+        name: file name without ending; starts with the lesson's number.
+        alt: one or two sentences that say what the figure shows to somebody who cannot see it.
+    """
+    if not alt.strip():
+        raise ValueError(f"figure {name!r} has no alternative text; say in a sentence what it shows")
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    figure.savefig(FIGURES / f"{name}.svg", metadata={"Date": None, "Title": name, "Description": alt})
+    (FIGURES / f"{name}.png").write_bytes(png(figure))
+    # Markup and not image/png: JupyterLab gives a bare PNG no alternative text.
+    display(HTML(markup(figure, alt)), metadata={"figure": name})
+
+
+def markup(figure: Figure, alt: str) -> str:
+    """The figure as an <img> that carries its own data."""
+    width = round(figure.get_figwidth() * PIXELS_PER_INCH)
+    data = base64.b64encode(png(figure)).decode()
+    return f'<img src="data:image/png;base64,{data}" width="{width}" alt="{html.escape(alt, quote=True)}">'
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", metadata={"Software": None})
+    return file.getvalue()
