@@ -2,7 +2,8 @@
 
     y_c = a_c (W x + b)_c + z_c      is the layer      W' = a W,   b' = a b + z
 
-with one factor and one summand for each output channel c. Factors and biases are computed in double precision. Which axis of the weight counts the output channels depends on the layer:
+with one factor and one summand for each output channel c. Factors and biases are computed in double precision. Which
+axis of the weight counts the output channels depends on the layer:
 
     convolution              (Cout, Cin / groups, *kernel)       axis 0
     transposed convolution   (Cin, Cout / groups, *kernel)       axis 1, for each group separately

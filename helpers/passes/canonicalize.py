@@ -35,7 +35,7 @@ class Canonicalize(Pass):
         result = PassResult()
         editor = Editor(graph_module)
         editor.forget(list(graph_module.graph.nodes))
-        layers = Layers(editor, effects.Storage(graph_module))
+        layers = Layers(editor)
         for node in list(graph_module.graph.nodes):
             before = node.target
             if node.op == "call_module":

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.passes import registry
 from helpers.passes.editing import Editor
-from helpers.passes.effects import Storage, is_pure
+from helpers.passes.effects import is_pure
 from helpers.passes.folder import Pass, PassResult
 
 
@@ -29,12 +29,12 @@ class ConstantFolding(Pass):
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Walk forward, so that a whole subgraph of constants collapses in one go."""
         result = PassResult()
-        editor, storage = Editor(graph_module), Storage(graph_module)
+        editor = Editor(graph_module)
         for node in list(graph_module.graph.nodes):
             if node.op not in ("call_function", "call_method") or not _only_constants(node):
                 continue
             try:
-                value = _value(node, editor, storage)
+                value = _value(node, editor)
             except NotConstant as reason:
                 result.decline(node, str(reason))
                 continue
@@ -48,11 +48,11 @@ def _only_constants(node: fx.Node) -> bool:
     return all(source.op == "get_attr" for source in node.all_input_nodes)
 
 
-def _value(node: fx.Node, editor: Editor, storage: Storage) -> torch.Tensor:
+def _value(node: fx.Node, editor: Editor) -> torch.Tensor:
     """The value of a node, or the reason why it has no value of its own."""
     if not is_pure(node):
         raise NotConstant("it is random, or has a side effect")
-    if any(storage.is_written(part) for part in (node, *node.all_input_nodes)):
+    if any(editor.storage.is_written(part) for part in (node, *node.all_input_nodes)):
         raise NotConstant("the graph writes into it")
     if any(user.op == "output" for user in node.users):
         raise NotConstant("the network returns it, and the caller may write into it")

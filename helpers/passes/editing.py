@@ -5,6 +5,7 @@ nobody else calls it or reads from it.
 """
 
 import copy
+import functools
 import operator
 from collections import Counter
 from collections.abc import Iterable
@@ -12,6 +13,9 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+
+from helpers.passes.effects import Storage
+from helpers.passes.patterns import Op, as_pattern
 
 
 class Editor:
@@ -29,6 +33,23 @@ class Editor:
         self._called = {node.target for node in self.graph.nodes if node.op == "call_module"}
         for node in self.graph.nodes:
             self._count(node, 1)
+
+    @functools.cached_property
+    def storage(self) -> Storage:
+        """Who shares storage with whom, and who writes; found out at the first question."""
+        return Storage(self.graph_module)
+
+    def has(self, pattern: Op) -> bool:
+        """Whether each operation of a pattern is called somewhere at all: a quick look before a search."""
+        parts = [part for part in as_pattern(pattern).nodes() if isinstance(part, Op)]
+        return all(not part.targets.isdisjoint(self._present()) for part in parts)
+
+    def _present(self) -> set[Any]:
+        return {
+            type(self._modules[node.target]) if node.op == "call_module" else node.target
+            for node in self.graph.nodes
+            if node.op.startswith("call_")
+        }
 
     def _count(self, node: fx.Node, step: int) -> None:
         """A node reads its target, and by that everything that the target is a part of."""

@@ -41,12 +41,17 @@ def op_name(node: fx.Node) -> str:
 
 def is_torch(node: fx.Node) -> bool:
     """Whether a function or method node calls something of torch, or an operator of Python."""
-    if node.op == "call_method" or isinstance(node.target, torch._ops.OpOverload):
+    return node.op == "call_method" or _is_torch_function(node.target)
+
+
+@functools.cache
+def _is_torch_function(function: Any) -> bool:
+    origin = (getattr(function, "__module__", None) or "").split(".")[0]
+    if origin in ("torch", "_operator", "math") or function is getattr:
         return True
-    origin = getattr(node.target, "__module__", None) or ""
-    if origin.split(".")[0] in ("torch", "_operator", "math") or node.target is getattr:
-        return True
-    return any(getattr(home, op_name(node), None) is node.target for home in (torch, F, math))
+    name = getattr(function, "__name__", "")
+    is_overload = isinstance(function, torch._ops.OpOverload)
+    return is_overload or any(getattr(home, name, None) is function for home in (torch, F, math))
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -17,7 +17,6 @@ from torchvision.ops import stochastic_depth
 from helpers.passes import registry
 from helpers.passes.canonicalize import opaque
 from helpers.passes.editing import Editor
-from helpers.passes.effects import Storage
 from helpers.passes.folder import Pass, PassResult
 
 IDENTITY_MODULES = (nn.Identity, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -36,12 +35,12 @@ class ElimIdentity(Pass):
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Ask each node what it hands on, and whether its users may have that instead."""
         result = PassResult()
-        editor, storage = Editor(graph_module), Storage(graph_module)
+        editor = Editor(graph_module)
         for node in list(graph_module.graph.nodes):
             handed_on, copies = passed_through(node, editor)
             if handed_on is None:
                 continue
-            reason = may_go(node, handed_on, copies, storage)
+            reason = may_go(node, handed_on, copies, editor)
             if reason is None:
                 editor.replace(node, handed_on)
                 result.change(node, f"it only handed on {handed_on}")
@@ -98,7 +97,7 @@ def _is_all(value: Any, number: int, editor: Editor) -> bool:
     return isinstance(value, (int, float)) and value == number
 
 
-def may_go(node: fx.Node, handed_on: fx.Node, copies: bool, storage: Storage) -> str | None:
+def may_go(node: fx.Node, handed_on: fx.Node, copies: bool, editor: Editor) -> str | None:
     """Why a node that returns its input must stay, or None."""
     after, before = node.meta.get("val"), handed_on.meta.get("val")
     if isinstance(after, torch.Tensor) and isinstance(before, torch.Tensor):
@@ -108,7 +107,7 @@ def may_go(node: fx.Node, handed_on: fx.Node, copies: bool, storage: Storage) ->
             return f"it changes the dtype from {before.dtype} to {after.dtype}"
     elif copies or node.op != "call_module":
         return "shape and dtype are not known: trace with example inputs"
-    if copies and (storage.is_written(node) or storage.is_written(handed_on)):
+    if copies and (editor.storage.is_written(node) or editor.storage.is_written(handed_on)):
         return "it is a copy, and somebody writes into it or into the original"
     if copies and handed_on.op in ("placeholder", "get_attr") and any(user.op == "output" for user in node.users):
         return f"it is a copy of {handed_on} that the network returns"

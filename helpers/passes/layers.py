@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from helpers.passes.editing import Editor, with_tensors
-from helpers.passes.effects import Storage, op_name
+from helpers.passes.effects import op_name
 
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -41,8 +41,8 @@ class NotALayer(Exception):
 class Layers:
     """Makes modules out of functional calls, one module for calls that agree in everything."""
 
-    def __init__(self, editor: Editor, storage: Storage):
-        self._editor, self._storage = editor, storage
+    def __init__(self, editor: Editor):
+        self._editor = editor
         self._made: dict[Any, str] = {}
 
     def convert(self, node: fx.Node) -> str | None:
@@ -69,7 +69,7 @@ class Layers:
         tensor = self._editor.tensor(value)
         if value is not None and tensor is None:
             raise NotALayer(f"its {name} is computed by the graph")
-        if value is not None and self._storage.is_written(value):
+        if value is not None and self._editor.storage.is_written(value):
             raise NotALayer(f"the graph writes to its {name}")
         return tensor
 

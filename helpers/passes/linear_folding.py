@@ -13,7 +13,6 @@ from helpers.passes.conv_add_folding import AddFold, sums_with
 from helpers.passes.conv_bn_folding import NormFold
 from helpers.passes.conv_mul_folding import MulFold, products_with
 from helpers.passes.editing import Editor, with_tensors
-from helpers.passes.effects import Storage
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.layers import NORMS
 from helpers.passes.match import Match
@@ -71,8 +70,10 @@ class LinearFolding(Pass):
 
 
 def _make_layers(graph_module: fx.GraphModule, pattern: Op, result: PassResult) -> None:
-    editor, storage = Editor(graph_module), Storage(graph_module)
-    found = find(graph_module, pattern, filters=[lambda match: _may_be_layer(match, storage)])
+    editor = Editor(graph_module)
+    if not editor.has(pattern):
+        return
+    found = find(graph_module, pattern, filters=[lambda match: _may_be_layer(match, editor)])
     for match in found.matches:
         weight = match.constant("weight").detach().T.contiguous()
         bias = match.constant("bias").detach() if pattern is ADDMM else None
@@ -90,9 +91,9 @@ def _make_layers(graph_module: fx.GraphModule, pattern: Op, result: PassResult) 
         result.decline(refusal.node, refusal.reason)
 
 
-def _may_be_layer(match: Match, storage: Storage) -> str | None:
+def _may_be_layer(match: Match, editor: Editor) -> str | None:
     constants = [match[part.name] for part in match.nodes if isinstance(part, Constant)]
-    if any(isinstance(node, fx.Node) and storage.is_written(node) for node in constants):
+    if any(isinstance(node, fx.Node) and editor.storage.is_written(node) for node in constants):
         return "the graph writes into its constant"
     if any(part.name == "bias" for part in match.nodes):
         bias = match.constant("bias")

@@ -23,7 +23,6 @@ from helpers.passes import registry
 from helpers.passes.affine import MustNotFold
 from helpers.passes.canonicalize import opaque
 from helpers.passes.editing import Editor, with_tensors
-from helpers.passes.effects import Storage
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.layers import CONVS, rank
 from helpers.passes.match import Match
@@ -43,14 +42,16 @@ class FrontFold(Pass):
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Match -> may I fold? -> fold."""
         result = PassResult()
-        editor, storage = Editor(graph_module), Storage(graph_module)
+        editor = Editor(graph_module)
+        if not editor.has(self.pattern):
+            return result
         ready: dict[fx.Node, nn.Module] = {}
 
         def may_fold(match: Match) -> str | None:
             conv, front = editor.module(match.anchor), match["front"]
             if opaque(conv) is not None:
                 return opaque(conv)
-            if storage.is_written(front.args[0]) or storage.is_tensor_written(conv.weight):
+            if editor.storage.is_written(front.args[0]) or editor.storage.is_tensor_written(conv.weight):
                 return "somebody writes into its input or its weight"
             try:
                 ready[match.anchor] = self.new_layer(front, conv, match.anchor)

@@ -8,24 +8,26 @@ value: its shape and dtype count, its device does not.
 """
 
 import copy
+import operator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from helpers.passes.effects import draws
+from helpers.passes.effects import draws, has_hooks
 from helpers.passes.errors import GraphMismatch, PassError, UnsupportedCase
 
 ROUTES = ("fx", "export")
 
-# In eval mode these return something of their first input's shape and dtype. Asking torch would give the same answer,
-# but its shape rule for batch_norm is 20 times slower than that for a convolution.
-KEEPS_SHAPE = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU, nn.Hardsigmoid),
-    *(nn.Identity, nn.Dropout),
+# These return something of their first input's shape and dtype (the sum and the product when both inputs agree). Asking
+# torch gives the same answer, but its shape rule for batch_norm takes 20 times as long as that for a convolution.
+KEEPS_SHAPE = frozenset(
+    (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU, nn.Hardsigmoid)
+    + (nn.Identity, nn.Dropout, torch.relu, F.relu, F.relu6, F.hardswish, F.silu, operator.add, operator.mul)
 )
 
 
@@ -160,9 +162,14 @@ def _parameters_on_meta(graph_module: fx.GraphModule):
 class _Annotator(fx.Interpreter):
     def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module = self.fetch_attr(target)
-        if type(module) in KEEPS_SHAPE and not module.training and len(args) == 1:
+        if type(module) in KEEPS_SHAPE and not module.training and _agree(args) and not has_hooks(module):
             return args[0]
         return super().call_module(target, args, kwargs)
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target in KEEPS_SHAPE and _agree(args):
+            return args[0]
+        return super().call_function(target, args, kwargs)
 
     def run_node(self, node: fx.Node) -> Any:
         try:
@@ -173,3 +180,11 @@ class _Annotator(fx.Interpreter):
         if isinstance(value, torch.Tensor):
             node.meta["val"] = value
         return value
+
+
+def _agree(args: tuple[Any, ...]) -> bool:
+    """Whether all arguments are floating-point tensors of one shape and dtype."""
+    if not args or not all(isinstance(arg, torch.Tensor) for arg in args):
+        return False
+    kinds = {(arg.shape, arg.dtype) for arg in args}
+    return len(kinds) == 1 and args[0].is_floating_point()
