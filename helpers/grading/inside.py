@@ -89,6 +89,8 @@ def answer_item(item, namespace, folder):
         problem = f"there is no function called {item['function']}" if missing else f"KeyError: {error}"
     except NotImplementedError:
         problem = "not done yet"
+    except OutOfTime as error:
+        problem = str(error)
     except BaseException as error:
         problem = f"{type(error).__name__}: {error}"[:300]
     finally:

@@ -62,13 +62,14 @@ def read_regular(path: Path, most: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as problem:
         raise IntakeError(f"{path.name} cannot be read ({problem.strerror}); links are not followed") from None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        os.close(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise IntakeError(f"{path.name} is not an ordinary file")
-        if status.st_size > most:
-            raise IntakeError(f"{path.name} has {status.st_size:,} bytes; {most:,} are allowed")
-        return file.read(most + 1)
+        raise IntakeError(f"{path.name} has {status.st_size:,} bytes; {most:,} are allowed")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(most)
 
 
 def fingerprint(folder: Path) -> str:

@@ -132,8 +132,7 @@ def _judge_item(sheet: Sheet, submission: Submission, outcome: box.BoxResult) ->
     except (wire.WireError, KeyError, TypeError):
         return Verdict(0.0, "No answer: the function ended the program, ran out of time or returned too much")
     if problem is not None:
-        label = sheet.cases[len(answers)].label + ": " if 0 < len(answers) < len(sheet.cases) else ""
-        return Verdict(0.0, f"{label}{problem}"[:400])
+        return Verdict(0.0, f"{_where(sheet, answers, str(problem))}{problem}"[:400])
     if len(answers) != len(sheet.cases):
         return Verdict(0.0, "No answer: some cases were not answered")
     verdicts = [
@@ -141,6 +140,12 @@ def _judge_item(sheet: Sheet, submission: Submission, outcome: box.BoxResult) ->
         for case, expected, given in zip(sheet.cases, sheet.expected, answers, strict=True)
     ]
     return combine(sheet.item, verdicts)
+
+
+def _where(sheet: Sheet, answers: list, problem: str) -> str:
+    """Name the case that failed, unless the trouble is not one of cases."""
+    general = problem.startswith(("not done yet", "there is no function"))
+    return "" if general or len(answers) >= len(sheet.cases) else f"{sheet.cases[len(answers)].label}: "
 
 
 def _cell_problems(outcome: box.BoxResult) -> list[str]:

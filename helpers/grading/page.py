@@ -11,6 +11,14 @@ import mistune
 
 MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.DOTALL)
 MOST_FORMULA = 2000
+MATHML = "http://www.w3.org/1998/Math/MathML"
+SAFE_ELEMENTS = {
+    f"{{{MATHML}}}{name}"
+    for name in (
+        *("math", "mrow", "mi", "mo", "mn", "mtext", "mspace", "mstyle", "mfrac", "msqrt", "mroot", "mover", "munder"),
+        *("munderover", "msup", "msub", "msubsup", "mtable", "mtr", "mtd", "mpadded", "mphantom", "menclose"),
+    )
+}
 SAFE_ATTRIBUTES = {"display", "mathvariant", "stretchy", "fence", "form", "columnalign", "rowspacing", "movablelimits"}
 
 STYLE = """
@@ -77,8 +85,11 @@ def formula(latex: str, display: str) -> str:
         tree = ElementTree.fromstring(latex2mathml.converter.convert(latex, display=display))
     except Exception:  # the converter fails in many ways on bad formulas
         return f"<code>{html.escape(latex)}</code>"
+    # The converter does not escape \\text, so elements of any kind may come out of it.
+    if not all(element.tag in SAFE_ELEMENTS for element in tree.iter()):
+        return f"<code>{html.escape(latex)}</code>"
     for element in tree.iter():
         # \\href and \\style reach attributes; only those that concern layout are kept.
         element.attrib = {name: value for name, value in element.attrib.items() if name in SAFE_ATTRIBUTES}
-    ElementTree.register_namespace("", "http://www.w3.org/1998/Math/MathML")
+    ElementTree.register_namespace("", MATHML)
     return ElementTree.tostring(tree, encoding="unicode")

@@ -1,0 +1,147 @@
+"""Hostile cells, each against the box: nothing is read, written, reached, left behind or gained."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from helpers.grading import box
+from helpers.grading.box import Limits
+from tests.grading.conftest import total
+
+pytestmark = [pytest.mark.box, pytest.mark.slow]
+
+CANARY = "canary-7c1f"
+SHORT = Limits(wall_seconds=25)
+
+# What each cell prints after "got:" is what it got hold of; nothing may ever follow.
+SNOOPS = {
+    "a shell that looks around": "import subprocess; out = subprocess.run(['sh', '-c', 'cat CLASS/secret SOURCE "
+    "2>/dev/null; find / -xdev -name specification.py -o -xdev -name gradebook.db 2>/dev/null'], "
+    "capture_output=True, text=True).stdout\nif out: print('got:', out)",
+    "the class folder": "print('got:', open('CLASS/secret').read())",
+    "the solutions": "print('got:', open('SOURCE').read())",
+    "the gradebook": "import sqlite3; print('got:', sqlite3.connect('file:CLASS/gradebook.db?mode=rw', uri=True))",
+    "the library": "import helpers; print('got:', helpers)",
+    "the grader": "import sys; sys.path.append('REPO'); from helpers.grading import specification; print('got:', 1)",
+    "the network": "import socket; socket.create_connection(('127.0.0.1', PORT), 3); print('got:', 1)",
+    "an abstract socket": "import socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0CANARY'); print('got:', 1)",
+    "the environment": "import os\nif 'CANARY' in str(os.environ) + open('/proc/self/environ').read(): print('got:', 1)",
+    "other processes": "import os\npids = [p for p in os.listdir('/proc') if p.isdigit()]\n"
+    "if 'pytest' in ''.join(open(f'/proc/{p}/cmdline').read() for p in pids): print('got:', pids)",
+    "memory of the parent": "import os\nfd = os.open('/proc/1/mem', os.O_RDWR); print('got:', fd)",
+    "the system's passwords": "print('got:', open('/etc/shadow').read(), open('/etc/passwd').read())",
+    "other users' files": "import os\nfor f in ('HOME', '/home', '/var', '/mnt', '/opt'):\n"
+    "    if os.path.exists(f) and [n for n in os.listdir(f) if n not in ('.pyenv', '.local')]: print('got:', f)",
+    "devices": "import os\nopen('/dev/mem'); print('got:', 1)",
+    "mounting": "import ctypes\nif ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None) == 0: print('got:', 1)",
+    "a user namespace": "import ctypes\nif ctypes.CDLL(None).unshare(0x10000000) == 0: print('got:', 1)",
+    "becoming root again": "import os\nos.setuid(0); print('got:', os.getuid())",
+    "raising its limits": "import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (9999, 9999)); print('got:', 1)",
+    "anonymous memory files": "import os\nos.memfd_create('x'); print('got:', 1)",
+    "killing everything": "import os, signal\nfor pid in (1, -1, os.getppid()):\n    try: os.kill(pid, 0) if pid != -1 "
+    "else None; os.kill(1, signal.SIGKILL)\n    except OSError: pass",
+    "writing to the system": "for path in ('/usr/lib/CANARY', '/job/CANARY', '/CANARY', '/dev/CANARY', 'PREFIX/CANARY'):\n"
+    "    try: open(path, 'w').write('x'); print('got:', path)\n    except OSError: pass",
+}
+
+
+@pytest.fixture
+def surroundings(room, a1, monkeypatch):
+    """Things that a snoop would like to have, at known places, and listeners that it must not reach."""
+    import socket
+
+    monkeypatch.setenv("CANARY_VARIABLE", CANARY)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+        abstract.bind(f"\0{CANARY}")
+        abstract.listen()
+        yield {
+            "CLASS": str(room.folder), "SOURCE": str(a1.notebook), "REPO": str(a1.folder.parents[2]),
+            "PORT": str(server.getsockname()[1]), "HOME": str(Path.home()), "PREFIX": os.path.realpath(os.sys.prefix),
+            "CANARY": CANARY,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("label", SNOOPS)
+def test_a_snoop_gets_nothing(label, surroundings, grade):
+    cell = SNOOPS[label]
+    for name, value in surroundings.items():
+        cell = cell.replace(name, value)
+    result = grade({"own": cell}, SHORT)
+    assert "got:" not in result["printed"]
+    assert total(result) == 0
+
+
+FLOODS = {
+    "memory": "x = [bytearray(2**28) for _ in range(100)]",
+    "memory of many processes": "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n"
+    "        x = bytearray(2**28); time.sleep(60)",
+    "shared memory": "import mmap\nx = [mmap.mmap(-1, 2**28) for _ in range(40)]\nfor m in x:\n    m.write(b'1' * 2**28)",
+    "disk": "import os\nfor i in range(100):\n    for folder in ('/tmp', '/dev/shm'):\n"
+    "        open(f'{folder}/{i}', 'wb').write(bytes(2**26))",
+    "output": "import os\nwhile True:\n    os.write(2, b'x' * 65536)",
+    "results": "import os\nfor fd in range(3, 60):\n    try:\n        while True: os.write(fd, b'x' * 65536)\n"
+    "    except OSError: pass",
+    "forks": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    "a loop that cannot be interrupted": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+    "a sleeping child": "import subprocess\nsubprocess.Popen(['sleep', '3141592'], start_new_session=True)",
+    "closed pipes": "import os\nos.closerange(0, 100)\nwhile True: pass",
+    "its own death": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "a crash": "import ctypes\nctypes.string_at(0)",
+    "stopping itself": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+}
+
+
+@pytest.mark.parametrize("label", FLOODS)
+def test_a_flood_ends_in_time_and_leaves_nothing(label, grade, tmp_path):
+    before, disk = _available_memory(), set(os.listdir("/dev/shm")) | set(os.listdir("/tmp"))
+    start = time.monotonic()
+    result = grade({"own": FLOODS[label]}, Limits(wall_seconds=8, total_bytes=1536 * box.MIB))
+    assert time.monotonic() - start < 40
+    assert total(result) == 0 and len(result["printed"]) <= 4000
+    assert not [line for line in _commands() if "3141592" in line or "/job/inside.py" in line]
+    assert _available_memory() > before - 1024 * box.MIB
+    left = (set(os.listdir("/dev/shm")) | set(os.listdir("/tmp"))) - disk
+    assert not [name for name in left if name.startswith("grading-") or name.isdigit()]
+
+
+def _available_memory():
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+def _commands():
+    """Command lines of all processes whose parent is this test or that were orphaned."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_text())
+        except OSError:
+            continue
+    return found
+
+
+def test_the_limits_are_what_holds(grade):
+    """The same honest work passes with the usual limits and fails with tighter ones: the limits are not decoration."""
+    cell = {"own": "x = bytearray(300 * 2**20); print('done')"}
+    assert "done" in grade(cell)["printed"]
+    assert "done" not in grade(cell, Limits(process_bytes=200 * box.MIB))["printed"]
+
+
+@pytest.mark.ci
+def test_the_box_refuses_where_it_cannot_work(monkeypatch):
+    monkeypatch.setattr(box, "obstacle", lambda: "bubblewrap is not installed; install it")
+    with pytest.raises(box.BoxError, match=r"not installed.*--unsafe"):
+        box.require_box()
+
+
+@pytest.mark.parametrize(("platform", "found", "says"), [("darwin", True, "Linux"), ("linux", False, "not installed")])
+def test_the_obstacle_is_named_with_its_remedy(monkeypatch, platform, found, says):
+    monkeypatch.setattr(box.sys, "platform", platform)
+    monkeypatch.setattr(box.shutil, "which", lambda name: "/usr/bin/bwrap" if found else None)
+    box.obstacle.cache_clear()
+    try:
+        assert says in box.obstacle()
+    finally:
+        box.obstacle.cache_clear()

@@ -1,0 +1,61 @@
+import math
+
+import pytest
+import torch
+
+from helpers.grading.compare import Tolerance, difference
+
+T = torch.tensor
+
+
+@pytest.mark.parametrize(
+    ("expected", "got"),
+    [
+        (1, 1.0),
+        (T([1.0, 2.0]), T([1.0, 2.0 + 1e-9])),
+        (T([1.0]), T([1.0], dtype=torch.float64)),
+        (T(3.0), 3.0),
+        ({"a": [1, None, "x", True]}, {"a": (1, None, "x", True)}),
+        (T([math.inf, math.nan]), T([math.inf, math.nan])),
+        (torch.zeros(0), torch.zeros(0)),
+    ],
+)
+def test_equal_answers_have_no_difference(expected, got):
+    assert difference(expected, got) is None
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "says"),
+    [
+        (1.0, 1.1, "differs by 0.1"),
+        (1.0, math.nan, "not finite"),
+        (1.0, True, "True or False"),
+        (True, 1, "a number"),
+        (T([1.0, 2.0]), T([[1.0, 2.0]]), "shape (2,)"),
+        (T([1.0]), T([1]), "int64"),
+        (T([1.0]), [1.0], "a list"),
+        (T([1.0, 2.0]), T([1.0, math.nan]), "not finite"),
+        (T([1.0, 2.0]), T([1.0, math.inf]), "not finite"),
+        (T([math.inf]), T([-math.inf]), "not finite"),
+        ([1, 2], [1], "2 parts"),
+        ([1], {"0": 1}, "a list"),
+        ({"a": 1}, {"b": 1}, "entries"),
+        ({"a": 1}, [1], "dictionary"),
+        ("fold", "keep", "not right"),
+        (None, 0, "None"),
+    ],
+)
+def test_a_difference_is_named(expected, got, says):
+    assert says in difference(expected, got)
+
+
+def test_the_place_is_named():
+    assert difference({"a": [T([1.0]), 2]}, {"a": [T([1.0]), 3]}).startswith('the answer["a"][1]')
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_tolerance_is_relative_to_the_largest_value(scale):
+    expected = T([1.0, 0.0], dtype=torch.float64) * scale
+    tolerance = Tolerance(relative=1e-3, absolute=0.0)
+    assert difference(expected, expected + 0.9e-3 * scale, tolerance) is None
+    assert difference(expected, expected + 1.1e-3 * scale, tolerance) is not None

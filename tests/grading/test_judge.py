@@ -1,0 +1,84 @@
+"""Forgery inside the student's process gains nothing, because nothing in it decides."""
+
+import pytest
+
+from helpers.grading import answers, judge
+from tests.grading.conftest import total
+
+pytestmark = [pytest.mark.box, pytest.mark.slow]
+
+FORGERIES = {
+    "patched comparisons": "import torch, numpy\ntorch.allclose = torch.equal = numpy.allclose = lambda *a, **k: True\n"
+    "torch.Tensor.__eq__ = torch.Tensor.equal = lambda *a, **k: True",
+    "patched assert and display": "import builtins, sys\nbuiltins.AssertionError = type('E', (Exception,), {})\n"
+    "sys.displayhook = print\nsys.excepthook = lambda *a: None\nbuiltins.print = lambda *a, **k: None",
+    "an answer to everything": "class Everything(dict):\n    __missing__ = lambda s, k: lambda *a, **k: 100.0\n"
+    "import driver\ndriver.RUNS = {n: lambda s, i: {'share': 1.0, 'points': 100} for n in "
+    "('bn_affine', 'fold_conv', 'fold_model')}",
+    "points as results": "import wire, torch\nreal = wire.encode\nwire.encode = lambda tree: real({'answers': [True] * 9, "
+    "'problem': None, 'points': 100})",
+    "frames of its own": "import os, struct, json, wire\nframe = wire.encode({'answers': [[1.0, 1.0]] * 5, 'problem': None})\n"
+    "for fd in range(3, 20):\n    for n in (b'bn_affine', b'finished', b'cells'):\n"
+    "        try: os.write(fd, struct.pack('<II', len(n), len(frame)) + n + frame)\n        except OSError: pass",
+    "broken frames": "import os, struct\nfor fd in range(3, 20):\n"
+    "    try: os.write(fd, struct.pack('<II', 2**32 - 1, 2**32 - 1) + b'x' * 100)\n    except OSError: pass",
+    "a pickle as result": "import wire, pickle\nclass P:\n    def __reduce__(self): return (eval, ('1',))\n"
+    "wire.encode = lambda tree: pickle.dumps(P())",
+    "inputs as answers": "import driver\nfor n in ('bn_affine', 'fold_linear', 'fold_conv', 'fold_before'):\n"
+    "    driver.RUNS[n] = lambda s, i: [i.get('weight', i.get('gamma')), i.get('bias', i.get('beta'))]",
+    "the frames of the grader": "import sys, gc\nfor f in list(sys._current_frames().values()):\n    while f:\n"
+    "        for v in list(f.f_locals.values()):\n            if 'expected' in str(type(v)): print('got:', v)\n"
+    "        f = f.f_back\n"
+    "print('got:', [n for n in sys.modules if 'specification' in n or 'judge' in n]) if "
+    "[n for n in sys.modules if 'specification' in n or 'judge' in n] else None",
+}
+
+
+@pytest.mark.parametrize("label", FORGERIES)
+def test_a_forgery_gains_nothing(label, grade):
+    result = grade({"own": FORGERIES[label]})
+    assert total(result) == 0 and "got:" not in result["printed"]
+
+
+@pytest.mark.ci
+def test_solutions_earn_all_and_survive_a_death_elsewhere(a1, grade):
+    solved = answers.solution_cells(a1)
+    assert total(grade(solved)) == 88
+    dying = solved | {"fold_linear_solution": "import os\ndef fold_linear(weight, bias, a, b):\n    os._exit(3)"}
+    result = grade(dying)
+    assert total(result) == 80 and "No answer" in result["items"]["fold_linear"]["message"]
+
+
+def test_an_endless_item_costs_only_itself(a1, grade):
+    endless = "def bn_affine(**inputs):\n    while True:\n        try:\n            while True: pass\n        except BaseException: pass"
+    result = grade(answers.solution_cells(a1) | {"bn_affine_solution": endless})
+    assert total(result) == 80
+
+
+def test_a_forbidden_name_costs_only_the_items_that_forbid_it(a1, grade):
+    sources = answers.solution_cells(a1)
+    sources["fold_conv_solution"] += "\n    torch.nn.utils.fusion"
+    result = grade(sources)
+    assert total(result) == 78 and "fusion" in result["items"]["fold_conv"]["message"]
+
+
+@pytest.mark.ci
+def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
+    submission = judge.Submission(skeleton)
+    job = tmp_path / "job"
+    job.mkdir()
+    judge.build_job(job, a1, submission, sheets, judge.box.Limits(), boxed=True)
+    names = {path.name for path in job.rglob("*") if path.is_file()}
+    items = {item.name for item in a1.assignment.items}
+    assert names == {"inside.py", "seccomp.py", "wire.py", "driver.py", "instant.py", "job.json"} | items
+    everything = b"".join(path.read_bytes() for path in job.rglob("*") if path.is_file())
+    for word in (b"_oracle", b"secret of the tests", b"BEGIN SOLUTION", b"Tolerance", b"hint"):
+        assert word not in everything
+    for sheet in sheets:
+        stored = judge.wire.decode((job / "inputs" / sheet.item.name).read_bytes())
+        assert all("x" not in given or sheet.item.name != "fold_model" for given in stored)
+
+
+def test_without_the_box_the_result_is_stamped(a1, grade):
+    result = grade(answers.solution_cells(a1), boxed=False)
+    assert total(result) == 88 and result["boxed"] is False
