@@ -84,7 +84,7 @@ def test_the_trunk_adds_up_every_layer_that_writes_to_it(model):
 
 
 def test_a_unit_of_several_channels_adds_them_up():
-    model = build(PRUNABLE["whole groups"][0])
+    model = build(PRUNABLE["whole groups"][0]).requires_grad_(False)
     first, second = model[0].weight.abs().sum((1, 2, 3)), model[2].weight.abs().sum((1, 2, 3))
     expected = [float(first[2 * g : 2 * g + 2].sum() + second[4 * g : 4 * g + 4].sum()) for g in range(6)]
     np.testing.assert_allclose(found(model, "l1", name="0"), expected, rtol=1e-6)

@@ -1,0 +1,177 @@
+"""`prune` as a whole, on the course's own network: counts in closed form, files, ONNX, and refusals."""
+
+import copy
+import functools
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from helpers import models, pruning
+from helpers.pruning.allocation import AllocationError
+from helpers.pruning.importance import ImportanceError
+from helpers.pruning.pruner import PruneError
+from helpers.pruning.targets import TargetError, mac_cost, parameter_cost
+from helpers.pruning.tracing import TraceError
+from tests.pruning.counts import mobilenet_counts
+from tests.pruning.zoo import ToyMobile, build
+
+IMAGE = torch.zeros(1, 3, 32, 32)
+EXAMPLE = torch.zeros(1, 3, 8, 8)
+
+
+@functools.cache
+def mobilenet() -> nn.Module:
+    torch.manual_seed(0)
+    return models.mobilenet_v2().eval()
+
+
+@functools.cache
+def half() -> nn.Module:
+    return pruning.prune(mobilenet(), IMAGE, ratio=0.5, importance="l1", allocation="uniform", scope="hidden")
+
+
+def parameters(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def macs(model):
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(IMAGE)
+    return counter.get_total_flops() // 2
+
+
+def test_half_of_the_hidden_channels():
+    assert parameters(mobilenet()) == 2_236_682
+    assert parameters(half()) == 1_333_226
+    assert (parameters(half()), macs(half())) == mobilenet_counts(lambda n: n - n // 2)
+
+
+def test_the_closed_form_fits_the_whole_network():
+    assert (parameters(mobilenet()), macs(mobilenet())) == mobilenet_counts()
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.37, 0.8])
+def test_any_ratio_and_both_scopes(ratio):
+    kept = lambda n: n - int(n * ratio + 1e-9)  # noqa: E731
+    hidden = pruning.prune(mobilenet(), IMAGE, ratio=ratio)
+    assert (parameters(hidden), macs(hidden)) == mobilenet_counts(kept)
+    everything = pruning.prune(mobilenet(), IMAGE, ratio=ratio, scope="all")
+    assert (parameters(everything), macs(everything)) == mobilenet_counts(kept, kept)
+
+
+def test_saved_and_loaded_it_is_the_same(tmp_path):
+    small = pruning.prune(half(), IMAGE, ratio=0.2, scope="all")
+    loaded = models.load(models.save(small, tmp_path / "small.safetensors"))
+    x = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(loaded(x), small(x))
+    assert parameters(loaded) == parameters(small)
+    assert (tmp_path / "small.safetensors").stat().st_size < 4 * parameters(small) * 1.1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_exported_to_onnx_it_is_the_same(tmp_path):
+    x = torch.randn(2, 3, 32, 32)
+    torch.onnx.export(half(), (x,), tmp_path / "small.onnx", dynamo=False, input_names=["x"])
+    session = onnxruntime.InferenceSession(tmp_path / "small.onnx")
+    with torch.no_grad():
+        np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], half()(x).numpy(), rtol=1e-3, atol=1e-5)
+
+
+def test_the_costs_that_targets_use_are_those_of_the_result():
+    model = mobilenet()
+    groups = pruning.channel_groups(model, IMAGE)
+    plan = {g.name: np.arange(g.size // 3) for g in groups.prunable()}
+    small, _ = pruning.cut(model, groups, plan)
+    assert parameter_cost(model, groups, IMAGE)(plan) == parameters(small)
+    assert mac_cost(model, groups, IMAGE)(plan) == macs(small)
+
+
+@pytest.mark.parametrize("allocation", ["uniform", "global"])
+@pytest.mark.parametrize("target", [0.75, 0.5])
+def test_targets_are_met_within_one_percent(allocation, target):
+    model = mobilenet()
+    small = pruning.prune(model, IMAGE, target_params=target, allocation=allocation, scope="all")
+    assert parameters(small) == pytest.approx(target * parameters(model), rel=0.01)
+    small = pruning.prune(model, IMAGE, target_macs=target * macs(model), allocation=allocation, scope="all")
+    assert macs(small) == pytest.approx(target * macs(model), rel=0.01)
+
+
+def test_widths_are_rounded_and_have_a_minimum():
+    small = pruning.prune(mobilenet(), IMAGE, ratio=0.63, round_to=8)
+    assert {m.out_channels % 8 for m in small.modules() if isinstance(m, nn.Conv2d)} == {0}
+    small = pruning.prune(build(ToyMobile), EXAMPLE, ratio=0.9, min_width=5, scope="all")
+    assert [m.out_channels for m in small.modules() if isinstance(m, nn.Conv2d)] == [5] * 7
+
+
+def test_ratio_zero_is_a_copy():
+    model = mobilenet()
+    same = pruning.prune(model, IMAGE, ratio=0)
+    assert same is not model
+    assert parameters(same) == parameters(model)
+    x = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(same(x), model(x))
+
+
+def test_a_network_without_specification_gets_none():
+    small = pruning.prune(build(ToyMobile), EXAMPLE)
+    with pytest.raises(models.ModelError, match="carries no specification"):
+        models.save(small, "nowhere")
+
+
+REFUSALS = [
+    ({"ratio": 1}, AllocationError, "ratio is 1; expected 0 <= ratio < 1"),
+    ({"ratio": -0.1}, AllocationError, "ratio is -0.1"),
+    ({"ratio": float("nan")}, AllocationError, "ratio is nan"),
+    ({"importance": "magic"}, ImportanceError, "unknown importance 'magic'"),
+    ({"allocation": "magic"}, PruneError, "unknown allocation 'magic'"),
+    ({"allocation": "sensitivity"}, PruneError, "needs evaluate"),
+    ({"scope": "magic"}, PruneError, "unknown scope 'magic'"),
+    ({"importance": "taylor"}, ImportanceError, "got 0 images"),
+    ({"target_params": 0.5, "target_macs": 0.5}, PruneError, "give one target"),
+    ({"target_params": 0.0}, TargetError, "target is 0.0"),
+    ({"target_params": float("nan")}, TargetError, "target is nan"),
+    ({"target_params": 10**9}, TargetError, "more than the"),
+    ({"target_params": 2}, TargetError, "cannot be met within 1%: the nearest is"),
+    ({"min_width": 0}, AllocationError, "min_width is 0"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), REFUSALS)
+def test_refusals_leave_the_model_as_it_was(arguments, error, message):
+    model = build(ToyMobile)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(error, match=message):
+        pruning.prune(model, EXAMPLE, **arguments)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_train_mode_is_refused():
+    with pytest.raises(TraceError, match="train mode"):
+        pruning.prune(ToyMobile().train(), EXAMPLE)
+
+
+def test_a_network_without_anything_to_prune_is_refused():
+    with pytest.raises(PruneError, match=r"nothing can be pruned .*it is an output"):
+        pruning.prune(nn.Sequential(nn.Linear(3, 4)).eval(), torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("importance", ["l1", "l2", "bn_scale", "geometric_median", "lamp", "random"])
+def test_what_is_kept_is_what_scored_highest(importance):
+    """With the filters of one hidden channel made tiny, every criterion but the control gives that channel up first."""
+    model = build(ToyMobile)
+    block = model.blocks[0]
+    with torch.no_grad():
+        for tensor in (block.expand.weight, block.depthwise.weight, block.bn1.weight, block.bn2.weight):
+            tensor.uniform_(0.5, 1).mul_(tensor.sign())
+            tensor[17] *= 1e-3
+            if importance == "geometric_median":  # replaceable is the filter in the midst of the others
+                tensor[17] = tensor.mean(0)
+    small = pruning.prune(model, EXAMPLE, importance=importance, allocation={"blocks.0.expand": 1 / 24})
+    kept = torch.cat([block.expand.weight[:17], block.expand.weight[18:]])
+    assert torch.equal(small.blocks[0].expand.weight, kept) == (importance != "random")
