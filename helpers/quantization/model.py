@@ -46,7 +46,7 @@ class QuantizedModel(nn.Module):
         self._last_uses = last_uses(plan.ops)
         self._mode = "simulated"
         self.settle()
-        self.register_load_state_dict_post_hook(lambda model, _: model.settle())
+        self.register_load_state_dict_post_hook(_settle_after_loading)
 
     def step(self, name: str) -> Step:
         """The step of one operation.
@@ -132,6 +132,10 @@ class QuantizedModel(nn.Module):
         super()._apply(*args, **kwargs)
         self.settle()  # what follows from the scales has to move with them
         return self
+
+
+def _settle_after_loading(model: QuantizedModel, _: Any) -> None:
+    model.settle()
 
 
 def _key(name: str) -> str:

@@ -144,9 +144,18 @@ class Entropy(HistogramObserver):
 
     P is the distribution with everything outside the range moved to its ends. Q is what the codes say: each code's
     count, spread evenly over those bins of the code that are not empty. The range with the least KL(P || Q) wins.
+    Exact zeros are left out: they have a code of their own whatever the range, and after a ReLU there are so many of
+    them that they would decide alone.
     """
 
+    def _take(self, x: torch.Tensor) -> None:
+        x = x[x != 0]
+        if x.numel():
+            super()._take(x)
+
     def _range(self) -> Range:
+        if not self.histogram.counts.any():
+            return 0.0, 0.0
         low, high = (min(self._extremes[0], 0.0), max(self._extremes[1], 0.0))
         shares = torch.linspace(0.3, 1.0, 71, dtype=torch.float64).tolist()
         best = min(reversed(shares), key=lambda share: self._divergence(low * share, high * share))
@@ -161,7 +170,7 @@ class Entropy(HistogramObserver):
         p[0] += counts[centres < low].sum()
         p[-1] += counts[centres > high].sum()
         q = self._spread_evenly(counts[inside], centres[inside], low, high)
-        p, q = p / p.sum(), (q / q.sum().clamp(min=1)).clamp(min=1e-12)
+        p, q = p / p.sum(), (q / q.sum().clamp(min=1)).clamp(min=1e-6)
         return torch.where(p > 0, p * torch.log(p.clamp(min=1e-300) / q), 0.0).sum().item()
 
     def _spread_evenly(self, counts: torch.Tensor, centres: torch.Tensor, low: float, high: float) -> torch.Tensor:

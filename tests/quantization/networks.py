@@ -1,0 +1,49 @@
+"""Small networks and layers with every operation that has an integer form."""
+
+import torch
+from torch import nn
+
+from helpers.quantization import Recipe, quantize
+from helpers.quantization.model import QuantizedModel
+
+
+class Small(nn.Module):
+    """Stem, depthwise, residual block, ReLU6 and ReLU, pools, linear: everything MobileNetV2 and ResNet have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(8)
+        self.widen = nn.Conv2d(8, 24, 1)
+        self.depthwise = nn.Conv2d(24, 24, 3, padding=1, groups=24)
+        self.narrow = nn.Conv2d(24, 8, 1)
+        self.grouped = nn.Conv2d(8, 12, 3, padding=1, groups=2, dilation=1)
+        self.act6, self.act = nn.ReLU6(), nn.ReLU()
+        self.max_pool, self.pool = nn.MaxPool2d(3, stride=2, padding=1), nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.act6(self.bn(self.stem(x)))
+        x = x + self.narrow(self.act6(self.depthwise(self.act6(self.widen(x)))))
+        x = self.max_pool(self.act(self.grouped(x)))
+        return self.fc(torch.flatten(self.pool(x), 1))
+
+
+def small(seed: int = 0) -> nn.Module:
+    """The small network with statistics that are not the identity."""
+    torch.manual_seed(seed)
+    model = Small()
+    model.bn.running_mean.normal_()
+    model.bn.running_var.uniform_(0.5, 2)
+    nn.init.uniform_(model.bn.weight, -1.5, 1.5)
+    return model.eval()
+
+
+def images(count: int = 16, size: int = 9, seed: int = 1) -> torch.Tensor:
+    """Normalised float images."""
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+def quantized(recipe: Recipe | None = None, seed: int = 0, size: int = 9) -> QuantizedModel:
+    """The small network, quantized."""
+    return quantize(small(seed), images(size=size), recipe or Recipe(observer="minmax"))

@@ -1,0 +1,138 @@
+"""What integer mode must compute, a second time: NumPy, 64-bit integers, loops over windows, Python's own rounding.
+
+Nothing here comes from helpers. Sums are exact, a factor is a fraction, and a result is rounded once, half to even.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+
+def multiplier_and_shift(factor: float, largest_shift: int) -> tuple[int, int]:
+    """factor ~ multiplier / 2^shift with 31 significant bits, or as many as the largest shift leaves."""
+    shift = min(31 - math.frexp(factor)[1], largest_shift)
+    multiplier = round(Fraction(factor) * 2**shift)
+    return (multiplier // 2, shift - 1) if multiplier == 2**31 else (multiplier, shift)
+
+
+def rescale(terms: list[np.ndarray], factors: list[list[float]]) -> np.ndarray:
+    """round(sum of term * factor) per channel (dimension 1), in exact arithmetic with fixed-point factors.
+
+    Args:
+        terms: integer arrays of one shape (N, C, ...).
+        factors: for each term one factor per channel.
+    """
+    result = np.zeros(terms[0].shape, dtype=np.int64)
+    room = 62
+    if len(terms) > 1:
+        room = min(room, 52 - math.frexp(max(max(row) for row in factors[1:]))[1])
+    for channel in range(result.shape[1]):
+        first, shift = multiplier_and_shift(factors[0][channel], room)
+        multipliers = [first, *(round(Fraction(row[channel]) * 2**shift) for row in factors[1:])]
+        total = sum(term[:, channel].astype(object) * m for term, m in zip(terms, multipliers, strict=True))
+        whole = total // 2**shift
+        twice = 2 * (total - whole * 2**shift)  # the rest, compared with one half
+        result[:, channel] = whole + ((twice > 2**shift) | ((twice == 2**shift) & (whole % 2 == 1)))
+    return result
+
+
+def conv_sums(
+    codes: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    zero_point: int,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> np.ndarray:
+    """sum (code - zero_point) * weight + bias, window by window; the border is real 0."""
+    x = codes.astype(np.int64) - zero_point
+    x = np.pad(x, ((0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])))
+    w, outputs, per_group = weight.astype(np.int64), weight.shape[0], weight.shape[1]
+    reach = [dilation[i] * (w.shape[2 + i] - 1) + 1 for i in (0, 1)]
+    rows, columns = ((x.shape[2 + i] - reach[i]) // stride[i] + 1 for i in (0, 1))
+    sums = np.zeros((len(x), outputs, rows, columns), dtype=np.int64)
+    for o in range(outputs):
+        first = o // (outputs // groups) * per_group
+        for r in range(rows):
+            for c in range(columns):
+                top, left = r * stride[0], c * stride[1]
+                window = x[:, first : first + per_group, top : top + reach[0], left : left + reach[1]]
+                window = window[:, :, :: dilation[0], :: dilation[1]]
+                sums[:, o, r, c] = (window * w[o]).sum((1, 2, 3)) + int(bias[o])
+    return sums
+
+
+def run_step(state: dict[str, np.ndarray], step, inputs: list[np.ndarray], sources: list[tuple[float, int]]):
+    """One step of a quantized network from its saved tensors.
+
+    Args:
+        state: the step's tensors by name.
+        step: its kind, attributes and shape, as `step.op` holds them.
+        inputs: codes.
+        sources: (scale, zero point) of each input.
+
+    Returns:
+        Codes, or the sums with their factors for the last layer.
+    """
+    kind, attributes = step.kind, step.attributes
+    channels = step.shape[0]
+    if kind == "reshape":
+        return inputs[0].reshape(len(inputs[0]), *step.shape)
+    centred = [codes.astype(np.int64) - zero_point for codes, (_, zero_point) in zip(inputs, sources, strict=True)]
+    units = [[scale] * channels for scale, _ in sources]
+    if kind == "conv":
+        geometry = [attributes[name] for name in ("stride", "padding", "dilation", "groups")]
+        centred[0] = conv_sums(inputs[0], state["weight"], state["bias"], sources[0][1], *geometry)
+    elif kind == "linear":
+        centred[0] = centred[0] @ state["weight"].astype(np.int64).T + state["bias"]
+    elif kind in ("average_pool", "max_pool"):
+        centred[0] = pool(inputs[0] if kind == "max_pool" else centred[0], kind, attributes)
+        if kind == "max_pool":
+            return centred[0].astype(np.uint8)
+        centred[0] = centred[0].reshape(len(inputs[0]), *step.shape)
+        units[0] = [sources[0][0] / math.prod(attributes["kernel"])] * channels
+    if kind in ("conv", "linear"):
+        units[0] = [sources[0][0] * float(scale) for scale in state["weight_scale"]]
+    if "out_scale" not in state:
+        return centred[0], units[0]
+    out = float(state["out_scale"])
+    codes = rescale(centred, [[unit / out for unit in row] for row in units]) + int(state["out_zero_point"])
+    last = state["last"].astype(np.int64).reshape(1, -1, *[1] * (codes.ndim - 2))
+    return np.minimum(np.maximum(codes, int(state["first"])), last).astype(np.uint8)
+
+
+def pool(x: np.ndarray, kind: str, attributes: dict) -> np.ndarray:
+    """Sum or maximum of each window. Beyond the border there is nothing."""
+    kernel, stride = attributes["kernel"], attributes["stride"]
+    padding, dilation = attributes.get("padding", (0, 0)), attributes.get("dilation", (1, 1))
+    x = x.astype(np.int64)
+    x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), constant_values=np.iinfo(np.int64).min)
+    reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
+    rows, columns = ((x.shape[2 + i] - reach[i]) // stride[i] + 1 for i in (0, 1))
+    result = np.zeros((*x.shape[:2], rows, columns), dtype=np.int64)
+    for r in range(rows):
+        for c in range(columns):
+            top, left = r * stride[0], c * stride[1]
+            window = x[:, :, top : top + reach[0] : dilation[0], left : left + reach[1] : dilation[1]]
+            result[:, :, r, c] = window.sum((2, 3)) if kind == "average_pool" else window.max((2, 3))
+    return result
+
+
+def run_network(model, x: np.ndarray) -> dict[str, np.ndarray]:
+    """Every edge of a quantized network, from its saved tensors alone; x is normalised float32 input."""
+    scale, zero_point = model.input.out_scale.numpy(), int(model.input.out_zero_point)
+    codes = np.rint(x / scale) + zero_point  # float32, like the network's input
+    values = {"input": np.clip(codes, int(model.input.first), int(model.input.last[0])).astype(np.uint8)}
+    coded = {"input": (float(scale), zero_point)}
+    for step in model.steps.values():
+        own = {name: tensor.numpy() for name, tensor in step.named_buffers()}
+        name, inputs = step.op.name, step.op.inputs
+        values[name] = run_step(own, step.op, [values[i] for i in inputs], [coded[i] for i in inputs])
+        if "out_scale" in own:
+            coded[name] = (float(own["out_scale"]), int(own["out_zero_point"]))
+        else:
+            coded[name] = coded[inputs[0]]
+    return values

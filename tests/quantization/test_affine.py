@@ -1,0 +1,145 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, decode, encode, fit, sqnr
+
+BITS = range(2, 9)
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_code_range(bits):
+    assert code_range(bits, signed=False) == (0, 2**bits - 1)
+    assert code_range(bits, signed=True) == (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    assert code_range(bits, signed=True, narrow=True) == (-(2 ** (bits - 1)) + 1, 2 ** (bits - 1) - 1)
+
+
+@pytest.mark.parametrize("bits", [1, 9, 0, -3, 8.0, True, None])
+def test_bits_out_of_range(bits):
+    with pytest.raises(QuantizationError, match="from 2 to 8"):
+        code_range(bits, signed=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    bits=st.integers(2, 8),
+    low=st.floats(-1e6, 1e6),
+    width=st.floats(0, 1e6),
+    signed=st.booleans(),
+    symmetric=st.booleans(),
+)
+def test_zero_is_exact_and_the_error_at_most_half_a_step(bits, low, width, signed, symmetric):
+    signed = signed or symmetric
+    x = torch.linspace(low, low + width, 97)
+    affine = fit(x, bits, signed, symmetric)
+    first, last = affine.codes
+    assert first <= affine.zero_point <= last
+    zero = torch.zeros(1)
+    assert affine.dequantize(affine.quantize(zero)).item() == 0.0
+    error = (affine.dequantize(affine.quantize(x)) - x).double().abs().max()
+    # asymmetric: the zero point is rounded too, so an end of the range may be half a step further out
+    assert error <= affine.scale.double() * 1.001 * (0.5 if symmetric else 1.0) + 1e-6 * x.abs().max()
+
+
+def test_asymmetric_worked_example():
+    scale, zero_point = choose(torch.tensor(-1.0), torch.tensor(1.55), bits=8)
+    assert (scale.item(), zero_point.item()) == (pytest.approx(0.01), 100)
+    codes = encode(torch.tensor([-9.0, -1.0, 0.0, 0.005, 0.015, 1.55, 9.0]), torch.tensor(0.01), zero_point, 0, 255)
+    assert codes.tolist() == [0, 0, 100, 100, 102, 255, 255]  # 0.5 and 1.5 go to the even neighbour
+    assert codes.dtype == torch.uint8
+
+
+def test_unsigned_codes_would_wrap_in_int8():
+    affine = fit(torch.tensor([0.0, 2.55]), signed=False, symmetric=False)
+    codes = affine.quantize(torch.tensor([2.0]))
+    assert codes.dtype == torch.uint8 and codes.item() == 200
+    assert codes.to(torch.int8).item() == -56  # the published mistake
+
+
+def test_decode_is_the_one_convention():
+    assert decode(torch.tensor([0, 10, 255], dtype=torch.uint8), torch.tensor(0.5), torch.tensor(10)).tolist() == [
+        -5.0,
+        0.0,
+        122.5,
+    ]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_each_channel_gets_what_it_would_get_alone(axis):
+    x = torch.randn(3, 4, 5) * torch.rand(3, 4, 5).exp()
+    affine = fit(x, bits=6, axis=axis)
+    codes = affine.quantize(x)
+    for i in range(x.shape[axis]):
+        alone = fit(x.select(axis, i), bits=6)
+        assert torch.equal(codes.select(axis, i), alone.quantize(x.select(axis, i)))
+    assert torch.equal(affine.dequantize(codes), affine.dequantize(affine.quantize(affine.dequantize(codes))))
+
+
+def test_each_group_gets_what_it_would_get_alone():
+    x = torch.randn(3, 12)
+    affine = fit(x, bits=4, group_size=4)
+    assert affine.scale.shape == (3, 3)
+    alone = fit(x[1, 4:8], bits=4)
+    assert torch.equal(affine.quantize(x)[1, 4:8], alone.quantize(x[1, 4:8]))
+
+
+@pytest.mark.parametrize("value", [0.0, 3.5, -2.0])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_all_equal(value, symmetric):
+    x = torch.full((7,), value)
+    affine = fit(x, symmetric=symmetric)
+    assert affine.scale > 0
+    assert torch.allclose(affine.dequantize(affine.quantize(x)), x)
+
+
+def test_one_outlier_costs_the_others():
+    x = torch.cat([torch.linspace(-1, 1, 1000), torch.tensor([100.0])])
+    affine = fit(x)
+    assert len(affine.quantize(x[:-1]).unique()) == 3
+
+
+@pytest.mark.parametrize("value", [1e-38, 1e-45, 3e38])
+def test_extreme_magnitudes(value):
+    x = torch.tensor([-value, value])
+    affine = fit(x)
+    assert torch.isfinite(affine.scale) and affine.scale > 0
+    assert torch.isfinite(affine.dequantize(affine.quantize(x))).all()
+
+
+@pytest.mark.parametrize(
+    "x", [torch.empty(0), torch.tensor([1.0, math.nan]), torch.tensor([math.inf]), torch.tensor([1, 2])]
+)
+def test_fit_refuses(x):
+    with pytest.raises(QuantizationError, match="fit: a tensor of shape"):
+        fit(x)
+
+
+def test_quantize_refuses_nan():
+    affine = Affine(torch.tensor(1.0), torch.tensor(0), 8, signed=True)
+    with pytest.raises(QuantizationError, match="NaN"):
+        affine.quantize(torch.tensor([math.nan]))
+    assert affine.quantize(torch.tensor([math.inf])).item() == 127  # infinity saturates like any large value
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"axis": 0, "group_size": 2}, {"axis": 2}, {"group_size": 5}, {"group_size": 0}, {"signed": False}]
+)
+def test_fit_refuses_arguments(arguments):
+    with pytest.raises(QuantizationError):
+        fit(torch.ones(2, 4), **arguments)
+
+
+def test_range_must_be_finite():
+    with pytest.raises(QuantizationError, match="overflows"):
+        choose(torch.tensor(0.0), torch.tensor(math.inf), 8)
+
+
+def test_sqnr_is_six_decibels_a_bit():
+    x = torch.rand(20000) * 2 - 1
+    levels = [sqnr(x, (a := fit(x, bits)).dequantize(a.quantize(x))) for bits in (4, 6, 8)]
+    assert levels[1] - levels[0] == pytest.approx(12, abs=1)
+    assert levels[2] - levels[1] == pytest.approx(12, abs=1)
+    assert sqnr(x, x) == math.inf

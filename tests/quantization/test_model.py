@@ -1,0 +1,222 @@
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from helpers import data, models
+from helpers.quantization import QuantizationError, Recipe, quantize
+from helpers.quantization import kernels as int8
+from helpers.quantization.model import KernelNote, ModeError
+from tests.quantization import reference
+from tests.quantization.networks import images, quantized
+
+RECIPES = [
+    Recipe(observer="minmax"),
+    Recipe(observer="minmax", residual="separate"),
+    Recipe(observer="minmax", weight_bits=3, activation_bits=5, per_channel=False),
+    Recipe(observer="percentile", weight_range="full", weight_observer="mse"),
+    Recipe(observer="minmax", equalize=True),
+]
+
+
+def edges(model, mode, x):
+    """Every edge's value in one mode."""
+    model.mode, values = mode, {}
+    model.run(x, lambda name, value: values.__setitem__(name, value.clone()))
+    return values
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_integer_is_the_reference_bit_for_bit(recipe, seed):
+    model = quantized(recipe, seed)
+    extremes = torch.cat([images(2, seed=5), torch.full((1, 3, 9, 9), 1e6), torch.full((1, 3, 9, 9), -1e6)])
+    ours, expected = edges(model, "integer", extremes), reference.run_network(model, extremes.numpy())
+    sums, units = expected.pop("fc")
+    assert expected.keys() | {"fc"} == ours.keys()
+    for name, codes in expected.items():
+        assert np.array_equal(ours[name].numpy(), codes), name
+    assert np.allclose(ours["fc"].numpy(), sums * np.array(units), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_integer_is_the_reference_on_adversarial_parameters(seed):
+    """Scales far apart, zero points at both ends, extreme weights and biases, factors that make many ties."""
+    model = quantized(Recipe(observer="minmax", residual=("fused", "separate")[seed % 2]), seed)
+    generator = torch.Generator().manual_seed(seed)
+    state = model.state_dict()
+    for name, tensor in state.items():
+        if name.endswith("out_zero_point"):
+            tensor.fill_([0, 255, 128][seed])
+        elif name.endswith("weight"):
+            tensor.copy_(torch.randint(0, 2, tensor.shape, generator=generator) * 254 - 127)
+        elif name.endswith("bias"):
+            tensor.copy_(torch.randint(-(2**30), 2**30, tensor.shape, generator=generator))
+        elif name.endswith("scale"):
+            tensor.copy_(2.0 ** torch.randint(-12, 0, tensor.shape, generator=generator))
+    model.load_state_dict(state)
+    x = images(2, seed=seed)
+    ours, expected = edges(model, "integer", x), reference.run_network(model, x.numpy())
+    expected.pop("fc")
+    for name, codes in expected.items():
+        assert np.array_equal(ours[name].numpy(), codes), name
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("mode", ["simulated", "kernel"])
+def test_each_step_gives_the_same_codes_in_every_mode(recipe, mode):
+    model = quantized(recipe)
+    x = images(8, seed=3)
+    ours = edges(model, "integer", x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KernelNote)  # weight_range="full" on a processor without VNNI
+        model.mode = mode
+    different = total = 0
+    for step in model.steps.values():
+        codes = getattr(step, mode)(*(ours[name].clone() for name in step.op.inputs))
+        if codes.dtype == torch.uint8:
+            gap = (codes.int() - ours[step.op.name].int()).abs()
+            assert gap.max() <= 1, step.op.name
+            different, total = different + (gap > 0).sum().item(), total + gap.numel()
+    assert different <= total / 1000
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_modes_agree_on_the_whole_network(recipe):
+    model, x = quantized(recipe), images(64, seed=4)
+    model.mode = "integer"
+    expected = model(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KernelNote)
+        for mode in ("simulated", "kernel"):
+            model.mode = mode
+            assert (model(x) - expected).abs().max() <= 0.05 * expected.abs().max()
+
+
+class NoFloats(TorchDispatchMode):
+    """Collects the operations that make floating tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if any(isinstance(r, torch.Tensor) and r.is_floating_point() for r in torch.utils._pytree.tree_leaves(result)):
+            self.made.append(str(func))
+        return result
+
+
+@pytest.mark.parametrize("recipe", RECIPES[:2])
+def test_integer_mode_makes_no_floating_tensor(recipe):
+    model = quantized(recipe)
+    values = edges(model, "integer", images(2))
+    for step in list(model.steps.values())[:-1]:
+        with NoFloats() as watcher:
+            step.integer(*(values[name] for name in step.op.inputs))
+        assert not watcher.made, f"{step.op.name}: {watcher.made}"
+    with NoFloats() as watcher:
+        model.step("pool").simulated(values[model.step("pool").op.inputs[0]])
+    assert watcher.made  # the watcher does see floats
+
+
+@pytest.mark.parametrize("residual,adds", [("fused", 0), ("separate", 1)])
+def test_residual_form(residual, adds):
+    model = quantized(Recipe(observer="minmax", residual=residual))
+    assert sum(step.op.kind == "add" for step in model.steps.values()) == adds
+
+
+def test_residual_forms_differ_by_at_most_one_step_or_so():
+    fused, separate = (quantized(Recipe(observer="minmax", residual=form)) for form in ("fused", "separate"))
+    x = images(32, seed=7)
+    a, b = (edges(model, "integer", x) for model in (fused, separate))
+    gap = (a["narrow"].int() - b["add"].int()).abs()
+    assert 0.02 < (gap > 0).float().mean() < 0.5 and gap.max() <= 2
+
+
+@pytest.mark.parametrize("bits", [8, 4, 3, 2])
+def test_state_dict_round_trip_is_exact_and_packed(bits):
+    recipe = Recipe(observer="minmax", weight_bits=bits)
+    first, second = quantized(recipe, seed=0), quantized(recipe, seed=1)
+    x = images(4)
+    state = first.state_dict()
+    packed = state["steps.stem.weight"]
+    assert packed.numel() == -(-first.step("stem").weight.numel() * bits // 8)
+    second.load_state_dict(state)
+    for mode in ("simulated", "integer", "kernel"):
+        first.mode = second.mode = mode
+        assert torch.equal(first(x), second(x)), mode
+
+
+def test_save_and_load(tmp_path):
+    torch.manual_seed(0)
+    batch = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
+    model = quantize(models.mobilenet_v2(width_mult=0.25).eval(), batch, Recipe(weight_bits=4, observer="minmax"))
+    loaded = models.load(models.save(model, tmp_path / "q.safetensors"))
+    model.mode = loaded.mode = "integer"
+    assert torch.equal(model(data.normalize(batch)), loaded(data.normalize(batch)))
+
+
+def test_copies_are_independent_even_with_packed_kernels():
+    model = quantized()
+    model.mode = "kernel"
+    x = images(2)
+    expected = model(x)
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(twin(x), expected)
+    twin.step("stem").weight.zero_()
+    twin.settle()
+    assert torch.equal(model(x), expected) and not torch.equal(twin(x), expected)
+
+
+def test_input_is_left_alone():
+    model, x = quantized(), images(2)
+    before = x.clone()
+    for mode in ("simulated", "integer", "kernel"):
+        model.mode = mode
+        model(x)
+    assert torch.equal(x, before)
+
+
+def test_unknown_mode_changes_nothing():
+    model = quantized()
+    model.mode = "integer"
+    with pytest.raises(ModeError, match="simulated"):
+        model.mode = "int8"
+    assert model.mode == "integer"
+
+
+def test_without_kernels_integers_take_over_and_say_so(monkeypatch):
+    monkeypatch.setattr(int8, "available", lambda: False)
+    model = quantized()
+    with pytest.warns(KernelNote, match="integers are used instead"):
+        model.mode = "kernel"
+    assert model.mode == "integer"
+
+
+def test_layers_that_could_saturate_are_named(monkeypatch):
+    monkeypatch.setattr(int8, "kernels_saturate", lambda: True)
+    model = quantized(Recipe(observer="minmax", weight_range="full"))
+    model.step("widen").weight[0, :2] = 127
+    model.settle()
+    with pytest.warns(KernelNote, match="pairs"):
+        model.mode = "kernel"
+    assert model.mode == "kernel"
+    x = images(4)
+    ours = edges(model, "integer", x)
+    assert torch.equal(model.step("widen").kernel(ours["stem"]), ours["widen"])
+
+
+@pytest.mark.parametrize("x", [torch.zeros(1, 3, 12, 12), torch.zeros(1, 3, 9, 9, dtype=torch.uint8)])
+def test_wrong_input(x):
+    with pytest.raises(QuantizationError, match="normalised float images"):
+        quantized()(x)
+
+
+def test_unknown_step_is_named():
+    with pytest.raises(QuantizationError, match="depthwise"):
+        quantized().step("nonsense")

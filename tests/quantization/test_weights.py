@@ -1,0 +1,74 @@
+import math
+
+import pytest
+import torch
+
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.plan import Op, Plan
+from helpers.quantization.recipe import Recipe
+from helpers.quantization.weights import PAIR_LIMIT, encode_layer, encode_weights, pair_sums
+
+
+def layer(weight, name="layer"):
+    return Op(name, "conv" if weight.ndim == 4 else "linear", ("x",), weight, torch.zeros(len(weight)))
+
+
+@pytest.mark.parametrize("bits", range(2, 9))
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("weight_range", ["pairs", "full"])
+def test_nearest_code_everywhere(bits, per_channel, weight_range):
+    weight = torch.randn(6, 5, 3, 3) * torch.rand(6, 1, 1, 1).exp()
+    encoded = encode_layer(layer(weight), Recipe(bits, per_channel=per_channel, weight_range=weight_range))
+    assert encoded.codes.dtype == torch.int8 and encoded.codes.abs().max() <= 2 ** (bits - 1) - 1
+    error = (encoded.decode() - weight).abs().flatten(1).amax(1)
+    assert (error <= encoded.scale / 2 * 1.0001).all()
+    assert (len(encoded.scale.unique()) == 1) is not per_channel
+    if weight_range == "full":
+        expected = weight.flatten(1).abs().amax(1) / (2 ** (bits - 1) - 1)
+        assert torch.allclose(encoded.scale, expected if per_channel else expected.amax())
+
+
+@pytest.mark.parametrize("shape", [(8, 6, 3, 3), (8, 5, 1, 1), (8, 1, 3, 3), (8, 30), (8, 31)])
+def test_pairs_fit_sixteen_bits_and_full_does_not(shape):
+    weight = torch.rand(shape) + 0.5  # all large and of one sign: the worst case
+    safe = encode_layer(layer(weight), Recipe(weight_range="pairs"))
+    full = encode_layer(layer(weight), Recipe(weight_range="full"))
+    assert pair_sums(safe.codes.int()).max() <= PAIR_LIMIT
+    if shape[1] > 1:
+        assert pair_sums(full.codes.int()).max() > PAIR_LIMIT
+        assert pair_sums(safe.codes.int()).min() >= PAIR_LIMIT - 2  # no more is given away than needed
+
+
+def test_pair_sums_by_hand():
+    weight = torch.tensor([[3, 4, -5, -1, 2], [9, -9, -2, 8, -7]])
+    assert pair_sums(weight).tolist() == [7, 9]
+
+
+def test_less_squared_error_at_low_bits():
+    weight = torch.randn(16, 64)
+    errors = [
+        (encode_layer(layer(weight), Recipe(3, weight_observer=rule)).decode() - weight).square().sum()
+        for rule in ("minmax", "mse")
+    ]
+    assert errors[1] < 0.9 * errors[0]
+
+
+def test_dead_channels():
+    weight = torch.randn(3, 4)
+    weight[1] = 0
+    encoded = encode_layer(layer(weight), Recipe())
+    assert encoded.scale[1] == 1 and not encoded.codes[1].any()
+
+
+def test_layer_bits():
+    plan = Plan([layer(torch.randn(4, 4), "a"), layer(torch.randn(4, 4), "b")], (4,))
+    encoded = encode_weights(plan, Recipe(weight_bits=4, layer_bits={"b": 8}))
+    assert (encoded["a"].bits, encoded["b"].bits) == (4, 8)
+    assert encoded["a"].codes.abs().max() <= 7 < encoded["b"].codes.abs().max()
+    with pytest.raises(QuantizationError, match=r"\['c'\].*the layers are \['a', 'b'\]"):
+        encode_weights(plan, Recipe(layer_bits={"c": 8}))
+
+
+def test_nan_names_the_layer():
+    with pytest.raises(QuantizationError, match=r"block\.3"):
+        encode_layer(layer(torch.full((2, 2), math.nan), "block.3"), Recipe())
