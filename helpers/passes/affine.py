@@ -16,7 +16,7 @@ import torch
 from torch import fx, nn
 
 from helpers.passes.canonicalize import opaque
-from helpers.passes.editing import Editor, with_tensors
+from helpers.passes.editing import Editor, called, may_match, with_tensors
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.layers import CONVS, TRANSPOSED, rank
 from helpers.passes.match import Match
@@ -94,12 +94,13 @@ class AffineFold(Pass):
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Match -> may I fold? -> fold, for each pattern."""
-        result = PassResult()
-        editor = Editor(graph_module)
+        result, present = PassResult(), called(graph_module)
         for pattern in self.patterns:
-            # A map behind a folded map is next to the layer the second time, so this goes on until nothing matches.
-            while editor.has(pattern) and self._fold_all(pattern, editor, result):
-                pass
+            if may_match(pattern, present):
+                editor = Editor(graph_module)
+                # A map behind a folded map is next to the layer the second time: go on until nothing matches.
+                while self._fold_all(pattern, editor, result):
+                    pass
         return result
 
     def _fold_all(self, pattern: Op, editor: Editor, result: PassResult) -> bool:

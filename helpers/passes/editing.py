@@ -18,6 +18,19 @@ from helpers.passes.effects import Storage
 from helpers.passes.patterns import Op, as_pattern
 
 
+def called(graph_module: fx.GraphModule) -> set[Any]:
+    """Every function, method name and module class that a graph calls."""
+    nodes = [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
+    modules = {node.target for node in nodes if node.op == "call_module"}
+    others = {node.target for node in nodes if node.op != "call_module"}
+    return others | {type(graph_module.get_submodule(path)) for path in modules}
+
+
+def may_match(pattern: Op, present: set[Any]) -> bool:
+    """Whether each operation of a pattern is called at all: a quick look before a search."""
+    return all(not part.targets.isdisjoint(present) for part in as_pattern(pattern).nodes() if isinstance(part, Op))
+
+
 class Editor:
     """The modules and tensors of one graph, looked up once.
 
@@ -38,18 +51,6 @@ class Editor:
     def storage(self) -> Storage:
         """Who shares storage with whom, and who writes; found out at the first question."""
         return Storage(self.graph_module)
-
-    def has(self, pattern: Op) -> bool:
-        """Whether each operation of a pattern is called somewhere at all: a quick look before a search."""
-        parts = [part for part in as_pattern(pattern).nodes() if isinstance(part, Op)]
-        return all(not part.targets.isdisjoint(self._present()) for part in parts)
-
-    def _present(self) -> set[Any]:
-        return {
-            type(self._modules[node.target]) if node.op == "call_module" else node.target
-            for node in self.graph.nodes
-            if node.op.startswith("call_")
-        }
 
     def _count(self, node: fx.Node, step: int) -> None:
         """A node reads its target, and by that everything that the target is a part of."""

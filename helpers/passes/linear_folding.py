@@ -12,7 +12,7 @@ from helpers.passes import registry
 from helpers.passes.conv_add_folding import AddFold, sums_with
 from helpers.passes.conv_bn_folding import NormFold
 from helpers.passes.conv_mul_folding import MulFold, products_with
-from helpers.passes.editing import Editor, with_tensors
+from helpers.passes.editing import Editor, called, may_match, with_tensors
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.layers import NORMS
 from helpers.passes.match import Match
@@ -51,6 +51,9 @@ ADDMM = Op(
 )
 
 
+ROOTS = {nn.Linear, *MATMUL.targets, *ADDMM.targets}
+
+
 @registry.register
 class LinearFolding(Pass):
     """Makes linear layers of matrix products, and folds sums, products and batch norms into linear layers."""
@@ -60,6 +63,8 @@ class LinearFolding(Pass):
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """First products become layers, then the layers swallow what follows them."""
         result = PassResult()
+        if called(graph_module).isdisjoint(ROOTS):
+            return result
         for pattern in (MATMUL, ADDMM):
             _make_layers(graph_module, pattern, result)
         for fold in (_Norm(), _Add(), _Mul()):
@@ -70,9 +75,9 @@ class LinearFolding(Pass):
 
 
 def _make_layers(graph_module: fx.GraphModule, pattern: Op, result: PassResult) -> None:
-    editor = Editor(graph_module)
-    if not editor.has(pattern):
+    if not may_match(pattern, called(graph_module)):
         return
+    editor = Editor(graph_module)
     found = find(graph_module, pattern, filters=[lambda match: _may_be_layer(match, editor)])
     for match in found.matches:
         weight = match.constant("weight").detach().T.contiguous()

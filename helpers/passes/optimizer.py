@@ -1,5 +1,8 @@
 """The whole way from a model to its optimised graph, and the lists of passes that lead there."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -50,12 +53,13 @@ def optimize(
     if level not in PIPELINES:
         raise UnknownChoice(f"there is no level {level!r}{did_you_mean(level, PIPELINES)}")
     inputs = as_tuple(example_inputs)
-    graph_module = trace(model, inputs, route)
-    # Every change takes at least one node away or puts it into its final form, so this bound is never the limit.
-    report = Passer(PIPELINES["fold"], rounds=2 + 2 * len(graph_module.graph.nodes)).run(graph_module)
-    if level == "inference":
-        report.rows += Passer(PIPELINES["inference"]).run(graph_module).rows
-    graph_module.delete_all_unused_submodules()
+    with _collector_paused():
+        graph_module = trace(model, inputs, route)
+        # Every change takes at least one node away or puts it into its final form, so this bound is never the limit.
+        rounds = 2 + 2 * len(graph_module.graph.nodes)
+        report = Passer(PIPELINES["fold"], rounds=rounds, undo=False).run(graph_module)
+        if level == "inference":
+            report.rows += Passer(PIPELINES["inference"], undo=False).run(graph_module).rows
     shapes = [_shape(value) for value in inputs]
     models.record(graph_module, source=model, step="optimize", level=level, route=route, shapes=shapes)
     return graph_module, report
@@ -71,6 +75,18 @@ def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) ->
     """
     inputs = tuple(torch.zeros(sizes, dtype=getattr(torch, dtype)) for *sizes, dtype in shapes)
     return optimize(model.eval(), inputs, level, route)[0]
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A graph is many small objects and no garbage; without this the collector looks through all of them repeatedly."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def as_tuple(example_inputs: Any) -> tuple[Any, ...]:

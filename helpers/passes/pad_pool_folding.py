@@ -22,7 +22,7 @@ from torch import fx, nn
 from helpers.passes import registry
 from helpers.passes.affine import MustNotFold
 from helpers.passes.canonicalize import opaque
-from helpers.passes.editing import Editor, with_tensors
+from helpers.passes.editing import Editor, called, may_match, with_tensors
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.layers import CONVS, rank
 from helpers.passes.match import Match
@@ -42,9 +42,9 @@ class FrontFold(Pass):
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Match -> may I fold? -> fold."""
         result = PassResult()
-        editor = Editor(graph_module)
-        if not editor.has(self.pattern):
+        if not may_match(self.pattern, called(graph_module)):
             return result
+        editor = Editor(graph_module)
         ready: dict[fx.Node, nn.Module] = {}
 
         def may_fold(match: Match) -> str | None:

@@ -26,6 +26,7 @@ class Passer:
             round is an error.
         collect_failures: a pass that fails is undone, noted in `report.failures`, and the next one goes on. By default
             the first failure undoes everything and is raised.
+        undo: put the graph back when something fails. A caller who throws the graph away then can save the time.
         target: the device type that target-bound passes are chosen by; by default that of the first parameter.
 
     Example:
@@ -40,6 +41,7 @@ class Passer:
         *,
         rounds: int = 1,
         collect_failures: bool = False,
+        undo: bool = True,
         target: str | None = None,
     ):
         if rounds < 1:
@@ -47,6 +49,7 @@ class Passer:
         self.passes = registry.resolve(passes)
         self.checks = list(checks)
         self.rounds, self.collect_failures, self.target = rounds, collect_failures, target
+        self.undo = undo
 
     def add_check(self, check: Check) -> None:
         """Add a check to those that already run after each pass."""
@@ -60,36 +63,44 @@ class Passer:
         """
         target = self.target or _device_type(graph_module)
         _lint("passer", graph_module)
-        report, before = Report(), Snapshot(graph_module)
+        report, before = Report(), Snapshot(graph_module) if self.undo else None
         try:
             for number in range(1, self.rounds + 1):
-                if not self._round(graph_module, number, target, report):
+                self._round(graph_module, number, target, report)
+                if self._is_settled(report):
                     break
-                if 1 < self.rounds == number:
-                    raise _not_settled(report, number)
+            else:
+                if self.rounds > 1:
+                    raise _not_settled(report, self.rounds)
         except Exception:
-            before.restore()
+            if before is not None:
+                before.restore()
             raise
         graph_module.recompile()
         return report
 
-    def _round(self, graph_module: fx.GraphModule, number: int, target: str, report: Report) -> bool:
-        """Run every pass once. Returns whether anything changed."""
-        statistics, any_change = Statistics.of(graph_module), False
+    def _is_settled(self, report: Report) -> bool:
+        """Whether each pass has looked at the graph since it last changed, and found nothing to do."""
+        latest = report.rows[-len(self.passes) :] if self.passes else []
+        return not any(row.changed and row.kind != "debug" for row in latest)
+
+    def _round(self, graph_module: fx.GraphModule, number: int, target: str, report: Report) -> None:
+        """Run every pass once, or as many as it takes to know that nothing changes any more."""
+        statistics = report.rows[-1].after if report.rows else Statistics.of(graph_module)
         for a_pass in self.passes:
+            if number > 1 and self._is_settled(report):
+                return
             if not registry.applies(a_pass, target):
                 note = f"skipped: bound to {', '.join(a_pass.targets)}, and this is {target}"
-                report.rows.append(Row(a_pass.name, number, statistics, statistics, [], [], 0.0, note))
+                report.rows.append(Row(a_pass.name, a_pass.kind, number, statistics, statistics, [], [], 0.0, note))
                 continue
             start = time.perf_counter()
             result, note = self._attempt(a_pass, graph_module, report)
             milliseconds = 1e3 * (time.perf_counter() - start)
             after = Statistics.of(graph_module) if result.changed else statistics
-            changed, declined = result.changed, result.declined
-            report.rows.append(Row(a_pass.name, number, statistics, after, changed, declined, milliseconds, note))
+            what = (result.changed, result.declined, milliseconds, note)
+            report.rows.append(Row(a_pass.name, a_pass.kind, number, statistics, after, *what))
             statistics = after
-            any_change |= bool(result.changed) and a_pass.kind != "debug"
-        return any_change
 
     def _attempt(self, a_pass: Pass, graph_module: fx.GraphModule, report: Report) -> tuple[PassResult, str]:
         """Run one pass and the checks; a collected failure undoes the pass and becomes a note."""

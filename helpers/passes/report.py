@@ -33,6 +33,7 @@ class Row:
     """One run of one pass."""
 
     name: str
+    kind: str
     round: int
     before: Statistics
     after: Statistics

@@ -7,7 +7,6 @@ Either way parameters keep their names in the module tree, and `node.meta["val"]
 value: its shape and dtype count, its device does not.
 """
 
-import copy
 import operator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from helpers.passes.copying import independent_copy
 from helpers.passes.effects import draws, has_hooks
 from helpers.passes.errors import GraphMismatch, PassError, UnsupportedCase
 
@@ -55,7 +55,7 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx") 
     if model.training:
         raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
     try:
-        model = copy.deepcopy(model)
+        model = independent_copy(model)
     except Exception as error:
         raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
     return _trace_fx(model, example_inputs) if route == "fx" else _trace_export(model, example_inputs)
@@ -132,7 +132,7 @@ def _annotate_on_meta(graph_module: fx.GraphModule, example_inputs: tuple[Any, .
     """The quick way, when everything is on one device: the "meta" device stands in for it."""
     inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
     with _parameters_on_meta(graph_module), torch.no_grad():
-        _Annotator(graph_module).run(*inputs)
+        _run_and_note(graph_module, inputs)
 
 
 def _annotate_exactly(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
@@ -140,7 +140,7 @@ def _annotate_exactly(graph_module: fx.GraphModule, example_inputs: tuple[Any, .
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     inputs = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in example_inputs]
     with mode, torch.no_grad():
-        _Annotator(graph_module).run(*inputs)
+        _run_and_note(graph_module, inputs)
 
 
 @contextmanager
@@ -159,27 +159,35 @@ def _parameters_on_meta(graph_module: fx.GraphModule):
             table.update(contents)
 
 
-class _Annotator(fx.Interpreter):
-    def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        module = self.fetch_attr(target)
-        if type(module) in KEEPS_SHAPE and not module.training and _agree(args) and not has_hooks(module):
-            return args[0]
-        return super().call_module(target, args, kwargs)
-
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if target in KEEPS_SHAPE and _agree(args):
-            return args[0]
-        return super().call_function(target, args, kwargs)
-
-    def run_node(self, node: fx.Node) -> Any:
+def _run_and_note(graph_module: fx.GraphModule, inputs: list[Any]) -> None:
+    """Run the graph node by node, as `fx.Interpreter` would, and note each tensor on its node."""
+    values: dict[fx.Node, Any] = {}
+    given = iter(inputs)
+    for node in graph_module.graph.nodes:
+        if node.op == "output":
+            return
         try:
-            value = super().run_node(node)
+            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            values[node] = next(given, *args) if node.op == "placeholder" else _value(graph_module, node, args, kwargs)
         except Exception as error:
-            reason = f"does not accept its inputs: {error}. Check the example inputs, and that dtypes and devices agree"
-            raise GraphMismatch("tracing", reason, node) from error
-        if isinstance(value, torch.Tensor):
-            node.meta["val"] = value
-        return value
+            what = "an input is missing" if isinstance(error, StopIteration) else f"does not accept its inputs: {error}"
+            advice = "Check the example inputs, and that dtypes and devices agree"
+            raise GraphMismatch("tracing", f"{what}. {advice}", node) from error
+        if isinstance(values[node], torch.Tensor):
+            node.meta["val"] = values[node]
+    raise GraphMismatch("tracing", "the graph has no output")
+
+
+def _value(graph_module: fx.GraphModule, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if node.op == "get_attr":
+        return operator.attrgetter(node.target)(graph_module)
+    if node.op == "call_method":
+        return getattr(args[0], node.target)(*args[1:], **kwargs)
+    if node.op == "call_function":
+        return args[0] if node.target in KEEPS_SHAPE and _agree(args) else node.target(*args, **kwargs)
+    module = graph_module.get_submodule(node.target)
+    quick = type(module) in KEEPS_SHAPE and not module.training and not has_hooks(module) and _agree(args)
+    return args[0] if quick else module(*args, **kwargs)
 
 
 def _agree(args: tuple[Any, ...]) -> bool:
