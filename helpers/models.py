@@ -250,4 +250,6 @@ def put_tensors(model: nn.Module, tensors: dict[str, torch.Tensor], path: str | 
     if problems:
         listed = "; ".join(sorted(problems)[:8]) + ("; …" if len(problems) > 8 else "")
         raise ModelError(f"{path} does not fit its own specification: {listed}")
-    model.load_state_dict(tensors, strict=False)  # every name is checked already; tied ones come along
+    state = model.state_dict()  # carries the layout version that some networks (MNASNet) ask for
+    state.update(tensors)
+    model.load_state_dict(state, strict=False)  # every name is checked already; tied ones come along
