@@ -10,6 +10,7 @@ axis of the weight counts the output channels depends on the layer:
     linear                   (out, in)                           axis 0
 """
 
+import cmath
 from typing import Any, ClassVar
 
 import torch
@@ -66,7 +67,7 @@ def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Modu
 
 def _is_finite(tensor: torch.Tensor) -> bool:
     """One infinity or NaN makes the sum infinite or NaN; a sum that overflows by itself asks for the slow check."""
-    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
+    return cmath.isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
 
 
 def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:

@@ -23,12 +23,27 @@ def called(graph_module: fx.GraphModule) -> set[Any]:
     nodes = [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
     modules = {node.target for node in nodes if node.op == "call_module"}
     others = {node.target for node in nodes if node.op != "call_module"}
-    return others | {type(graph_module.get_submodule(path)) for path in modules}
+    return others | {type(submodule(graph_module, path)) for path in modules}
+
+
+def submodule(root: nn.Module, path: str) -> nn.Module:
+    """The same as `root.get_submodule(path)`, several times as fast."""
+    for name in path.split("."):
+        root = root._modules[name]
+    return root
 
 
 def may_match(pattern: Op, present: set[Any]) -> bool:
     """Whether each operation of a pattern is called at all: a quick look before a search."""
     return all(not part.targets.isdisjoint(present) for part in as_pattern(pattern).nodes() if isinstance(part, Op))
+
+
+def _read_by(node: fx.Node) -> list[str]:
+    """A node reads its target, and by that a part of everything that the target is in: a.b.c, a.b and a."""
+    if node.op not in ("call_module", "get_attr"):
+        return []
+    names = node.target.split(".")
+    return [".".join(names[: count + 1]) for count in range(len(names))]
 
 
 class Editor:
@@ -41,11 +56,20 @@ class Editor:
 
     def __init__(self, graph_module: fx.GraphModule):
         self.graph_module, self.graph = graph_module, graph_module.graph
-        self._modules = dict(graph_module.named_modules(remove_duplicate=False))
-        self._readers: Counter[str] = Counter()
-        self._called = {node.target for node in self.graph.nodes if node.op == "call_module"}
-        for node in self.graph.nodes:
-            self._count(node, 1)
+
+    @functools.cached_property
+    def _modules(self) -> dict[str, nn.Module]:
+        return dict(self.graph_module.named_modules(remove_duplicate=False))
+
+    @functools.cached_property
+    def _called(self) -> set[str]:
+        return {node.target for node in self.graph.nodes if node.op == "call_module"}
+
+    @functools.cached_property
+    def _readers(self) -> Counter[str]:
+        """How many nodes read what hangs at a path, or a part of it."""
+        paths = [path for node in self.graph.nodes for path in _read_by(node)]
+        return Counter(paths)
 
     @functools.cached_property
     def storage(self) -> Storage:
@@ -53,12 +77,8 @@ class Editor:
         return Storage(self.graph_module)
 
     def _count(self, node: fx.Node, step: int) -> None:
-        """A node reads its target, and by that everything that the target is a part of."""
-        if node.op in ("call_module", "get_attr"):
-            path = node.target
-            while path:
-                self._readers[path] += step
-                path = path.rpartition(".")[0]
+        for path in _read_by(node):
+            self._readers[path] += step
 
     def module(self, node: fx.Node) -> nn.Module | None:
         """What a call_module node calls."""

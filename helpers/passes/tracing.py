@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from helpers.passes.copying import independent_copy
+from helpers.passes.editing import submodule
 from helpers.passes.effects import draws, has_hooks
 from helpers.passes.errors import GraphMismatch, PassError, UnsupportedCase
 
@@ -185,7 +186,7 @@ def _value(graph_module: fx.GraphModule, node: fx.Node, args: tuple[Any, ...], k
         return getattr(args[0], node.target)(*args[1:], **kwargs)
     if node.op == "call_function":
         return args[0] if node.target in KEEPS_SHAPE and _agree(args) else node.target(*args, **kwargs)
-    module = graph_module.get_submodule(node.target)
+    module = submodule(graph_module, node.target)
     quick = type(module) in KEEPS_SHAPE and not module.training and not has_hooks(module) and _agree(args)
     return args[0] if quick else module(*args, **kwargs)
 
