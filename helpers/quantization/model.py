@@ -91,13 +91,18 @@ class QuantizedModel(nn.Module):
         layers = [step for step in self.steps.values() if isinstance(step, Layer)]
         return [layer.op.name for layer in layers if not layer.prepare_kernel().usable]
 
-    def settle(self) -> None:
-        """Compute every integer that follows from the scales and zero points; done after building and after loading."""
+    def settle(self) -> dict[str, Edge | None]:
+        """Compute every integer that follows from the scales and zero points; done after building and after loading.
+
+        Returns:
+            How each edge is coded; None for an edge that carries floats.
+        """
         edges: dict[str, Edge | None] = {}
         edges[INPUT] = Edge(self.input.out_scale, self.input.out_zero_point) if self.input.coded else None
         for step in self.steps.values():
             edges[step.op.name] = step.settle([edges[name] for name in step.op.inputs])
         self._output = edges[step.op.name]
+        return edges
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Callable[[str, torch.Tensor], None] | None = None) -> torch.Tensor:

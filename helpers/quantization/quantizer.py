@@ -12,7 +12,6 @@ from helpers.quantization.affine import Affine
 from helpers.quantization.calibration import calibrate, check_images, quantized_edges
 from helpers.quantization.model import QuantizedModel
 from helpers.quantization.normals import record_normals
-from helpers.quantization.normals import record_normals
 from helpers.quantization.plan import Plan
 from helpers.quantization.reader import read
 from helpers.quantization.recipe import Recipe

@@ -26,6 +26,9 @@ def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) ->
     Raises:
         PlanError: more than one input or output, or an unsupported layer with unsupported="refuse".
     """
+    inputs = [node.name for node in graph_module.graph.nodes if node.op == "placeholder"]
+    if len(inputs) != 1:
+        raise PlanError(f"plan: the network has the inputs {inputs}; quantize can feed exactly one")
     annotate(graph_module, (example,))
     edges = _edges(graph_module)
     output = next(node for node in graph_module.graph.nodes if node.op == "output").args[0]
@@ -48,8 +51,6 @@ def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
     edges: dict[fx.Node, str] = {}
     for node in graph_module.graph.nodes:
         if node.op == "placeholder":
-            if edges:
-                raise PlanError(f"plan: the network has a second input, {node.name!r}; one is what quantize can feed")
             edges[node] = INPUT
         elif node.op.startswith("call") and isinstance(node.meta.get("val"), torch.Tensor):
             name = _layer_name(node)
@@ -88,7 +89,7 @@ def _read_node(node: fx.Node, edges: dict[fx.Node, str], graph_module: fx.GraphM
         op = Op("", "float", (), module=_alone(node, sources, graph_module))
     elif op.kind == "add":
         sources = [*node.args, *node.kwargs.values()]  # x + x reads one edge twice
-    elif op.kind != "float":
+    else:
         sources = sources[:1]
     op.name, op.inputs = edges[node], tuple(edges[source] for source in sources)
     op.shape = tuple(node.meta["val"].shape[1:])

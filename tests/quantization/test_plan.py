@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from helpers.quantization.plan import INPUT, Op, Plan, PlanError, clamp, last_uses
+
+
+def plan():
+    return Plan(
+        [
+            Op("fc", "linear", (INPUT,), torch.tensor([[2.0]]), torch.tensor([1.0]), (0.0, None), shape=(1,)),
+            Op("sum", "add", ("fc", INPUT), shape=(1,)),
+        ],
+        (1,),
+    )
+
+
+def test_run_and_watch():
+    seen = []
+    y = plan().run(torch.tensor([[3.0], [-3.0]]), lambda name, value: seen.append((name, value.flatten().tolist())))
+    assert y.flatten().tolist() == [10.0, -3.0]
+    assert seen == [(INPUT, [3.0, -3.0]), ("fc", [7.0, 0.0]), ("sum", [10.0, -3.0])]
+
+
+def test_a_copy_shares_no_tensor():
+    original = plan()
+    copied = original.copy()
+    copied["fc"].weight.zero_()
+    copied["fc"].attributes["x"] = 1
+    assert original["fc"].weight.item() == 2 and original["fc"].attributes == {}
+
+
+def test_last_uses_free_each_edge_once():
+    assert last_uses(plan().ops) == [[], ["fc", INPUT]]
+
+
+def test_lookup():
+    assert [op.name for op in plan().users(INPUT)] == ["fc", "sum"]
+    assert [op.name for op in plan().layers] == ["fc"] and plan().output == "sum"
+    with pytest.raises(PlanError, match=r"'nonsense'.*'fc', 'sum'"):
+        plan()["nonsense"]
+
+
+def test_clamp_per_channel():
+    x = torch.tensor([[-1.0, 9.0], [3.0, 3.0]])
+    assert clamp(x, (0.0, torch.tensor([2.0, 6.0]))).tolist() == [[0.0, 6.0], [2.0, 3.0]]
+    assert clamp(x[:, :, None, None], (0.0, torch.tensor([2.0, 6.0]))).flatten().tolist() == [0.0, 6.0, 2.0, 3.0]
+    assert clamp(x, (None, None)) is x
