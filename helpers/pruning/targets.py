@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from helpers import metrics
 from helpers.pruning.allocation import Counts
 from helpers.pruning.groups import ChannelGroups
 from helpers.pruning.surgery import Plan, cut, kept_atoms
@@ -40,8 +41,6 @@ def mac_cost(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> Co
 
 def latency_cost(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> Cost:
     """Median milliseconds of the network that a plan leaves, measured; every plan once."""
-    from helpers import metrics
-
     (example,) = as_tuple(example_inputs)
     measured: dict[bytes, float] = {}
 

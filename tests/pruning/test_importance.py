@@ -92,7 +92,7 @@ def test_a_unit_of_several_channels_adds_them_up():
 
 def test_taylor_is_the_slope_of_the_loss_when_the_filter_fades(model, batches):
     """L((1 - t) w) has the slope -w . dL/dw at t = 0; here by a central difference, for each channel by itself."""
-    model = build(ToyMobile).double()
+    model = build(ToyMobile).double().requires_grad_(False)
     batches = [(x.double(), y) for x, y in batches]
     block, step, expected = model.blocks[0], 1e-6, []
     for c in range(24):
