@@ -31,7 +31,7 @@ def _without_comments(source: str) -> str:
                 kept.append(token.string)
     except (tokenize.TokenError, SyntaxError):
         return source  # broken code is searched as it stands
-    return "\n".join(kept)
+    return " ".join(kept).replace(" . ", ".")
 
 
 def _is_docstring(token: tokenize.TokenInfo) -> bool:

@@ -13,7 +13,7 @@ from tests.grading.conftest import total
 pytestmark = [pytest.mark.box, pytest.mark.slow]
 
 CANARY = "canary-7c1f"
-SHORT = Limits(wall_seconds=25)
+SHORT = Limits(wall_seconds=60)
 
 # What each cell prints after "got:" is what it got hold of; nothing may ever follow.
 SNOOPS = {
@@ -27,7 +27,7 @@ SNOOPS = {
     "the grader": "import sys; sys.path.append('REPO'); from helpers.grading import specification; print('got:', 1)",
     "the network": "import socket; socket.create_connection(('127.0.0.1', PORT), 3); print('got:', 1)",
     "an abstract socket": "import socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0CANARY'); print('got:', 1)",
-    "the environment": "import os\nif 'CANARY' in str(os.environ) + open('/proc/self/environ').read(): print('got:', 1)",
+    "the environment": "import os\nif 'CANARY' in str(os.environ): print('got:', 1)",
     "other processes": "import os\npids = [p for p in os.listdir('/proc') if p.isdigit()]\n"
     "if 'pytest' in ''.join(open(f'/proc/{p}/cmdline').read() for p in pids): print('got:', pids)",
     "memory of the parent": "import os\nfd = os.open('/proc/1/mem', os.O_RDWR); print('got:', fd)",
@@ -42,7 +42,8 @@ SNOOPS = {
     "anonymous memory files": "import os\nos.memfd_create('x'); print('got:', 1)",
     "killing everything": "import os, signal\nfor pid in (1, -1, os.getppid()):\n    try: os.kill(pid, 0) if pid != -1 "
     "else None; os.kill(1, signal.SIGKILL)\n    except OSError: pass",
-    "writing to the system": "for path in ('/usr/lib/CANARY', '/job/CANARY', '/CANARY', '/dev/CANARY', 'PREFIX/CANARY'):\n"
+    "writing to the system": "for folder in ('/usr/lib', '/job', '', '/dev', 'PREFIX'):\n"
+    "    path = folder + '/CANARY'\n"
     "    try: open(path, 'w').write('x'); print('got:', path)\n    except OSError: pass",
 }
 
@@ -68,8 +69,8 @@ def test_a_snoop_gets_nothing(label, surroundings, grade):
     cell = SNOOPS[label]
     for name, value in surroundings.items():
         cell = cell.replace(name, value)
-    result = grade({"own": cell}, SHORT)
-    assert "got:" not in result["printed"]
+    result = grade({"own": f"print('started')\n{cell}"}, SHORT)
+    assert "started" in result["printed"] and "got:" not in result["printed"]
     assert total(result) == 0
 
 
@@ -77,14 +78,16 @@ FLOODS = {
     "memory": "x = [bytearray(2**28) for _ in range(100)]",
     "memory of many processes": "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n"
     "        x = bytearray(2**28); time.sleep(60)",
-    "shared memory": "import mmap\nx = [mmap.mmap(-1, 2**28) for _ in range(40)]\nfor m in x:\n    m.write(b'1' * 2**28)",
+    "shared memory": "import mmap\nx = [mmap.mmap(-1, 2**28) for _ in range(40)]\n"
+    "for m in x:\n    m.write(b'1' * 2**28)",
     "disk": "import os\nfor i in range(100):\n    for folder in ('/tmp', '/dev/shm'):\n"
     "        open(f'{folder}/{i}', 'wb').write(bytes(2**26))",
     "output": "import os\nwhile True:\n    os.write(2, b'x' * 65536)",
     "results": "import os\nfor fd in range(3, 60):\n    try:\n        while True: os.write(fd, b'x' * 65536)\n"
     "    except OSError: pass",
     "forks": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-    "a loop that cannot be interrupted": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+    "a loop that cannot be interrupted": "while True:\n    try:\n        while True: pass\n"
+    "    except BaseException: pass",
     "a sleeping child": "import subprocess\nsubprocess.Popen(['sleep', '3141592'], start_new_session=True)",
     "closed pipes": "import os\nos.closerange(0, 100)\nwhile True: pass",
     "its own death": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
@@ -97,8 +100,9 @@ FLOODS = {
 def test_a_flood_ends_in_time_and_leaves_nothing(label, grade, tmp_path):
     before, disk = _available_memory(), set(os.listdir("/dev/shm")) | set(os.listdir("/tmp"))
     start = time.monotonic()
-    result = grade({"own": FLOODS[label]}, Limits(wall_seconds=8, total_bytes=1536 * box.MIB))
-    assert time.monotonic() - start < 40
+    result = grade({"own": f"print('started')\n{FLOODS[label]}"}, Limits(wall_seconds=20, total_bytes=1536 * box.MIB))
+    assert time.monotonic() - start < 60
+    assert "started" in result["printed"]
     assert total(result) == 0 and len(result["printed"]) <= 4000
     assert not [line for line in _commands() if "3141592" in line or "/job/inside.py" in line]
     assert _available_memory() > before - 1024 * box.MIB

@@ -2,7 +2,7 @@ import pytest
 
 from helpers.grading.forbidden import used
 
-NAMES = ("fuse_conv_bn", "fusion")
+NAMES = ("fuse_conv_bn", "fusion", "torch.ao")
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,7 @@ NAMES = ("fuse_conv_bn", "fusion")
         "getattr(torch.nn.utils, 'fuse_conv_bn_weights')",
         "x = 1\n  fuse_conv_bn_eval(  # broken indentation and bracket",
         "%load fusion",
+        "q = torch . ao.quantization",
         "f = '''fuse_conv_bn'''",
     ],
 )

@@ -15,9 +15,10 @@ FORGERIES = {
     "an answer to everything": "class Everything(dict):\n    __missing__ = lambda s, k: lambda *a, **k: 100.0\n"
     "import driver\ndriver.RUNS = {n: lambda s, i: {'share': 1.0, 'points': 100} for n in "
     "('bn_affine', 'fold_conv', 'fold_model')}",
-    "points as results": "import wire, torch\nreal = wire.encode\nwire.encode = lambda tree: real({'answers': [True] * 9, "
-    "'problem': None, 'points': 100})",
-    "frames of its own": "import os, struct, json, wire\nframe = wire.encode({'answers': [[1.0, 1.0]] * 5, 'problem': None})\n"
+    "points as results": "import wire, torch\nreal = wire.encode\n"
+    "wire.encode = lambda tree: real({'answers': [True] * 9, 'problem': None, 'points': 100})",
+    "frames of its own": "import os, struct, wire\n"
+    "frame = wire.encode({'answers': [[1.0, 1.0]] * 5, 'problem': None})\n"
     "for fd in range(3, 20):\n    for n in (b'bn_affine', b'finished', b'cells'):\n"
     "        try: os.write(fd, struct.pack('<II', len(n), len(frame)) + n + frame)\n        except OSError: pass",
     "broken frames": "import os, struct\nfor fd in range(3, 20):\n"
@@ -50,8 +51,9 @@ def test_solutions_earn_all_and_survive_a_death_elsewhere(a1, grade):
 
 
 def test_an_endless_item_costs_only_itself(a1, grade):
-    endless = "def bn_affine(**inputs):\n    while True:\n        try:\n            while True: pass\n        except BaseException: pass"
-    result = grade(answers.solution_cells(a1) | {"bn_affine_solution": endless})
+    endless = "def fold_linear(**inputs):\n    while True:\n        try:\n            while True: pass\n"
+    endless += "        except BaseException: pass"
+    result = grade(answers.solution_cells(a1) | {"fold_linear_solution": endless})
     assert total(result) == 80
 
 

@@ -299,13 +299,8 @@ def _model_oracle(inputs, probe):
     }
 
 
-BUILT_INS = (
-    "fuse_conv_bn_eval",
-    "fuse_linear_bn_eval",
-    "fuse_conv_bn_weights",
-    "fuse_linear_bn_weights",
-    "fuse_modules",
-)
+# Parts of the names of torch's own folding functions; a part is enough to be found.
+BUILT_INS = ("fuse_conv_bn", "fuse_linear_bn", "fuse_modules", "fusion")
 
 ITEMS = (
     Item(

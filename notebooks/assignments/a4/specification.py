@@ -1,0 +1,311 @@
+"""The exercises of a4, quantization. Secret: holds the oracles, mostly exact arithmetic in plain Python."""
+
+import math
+from fractions import Fraction
+
+import torch
+
+from helpers.grading.compare import Tolerance
+from helpers.grading.specification import Assignment, Case, Item
+
+CLOSE = Tolerance(relative=1e-9, absolute=1e-12)
+EXACT = Tolerance(relative=0.0, absolute=0.0)
+
+
+def _normal(rng, *shape):
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def _integers(rng, low, high, *shape):
+    return torch.randint(low, high + 1, shape, generator=rng)
+
+
+def _round_half_even(value):
+    return round(Fraction(value))
+
+
+# 1. scale and zero point ----------------------------------------------------------------------------------------
+
+
+def _range_case(label, low, high, bits):
+    return Case(label, {"low": float(low), "high": float(high), "bits": bits})
+
+
+def _range_cases(rng):
+    spread = torch.rand(4, generator=rng, dtype=torch.float64).tolist()
+    return [
+        _range_case("a range around zero", -spread[0] - 0.1, spread[1] + 0.5, 8),
+        _range_case("four bits", -spread[2], spread[3] + 1, 4),
+    ]
+
+
+def _range_edges(rng):
+    start = torch.rand(1, generator=rng, dtype=torch.float64).item() + 1
+    return [
+        _range_case("a range above zero", start, 3 * start, 8),
+        _range_case("a range below zero", -3 * start, -start, 8),
+        _range_case("an empty range at zero", 0, 0, 8),
+    ]
+
+
+def _range_oracle(inputs, probe):
+    low, high = min(Fraction(inputs["low"]), 0), max(Fraction(inputs["high"]), 0)
+    levels = 2 ** inputs["bits"] - 1
+    if low == high:
+        return [1.0, 0]
+    scale = (high - low) / levels
+    return [float(scale), _round_half_even(-low / scale)]
+
+
+# 2. quantize ----------------------------------------------------------------------------------------------------
+
+
+def _quantize_cases(rng):
+    x = _normal(rng, 4, 5) * 3
+    return [Case("ordinary numbers", {"x": x, "scale": 0.05, "zero_point": 100, "low": 0, "high": 255})]
+
+
+def _quantize_edges(rng):
+    halves = torch.arange(-9, 10, dtype=torch.float64) / 2
+    return [
+        Case("numbers half-way between two levels", _quantize_inputs(halves, 1.0, 3, -8, 7)),
+        Case("numbers far outside", _quantize_inputs(_normal(rng, 6) * 1e6, 0.5, -3, -128, 127)),
+    ]
+
+
+def _quantize_inputs(x, scale, zero_point, low, high):
+    return {"x": x, "scale": scale, "zero_point": zero_point, "low": low, "high": high}
+
+
+def _quantize_oracle(inputs, probe):
+    levels = []
+    for value in inputs["x"].flatten().tolist():
+        level = _round_half_even(value / inputs["scale"]) + inputs["zero_point"]
+        levels.append(min(max(level, inputs["low"]), inputs["high"]))
+    return torch.tensor(levels).reshape(inputs["x"].shape)
+
+
+# 3. weights, one scale per channel ------------------------------------------------------------------------------
+
+
+def _weight_cases(rng):
+    sizes = torch.tensor([0.1, 1.0, 10.0, 0.01], dtype=torch.float64)
+    return [
+        Case(
+            "channels of different size", {"weight": _normal(rng, 4, 3, 3, 3) * sizes[:, None, None, None], "bits": 8}
+        ),
+        Case("four bits", {"weight": _normal(rng, 3, 2, 1, 1), "bits": 4}),
+    ]
+
+
+def _weight_edges(rng):
+    zero = _normal(rng, 3, 4)
+    zero[1] = 0
+    return [
+        Case("a channel of zeros", {"weight": zero, "bits": 8}),
+        Case("as many inputs as outputs", {"weight": _normal(rng, 5, 5), "bits": 8}),
+    ]
+
+
+def _weight_oracle(inputs, probe):
+    most, rows, scales = 2 ** (inputs["bits"] - 1) - 1, [], []
+    for row in inputs["weight"].flatten(1).tolist():
+        largest = max(abs(value) for value in row)
+        scales.append(largest / most if largest else 1.0)
+        rows.append([_round_half_even(value / scales[-1]) for value in row])
+    return [torch.tensor(rows).reshape(inputs["weight"].shape), torch.tensor(scales, dtype=torch.float64)]
+
+
+# 4. bias --------------------------------------------------------------------------------------------------------
+
+
+def _bias_cases(rng):
+    scales = torch.rand(4, generator=rng, dtype=torch.float64) * 0.01 + 1e-3
+    return [Case("four channels", {"bias": _normal(rng, 4), "input_scale": 0.03, "weight_scales": scales})]
+
+
+def _bias_edges(rng):
+    tiny = torch.full((3,), 1e-8, dtype=torch.float64)
+    return [Case("scales so small that 32 bits overflow", {"bias": _normal(rng, 3) * 9, "input_scale": 1e-3,
+                                                           "weight_scales": tiny})]  # fmt: skip
+
+
+def _bias_oracle(inputs, probe):
+    levels = []
+    for value, scale in zip(inputs["bias"].tolist(), inputs["weight_scales"].tolist(), strict=True):
+        level = _round_half_even(value / (inputs["input_scale"] * scale))
+        levels.append(min(max(level, -(2**31)), 2**31 - 1))
+    return torch.tensor(levels)
+
+
+# 5. integer convolution -----------------------------------------------------------------------------------------
+
+
+def _conv_case(rng, label, shape, kernel, padding, stride, zero_point):
+    inputs = {
+        "x": _integers(rng, 0, 255, *shape), "zero_point": zero_point, "weight": _integers(rng, -127, 127, *kernel),
+        "bias": _integers(rng, -5000, 5000, kernel[0]), "padding": padding, "stride": stride,
+    }  # fmt: skip
+    return Case(label, inputs)
+
+
+def _conv_cases(rng):
+    return [
+        _conv_case(rng, "without padding", (1, 2, 4, 4), (3, 2, 3, 3), 0, 1, 17),
+        _conv_case(rng, "with padding", (2, 2, 4, 4), (3, 2, 3, 3), 1, 1, 128),
+    ]
+
+
+def _conv_edges(rng):
+    wide = _conv_case(rng, "sums beyond 16 bits", (1, 40, 3, 3), (2, 40, 3, 3), 1, 1, 255)
+    wide.inputs["x"].fill_(0)
+    wide.inputs["weight"].fill_(127)
+    return [wide, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 1, 2, 3)]
+
+
+def _conv_oracle(inputs, probe):
+    x, weight, pad, stride = inputs["x"], inputs["weight"], inputs["padding"], inputs["stride"]
+    (n, cin, height, width), (cout, _, kh, kw) = x.shape, weight.shape
+    rows, columns = (height + 2 * pad - kh) // stride + 1, (width + 2 * pad - kw) // stride + 1
+    sums = inputs["bias"].reshape(1, cout, 1, 1).repeat(n, 1, rows, columns)
+    centred = torch.zeros(n, cin, height + 2 * pad, width + 2 * pad, dtype=torch.int64)
+    centred[:, :, pad : pad + height, pad : pad + width] = x - inputs["zero_point"]
+    for row in range(rows):
+        for column in range(columns):
+            window = centred[:, None, :, row * stride : row * stride + kh, column * stride : column * stride + kw]
+            sums[:, :, row, column] += (window * weight).sum((2, 3, 4))
+    return sums
+
+
+# 6. and 7. fixed-point multiplication ---------------------------------------------------------------------------
+
+
+def _multiplier_cases(rng):
+    values = torch.rand(3, generator=rng, dtype=torch.float64).tolist()
+    return [
+        Case(f"a multiplier near {v:.1g}", {"multiplier": v}) for v in (values[0], values[1] * 1e-3, values[2] + 1.5)
+    ]
+
+
+def _multiplier_edges(rng):
+    return [
+        Case("a power of two", {"multiplier": 0.25}),
+        Case("one", {"multiplier": 1.0}),
+        Case("a mantissa that rounds up to a power of two", {"multiplier": 1.0 - 2.0**-40}),
+    ]
+
+
+def _multiplier_oracle(inputs, probe):
+    value, shift = Fraction(inputs["multiplier"]), 0
+    while value >= 2**31:
+        value, shift = value / 2, shift - 1
+    while value < 2**30:
+        value, shift = value * 2, shift + 1
+    mantissa = _round_half_even(value)
+    return [2**30, shift - 1] if mantissa == 2**31 else [mantissa, shift]
+
+
+def _requantize_inputs(sums, mantissa, shift, zero_point, low=0, high=255):
+    return {"sums": sums, "mantissa": mantissa, "shift": shift, "zero_point": zero_point, "low": low, "high": high}
+
+
+def _requantize_cases(rng):
+    mantissa = _integers(rng, 2**30, 2**31 - 1, 1).item()
+    return [Case("ordinary sums", _requantize_inputs(_integers(rng, -40000, 40000, 12), mantissa, 39, 120))]
+
+
+def _requantize_edges(rng):
+    ties = torch.tensor([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
+    return [
+        Case("sums half-way between two levels", _requantize_inputs(ties, 2**30, 31, 0, -128, 127)),
+        Case("sums that use all 32 bits", _requantize_inputs(_integers(rng, -(2**31), 2**31 - 1, 9), 2**31 - 1, 54, 7)),
+    ]
+
+
+def _requantize_oracle(inputs, probe):
+    levels = []
+    for value in inputs["sums"].tolist():
+        exact = Fraction(value * inputs["mantissa"], 2 ** inputs["shift"])
+        level = math.floor(exact + Fraction(1, 2)) + inputs["zero_point"]
+        levels.append(min(max(level, inputs["low"]), inputs["high"]))
+    return torch.tensor(levels)
+
+
+# 8. calibration -------------------------------------------------------------------------------------------------
+
+
+def _clip_cases(rng):
+    x = _normal(rng, 2000)
+    x[0] = 15.0
+    candidates = torch.tensor([0.5, 2.0, 4.0, 8.0, 30.0], dtype=torch.float64)
+    return [Case("an outlier", {"x": x, "bits": 4, "candidates": candidates})]
+
+
+def _clip_edges(rng):
+    x = torch.rand(300, generator=rng, dtype=torch.float64) * 2 - 1
+    candidates = torch.tensor([2.0, 1.0, 0.7, 0.2], dtype=torch.float64)
+    negative = -_normal(rng, 100).abs()
+    negative[:5] -= 6
+    return [
+        Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
+        Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
+    ]
+
+
+def _clip_oracle(inputs, probe):
+    most, errors = 2 ** (inputs["bits"] - 1) - 1, []
+    for threshold in inputs["candidates"].tolist():
+        scale, error = threshold / most, 0.0
+        for value in inputs["x"].tolist():
+            level = min(max(_round_half_even(value / scale), -most), most)
+            error += (level * scale - value) ** 2
+        errors.append(error)
+    return errors.index(min(errors))
+
+
+TORCHS_OWN = ("quantize_per", "fake_quantize", "quantized", "MinMaxObserver", "torch.ao")
+
+ITEMS = (
+    Item(
+        "scale_and_zero_point", "scale_and_zero_point", 10, _range_cases, _range_oracle, edges=_range_edges,
+        tolerance=CLOSE, forbidden=TORCHS_OWN,
+        hint="Zero must be a level, so the range has to contain it; 2^bits levels have 2^bits - 1 steps between them",
+    ),
+    Item(
+        "quantize", "quantize", 8, _quantize_cases, _quantize_oracle, edges=_quantize_edges, tolerance=EXACT,
+        forbidden=TORCHS_OWN,
+        hint="Round first (ties to even), then add the zero point, then clamp; return integers",
+    ),
+    Item(
+        "quantize_weight", "quantize_weight", 12, _weight_cases, _weight_oracle, edges=_weight_edges,
+        tolerance=CLOSE, forbidden=TORCHS_OWN,
+        hint="One scale per output channel, from the largest absolute value, and symmetric: -127 to 127 for 8 bits",
+    ),
+    Item(
+        "quantize_bias", "quantize_bias", 8, _bias_cases, _bias_oracle, edges=_bias_edges, tolerance=EXACT,
+        forbidden=TORCHS_OWN,
+        hint="The bias is added to sums of products, so its scale is the product of two scales, in 32 bits",
+    ),
+    Item(
+        "integer_conv", "integer_conv", 16, _conv_cases, _conv_oracle, edges=_conv_edges, tolerance=EXACT,
+        forbidden=TORCHS_OWN,
+        hint="A padded position means the number 0: which integer is that? And how large can the sums become?",
+    ),
+    Item(
+        "fixed_point", "fixed_point", 10, _multiplier_cases, _multiplier_oracle, edges=_multiplier_edges,
+        tolerance=EXACT, forbidden=TORCHS_OWN,
+        hint="multiplier = mantissa / 2^shift with 2^30 <= mantissa < 2^31, also when rounding reaches 2^31",
+    ),
+    Item(
+        "requantize", "requantize", 14, _requantize_cases, _requantize_oracle, edges=_requantize_edges,
+        tolerance=EXACT, forbidden=TORCHS_OWN,
+        hint="Multiply in 64 bits, add half before shifting, then the zero point, then clamp",
+    ),
+    Item(
+        "best_clip", "best_clip", 10, _clip_cases, _clip_oracle, edges=_clip_edges, tolerance=EXACT,
+        forbidden=TORCHS_OWN,
+        hint="Quantize symmetrically with every threshold, return to real numbers, compare squared errors",
+    ),
+)  # fmt: skip
+
+ASSIGNMENT = Assignment("a4", "Quantization in integers", ITEMS, manual_points=12)

@@ -1,0 +1,114 @@
+import ast
+import io
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import nbformat
+import pytest
+
+from helpers.grading import answers, course, release
+from helpers.grading.classroom import Classroom
+
+TRIVIAL = 12  # shorter lines, such as `return a, b`, may stand anywhere
+
+
+def _texts(bundle):
+    """Every released file as text, with notebooks' sources unescaped."""
+    texts = {}
+    for path in bundle.rglob("*"):
+        if path.suffix == ".ipynb":
+            texts[path.name] = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+        elif path.is_file():
+            texts[path.name] = path.read_bytes().decode("latin-1")
+    return texts
+
+
+def _secret_lines(exercise):
+    """Lines of the solutions that do not stand in the cell's given part."""
+    for cell in nbformat.read(exercise.notebook, as_version=4).cells:
+        if cell.metadata.nbgrader.solution and cell.cell_type == "code":
+            inside = re.search(r"BEGIN SOLUTION\n(.*?)\n\s*### END", cell.source, re.DOTALL)[1]
+            yield from (line.strip() for line in inside.splitlines())
+        elif cell.metadata.nbgrader.solution:
+            yield from cell.source.splitlines()
+    yield from (line.strip() for line in (exercise.folder / "answers.py").read_text().splitlines() if "return" in line)
+
+
+def test_a_release_holds_no_solution(released, a1):
+    texts = _texts(released.folder / "released" / "a1")
+    lines = [line for line in _secret_lines(a1) if len(line) > TRIVIAL]
+    assert len(lines) > 50
+    given = a1.driver.read_text()  # holds lines such as `return nn.Sequential(*modules)`
+    leaked = [(line, name) for name, text in texts.items() for line in lines if line in text and line not in given]
+    assert leaked == []
+
+
+def test_a_release_holds_no_oracle_and_no_library(released, a1):
+    bundle = released.folder / "released" / "a1"
+    names = {path.name for path in bundle.rglob("*")}
+    assert names == {
+        "a1.ipynb",
+        "driver.py",
+        "instant.py",
+        "compare.py",
+        "wire.py",
+        "visible.safetensors",
+        "STUDENT.md",
+    }
+    tree = ast.parse((a1.folder / "specification.py").read_text())
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert len(functions) > 20
+    for name, text in _texts(bundle).items():
+        assert not [function for function in functions if function in text], name
+        assert "BEGIN SOLUTION" not in text and "BEGIN HIDDEN" not in text
+
+
+def test_the_zip_holds_the_same_files(released):
+    with zipfile.ZipFile(io.BytesIO((released.folder / "released" / "a1.zip").read_bytes())) as archive:
+        assert all(name.startswith("a1/") for name in archive.namelist()) and archive.testzip() is None
+
+
+def _run_from_top_to_bottom(folder, notebook, replaced=None):
+    """Run a notebook's code cells as one script, in the bundle's own folder, without the course's library."""
+    script = []
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        if cell.cell_type == "code":
+            script.append((replaced or {}).get(cell.metadata.nbgrader.grade_id, cell.source))
+    (folder / "script.py").write_text("\n\n".join(script))
+    return subprocess.run([sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", course.names())
+def test_an_untouched_release_runs_and_a_solved_one_is_right(name, tmp_path):
+    exercise = course.load(name)
+    bundle = release.release(Classroom.open(tmp_path / "class"), exercise)
+    items = len(exercise.assignment.items)
+    done = _run_from_top_to_bottom(bundle, bundle / exercise.notebook.name)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("not done yet") == items
+    solved = _run_from_top_to_bottom(bundle, bundle / exercise.notebook.name, answers.solution_cells(exercise))
+    assert solved.stdout.count("right on the visible inputs") == items, solved.stdout + solved.stderr
+    wrong = next(a for a in answers.read(exercise) if not a.right)
+    solved = _run_from_top_to_bottom(bundle, bundle / exercise.notebook.name, {f"{wrong.item}_solution": wrong.code})
+    assert solved.stdout.count("not right yet") == 1, solved.stdout + solved.stderr
+
+
+@pytest.mark.parametrize(
+    ("find", "replace", "says"),
+    [
+        ('"points": 12', '"points": 13', "grades"),
+        ('"grade_id": "fold_conv_solution"', '"grade_id": "fold_conv_answer"', "no cell"),
+        ('"points": 6', '"points": 7', "by hand"),
+    ],
+)
+def test_a_notebook_that_does_not_fit_its_specification_is_refused(a1, tmp_path, find, replace, says):
+    folder = tmp_path / "a1"
+    shutil.copytree(a1.folder, folder)
+    text = (folder / "a1.ipynb").read_text()
+    assert find in text
+    (folder / "a1.ipynb").write_text(text.replace(find, replace))
+    with pytest.raises(release.ReleaseError, match=says):
+        release.verify(course.load("a1", tmp_path))
