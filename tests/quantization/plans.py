@@ -1,7 +1,9 @@
 """Small plans with random weights for the tests of the repairs."""
 
 import torch
+from torch import nn
 
+from helpers import data, models
 from helpers.quantization.plan import INPUT, Op, Plan
 
 
@@ -50,3 +52,16 @@ def in_double(plan):
         op.weight, op.bias = op.weight.double(), op.bias.double()
         op.normal = op.normal and tuple(moment.double() for moment in op.normal)
     return plan
+
+
+def small_mobilenet(seed=0):
+    """MobileNetV2 with few channels, whose BatchNorm statistics fit the images that come with it, 16 x 16."""
+    torch.manual_seed(seed)
+    model = models.mobilenet_v2(width_mult=0.1)
+    images = torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad():
+        model(data.normalize(images))
+    return model.eval(), images

@@ -1,0 +1,155 @@
+"""Mixed precision: spend bits where they matter, until the file has the wanted size.
+
+The *sensitivity* of a layer at b bits is the harm done when only its weights are rounded to b bits: the mean
+Kullback-Leibler divergence of the network's answers from the float network's,
+
+    KL(p || q) = sum p (log p - log q),    p = softmax(float logits), q = softmax(logits with one rounded layer)
+
+Harms of different layers are taken to add up. Every layer starts with the most bits; then, step by step, the layer
+gives bits away that lose the least per byte saved, until the rest fits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+import torch
+from torch import nn
+from tqdm.auto import tqdm
+
+from helpers import models
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.calibration import batches, check_images
+from helpers.quantization.packing import packed_bytes
+from helpers.quantization.plan import Op, Plan
+from helpers.quantization.quantizer import make_plan, replay
+from helpers.quantization.recipe import Recipe
+from helpers.quantization.walk import quantized_op
+from helpers.quantization.weights import encode_layer
+
+__all__ = ["BudgetError", "choose_bits", "mixed_recipe", "sensitivity_scan"]
+
+BITS = (8, 6, 4, 3, 2)
+
+
+class BudgetError(QuantizationError):
+    """A size that no choice of bits can reach."""
+
+
+def mixed_recipe(
+    model: nn.Module, images: torch.Tensor, file_bytes: int, recipe: Recipe | None = None, progress: bool = True
+) -> Recipe:
+    """Choose the bits of every layer so that the saved network takes at most `file_bytes`.
+
+    Args:
+        model: the float network, in eval mode, from `models`.
+        images: a few hundred images, uint8 or normalised; training or validation images.
+        file_bytes: size of the file that `models.save` writes, scales, biases and header included.
+        recipe: everything else.
+        progress: show a bar.
+
+    Raises:
+        BudgetError: even the fewest bits take more.
+
+    Example:
+        recipe = mixed_recipe(model, cifar.train_images[:256], file_bytes=1_500_000)
+        q = quantize(model, cifar.train_images[:1024], recipe)
+    """
+    recipe = recipe or Recipe()
+    check_images(images, tuple(getattr(images, "shape", ()))[1:])
+    shape = tuple(images.shape[1:])
+    scan = sensitivity_scan(make_plan(model, shape, recipe), images, recipe, progress=progress)
+    sizes = scan.set_index(["layer", "bits"]).bytes
+    budget = file_bytes
+    while True:  # the header names the bits, so what is not weights changes by a few bytes with the choice
+        chosen = choose_bits(scan, budget)
+        written = written_bytes(model, replace(recipe, layer_bits=chosen), shape)
+        if written <= file_bytes:
+            return replace(recipe, layer_bits=chosen)
+        overhead = written - sum(sizes[choice] for choice in chosen.items())
+        budget = min(file_bytes - overhead, budget - 1)
+
+
+def written_bytes(model: nn.Module, recipe: Recipe, input_shape: tuple[int, ...]) -> int:
+    """The size of the file of a quantized network, which does not depend on what its ranges are."""
+    quantized = replay(model, recipe.to_json(), input_shape)
+    models.record(quantized, source=model, step="quantize", recipe=recipe.to_json(), input_shape=list(input_shape))
+    with TemporaryDirectory() as folder:
+        return models.save(quantized, Path(folder) / "size.safetensors").stat().st_size
+
+
+@torch.no_grad()
+def sensitivity_scan(
+    plan: Plan, images: torch.Tensor, recipe: Recipe, bits: Sequence[int] = BITS, progress: bool = True
+) -> pd.DataFrame:
+    """Measure the harm of every layer at every choice of bits.
+
+    Args:
+        plan: the folded float network.
+        images: uint8 or normalised.
+        recipe: how weights are rounded.
+        bits: the choices.
+        progress: show a bar.
+
+    Returns:
+        One row per layer and choice: layer, bits, divergence (nats per image), bytes.
+    """
+    scores: dict[tuple[str, int], float] = {}
+    parts = list(batches(images))
+    with tqdm(total=len(parts) * len(plan.layers), desc="sensitivity", disable=not progress) as bar:
+        for x in parts:
+            values: dict[str, torch.Tensor] = {}
+            answers = plan.run(x, lambda edge, value, kept=values: kept.update({edge: value})).log_softmax(1)
+            for op in plan.layers:
+                for choice in bits:
+                    layer = encode_layer(op, replace(recipe, weight_bits=choice, layer_bits={}))
+                    other = _run_from(plan, quantized_op(op, layer), values).log_softmax(1)
+                    harm = (answers.exp() * (answers - other)).sum().item() / len(images)
+                    scores[op.name, choice] = scores.get((op.name, choice), 0.0) + harm
+                bar.update()
+    sizes = {op.name: op.weight.numel() for op in plan.layers}
+    rows = [(name, choice, score, packed_bytes(sizes[name], choice)) for (name, choice), score in scores.items()]
+    return pd.DataFrame(rows, columns=["layer", "bits", "divergence", "bytes"])
+
+
+def _run_from(plan: Plan, changed: Op, values: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The network's output when one operation changes: what comes before it is known."""
+    known = dict(values)
+    fresh = {changed.name}
+    for op in plan.ops:
+        if op.name in fresh or fresh.intersection(op.inputs):
+            op = changed if op.name == changed.name else op
+            known[op.name] = op.run(*(known[edge] for edge in op.inputs))
+            fresh.add(op.name)
+    return known[plan.output]
+
+
+def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
+    """Bits for every layer: the least harm, greedily, within a budget.
+
+    Args:
+        scan: from `sensitivity_scan`.
+        weight_bytes: what all layers together may take.
+
+    Raises:
+        BudgetError: even the fewest bits take more.
+    """
+    choices = {name: rows.sort_values("bits", ascending=False) for name, rows in scan.groupby("layer", sort=False)}
+    tables = {name: list(zip(t.bits, t.divergence, t.bytes, strict=True)) for name, t in choices.items()}
+    least = sum(table[-1][2] for table in tables.values())
+    if least > weight_bytes:
+        fewest = min(table[-1][0] for table in tables.values())
+        raise BudgetError(f"{weight_bytes} bytes are too few: {fewest} bits everywhere take {least}; allow that many")
+    position = dict.fromkeys(tables, 0)
+    while sum(tables[name][at][2] for name, at in position.items()) > weight_bytes:
+        steps = [
+            ((table[to][1] - table[at][1]) / (table[at][2] - table[to][2]), name, to)
+            for name, table in tables.items()
+            for at in [position[name]]
+            for to in range(at + 1, len(table))
+        ]
+        _, name, to = min(steps)
+        position[name] = to
+    return {name: int(tables[name][at][0]) for name, at in position.items()}

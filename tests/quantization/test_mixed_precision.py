@@ -1,0 +1,69 @@
+import pandas as pd
+import pytest
+import torch
+
+from helpers import models
+from helpers.quantization.calibration import batches
+from helpers.quantization.mixed_precision import BudgetError, choose_bits, mixed_recipe, sensitivity_scan
+from helpers.quantization.quantizer import quantize
+from helpers.quantization.recipe import Recipe
+from helpers.quantization.walk import quantized_op
+from helpers.quantization.weights import encode_layer
+from tests.quantization.plans import inverted_residuals, small_mobilenet
+
+
+def table(rows):
+    return pd.DataFrame(rows, columns=["layer", "bits", "divergence", "bytes"])
+
+
+def test_greedy_choice_gives_up_bits_where_they_matter_least():
+    scan = table(
+        [
+            ("a", 8, 0.0, 100),
+            ("a", 4, 1.0, 50),
+            ("b", 8, 0.0, 100),
+            ("b", 4, 0.1, 50),
+            ("c", 8, 0.0, 10),
+            ("c", 4, 0.3, 5),
+        ]
+    )
+    assert choose_bits(scan, 210) == {"a": 8, "b": 8, "c": 8}
+    assert choose_bits(scan, 209) == {"a": 8, "b": 4, "c": 8}
+    assert choose_bits(scan, 159) == {"a": 4, "b": 4, "c": 8}  # a loses less per byte than c
+    assert choose_bits(scan, 105) == {"a": 4, "b": 4, "c": 4}
+    with pytest.raises(BudgetError, match="104 bytes are too few: 4 bits everywhere take 105"):
+        choose_bits(scan, 104)
+
+
+def test_a_cheap_jump_is_found_behind_an_expensive_step():
+    scan = table([("a", 8, 0.0, 80), ("a", 6, 0.5, 60), ("a", 4, 0.5, 40), ("b", 8, 0.0, 80), ("b", 4, 0.7, 40)])
+    assert choose_bits(scan, 120) == {"a": 4, "b": 8}
+
+
+def test_scan_measures_one_layer_at_a_time():
+    plan, recipe = inverted_residuals(), Recipe()
+    images = torch.randn(70, 3, 8, 8, generator=torch.Generator().manual_seed(0))  # more than one batch
+    scan = sensitivity_scan(plan, images, recipe, bits=(8, 3), progress=False).set_index(["layer", "bits"])
+    assert len(scan) == 2 * len(plan.layers)
+    for name in ("stem", "a.project", "classifier"):
+        other = plan.copy()
+        layer = encode_layer(other[name], Recipe(weight_bits=3))
+        other.ops[other.ops.index(other[name])] = quantized_op(other[name], layer)
+        p, q = (torch.cat([one.run(x) for x in batches(images)]).log_softmax(1) for one in (plan, other))
+        harm = (p.exp() * (p - q)).sum(1).mean().item()
+        assert scan.divergence[name, 3] == pytest.approx(harm, rel=1e-3)
+        assert 0 <= scan.divergence[name, 8] < scan.divergence[name, 3]
+        assert scan.bytes[name, 3] == -(-plan[name].weight.numel() * 3 // 8)
+
+
+def test_the_written_file_has_the_wanted_size(tmp_path):
+    model, images = small_mobilenet()
+    images = images[:4]
+    full = models.save(quantize(model, images, Recipe()), tmp_path / "full.safetensors").stat().st_size
+    wanted = int(0.8 * full)
+    recipe = mixed_recipe(model, images, wanted, progress=False)
+    size = models.save(quantize(model, images, recipe), tmp_path / "mixed.safetensors").stat().st_size
+    assert 0.9 * wanted < size <= wanted
+    assert len(set(recipe.layer_bits.values())) > 1
+    with pytest.raises(BudgetError, match="too few"):
+        mixed_recipe(model, images, int(0.1 * full), progress=False)
