@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from helpers import models, passes
+from helpers.passes.errors import GraphMismatch
 from helpers.quantization import repairs
 from helpers.quantization.affine import Affine
-from helpers.quantization.calibration import calibrate, check_images, quantized_edges
+from helpers.quantization.calibration import CalibrationError, calibrate, check_images, quantized_edges
 from helpers.quantization.model import QuantizedModel
 from helpers.quantization.normals import record_normals
 from helpers.quantization.plan import Plan
@@ -42,7 +43,11 @@ def quantize(model: nn.Module, images: torch.Tensor, recipe: Recipe | None = Non
     """
     recipe = recipe or Recipe()
     check_images(images, tuple(getattr(images, "shape", ()))[1:])
-    plan = make_plan(model, tuple(images.shape[1:]), recipe)
+    try:
+        plan = make_plan(model, tuple(images.shape[1:]), recipe)
+    except GraphMismatch as error:
+        shape = tuple(images.shape)
+        raise CalibrationError(f"calibration images: the network does not take shape {shape}: {error}") from error
     edges = calibrate(plan, images, recipe)
     weights = encode_weights(plan, recipe)
     weights = repairs.repair_weights(plan, edges, weights, images, recipe)
