@@ -8,6 +8,8 @@ value: its shape and dtype count, its device does not.
 """
 
 import operator
+import os
+import traceback
 from contextlib import contextmanager
 from typing import Any
 
@@ -109,8 +111,15 @@ def _simplify_signature(graph: fx.Graph) -> None:
 
 
 def _untraceable(model: nn.Module, error: Exception) -> PassError:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_of_the_model(frame.filename)]
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     advice = "mark the part that cannot be traced with torch.fx.wrap, or try the other route"
-    return UnsupportedCase("tracing", f"{type(model).__name__} cannot be traced: {error} ({advice})")
+    return UnsupportedCase("tracing", f"{type(model).__name__} cannot be traced{place}: {error} ({advice})")
+
+
+def _is_of_the_model(filename: str) -> bool:
+    """Whether a line of code belongs neither to torch nor to this tracer."""
+    return filename != __file__ and f"{os.sep}torch{os.sep}" not in filename and not filename.startswith("<")
 
 
 def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
@@ -162,6 +171,9 @@ def _parameters_on_meta(graph_module: fx.GraphModule):
 
 def _run_and_note(graph_module: fx.GraphModule, inputs: list[Any]) -> None:
     """Run the graph node by node, as `fx.Interpreter` would, and note each tensor on its node."""
+    takes = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    if len(inputs) > len(takes):
+        raise GraphMismatch("tracing", f"the network takes {len(takes)} input and got {len(inputs)} example inputs")
     values: dict[fx.Node, Any] = {}
     given = iter(inputs)
     for node in graph_module.graph.nodes:

@@ -1,0 +1,106 @@
+"""The classification networks of torchvision go through both tracers with their answers unchanged."""
+
+import copy
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torch.fx.experimental.optimization import fuse
+
+from helpers import passes
+from helpers.passes.errors import UnsupportedCase
+from tests.passes.equivalence import differences
+
+ALL = torchvision.models.list_models(module=torchvision.models)
+TINY = ("mobilenet_v2", "mobilenet_v3_small", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5")
+SHARE = (
+    *(
+        "alexnet",
+        "convnext_tiny",
+        "densenet121",
+        "densenet169",
+        "efficientnet_b0",
+        "efficientnet_b1",
+        "efficientnet_v2_s",
+    ),
+    *("googlenet", "inception_v3", "mnasnet1_3", "mobilenet_v3_large", "regnet_x_400mf", "regnet_y_400mf"),
+    *("regnet_y_1_6gf", "resnet34", "resnet50", "resnext50_32x4d", "shufflenet_v2_x1_0", "shufflenet_v2_x2_0"),
+    *("squeezenet1_0", "swin_t", "vit_b_32", "wide_resnet50_2", "maxvit_t"),
+)
+# The side of the smallest images that the network accepts; 64 for all others.
+SIDES = {"inception_v3": 96, "googlenet": 64, "maxvit_t": 224, "alexnet": 80} | {
+    name: 224 for name in ALL if name.startswith("vit_")
+}
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+def build(name: str) -> nn.Module:
+    """The network with random weights and batch-norm statistics that are far from 0 and 1."""
+    torch.manual_seed(0)
+    settings = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    if settings:
+        settings["aux_logits"] = False
+    model = torchvision.models.get_model(name, weights=None, **settings).eval()
+    for module in model.modules():
+        if isinstance(module, NORMS):
+            nn.init.normal_(module.running_mean, 0, 0.1)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, 0, 0.1)
+    return model
+
+
+def norms_left(model: nn.Module) -> int:
+    """Calls of batch norms in a traced network."""
+    return sum(
+        node.op == "call_module" and isinstance(model.get_submodule(node.target), NORMS) for node in model.graph.nodes
+    )
+
+
+def foldable_left(graph_module) -> list[str]:
+    """Batch norms directly behind a convolution whose output nobody else reads."""
+    modules = dict(graph_module.named_modules())
+    layers = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    return [
+        node.name
+        for node in graph_module.graph.nodes
+        if node.op == "call_module"
+        and isinstance(modules[node.target], NORMS)
+        and node.args[0].op == "call_module"
+        and isinstance(modules[node.args[0].target], layers)
+        and len(node.args[0].users) == 1
+    ]
+
+
+def goes_through(name: str, route: str) -> None:
+    model = build(name).double()
+    side = SIDES.get(name, 64)
+    x = torch.randn(1, 3, side, side, dtype=torch.float64)
+    state = copy.deepcopy(model.state_dict())
+    try:
+        folded, _ = passes.optimize(model, x, route=route)
+    except UnsupportedCase as error:
+        pytest.skip(f"cannot be traced, and says so: {error}"[:200])
+    assert differences(model, folded, x, calls=1) == []
+    assert foldable_left(folded) == []
+    assert all(torch.equal(tensor, state[key]) for key, tensor in model.state_dict().items())
+    if route == "fx":
+        assert norms_left(folded) <= norms_left(fuse(model))
+    assert passes.Passer(passes.PIPELINES["fold"]).run(folded).changed == []
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+@pytest.mark.parametrize("name", TINY[:4])
+def test_small_networks(name, route):
+    goes_through(name, route)
+
+
+def marked(name: str, route: str):
+    marks = [pytest.mark.slow, pytest.mark.ci] if name in (*SHARE, *TINY) else [pytest.mark.slow]
+    return pytest.param(name, route, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "route"), [marked(name, route) for name in ALL for route in ("fx", "export")])
+def test_every_network(name, route):
+    goes_through(name, route)
