@@ -9,7 +9,8 @@ from torch import fx, nn
 from helpers.passes import fused_ops
 from helpers.passes.activations import NO_ACTIVATION, Activation
 from helpers.passes.canonicalize import opaque
-from helpers.passes.kernels import Geometry, Operands
+from helpers.passes.how import Geometry, How, parse
+from helpers.passes.kernels import Operands
 from helpers.passes.layers import CONVS, TRANSPOSED
 from helpers.passes.match import attribute
 
@@ -43,12 +44,9 @@ class LayerCall:
         """Write the fused operation at the graph's insertion point."""
         weight = graph.get_attr(self.weight)
         bias = None if self.bias is None else graph.get_attr(self.bias)
-        ending = (self.activation.name, list(self.activation.scalars), self.kernel)
-        if self.geometry is None:
-            return graph.call_function(fused_ops.linear_act, (self.x, weight, bias, self.other, *ending))
-        *lists, groups = self.geometry
-        args = (self.x, weight, bias, self.other, *map(list, lists), groups, *ending)
-        return graph.call_function(fused_ops.conv_act, args)
+        op = fused_ops.linear_act if self.geometry is None else fused_ops.conv_act
+        how = str(How(self.geometry, self.activation, self.kernel))
+        return graph.call_function(op, (self.x, weight, bias, self.other, how))
 
     def operands(self) -> Operands:
         """The same with tensors: the network's own weights, and for the rest values that know shape and dtype.
@@ -108,16 +106,10 @@ def _geometry(module: nn.Module) -> Geometry:
 
 
 def _read_fused(node: fx.Node) -> LayerCall:
-    arguments = node.target._schema.arguments
-    values = {argument.name: argument.default_value for argument in arguments}
-    values |= dict(zip(values, node.args, strict=False)) | node.kwargs
-    geometry = None
-    if node.target is fused_ops.conv_act:
-        lists = (tuple(values[name]) for name in ("stride", "padding", "dilation"))
-        geometry = Geometry(*lists, values["groups"])
-    weight, bias = _path(values["weight"]), None if values["bias"] is None else _path(values["bias"])
-    activation = Activation(values["activation"], tuple(values["scalars"]))
-    return LayerCall(values["x"], weight, bias, geometry, values["other"], activation, values["kernel"])
+    x, weight, bias, other, how = node.args
+    geometry, activation, kernel = parse(how)
+    bias = None if bias is None else _path(bias)
+    return LayerCall(x, _path(weight), bias, geometry, other, activation, kernel)
 
 
 def _path(value: Any) -> str:

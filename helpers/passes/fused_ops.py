@@ -1,7 +1,7 @@
 """Two operations of our own, known to PyTorch like its own ones: activation(layer(x, weight, bias) + other).
 
-    torch.ops.course.conv_act(x, weight, bias, other, stride, padding, dilation, groups, activation, scalars, kernel)
-    torch.ops.course.linear_act(x, weight, bias, other, activation, scalars, kernel)
+    torch.ops.course.conv_act(x, weight, bias, other, how)
+    torch.ops.course.linear_act(x, weight, bias, other, how)
 
 This is what a plug-in operator consists of:
 
@@ -11,7 +11,7 @@ This is what a plug-in operator consists of:
     Autograd         with gradients wanted, the plain composition, which autograd can look into
     Autocast         the plain composition as well, so that each step is cast as it would be outside
 
-`kernel` is "plain" or a name from `kernels.py`; `objection` tells why a kernel would not run. Registering with
+`how` holds the settings (how.py), the kernel among them; `objection` tells why a kernel would not run. Registering with
 `Library.impl` costs about half the time per call of the more comfortable `torch.library.custom_op`.
 """
 
@@ -21,20 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers.passes.activations import RULES, Activation
-from helpers.passes.kernels import CONV_KERNELS, LINEAR_KERNELS, Geometry, Operands
+from helpers.passes.activations import RULES
+from helpers.passes.how import parse
+from helpers.passes.kernels import CONV_KERNELS, LINEAR_KERNELS, Operands, Run
+from helpers.passes.prepared import prepared
 
 LIBRARY = torch.library.Library("course", "DEF")
-LIBRARY.define(
-    "conv_act(Tensor x, Tensor weight, Tensor? bias, Tensor? other, int[] stride, int[] padding, int[] dilation, "
-    'int groups, str activation="none", float[] scalars=[], str kernel="plain") -> Tensor',
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-LIBRARY.define(
-    "linear_act(Tensor x, Tensor weight, Tensor? bias, Tensor? other, "
-    'str activation="none", float[] scalars=[], str kernel="plain") -> Tensor',
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
+SIGNATURE = "(Tensor x, Tensor weight, Tensor? bias, Tensor? other, str how) -> Tensor"
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
@@ -62,63 +55,62 @@ def plain(call: Operands) -> Tensor:
     return RULES[call.activation.name].plain(result, *call.activation.scalars)
 
 
-def _run(call: Operands, kernel: str) -> Tensor:
-    if kernel == "plain" or call.x.numel() == 0 or objection(call, kernel) is not None:
-        return plain(call)
-    return (LINEAR_KERNELS if call.geometry is None else CONV_KERNELS)[kernel].run(call)
+def _operands(x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, how: str) -> Operands:
+    geometry, activation, _ = parse(how)
+    return Operands(x, weight, bias, other, geometry, activation)
 
 
-def _fake(call: Operands, kernel: str) -> Tensor:
+def _composition(x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, how: str) -> Tensor:
+    return plain(_operands(x, weight, bias, other, how))
+
+
+def _compute(x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, how: str) -> Tensor:
+    """Look the prepared call up by all that it depends on, and run it."""
+    if weight.is_inference():
+        return _composition(x, weight, bias, other, how)
+    key = (how, x.shape, x.dtype) if other is None else (how, x.shape, x.dtype, other.shape, other.dtype)
+    run = prepared(weight, key, lambda: _bind(x, weight, bias, other, how))
+    return _composition(x, weight, bias, other, how) if run is _composition else run(x, bias, other)
+
+
+def _bind(
+    x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, how: str
+) -> Run | Callable[..., Tensor]:
+    """The kernel that was asked for, made ready; or the composition, when it has an objection."""
+    call, kernel = _operands(x, weight, bias, other, how), parse(how).kernel
+    if kernel == "plain" or x.numel() == 0 or objection(call, kernel) is not None:
+        return _composition
+    return (LINEAR_KERNELS if call.geometry is None else CONV_KERNELS)[kernel].bind(call)
+
+
+def _shape_only(x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, how: str) -> Tensor:
+    """The convolution kernels leave their result in channels_last memory, whatever they got."""
+    call, kernel = _operands(x, weight, bias, other, how), parse(how).kernel
     result = plain(call)
     if kernel == "plain" or call.geometry is None or objection(call, kernel) is not None:
         return result
     return torch.empty_like(result, memory_format=torch.channels_last)
 
 
-def _plain(call: Operands, kernel: str) -> Tensor:
-    return plain(call)
+def _register(name: str) -> Callable[..., Tensor]:
+    """Define one of the operations, for all devices and modes."""
+    LIBRARY.define(name + SIGNATURE, tags=(torch.Tag.pt2_compliant_tag,))
+    op = getattr(torch.ops.course, name).default
 
-
-def _conv(how: Callable[[Operands, str], Tensor]) -> Callable[..., Tensor]:
-    """`how`, under the signature of conv_act."""
-
-    def conv_act(
-        x, weight, bias, other, stride, padding, dilation, groups, activation="none", scalars=(), kernel="plain"
-    ):
-        geometry = Geometry(tuple(stride), tuple(padding), tuple(dilation), groups)
-        return how(Operands(x, weight, bias, other, geometry, Activation(activation, tuple(scalars))), kernel)
-
-    return conv_act
-
-
-def _linear(how: Callable[[Operands, str], Tensor]) -> Callable[..., Tensor]:
-    """`how`, under the signature of linear_act."""
-
-    def linear_act(x, weight, bias, other, activation="none", scalars=(), kernel="plain"):
-        return how(Operands(x, weight, bias, other, None, Activation(activation, tuple(scalars))), kernel)
-
-    return linear_act
-
-
-def _with_gradients(op: Callable[..., Tensor], composition: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The composition when a gradient is wanted, else the operation below autograd."""
-
-    def dispatch(*args):
-        if torch.is_grad_enabled() and any(isinstance(arg, Tensor) and arg.requires_grad for arg in args[:4]):
-            return composition(*args)
+    def with_gradients(*args):
+        if torch.is_grad_enabled() and any(isinstance(arg, Tensor) and arg.requires_grad for arg in args):
+            return _composition(*args)
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args)
 
-    return dispatch
+    for key in ("CPU", "CUDA"):
+        LIBRARY.impl(name, _compute, key)
+    for key in ("AutocastCPU", "AutocastCUDA"):
+        LIBRARY.impl(name, _composition, key)
+    LIBRARY.impl(name, with_gradients, "Autograd")
+    torch.library.register_fake(f"course::{name}", _shape_only, lib=LIBRARY)
+    return op
 
 
-conv_act = torch.ops.course.conv_act.default
-linear_act = torch.ops.course.linear_act.default
-
-for _name, _op, _signature in (("conv_act", conv_act, _conv), ("linear_act", linear_act, _linear)):
-    for _key in ("CPU", "CUDA"):
-        LIBRARY.impl(_name, _signature(_run), _key)
-    for _key in ("AutocastCPU", "AutocastCUDA"):
-        LIBRARY.impl(_name, _signature(_plain), _key)
-    LIBRARY.impl(_name, _with_gradients(_op, _signature(_plain)), "Autograd")
-    torch.library.register_fake(f"course::{_name}", _signature(_fake), lib=LIBRARY)
+conv_act = _register("conv_act")
+linear_act = _register("linear_act")

@@ -4,7 +4,8 @@
     gemm     a 1x1 convolution in channels_last memory *is* a matrix product; the activation follows in place
     cudnn    convolution + bias (+ residual) + ReLU in one cuDNN call
 
-A kernel says in one line why it does not apply (`objection`), and computes (`run`).
+A kernel says in one line why it does not apply (`objection`). Where it does, it is bound once to a weight, an input
+shape and the settings (`bind`), so that the calls that follow have little left to do but to compute.
 
 One difference to know: oneDNN's relu and hardtanh turn a NaN into 0, where PyTorch's own keep it.
 """
@@ -18,16 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from helpers.passes.activations import NO_ACTIVATION, RULES, Activation
-from helpers.passes.packed_weights import packed
-
-
-class Geometry(NamedTuple):
-    """Where a convolution looks."""
-
-    stride: tuple[int, ...] = (1, 1)
-    padding: tuple[int, ...] = (0, 0)
-    dilation: tuple[int, ...] = (1, 1)
-    groups: int = 1
+from helpers.passes.how import Geometry
 
 
 class Operands(NamedTuple):
@@ -49,6 +41,10 @@ class Operands(NamedTuple):
         return (self.x.shape[0], self.weight.shape[0], *spatial)
 
 
+# A bound kernel: takes x, bias and other.
+Run = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One way to run a fused layer."""
@@ -56,7 +52,7 @@ class Kernel:
     name: str
     target: str
     objection: Callable[[Operands], str | None]
-    run: Callable[[Operands], Tensor]
+    bind: Callable[[Operands], Run]
 
 
 def _cpu_objection(call: Operands) -> str | None:
@@ -85,39 +81,36 @@ def _onednn_objection(call: Operands) -> str | None:
     return _cpu_objection(call)
 
 
-def _onednn_conv(call: Operands) -> Tensor:
-    x, weight, bias, other, (stride, padding, dilation, groups), (name, scalars) = call
-    shape = tuple(x.shape)
-
-    def pack() -> Tensor:
-        dense = weight.detach().contiguous(memory_format=torch.channels_last)
-        with torch.inference_mode(False):
-            return torch.ops.mkldnn._reorder_convolution_weight(dense, padding, stride, dilation, groups, shape)
-
-    form = packed(weight, (shape, call.geometry), pack)
-    rule = RULES[name]
-    if other is None:
-        return torch.ops.mkldnn._convolution_pointwise.default(
-            x, form, bias, padding, stride, dilation, groups, rule.onednn, scalars, rule.algorithm
+def _onednn_conv(call: Operands) -> Run:
+    stride, padding, dilation, groups = call.geometry
+    dense = call.weight.detach().contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode(False):
+        packed = torch.ops.mkldnn._reorder_convolution_weight(
+            dense, padding, stride, dilation, groups, tuple(call.x.shape)
         )
-    unary = None if name == "none" else rule.onednn
-    return torch.ops.mkldnn._convolution_pointwise.binary(
-        x, other, form, bias, padding, stride, dilation, groups, "add", 1.0, unary, [], None
-    )
+    name, scalars = call.activation
+    rule, unary = RULES[name], None if name == "none" else RULES[name].onednn
+    one, two = torch.ops.mkldnn._convolution_pointwise.default, torch.ops.mkldnn._convolution_pointwise.binary
+
+    def alone(x: Tensor, bias: Tensor | None, other: None) -> Tensor:
+        return one(x, packed, bias, padding, stride, dilation, groups, rule.onednn, scalars, rule.algorithm)
+
+    def added(x: Tensor, bias: Tensor | None, other: Tensor) -> Tensor:
+        return two(x, other, packed, bias, padding, stride, dilation, groups, "add", 1.0, unary, (), None)
+
+    return alone if call.other is None else added
 
 
-def _onednn_linear(call: Operands) -> Tensor:
-    x, weight, bias, other, _, (name, scalars) = call
-    rows = x.numel() // x.shape[-1]
-
-    def pack() -> Tensor:
-        with torch.inference_mode(False):
-            return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
-
-    form, rule = packed(weight, rows, pack), RULES[name]
-    if other is None:
-        return torch.ops.mkldnn._linear_pointwise.default(x, form, bias, rule.onednn, scalars, rule.algorithm)
-    return torch.ops.mkldnn._linear_pointwise.binary(x, other, form, bias, "add")
+def _onednn_linear(call: Operands) -> Run:
+    rows = call.x.numel() // call.x.shape[-1]
+    with torch.inference_mode(False):
+        packed = torch.ops.mkldnn._reorder_linear_weight(call.weight.detach(), rows)
+    name, scalars = call.activation
+    rule = RULES[name]
+    one, two = torch.ops.mkldnn._linear_pointwise.default, torch.ops.mkldnn._linear_pointwise.binary
+    if call.other is None:
+        return lambda x, bias, other: one(x, packed, bias, rule.onednn, scalars, rule.algorithm)
+    return lambda x, bias, other: two(x, other, packed, bias, "add")
 
 
 def _gemm_objection(call: Operands) -> str | None:
@@ -127,24 +120,33 @@ def _gemm_objection(call: Operands) -> str | None:
     return _cpu_objection(call)
 
 
-def _gemm_conv(call: Operands) -> Tensor:
-    x, weight, bias, other, _, (name, scalars) = call
-    batch, channels, height, width = x.shape
-    rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
-    matrix = weight.view(-1, channels).t()
-    flat = rows @ matrix if bias is None else torch.addmm(bias, rows, matrix)
-    result = flat.view(batch, height, width, -1).permute(0, 3, 1, 2)
-    if other is not None:
-        result.add_(other)
-    RULES[name].in_place(flat, *scalars)
-    return result
+def _gemm_conv(call: Operands) -> Run:
+    batch, channels, height, width = call.x.shape
+    matrix = call.weight.detach().view(-1, channels).t()
+    shape = (batch, height, width, -1)
+    activate, scalars = RULES[call.activation.name].in_place, call.activation.scalars
+
+    def run(x: Tensor, bias: Tensor | None, other: Tensor | None) -> Tensor:
+        rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
+        flat = rows @ matrix if bias is None else torch.addmm(bias, rows, matrix)
+        result = flat.view(shape).permute(0, 3, 1, 2)
+        if other is not None:
+            result.add_(other)
+        activate(flat, *scalars)
+        return result
+
+    return run
 
 
-def _gemm_linear(call: Operands) -> Tensor:
-    result = F.linear(call.x, call.weight, call.bias)
-    if call.other is not None:
-        result.add_(call.other)
-    return RULES[call.activation.name].in_place(result, *call.activation.scalars)
+def _gemm_linear(call: Operands) -> Run:
+    weight = call.weight.detach()
+    activate, scalars = RULES[call.activation.name].in_place, call.activation.scalars
+
+    def run(x: Tensor, bias: Tensor | None, other: Tensor | None) -> Tensor:
+        result = F.linear(x, weight, bias)
+        return activate(result if other is None else result.add_(other), *scalars)
+
+    return run
 
 
 def _cudnn_objection(call: Operands) -> str | None:
@@ -159,11 +161,12 @@ def _cudnn_objection(call: Operands) -> str | None:
     return None
 
 
-def _cudnn_conv(call: Operands) -> Tensor:
-    x, weight, bias, other, geometry, _ = call
-    if other is None:
-        return torch.ops.aten.cudnn_convolution_relu.default(x, weight, bias, *geometry)
-    return torch.ops.aten.cudnn_convolution_add_relu.default(x, weight, other, 1.0, bias, *geometry)
+def _cudnn_conv(call: Operands) -> Run:
+    weight, geometry = call.weight.detach(), call.geometry
+    one, two = torch.ops.aten.cudnn_convolution_relu.default, torch.ops.aten.cudnn_convolution_add_relu.default
+    if call.other is None:
+        return lambda x, bias, other: one(x, weight, bias, *geometry)
+    return lambda x, bias, other: two(x, weight, other, 1.0, bias, *geometry)
 
 
 CONV_KERNELS = {

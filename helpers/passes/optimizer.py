@@ -27,7 +27,7 @@ PIPELINES: dict[str, list[str]] = {
         "linear_folding",
         "dead_code",
     ],
-    "inference": ["residual_fusion", "conv_act_fusion", "kernel_selection"],
+    "inference": ["residual_fusion", "conv_act_fusion", "kernel_selection", "direct_access"],
 }
 
 

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from helpers.passes import Passer, optimize
+from helpers.passes import PIPELINES, Passer, optimize
 from helpers.passes.fused_calls import FUSED
 from helpers.passes.fused_ops import conv_act
+from helpers.passes.how import parse
 from helpers.passes.tracing import trace
 from tests.passes.graphs import network
 
@@ -23,13 +24,8 @@ def conv(outside=4, kernel=3, **settings):
 
 def fused(graph_module):
     """The endings of the fused nodes: what is added, and the activation."""
-    endings = []
-    for node in graph_module.graph.nodes:
-        if node.target in FUSED:
-            names = [argument.name for argument in node.target._schema.arguments]
-            values = dict(zip(names, node.args, strict=False))
-            endings.append(("other" if values["other"] is not None else "", values["activation"]))
-    return endings
+    nodes = [node for node in graph_module.graph.nodes if node.target in FUSED]
+    return [("" if node.args[3] is None else "other", parse(node.args[4]).activation.name) for node in nodes]
 
 
 def check(net, x, route="fx"):
@@ -220,7 +216,7 @@ def test_one_convolution_called_twice():
 
 def test_a_second_run_changes_nothing():
     graph_module = trace(network(lambda net, x: F.relu(x + net.conv(x)), conv=conv()), (torch.randn(IMAGES),))
-    passes = ["canonicalize", "residual_fusion", "conv_act_fusion", "kernel_selection"]
+    passes = ["canonicalize", *PIPELINES["inference"]]
     first, second = Passer(passes).run(graph_module), Passer(passes).run(graph_module)
     assert len(first.changed) >= 3
     assert second.changed == []

@@ -7,11 +7,13 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from helpers.passes.activations import NO_ACTIVATION, Activation
 from helpers.passes.fused_ops import conv_act, linear_act, objection
-from helpers.passes.kernels import Geometry, Operands
+from helpers.passes.how import Geometry, How
+from helpers.passes.kernels import Operands
 
-RELU6 = ("hardtanh", [0.0, 6.0])
-PLACES = ([1, 1], [0, 0], [1, 1], 1)
+RELU6 = Activation("hardtanh", (0.0, 6.0))
+RELU = Activation("relu")
 
 
 def conv_arguments(kernel, dtype=torch.float32, other=False):
@@ -22,11 +24,11 @@ def conv_arguments(kernel, dtype=torch.float32, other=False):
         torch.randn(4, dtype=dtype),
     )
     added = torch.randn(2, 4, 5, 7, dtype=dtype) if other else None
-    return (x, weight, bias, added, *PLACES, *(("none", []) if other else RELU6), kernel)
+    return (x, weight, bias, added, str(How(Geometry(), NO_ACTIVATION if other else RELU6, kernel)))
 
 
 def linear_arguments(kernel):
-    return (torch.randn(3, 6), torch.randn(4, 6), torch.randn(4), None, *RELU6, kernel)
+    return (torch.randn(3, 6), torch.randn(4, 6), torch.randn(4), None, str(How(None, RELU6, kernel)))
 
 
 KERNELS = ["plain", "onednn", "gemm", "cudnn"]
@@ -68,7 +70,7 @@ def test_meta_and_fake_tensors_get_the_right_shape(kernel):
 def test_a_fake_gpu_is_good_for_the_whole_operation():
     with FakeTensorMode():
         x, weight = torch.empty(2, 6, 5, 7, device="cuda"), torch.empty(4, 6, 1, 1, device="cuda")
-        result = conv_act(x, weight, None, None, *PLACES, "relu", [], "cudnn")
+        result = conv_act(x, weight, None, None, str(How(Geometry(), RELU, "cudnn")))
     assert (result.device.type, result.shape) == ("cuda", (2, 4, 5, 7))
 
 
@@ -119,20 +121,20 @@ def test_an_added_tensor_broadcasts_as_it_would_outside(kernel):
 @pytest.mark.parametrize("dimensions", [1, 3])
 def test_other_dimensions_run_as_a_composition(dimensions):
     x, weight = torch.randn(2, 3, *[5] * dimensions), torch.randn(4, 3, *[3] * dimensions)
-    ones = [1] * dimensions
-    result = conv_act(x, weight, None, None, ones, ones, ones, 1, "relu", [], "onednn")
+    ones = (1,) * dimensions
+    result = conv_act(x, weight, None, None, str(How(Geometry(ones, ones, ones), RELU, "onednn")))
     assert torch.equal(result, getattr(F, f"conv{dimensions}d")(x, weight, padding=1).relu())
 
 
 class Fused(nn.Module):
     def __init__(self, kernel="onednn"):
         super().__init__()
-        self.kernel = kernel
+        self.how = str(How(Geometry(), RELU6, kernel))
         self.weight, self.bias = nn.Parameter(torch.randn(4, 6, 1, 1)), nn.Parameter(torch.randn(4))
         self.requires_grad_(False)
 
     def forward(self, x):
-        return conv_act(x, self.weight, self.bias, None, *PLACES, *RELU6, self.kernel)
+        return conv_act(x, self.weight, self.bias, None, self.how)
 
 
 def test_it_traces_and_exports_as_one_node():

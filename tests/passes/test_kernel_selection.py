@@ -10,8 +10,9 @@ from helpers import models
 from helpers.passes import Passer, optimize
 from helpers.passes.activations import Activation
 from helpers.passes.fused_ops import conv_act, linear_act
+from helpers.passes.how import Geometry, parse
 from helpers.passes.kernel_selection import SMALL_MULTIPLY_ADDS, choose, multiply_adds
-from helpers.passes.kernels import Geometry, Operands
+from helpers.passes.kernels import Operands
 from helpers.passes.tracing import trace
 from tests.passes.graphs import network
 
@@ -25,7 +26,7 @@ def call(channels, size, kernel=1, batch=1, dtype=torch.float32, **rest):
 
 
 def kernels_of(graph_module):
-    return [node.args[-1] for node in graph_module.graph.nodes if node.target in (conv_act, linear_act)]
+    return [parse(node.args[-1]).kernel for node in graph_module.graph.nodes if node.target in (conv_act, linear_act)]
 
 
 def test_multiply_adds_are_counted():

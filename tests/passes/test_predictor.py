@@ -6,6 +6,7 @@ import torch
 from helpers import models
 from helpers.data import normalize
 from helpers.passes.fused_ops import conv_act
+from helpers.passes.how import parse
 from helpers.passes.predictor import Predictor, UnknownPlace
 
 IMAGES = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -40,7 +41,7 @@ def test_other_precisions_are_compositions(model, precision):
     tolerance = {"float64": 1e-6, "bfloat16": 0.05, "float16": 0.01}[precision]
     probabilities = predictor(IMAGES).probabilities
     assert (probabilities - expected(model, torch.float64)).abs().max() < tolerance
-    kernels = {node.args[-1] for node in predictor.network.graph.nodes if node.target is conv_act}
+    kernels = {parse(node.args[-1]).kernel for node in predictor.network.graph.nodes if node.target is conv_act}
     assert kernels == {"plain"}
     assert any(precision in reason for _, _, reason in predictor.report.declined)
 

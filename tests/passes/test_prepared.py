@@ -3,8 +3,8 @@ import gc
 import pytest
 import torch
 
-from helpers.passes import packed_weights
-from helpers.passes.packed_weights import FORMS_PER_WEIGHT, packed
+from helpers.passes import prepared as module
+from helpers.passes.prepared import CALLS_PER_WEIGHT, prepared
 
 
 class Packer:
@@ -25,9 +25,9 @@ def weight():
 
 def test_packs_once_for_each_key(weight):
     pack = Packer(weight)
-    first = packed(weight, "a", pack)
-    assert packed(weight, "a", pack) is first
-    assert packed(weight, "b", pack) is not first
+    first = prepared(weight, "a", pack)
+    assert prepared(weight, "a", pack) is first
+    assert prepared(weight, "b", pack) is not first
     assert pack.count == 2
 
 
@@ -47,31 +47,31 @@ def cast(weight):
 @pytest.mark.parametrize("change", [change_in_place, change_data, cast])
 def test_packs_again_when_the_weight_has_changed(weight, change):
     pack = Packer(weight)
-    packed(weight, "a", pack)
+    prepared(weight, "a", pack)
     change(weight)
-    torch.testing.assert_close(packed(weight, "a", pack), weight.detach())
+    torch.testing.assert_close(prepared(weight, "a", pack), weight.detach())
     assert pack.count == 2
 
 
-def test_the_form_goes_with_the_weight():
+def test_what_was_prepared_goes_with_the_weight():
     gc.collect()
-    before = len(packed_weights._PACKED)
+    before = len(module._ENTRIES)
     weight = torch.randn(3)
-    packed(weight, "a", Packer(weight))
-    assert len(packed_weights._PACKED) == before + 1
+    prepared(weight, "a", Packer(weight))
+    assert len(module._ENTRIES) == before + 1
     del weight
     gc.collect()
-    assert len(packed_weights._PACKED) == before
+    assert len(module._ENTRIES) == before
 
 
-def test_only_the_latest_forms_are_kept(weight):
+def test_only_the_latest_are_kept(weight):
     pack = Packer(weight)
-    for key in range(FORMS_PER_WEIGHT + 1):
-        packed(weight, key, pack)
-    assert packed_weights._PACKED[id(weight)].forms.keys() == set(range(1, FORMS_PER_WEIGHT + 1))
+    for key in range(CALLS_PER_WEIGHT + 1):
+        prepared(weight, key, pack)
+    assert module._ENTRIES[id(weight)].calls.keys() == set(range(1, CALLS_PER_WEIGHT + 1))
 
 
 def test_two_weights_do_not_mix(weight):
     other = torch.randn(4, 3)
-    packed(weight, "a", Packer(weight))
-    torch.testing.assert_close(packed(other, "a", Packer(other)), other)
+    prepared(weight, "a", Packer(weight))
+    torch.testing.assert_close(prepared(other, "a", Packer(other)), other)
