@@ -111,9 +111,10 @@ class _Search:
         if not outputs:
             yield bound
             return
+        anywhere = list(self.graph_module.graph.nodes) if len(outputs) > 1 else []
         for node in candidates:
             for one in self._part(outputs[0], node, bound):
-                yield from self._outputs(outputs[1:], list(self.graph_module.graph.nodes), one)
+                yield from self._outputs(outputs[1:], anywhere, one)
 
     def _part(self, part: Any, value: Any, bound: Bound) -> Iterator[Bound]:
         """All ways to match one element of a pattern with what stands in the graph."""
