@@ -63,6 +63,8 @@ def by_lesson() -> dict[str, tuple[Item, ...]]:
     """All exercises: lesson_01 -> its items."""
     found = {}
     for file in pkgutil.iter_modules(exercises.__path__):
+        if not file.name.startswith("lesson_"):
+            continue
         module = importlib.import_module(f"{exercises.__name__}.{file.name}")
         found[file.name] = module.ITEMS
     return found

@@ -8,9 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 import nbformat
-from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
 from helpers.files import write_atomically
@@ -52,6 +51,12 @@ def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
     return [path for path in everything if not names or path.name.startswith(tuple(names))]
 
 
+def executed_lessons() -> list[Path]:
+    """Each lesson as it was run last, or as it came with the course when it was not run here."""
+    run_here = BUILD / "notebooks"
+    return [run_here / path.name if (run_here / path.name).exists() else path for path in lessons()]
+
+
 def run_lesson(path: Path, output: Path, profile: str) -> Outcome:
     """Run one notebook in a kernel of its own and write it, with its outputs, even when a cell fails.
 
@@ -67,14 +72,20 @@ def run_lesson(path: Path, output: Path, profile: str) -> Outcome:
     start, failure = time.perf_counter(), None
     client = NotebookClient(
         notebook,
-        km=KernelManager(kernel_name="python3"),
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
+        startup_timeout=300,
         timeout=SECONDS_PER_CELL[profile],
         resources={"metadata": {"path": str(path.parent)}},
         store_widget_state=False,
     )
     try:
         client.execute(env=environment(profile))
-    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+    except (
+        CellExecutionError,
+        CellTimeoutError,
+        RuntimeError,
+    ) as error:  # RuntimeError: the kernel did not start or died
         failure = describe_failure(notebook, error)
     seconds = time.perf_counter() - start
     slowest = max(map(cell_seconds, notebook.cells), default=0.0)

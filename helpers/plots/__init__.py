@@ -6,6 +6,7 @@ plots.show(fig, "05-training-curve", alt="Accuracy rises to 94 % in 30 epochs.")
 """
 
 from helpers.plots.comparing import bars, waterfall
+from helpers.plots.convolution import window_places
 from helpers.plots.exploring import explore
 from helpers.plots.grids import image_grid, number_grids
 from helpers.plots.style import COLOURS, bar, line, show, subplots
@@ -21,4 +22,5 @@ __all__ = [
     "show",
     "subplots",
     "waterfall",
+    "window_places",
 ]

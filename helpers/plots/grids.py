@@ -47,7 +47,8 @@ def number_grid(ax: Axes, matrix: np.ndarray, title: str, limit: float, height: 
     for (row, column), value in np.ndenumerate(matrix):
         colour = "white" if value > 0.55 * limit else INK
         ax.text(column, row, f"{value:.4g}", ha="center", va="center", color=colour, fontsize=13)
-    ax.set_title(title, fontsize=12)
+    middle = (columns - 1) / 2
+    ax.text(middle, -0.65 - (height - rows) / 2, title, ha="center", va="bottom", fontsize=12, fontweight="bold")
     ax.set(xlim=(-0.5, columns + 0.4), ylim=(max(rows, 1) - 0.5 + (height - rows) / 2, -0.5 - (height - rows) / 2))
     ax.set_axis_off()
 

@@ -3,22 +3,21 @@
 import base64
 import html
 import io
-import os
 from pathlib import Path
 
 import matplotlib as mpl
 from cycler import cycler
-from IPython.display import HTML, display
+from IPython.display import display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Ordered so that neighbours differ in lightness too: what is told by colour is told in greyscale as well.
-COLOURS = {"blue": "#0b3f75", "orange": "#e8963c", "green": "#3b8f63", "sky": "#a9d3f5", "red": "#b3302a"}
+COLOURS = {"blue": "#0b3f75", "orange": "#e8963c", "green": "#3b8f63", "red": "#a3201b", "sky": "#a9d3f5"}
 INK, GREY = "#1b2733", "#8b96a3"
-LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
+LINES = ("-", "--", "-.", (0, (1, 1)), (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v")
 HATCHES = ("", "//", "..", "xx", "\\\\")
-FIGURES = Path(os.environ.get("COURSE_BUILD") or Path(__file__).resolve().parents[2] / "build") / "figures"
+FIGURES = Path(__file__).resolve().parents[2] / "build" / "figures"
 PIXELS_PER_INCH = 96  # of a web page
 
 mpl.rcParams.update(
@@ -66,19 +65,16 @@ def subplots(rows: int = 1, columns: int = 1, size: tuple[float, float] = (8, 4)
     return figure, figure.subplots(rows, columns, **options)
 
 
-def line(position: int) -> dict[str, object]:
-    """Colour, line style and marker of the n-th line of a plot.
+def line(position: int, marker: bool = True) -> dict[str, object]:
+    """Colour, line style and, for lines of few points, marker of the n-th line of a plot.
 
     Example:
         >>> line(0)["marker"]
         'o'
     """
     colours = list(COLOURS.values())
-    return {
-        "color": colours[position % len(colours)],
-        "linestyle": LINES[position % len(LINES)],
-        "marker": MARKERS[position % len(MARKERS)],
-    }
+    look = {"color": colours[position % len(colours)], "linestyle": LINES[position % len(LINES)]}
+    return look | ({"marker": MARKERS[position % len(MARKERS)]} if marker else {})
 
 
 def bar(position: int) -> dict[str, object]:
@@ -106,7 +102,7 @@ def show(figure: Figure, name: str, alt: str) -> None:
     figure.savefig(FIGURES / f"{name}.svg", metadata={"Date": None, "Title": name, "Description": alt})
     (FIGURES / f"{name}.png").write_bytes(png(figure))
     # Markup and not image/png: JupyterLab gives a bare PNG no alternative text.
-    display(HTML(markup(figure, alt)), metadata={"figure": name})
+    display({"text/html": markup(figure, alt), "text/plain": alt}, raw=True, metadata={"figure": name})
 
 
 def markup(figure: Figure, alt: str) -> str:

@@ -1,0 +1,111 @@
+"""Notebook cells as HTML that needs nothing from outside: formulas as MathML, code coloured, figures inside."""
+
+import html
+import re
+
+import mistune
+from latex2mathml.converter import convert
+from nbformat import NotebookNode
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+# Code first, so that a dollar sign inside code is no formula.
+CODE_OR_MATH = re.compile(r"(```.*?```|`[^`\n]+`)|\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.S)
+FORMATTER = HtmlFormatter(cssclass="code", style="friendly")
+STYLE = (
+    FORMATTER.get_style_defs(".code")
+    + """
+img { max-width: 100%; height: auto; }
+table { border-collapse: collapse; margin: 1em 0; }
+th, td { padding: .3em .8em; border-bottom: 1px solid #c8d0d9; text-align: left; vertical-align: top; }
+.code { background: #f5f7f9; padding: .1em 1em; overflow-x: auto; border-radius: 4px; }
+pre { white-space: pre-wrap; }
+.printed { border-left: 4px solid #0b3f75; padding-left: 1em; }
+menclose { border: 1.5px solid; padding: .25em .4em; }
+math[display=block] { margin: .8em 0; }
+"""
+)
+
+
+def markdown(text: str, links: dict[str, str] | None = None) -> str:
+    """Turn a markdown cell into HTML.
+
+    Args:
+        text: markdown, with formulas between dollar signs.
+        links: where to lead links that go to these files.
+    """
+    formulas: list[str] = []
+
+    def keep(match: re.Match) -> str:
+        code, block, inline = match.groups()
+        if code:
+            return code
+        formulas.append(convert(block or inline, display="block" if block else "inline"))
+        return f"FORMULA{len(formulas) - 1}END"
+
+    rendered = mistune.create_markdown(escape=False, plugins=["table"], renderer=Renderer(links or {}))(
+        CODE_OR_MATH.sub(keep, text)
+    )
+    return re.sub(r"FORMULA(\d+)END", lambda match: formulas[int(match[1])], rendered)
+
+
+class Renderer(mistune.HTMLRenderer):
+    """mistune's own, with coloured code and links that stay inside the page."""
+
+    def __init__(self, links: dict[str, str]):
+        super().__init__(escape=False)
+        self.links = links
+
+    def block_code(self, code: str, info: str | None = None) -> str:
+        """Coloured when it is Python."""
+        return python(code) if info == "python" else f"<pre>{html.escape(code)}</pre>"
+
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        """A link; those in `links` lead elsewhere."""
+        return super().link(text, self.links.get(url, url), title)
+
+
+def python(source: str) -> str:
+    """Coloured Python code."""
+    return highlight(source, PythonLexer(), FORMATTER)
+
+
+def outputs(cell: NotebookNode) -> str:
+    """Everything that a code cell printed and showed; live widgets are left out."""
+    return "\n".join(output_html(output) for output in cell.outputs)
+
+
+def output_html(output: NotebookNode) -> str:
+    """One output."""
+    if output.output_type == "stream":
+        return f'<pre class="printed">{html.escape(output.text)}</pre>'
+    if output.output_type == "error":
+        return f'<pre class="printed">{html.escape(output.ename)}: {html.escape(output.evalue)}</pre>'
+    data = output.data
+    if "application/vnd.jupyter.widget-view+json" in data:
+        return ""
+    if "text/html" in data:
+        return f"<div>{data['text/html']}</div>"
+    if "image/png" in data:
+        return f'<img src="data:image/png;base64,{data["image/png"].strip()}" alt="">'
+    return f'<pre class="printed">{html.escape(data.get("text/plain", ""))}</pre>'
+
+
+def figures(notebook: NotebookNode) -> list[tuple[str, str]]:
+    """Name and alternative text of each figure that a notebook shows."""
+    shown = []
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if "figure" in output.get("metadata", {}):
+                shown.append((output.metadata["figure"], output.data["text/plain"]))
+    return shown
+
+
+def title_of(notebook: NotebookNode) -> str:
+    """The first heading."""
+    for cell in notebook.cells:
+        match = re.search(r"^# (.+)$", cell.source, re.M) if cell.cell_type == "markdown" else None
+        if match:
+            return match[1]
+    return "Untitled"
