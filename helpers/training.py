@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 
 from helpers.allocator import kept_memory
 from helpers.data import Cifar10, normalize
+from helpers.metrics import evaluation_mode
 from helpers.strided_depthwise import unstrided_depthwise
 from helpers.training_config import Config, TrainingError
 from helpers.training_loop import TrainingLoop, device_of
@@ -117,18 +118,14 @@ def evaluate(
     """
     if len(images) == 0 or len(images) != len(labels):
         raise TrainingError(f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not zero")
-    device = device_of(model)
-    was_training = [m for m in model.modules() if m.training]
-    model.eval()
-    loss = correct = 0
-    for start in tqdm(range(0, len(images), batch_size), desc="evaluating", leave=False, disable=not progress):
-        batch = images[start : start + batch_size].to(device).contiguous(memory_format=torch.channels_last)
-        truth = labels[start : start + batch_size].to(device)
-        scores = model(normalize(batch))
-        loss += F.cross_entropy(scores.float(), truth, reduction="sum")
-        correct += (scores.argmax(1) == truth).sum()
-    for module in was_training:
-        module.training = True
+    device, loss, correct = device_of(model), 0.0, 0
+    with evaluation_mode(model):
+        for start in tqdm(range(0, len(images), batch_size), desc="evaluating", leave=False, disable=not progress):
+            batch = images[start : start + batch_size].to(device).contiguous(memory_format=torch.channels_last)
+            truth = labels[start : start + batch_size].to(device)
+            scores = model(normalize(batch))
+            loss += F.cross_entropy(scores.float(), truth, reduction="sum")
+            correct += (scores.argmax(1) == truth).sum()
     accuracy = int(correct) / len(images)
     return Evaluation(accuracy, len(images), wilson_interval(accuracy, len(images)), float(loss) / len(images))
 

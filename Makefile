@@ -1,0 +1,60 @@
+# Every target makes the environment it needs; a second call finds it ready.
+#   make run                      the whole course, headless, quick profile
+#   make run PROFILE=full         with all images and full budgets
+#   make run TORCH_INDEX=URL      take torch and torchvision together from another index (see README)
+
+PYTHON ?= python3
+VENV ?= .venv
+PROFILE ?= quick
+TORCH_INDEX ?=
+PY = $(VENV)/bin/python
+READY = $(VENV)/.ready
+# One thread for each of several test processes: two pools of threads on the same cores stand in each other's way.
+TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
+
+.PHONY: run test lab slides report bench grade check-ci check-all lint clean
+
+run: $(READY)
+	PROFILE=$(PROFILE) $(PY) -m helpers run
+
+test: $(READY)
+	$(TESTS) -m "not slow and not network"
+
+lab: $(READY)
+	$(PY) -m jupyter lab notebooks
+
+slides: $(READY)
+	$(PY) -m helpers slides
+
+report: $(READY)
+	$(PY) -m helpers report
+
+bench: $(READY)
+	for file in benchmarks/*.py; do $(PY) $$file || exit 1; done
+
+grade: $(READY)
+	$(PY) -m helpers grade demo
+
+lint: $(READY)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+# A representative share of the slow tests.
+check-ci: $(READY)
+	$(TESTS) -m "ci and not network"
+
+check-all: lint $(READY)
+	$(TESTS) -m ""
+
+clean:
+	rm -rf $(VENV) build
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "This course needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@if [ -n "$(TORCH_INDEX)" ]; then \
+	  $(PY) -m pip install --quiet torch torchvision --index-url $(TORCH_INDEX) --constraint constraints.txt; fi
+	$(PY) -m pip install --quiet --editable '.[dev]' --constraint constraints.txt
+	@touch $(READY)

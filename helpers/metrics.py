@@ -1,0 +1,228 @@
+"""Honest numbers: parameters, multiply-adds, bytes of the real file, and latency with its spread.
+
+Whether two networks compute the same is in `equivalence.py`, and is offered here too.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from helpers import models
+from helpers.equivalence import EquivalenceError, assert_equivalent, randomize_batchnorm
+
+__all__ = [
+    "EquivalenceError",
+    "Latency",
+    "MeasurementError",
+    "Profile",
+    "assert_equivalent",
+    "compare_latency",
+    "count_macs",
+    "count_parameters",
+    "file_bytes",
+    "latency",
+    "profile",
+    "randomize_batchnorm",
+]
+
+
+class MeasurementError(ValueError):
+    """Something cannot be measured as asked; says what to change."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a network costs whatever machine it runs on; `file_bytes` is None when it cannot be saved."""
+
+    params: int
+    macs: int
+    file_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Median and interquartile range of one forward pass, and the conditions under which they hold."""
+
+    median_ms: float
+    iqr_ms: float
+    runs: int
+    threads: int
+    batch: int
+
+
+def profile(model: nn.Module, example_input: torch.Tensor) -> Profile:
+    """Parameters, multiply-adds for one image, and the bytes of the file that `models.save` writes.
+
+    Example:
+        >>> profile(models.mobilenet_v2(), torch.zeros(1, 3, 32, 32)).params
+        2236682
+    """
+    saved = file_bytes(model) if getattr(model, "spec", None) is not None else None
+    return Profile(count_parameters(model), count_macs(model, example_input), saved)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Trainable numbers; a tensor that two layers share counts once."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def file_bytes(model: nn.Module) -> int:
+    """Write the network to a file, read it back, and return the file's length."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = models.save(model, Path(folder) / "model.safetensors")
+        models.load(path)
+        return path.stat().st_size
+
+
+def count_macs(model: nn.Module, example_input: torch.Tensor) -> int:
+    """Multiply-adds of convolutions and matrix products for one image of `example_input`'s size."""
+    one = example_input[:1]
+    counter = MacCounter()
+    with evaluation_mode(model), torch.no_grad(), counter:
+        model(one)
+    return counter.macs
+
+
+class MacCounter(TorchDispatchMode):
+    """Counts multiply-adds of every convolution and matrix product that PyTorch really dispatches."""
+
+    def __init__(self):
+        super().__init__()
+        self.macs = 0
+
+    def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Run the operator, then add what it multiplied."""
+        result = func(*args, **(kwargs or {}))
+        count = MACS_OF.get(func._schema.name)
+        if count is not None:
+            self.macs += count(result, *args)
+        return result
+
+
+def convolution_macs(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *rest: Any) -> int:
+    """Each output element is a product with one filter; transposed, each input element is."""
+    transposed = len(rest) > 4 and rest[4] is True
+    return (x if transposed else out).numel() * weight[0].numel()
+
+
+def matrix_macs(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> int:
+    """Each output element is a product of one row and one column."""
+    return out.numel() * left.shape[-1]
+
+
+# Operators that multiply, and how many multiply-adds a call stands for.
+MACS_OF: dict[str, Callable[..., int]] = {
+    "aten::convolution": convolution_macs,
+    "aten::mkldnn_convolution": convolution_macs,
+    "aten::mm": matrix_macs,
+    "aten::bmm": matrix_macs,
+    "aten::addmm": lambda out, bias, left, right, *_: matrix_macs(out, left, right),
+    "aten::baddbmm": lambda out, bias, left, right, *_: matrix_macs(out, left, right),
+}
+
+
+def latency(
+    model: nn.Module, example_input: torch.Tensor, threads: int | None = None, runs: int = 30, warmup: int = 5
+) -> Latency:
+    """Median time of a forward pass, after warm-up, at a fixed number of threads.
+
+    Args:
+        model: the network; it is timed in eval mode, without gradients.
+        example_input: the batch to run.
+        threads: CPU threads; None keeps PyTorch's present number.
+        runs: timed passes.
+        warmup: passes before the first timed one.
+    """
+    return time_interleaved({"it": model}, example_input, threads, runs, warmup)["it"]
+
+
+def compare_latency(
+    candidates: Mapping[str, nn.Module | Callable],
+    example_input: torch.Tensor,
+    threads: int | None = None,
+    runs: int = 30,
+    warmup: int = 5,
+) -> pd.DataFrame:
+    """Time several networks in turn (A B C A B C ...), so that a drift of the machine meets them all alike.
+
+    Returns:
+        One row per candidate, with `speedup` against the first one.
+    """
+    timed = time_interleaved(candidates, example_input, threads, runs, warmup)
+    table = pd.DataFrame([{"name": name, **vars(result)} for name, result in timed.items()])
+    table["speedup"] = table.median_ms.iloc[0] / table.median_ms
+    return table
+
+
+@torch.no_grad()
+def time_interleaved(
+    candidates: Mapping[str, nn.Module | Callable], x: torch.Tensor, threads: int | None, runs: int, warmup: int
+) -> dict[str, Latency]:
+    """Time each candidate `runs` times, one after the other in each round."""
+    if runs < 3 or warmup < 1:
+        raise MeasurementError(
+            f"a median needs 3 runs or more after 1 warm-up or more, got runs={runs}, warmup={warmup}"
+        )
+    taken: dict[str, list[float]] = {name: [] for name in candidates}
+    with fixed_threads(threads), many_evaluation_modes(candidates):
+        for round_number in range(warmup + runs):
+            for name, model in candidates.items():
+                synchronize(x.device)
+                start = time.perf_counter()
+                model(x)
+                synchronize(x.device)
+                if round_number >= warmup:
+                    taken[name].append((time.perf_counter() - start) * 1e3)
+        used = torch.get_num_threads()
+    results = {}
+    for name, times in taken.items():
+        low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
+        results[name] = Latency(middle, high - low, runs, used, len(x))
+    return results
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for a GPU to finish; a CPU has already."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def fixed_threads(threads: int | None):
+    """Set PyTorch's number of threads inside the `with` block."""
+    before = torch.get_num_threads()
+    if threads is not None and threads < 1:
+        raise MeasurementError(f"threads must be 1 or more, got {threads}")
+    torch.set_num_threads(threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def evaluation_mode(*candidates: nn.Module):
+    """Eval mode inside the `with` block, and afterwards what was before, module by module."""
+    was_training = [m for model in candidates for m in model.modules() if m.training]
+    for model in candidates:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module in was_training:
+            module.training = True
+
+
+def many_evaluation_modes(candidates: Mapping[str, nn.Module | Callable]):
+    """Eval mode for those candidates that are modules."""
+    return evaluation_mode(*(c for c in candidates.values() if isinstance(c, nn.Module)))
