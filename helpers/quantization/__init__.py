@@ -35,9 +35,21 @@ int8), and `q.mode` says which of them `q(x)` calls.
 """
 
 from helpers.quantization.affine import Affine, QuantizationError
+from helpers.quantization.mixed_precision import mixed_recipe
 from helpers.quantization.model import QuantizedModel
+from helpers.quantization.onnx_export import to_onnx
 from helpers.quantization.plan import Plan
 from helpers.quantization.quantizer import quantize, replay
 from helpers.quantization.recipe import Recipe
 
-__all__ = ["Affine", "Plan", "QuantizationError", "QuantizedModel", "Recipe", "quantize", "replay"]
+__all__ = [
+    "Affine",
+    "Plan",
+    "QuantizationError",
+    "QuantizedModel",
+    "Recipe",
+    "mixed_recipe",
+    "quantize",
+    "replay",
+    "to_onnx",
+]

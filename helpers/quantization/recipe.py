@@ -7,9 +7,9 @@ from typing import Any
 
 from helpers.quantization.affine import QuantizationError, code_range
 
-__all__ = ["Recipe", "RecipeError"]
+__all__ = ["CHOICES", "Recipe", "RecipeError"]
 
-_CHOICES = {
+CHOICES = {
     "observer": ("minmax", "moving_average", "percentile", "mse", "entropy"),
     "weight_observer": ("minmax", "mse"),
     "weight_range": ("pairs", "full"),
@@ -63,7 +63,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for bits in (self.weight_bits, self.activation_bits, *self.layer_bits.values()):
             code_range(bits, signed=True)
-        for name, allowed in _CHOICES.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise RecipeError(f"Recipe.{name}: expected one of {allowed}, got {getattr(self, name)!r}")
 

@@ -1,0 +1,114 @@
+"""What `benchmarks/quantization.py` compares with: the int8 of ONNX Runtime and of PyTorch, each used as documented.
+
+Every function takes the float network and uint8 calibration images and returns a function from normalised float images
+to logits.
+"""
+
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.calibrate import CalibrationDataReader
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from torch import nn
+
+from helpers import data
+
+Network = Callable[[torch.Tensor], torch.Tensor]
+BATCH = 64
+STRIDE = 2  # batches whose activations ONNX Runtime keeps at a time
+
+
+class Reader(CalibrationDataReader):
+    """Feeds calibration images to ONNX Runtime, a range of batches at a time."""
+
+    def __init__(self, images: torch.Tensor, name: str) -> None:
+        self.batches = [{name: data.normalize(part).numpy()} for part in images.split(BATCH)]
+        self.set_range(0, len(self.batches))
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        self.waiting = iter(self.batches[start_index:end_index])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self.waiting, None)
+
+
+def export_float(model: nn.Module, path: Path) -> Path:
+    """The float network as ONNX, prepared as ONNX Runtime asks for (shapes inferred, BatchNorm folded)."""
+    raw = path.with_suffix(".raw.onnx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own deprecation notes
+        example = (torch.zeros(2, 3, 32, 32),)
+        batch = {"x": {0: torch.export.Dim("batch")}}
+        torch.onnx.export(model, example, raw, dynamo=True, dynamic_shapes=batch, external_data=False, verbose=False)
+    quant_pre_process(raw, path)
+    return path
+
+
+def onnx_runtime_static(model: nn.Module, images: torch.Tensor, method: str, target: Path) -> Path:
+    """ONNX Runtime's own static quantization: QDQ, per channel, uint8 activations, int8 weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = export_float(model, Path(folder) / "float.onnx")
+        name = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"]).get_inputs()[0].name
+        quantize_static(
+            source,
+            target,
+            Reader(images, name),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            calibrate_method=CalibrationMethod[method],
+            extra_options={"CalibStridedMinMax": STRIDE},
+        )
+    return target
+
+
+def run_onnx(path: Path, threads: int = 0, exact: bool = True) -> Network:
+    """Open a file; `exact` keeps uint8 x int8 products from saturating on processors without VNNI."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.x64quantprecision", str(int(exact)))
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda x: torch.from_numpy(session.run(None, {name: x.contiguous().numpy()})[0])
+
+
+def pytorch_fx(model: nn.Module, images: torch.Tensor) -> nn.Module:
+    """PyTorch's FX graph mode int8 with the settings for x86."""
+    from torch.ao.quantization import get_default_qconfig_mapping
+    from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # its deprecation notes
+        torch.backends.quantized.engine = "x86"
+        prepared = prepare_fx(model, get_default_qconfig_mapping("x86"), (torch.zeros(2, 3, 32, 32),))
+        for part in images.split(BATCH):
+            prepared(data.normalize(part))
+        return convert_fx(prepared)
+
+
+def pytorch_pt2e(model: nn.Module, images: torch.Tensor) -> nn.Module | None:
+    """PyTorch's PT2E int8 (package torchao) as its reference network; None where torchao is not installed."""
+    try:
+        from torchao.quantization.pt2e import quantize_pt2e
+        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+    except ImportError:
+        return None
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        batch = ({0: torch.export.Dim("batch", min=2)},)
+        exported = torch.export.export(model, (torch.zeros(2, 3, 32, 32),), dynamic_shapes=batch).module()
+        quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
+        prepared = quantize_pt2e.prepare_pt2e(exported, quantizer)
+        for part in images.split(BATCH):
+            prepared(data.normalize(part))
+        return quantize_pt2e.convert_pt2e(prepared)

@@ -1,0 +1,81 @@
+"""`python -m helpers quantize`: turn a saved network into int8 or fewer bits."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from helpers import data, models, training
+from helpers.provenance import provenance
+from helpers.quantization import qat
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.entropy import compress
+from helpers.quantization.mixed_precision import mixed_recipe
+from helpers.quantization.onnx_export import to_onnx
+from helpers.quantization.quantizer import quantize
+from helpers.quantization.recipe import CHOICES, Recipe
+
+SCAN_IMAGES = 256
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be chosen."""
+    start = Recipe()
+    parser.add_argument("checkpoint", type=Path, help="the float network, as the course's commands save it")
+    parser.add_argument("output", type=Path, help="where to write the quantized network")
+    parser.add_argument("--weight-bits", type=int, default=start.weight_bits, metavar="B", help="2 to 8 (default: 8)")
+    parser.add_argument(
+        "--activation-bits", type=int, default=start.activation_bits, metavar="B", help="2 to 8 (default: 8)"
+    )
+    parser.add_argument("--per-tensor", action="store_true", help="one weight scale per layer instead of per channel")
+    for name in ("observer", "weight-observer", "weight-range", "residual", "unsupported", "rounding"):
+        field = name.replace("-", "_")
+        parser.add_argument(
+            f"--{name}", choices=CHOICES[field], default=getattr(start, field), help="(default: %(default)s)"
+        )
+    parser.add_argument("--equalize", action="store_true", help="equalise the ranges of channels across layers first")
+    parser.add_argument("--absorb-bias", action="store_true", help="move high biases into the next layer")
+    parser.add_argument("--bias-correction", choices=("empirical", "analytic"), help="take back the shift of the means")
+    parser.add_argument("--file-bytes", type=int, metavar="N", help="choose bits per layer for a file of this size")
+    parser.add_argument("--qat-epochs", type=int, default=0, metavar="N", help="train on with rounding (default: 0)")
+    parser.add_argument("--images", type=int, default=1024, help="training images to calibrate with (default: 1024)")
+    parser.add_argument("--onnx", type=Path, metavar="FILE", help="also write an ONNX model with the same integers")
+    parser.add_argument("--entropy", type=Path, metavar="FILE", help="also write the file entropy-coded")
+    parser.add_argument("--data", choices=data.SOURCES, default="auto", help="where CIFAR-10 comes from")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Quantize, save, and say what it takes."""
+    model = models.load(arguments.checkpoint)
+    cifar = data.load_cifar10(arguments.data)
+    images = cifar.split().train_images[: arguments.images]
+    recipe = recipe_from(arguments)
+    if arguments.file_bytes is not None:
+        recipe = mixed_recipe(model, images[:SCAN_IMAGES], arguments.file_bytes, recipe)
+    if arguments.qat_epochs:
+        quantized = qat.train(model, cifar, recipe, replace(qat.SHORT, epochs=arguments.qat_epochs))
+    else:
+        quantized = quantize(model, images, recipe)
+    path = models.save(quantized, arguments.output, provenance=provenance(qat.SHORT.seed))
+    before, after = (file.stat().st_size for file in (arguments.checkpoint, path))
+    print(f"{before:,} -> {after:,} bytes ({after / before:.1%}); written to {path}")
+    if quantized.float_layers:
+        print(f"left in float: {', '.join(quantized.float_layers)}")
+    if arguments.entropy:
+        size = compress(path, arguments.entropy)
+        print(f"entropy-coded: {size:,} bytes ({size / before:.1%}); written to {arguments.entropy}")
+    if arguments.onnx:
+        print(f"ONNX: written to {to_onnx(quantized, arguments.onnx)}")
+    split = cifar.split()
+    found = training.evaluate(quantized, split.validation_images, split.validation_labels)
+    low, high = found.interval
+    print(f"validation accuracy {found.accuracy:.2%} ({low:.2%} to {high:.2%}, {found.n:,} images, simulated)")
+    return 0
+
+
+def recipe_from(arguments: argparse.Namespace) -> Recipe:
+    """The recipe that the options describe."""
+    if arguments.qat_epochs and (arguments.rounding == "learned" or arguments.bias_correction):
+        raise QuantizationError("training chooses codes and biases itself: leave --rounding and --bias-correction out")
+    names = ("weight_bits", "activation_bits", "observer", "weight_observer", "weight_range", "residual", "unsupported")
+    names += ("rounding", "equalize", "absorb_bias", "bias_correction")
+    return Recipe(per_channel=not arguments.per_tensor, **{name: getattr(arguments, name) for name in names})
