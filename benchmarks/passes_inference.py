@@ -5,10 +5,10 @@
 Everybody computes the same network (random weights, float32) on the same input with the same number of threads, and
 must give the same answer before anything is timed. In each round everybody has a turn, so a disturbance hits all alike.
 
-All of it is done twice, in two processes: once with the memory allocator as it comes, and once with freed memory kept
-in the process (what `Predictor` does). glibc gives blocks of more than 32 MB back to the system each time, and getting
-them again costs as much as the arithmetic; at a batch of 128 several activations are that large. So one can see what
-comes from the passes and what from the allocator.
+All of it is done twice, in two processes one after the other: once with the memory allocator as it comes, and once with
+freed memory kept in the process (what `Predictor` does). glibc gives blocks of more than 32 MB back to the system each
+time, and getting them again costs as much as the arithmetic; at a batch of 128 several activations are that large. So
+one can see what comes from the passes and what from the allocator.
 """
 
 import argparse
@@ -125,26 +125,21 @@ def milliseconds(call: Callable[[], Tensor], repeats: int) -> float:
     return 1e3 * (time.perf_counter() - start) / repeats
 
 
-def measure(batch: int, rounds: int) -> pd.DataFrame:
-    """All rounds at one batch size: one line for each contestant and allocator, with ratios to ours."""
-    workers = {name: start(batch, environment) for name, environment in ALLOCATORS.items()}
-    for process in workers.values():
-        if process.stdout.readline().strip() != "ready":
-            raise RuntimeError("a worker process failed; its error stands above")
-    turns: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
+def measure(batch: int, allocator: str, rounds: int) -> pd.DataFrame:
+    """All rounds at one batch size with one allocator: one line for each contestant, with ratios to ours."""
+    process = start(batch, ALLOCATORS[allocator])
+    if process.stdout.readline().strip() != "ready":
+        raise RuntimeError("the worker process failed; its error stands above")
+    turns = []
     for _ in range(rounds):
-        for name, process in workers.items():
-            print("go", file=process.stdin, flush=True)
-            turns[name].append(json.loads(process.stdout.readline()))
-    for process in workers.values():
-        process.communicate()
+        print("go", file=process.stdin, flush=True)
+        turns.append(json.loads(process.stdout.readline()))
+    process.communicate()
     lines = []
-    for allocator, times in turns.items():
-        for name in times[0]:
-            low, median, high = statistics.quantiles([turn[name] for turn in times], n=4)
-            ratio = statistics.median(turn[name] / turn[OURS] for turn in times)
-            line = {"batch": batch, "allocator": allocator, "name": name, "median_ms": median, "iqr_ms": high - low}
-            lines.append(line | {"time / ours": ratio})
+    for name in turns[0]:
+        low, median, high = statistics.quantiles([turn[name] for turn in turns], n=4)
+        ratio = statistics.median(turn[name] / turn[OURS] for turn in turns)
+        lines.append({"name": name, "median_ms": median, "iqr_ms": high - low, "time / ours": ratio})
     return pd.DataFrame(lines)
 
 
@@ -164,9 +159,11 @@ def main() -> None:
     if arguments.worker is not None:
         return worker(arguments.worker)
     for batch in arguments.batches:
-        table = measure(batch, arguments.rounds)
-        print(f"MobileNetV2, batch {batch}, {THREADS} threads, {arguments.rounds} rounds, torch {torch.__version__}")
-        print(table.drop(columns="batch").round(3).to_string(index=False), flush=True)
+        for allocator in ALLOCATORS:
+            table = measure(batch, allocator, arguments.rounds)
+            setting = f"{THREADS} threads, {arguments.rounds} rounds, torch {torch.__version__}, allocator: {allocator}"
+            print(f"MobileNetV2, batch {batch}, {setting}")
+            print(table.round(3).to_string(index=False), flush=True)
     return None
 
 
