@@ -51,10 +51,9 @@ def main() -> None:
     parser.add_argument("part", choices=("accuracy", "repairs", "speed"))
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--test-images", type=int, default=10_000)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of each network in `speed`")
     parser.add_argument("--only", nargs="*", help="names of rows")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
     bench = Bench(models.load(arguments.checkpoint), arguments)
     rows = getattr(bench, arguments.part)()
     table = pd.DataFrame(rows)
@@ -125,6 +124,7 @@ class Bench:
     def speed(self) -> list[dict]:
         """Medians of interleaved runs; every network sees the same input in the same round."""
         images, threads = self.calibration(0), self.arguments.threads
+        torch.set_num_threads(threads)
         separate = quantization.quantize(self.model, images, quantization.Recipe(residual="separate"))
         ours = quantization.to_onnx(separate, self.folder / "ours.onnx")
         theirs = rivals.onnx_runtime_static(self.model, images, "MinMax", self.folder / "theirs.onnx")
