@@ -16,9 +16,11 @@ import subprocess
 import sys
 import sysconfig
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from helpers.grading import processes
 
 MIB = 2**20
 
@@ -163,7 +165,7 @@ def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
     try:
         results, printed, reason = _drain(process, limits)
     finally:
-        _end(process)
+        processes.end(process)
     return BoxResult(_frames(results), printed.decode("utf-8", "replace"), reason)
 
 
@@ -193,32 +195,9 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
                 return bytes(results), bytes(printed), f"it took longer than {limits.wall_seconds:g} s"
             if now > next_look:
                 next_look = now + 0.2
-                if _memory(process.pid) > limits.total_bytes:
+                if processes.memory(process.pid) > limits.total_bytes:
                     return bytes(results), bytes(printed), "it used more memory than allowed"
     return bytes(results), bytes(printed), ""
-
-
-def _memory(pid: int) -> int:
-    """Memory that a process and all its descendants hold for themselves, in bytes."""
-    total, children = 0, []
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith(("RssAnon:", "RssShmem:")):
-                total += int(line.split()[1]) * 1024
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            children += (thread / "children").read_text().split()
-    except OSError:  # it has just ended
-        return total
-    return total + sum(_memory(int(child)) for child in children)
-
-
-def _end(process: subprocess.Popen) -> None:
-    """Kill the box. Its processes share a process namespace, which dies with its first one."""
-    if process.poll() is None:
-        process.kill()
-    process.wait()
-    process.stdout.close()
-    process.stderr.close()
 
 
 def _frames(data: bytes) -> dict[str, bytes]:
@@ -234,8 +213,3 @@ def _frames(data: bytes) -> dict[str, bytes]:
         frames.setdefault(name, data[position + 8 + label : end])
         position = end
     return frames
-
-
-def settings_for_log(limits: Limits, boxed: bool) -> dict:
-    """What the log records about the box."""
-    return {"boxed": boxed, "limits": asdict(limits)}
