@@ -1,0 +1,274 @@
+"""The exercises of a3, structured pruning. Secret: holds the oracles, written with loops and with masks."""
+
+import torch
+
+from helpers.grading.compare import Tolerance
+from helpers.grading.specification import Assignment, Case, Item
+
+CLOSE = Tolerance(relative=1e-9, absolute=1e-12)
+
+
+def _normal(rng, *shape):
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def _some(rng, count, kept):
+    """Sorted indices of `kept` out of `count` channels."""
+    return torch.randperm(count, generator=rng)[:kept].sort().values
+
+
+# 1. and 2. importance -------------------------------------------------------------------------------------------
+
+
+def _norm_cases(rng):
+    return [Case(f"the {p}-norm", {"weight": _normal(rng, 4, 3, 2, 2), "p": p}) for p in (1, 2)]
+
+
+def _norm_edges(rng):
+    return [
+        Case("a linear layer", {"weight": _normal(rng, 5, 5), "p": 1}),
+        Case("as many inputs as outputs", {"weight": _normal(rng, 3, 3, 1, 1), "p": 2}),
+    ]
+
+
+def _norm_oracle(inputs, probe):
+    powers = [[abs(v) ** inputs["p"] for v in row] for row in inputs["weight"].flatten(1).tolist()]
+    return torch.tensor([sum(row) ** (1 / inputs["p"]) for row in powers], dtype=torch.float64)
+
+
+def _taylor_case(rng, label, *shape):
+    return Case(label, {"activation": _normal(rng, *shape), "gradient": _normal(rng, *shape)})
+
+
+def _taylor_cases(rng):
+    return [_taylor_case(rng, "a batch of four", 4, 3, 2, 2)]
+
+
+def _taylor_edges(rng):
+    return [_taylor_case(rng, "a single image", 1, 4, 3, 3), _taylor_case(rng, "wide images", 3, 3, 3, 5)]
+
+
+def _taylor_oracle(inputs, probe):
+    activation, gradient = inputs["activation"], inputs["gradient"]
+    scores = []
+    for channel in range(activation.shape[1]):
+        images = range(len(activation))
+        changes = [abs(sum((activation[i, channel] * gradient[i, channel]).flatten().tolist())) for i in images]
+        scores.append(sum(changes) / len(changes))
+    return torch.tensor(scores, dtype=torch.float64)
+
+
+# 3. which channels stay -----------------------------------------------------------------------------------------
+
+
+def _keep_cases(rng):
+    return [Case(f"ratio {r}", {"scores": _normal(rng, 10).abs(), "ratio": r}) for r in (0.3, 0.55)]
+
+
+def _keep_edges(rng):
+    equal = torch.ones(6, dtype=torch.float64)
+    return [
+        Case("equal scores", {"scores": equal, "ratio": 0.5}),
+        Case("everything asked for", {"scores": _normal(rng, 4).abs(), "ratio": 1.0}),
+        Case("nothing asked for", {"scores": _normal(rng, 5).abs(), "ratio": 0.0}),
+    ]
+
+
+def _keep_oracle(inputs, probe):
+    scores = inputs["scores"].tolist()
+    dropped = min(int(len(scores) * inputs["ratio"]), len(scores) - 1)
+    order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
+    return torch.tensor(sorted(order[: len(scores) - dropped]))
+
+
+# 4. to 6. surgery -----------------------------------------------------------------------------------------------
+
+
+def _conv_inputs(rng, cout, cin, kept_out, kept_in, bias=True):
+    return {
+        "weight": _normal(rng, cout, cin, 3, 3), "bias": _normal(rng, cout) if bias else None,
+        "keep_in": _some(rng, cin, kept_in), "keep_out": _some(rng, cout, kept_out),
+    }  # fmt: skip
+
+
+def _conv_cases(rng):
+    return [
+        Case("with a bias", _conv_inputs(rng, 6, 4, 3, 2)),
+        Case("without a bias", _conv_inputs(rng, 5, 3, 4, 3, bias=False)),
+    ]
+
+
+def _conv_edges(rng):
+    return [
+        Case("as many inputs as outputs", _conv_inputs(rng, 5, 5, 3, 2)),
+        Case("as many kept on both sides", _conv_inputs(rng, 6, 6, 3, 3)),
+    ]
+
+
+def _conv_oracle(inputs, probe):
+    out, into = inputs["keep_out"].tolist(), inputs["keep_in"].tolist()
+    weight = torch.stack([torch.stack([inputs["weight"][o, i] for i in into]) for o in out])
+    return [weight, None if inputs["bias"] is None else torch.stack([inputs["bias"][o] for o in out])]
+
+
+def _depthwise_inputs(rng, channels, kept, multiplier=1, bias=True):
+    outputs = channels * multiplier
+    return {
+        "weight": _normal(rng, outputs, 1, 3, 3), "bias": _normal(rng, outputs) if bias else None,
+        "channels": channels, "keep": _some(rng, channels, kept),
+    }  # fmt: skip
+
+
+def _depthwise_cases(rng):
+    return [Case("one output per channel", _depthwise_inputs(rng, 6, 3))]
+
+
+def _depthwise_edges(rng):
+    return [
+        Case("two outputs per channel", _depthwise_inputs(rng, 5, 3, multiplier=2)),
+        Case("without a bias", _depthwise_inputs(rng, 4, 2, bias=False)),
+    ]
+
+
+def _depthwise_oracle(inputs, probe):
+    per_channel = len(inputs["weight"]) // inputs["channels"]
+    kept = set(inputs["keep"].tolist())
+    mask = torch.tensor([i // per_channel in kept for i in range(len(inputs["weight"]))])
+    return [inputs["weight"][mask], None if inputs["bias"] is None else inputs["bias"][mask], len(kept)]
+
+
+def _flatten_inputs(rng, channels, height, width, kept):
+    return {"weight": _normal(rng, 3, channels * height * width), "keep": _some(rng, channels, kept),
+            "height": height, "width": width}  # fmt: skip
+
+
+def _flatten_cases(rng):
+    return [Case("two by two pixels", _flatten_inputs(rng, 5, 2, 2, 3))]
+
+
+def _flatten_edges(rng):
+    return [
+        Case("one pixel", _flatten_inputs(rng, 6, 1, 1, 2)),
+        Case("an oblong", _flatten_inputs(rng, 3, 2, 4, 2)),
+        Case("as many pixels as channels", _flatten_inputs(rng, 4, 2, 2, 2)),
+    ]
+
+
+def _flatten_oracle(inputs, probe):
+    pixels = inputs["height"] * inputs["width"]
+    kept = set(inputs["keep"].tolist())
+    return inputs["weight"][:, torch.tensor([c // pixels in kept for c in range(inputs["weight"].shape[1])])]
+
+
+# 7. groups ------------------------------------------------------------------------------------------------------
+
+
+def _layer(name, kind, *inputs):
+    return {"name": name, "kind": kind, "inputs": list(inputs)}
+
+
+def _names(rng, count):
+    """Names in random order, so that no answer can rely on the alphabet."""
+    return [f"layer{number}" for number in torch.randperm(90, generator=rng)[:count].tolist()]
+
+
+def _group_cases(rng):
+    a, b, c, d, e = _names(rng, 5)
+    chain = [_layer(a, "conv"), _layer(b, "same", a), _layer(c, "conv", b), _layer(d, "depthwise", c),
+             _layer(e, "conv", d)]  # fmt: skip
+    stem, left, right, plus, last = _names(rng, 5)
+    residual = [_layer(stem, "conv"), _layer(left, "conv", stem), _layer(right, "conv", left),
+                _layer(plus, "add", stem, right), _layer(last, "conv", plus)]  # fmt: skip
+    return [Case("a chain", {"layers": chain}), Case("a residual block", {"layers": residual})]
+
+
+def _group_edges(rng):
+    n = _names(rng, 9)
+    two = [
+        _layer(n[0], "conv"),
+        _layer(n[1], "conv", n[0]),
+        _layer(n[2], "add", n[0], n[1]),
+        _layer(n[3], "conv", n[2]),
+        _layer(n[4], "depthwise", n[3]),
+        _layer(n[5], "conv", n[4]),
+        _layer(n[6], "same", n[5]),
+        _layer(n[7], "add", n[2], n[6]),
+        _layer(n[8], "conv", n[7]),
+    ]
+    m = _names(rng, 6)
+    bridge = [_layer(m[0], "conv"), _layer(m[1], "conv"), _layer(m[2], "conv"), _layer(m[3], "add", m[0], m[1]),
+              _layer(m[4], "add", m[2], m[1]), _layer(m[5], "conv", m[4])]  # fmt: skip
+    return [Case("two blocks in a row", {"layers": two}), Case("two sums with a common term", {"layers": bridge})]
+
+
+def _group_oracle(inputs, probe):
+    # Colours spread along the graph until nothing changes.
+    colour = {layer["name"]: i for i, layer in enumerate(inputs["layers"])}
+    for _ in inputs["layers"]:
+        for layer in inputs["layers"]:
+            if layer["kind"] != "conv":
+                tied = [layer["name"], *layer["inputs"]]
+                lowest = min(colour[name] for name in tied)
+                colour |= dict.fromkeys(tied, lowest)
+    groups = {}
+    for layer in inputs["layers"]:
+        if layer["kind"] in ("conv", "depthwise"):
+            groups.setdefault(colour[layer["name"]], []).append(layer["name"])
+    return sorted(sorted(group) for group in groups.values())
+
+
+# 8. one threshold for all layers --------------------------------------------------------------------------------
+
+
+def _global_cases(rng):
+    scores = [_normal(rng, n).abs() * size for n, size in ((6, 1.0), (8, 2.0), (4, 0.5))]
+    return [Case("three layers", {"scores": scores, "ratio": 0.4, "least": 1})]
+
+
+def _global_edges(rng):
+    small = [_normal(rng, 5).abs() * 0.01, _normal(rng, 5).abs() + 1, _normal(rng, 4).abs() + 1]
+    return [
+        Case("a layer of small scores", {"scores": small, "ratio": 0.5, "least": 2}),
+        Case("everything asked for", {"scores": [s + 1 for s in small], "ratio": 1.0, "least": 1}),
+        Case("a layer smaller than the least", {"scores": [small[0][:2], small[1]], "ratio": 0.5, "least": 3}),
+    ]
+
+
+def _global_oracle(inputs, probe):
+    scores = [layer.tolist() for layer in inputs["scores"]]
+    left = [set(range(len(layer))) for layer in scores]
+    budget = int(sum(map(len, scores)) * inputs["ratio"])
+    for _, layer, channel in sorted((s, i, j) for i, row in enumerate(scores) for j, s in enumerate(row)):
+        if budget and len(left[layer]) > inputs["least"]:
+            left[layer].remove(channel)
+            budget -= 1
+    return [torch.tensor(sorted(kept)) for kept in left]
+
+
+LIBRARIES = ("nn.utils.prune", "torch_pruning", "ln_structured")
+
+
+def _item(name, points, cases, oracle, edges, hint):
+    return Item(name, name, points, cases, oracle, edges=edges, hint=hint, tolerance=CLOSE, forbidden=LIBRARIES)
+
+
+ITEMS = (
+    _item("norm_importance", 8, _norm_cases, _norm_oracle, _norm_edges,
+          "One number per output channel: the norm over all other axes, root included"),
+    _item("taylor_importance", 8, _taylor_cases, _taylor_oracle, _taylor_edges,
+          "Sum over pixels, then the absolute value, then the mean over the batch: the order matters"),
+    _item("channels_to_keep", 10, _keep_cases, _keep_oracle, _keep_edges,
+          "Round the number removed down, keep at least one, break ties in favour of the lower index, sort the result"),
+    _item("prune_conv", 10, _conv_cases, _conv_oracle, _conv_edges,
+          "Outputs lie on the first axis and inputs on the second; each is selected by its own indices"),
+    _item("prune_depthwise", 10, _depthwise_cases, _depthwise_oracle, _depthwise_edges,
+          "Each channel owns a run of outputs; the number of groups shrinks, too"),
+    _item("prune_after_flatten", 12, _flatten_cases, _flatten_oracle, _flatten_edges,
+          "Flattening (C, H, W) turns each channel into a run of H * W columns"),
+    _item("channel_groups", 16, _group_cases, _group_oracle, _group_edges,
+          "A sum ties all its inputs, a depthwise layer ties its output to its input; ties hold across several layers"),
+    _item("global_channels", 14, _global_cases, _global_oracle, _global_edges,
+          "Remove the lowest scores of all layers together; a layer at its least is skipped for the next score"),
+)  # fmt: skip
+
+ASSIGNMENT = Assignment("a3", "Structured pruning", ITEMS, manual_points=12)
