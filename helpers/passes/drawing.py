@@ -6,6 +6,8 @@ Colour and line both tell what happened, so the picture can be read in greyscale
     thick, green    made by the pass
     thick, amber    there before, but changed
 
+Constants are not drawn: a box that reads some tells the shape of the first, which is the weight.
+
 Example:
     >>> before = outline(graph_module)
     >>> Passer(["conv_bn_folding"]).run(graph_module)
@@ -13,6 +15,7 @@ Example:
 """
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -58,7 +61,19 @@ def draw_before_after(before: Outline, after: Outline, path: str | Path | None =
     return _figure(panels, path)
 
 
+def _without_constants(graph: Outline) -> Outline:
+    constants = {box.name: box for box in graph if box.op == "get_attr"}
+    drawn = []
+    for box in graph:
+        read = [name for name in box.inputs if name in constants]
+        what = f"{box.what} {constants[read[0]].shape}" if read else box.what
+        if box.op != "get_attr":
+            drawn.append(replace(box, what=what, inputs=tuple(name for name in box.inputs if name not in constants)))
+    return tuple(drawn)
+
+
 def _figure(panels: list[tuple[Outline, dict[str, str], str]], path: str | Path | None) -> Figure:
+    panels = [(_without_constants(graph), status, title) for graph, status, title in panels]
     boxes = sum(len(graph) for graph, _, _ in panels)
     rows = max(MIN_ROWS, math.ceil(math.sqrt(boxes * BOX_WIDTH / BOX_HEIGHT)))  # about as wide as a screen
     layouts = [arrange({box.name: box.inputs for box in graph}, rows) for graph, _, _ in panels]
@@ -73,7 +88,7 @@ def _figure(panels: list[tuple[Outline, dict[str, str], str]], path: str | Path 
         ax.set(xlim=(-0.1, layout.width + 0.1), ylim=(tallest + 0.4, -0.4))
         ax.set_title(title, fontsize=12, fontweight="bold")
         ax.set_axis_off()
-    _legend(figure, {one for _, status, _ in panels for one in status.values()} - {SAME})
+    _legend(figure, {one for graph, status, _ in panels for one in (status[box.name] for box in graph)} - {SAME})
     figure.tight_layout(rect=(0, 0.45 / height, 1, 1))
     if path is not None:
         figure.savefig(path, dpi=120)
@@ -107,7 +122,7 @@ def _draw_box(ax: Axes, place: tuple[float, float], box: Box, status: str) -> No
     )
     ax.add_patch(shape)
     centred = {"ha": "center", "va": "center", "zorder": 3}
-    size = 8.5 * min(1, 30 / len(box.what))  # long names in smaller letters
+    size = 8.5 * min(1, 27 / len(box.what))  # long names in smaller letters
     ax.text(x, y - (0.13 if box.shape else 0), box.what, fontsize=size, color=TEXT, **centred)
     ax.text(x, y + 0.18, box.shape, fontsize=7, color=LINE, **centred)
 

@@ -121,7 +121,8 @@ def _line(box: Box) -> dict[str, str]:
 
 
 def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
-    value = node.meta.get("val", node.meta.get("tensor_meta"))
+    whose = node.args[0] if node.op == "output" and isinstance(node.args[0], fx.Node) else node
+    value = whose.meta.get("val", whose.meta.get("tensor_meta"))
     if node.op == "get_attr" and value is None:
         value = attribute(graph_module, node.target)
     known = hasattr(value, "shape") and hasattr(value, "dtype")
@@ -148,7 +149,8 @@ def _what(graph_module: fx.GraphModule, node: fx.Node) -> str:
         return "input" if node.op == "placeholder" else "output"
     if node.op == "get_attr":
         return f"constant {node.target}"
-    literals = [_literal(value) for value in (*node.args, *node.kwargs.values()) if _is_number(value)]
+    literals = [_literal(value) for value in node.args if _is_number(value)]
+    literals += [f"{key}={_literal(value)}" for key, value in node.kwargs.items() if _is_number(value)]
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return " ".join([target, *literals])
 

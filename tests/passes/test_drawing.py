@@ -61,3 +61,10 @@ def test_the_whole_network_fits_a_screen_shape(tmp_path, suffix):
     assert max(width, height) < 40
     if suffix == "png":
         assert struct.unpack(">II", path.read_bytes()[16:24]) == (int(width * 120), int(height * 120))
+
+
+def test_constants_are_told_in_the_box_that_reads_them():
+    graph_module = trace(BLOCK, X, route="export")
+    texts = [text.get_text() for text in draw(outline(graph_module)).axes[0].texts]
+    assert any(text.endswith(" 8x3x3x3") for text in texts)
+    assert not any(text.startswith("constant") for text in texts)

@@ -30,9 +30,11 @@ def test_an_outline_tells_what_each_node_does():
 
 
 def test_functions_show_their_numbers_and_constants_their_place():
-    net = network(lambda net, x: torch.clamp(net.linear(x), 0, 6.5) * net.z, linear=nn.Linear(4, 2), z=torch.ones(2))
+    net = network(
+        lambda net, x: torch.clamp(net.linear(x), 0, max=6.5) * net.z, linear=nn.Linear(4, 2), z=torch.ones(2)
+    )
     whats = [box.what for box in outline(trace(net, (torch.randn(3, 4),)))]
-    assert whats == ["input", "Linear 4→2 +bias", "clamp 0 6.5", "constant z", "mul", "output"]
+    assert whats == ["input", "Linear 4→2 +bias", "clamp 0 max=6.5", "constant z", "mul", "output"]
 
 
 def test_an_outline_needs_no_shapes_and_stays_when_the_graph_changes():
