@@ -6,7 +6,18 @@ from helpers import passes
 from tests.passes.equivalence import build, differences, example
 from tests.passes.zoo import DECLINE, ZOO
 
-RUNS = [pytest.param(case, route, id=f"{case.name}-{route}") for case in ZOO for route in case.routes]
+
+def runs(route: str, every: int) -> list:
+    """All cases of a route; all but each `every`-th one are slow."""
+    cases = [case for case in ZOO if route in case.routes]
+    slow = [pytest.mark.slow, pytest.mark.ci]
+    return [
+        pytest.param(case, route, id=f"{case.name}-{route}", marks=[] if number % every == 0 else slow)
+        for number, case in enumerate(cases)
+    ]
+
+
+RUNS = [*runs("fx", every=1), *runs("export", every=6)]
 
 
 def operations(graph_module) -> list:

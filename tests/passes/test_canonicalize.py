@@ -1,0 +1,44 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from helpers.passes import Passer
+from helpers.passes.tracing import trace
+from tests.passes.zoo import Net
+
+RELUS = [nn.ReLU(), torch.relu, F.relu, lambda x: x.relu(), lambda x: F.relu(input=x), lambda x: torch.ops.aten.relu(x)]
+
+
+def canonical(model: nn.Module, *inputs: torch.Tensor, route: str = "fx"):
+    graph_module = trace(model.eval(), inputs, route)
+    Passer(["canonicalize", "dead_code"]).run(graph_module)
+    return [node for node in graph_module.graph.nodes if node.op.startswith("call_")], graph_module
+
+
+@pytest.mark.parametrize("relu", RELUS[:5])
+@pytest.mark.parametrize("route", ["fx", "export"])
+def test_all_spellings_of_relu_reach_one_form(relu, route):
+    model = nn.Sequential(relu) if isinstance(relu, nn.Module) else Net(lambda m, x: relu(x))
+    (node,), _ = canonical(model, torch.randn(2, 3), route=route)
+    assert node.target is F.relu and len(node.args) == 1 and not node.kwargs
+
+
+def test_in_place_stays_in_place():
+    (node,), graph_module = canonical(nn.Sequential(nn.ReLU6(inplace=True)), torch.randn(2, 3))
+    assert node.target is F.relu6 and node.kwargs == {"inplace": True}
+    x = torch.full((1, 2), -1.0)
+    graph_module(x)
+    assert x.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+def test_layers_of_both_routes_are_modules_of_the_same_name_and_tensors(route):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, groups=1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
+    nodes, graph_module = canonical(model, torch.randn(1, 3, 5, 5), route=route)
+    modules = [graph_module.get_submodule(node.target) for node in nodes if node.op == "call_module"]
+    assert [type(module) for module in modules] == [nn.Conv2d, nn.BatchNorm2d, nn.Linear]
+    assert repr(modules[0]) == repr(model[0])
+    state = graph_module.state_dict()
+    assert state.keys() == model.state_dict().keys()
+    assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
