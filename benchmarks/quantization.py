@@ -1,8 +1,8 @@
 """Our int8 beside that of ONNX Runtime and PyTorch: accuracy, repairs, size and speed, all from one float network.
 
-    python benchmarks/quantization.py CHECKPOINT accuracy     W8A8 for several calibration draws, ours and the others'
-    python benchmarks/quantization.py CHECKPOINT repairs      each repair alone and together; 4 bits; size of each file
-    python benchmarks/quantization.py CHECKPOINT speed        milliseconds at batch 1 and 128, interleaved
+    python -m benchmarks.quantization CHECKPOINT accuracy     W8A8 for several calibration draws, ours and the others'
+    python -m benchmarks.quantization CHECKPOINT repairs      each repair alone and together; 4 bits; size of each file
+    python -m benchmarks.quantization CHECKPOINT speed        milliseconds at batch 1 and 128, interleaved
 
 Rows go to data/results/quantization_*.csv. torchao is compared with where it is installed.
 """

@@ -1,4 +1,4 @@
-"""What `benchmarks/quantization.py` compares with: the int8 of ONNX Runtime and of PyTorch, each used as documented.
+"""What `quantization.py` compares with: the int8 of ONNX Runtime and of PyTorch, each used as documented.
 
 Every function takes the float network and uint8 calibration images and returns a function from normalised float images
 to logits.
