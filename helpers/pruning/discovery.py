@@ -1,5 +1,6 @@
 """Find the channel groups of a network: read its graph, resolve what is tied, and put the result to the test."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,14 @@ def has_sleepers(evaluated: Trace, model: nn.Module) -> bool:
     """Whether the network owns layers that an evaluation does not call (auxiliary heads of GoogLeNet and Inception)."""
     used = {node.target for node in evaluated.nodes if node.op in ("call_module", "get_attr")}
     owners = {name.rpartition(".")[0] for name, _ in model.named_parameters()}
-    return any(not (owner in used or any(u.startswith(owner) for u in used)) for owner in owners)
+    awake = used | {u.rpartition(".")[0] for u in used}
+    return any(awake.isdisjoint(ancestors(owner)) for owner in owners)
+
+
+def ancestors(path: str) -> set[str]:
+    """The path of a module and of all modules around it, without the root: a layer may own layers (attention)."""
+    names = path.split(".")
+    return {".".join(names[:k]) for k in range(1, len(names) + 1)}
 
 
 def build(labelling: Labelling, evaluated: Trace, model: nn.Module) -> ChannelGroups:
@@ -37,32 +45,47 @@ def build(labelling: Labelling, evaluated: Trace, model: nn.Module) -> ChannelGr
     pinned = labelling.atoms.pinned(roots)
     tensors = labelling.tensors.items()
     axes = {name: {d: a for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)} for name, t in tensors}
-    classes = classes_of(roots, [labels for tensor in axes.values() for labels in tensor.values()], pinned)
-    members: dict[int, list[tuple[str, int]]] = {}
+    # Most axes share their labels with others (a convolution's rows, its bias, four tensors of BatchNorm, ...).
+    arrays = {id(labels): roots[labels] for tensor in axes.values() for labels in tensor.values()}
+    classes = classes_of(roots, list(arrays.values()), pinned)
+    places = {key: positions_by_class(classes[units]) for key, units in arrays.items()}
+    members: dict[int, list[tuple[str, int, int]]] = {}
     for name, tensor in axes.items():
         for dim, labels in tensor.items():
-            for number in np.unique(classes[roots[labels]]).tolist():
-                members.setdefault(number, []).append((name, dim))
+            for number in places[id(labels)]:
+                members.setdefault(number, []).append((name, dim, id(labels)))
     trunk = set(roots[np.concatenate(labelling.joined)].tolist()) if labelling.joined else set()
     blocks = blocks_of(labelling, model)
-    groups: list[Group] = []
-    for number, places in members.items():
-        first = roots[axes[places[0][0]][places[0][1]]]
-        units = unique_in_order(first[classes[first] == number])
-        parts = tuple(part(name, dim, roots[axes[name][dim]], units) for name, dim in places)
-        inside = any(all(name.startswith(block) for name, _ in places) for block in blocks)
+    number_of, groups = np.zeros(len(roots), dtype=np.int64), {}
+    for number, held in members.items():
+        units = unique_in_order(arrays[held[0][2]][places[held[0][2]][number]])
+        number_of[units] = np.arange(len(units))
+        positions = {key: places[key][number] for _, _, key in held}
+        units_at = {key: number_of[arrays[key][where]] for key, where in positions.items()}
+        parts = tuple(Member(name, dim, positions[key], units_at[key]) for name, dim, key in held)
+        inside = any(all(name.startswith(block) for name, _, _ in held) for block in blocks)
         hidden = inside and trunk.isdisjoint(units.tolist())
-        name = places[0][0].rpartition(".")[0] or places[0][0]
-        taken = sum(g.name == name or g.name.startswith(name + "#") for g in groups)
-        reason = why_not(units, pinned)
-        groups.append(Group(f"{name}#{taken + 1}" if taken else name, units, parts, reason, hidden))
-    return ChannelGroups(groups, roots, axes, labelling.sizes, labelling, evaluated)
+        name = free_name(held[0][0].rpartition(".")[0] or held[0][0], groups)
+        groups[name] = Group(name, units, parts, why_not(units, pinned), hidden)
+    return ChannelGroups(list(groups.values()), roots, axes, labelling.sizes, labelling, evaluated)
+
+
+def positions_by_class(classes: Labels) -> dict[int, np.ndarray]:
+    """Where each class sits on an axis."""
+    order = np.argsort(classes, kind="stable")
+    found, starts = np.unique(classes[order], return_index=True)
+    return dict(zip(found.tolist(), np.split(order, starts[1:]), strict=True))
+
+
+def free_name(name: str, taken: dict[str, Group]) -> str:
+    """The name itself, or name#2, name#3, ... when one layer produces several groups."""
+    return next(n for k in itertools.count(1) if (n := name if k == 1 else f"{name}#{k}") not in taken)
 
 
 def classes_of(roots: Labels, axes: list[Labels], pinned: dict[int, list[str]]) -> Labels:
     """Give two units the same class if the same axes hold them: every axis splits the classes that it cuts through."""
     classes, following = np.zeros(len(roots), dtype=np.int64), 1
-    for units in [np.array(sorted(pinned), dtype=np.int64), *(np.unique(roots[labels]) for labels in axes)]:
+    for units in [np.array(sorted(pinned), dtype=np.int64), *map(np.unique, axes)]:
         old, split = np.unique(classes[units], return_inverse=True)
         classes[units] = following + split
         following += len(old)
@@ -73,13 +96,6 @@ def unique_in_order(values: np.ndarray) -> np.ndarray:
     """Each value once, where it first appears: units are numbered as the producing layer numbers its channels."""
     _, first = np.unique(values, return_index=True)
     return values[np.sort(first)]
-
-
-def part(name: str, dim: int, labels: Labels, units: Labels) -> Member:
-    """The indices of an axis that belong to these units."""
-    positions = np.flatnonzero(np.isin(labels, units))
-    order = np.argsort(units)
-    return Member(name, dim, positions, order[np.searchsorted(units, labels[positions], sorter=order)])
 
 
 def why_not(units: Labels, pinned: dict[int, list[str]]) -> str | None:

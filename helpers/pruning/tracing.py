@@ -4,12 +4,13 @@ The graph comes from torch.fx. Shapes come from running it on the "meta" device,
 content, so that tracing a network of a gigabyte is as quick as a small one.
 """
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx, nn
+
+from helpers.pruning.twin import twin
 
 # Layers whose output is as large as their input. PyTorch works their shapes out in Python, an operation at a time,
 # which would take most of the time of a trace.
@@ -63,7 +64,7 @@ def on_meta(model: nn.Module) -> nn.Module:
     """A copy whose parameters and buffers have shapes and no content; nothing large is copied on the way."""
     memo: dict[int, Any] = {id(t): torch.empty_like(t, device="meta") for t in model.buffers()}
     memo |= {id(t): nn.Parameter(torch.empty_like(t, device="meta"), t.requires_grad) for t in model.parameters()}
-    return copy.deepcopy(model, memo)
+    return twin(model, memo)
 
 
 def trace(model: nn.Module, example_inputs: Any, training: bool = False) -> Trace:
@@ -86,7 +87,7 @@ def read_graph(root: nn.Module, example_inputs: Any) -> Trace:
         remedy = "rewrite control flow that depends on values, or keep it in a function declared with torch.fx.wrap"
         raise failed(f"torch.fx cannot trace {name}; {remedy}", error) from error
     # Layers run in eval mode even then: BatchNorm refuses to train on the single value that an image may leave it.
-    recorder = Recorder(fx.GraphModule(root.eval(), graph))
+    recorder = Recorder(root.eval(), graph=graph)
     try:
         with torch.no_grad():
             recorder.run(*(x.to("meta") for x in as_tuple(example_inputs)))
