@@ -98,7 +98,7 @@ class CannotBeCopied(nn.Module):
 
 BAD = {
     "train mode": (lambda: small().train(), X, UnsupportedCase, r"train mode: call model.eval\(\)"),
-    "control flow": (lambda: Branches().eval(), X, UnsupportedCase, r"Branches cannot be traced at .*test_optimizer.py:\d+"),
+    "control flow": (lambda: Branches().eval(), X, UnsupportedCase, r"Branches cannot be traced at .*optimizer.py:\d+"),
     "cannot be copied": (lambda: CannotBeCopied().eval(), X, UnsupportedCase, "cannot be copied"),
     "wrong shape": (small, torch.randn(2, 4, 6, 6), GraphMismatch, "node '_0'.*does not accept.*Check the example"),
     "wrong dtype": (small, X.double(), GraphMismatch, "node '_0'.*does not accept"),
