@@ -51,6 +51,6 @@ ITEMS = (
         cases=accuracy_cases,
         oracle=accuracy_oracle,
         view=lambda answer, probe: float(answer),
-        hint="The predicted class is the position of the largest score in each row; return the share of rows that agree.",
+        hint="The predicted class is where a row is largest; return the share of rows that agree with the label.",
     ),
 )
