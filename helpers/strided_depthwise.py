@@ -43,8 +43,8 @@ def is_strided_depthwise(module: nn.Module) -> bool:
 def keep_every(stride: tuple[int, int]):
     """A hook that restores the layer's stride and keeps the rows and columns which that stride would have computed."""
 
-    def hook(module: nn.Module, _: tuple, output: torch.Tensor) -> torch.Tensor:
+    def hook(module: nn.Module, _: tuple, output: torch.Tensor | None) -> torch.Tensor | None:
         module.stride = stride
-        return output[..., :: stride[0], :: stride[1]]
+        return None if output is None else output[..., :: stride[0], :: stride[1]]
 
     return hook

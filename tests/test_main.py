@@ -1,0 +1,39 @@
+import pytest
+
+from helpers.__main__ import COMMANDS, main
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0
+    assert "show this help message" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["fly"], ["data", "--source", "moon"], ["train", "--epochs", "many"]])
+def test_wrong_words_exit_with_two_and_one_clear_line(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert "error:" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_failure_is_one_line_and_exit_status_one(capsys):
+    assert main(["evaluate", "nowhere.safetensors", "--data", "sample"]) == 1
+    error = capsys.readouterr().err.splitlines()
+    assert error == ["python -m helpers evaluate: nowhere.safetensors does not exist"]
+
+
+def test_wrong_settings_exit_with_one_line(capsys):
+    assert main(["train", "--epochs", "0", "--data", "sample"]) == 1
+    assert "epochs must be a positive whole number" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_that_one_can_go_on(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("helpers.commands.data.run", interrupted)
+    assert main(["data"]) == 130
+    assert "goes on from there" in capsys.readouterr().err

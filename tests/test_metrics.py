@@ -1,0 +1,106 @@
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from helpers import metrics, models
+from helpers.metrics import MeasurementError, compare_latency, count_macs, count_parameters, latency, profile
+
+LAYERS = {
+    "conv": (nn.Conv2d(6, 8, 3, stride=2, padding=1), (2, 6, 9, 9)),
+    "grouped": (nn.Conv2d(6, 8, 3, groups=2), (1, 6, 9, 9)),
+    "depthwise": (nn.Conv2d(6, 6, 5, groups=6, dilation=2), (1, 6, 15, 15)),
+    "transposed": (nn.ConvTranspose2d(6, 8, 3, stride=2, groups=2), (1, 6, 5, 5)),
+    "conv1d": (nn.Conv1d(4, 6, 3), (3, 4, 20)),
+    "linear": (nn.Linear(12, 5), (1, 12)),
+    "linear on tokens": (nn.Linear(12, 5, bias=False), (1, 7, 12)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_macs_against_an_independent_counter(name):
+    layer, shape = LAYERS[name]
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        layer(torch.randn(1, *shape[1:]))
+    assert count_macs(layer, torch.randn(shape)) == counter.get_total_flops() / 2 > 0
+
+
+def test_mobilenet_in_closed_form():
+    expected = 32 * 32 * 27 * 32  # The stem: 3 x 3 x 3 products for each of 32 channels.
+    channels, side = 32, 32
+    for expansion, out, blocks, stride in models.CIFAR_STAGES:
+        for block in range(blocks):
+            hidden = channels * expansion
+            after = side // (stride if block == 0 else 1)
+            expected += (side * side * channels * hidden if expansion > 1 else 0) + after * after * hidden * (9 + out)
+            channels, side = out, after
+    expected += side * side * channels * 1280 + 1280 * 10
+    found = profile(models.mobilenet_v2(), torch.zeros(4, 3, 32, 32))
+    assert (found.params, found.macs) == (2_236_682, expected)
+
+
+def test_file_bytes_are_those_of_a_real_file(tmp_path):
+    model = models.mobilenet_v2(width_mult=0.25)
+    path = models.save(model, tmp_path / "m.safetensors")
+    assert metrics.file_bytes(model) == path.stat().st_size > 4 * count_parameters(model)
+
+
+def test_a_network_that_cannot_be_saved_has_no_file_bytes():
+    assert profile(nn.Linear(3, 4), torch.zeros(1, 3)) == metrics.Profile(16, 12, None)
+
+
+def test_a_shared_tensor_counts_once():
+    first = nn.Linear(4, 4, bias=False)
+    second = nn.Linear(4, 4, bias=False)
+    second.weight = first.weight
+    assert count_parameters(nn.Sequential(first, second)) == 16
+
+
+class Slow(nn.Module):
+    """Takes a known time, and a longer one in the first calls."""
+
+    def __init__(self, seconds, log=None, name=""):
+        super().__init__()
+        self.seconds, self.calls, self.log, self.name = seconds, 0, log if log is not None else [], name
+
+    def forward(self, x):
+        import time
+
+        self.log.append((self.name, torch.get_num_threads(), self.training))
+        self.calls += 1
+        time.sleep(self.seconds * (10 if self.calls <= 2 else 1))
+        return x
+
+
+def test_latency_leaves_the_warm_up_out():
+    model = Slow(0.004).train()
+    result = latency(model, torch.zeros(2, 1), threads=1, runs=7, warmup=2)
+    assert 3.9 < result.median_ms < 20
+    assert (result.runs, result.threads, result.batch) == (7, 1, 2)
+    assert model.calls == 9
+    assert model.training
+    assert {entry[1:] for entry in model.log} == {(1, False)}
+
+
+def test_threads_are_restored():
+    before = torch.get_num_threads()
+    latency(Slow(0), torch.zeros(1), threads=1, runs=3)
+    assert torch.get_num_threads() == before
+
+
+def test_candidates_take_turns_and_are_compared_with_the_first():
+    log = []
+    table = compare_latency(
+        {n: Slow(s, log, n) for n, s in (("a", 0.004), ("b", 0.012))}, torch.zeros(1), runs=5, warmup=2
+    )
+    assert [name for name, *_ in log] == ["a", "b"] * 7
+    assert table.speedup[0] == 1
+    assert 0.1 < table.speedup[1] < 0.8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"runs": 2}, "3 runs"), ({"warmup": 0}, "warm-up"), ({"threads": 0}, "threads")]
+)
+def test_measurements_without_sense_are_refused(options, message):
+    with pytest.raises(MeasurementError, match=message):
+        latency(Slow(0), torch.zeros(1), **options)

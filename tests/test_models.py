@@ -1,0 +1,141 @@
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from helpers import models
+from helpers.models import ModelError
+
+
+def small():
+    torch.manual_seed(0)
+    return models.mobilenet_v2(width_mult=0.25).eval()
+
+
+def test_the_published_number_of_parameters():
+    assert sum(p.numel() for p in models.mobilenet_v2().parameters()) == 2_236_682
+
+
+def test_cifar_strides_leave_a_map_of_four_by_four():
+    assert small().features(torch.randn(1, 3, 32, 32)).shape[-2:] == (4, 4)
+
+
+def test_saved_and_loaded_gives_the_same_answers(tmp_path):
+    model, x = small(), torch.randn(2, 3, 32, 32)
+    path = models.save(model, tmp_path / "new" / "m.safetensors", metrics={"accuracy": 0.5})
+    loaded = models.load(path)
+    assert torch.equal(model(x), loaded(x))
+    assert not loaded.training
+    assert loaded.spec == model.spec
+    assert models.read_header(path)[1] == {"metrics": {"accuracy": 0.5}}
+    assert [p.name for p in path.parent.iterdir()] == ["m.safetensors"]
+
+
+def test_a_network_of_torchvision(tmp_path):
+    model = models.build("squeezenet1_1", num_classes=7).eval()
+    loaded = models.load(models.save(model, tmp_path / "m.safetensors"))
+    x = torch.randn(1, 3, 64, 64)
+    assert torch.equal(model(x), loaded(x))
+
+
+def test_a_resized_network_is_rebuilt(tmp_path):
+    model = small()
+    block, name = "features.2.conv", "features.2.conv.1.0"
+    changes = {name: {"in_channels": 4, "out_channels": 4, "groups": 4}}
+    changes |= {f"{block}.0.0": {"out_channels": 4}, f"{block}.2": {"in_channels": 4}}
+    changes |= {f"{block}.0.1": {"num_features": 4}, f"{block}.1.1": {"num_features": 4}}
+    resized = models.record(models.resize(small(), changes), source=model, step="resize", changes=changes).eval()
+    assert resized.get_submodule(name).weight.shape == (4, 1, 3, 3)
+    loaded = models.load(models.save(resized, tmp_path / "m.safetensors"))
+    x = torch.randn(1, 3, 32, 32)
+    assert torch.equal(resized(x), loaded(x))
+    assert model.spec.steps == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features.99": {"out_channels": 4}}, r"features\.99"),
+        ({"features.0.0": {"forward": 4}}, "no size called 'forward'"),
+        ({"features.0.1": {"out_channels": 4}}, "BatchNorm2d has no size called 'out_channels'"),
+    ],
+)
+def test_resize_changes_sizes_only(changes, message):
+    with pytest.raises(ModelError, match=message):
+        models.resize(small(), changes)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: models.build("os.system"), "unknown builder 'os.system'"),
+        (lambda: models.build("resnet18", nonsense=1), "does not take"),
+        (lambda: models.build("resnet18", weights="DEFAULT"), "not from a builder's download"),
+        (lambda: models.record(nn.Identity(), nn.Identity(), "exec"), "unknown step 'exec'"),
+        (lambda: models.save(nn.Linear(2, 2), "never.safetensors"), "carries no specification"),
+        (lambda: models.pretrained("nonsense"), "no checkpoint 'nonsense'"),
+        (lambda: models.load("nowhere.safetensors"), "does not exist"),
+    ],
+)
+def test_wrong_requests_are_named(call, message):
+    with pytest.raises(ModelError, match=message):
+        call()
+
+
+def tampered(tmp_path, change_tensors=None, change_spec=None):
+    """A good file, rewritten with other tensors or another specification."""
+    path = models.save(small(), tmp_path / "m.safetensors")
+    tensors = load_file(path)
+    spec, _ = models.read_header(path)
+    spec = {"builder": spec.builder, "arguments": spec.arguments, "steps": list(spec.steps)}
+    (change_tensors or (lambda _: None))(tensors)
+    (change_spec or (lambda _: None))(spec)
+    save_file(tensors, path, {"spec": json.dumps(spec)})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("classifier.1.bias"), r"missing classifier\.1\.bias"),
+        (lambda t: t.update(extra=torch.zeros(1)), "unexpected extra"),
+        (
+            lambda t: t.update({"classifier.1.bias": torch.zeros(3)}),
+            r"classifier\.1\.bias is .*\(3,\), expected .*\(10,\)",
+        ),
+        (lambda t: t.update({"classifier.1.bias": torch.zeros(10).half()}), "float16"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(change, message, tmp_path):
+    with pytest.raises(ModelError, match=message):
+        models.load(tampered(tmp_path, change_tensors=change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.update(builder="builtins.eval"), "unknown builder"),
+        (lambda s: s["steps"].append({"step": "exec", "code": "boom"}), "unknown step 'exec'"),
+        (lambda s: s.pop("arguments"), "not a network saved by this course"),
+    ],
+)
+def test_specifications_that_ask_for_more_are_refused(change, message, tmp_path):
+    with pytest.raises(ModelError, match=message):
+        models.load(tampered(tmp_path, change_spec=change))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a network", b"\xff" * 100])
+def test_files_of_other_kinds_are_refused(content, tmp_path):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"x\.safetensors is not a network"):
+        models.load(path)
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    path = models.save(small(), tmp_path / "m.safetensors")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ModelError, match="is not a network"):
+        models.load(path)

@@ -1,0 +1,174 @@
+import pytest
+import torch
+from torch import nn
+
+from helpers import training
+from helpers.training import Config, TrainingError, evaluate, finetune, train, wilson_interval
+from helpers.training_state import TrainingState
+from tests.tiny_training import tiny_cifar, tiny_model
+
+FAST = Config(epochs=3, batch_size=20, lr=0.1, precision="float32")
+
+
+def weights(model):
+    return torch.cat([t.detach().flatten().double() for t in model.state_dict().values()])
+
+
+def test_training_learns_and_reports_each_epoch():
+    model, cifar = tiny_model(), tiny_cifar(600)
+    history = train(
+        model, cifar, Config(epochs=15, batch_size=20, lr=0.05, ema=0.9, label_smoothing=0.0), progress=False
+    )
+    assert list(history.epoch) == list(range(1, 16))
+    assert history.loss.iloc[-1] < 0.8 * history.loss.iloc[0]
+    assert evaluate(model, cifar.test_images, cifar.test_labels).accuracy > 0.4
+    assert not model.training
+
+
+def test_the_same_seed_gives_the_same_network_and_another_does_not():
+    runs = []
+    for seed in (0, 0, 1):
+        model = tiny_model()
+        train(model, tiny_cifar(), Config(epochs=2, batch_size=20, seed=seed, autoaugment=True), progress=False)
+        runs.append(weights(model))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+def test_training_leaves_the_callers_random_numbers_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    model = tiny_model()
+    torch.manual_seed(3)
+    train(model, tiny_cifar(), FAST, progress=False)
+    assert torch.equal(torch.rand(1), expected)
+
+
+class Killed(Exception):
+    """Stands for a kill signal."""
+
+
+@pytest.mark.parametrize("finished", [1, 2])
+def test_a_killed_run_goes_on_to_the_same_end(finished, tmp_path, monkeypatch):
+    whole = tiny_model()
+    expected = train(whole, tiny_cifar(), FAST, progress=False)
+    original = TrainingState.finish_epoch
+
+    def finish_then_die(self, row):
+        original(self, row)
+        if self.epoch == finished:
+            raise Killed
+
+    monkeypatch.setattr(TrainingState, "finish_epoch", finish_then_die)
+    with pytest.raises(Killed):
+        train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
+    monkeypatch.setattr(TrainingState, "finish_epoch", original)
+    model = tiny_model(seed=9)
+    history = train(model, tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
+    assert torch.equal(weights(model), weights(whole))
+    columns = ["epoch", "loss", "lr", "validation_accuracy"]
+    assert history[columns].equals(expected[columns])
+
+
+def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
+    train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
+    monkeypatch.setattr(training.TrainingLoop, "run_epoch", None)
+    assert len(train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)) == 3
+
+
+def test_nan_stops_with_epoch_and_step_and_keeps_the_last_epoch(tmp_path, monkeypatch):
+    original = training.TrainingLoop.step
+
+    def poisoned(self, epoch, step, *rest):
+        loss = original(self, epoch, step, *rest)
+        return loss * float("nan") if (epoch, step) == (1, 2) else loss
+
+    monkeypatch.setattr(training.TrainingLoop, "step", poisoned)
+    with pytest.raises(TrainingError, match="epoch 2, step 3"):
+        train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
+    monkeypatch.setattr(training.TrainingLoop, "step", original)
+    model = tiny_model()
+    train(model, tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
+    assert weights(model).isfinite().all()
+
+
+def test_test_images_are_not_looked_at():
+    cifar = tiny_cifar()
+    object.__setattr__(cifar, "test_images", None)
+    object.__setattr__(cifar, "test_labels", None)
+    assert len(train(tiny_model(), cifar, FAST, progress=False)) == 3
+
+
+def test_distillation_pulls_towards_the_teacher():
+    cifar = tiny_cifar()
+    teacher = tiny_model(seed=5).eval()
+    distances = []
+    for student_teacher, distill in ((teacher, 1.0), (None, 0.0)):
+        student = tiny_model()
+        config = Config(epochs=8, batch_size=20, lr=0.1, ema=0.5, distill=distill, temperature=2.0)
+        finetune(student, cifar, student_teacher, config, progress=False)
+        x = torch.randn(64, 3, 32, 32)
+        with torch.no_grad():
+            distances.append(float((student(x).softmax(1) - teacher(x).softmax(1)).abs().mean()))
+    assert distances[0] < distances[1]
+
+
+def test_finetune_distills_by_default_when_there_is_a_teacher(monkeypatch):
+    seen = []
+    monkeypatch.setattr(training, "train", lambda *a: seen.append(a[2]))
+    finetune(tiny_model(), tiny_cifar(), tiny_model())
+    finetune(tiny_model(), tiny_cifar())
+    assert [c.distill > 0 for c in seen] == [True, False]
+
+
+@pytest.mark.parametrize(("teacher", "distill"), [(None, 0.5), (tiny_model(), 0.0)])
+def test_half_a_distillation_is_refused(teacher, distill):
+    with pytest.raises(TrainingError, match="both a teacher and distill"):
+        train(tiny_model(), tiny_cifar(), Config(distill=distill), teacher=teacher, progress=False)
+
+
+class Constant(nn.Module):
+    """Always answers one class, and counts what it was asked."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer, self.asked = answer, 0
+
+    def forward(self, x):
+        self.asked += len(x)
+        assert x.dtype == torch.float32
+        return nn.functional.one_hot(torch.full((len(x),), self.answer), 10).float()
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 50, 1000])
+def test_evaluate_counts_every_image_once(batch_size):
+    cifar, model = tiny_cifar(), Constant(3)
+    labels = cifar.test_labels.clone()
+    labels[:20] = 3
+    result = evaluate(model, cifar.test_images, labels, batch_size)
+    assert model.asked == result.n == 50
+    assert result.accuracy == int((labels == 3).sum()) / 50
+
+
+def test_evaluate_restores_each_modules_mode():
+    model = tiny_model().train()
+    model[1].eval()
+    before = [m.training for m in model.modules()]
+    evaluate(model, tiny_cifar().test_images, tiny_cifar().test_labels)
+    assert [m.training for m in model.modules()] == before
+
+
+def test_evaluate_refuses_what_does_not_belong_together():
+    cifar = tiny_cifar()
+    with pytest.raises(TrainingError, match="50 images and 49 labels"):
+        evaluate(tiny_model(), cifar.test_images, cifar.test_labels[1:])
+    with pytest.raises(TrainingError, match="0 images"):
+        evaluate(tiny_model(), cifar.test_images[:0], cifar.test_labels[:0])
+
+
+def test_wilson_interval_against_the_textbook():
+    # 8 of 10: Wilson (1927), as tabulated by Newcombe (1998), method 3: 0.4902 to 0.9433.
+    low, high = wilson_interval(0.8, 10)
+    assert (round(low, 4), round(high, 4)) == (0.4902, 0.9433)
+    assert wilson_interval(0.0, 10)[0] == 0.0
+    assert wilson_interval(1.0, 10)[1] == 1.0

@@ -1,0 +1,119 @@
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from helpers import models
+from helpers.training_config import Config
+from helpers.training_loop import TrainingLoop, device_of, learning_rate, uses_bfloat16, weight_groups
+from tests.tiny_training import tiny_cifar, tiny_model
+
+
+def test_the_rate_rises_then_falls_to_zero():
+    config = Config(lr=1.0, warmup=0.2)
+    rates = [learning_rate(step, 100, config) for step in range(100)]
+    assert all(a < b for a, b in pairwise(rates[:20]))
+    assert all(a > b for a, b in pairwise(rates[20:]))
+    assert max(rates) == 1.0
+    assert 0 < rates[-1] < 0.001
+    assert 0 < rates[0] < 0.06
+
+
+def test_the_rate_really_reaches_the_optimizer_at_each_step(monkeypatch):
+    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(epochs=2, batch_size=20, lr=0.1))
+    seen = []
+    original = loop.optimizer.step
+    monkeypatch.setattr(
+        loop.optimizer, "step", lambda: seen.append([g["lr"] for g in loop.optimizer.param_groups]) or original()
+    )
+    loop.run_epoch(0)
+    loop.run_epoch(1)
+    expected = [learning_rate(step, 10, loop.config) for step in range(10)]
+    assert [rates[0] for rates in seen] == expected
+    assert all(len(set(rates)) == 1 for rates in seen)
+
+
+def test_batchnorm_biases_and_depthwise_filters_do_not_decay():
+    model = models.mobilenet_v2(width_mult=0.25)
+    decayed, spared = weight_groups(model, 5e-4)
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (5e-4, 0.0)
+    dense = [
+        m.weight for m in model.modules() if isinstance(m, nn.Linear) or (isinstance(m, nn.Conv2d) and m.groups == 1)
+    ]
+    assert {id(p) for p in decayed["params"]} == {id(p) for p in dense}
+    assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
+
+
+def test_the_average_follows_the_weights_and_the_statistics():
+    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(ema=0.75))
+    before = {n: t.clone() for n, t in loop.averaged.state_dict().items()}
+    with torch.no_grad():
+        for tensor in loop.model.state_dict().values():
+            tensor.add_(1)
+    loop.update_average(done=1000)
+    for name, tensor in loop.averaged.state_dict().items():
+        share = 0.25 if tensor.is_floating_point() else 1
+        torch.testing.assert_close(tensor, before[name] + share)
+
+
+def test_the_average_of_an_untrained_start_is_forgotten():
+    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(ema=0.999))
+    loop.model[0].weight.data.fill_(1)
+    loop.averaged[0].weight.data.fill_(0)
+    for done in range(30):
+        loop.update_average(done)
+    assert float(loop.averaged[0].weight.detach().min()) > 0.97
+
+
+def test_gradients_are_clipped(monkeypatch):
+    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(batch_size=20, clip=1e-3))
+    norms = []
+    original = loop.optimizer.step
+
+    def step():
+        norms.append(float(torch.cat([p.grad.flatten() for p in loop.model.parameters()]).norm()))
+        return original()
+
+    monkeypatch.setattr(loop.optimizer, "step", step)
+    loop.run_epoch(0)
+    assert max(norms) < 1.01e-3
+
+
+def test_image_sizes_take_equal_parts_of_the_run():
+    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(epochs=6, image_sizes=(16, 24, 32)))
+    assert [loop.image_size(epoch) for epoch in range(6)] == [16, 16, 24, 24, 32, 32]
+
+
+def test_an_epoch_sees_every_image_at_most_once_and_in_a_new_order(monkeypatch):
+    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(epochs=2, batch_size=20))
+    orders = []
+    for epoch in (0, 1):
+        seen = []
+        monkeypatch.setattr(loop, "step", lambda e, s, indices, size, g: seen.append(indices) or torch.tensor(0.0))  # noqa: B023
+        loop.run_epoch(epoch)
+        orders.append(torch.cat(seen))
+        assert len(orders[-1].unique()) == len(orders[-1]) == 100
+    assert not torch.equal(*orders)
+
+
+def test_bfloat16_is_chosen_by_hardware(monkeypatch):
+    for supported in (True, False):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: supported)  # noqa: B023
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+        assert uses_bfloat16("auto", torch.device("cpu")) == supported
+    assert uses_bfloat16("bfloat16", torch.device("cpu"))
+    assert not uses_bfloat16("float32", torch.device("cpu"))
+
+
+@pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.ReLU()])
+def test_device_of_anything(model):
+    assert device_of(model) == torch.device("cpu")
+
+
+def test_distillation_loss_is_zero_when_student_and_teacher_agree():
+    model = tiny_model().eval()
+    loop = TrainingLoop(model, tiny_cifar().split(), Config(distill=1.0), teacher=tiny_model())
+    assert abs(float(loop.loss(torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)))) < 1e-6
+    other = TrainingLoop(model, tiny_cifar().split(), Config(distill=1.0), teacher=tiny_model(seed=3))
+    assert float(other.loss(torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long))) > 1e-4

@@ -1,0 +1,67 @@
+import pytest
+import torch
+from torch import nn
+
+from helpers.training_config import Config, TrainingError
+from helpers.training_loop import TrainingLoop
+from helpers.training_state import TrainingState
+from tests.tiny_training import tiny_cifar, tiny_model
+
+CONFIG = Config(epochs=3, batch_size=20)
+
+
+def started(path, config=CONFIG, model=None):
+    loop = TrainingLoop(model or tiny_model(), tiny_cifar().split(), config)
+    return TrainingState(loop, config, path)
+
+
+def test_everything_comes_back(tmp_path):
+    first = started(tmp_path / "s")
+    first.finish_epoch(first.loop.run_epoch(0))
+    second = started(tmp_path / "s", model=tiny_model(seed=4))
+    assert second.resume() == 1
+    found, expected = second.tensors(), first.tensors()
+    assert found.keys() == expected.keys()
+    assert any(name.startswith("momentum.") and tensor.abs().max() > 0 for name, tensor in found.items())
+    for name, tensor in found.items():
+        assert torch.equal(tensor, expected[name]), name
+    assert second.history == first.history
+
+
+def test_no_file_means_a_new_run(tmp_path):
+    assert started(tmp_path / "nothing").resume() == 0
+    assert started(None).resume() == 0
+
+
+def test_other_settings_are_refused(tmp_path):
+    state = started(tmp_path / "s")
+    state.finish_epoch(state.loop.run_epoch(0))
+    other = started(tmp_path / "s", Config(epochs=4, batch_size=20))
+    with pytest.raises(TrainingError, match="epochs was 3, now 4"):
+        other.resume()
+
+
+def test_another_network_is_refused(tmp_path):
+    state = started(tmp_path / "s")
+    state.finish_epoch(state.loop.run_epoch(0))
+    other = started(tmp_path / "s", model=nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)))
+    with pytest.raises(TrainingError, match="another network"):
+        other.resume()
+
+
+@pytest.mark.parametrize("content", [b"", b"half a file"])
+def test_a_damaged_file_is_named(tmp_path, content):
+    (tmp_path / "s").write_bytes(content)
+    with pytest.raises(TrainingError, match="is not a training state"):
+        started(tmp_path / "s").resume()
+
+
+def test_a_kill_while_writing_keeps_the_epoch_before(tmp_path, monkeypatch):
+    state = started(tmp_path / "s")
+    state.finish_epoch(state.loop.run_epoch(0))
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        state.finish_epoch(state.loop.run_epoch(1))
+    monkeypatch.undo()
+    assert started(tmp_path / "s").resume() == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
