@@ -24,7 +24,6 @@ mpl.rcParams.update(
     {
         "figure.figsize": (8, 4),
         "figure.dpi": 144,
-        "figure.constrained_layout.use": True,
         "font.size": 13,
         "font.family": "DejaVu Sans",
         "axes.titlesize": 13,
@@ -61,7 +60,7 @@ def subplots(rows: int = 1, columns: int = 1, size: tuple[float, float] = (8, 4)
     Returns:
         The figure, and one `Axes` or an array of them.
     """
-    figure = Figure(figsize=size)
+    figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, **options)
 
 
