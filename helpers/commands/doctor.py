@@ -2,12 +2,15 @@
 
 import argparse
 import importlib.metadata
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -49,30 +52,43 @@ def python() -> Iterator[Finding]:
 
 def torch_pair() -> Iterator[Finding]:
     """torch and torchvision must come from the same place, or torchvision's operators do not register."""
+    for name in ("torch", "torchvision"):
+        if not installed(name):
+            yield Finding(False, f"{name} is not installed", "make run")
+            return
+    import torch
+
+    found = f"torch {torch.__version__} with torchvision {torchvision_version()}"
+    problem = operators_problem(torch)
     remedy = f"take both from one place: make clean run TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
-    try:
-        versions = [importlib.metadata.version(name) for name in ("torch", "torchvision")]
-    except importlib.metadata.PackageNotFoundError as error:
-        yield Finding(False, f"{error.name} is not installed", "make run")
-        return
-    try:
-        import torch
-        import torchvision
-    except (ImportError, RuntimeError, OSError) as error:
-        yield Finding(False, f"torch {versions[0]} and torchvision {versions[1]} do not load ({error})", remedy)
-        return
-    builds = {(v.__version__.split("+") + [""])[1] for v in (torch, torchvision)}
-    try:
-        torch.ops.torchvision.nms  # noqa: B018
-        good = len(builds) == 1
-    except (AttributeError, RuntimeError):
-        good = False
-    yield Finding(good, f"torch {torch.__version__} with torchvision {torchvision.__version__}", "" if good else remedy)
+    yield Finding(not problem, found + (f" do not fit ({problem})" if problem else ""), remedy if problem else "")
     gpu = f"GPU: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "GPU: none, and none is needed"
     yield Finding(True, gpu)
-    yield Finding(
-        True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
-    )
+    vectors = torch.backends.cpu.get_cpu_capability()
+    yield Finding(True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {vectors}")
+
+
+def torchvision_folder() -> Path:
+    """Where torchvision lies; importing it would take longer than all the other checks together."""
+    return Path(importlib.util.find_spec("torchvision").submodule_search_locations[0])
+
+
+def torchvision_version() -> str:
+    """The version with its build, such as 0.29.2+cpu, read from its file."""
+    text = (torchvision_folder() / "version.py").read_text()
+    return re.search(r"__version__ = '([^']+)'", text)[1]
+
+
+def operators_problem(torch: ModuleType) -> str:
+    """Load torchvision's compiled operators into this torch; returns what went wrong, or nothing."""
+    libraries = sorted(torchvision_folder().glob("_C*"))
+    try:
+        torch.ops.load_library(libraries[0])
+        assert torch.ops.torchvision.nms
+    except (OSError, RuntimeError, AttributeError, IndexError) as error:
+        return str(error).splitlines()[0][:100] or type(error).__name__
+    builds = {version.partition("+")[2] for version in (torch.__version__, torchvision_version())}
+    return "" if len(builds) == 1 else f"builds {' and '.join(sorted(builds))}"
 
 
 def packages() -> Iterator[Finding]:

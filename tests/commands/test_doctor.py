@@ -28,19 +28,23 @@ def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys):
 
 
 def test_torch_that_is_not_there(monkeypatch):
-    def missing(name):
-        raise doctor.importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(doctor.importlib.metadata, "version", missing)
+    monkeypatch.setattr(doctor, "installed", lambda name: name != "torchvision")
     (finding,) = doctor.torch_pair()
     assert not finding.good
-    assert finding.remedy == "make run"
+    assert (finding.what, finding.remedy) == ("torchvision is not installed", "make run")
 
 
 def test_pairs_from_two_places_are_found(monkeypatch):
-    import torchvision
-
-    monkeypatch.setattr(torchvision, "__version__", "0.1+elsewhere")
+    monkeypatch.setattr(doctor, "torchvision_version", lambda: "0.1+elsewhere")
     finding = next(iter(doctor.torch_pair()))
     assert not finding.good
     assert "TORCH_INDEX" in finding.remedy
+
+
+def test_operators_that_do_not_load_are_found(monkeypatch, tmp_path):
+    (tmp_path / "_C.so").write_bytes(b"not a library")
+    (tmp_path / "version.py").write_text("__version__ = '0.1'")
+    monkeypatch.setattr(doctor, "torchvision_folder", lambda: tmp_path)
+    finding = next(iter(doctor.torch_pair()))
+    assert not finding.good
+    assert "torchvision 0.1 do not fit (" in finding.what
