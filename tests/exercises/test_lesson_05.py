@@ -7,15 +7,15 @@ def test_convolution_macs():
         "c_in, c_out, kernel, size, stride, groups",
         right=[
             "side = (size + stride - 1) // stride; return side**2 * c_out * (c_in // groups) * kernel**2",
-            "return -(-size // stride) ** 2 * c_in * c_out * kernel * kernel // groups",
+            "return (size // stride) ** 2 * c_in * c_out * kernel * kernel // groups",
             solution_of("05", "convolution_macs"),
         ],
         wrong=[
             "return size**2 * c_out * (c_in // groups) * kernel**2",
-            "return -(-size // stride) ** 2 * c_out * c_in * kernel**2",
-            "return -(-size // stride) ** 2 * (c_in // groups) * (c_out // groups) * kernel**2",
-            "return -(-size // stride) * c_out * (c_in // groups) * kernel**2",
-            "return 2 * (-(-size // stride)) ** 2 * c_out * (c_in // groups) * kernel**2",
+            "return (size // stride) ** 2 * c_out * c_in * kernel**2",
+            "return (size // stride) ** 2 * (c_in // groups) * (c_out // groups) * kernel**2",
+            "return (size // stride) * c_out * (c_in // groups) * kernel**2",
+            "return 2 * (size // stride) ** 2 * c_out * (c_in // groups) * kernel**2",
             "return c_out * (c_in // groups) * kernel**2",
         ],
     )

@@ -103,7 +103,9 @@ def jupyterlab(tmp_path):
         "    ax.plot([0, 1], [0, slope])\n    return figure\n\nplots.show(draw(1.0), '99-slope', alt='a rising line')",
         "plots.explore(draw, 'a line that follows the slider', slope=(0.0, 1.0, 2.0))",
     ]
-    nbformat.write(new_notebook(cells=[new_code_cell(source) for source in draw]), tmp_path / "lesson.ipynb")
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    cells = [new_code_cell(source) for source in draw]
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "lesson.ipynb")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
