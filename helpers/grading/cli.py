@@ -35,8 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name in ("run", "item", "demo"):
             command.add_argument("--workers", type=int, help="submissions at a time (default: one per core)")
             command.add_argument("--unsafe", action="store_true", help="grade without the box; stamps every result")
-        if name == "run":
-            command.add_argument("--scheduler", metavar="ADDRESS", help="spread the work over a Dask cluster")
         if name == "collect":
             command.add_argument("--source", type=Path, help="where the hand-ins are (default: incoming/<assignment>)")
         if name == "export":
@@ -120,7 +118,7 @@ def _stats(room: Classroom, args: argparse.Namespace) -> None:
 def _demo(room: Classroom, args: argparse.Namespace) -> None:
     from helpers.grading.demo import make_class
 
-    args.scheduler, args.pseudonyms, args.source = None, False, None
+    args.pseudonyms, args.source = False, None
     _release(room, args)
     make_class(room, course.load("a1"))
     for action in (_collect, _run, _feedback, _export, _stats):

@@ -103,8 +103,7 @@ def _rearranged(notebook):
     notebook = nbformat.from_dict(json.loads(nbformat.writes(notebook)))
     checks = [cell for cell in notebook.cells if cell.metadata.nbgrader.grade and cell.cell_type == "code"]
     notebook.cells.remove(checks[0])
-    again = nbformat.from_dict(json.loads(json.dumps(notebook.cells[3])))
-    notebook.cells.append(again | {"id": "again"})
+    notebook.cells.append(nbformat.from_dict(json.loads(json.dumps(notebook.cells[3])) | {"id": "again"}))
     checks[1].metadata.nbgrader |= {"points": 1000}
     checks[2].source = "1000.0"
     return notebook

@@ -12,7 +12,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -49,7 +49,7 @@ def edition(exercise: Exercise, room: Classroom, boxed: bool) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to grade one submission; plain data, so that it can travel to another machine."""
+    """What a worker needs to grade one submission."""
 
     assignment: str
     secret: str
@@ -64,7 +64,6 @@ def run(
     workers: int | None = None,
     boxed: bool = True,
     only_item: str | None = None,
-    executor: Executor | None = None,
 ) -> dict[str, int]:
     """Grade everything that is new or changed.
 
@@ -74,12 +73,11 @@ def run(
         workers: how many boxes at a time; by default one for each core.
         boxed: False grades without the box and stamps the results.
         only_item: regrade this item for everybody and leave the points of the others alone.
-        executor: where submissions are graded; by default threads of this process.
 
     Returns:
         How many were graded and how many were already up to date.
     """
-    if boxed and executor is None:
+    if boxed:
         box.require_box()
     if only_item:
         exercise.assignment.item(only_item)
@@ -91,14 +89,13 @@ def run(
         (student, mark, Task(name, room.secret, _read(room, exercise, skeleton, student), boxed, only_item))
         for student, mark in todo
     )
-    own = executor or ThreadPoolExecutor(workers)
+    threads = ThreadPoolExecutor(workers)
     try:
-        graded = _as_they_finish(own, tasks, most=2 * workers)
+        graded = _as_they_finish(threads, tasks, most=2 * workers)
         for student, mark, task, result in tqdm(graded, total=len(todo), desc=f"grading {name}", leave=False):
             _keep(room, exercise, student, mark, task, result)
     finally:
-        if executor is None:
-            own.shutdown(wait=True, cancel_futures=True)
+        threads.shutdown(wait=True, cancel_futures=True)
     return {"graded": len(todo), "kept": kept}
 
 
@@ -120,12 +117,12 @@ def _read(room: Classroom, exercise: Exercise, skeleton, student: str) -> Submis
     return intake.read(room.submission(student, exercise.assignment.name), exercise.notebook.name, skeleton)
 
 
-def _as_they_finish(executor: Executor, tasks: Iterator, most: int) -> Iterator[tuple[str, str, Task, dict]]:
+def _as_they_finish(threads: ThreadPoolExecutor, tasks: Iterator, most: int) -> Iterator[tuple[str, str, Task, dict]]:
     """Grade with a few submissions in memory at a time, however large the class."""
     running: dict[Future, tuple] = {}
     while True:
         while len(running) < most and (entry := next(tasks, None)):
-            running[executor.submit(grade_task, entry[2])] = entry
+            running[threads.submit(grade_task, entry[2])] = entry
         if not running:
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)

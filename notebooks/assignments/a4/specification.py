@@ -235,10 +235,14 @@ def _requantize_oracle(inputs, probe):
 
 
 def _clip_cases(rng):
-    x = _normal(rng, 2000)
-    x[0] = 15.0
-    candidates = torch.tensor([0.5, 2.0, 4.0, 8.0, 30.0], dtype=torch.float64)
-    return [Case("an outlier", {"x": x, "bits": 4, "candidates": candidates})]
+    cases = []
+    for label in ("an outlier", "another outlier", "a third outlier"):
+        x = _normal(rng, 2000)
+        x[0] = 15.0
+        # In random order and several times, so that no fixed position is right.
+        candidates = torch.tensor([0.5, 2.0, 4.0, 8.0, 30.0], dtype=torch.float64)[torch.randperm(5, generator=rng)]
+        cases.append(Case(label, {"x": x, "bits": 4, "candidates": candidates}))
+    return cases
 
 
 def _clip_edges(rng):
