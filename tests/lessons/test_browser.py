@@ -138,8 +138,9 @@ def wait_for(url: str) -> None:
 @pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium")
 def test_in_jupyterlab_the_figure_follows_the_slider(jupyterlab):
     with opened(jupyterlab) as (page, _):
-        page.set_default_timeout(240_000)
+        page.set_default_timeout(100_000)
         page.locator(".jp-Cell").first.wait_for()
+        page.get_by_text("(ipykernel) | Idle").wait_for()  # cells that are run before the kernel is there are lost
         page.get_by_role("menuitem", name=re.compile("^Run$")).click()
         page.get_by_role("menuitem", name=re.compile("^Run All Cells$")).click()
         picture = page.locator("img[alt='a line that follows the slider']")
