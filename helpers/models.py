@@ -5,9 +5,8 @@ and the steps (channels removed, passes run, quantized) that led to the structur
 weights and then puts the tensors of the file in their places.
 """
 
-import importlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,20 @@ from safetensors.torch import save as serialized
 from torch import nn
 
 from helpers.files import write_atomically
+from helpers.model_spec import ModelError, Spec, record, replay, resize
+
+__all__ = [
+    "ModelError",
+    "Spec",
+    "build",
+    "load",
+    "mobilenet_v2",
+    "pretrained",
+    "read_header",
+    "record",
+    "resize",
+    "save",
+]
 
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "data" / "checkpoints"
 # (expansion, channels, blocks, stride) of each stage: torchvision's table with the second stride 2 -> 1.
@@ -30,37 +43,6 @@ CIFAR_STAGES = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-# What a step in a file may call; a name that is not here is refused.
-REPLAY = {
-    "resize": ("helpers.models", "resize"),
-    "optimize": ("helpers.passes", "replay"),
-    "quantize": ("helpers.quantization", "replay"),
-}
-# The attributes that removing channels changes, and nothing else.
-SIZES = (
-    "in_channels",
-    "out_channels",
-    "groups",
-    "num_features",
-    "num_channels",
-    "num_groups",
-    "in_features",
-    "out_features",
-    "normalized_shape",
-)
-
-
-class ModelError(ValueError):
-    """A network cannot be built, saved or loaded; names the file or module and what to do."""
-
-
-@dataclass(frozen=True)
-class Spec:
-    """How to build a network's structure again: a builder's name, its arguments, and what was done since."""
-
-    builder: str
-    arguments: dict[str, Any]
-    steps: tuple[dict[str, Any], ...] = ()
 
 
 def mobilenet_v2(num_classes: int = 10, width_mult: float = 1.0, dropout: float = 0.0) -> nn.Module:
@@ -123,57 +105,6 @@ def pretrained(name: str = "baseline") -> nn.Module:
     return load(path)
 
 
-def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn.Module:
-    """Note on `new` that it was made from `source` by `step`, so that it can be saved and rebuilt.
-
-    Args:
-        new: the resulting network.
-        source: the network it was made from; without a specification, `new` gets none either.
-        step: a name from REPLAY.
-        arguments: plain JSON values from which the step's replay function finds the same structure.
-    """
-    if step not in REPLAY:
-        raise ModelError(f"unknown step {step!r}; known steps: {', '.join(REPLAY)}")
-    spec = getattr(source, "spec", None)
-    if spec is not None:
-        entry = json.loads(json.dumps({"step": step} | arguments))
-        new.spec = replace(spec, steps=(*spec.steps, entry))
-    return new
-
-
-def resize(model: nn.Module, changes: dict[str, dict[str, Any]]) -> nn.Module:
-    """Give modules the sizes that pruning left them, with tensors of those sizes; works in place.
-
-    Args:
-        model: a network whose layers still have their full sizes.
-        changes: module name -> attribute -> value; only the sizes in SIZES may be changed.
-    """
-    for name, attributes in changes.items():
-        try:
-            module = model.get_submodule(name)
-        except AttributeError as error:
-            raise ModelError(f"the specification resizes {name!r}, which the network does not have") from error
-        for attribute, value in attributes.items():
-            if attribute not in SIZES or not hasattr(module, attribute):
-                raise ModelError(f"{name}: {type(module).__name__} has no size called {attribute!r}")
-            setattr(module, attribute, tuple(value) if isinstance(value, list) else value)
-        reshape_tensors(module)
-    return model
-
-
-def reshape_tensors(module: nn.Module) -> None:
-    """Make a module's own tensors agree with its sizes by asking PyTorch for a fresh module of these sizes."""
-    arguments = {key: getattr(module, key) for key in module.__constants__ if hasattr(module, key)}
-    if isinstance(module, nn.modules.conv._ConvNd):
-        arguments |= {"padding": module.padding, "bias": module.bias is not None}
-        arguments.pop("output_padding", None) if not module.transposed else None
-    elif isinstance(module, nn.Linear):
-        arguments |= {"bias": module.bias is not None}
-    fresh = type(module)(**arguments)
-    for name, tensor in [*fresh.named_parameters(recurse=False), *fresh.named_buffers(recurse=False)]:
-        setattr(module, name, tensor)
-
-
 def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
     """Write a network of any stage into one safetensors file, atomically.
 
@@ -221,14 +152,7 @@ def load(path: str | Path) -> nn.Module:
     """
     spec, _ = read_header(path)
     model = build(spec.builder, **spec.arguments)
-    for step in spec.steps:
-        module, function = REPLAY.get(step.get("step"), (None, None))
-        if module is None:
-            raise ModelError(
-                f"{path}: unknown step {step.get('step')!r}; it was written by a newer version of the course"
-            )
-        arguments = {key: value for key, value in step.items() if key != "step"}
-        model = getattr(importlib.import_module(module), function)(model, **arguments)
+    model = replay(model, spec, path)
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     put_tensors(model, tensors, path)

@@ -1,0 +1,107 @@
+"""How a network's structure is described in plain JSON, and built again from that description.
+
+A specification names a builder, its arguments, and the steps that were taken since: channels removed, passes run,
+quantized. Each step is replayed by one known function, on arbitrary weights.
+"""
+
+import importlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+# What a step in a file may call; a name that is not here is refused.
+REPLAY = {
+    "resize": ("helpers.model_spec", "resize"),
+    "optimize": ("helpers.passes", "replay"),
+    "quantize": ("helpers.quantization", "replay"),
+}
+# The attributes that removing channels changes, and nothing else.
+SIZES = (
+    "in_channels",
+    "out_channels",
+    "groups",
+    "num_features",
+    "num_channels",
+    "num_groups",
+    "in_features",
+    "out_features",
+    "normalized_shape",
+)
+
+
+class ModelError(ValueError):
+    """A network cannot be built, saved or loaded; names the file or module and what to do."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How to build a network's structure again: a builder's name, its arguments, and what was done since."""
+
+    builder: str
+    arguments: dict[str, Any]
+    steps: tuple[dict[str, Any], ...] = ()
+
+
+def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn.Module:
+    """Note on `new` that it was made from `source` by `step`, so that it can be saved and rebuilt.
+
+    Args:
+        new: the resulting network.
+        source: the network it was made from; without a specification, `new` gets none either.
+        step: a name from REPLAY.
+        arguments: plain JSON values from which the step's replay function finds the same structure.
+    """
+    if step not in REPLAY:
+        raise ModelError(f"unknown step {step!r}; known steps: {', '.join(REPLAY)}")
+    spec = getattr(source, "spec", None)
+    if spec is not None:
+        entry = json.loads(json.dumps({"step": step} | arguments))
+        new.spec = replace(spec, steps=(*spec.steps, entry))
+    return new
+
+
+def resize(model: nn.Module, changes: dict[str, dict[str, Any]]) -> nn.Module:
+    """Give modules the sizes that pruning left them, with tensors of those sizes; works in place.
+
+    Args:
+        model: a network whose layers still have their full sizes.
+        changes: module name -> attribute -> value; only the sizes in SIZES may be changed.
+    """
+    for name, attributes in changes.items():
+        try:
+            module = model.get_submodule(name)
+        except AttributeError as error:
+            raise ModelError(f"the specification resizes {name!r}, which the network does not have") from error
+        for attribute, value in attributes.items():
+            if attribute not in SIZES or not hasattr(module, attribute):
+                raise ModelError(f"{name}: {type(module).__name__} has no size called {attribute!r}")
+            setattr(module, attribute, tuple(value) if isinstance(value, list) else value)
+        reshape_tensors(module)
+    return model
+
+
+def reshape_tensors(module: nn.Module) -> None:
+    """Make a module's own tensors agree with its sizes by asking PyTorch for a fresh module of these sizes."""
+    arguments = {key: getattr(module, key) for key in module.__constants__ if hasattr(module, key)}
+    if isinstance(module, nn.modules.conv._ConvNd):
+        arguments |= {"padding": module.padding, "bias": module.bias is not None}
+        arguments.pop("output_padding", None) if not module.transposed else None
+    elif isinstance(module, nn.Linear):
+        arguments |= {"bias": module.bias is not None}
+    fresh = type(module)(**arguments)
+    for name, tensor in [*fresh.named_parameters(recurse=False), *fresh.named_buffers(recurse=False)]:
+        setattr(module, name, tensor)
+
+
+def replay(model: nn.Module, spec: Spec, path: str | Path) -> nn.Module:
+    """Take the steps of a specification on a freshly built network; `path` is named in errors."""
+    for step in spec.steps:
+        module, function = REPLAY.get(step.get("step"), (None, None))
+        if module is None:
+            raise ModelError(f"{path}: unknown step {step.get('step')!r}; a newer version of the course wrote it")
+        arguments = {key: value for key, value in step.items() if key != "step"}
+        model = getattr(importlib.import_module(module), function)(model, **arguments)
+    return model

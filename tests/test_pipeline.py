@@ -1,0 +1,61 @@
+import copy
+
+import pytest
+import torch
+
+from helpers import models, pipeline, training
+from helpers.data import load_cifar10
+
+
+@pytest.fixture(scope="module")
+def result():
+    """A short way with a narrow network, on a few images of the sample."""
+    cifar = load_cifar10("sample")
+    few = copy.copy(cifar)
+    for name, count in (("train_images", 200), ("train_labels", 200), ("test_images", 100), ("test_labels", 100)):
+        object.__setattr__(few, name, getattr(cifar, name)[:count])
+    torch.manual_seed(0)
+    model = models.mobilenet_v2(width_mult=0.25).eval()
+    before = copy.deepcopy(model.state_dict())
+    made = pipeline.compress(model, few, finetune_epochs=1, latency_runs=3, progress=False)
+    return model, before, few, made
+
+
+def test_one_row_per_stage_and_each_is_what_it_says(result):
+    _, _, cifar, made = result
+    assert list(made.table.stage) == list(made.stages) == ["dense", "pruned", "fine-tuned", "quantized"]
+    assert made.model is made.stages["quantized"]
+    for row in made.table.itertuples():
+        found = training.evaluate(made.stages[row.stage], cifar.test_images, cifar.test_labels)
+        assert (row.accuracy, row.test_images) == (found.accuracy, found.n)
+        assert row.low <= row.accuracy <= row.high
+        assert min(row.batch1_ms, row.batch128_ms) > 0
+
+
+def test_each_stage_is_smaller(result):
+    rows = result[3].table.set_index("stage")
+    assert rows.params["pruned"] < rows.params["dense"]
+    assert rows.macs["pruned"] < rows.macs["dense"]
+    assert rows.params["fine-tuned"] == rows.params["quantized"] == rows.params["pruned"]
+    assert rows.file_bytes["quantized"] < 0.5 * rows.file_bytes["fine-tuned"] < rows.file_bytes["dense"]
+
+
+def test_fine_tuning_changes_a_copy(result):
+    stages = result[3].stages
+    pruned, tuned = (torch.cat([p.flatten() for p in stages[n].parameters()]) for n in ("pruned", "fine-tuned"))
+    assert not torch.equal(pruned, tuned)
+
+
+def test_the_given_network_stays_as_it_is(result):
+    model, before, _, _ = result
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_every_stage_can_be_saved_and_comes_back(result, tmp_path):
+    x = torch.randn(4, 3, 32, 32)
+    for name, network in result[3].stages.items():
+        loaded = models.load(models.save(network, tmp_path / f"{name}.safetensors"))
+        if name == "quantized":
+            loaded.mode = network.mode
+        with torch.no_grad():
+            torch.testing.assert_close(network.eval()(x), loaded(x), msg=name)
