@@ -41,13 +41,22 @@ def markdown(text: str, links: dict[str, str] | None = None) -> str:
         code, block, inline = match.groups()
         if code:
             return code
-        formulas.append(convert(block or inline, display="block" if block else "inline"))
+        formulas.append(formula(block or inline, "block" if block else "inline"))
         return f"FORMULA{len(formulas) - 1}END"
 
     rendered = mistune.create_markdown(escape=False, plugins=["table"], renderer=Renderer(links or {}))(
         CODE_OR_MATH.sub(keep, text)
     )
     return re.sub(r"FORMULA(\d+)END", lambda match: formulas[int(match[1])], rendered)
+
+
+def formula(latex: str, display: str) -> str:
+    """MathML of a formula. A prime is high up already, so it is set beside its letter and not above it."""
+    return re.sub(
+        r"<msup>(<mi>\w</mi>)<mi>&#x02032;</mi></msup>",
+        r"\1<mo lspace='0'>&#x02032;</mo>",
+        convert(latex, display=display),
+    )
 
 
 class Renderer(mistune.HTMLRenderer):

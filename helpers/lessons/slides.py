@@ -25,6 +25,7 @@ STYLE = (
 .reveal pre { width: 100%; font-size: .75em; box-shadow: none; }
 .reveal table { font-size: .75em; }
 .reveal ol, .reveal ul { display: block; }
+.reveal .slide-number { right: auto; left: 8px; }
 """
 )
 START = 'Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720, plugins: [RevealNotes] });'

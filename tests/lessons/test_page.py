@@ -15,6 +15,11 @@ def test_formulas_inside_tables_and_folded_parts():
     assert text.count("<math") == 2 and "<table>" in text and "<details>" in text and "$" not in text
 
 
+def test_a_prime_stands_beside_its_letter():
+    text = page.markdown("$W' = a\\,W$ and $x'^2$")
+    assert "<mi>W</mi><mo" in text and "&#x02032;</mo>" in text
+
+
 def test_links_stay_inside():
     assert 'href="#02_b"' in page.markdown("[next](02_b.ipynb)", {"02_b.ipynb": "#02_b"})
     assert 'href="https://pytorch.org"' in page.markdown("[torch](https://pytorch.org)", {})
