@@ -95,6 +95,8 @@ def command(job: Path, limits: Limits) -> list[str]:
     words += ["--tmpfs", str(installed)] if installed.is_dir() else []  # the library is an answer key
     disk = ["--size", str(limits.disk_bytes), "--perms", "1777", "--tmpfs"]
     words += ["--proc", "/proc", "--dev", "/dev", *disk, "/dev/shm", *disk, "/tmp", "--ro-bind", str(job), "/job"]
+    # Where the grader is no root, the box's first process has the student's user id: its memory must stay out of reach.
+    words += ["--tmpfs", "/proc/1"]
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
     for name, value in _environment("/tmp").items():
         words += ["--setenv", name, value]
