@@ -15,7 +15,8 @@ CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
 
 def output_size_cases(rng: torch.Generator) -> list[Case]:
     """Sizes that leave pixels over, and sizes that do not."""
-    cases = []
+    odd_one = {"size": 2 * between(rng, 2, 20), "kernel": 3, "stride": 2, "padding": between(rng, 0, 3)}
+    cases = [Case(", ".join(f"{name} {value}" for name, value in odd_one.items()), odd_one)]  # a pixel is left over
     for _ in range(8):
         kernel = between(rng, 1, 5)
         inputs = {"size": between(rng, kernel, 40), "kernel": kernel}
