@@ -13,6 +13,7 @@ COMMANDS = {
     "prune": ("helpers.pruning.cli", "remove channels from a saved network"),
     "finetune": ("helpers.commands.finetune", "train a saved network on, with a teacher if you like; resumable"),
     "quantize": ("helpers.quantization.cli", "turn a saved network into int8 or fewer bits"),
+    "compress": ("helpers.commands.compress", "prune, fine-tune and quantize in one go, with a table of every stage"),
     "run": ("helpers.commands.run", "run the lessons without a screen"),
     "report": ("helpers.commands.report", "the course as one page that works offline"),
     "slides": ("helpers.commands.slides", "a deck of slides per lesson"),
