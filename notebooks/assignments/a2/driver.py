@@ -1,0 +1,171 @@
+"""How the exercises of a2 are run and looked at. Holds no answer: it travels to students and into the box.
+
+A graph travels as plain data: `layers` describes modules by name, `nodes` lists what is computed in order. An input of
+a node is the name of an earlier node, or a number. `build` makes an fx.GraphModule of it, `describe` goes back, and
+`execute` computes a description without torch.fx, for graphs that nobody vouches for.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
+
+FUNCTIONS = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "relu": torch.relu, "random": torch.rand_like}
+STATE = {"conv": ("weight", "bias"), "bn": ("weight", "bias", "running_mean", "running_var")}
+
+
+def build(program):
+    """Make an fx.GraphModule; layers with the same "same_as" are one and the same module under several names."""
+    root, graph, made = nn.Module(), fx.Graph(), {}
+    for name, layer in program["layers"].items():
+        made[name] = made[layer["same_as"]] if "same_as" in layer else _layer(layer)
+        root.add_module(name, made[name])
+    for row in program["nodes"]:
+        inputs = tuple(made["node " + value] if isinstance(value, str) else value for value in row["inputs"])
+        kind, name = row["kind"], row["name"]
+        if kind == "input":
+            node = graph.placeholder(name)
+        elif kind == "output":
+            node = graph.output(inputs[0] if len(inputs) == 1 else inputs)
+        elif kind == "layer":
+            node = graph.create_node("call_module", row["target"], inputs, name=name)
+        elif kind == "method":
+            node = graph.create_node("call_method", row["target"], inputs, name=name)
+        else:
+            node = graph.create_node("call_function", FUNCTIONS[row["target"]], inputs, name=name)
+        made["node " + name] = node
+    return fx.GraphModule(root, graph)
+
+
+def _layer(layer):
+    kind = layer["kind"]
+    if kind == "conv":
+        weight = layer["weight"]
+        conv = nn.Conv2d(weight.shape[1], weight.shape[0], weight.shape[2], padding=layer["padding"],
+                         bias=layer["bias"] is not None, dtype=weight.dtype)  # fmt: skip
+        conv.weight.data = weight
+        if layer["bias"] is not None:
+            conv.bias.data = layer["bias"]
+        return conv.train(layer["training"])
+    if kind == "bn":
+        bn = nn.BatchNorm2d(len(layer["weight"]), eps=layer["eps"], dtype=layer["weight"].dtype)
+        bn.weight.data, bn.bias.data = layer["weight"], layer["bias"]
+        bn.running_mean, bn.running_var = layer["running_mean"], layer["running_var"]
+        return bn.train(layer["training"])
+    plain = {"relu": nn.ReLU, "identity": nn.Identity, "dropout": nn.Dropout}
+    return plain[kind]().train(layer["training"])
+
+
+def describe(graph_module):
+    """Turn an fx.GraphModule into plain data."""
+    nodes, layers = [], {}
+    for node in graph_module.graph.nodes:
+        values = node.args[0] if node.op == "output" and isinstance(node.args[0], tuple | list) else node.args
+        row = {"name": node.name, "inputs": [v.name if isinstance(v, fx.Node) else v for v in values]}
+        if node.op == "call_module":
+            row |= {"kind": "layer", "target": node.target}
+            layers[node.target] = describe_layer(graph_module.get_submodule(node.target))
+        elif node.op == "call_function":
+            row |= {"kind": "function", "target": next(n for n, f in FUNCTIONS.items() if f is node.target)}
+        elif node.op == "call_method":
+            row |= {"kind": "method", "target": node.target}
+        else:
+            row |= {"kind": {"placeholder": "input"}.get(node.op, node.op)}
+        nodes.append(row)
+    return {"nodes": nodes, "layers": layers}
+
+
+def describe_layer(layer):
+    """Turn a module into plain data; what a graph has no kind for keeps only its class's name."""
+    kinds = {nn.Conv2d: "conv", nn.BatchNorm2d: "bn", nn.ReLU: "relu", nn.Identity: "identity", nn.Dropout: "dropout"}
+    kind = kinds.get(type(layer), type(layer).__name__)
+    row = {"kind": kind, "training": layer.training} | {name: getattr(layer, name) for name in STATE.get(kind, ())}
+    if kind == "conv":
+        row["padding"] = layer.padding[0]
+    return row | ({"eps": layer.eps} if kind == "bn" else {})
+
+
+def execute(program, x):
+    """Compute a described graph on one image batch, which every input gets. Returns the outputs as a list."""
+    values = {}
+    if len(program["nodes"]) > 100:
+        raise ValueError("more nodes than were given")
+    for row in program["nodes"]:
+        inputs = [values[v] if isinstance(v, str) else float(v) for v in row["inputs"]]
+        if row["kind"] == "output":
+            return inputs
+        values[row["name"]] = x.clone() if row["kind"] == "input" else _compute(program, row, inputs)
+    raise ValueError("the graph has no output")
+
+
+def _compute(program, row, inputs):
+    if row["kind"] == "layer":
+        return _compute_layer(program["layers"][row["target"]], inputs[0])
+    if row["kind"] == "method":
+        return {"add_": lambda a, b: a.add_(b), "neg": lambda a: a.neg()}[row["target"]](*inputs)
+    if row["target"] == "random":  # any fixed values do: what counts is that two draws stay two
+        generator = torch.Generator().manual_seed(sum(map(ord, row["name"])))
+        return torch.rand(inputs[0].shape, generator=generator, dtype=torch.float64)
+    return FUNCTIONS[row["target"]](*inputs)
+
+
+def _compute_layer(layer, x):
+    if layer["kind"] == "conv":
+        if layer["weight"].numel() > 100_000 or type(layer["padding"]) is not int or not 0 <= layer["padding"] <= 8:
+            raise ValueError("a convolution of unexpected size")
+        bias = None if layer["bias"] is None else layer["bias"].double()
+        return F.conv2d(x, layer["weight"].double(), bias, padding=layer["padding"])
+    if layer["kind"] == "bn":
+        mean, var, weight, bias = (
+            layer[name].double().clone() for name in ("running_mean", "running_var", "weight", "bias")
+        )
+        return F.batch_norm(x, mean, var, weight, bias, training=bool(layer["training"]), eps=layer["eps"])
+    if layer["kind"] == "dropout" and layer["training"]:
+        return x * 0.5  # stands for it: whoever removes it is found out, and nothing is left to chance
+    if layer["kind"] == "relu":
+        return x.relu()
+    if layer["kind"] in ("identity", "dropout"):
+        return x
+    raise ValueError(f"a layer of kind {str(layer['kind'])[:30]!r} was not expected")
+
+
+def ask(function):
+    """Run a function that says something about a graph."""
+    return lambda student, inputs: student[function](build(inputs["program"]))
+
+
+def rewrite(function):
+    """Run a pass; describe what it returned, its graph, and the modules that it was given."""
+
+    def run(student, inputs):
+        graph_module = build(inputs["program"])
+        given = {name: graph_module.get_submodule(name) for name in inputs["program"]["layers"]}
+        count = student[function](graph_module)
+        graph_module.graph.lint()
+        graph_module.recompile()
+        return {
+            "count": count,
+            "program": describe(graph_module),
+            "given": {name: describe_layer(layer) for name, layer in given.items()},
+        }
+
+    return run
+
+
+def view_rewrite(answer, probe):
+    """What was done, what kinds of nodes are left, what the graph computes, and whether given modules were spared."""
+    kinds = []
+    for row in answer["program"]["nodes"]:
+        layer = answer["program"]["layers"][row["target"]]["kind"] if row["kind"] == "layer" else ""
+        kinds.append(layer or row.get("target") or row["kind"])
+    return {
+        "count": answer["count"],
+        "kinds of nodes": sorted(kinds),
+        "outputs": execute(answer["program"], probe["x"]),
+        "given modules": answer["given"],
+    }
+
+
+PASSES = ("remove_dead", "remove_identities", "merge_repeats", "fold_norms")
+QUESTIONS = ("calls_per_module", "why_not_folded")
+RUNS = {name: rewrite(name) for name in PASSES} | {name: ask(name) for name in QUESTIONS}
+VIEWS = dict.fromkeys(PASSES, view_rewrite)

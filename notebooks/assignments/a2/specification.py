@@ -1,0 +1,288 @@
+"""The exercises of a2, graph passes. Secret: holds the oracles.
+
+No oracle works on a graph. Each case says which nodes have to go; what the graph computes is found by executing the
+plain description that it was made from. Names and constants are drawn, so that no answer can rely on them.
+"""
+
+import torch
+from driver import RUNS, VIEWS, build, describe_layer, execute
+
+from helpers.grading.compare import Tolerance
+from helpers.grading.specification import Assignment, Case, Item
+
+CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
+RELU = {"kind": "relu", "training": False}
+IDENTITY = {"kind": "identity", "training": True}
+DROPOUT = {"kind": "dropout", "training": False}
+ACTIVE_DROPOUT = {"kind": "dropout", "training": True}
+
+
+def _normal(rng, *shape):
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def _conv(rng, bias=False):
+    return {"kind": "conv", "weight": _normal(rng, 3, 3, 3, 3), "bias": _normal(rng, 3) if bias else None,
+            "padding": 1, "training": False}  # fmt: skip
+
+
+def _bn(rng, training=False):
+    var = torch.rand(3, generator=rng, dtype=torch.float64) * 0.05 + 1e-3
+    return {"kind": "bn", "weight": _normal(rng, 3), "bias": _normal(rng, 3), "running_mean": _normal(rng, 3),
+            "running_var": var, "eps": 0.01, "training": training}  # fmt: skip
+
+
+def _case(rng, label, layers, lines, **probe):
+    """Make a graph of lines such as "sum function add left right"; "$" is a random number, all names are drawn.
+
+    A line is a name, a kind, a target (where the kind has one) and the inputs. Names in `probe` are drawn alike.
+    """
+    drawn = iter(torch.randperm(900, generator=rng).tolist())
+    layer_names = {name: f"layer{next(drawn)}" for name in layers}
+    names, rows = {}, []
+    for line in lines:
+        name, kind, *rest = line.split()
+        names[name] = f"n{next(drawn)}"
+        row = {"name": names[name], "kind": kind}
+        if kind not in ("input", "output"):
+            row["target"] = layer_names.get(rest[0], rest[0])
+            rest = rest[1:]
+        row["inputs"] = [names[w] if w in names else _number(rng, w) for w in rest]
+        rows.append(row)
+    renamed = {}
+    for name, layer in layers.items():
+        renamed[layer_names[name]] = {"same_as": layer_names[layer["same_as"]]} if "same_as" in layer else layer
+    probe = {key: {names[n]: v for n, v in value.items()} if isinstance(value, dict) else [names[n] for n in value]
+             for key, value in probe.items()}  # fmt: skip
+    program = {"layers": renamed, "nodes": rows}
+    return Case(label, {"program": program}, probe | {"x": _normal(rng, 2, 3, 5, 5)})
+
+
+def _number(rng, word):
+    return round(1 + torch.rand(1, generator=rng).item(), 3) if word == "$" else float(word)
+
+
+def _rewrite_oracle(inputs, probe):
+    program, removed = inputs["program"], probe["removed"]
+    resolved = {name: program["layers"][layer.get("same_as", name)] for name, layer in program["layers"].items()}
+    kinds = []
+    for row in program["nodes"]:
+        if row["name"] not in removed:
+            layer = resolved[row["target"]]["kind"] if row["kind"] == "layer" else ""
+            kinds.append(layer or row.get("target") or row["kind"])
+    given = build(program)
+    return {
+        "count": len(removed),
+        "kinds of nodes": sorted(kinds),
+        "outputs": execute(program | {"layers": resolved}, probe["x"]),
+        "given modules": {name: describe_layer(given.get_submodule(name)) for name in program["layers"]},
+    }
+
+
+# 1. who is called how often -------------------------------------------------------------------------------------
+
+
+def _calls_cases(rng):
+    return [
+        _case(rng, "a chain", {"c": _conv(rng), "r": RELU}, [
+            "x input", "a layer c x", "b layer r a", "d layer c b", "e layer r d", "g layer c e", "out output g"]),
+        _case(rng, "two inputs", {"c": _conv(rng), "d": _conv(rng)}, [
+            "x input", "y input", "a layer c x", "b layer d y", "s function add a b", "out output s"]),
+    ]  # fmt: skip
+
+
+def _calls_edges(rng):
+    return [
+        _case(rng, "one module under two names", {"c": _conv(rng), "again": {"same_as": "c"}, "d": _conv(rng)}, [
+            "x input", "a layer c x", "b layer again a", "e layer d b", "out output e"]),
+        _case(rng, "no module at all", {}, ["x input", "a function mul x $", "out output a"]),
+    ]  # fmt: skip
+
+
+def _calls_oracle(inputs, probe):
+    layers = inputs["program"]["layers"]
+    called = [row["target"] for row in inputs["program"]["nodes"] if row["kind"] == "layer"]
+    owners = [layers[name].get("same_as", name) for name in called]
+    return {name: owners.count(owner) for name, owner in zip(called, owners, strict=True)}
+
+
+# 2. dead nodes --------------------------------------------------------------------------------------------------
+
+
+def _dead_cases(rng):
+    return [
+        _case(rng, "a dead chain", {"c": _conv(rng), "r": RELU}, [
+            "x input", "a layer c x", "d function mul a $", "e layer r d", "f function add e $", "b function mul a $",
+            "out output b"], removed=["d", "e", "f"]),
+        _case(rng, "nothing dead", {"r": RELU}, [
+            "x input", "a function mul x $", "b layer r a", "out output a b"], removed=[]),
+    ]  # fmt: skip
+
+
+def _dead_edges(rng):
+    return [
+        _case(rng, "an input that nobody reads", {}, [
+            "x input", "y input", "a function mul x $", "b function relu y", "out output a"], removed=["b"]),
+        _case(rng, "an in-place method", {}, [
+            "x input", "a function mul x $", "d method neg a", "m method add_ a $", "out output a"], removed=["d"]),
+        _case(rng, "norms in both modes", {"t": _bn(rng, training=True), "n": _bn(rng)}, [
+            "x input", "d layer n x", "s layer t x", "a function mul x $", "out output a"], removed=["d"]),
+    ]  # fmt: skip
+
+
+# 3. nodes that change nothing -----------------------------------------------------------------------------------
+
+
+def _identity_cases(rng):
+    layers = {"c": _conv(rng), "i": IDENTITY, "p": DROPOUT}
+    return [
+        _case(rng, "identity and dropout", layers, [
+            "x input", "a layer c x", "i layer i a", "p layer p i", "b function mul p $", "out output b"],
+            removed=["i", "p"]),
+        _case(rng, "nothing to remove", {"r": RELU}, [
+            "x input", "a layer r x", "b function mul a $", "out output b"], removed=[]),
+    ]  # fmt: skip
+
+
+def _identity_edges(rng):
+    return [
+        _case(rng, "dropout in training mode", {"p": ACTIVE_DROPOUT, "q": DROPOUT}, [
+            "x input", "a function mul x $", "p layer p a", "q layer q p", "out output q"], removed=["q"]),
+        _case(rng, "several readers", {"i": IDENTITY}, [
+            "x input", "i layer i x", "a function mul i $", "b function sub i a", "out output i b"], removed=["i"]),
+        _case(rng, "one module called twice", {"i": IDENTITY, "r": RELU}, [
+            "x input", "i layer i x", "a function mul i $", "j layer i a", "b layer r j", "out output b"],
+            removed=["i", "j"]),
+    ]  # fmt: skip
+
+
+# 4. the same thing twice ----------------------------------------------------------------------------------------
+
+
+def _repeat_cases(rng):
+    return [
+        _case(rng, "the same product twice", {}, [
+            "x input", "a function mul x 1.5", "b function mul x 1.5", "c function mul x $", "s function add a b",
+            "t function sub s c", "out output t"], removed=["b"]),
+        _case(rng, "nothing twice", {}, [
+            "x input", "y function mul x $", "a function sub x y", "b function sub y x", "out output a b"],
+            removed=[]),
+    ]  # fmt: skip
+
+
+def _repeat_edges(rng):
+    return [
+        _case(rng, "repeats of repeats", {}, [
+            "x input", "a function relu x", "b function relu x", "c function mul a 2.5", "d function mul b 2.5",
+            "e function sub c d", "out output e d"], removed=["b", "d"]),
+        _case(rng, "random numbers", {}, [
+            "x input", "a function random x", "b function random x", "c function sub a b", "d function mul c $",
+            "out output d"], removed=[]),
+        _case(rng, "an in-place method", {}, [
+            "x input", "y function mul x $", "a function relu y", "m method add_ y $", "b function relu y",
+            "c function sub a b", "out output c"], removed=[]),
+        _case(rng, "modules", {"r": RELU}, [
+            "x input", "a layer r x", "b layer r x", "c function mul a 1.5", "d function mul b 1.5", "out output c d"],
+            removed=[]),
+    ]  # fmt: skip
+
+
+# 5. and 6. norms ------------------------------------------------------------------------------------------------
+
+
+def _norm_graphs(rng):
+    """Cases with the reason for each norm, and the norms that go when folding."""
+    chain = {"c": _conv(rng), "n": _bn(rng), "r": RELU, "d": _conv(rng, bias=True), "m": _bn(rng)}
+    apart = {"c": _conv(rng), "r": RELU, "n": _bn(rng)}
+    return [
+        _case(rng, "two pairs", chain, [
+            "x input", "a layer c x", "b layer n a", "e layer r b", "f layer d e", "g layer m f", "out output g"],
+            reasons={"b": "fold", "g": "fold"}, removed=["b", "g"]),
+        _case(rng, "an activation in between", apart, [
+            "x input", "a layer c x", "b layer r a", "e layer n b", "out output e"],
+            reasons={"e": "no convolution"}, removed=[]),
+    ]  # fmt: skip
+
+
+def _norm_traps(rng):
+    training = {"c": _conv(rng), "n": _bn(rng, training=True)}
+    read = {"c": _conv(rng), "n": _bn(rng), "d": _conv(rng), "m": _bn(rng)}
+    shared = {"c": _conv(rng, bias=True), "n": _bn(rng), "m": _bn(rng)}
+    alias = {"c": _conv(rng), "again": {"same_as": "c"}, "n": _bn(rng), "d": _conv(rng), "m": _bn(rng)}
+    shared_norm = {"c": _conv(rng), "d": _conv(rng), "n": _bn(rng)}
+    return [
+        _case(rng, "a norm in training mode", training, [
+            "x input", "a layer c x", "b layer n a", "out output b"], reasons={"b": "training"}, removed=[]),
+        _case(rng, "a result that others read", read, [
+            "x input", "a layer c x", "b layer n a", "s function add a b", "e layer d s", "f layer m e",
+            "out output f"], reasons={"b": "several readers", "f": "fold"}, removed=["f"]),
+        _case(rng, "a result that is an output", read, [
+            "x input", "a layer c x", "b layer n a", "e layer d b", "f layer m e", "out output f e"],
+            reasons={"b": "fold", "f": "several readers"}, removed=["b"]),
+        _case(rng, "one convolution called twice", shared, [
+            "x input", "a layer c x", "b layer n a", "e layer c b", "f layer m e", "out output f"],
+            reasons={"b": "shared", "f": "shared"}, removed=[]),
+        _case(rng, "one convolution under two names", alias, [
+            "x input", "a layer c x", "b layer n a", "e layer again b", "f layer d e", "g layer m f", "out output g"],
+            reasons={"b": "shared", "g": "fold"}, removed=["g"]),
+        _case(rng, "one norm after two convolutions", shared_norm, [
+            "x input", "a layer c x", "b layer n a", "e layer d b", "f layer n e", "out output f"],
+            reasons={"b": "fold", "f": "fold"}, removed=["b", "f"]),
+    ]  # fmt: skip
+
+
+def _reason_edges(rng):
+    worst = {"c": _conv(rng), "n": _bn(rng, training=True), "m": _bn(rng)}
+    return _norm_traps(rng) + [
+        _case(rng, "several reasons at once", worst, [
+            "x input", "a layer c x", "b layer n a", "e layer m a", "g layer c b", "s function add e g",
+            "h layer n s", "out output h"],
+            reasons={"b": "training", "e": "several readers", "h": "no convolution"}, removed=[]),
+    ]  # fmt: skip
+
+
+def _reason_oracle(inputs, probe):
+    return probe["reasons"]
+
+
+def _fold_edges(rng):
+    row = {"c": _conv(rng), "n": _bn(rng), "m": _bn(rng)}
+    return _norm_traps(rng) + [
+        _case(rng, "two norms in a row", row, [
+            "x input", "a layer c x", "b layer n a", "e layer m b", "out output e"], removed=["b", "e"]),
+    ]  # fmt: skip
+
+
+READY_MADE = (
+    "eliminate_dead_code",
+    "fuse_conv_bn",
+    "fusion",
+    "experimental.optimization",
+    "remove_dropout",
+    "fx.passes",
+)
+
+
+def _item(name, points, cases, oracle, edges, hint):
+    return Item(
+        name, name, points, cases, oracle, edges=edges, hint=hint, tolerance=CLOSE, forbidden=READY_MADE,
+        run=RUNS[name], **({"view": VIEWS[name]} if name in VIEWS else {}),
+    )  # fmt: skip
+
+
+ITEMS = (
+    _item("calls_per_module", 8, _calls_cases, _calls_oracle, _calls_edges,
+          "Two names may lead to one and the same module: compare the modules, not the names"),
+    _item("remove_dead", 14, _dead_cases, _rewrite_oracle, _dead_edges,
+          "What dies when its reader is gone? Inputs, in-place methods and norms in training mode stay"),
+    _item("remove_identities", 12, _identity_cases, _rewrite_oracle, _identity_edges,
+          "Every reader of the node, the output too, has to read its input; dropout in training mode stays"),
+    _item("merge_repeats", 16, _repeat_cases, _rewrite_oracle, _repeat_edges,
+          "Same function, same inputs in the same order; never random functions, nor any graph with in-place methods"),
+    _item("why_not_folded", 18, _norm_graphs, _reason_oracle, _reason_edges,
+          "The reasons are asked in the order of the table, and a shared module may hide behind two names"),
+    _item("fold_norms", 20, _norm_graphs, _rewrite_oracle, _fold_edges,
+          "Fold only where no reason speaks against it, into a new module; the given modules stay as they were"),
+)  # fmt: skip
+
+ASSIGNMENT = Assignment("a2", "Graph passes", ITEMS, manual_points=12)
