@@ -1,8 +1,12 @@
 """Forgery inside the student's process gains nothing, because nothing in it decides."""
 
+import nbformat
 import pytest
 
-from helpers.grading import answers, judge
+from helpers.grading import answers, course, judge, release
+from helpers.grading.classroom import Classroom
+from helpers.grading.demo import fill
+from helpers.grading.intake import read
 from tests.grading.conftest import total
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
@@ -48,6 +52,20 @@ def test_solutions_earn_all_and_survive_a_death_elsewhere(a1, grade):
     dying = solved | {"fold_linear_solution": "import os\ndef fold_linear(weight, bias, a, b):\n    os._exit(3)"}
     result = grade(dying)
     assert total(result) == 80 and "No answer" in result["items"]["fold_linear"]["message"]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", course.names())
+def test_every_assignment_is_graded_in_its_box(name, tmp_path):
+    exercise = course.load(name)
+    bundle = release.release(Classroom.open(tmp_path / "class"), exercise)
+    skeleton = nbformat.read(bundle / exercise.notebook.name, as_version=4)
+    sheets = judge.prepare(exercise, "secret of the tests")
+    by_machine = exercise.assignment.points - exercise.assignment.manual_points
+    for sources, earned in ((answers.solution_cells(exercise), by_machine), ({}, 0)):
+        nbformat.write(fill(skeleton, sources), tmp_path / exercise.notebook.name)
+        result = judge.grade(exercise, read(tmp_path, exercise.notebook.name, skeleton), sheets)
+        assert total(result) == earned, result["items"]
 
 
 def test_an_endless_item_costs_only_itself(a1, grade):

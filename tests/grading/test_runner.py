@@ -95,7 +95,6 @@ def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, skele
     assert feedback.STAMP not in feedback.write_all(room, a1)[0].read_text()
 
 
-@pytest.mark.ci
 def test_the_demonstration_class_from_end_to_end(room, a1):
     students = demo.make_class(room, a1)
     broken = room.submission("quin", "a1")
