@@ -18,6 +18,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -91,7 +92,8 @@ def _figure(panels: list[tuple[Outline, dict[str, str], str]], path: str | Path 
     _legend(figure, {one for graph, status, _ in panels for one in (status[box.name] for box in graph)} - {SAME})
     figure.tight_layout(rect=(0, 0.45 / height, 1, 1))
     if path is not None:
-        figure.savefig(path, dpi=120)
+        with mpl.rc_context({"svg.fonttype": "none"}):  # Text stays text: small, searchable and readable aloud.
+            figure.savefig(path, dpi=120)
     return figure
 
 

@@ -49,7 +49,7 @@ def test_every_node_is_written_in_the_picture(tmp_path):
     assert texts >= {box.what for box in boxes} | {box.shape for box in boxes}
     svg = (tmp_path / "block.svg").read_text()
     assert svg.startswith("<?xml")
-    assert all(f"<!-- {box.what} -->" in svg for box in boxes)
+    assert all(f">{box.what}</text>" in svg for box in boxes)
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
