@@ -9,6 +9,7 @@ import torch
 from torch import fx, nn
 
 from helpers import models
+from helpers.passes.copying import own_tensors
 from helpers.passes.passer import Passer
 from helpers.passes.registry import did_you_mean
 from helpers.passes.report import Report
@@ -54,10 +55,11 @@ def optimize(
         raise UnknownChoice(f"there is no level {level!r}{did_you_mean(level, PIPELINES)}")
     inputs = as_tuple(example_inputs)
     with _collector_paused():
-        graph_module = trace(model, inputs, route)
+        graph_module = trace(model, inputs, route, owned=False)
         # Every change takes at least one node away or puts it into its final form, so this bound is never the limit.
         rounds = 2 + 2 * len(graph_module.graph.nodes)
         report = Passer(PIPELINES["fold"], rounds=rounds, undo=False).run(graph_module)
+        own_tensors(graph_module, model)
         if level == "inference":
             report.rows += Passer(PIPELINES["inference"], undo=False).run(graph_module).rows
     shapes = [_shape(value) for value in inputs]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 import torch
 from torch import fx
@@ -145,7 +146,7 @@ def _lint(pass_name: str, graph_module: fx.GraphModule) -> None:
 
 
 def _device_type(graph_module: fx.GraphModule) -> str:
-    tensors = (*graph_module.parameters(), *graph_module.buffers())
+    tensors = chain(graph_module.parameters(), graph_module.buffers())
     return next((tensor.device.type for tensor in tensors), torch.get_default_device().type)
 
 

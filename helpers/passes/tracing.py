@@ -19,7 +19,7 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from helpers.passes.copying import independent_copy
+from helpers.passes.copying import independent_copy, structural_copy
 from helpers.passes.editing import submodule
 from helpers.passes.effects import draws, has_hooks
 from helpers.passes.errors import GraphMismatch, PassError, UnsupportedCase
@@ -38,16 +38,18 @@ class UnknownChoice(ValueError):
     """A level or route that does not exist."""
 
 
-def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx") -> fx.GraphModule:
+def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", owned: bool = True) -> fx.GraphModule:
     """Turn a copy of a model into a graph with shapes.
 
     Args:
         model: in eval mode; it is not changed.
         example_inputs: the positional arguments of one call.
         route: "fx" or "export".
+        owned: False leaves tensors shared with the model, for a caller that replaces most of them, writes into none,
+            and calls `copying.own_tensors` at the end.
 
     Returns:
-        A GraphModule that shares nothing with the model.
+        A GraphModule that shares nothing with the model (but see `owned`).
 
     Raises:
         UnsupportedCase: the model is in train mode, or cannot be copied or traced.
@@ -58,7 +60,7 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx") 
     if model.training:
         raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
     try:
-        model = independent_copy(model)
+        model = independent_copy(model) if owned else structural_copy(model)
     except Exception as error:
         raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
     return _trace_fx(model, example_inputs) if route == "fx" else _trace_export(model, example_inputs)

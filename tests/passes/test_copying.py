@@ -5,7 +5,7 @@ import torchvision
 from torch import nn
 
 from helpers.passes import copying
-from helpers.passes.copying import independent_copy
+from helpers.passes.copying import independent_copy, own_tensors, structural_copy
 
 
 def test_equals_deepcopy_and_shares_nothing():
@@ -23,6 +23,25 @@ def test_what_is_shared_inside_stays_shared():
     tied.weight = layer.weight
     made = independent_copy(nn.Sequential(layer, layer, tied))
     assert made[0] is made[1] and made[2].weight is made[0].weight and made[0].weight is not layer.weight
+
+
+def test_a_weight_tied_between_a_plain_layer_and_an_odd_one_stays_tied():
+    for order in (0, 1):
+        layers = [nn.Linear(3, 3), nn.Linear(3, 3)]
+        layers[0].weight = layers[1].weight
+        layers[order].register_forward_hook(lambda module, args, result: result)
+        made = independent_copy(nn.Sequential(*layers))
+        assert made[0].weight is made[1].weight and made[0].weight is not layers[0].weight
+
+
+def test_a_structural_copy_owns_its_tensors_once_it_is_told_to():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+    made = structural_copy(model)
+    assert made[0] is not model[0] and made[0].weight is model[0].weight
+    made[1] = nn.Identity()
+    own_tensors(made, model)
+    assert made[0].weight is not model[0].weight and torch.equal(made[0].weight, model[0].weight)
+    assert isinstance(made[0].weight, nn.Parameter)
 
 
 def test_hooks_and_odd_attributes_are_copied_deeply():
@@ -45,10 +64,44 @@ def test_settings_of_the_copy_can_change():
     assert model[0].padding == (1, 1) and model[0].bias is not None
 
 
+def test_memory_that_two_buffers_share_stays_shared():
+    model = nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4))
+    model[1].running_mean = model[0].running_mean.detach()
+    model.register_buffer("part", model[0].running_var[1:3])
+    made = independent_copy(model)
+    made[0].running_mean.fill_(5.0)
+    made[0].running_var.fill_(7.0)
+    assert made[1].running_mean.eq(5).all() and made.part.eq(7).all()
+    assert model[0].running_mean.eq(0).all() and model.part.eq(1).all()
+
+
+def test_tables_inside_tables_are_copied():
+    model = nn.Sequential(nn.ReLU())
+    model.plan = {"a": [1, 2]}
+    made = independent_copy(model)
+    made.plan["a"].append(3)
+    assert model.plan == {"a": [1, 2]}
+
+
+def test_a_class_that_copies_itself_in_its_own_way_is_asked():
+    class Counted(nn.ReLU):
+        def __deepcopy__(self, memo):
+            made = Counted()
+            made.copied = True
+            return made
+
+    class Reduced(nn.ReLU):
+        def __getstate__(self):
+            return {**super().__getstate__(), "copied": True}
+
+    made = independent_copy(nn.Sequential(Counted(), Reduced()))
+    assert made[0].copied and made[1].copied
+
+
 def test_the_short_cut_is_taken(monkeypatch):
     """Otherwise all of this would only be a slow way to call deepcopy."""
-    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU6())
-    taken = []
-    monkeypatch.setattr(copying, "_copy_ordinary", lambda module, memo: taken.append(module) or copy.deepcopy(module))
-    independent_copy(model)
-    assert taken == list(model)
+    left = []
+    deepcopy = copy.deepcopy
+    monkeypatch.setattr(copying.copy, "deepcopy", lambda value, memo=None: left.append(value) or deepcopy(value, memo))
+    independent_copy(torchvision.models.mobilenet_v2(width_mult=0.25))
+    assert left and all(value is None or isinstance(value, nn.Parameter) for value in left)
