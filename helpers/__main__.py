@@ -14,6 +14,8 @@ COMMANDS = {
     "finetune": ("helpers.commands.finetune", "train a saved network on, with a teacher if you like; resumable"),
     "quantize": ("helpers.quantization.cli", "turn a saved network into int8 or fewer bits"),
     "compress": ("helpers.commands.compress", "prune, fine-tune and quantize in one go, with a table of every stage"),
+    "sweep": ("helpers.commands.sweep", "a list of jobs, each made once; resumable, several at a time"),
+    "results": ("helpers.commands.results", "measure the shipped networks; bring README's table and figure up to date"),
     "run": ("helpers.commands.run", "run the lessons without a screen"),
     "report": ("helpers.commands.report", "the course as one page that works offline"),
     "slides": ("helpers.commands.slides", "a deck of slides per lesson"),

@@ -1,0 +1,87 @@
+"""The one-page figure: what accuracy costs in bytes and in milliseconds, and what nobody beats."""
+
+from collections.abc import Callable
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from helpers.plots.style import COLOURS, GREY, INK, subplots
+from helpers.results.table import pareto
+
+# Stage -> (legend, marker, colour); networks that still wait for fine-tuning would only squeeze the axis.
+LOOKS = {
+    "dense": ("dense, float32", "o", COLOURS["blue"]),
+    "fine-tuned": ("pruned and fine-tuned, float32", "s", COLOURS["orange"]),
+    "int8": ("int8", "^", COLOURS["green"]),
+    "qat": ("trained with rounding, 2 to 8 bits", "D", COLOURS["red"]),
+}
+DARK_GREY = "#5b6672"
+
+
+def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Figure:
+    """Draw accuracy against bytes and against latency, each with its Pareto front.
+
+    Args:
+        table: as `results.load` gives it; rows that were not run are left out.
+        published: as `results.published` gives it, for the panel of the bytes.
+    """
+    shown = table[(table.status == "measured") & table.stage.isin(LOOKS)]
+    figure, (left, right) = subplots(1, 2, size=(13, 6), sharey=True)
+    if published is not None:
+        draw_published(left, published)
+    draw_networks(left, shown, "file_bytes")
+    draw_networks(right, shown, "batch1_ms", spread="batch1_iqr_ms")
+    dress(left, "bytes of the reloaded file", lambda x, _: f"{x / 1e6:g} MB")
+    threads = shown.threads.dropna()
+    number = f" on {int(threads.iloc[0])} CPU threads" if len(threads) else ""
+    dress(right, f"median time for one image{number}", lambda x, _: f"{x:g} ms")
+    left.set_ylabel("accuracy on the test images, %")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=11)
+    return figure
+
+
+def draw_networks(ax: Axes, table: pd.DataFrame, cost: str, spread: str | None = None) -> None:
+    """The course's own networks with their error bars; those on the front are joined and named."""
+    known = table[table[cost].notna()].astype({cost: float, "accuracy": float})
+    if known.empty:
+        ax.text(0.5, 0.5, "not measured yet", transform=ax.transAxes, ha="center", color=GREY)
+    for stage, (label, marker, colour) in LOOKS.items():
+        rows = known[known.stage == stage]
+        bars = 100 * pd.concat([rows.accuracy - rows.low, rows.high - rows.accuracy], axis=1).T.to_numpy(float)
+        sideways = rows[spread].to_numpy(float) / 2 if spread else None
+        look = {"fmt": marker, "color": colour, "markeredgecolor": INK, "ecolor": INK, "elinewidth": 1.2, "capsize": 3}
+        if len(rows):
+            ax.errorbar(rows[cost], 100 * rows.accuracy, bars, sideways, label=label, markersize=9, zorder=3, **look)
+    front = pareto(known, cost)
+    ax.step(front[cost], 100 * front.accuracy, where="post", color=INK, linewidth=1.6, label="Pareto front", zorder=2)
+    for row in front.itertuples():
+        place = (getattr(row, cost), 100 * row.accuracy)
+        ax.annotate(row.name, place, (-7, 7), textcoords="offset points", ha="right", fontsize=10.5, zorder=4)
+
+
+def draw_published(ax: Axes, published: pd.DataFrame) -> None:
+    """What others state, in grey: a cross with the letter of its source, or a line where no size is stated."""
+    sized, unsized = published[published.file_bytes.notna()], published[published.file_bytes.isna()]
+    look = {"color": DARK_GREY, "fontsize": 11, "textcoords": "offset points"}
+    percent = 100 * sized.accuracy
+    ax.plot(sized.file_bytes, percent, "x", color=GREY, markersize=8, markeredgewidth=2, label="others, as they state")
+    for letter, place in zip(sized.letter, zip(sized.file_bytes, percent, strict=True), strict=True):
+        ax.annotate(letter, place, (7, -4), **look)
+    for letter, accuracy in zip(unsized.letter, 100 * unsized.accuracy, strict=True):
+        ax.axhline(accuracy, color=GREY, linestyle=(0, (2, 3)), linewidth=1.4)
+        places = {"xycoords": ("axes fraction", "data"), "ha": "right"}
+        ax.annotate(f"{letter}: no size stated", (0.99, accuracy), (0, 3), **places, **look)
+
+
+def dress(ax: Axes, label: str, number: Callable) -> None:
+    """A logarithmic axis with plain numbers on it."""
+    ax.set_xscale("log")
+    ax.set_xlabel(label)
+    ax.xaxis.set_major_formatter(FuncFormatter(number))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    low, high = ax.get_xlim()
+    ticks = [step * 10.0**power for power in range(-3, 10) for step in (1, 2, 5)]
+    ax.set_xticks([tick for tick in ticks if low <= tick <= high])
+    ax.set_xlim(low / 1.25, high * 1.1)

@@ -1,0 +1,10 @@
+"""The reference results: one table of networks, one of what others published, and what README shows of both.
+
+table.py      the columns, reading, and writing that several processes may do at once
+measuring.py  what a row says about a saved network
+readme.py     the table and the figure that README shows, and whether they are up to date
+"""
+
+from helpers.results.table import COLUMNS, PUBLISHED, RESULTS, ResultsError, load, pareto, published, put
+
+__all__ = ["COLUMNS", "PUBLISHED", "RESULTS", "ResultsError", "load", "pareto", "published", "put"]

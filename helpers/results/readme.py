@@ -1,0 +1,137 @@
+"""What README shows of the results, between two marks, and the figure beside the tables."""
+
+import hashlib
+from pathlib import Path
+
+import pandas as pd
+from PIL import Image
+
+from helpers.data import REPOSITORY
+from helpers.files import write_atomically
+from helpers.plots.tradeoffs import tradeoffs
+from helpers.results.table import FOLDER, PUBLISHED, RESULTS, ResultsError, load, pareto, published
+
+README, FIGURE = REPOSITORY / "README.md", FOLDER / "tradeoffs"
+BEGIN, END = "<!-- results: written by `python -m helpers results` -->", "<!-- end of the results -->"
+HEADER = (
+    "| network | stage | test accuracy (95 %) | parameters | multiply-adds | bytes | smaller | entropy-coded | 1 image"
+    " | 128 images |"
+)
+
+
+def write(table: pd.DataFrame) -> list[Path]:
+    """Draw the figure and put table and figure into README."""
+    state, figure = digest(), tradeoffs(table, published())
+    labels = {"Title": "accuracy against bytes and latency", "Description": alternative_text(table)}
+    figure.savefig(FIGURE.with_suffix(".svg"), metadata={"Date": None, "Identifier": state} | labels)
+    figure.savefig(FIGURE.with_suffix(".png"), metadata={"Software": None, "Comment": state})
+    write_atomically(README, with_block(README.read_text(), block(table)))
+    return [README, FIGURE.with_suffix(".svg"), FIGURE.with_suffix(".png")]
+
+
+def stale() -> list[str]:
+    """What is out of date, and what to do; empty when all is well."""
+    remedy = "run `python -m helpers results`"
+    found = []
+    if with_block(README.read_text(), block(load())) != README.read_text():
+        found.append(f"README.md does not show what {RESULTS.name} holds: {remedy}")
+    for path, made_from in figure_states().items():
+        if made_from != digest():
+            found.append(f"{path.name} was not drawn from the present tables: {remedy}")
+    return found
+
+
+def figure_states() -> dict[Path, str | None]:
+    """The tables that each file of the figure says it was drawn from."""
+    svg, png = FIGURE.with_suffix(".svg"), FIGURE.with_suffix(".png")
+    drawn = digest() if svg.exists() and digest() in svg.read_text() else None
+    if not png.exists():
+        return {svg: drawn, png: None}
+    with Image.open(png) as image:
+        return {svg: drawn, png: image.text.get("Comment")}
+
+
+def digest() -> str:
+    """A hash of both tables, whatever the line ends."""
+    texts = [path.read_text() if path.exists() else "" for path in (RESULTS, PUBLISHED)]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def with_block(text: str, new: str) -> str:
+    """README with another text between the marks."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ResultsError(f"README.md must have the lines {BEGIN!r} and {END!r}, once each, in this order")
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{new}\n{END}{rest.partition(END)[2]}"
+
+
+def block(table: pd.DataFrame) -> str:
+    """The figure, the table of what was measured, what it was measured on, and what was not run."""
+    measured, others = table[table.status == "measured"], published()
+    parts = [f"![{alternative_text(table)}](data/results/{FIGURE.name}.png)", sources(others)]
+    if len(measured):
+        parts += ["\n".join([HEADER, rule(), *(line(row, measured) for row in measured.itertuples())]), notes(measured)]
+    missing = table[table.status != "measured"]
+    if len(missing):
+        rows = [f"| {row.name} | {row.stage} | `{row.command}` |" for row in missing.itertuples()]
+        listed = "\n".join(["| network | stage | command |", "|---|---|---|", *rows])
+        parts.append(f"<details><summary>{len(missing)} not run</summary>\n\n{listed}\n\n</details>")
+    return "\n\n".join(parts)
+
+
+def rule() -> str:
+    """The line under the header: text to the left, numbers to the right."""
+    return "|---|---|" + "---:|" * (HEADER.count("|") - 3)
+
+
+def line(row: tuple, measured: pd.DataFrame) -> str:
+    """One network."""
+    dense = measured[measured.stage == "dense"].file_bytes
+    smaller = f"{int(dense.iloc[0]) / row.file_bytes:.1f} x" if len(dense) else "-"
+    cells = [
+        row.name if pd.isna(row.checkpoint) else f"**{row.name}**",
+        row.stage,
+        f"{row.accuracy:.2%} ({row.low:.2%} to {row.high:.2%})",
+        f"{row.params:,}",
+        f"{row.macs:,}",
+        f"{row.file_bytes:,}",
+        smaller,
+        "-" if pd.isna(row.coded_bytes) else f"{row.coded_bytes:,}",
+        milliseconds(row.batch1_ms, row.batch1_iqr_ms),
+        milliseconds(row.batch128_ms, row.batch128_iqr_ms),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def milliseconds(median: float, spread: float) -> str:
+    """A median with its interquartile range."""
+    return "-" if pd.isna(median) else f"{median:.1f} ± {spread / 2:.1f} ms"
+
+
+def notes(measured: pd.DataFrame) -> str:
+    """Under which conditions the numbers hold."""
+    images = " / ".join(f"{int(n):,}" for n in sorted(measured.images.unique()))
+    seeds = ", ".join(str(seed) for seed in sorted(measured.seed.dropna().unique()))
+    timed = measured[measured.batch1_ms.notna()]
+    machines = timed[["device", "threads"]].drop_duplicates().itertuples(index=False)
+    devices = "; ".join(f"{machine.device}, {machine.threads} threads" for machine in machines)
+    text = f"Accuracy on {images} test images, seed {seeds}. Bytes of the file that was reloaded and evaluated."
+    if len(timed):
+        text += f" Time: median ± half the interquartile range, all networks in turn ({devices})"
+        text += ", int8 with real int8 kernels."
+    return f"{text} Networks in **bold** are in `data/checkpoints/`. Every column: `data/results/{RESULTS.name}`."
+
+
+def sources(others: pd.DataFrame) -> str:
+    """The letters of the figure."""
+    listed = [f"{row.letter} [{row.label}]({row.source})" for row in others.drop_duplicates("letter").itertuples()]
+    return f"Others, as stated in: {' · '.join(listed)}"
+
+
+def alternative_text(table: pd.DataFrame) -> str:
+    """The figure in a sentence."""
+    front = pareto(table[table.stage != "pruned"])
+    if front.empty:
+        return "Accuracy against bytes and latency; nothing is measured yet."
+    named = ", ".join(f"{row.name} {row.accuracy:.1%} in {row.file_bytes / 1e6:.2f} MB" for row in front.itertuples())
+    return f"Accuracy against bytes and against latency. On the Pareto front by bytes: {named}."
