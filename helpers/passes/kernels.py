@@ -1,8 +1,9 @@
 """The kernels that a fused convolution or linear layer can run on, and when each of them applies.
 
-    onednn   one call computes convolution, bias, residual and activation; the weight is packed beforehand
-    gemm     a 1x1 convolution in channels_last memory *is* a matrix product; the activation follows in place
-    cudnn    convolution + bias (+ residual) + ReLU in one cuDNN call
+    onednn           one call computes convolution, bias, residual and activation; the weight is packed beforehand
+    onednn_product   the same for a 1x1 convolution, which in channels_last memory *is* a matrix product
+    gemm             the product without oneDNN; the activation follows in place
+    cudnn            convolution + bias (+ residual) + ReLU in one cuDNN call
 
 A kernel says in one line why it does not apply (`objection`). Where it does, it is bound once to a weight, an input
 shape and the settings (`bind`), so that the calls that follow have little left to do but to compute.
@@ -113,11 +114,36 @@ def _onednn_linear(call: Operands) -> Run:
     return lambda x, bias, other: two(x, other, packed, bias, "add")
 
 
-def _gemm_objection(call: Operands) -> str | None:
+def _is_product(call: Operands) -> bool:
     ones, zeros = (1, 1), (0, 0)
-    if call.geometry is not None and (tuple(call.weight.shape[2:]), *call.geometry) != (ones, ones, zeros, ones, 1):
-        return "only a 1x1 convolution with stride 1 and one group is a matrix product"
-    return _cpu_objection(call)
+    return call.geometry is None or (tuple(call.weight.shape[2:]), *call.geometry) == (ones, ones, zeros, ones, 1)
+
+
+NO_PRODUCT = "only a 1x1 convolution with stride 1 and one group is a matrix product"
+
+
+def _product_objection(call: Operands) -> str | None:
+    if not _is_product(call):
+        return NO_PRODUCT
+    if call.other is not None and call.activation.name != "none":
+        return "oneDNN's product adds without an activation"
+    return _onednn_objection(call)
+
+
+def _onednn_product(call: Operands) -> Run:
+    """A linear layer over the channels of each place; the images are only looked at in another order of axes."""
+    weight = call.weight.detach().flatten(1)
+    run = _onednn_linear(call._replace(x=call.x.permute(0, 2, 3, 1), weight=weight))
+
+    def permuted(x: Tensor, bias: Tensor | None, other: Tensor | None) -> Tensor:
+        other = None if other is None else other.permute(0, 2, 3, 1)
+        return run(x.permute(0, 2, 3, 1), bias, other).permute(0, 3, 1, 2)
+
+    return permuted
+
+
+def _gemm_objection(call: Operands) -> str | None:
+    return _cpu_objection(call) if _is_product(call) else NO_PRODUCT
 
 
 def _gemm_conv(call: Operands) -> Run:
@@ -170,6 +196,7 @@ def _cudnn_conv(call: Operands) -> Run:
 
 
 CONV_KERNELS = {
+    "onednn_product": Kernel("onednn_product", "cpu", _product_objection, _onednn_product),
     "gemm": Kernel("gemm", "cpu", _gemm_objection, _gemm_conv),
     "onednn": Kernel("onednn", "cpu", _onednn_objection, _onednn_conv),
     "cudnn": Kernel("cudnn", "cuda", _cudnn_objection, _cudnn_conv),

@@ -54,7 +54,8 @@ def optimize(
     if level not in PIPELINES:
         raise UnknownChoice(f"there is no level {level!r}{did_you_mean(level, PIPELINES)}")
     inputs = as_tuple(example_inputs)
-    with _collector_paused():
+    # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not count its changes.
+    with _collector_paused(), torch.inference_mode(False):
         graph_module = trace(model, inputs, route, owned=False)
         # Every change takes at least one node away or puts it into its final form, so this bound is never the limit.
         rounds = 2 + 2 * len(graph_module.graph.nodes)

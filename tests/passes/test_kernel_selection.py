@@ -11,7 +11,7 @@ from helpers.passes import Passer, optimize
 from helpers.passes.activations import Activation
 from helpers.passes.fused_ops import conv_act, linear_act
 from helpers.passes.how import Geometry, parse
-from helpers.passes.kernel_selection import SMALL_MULTIPLY_ADDS, choose, multiply_adds
+from helpers.passes.kernel_selection import choose
 from helpers.passes.kernels import Operands
 from helpers.passes.tracing import trace
 from tests.passes.graphs import network
@@ -29,19 +29,15 @@ def kernels_of(graph_module):
     return [parse(node.args[-1]).kernel for node in graph_module.graph.nodes if node.target in (conv_act, linear_act)]
 
 
-def test_multiply_adds_are_counted():
-    assert multiply_adds(call(8, 5, kernel=3, batch=2)) == 2 * 8 * 5 * 5 * 8 * 3 * 3
-    assert multiply_adds(Operands(torch.empty(3, 4, 6), torch.empty(5, 6))) == 3 * 4 * 5 * 6
-
-
 def test_shape_decides_between_the_kernels_of_a_cpu():
-    small, large = call(64, 8), call(64, 8, batch=1 + SMALL_MULTIPLY_ADDS // (64 * 64 * 64))
-    assert choose(small) == ("gemm", None)
-    assert choose(large) == ("onednn", None)
+    assert choose(call(64, 8)) == ("onednn_product", None)
     assert choose(call(8, 5, kernel=3)) == ("onednn", None)
+    residual = call(8, 5)._replace(other=torch.empty(1, 8, 5, 5))
+    assert choose(residual) == ("onednn_product", None)
+    assert choose(residual._replace(activation=Activation("relu"))) == ("onednn", None)
 
 
-def test_without_onednn_a_large_1x1_convolution_still_has_the_matrix_product(monkeypatch):
+def test_without_onednn_a_1x1_convolution_still_has_the_matrix_product(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert choose(call(64, 64)) == ("gemm", None)
     kernel, reason = choose(call(8, 5, kernel=3))

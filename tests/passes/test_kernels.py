@@ -73,8 +73,12 @@ def test_onednn_computes_the_composition(shape, activation):
 @pytest.mark.parametrize("residual", [False, True])
 def test_a_1x1_convolution_is_a_matrix_product(activation, residual):
     call = conv_operands(CONVOLUTIONS["pointwise"], activation, residual=residual)
-    assert CONV_KERNELS["gemm"].objection(call) is None
-    assert_right(run(CONV_KERNELS["gemm"], call), call)
+    for name in ("gemm", "onednn_product"):
+        if name == "onednn_product" and residual and activation != NO_ACTIVATION:
+            assert "adds without an activation" in CONV_KERNELS[name].objection(call)
+            continue
+        assert CONV_KERNELS[name].objection(call) is None
+        assert_right(run(CONV_KERNELS[name], call), call)
 
 
 @pytest.mark.parametrize("shape", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
@@ -89,7 +93,7 @@ def test_onednn_adds_a_residual(shape, activation, batch):
     assert torch.equal(call.x, before[1])
 
 
-@pytest.mark.parametrize("name", ["onednn", "gemm"])
+@pytest.mark.parametrize("name", ["onednn", "onednn_product", "gemm"])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_without_bias_and_in_either_memory_layout(name, bias, channels_last):
@@ -129,7 +133,7 @@ def test_linear_layers_with_a_residual(name):
         (lambda call: call._replace(other=torch.randn(3, 10, 11, 9).double()), "torch.float64"),
     ],
 )
-@pytest.mark.parametrize("name", ["onednn", "gemm"])
+@pytest.mark.parametrize("name", ["onednn", "onednn_product", "gemm"])
 def test_what_a_kernel_cannot_do_it_says(name, change, reason):
     call = change(conv_operands(CONVOLUTIONS["pointwise"]))
     assert re.search(reason, CONV_KERNELS[name].objection(call))
@@ -137,7 +141,8 @@ def test_what_a_kernel_cannot_do_it_says(name, change, reason):
 
 def test_a_matrix_product_wants_a_1x1_convolution():
     for name, shape in CONVOLUTIONS.items():
-        assert (CONV_KERNELS["gemm"].objection(conv_operands(shape)) is None) == (name == "pointwise")
+        for product in ("gemm", "onednn_product"):
+            assert (CONV_KERNELS[product].objection(conv_operands(shape)) is None) == (name == "pointwise")
     strided = (6, 10, (1, 1), (2, 2), (0, 0), (1, 1), 1)
     assert "stride 1" in CONV_KERNELS["gemm"].objection(conv_operands(strided))
 

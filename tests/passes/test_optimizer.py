@@ -147,3 +147,11 @@ def test_a_traced_network_may_be_optimised_too():
     model = small()
     folded, _ = passes.optimize(fx.symbolic_trace(model), X)
     assert differences(model, folded, X) == [] and len(folded.graph.nodes) == 7
+
+
+def test_inside_inference_mode_the_result_is_the_same_as_outside():
+    """A tensor of inference mode does not count its changes, so no kernel could be prepared for it."""
+    with torch.inference_mode():
+        inside, _ = passes.optimize(small(), X, level="inference")
+        assert not any(parameter.is_inference() for parameter in inside.parameters())
+        assert differences(small(), inside, X) == []
