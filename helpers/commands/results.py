@@ -14,7 +14,9 @@ from helpers.sweep.work import row_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     parser.add_argument("--measure", action="store_true", help="first measure every network of the sweep that is here")
-    parser.add_argument("--runs", type=int, default=30, help="timed passes per network (default: %(default)s)")
+    parser.add_argument(
+        "--runs", type=int, default=30, help="timed passes per network, 0 for none (default: %(default)s)"
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; status 1 when README is out of date")
     parser.add_argument("--sweep", default="reference", help="whose networks (default: %(default)s)")
 
@@ -55,7 +57,8 @@ def measure(chosen: Sweep, runs: int) -> None:
             row = row_of(job, chosen, measuring.evaluate(measuring.runnable(path), cifar))
             results.put([row], chosen.results)
             print(f"{job.name}: test accuracy {row['accuracy']:.2%} ({row['images']:,} images)", flush=True)
-    results.put(measuring.latencies(paths, runs), chosen.results)
+    if runs:
+        results.put(measuring.latencies(paths, runs), chosen.results)
 
 
 def name_the_rest(chosen: Sweep) -> pd.DataFrame:

@@ -18,6 +18,7 @@ LOOKS = {
     "qat": ("trained with rounding, 2 to 8 bits", "D", COLOURS["red"]),
 }
 DARK_GREY = "#5b6672"
+NAME_HEIGHT, NAME_WIDTH = 0.045, 2.5  # what a name takes: a share of the upright axis, a factor on the other
 
 
 def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Figure:
@@ -31,8 +32,9 @@ def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Fig
     figure, (left, right) = subplots(1, 2, size=(13, 6), sharey=True)
     if published is not None:
         draw_published(left, published)
-    draw_networks(left, shown, "file_bytes")
-    draw_networks(right, shown, "batch1_ms", spread="batch1_iqr_ms")
+    fronts = draw_networks(left, shown, "file_bytes"), draw_networks(right, shown, "batch1_ms", "batch1_iqr_ms")
+    name_front(left, fronts[0], "file_bytes")
+    name_front(right, fronts[1], "batch1_ms")
     dress(left, "bytes of the reloaded file", lambda x, _: f"{x / 1e6:g} MB")
     threads = shown.threads.dropna()
     number = f" on {int(threads.iloc[0])} CPU threads" if len(threads) else ""
@@ -42,11 +44,12 @@ def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Fig
     return figure
 
 
-def draw_networks(ax: Axes, table: pd.DataFrame, cost: str, spread: str | None = None) -> None:
-    """The course's own networks with their error bars; those on the front are joined and named."""
+def draw_networks(ax: Axes, table: pd.DataFrame, cost: str, spread: str | None = None) -> pd.DataFrame:
+    """The course's own networks with their error bars; those on the front are joined, and returned."""
     known = table[table[cost].notna()].astype({cost: float, "accuracy": float})
     if known.empty:
         ax.text(0.5, 0.5, "not measured yet", transform=ax.transAxes, ha="center", color=GREY)
+        ax.set_xlim(*(ax.get_xlim() if ax.lines else (1, 10)))
     for stage, (label, marker, colour) in LOOKS.items():
         rows = known[known.stage == stage]
         bars = 100 * pd.concat([rows.accuracy - rows.low, rows.high - rows.accuracy], axis=1).T.to_numpy(float)
@@ -56,9 +59,18 @@ def draw_networks(ax: Axes, table: pd.DataFrame, cost: str, spread: str | None =
             ax.errorbar(rows[cost], 100 * rows.accuracy, bars, sideways, label=label, markersize=9, zorder=3, **look)
     front = pareto(known, cost)
     ax.step(front[cost], 100 * front.accuracy, where="post", color=INK, linewidth=1.6, label="Pareto front", zorder=2)
-    for row in front.itertuples():
+    return front
+
+
+def name_front(ax: Axes, front: pd.DataFrame, cost: str) -> None:
+    """Write the names to the upper left, where a front leaves room; of names that would touch, the better stays."""
+    low, high = ax.get_ylim()
+    last = (float("inf"), float("inf"))
+    for row in front[::-1].itertuples():
         place = (getattr(row, cost), 100 * row.accuracy)
-        ax.annotate(row.name, place, (-7, 7), textcoords="offset points", ha="right", fontsize=10.5, zorder=4)
+        if last[1] - place[1] >= NAME_HEIGHT * (high - low) or last[0] / place[0] >= NAME_WIDTH:
+            ax.annotate(row.name, place, (-8, 6), textcoords="offset points", ha="right", fontsize=10.5, zorder=4)
+            last = place
 
 
 def draw_published(ax: Axes, published: pd.DataFrame) -> None:
@@ -71,8 +83,8 @@ def draw_published(ax: Axes, published: pd.DataFrame) -> None:
         ax.annotate(letter, place, (7, -4), **look)
     for letter, accuracy in zip(unsized.letter, 100 * unsized.accuracy, strict=True):
         ax.axhline(accuracy, color=GREY, linestyle=(0, (2, 3)), linewidth=1.4)
-        places = {"xycoords": ("axes fraction", "data"), "ha": "right"}
-        ax.annotate(f"{letter}: no size stated", (0.99, accuracy), (0, 3), **places, **look)
+        places = {"xycoords": ("axes fraction", "data")}
+        ax.annotate(f"{letter}: no size stated", (0.01, accuracy), (0, 3), **places, **look)
 
 
 def dress(ax: Axes, label: str, number: Callable) -> None:
@@ -84,4 +96,4 @@ def dress(ax: Axes, label: str, number: Callable) -> None:
     low, high = ax.get_xlim()
     ticks = [step * 10.0**power for power in range(-3, 10) for step in (1, 2, 5)]
     ax.set_xticks([tick for tick in ticks if low <= tick <= high])
-    ax.set_xlim(low / 1.25, high * 1.1)
+    ax.set_xlim(low / (high / low) ** 0.25, high)  # room for the names

@@ -1,0 +1,77 @@
+import pandas as pd
+import pytest
+
+from helpers import results
+from helpers.results import COLUMNS, ResultsError, readme
+
+DENSE = {"name": "dense", "stage": "dense", "status": "measured", "accuracy": 0.9412, "low": 0.93, "high": 0.95}
+DENSE |= {"images": 10_000, "seed": 0, "params": 2_236_682, "macs": 87_976_448, "file_bytes": 8_000_000}
+SMALL = DENSE | {"name": "small", "stage": "int8", "file_bytes": 1_000_000, "coded_bytes": 800_000, "threads": 2}
+SMALL |= {"batch1_ms": 4.25, "batch1_iqr_ms": 0.5, "checkpoint": "small.safetensors", "device": "a CPU"}
+MISSING = {"name": "later", "stage": "qat", "status": "not run", "command": "python -m helpers sweep reference later"}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A README, a table and a figure of one's own."""
+    monkeypatch.setattr(readme, "README", tmp_path / "README.md")
+    monkeypatch.setattr(readme, "FIGURE", tmp_path / "tradeoffs")
+    monkeypatch.setattr(readme, "RESULTS", tmp_path / "results.csv")
+    monkeypatch.setattr(readme, "load", lambda: results.load(tmp_path / "results.csv"))
+    (tmp_path / "README.md").write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
+    results.put([DENSE, SMALL, MISSING], tmp_path / "results.csv")
+    return tmp_path
+
+
+def test_the_committed_readme_and_figure_show_the_committed_tables():
+    assert readme.stale() == []
+
+
+def test_the_readme_shows_every_row_and_keeps_what_is_around(place):
+    readme.write(readme.load())
+    text = (place / "README.md").read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n")
+    assert (
+        "| dense | dense | 94.12% (93.00% to 95.00%) | 2,236,682 | 87,976,448 | 8,000,000 | 1.0 x | - | - | - |" in text
+    )
+    assert "| **small** | int8 |" in text and "| 1,000,000 | 8.0 x | 800,000 | 4.2 ± 0.2 ms | - |" in text
+    assert "| later | qat | `python -m helpers sweep reference later` |" in text
+    assert "a CPU, 2 threads" in text and "10,000 test images, seed 0" in text
+    assert readme.stale() == []
+
+
+def test_writing_twice_gives_the_same_text(place):
+    readme.write(readme.load())
+    first = (place / "README.md").read_text()
+    readme.write(readme.load())
+    assert (place / "README.md").read_text() == first
+
+
+def test_a_changed_table_makes_readme_and_figure_stale(place):
+    readme.write(readme.load())
+    results.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
+    assert len(readme.stale()) == 3
+    assert all("python -m helpers results" in line for line in readme.stale())
+
+
+def test_an_edited_readme_is_stale(place):
+    readme.write(readme.load())
+    text = (place / "README.md").read_text()
+    (place / "README.md").write_text(text.replace("94.12%", "97.00%"))
+    assert ["README.md" in line for line in readme.stale()] == [True]
+
+
+def test_a_missing_figure_is_stale(place):
+    readme.write(readme.load())
+    (place / "tradeoffs.png").unlink()
+    assert [line.split()[0] for line in readme.stale()] == ["tradeoffs.png"]
+
+
+def test_marks_that_are_gone_are_named(place):
+    with pytest.raises(ResultsError, match="must have the lines"):
+        readme.with_block("no marks here", "text")
+
+
+def test_nothing_measured_yet_can_be_shown_too():
+    table = pd.DataFrame([MISSING], columns=list(COLUMNS))
+    assert "nothing is measured yet" in readme.block(table)
