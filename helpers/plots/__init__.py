@@ -9,6 +9,7 @@ from helpers.plots.comparing import bars, waterfall
 from helpers.plots.convolution import window_places
 from helpers.plots.exploring import explore
 from helpers.plots.grids import image_grid, number_grids
+from helpers.plots.roofline import roofline
 from helpers.plots.style import COLOURS, bar, line, show, subplots
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "image_grid",
     "line",
     "number_grids",
+    "roofline",
     "show",
     "subplots",
     "waterfall",

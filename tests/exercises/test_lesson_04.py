@@ -1,0 +1,91 @@
+from tests.exercises.trying import solution_of, try_answers
+
+
+def test_intensity():
+    try_answers(
+        "intensity",
+        "c_in, c_out, side, kernel, groups",
+        right=[
+            "w = c_out * c_in // groups * kernel**2; p = side**2; return 2 * w * p / (4 * (c_in * p + w + c_out * p))",
+            "W = torch.zeros(c_out, c_in // groups, kernel, kernel); x = torch.zeros(c_in, side, side); "
+            "y = torch.zeros(c_out, side, side); "
+            "return 2 * y.numel() * W[0].numel() / (x.nbytes + y.nbytes + W.nbytes)",
+            solution_of("04", "intensity"),
+        ],
+        wrong=[
+            "w = c_out * c_in // groups * kernel**2; p = side**2; return w * p / (4 * (c_in * p + w + c_out * p))",
+            "w = c_out * c_in * kernel**2; p = side**2; return 2 * w * p / (4 * (c_in * p + w + c_out * p))",
+            "w = c_out * c_in // groups * kernel**2; p = side**2; return 2 * w * p / (c_in * p + w + c_out * p)",
+            "w = c_out * c_in // groups * kernel**2; p = side**2; return 2 * w * p / (4 * (c_in * p + c_out * p))",
+            "w = c_out * c_in // groups * kernel**2; p = side**2; return 2 * w * p / (4 * (w + c_out * p))",
+            "w = c_out * c_in // groups * kernel; p = side**2; return 2 * w * p / (4 * (c_in * p + w + c_out * p))",
+        ],
+    )
+
+
+BODY = """
+modules, found = dict(graph_module.named_modules()), []
+for node in graph_module.graph.nodes:
+    if {test}:
+        found.append(node.name)
+return found
+"""
+RELU = 'node.op == "call_module" and type(modules[node.target]) is nn.ReLU'
+CONV = 'node.args[0].op == "call_module" and type(modules[node.args[0].target]) is nn.Conv2d'
+
+
+def test_fusable():
+    def body(*tests):
+        return BODY.format(test=" and ".join((RELU, *tests)))
+
+    try_answers(
+        "fusable",
+        "graph_module",
+        right=[
+            body(CONV, "len(node.args[0].users) == 1"),
+            body(CONV, "list(node.args[0].users) == [node]").replace("node.name", "node"),
+            solution_of("04", "fusable"),
+        ],
+        wrong=[
+            body(CONV),
+            body("len(node.args[0].users) == 1"),
+            body(CONV, "len(node.users) == 1"),
+            body(CONV, "len(node.args[0].users) == 1", "len(node.users) == 1"),
+            body(CONV, "len(node.args[0].users) == 1").replace("node.name", "node.args[0].name"),
+            body(CONV, "len(node.args[0].users) <= 2"),
+            "return []",
+        ],
+    )
+
+
+def test_waits_for_itself():
+    closure = """
+reach = {{start: {{end for s, end in edges if s == start}} for start, _ in edges}}
+for _ in edges:
+    for start in reach:
+        for middle in list(reach[start]):
+            reach[start] |= reach.get(middle, set())
+group = set(group)
+outside = {{node for edge in edges for node in edge}} - group
+return any({test} for node in outside)
+"""
+    left = "any(node in reach.get(g, ()) for g in group)"
+    back = "reach.get(node, set()) & group"
+    direct = "set(group) & {{e for s, e in edges if s == n}} and set(group) & {{s for s, e in edges if e == n}}"
+    try_answers(
+        "waits_for_itself",
+        "edges, group",
+        right=[
+            closure.format(test=f"{left} and bool({back})"),
+            solution_of("04", "waits_for_itself"),
+        ],
+        wrong=[
+            closure.format(test=left),
+            closure.format(test=f"bool({back})"),
+            f"return any({direct.format()} for n in {{n for e in edges for n in e}} - set(group))",
+            f"return any({direct.format()} for n in {{n for e in edges for n in e}})",
+            "return True",
+            "return False",
+            "return len(edges) >= len({n for e in edges for n in e})",
+        ],
+    )
