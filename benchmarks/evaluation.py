@@ -10,6 +10,7 @@ import time
 import torch
 
 from helpers import data, models, training
+from helpers.allocator import kept_memory
 
 BATCH = 250
 
@@ -25,7 +26,7 @@ def main() -> None:
     x = data.normalize(images[:BATCH]).contiguous(memory_format=torch.channels_last)
 
     def forward_only() -> None:
-        with torch.no_grad():
+        with torch.no_grad(), kept_memory():
             for _ in range(-(-len(images) // BATCH)):
                 model(x)
 

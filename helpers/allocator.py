@@ -1,4 +1,4 @@
-"""Keep freed memory in the process while training on a CPU.
+"""Keep freed memory in the process while a network computes on a CPU.
 
 glibc gives every block of more than 32 MB back to the system when it is freed, and the kernel zeroes it page by page
 when it is asked for again. Activations are such blocks, made and freed in every step: a third of the time of a
@@ -15,22 +15,36 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 DEFAULT_TRIM_THRESHOLD, DEFAULT_MMAP_MAX = 128 * 1024, 65536
 NEVER = 2**31 - 1
 
+_open_blocks = 0
+
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """Hold on to freed memory inside the `with` block; does nothing where the C library is not glibc."""
+    """Hold on to freed memory inside the `with` block; does nothing where the C library is not glibc.
+
+    Blocks may be nested: memory goes back when the outermost ends.
+    """
+    global _open_blocks
     libc = glibc()
     if libc is None:
         yield
         return
     libc.mallopt(M_MMAP_MAX, 0)
     libc.mallopt(M_TRIM_THRESHOLD, NEVER)
+    _open_blocks += 1
     try:
         yield
     finally:
-        libc.mallopt(M_MMAP_MAX, DEFAULT_MMAP_MAX)
-        libc.mallopt(M_TRIM_THRESHOLD, DEFAULT_TRIM_THRESHOLD)
-        libc.malloc_trim(0)
+        _open_blocks -= 1
+        if _open_blocks == 0:
+            give_back(libc)
+
+
+def give_back(libc: ctypes.CDLL) -> None:
+    """Set the C library to its defaults, and return what is free."""
+    libc.mallopt(M_MMAP_MAX, DEFAULT_MMAP_MAX)
+    libc.mallopt(M_TRIM_THRESHOLD, DEFAULT_TRIM_THRESHOLD)
+    libc.malloc_trim(0)
 
 
 def glibc() -> ctypes.CDLL | None:

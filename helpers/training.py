@@ -119,7 +119,7 @@ def evaluate(
     if len(images) == 0 or len(images) != len(labels):
         raise TrainingError(f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not zero")
     device, loss, correct = device_of(model), 0.0, 0
-    with evaluation_mode(model):
+    with evaluation_mode(model), kept_memory():
         for start in tqdm(range(0, len(images), batch_size), desc="evaluating", leave=False, disable=not progress):
             batch = images[start : start + batch_size].to(device).contiguous(memory_format=torch.channels_last)
             truth = labels[start : start + batch_size].to(device)

@@ -1,5 +1,6 @@
 import ctypes
 import resource
+import subprocess
 import sys
 
 import pytest
@@ -25,6 +26,35 @@ def test_freed_memory_is_kept_inside():
         # The kernel may reclaim idle pages meanwhile; one undisturbed round is what counts.
         kept = min(page_faults() for _ in range(5))
     assert kept < usual / 5
+
+
+@pytest.mark.skipif(sys.platform != "linux" or glibc() is None, reason="needs glibc")
+def test_memory_is_kept_until_the_outermost_block_ends():
+    """In a process of its own, where nobody else's memory comes between."""
+    resident = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, check=True).stdout
+    before, inside, between, after = map(int, resident.split())
+    assert min(inside, between) > before + 150_000_000
+    assert after < before + 50_000_000
+
+
+NESTED = """
+import os
+from helpers.allocator import kept_memory
+
+def use():
+    blocks = [b"x" * 40_000_000 for _ in range(5)]
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+print(resident())
+with kept_memory():
+    with kept_memory():
+        use()
+        print(resident())
+    print(resident())
+print(resident())
+"""
 
 
 def test_other_c_libraries_are_left_alone(monkeypatch):
