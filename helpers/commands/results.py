@@ -14,9 +14,7 @@ from helpers.sweep.work import row_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     parser.add_argument("--measure", action="store_true", help="first measure every network of the sweep that is here")
-    parser.add_argument(
-        "--runs", type=int, default=30, help="timed passes per network, 0 for none (default: %(default)s)"
-    )
+    parser.add_argument("--runs", type=int, default=30, help="timed passes, 0 for none (default: %(default)s)")
     parser.add_argument("--check", action="store_true", help="write nothing; status 1 when README is out of date")
     parser.add_argument("--sweep", default="reference", help="whose networks (default: %(default)s)")
 

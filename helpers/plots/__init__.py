@@ -11,6 +11,7 @@ from helpers.plots.exploring import explore
 from helpers.plots.grids import image_grid, number_grids
 from helpers.plots.roofline import roofline
 from helpers.plots.style import COLOURS, bar, line, show, subplots
+from helpers.plots.tradeoffs import tradeoffs
 
 __all__ = [
     "COLOURS",
@@ -23,6 +24,7 @@ __all__ = [
     "roofline",
     "show",
     "subplots",
+    "tradeoffs",
     "waterfall",
     "window_places",
 ]
