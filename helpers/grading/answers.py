@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,15 @@ def try_out(exercise: Exercise, answer: Answer, seed: str = "tests") -> Verdict:
     item = exercise.assignment.item(answer.item)
     if found := used([answer.code], item.forbidden):
         return Verdict(0.0, f"uses {found}")
+    sources = solution_cells(exercise) | {f"{answer.item}_solution": answer.code}
+    submitted = sum(map(len, [*sources.values(), *exercise.handed_in.values()]))
+    with contextlib.chdir(exercise.folder):  # where the files lie that belong to the solution
+        return check(item, execute(sources), seed, hidden=True, submitted_bytes=submitted)
+
+
+def execute(sources: dict[str, str]) -> dict:
+    """The names that cells define. Only for code that is our own."""
     student: dict = {}
-    for name, source in solution_cells(exercise).items():
-        code = answer.code if name == f"{answer.item}_solution" else source
-        exec(compile(code.replace("from instant import check", ""), name, "exec"), student)
-    return check(item, student, seed, hidden=True)
+    for name, source in sources.items():
+        exec(compile(source.replace("from instant import check", ""), name, "exec"), student)
+    return student

@@ -32,6 +32,11 @@ class Exercise:
         return self.folder / f"{self.folder.name}.ipynb"
 
     @property
+    def handed_in(self) -> dict[str, bytes]:
+        """The files besides the notebook that belong to the solution."""
+        return {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.safetensors"))}
+
+    @property
     def driver(self) -> Path:
         """The file that the box and the student get, too."""
         return self.folder / "driver.py"
@@ -62,6 +67,11 @@ def load(name: str, folder: Path = FOLDER) -> Exercise:
             if before is not None:
                 sys.modules["driver"] = before
     return Exercise(assignment, folder / name)
+
+
+def load_driver(exercise: Exercise) -> ModuleType:
+    """The driver of an assignment, as a module of its own."""
+    return _import(exercise.driver, f"{exercise.folder.name}_driver")
 
 
 def _import(path: Path, name: str) -> ModuleType:

@@ -18,27 +18,34 @@ _items = wire.decode((Path(__file__).parent / "visible.safetensors").read_bytes(
 def check(name):
     """Print whether an exercise gives the right answers on the visible inputs."""
     item = _items[name]
-    print(f"{name}: {_problem(name, item) or 'right on the visible inputs'}")
-
-
-def _problem(name, item):
     if item["function"] not in vars(__main__):
-        return f"there is no function called {item['function']} yet"
-    run = driver.RUNS.get(name, lambda student, inputs: student[item["function"]](**inputs))
-    view = driver.VIEWS.get(name, lambda answer, probe: answer)
+        print(f"{name}: there is no function called {item['function']} yet")
+        return
     # Read again each time: an answer that changes its inputs must not change the next try.
     for case in wire.decode(wire.encode(item["cases"])):
-        try:
-            answer = run(vars(__main__), case["inputs"])
-        except NotImplementedError:
-            return "not done yet"
-        except Exception as error:
-            return f"not right yet. {case['label']}: {type(error).__name__}: {error}"
-        try:
-            observed = view(wire.decode(wire.encode(answer)), case["probe"])
-        except Exception as error:
-            return f"not right yet. {case['label']}: the answer cannot be used ({error})"
-        words = difference(case["expected"], observed, Tolerance(*item["tolerance"]))
-        if words:
-            return f"not right yet. {case['label']}: {words}. {item['hint']}"
-    return None
+        right, words = _try(name, item, case)
+        if not right:
+            break
+    print(f"{name}: {words}")
+
+
+def _try(name, item, case):
+    """Answer one case: whether it is right, and what to say."""
+    run = driver.RUNS.get(name, lambda student, inputs: student[item["function"]](**inputs))
+    view = driver.VIEWS.get(name, lambda answer, probe: answer)
+    wrong = f"not right yet. {case['label']}:"
+    try:
+        answer = run(vars(__main__), case["inputs"])
+    except NotImplementedError:
+        return False, "not done yet"
+    except Exception as error:
+        return False, f"{wrong} {type(error).__name__}: {error}"
+    try:
+        observed = view(wire.decode(wire.encode(answer)), case["probe"])
+    except Exception as error:
+        return False, f"{wrong} the answer cannot be used ({error})"
+    if name in driver.SCORES:
+        share, words, _ = driver.SCORES[name](case["expected"], observed)
+        return share == 1, f"{wrong if share < 1 else 'right on the visible inputs.'} {words}"
+    words = difference(case["expected"], observed, Tolerance(*item["tolerance"]))
+    return not words, f"{wrong} {words}. {item['hint']}" if words else "right on the visible inputs"

@@ -35,7 +35,6 @@ class Submission:
     notebook: Any  # the rebuilt notebook, an nbformat node
     notes: list[str] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
-    notebook_bytes: int = 0
 
     @property
     def code(self) -> list[dict[str, str]]:
@@ -46,6 +45,15 @@ class Submission:
             if cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("grade")
         ]
 
+    @property
+    def submitted_bytes(self) -> int:
+        """Everything of the student's that enters the box: files with their names, answer cells and own cells.
+
+        Outputs, attachments, metadata and written answers stay outside, so weights hidden there are of no use.
+        """
+        code = sum(len(cell.source.encode()) for cell in self.notebook.cells if _is_students_code(cell))
+        return code + sum(len(name) + len(data) for name, data in self.files.items())
+
     def code_for(self, item: str) -> list[str]:
         """What the student wrote for an item: its answer cell and cells of the student's own."""
         sources = []
@@ -54,6 +62,10 @@ class Submission:
             if cell.cell_type == "code" and name in (None, f"{item}_solution"):
                 sources.append(cell.source)
         return sources
+
+
+def _is_students_code(cell: Any) -> bool:
+    return cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("locked")
 
 
 def read_regular(path: Path, most: int) -> bytes:
@@ -106,7 +118,6 @@ def read(folder: Path, notebook_name: str, skeleton: Any) -> Submission:
     except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
     submission = rebuild(cells, skeleton)
-    submission.notebook_bytes = len(data)
     _read_files(folder, submission)
     return submission
 

@@ -15,7 +15,7 @@ import nbformat
 from helpers.grading import record, wire
 from helpers.grading.classroom import Classroom, write
 from helpers.grading.course import Exercise
-from helpers.grading.judge import HERE, copy_helpers
+from helpers.grading.job import HERE, copy_helpers
 
 VISIBLE_SEED = "visible"
 SUPPORT = ("instant.py", "compare.py", "wire.py")

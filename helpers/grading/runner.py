@@ -23,7 +23,7 @@ import nbformat
 import torch
 from tqdm import tqdm
 
-from helpers.grading import box, course, intake, judge, record
+from helpers.grading import box, course, intake, job, judge, record
 from helpers.grading.classroom import Classroom, write
 from helpers.grading.course import Exercise
 from helpers.grading.intake import Submission
@@ -42,7 +42,7 @@ def skeleton_of(room: Classroom, exercise: Exercise):
 def edition(exercise: Exercise, room: Classroom, boxed: bool) -> str:
     """A digest of all that marks depend on besides the submission: exercise, grader, secret, box."""
     digest = hashlib.sha256(f"{room.secret} {boxed} {torch.__version__}".encode())
-    for path in sorted([*exercise.folder.glob("*.py"), exercise.notebook, *judge.HERE.glob("*.py")]):
+    for path in sorted([*exercise.folder.glob("*.py"), exercise.notebook, *job.HERE.glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -8,14 +8,15 @@ The same `Item` serves three uses: the instant check beside the exercise (its ow
 
 `run` is the only step that touches student code. It takes and returns plain data (dictionaries, lists,
 tensors, numbers, strings), so that grading can do it in a box. `probe` holds what the box must not see,
-such as the images on which a returned network is tried. `view` turns the answer into something comparable.
+such as the images on which a returned network is tried. `view` turns the answer into something comparable;
+where it has to compute what the student designed, it runs in a second box, without any code of the student.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class Verdict:
 
     share: float
     message: str = ""
+    measured: dict[str, float] = field(default_factory=dict)  # such as an accuracy, for the statistics of a class
 
 
 def _call_by_name(student: Mapping[str, Any], inputs: dict[str, Tree], function: str) -> Tree:
@@ -64,7 +66,9 @@ class Item:
         edges: further cases for the hidden grading alone: the shapes and options that are easily forgotten.
         run: calls the learner's functions on the inputs; by default `function(**inputs)`.
         view: turns the answer into what is compared; may fail on a malformed answer.
-        score: judges what was observed; by default all or nothing within `tolerance`.
+        score: judges what was observed, given also how many bytes were submitted; by default all or nothing
+            within `tolerance`.
+        view_in_box: whether `view`, which the driver then holds under VIEWS, runs in a box of its own.
         forbidden: names, or parts of names, that the answer must not use, such as "fuse_conv_bn".
         seconds: time that all cases of this item together may take.
     """
@@ -79,7 +83,8 @@ class Item:
     tolerance: Tolerance = field(default_factory=Tolerance)
     run: Callable[[Mapping[str, Any], dict[str, Tree]], Tree] | None = None
     view: Callable[[Tree, dict[str, Tree]], Tree] = lambda answer, probe: answer
-    score: Callable[[Tree, Tree], Verdict] | None = None
+    score: Callable[[Tree, Tree, int], Verdict] | None = None
+    view_in_box: bool = False
     forbidden: tuple[str, ...] = ()
     seconds: float = 10.0
 
@@ -98,14 +103,19 @@ class Item:
             made += self.edges(generator(*seed, self.name, "edges"))
         return made
 
-    def judge(self, case: Case, expected: Tree, answer: Tree) -> Verdict:
+    def judge(self, case: Case, expected: Tree, answer: Tree, submitted_bytes: int = 0) -> Verdict:
         """Compare an answer with what the oracle expects. Never raises on a malformed answer."""
         try:
             observed = self.view(answer, case.probe)
         except Exception as problem:  # the answer is not trusted, so whatever it breaks is its own fault
             return Verdict(0.0, f"{case.label}: the answer cannot be used ({type(problem).__name__}: {problem})"[:300])
+        return self.compare(case, expected, observed, submitted_bytes)
+
+    def compare(self, case: Case, expected: Tree, observed: Tree, submitted_bytes: int = 0) -> Verdict:
+        """Judge what was observed of an answer."""
         if self.score:
-            return self.score(expected, observed)
+            verdict = self.score(expected, observed, submitted_bytes)
+            return replace(verdict, message=f"{case.label}: {verdict.message}")
         words = difference(expected, observed, self.tolerance)
         return Verdict(0.0, f"{case.label}: {words}") if words else Verdict(1.0)
 
@@ -146,11 +156,17 @@ def combine(item: Item, verdicts: list[Verdict]) -> Verdict:
     worst = min(verdicts, key=lambda verdict: verdict.share)
     share = min(1.0, max(0.0, float(worst.share)))
     if share == 1.0:
-        return Verdict(1.0, worst.message)
-    return Verdict(share, f"{worst.message}. {item.hint}")
+        return replace(worst, share=1.0)
+    return replace(worst, share=share, message=f"{worst.message}. {item.hint}")
 
 
-def check(item: Item, student: Mapping[str, Any], seed: str | int = "visible", hidden: bool = False) -> Verdict:
+def check(
+    item: Item,
+    student: Mapping[str, Any],
+    seed: str | int = "visible",
+    hidden: bool = False,
+    submitted_bytes: int = 0,
+) -> Verdict:
     """Try a learner's functions here and now, in this process: for lessons and tests, never for marks.
 
     Args:
@@ -158,6 +174,7 @@ def check(item: Item, student: Mapping[str, Any], seed: str | int = "visible", h
         student: the learner's names, for example `globals()` or `{"fold": fold}`.
         seed: which inputs to use.
         hidden: whether to try the edge cases too.
+        submitted_bytes: the size of the submission, where the points depend on it.
 
     Example:
         >>> check(item, {"scale": lambda gamma, var, eps: gamma / (var + eps).sqrt()}).share
@@ -175,7 +192,7 @@ def check(item: Item, student: Mapping[str, Any], seed: str | int = "visible", h
             return Verdict(0.0, "not done yet")
         except Exception as problem:
             return Verdict(0.0, f"{case.label}: {type(problem).__name__}: {problem}")
-        verdicts.append(item.judge(case, expected, answer))
+        verdicts.append(item.judge(case, expected, answer, submitted_bytes))
     return combine(item, verdicts)
 
 

@@ -7,6 +7,7 @@ from helpers.grading import answers, course, judge, release
 from helpers.grading.classroom import Classroom
 from helpers.grading.demo import fill
 from helpers.grading.intake import read
+from helpers.grading.job import Place
 from tests.grading.conftest import total
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
@@ -64,6 +65,8 @@ def test_every_assignment_is_graded_in_its_box(name, tmp_path):
     by_machine = exercise.assignment.points - exercise.assignment.manual_points
     for sources, earned in ((answers.solution_cells(exercise), by_machine), ({}, 0)):
         nbformat.write(fill(skeleton, sources), tmp_path / exercise.notebook.name)
+        for name, data in exercise.handed_in.items():
+            (tmp_path / name).write_bytes(data)
         result = judge.grade(exercise, read(tmp_path, exercise.notebook.name, skeleton), sheets)
         assert total(result) == earned, result["items"]
 
@@ -87,7 +90,8 @@ def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
     submission = judge.Submission(skeleton)
     job = tmp_path / "job"
     job.mkdir()
-    judge.build_job(job, a1, submission, sheets, judge.box.Limits(), boxed=True)
+    place = Place(a1, judge.box.Limits(), boxed=True)
+    place.build(job, submission, [(sheet.item, sheet.inputs) for sheet in sheets])
     names = {path.name for path in job.rglob("*") if path.is_file()}
     items = {item.name for item in a1.assignment.items}
     assert names == {"inside.py", "seccomp.py", "wire.py", "driver.py", "instant.py", "job.json"} | items

@@ -96,6 +96,8 @@ def test_an_untouched_release_runs_and_a_solved_one_is_right(name, tmp_path):
     done = _run_from_top_to_bottom(bundle, bundle / exercise.notebook.name)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("not done yet") == items
+    for file, content in exercise.handed_in.items():
+        (bundle / file).write_bytes(content)
     solved = _run_from_top_to_bottom(bundle, bundle / exercise.notebook.name, answers.solution_cells(exercise))
     assert solved.stdout.count("right on the visible inputs") == items, solved.stdout + solved.stderr
     wrong = next(a for a in answers.read(exercise) if not a.right)

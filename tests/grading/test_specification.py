@@ -80,7 +80,7 @@ def test_a_view_that_fails_is_the_fault_of_the_answer():
 
 def test_a_score_of_its_own_is_clamped():
     for share, earned in ((7.0, 1.0), (-1.0, 0.0), (0.25, 0.25)):
-        item = _item(score=lambda expected, observed, share=share: Verdict(share, "so much"))
+        item = _item(score=lambda expected, observed, submitted, share=share: Verdict(share, "so much"))
         assert check(item, {"double": lambda x: x}).share == earned
 
 

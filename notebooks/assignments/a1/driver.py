@@ -99,3 +99,4 @@ def view_fold_model(answer, probe):
 
 RUNS = {"fold_model": run_fold_model}
 VIEWS = {"fold_model": view_fold_model}
+SCORES = {}

@@ -169,3 +169,4 @@ PASSES = ("remove_dead", "remove_identities", "merge_repeats", "fold_norms")
 QUESTIONS = ("calls_per_module", "why_not_folded")
 RUNS = {name: rewrite(name) for name in PASSES} | {name: ask(name) for name in QUESTIONS}
 VIEWS = dict.fromkeys(PASSES, view_rewrite)
+SCORES = {}

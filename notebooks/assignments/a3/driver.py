@@ -2,3 +2,4 @@
 
 RUNS = {}
 VIEWS = {}
+SCORES = {}

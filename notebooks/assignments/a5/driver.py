@@ -1,0 +1,152 @@
+"""How the exercises of a5 are run and scored. Holds no answer: it travels to students and into the box.
+
+A network is a list of layers, each a dictionary of plain data. A layer takes the output of the one before it:
+
+    {"kind": "conv", "weight", "bias", "stride", "padding", "groups"}      weight (O, I / groups, kh, kw), bias (O,)
+    {"kind": "relu6"}, {"kind": "relu"}
+    {"kind": "add", "with": i}          adds the output of layer i, counted from 0
+    {"kind": "pool"}                    the mean over all pixels: (N, C, H, W) becomes (N, C)
+    {"kind": "linear", "weight", "bias"}
+"""
+
+import contextlib
+import math
+import operator
+from pathlib import Path
+
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+FILE = "network.safetensors"
+MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+TARGET_ACCURACY, FULL_ACCURACY = 0.72, 0.82
+TARGET_BYTES, FULL_BYTES = 1_000_000, 450_000
+MOST_SHIFT, NOISE = 3, 3.0  # pixels, and steps of 255
+
+
+def earned(accuracy, submitted_bytes):
+    """The share of the network's points: nothing outside the targets, 0.4 at both of them, 1 at both full marks.
+
+    Example:
+        >>> earned(0.77, 450_000), earned(0.71, 100)
+        (0.85, 0.0)
+    """
+    if not (accuracy >= TARGET_ACCURACY and submitted_bytes <= TARGET_BYTES):
+        return 0.0
+    better = min(1.0, (accuracy - TARGET_ACCURACY) / (FULL_ACCURACY - TARGET_ACCURACY))
+    # Each halving of the bytes is worth the same.
+    smaller = min(1.0, math.log(TARGET_BYTES / max(submitted_bytes, 1)) / math.log(TARGET_BYTES / FULL_BYTES))
+    return round(0.4 + 0.3 * better + 0.3 * smaller, 4)
+
+
+def disturb(images, generator):
+    """Shift, flip and add noise to uint8 images, each image in its own way."""
+    padded, count = F.pad(images, [MOST_SHIFT] * 4, mode="reflect"), len(images)
+    corners = torch.randint(0, 2 * MOST_SHIFT + 1, (count, 2), generator=generator).tolist()
+    side = images.shape[-1]
+    moved = torch.stack([padded[i, :, top : top + side, left : left + side] for i, (top, left) in enumerate(corners)])
+    mirrored = torch.rand(count, generator=generator) < 0.5
+    moved[mirrored] = moved[mirrored].flip(-1)
+    noise = torch.randn(moved.shape, generator=generator) * NOISE
+    return (moved + noise).round().clamp(0, 255).to(torch.uint8)
+
+
+def execute(layers, x):
+    """Compute the layers in float32."""
+    outputs = []
+    for layer in layers:
+        x = _compute(layer, x, outputs)
+        outputs.append(x)
+    return x
+
+
+def _compute(layer, x, outputs):
+    kind = layer["kind"]
+    if kind == "conv":
+        weight, bias = layer["weight"].float(), layer["bias"].float()
+        return F.conv2d(x, weight, bias, layer["stride"], layer["padding"], 1, layer["groups"])
+    if kind == "linear":
+        return F.linear(x, layer["weight"].float(), layer["bias"].float())
+    if kind == "add":
+        return x + outputs[layer["with"]]
+    simple = {"relu6": F.relu6, "relu": F.relu, "pool": lambda x: x.mean((2, 3))}
+    if kind not in simple:
+        raise ValueError(f"a layer of kind {str(kind)[:30]!r} is not known")
+    return simple[kind](x)
+
+
+def predict(layers, images):
+    """The most likely class of each uint8 image."""
+    mean, deviation = (torch.tensor(values).reshape(3, 1, 1) for values in (MEAN, DEVIATION))
+    classes = []
+    with torch.no_grad():
+        for batch in images.split(50):
+            x = ((batch / 255 - mean) / deviation).contiguous(memory_format=torch.channels_last)
+            classes.append(execute(layers, x).argmax(1))
+    return torch.cat(classes)
+
+
+def layers_of(graph_module):
+    """The layers of a folded network, as `helpers.passes.optimize` returns it."""
+    layers, at = [], {}
+    for node in graph_module.graph.nodes:
+        layer = _layer_of(node, graph_module)
+        if layer is not None:
+            if layer["kind"] == "add":
+                first, second = (at[argument] for argument in node.args)
+                layer["with"] = min(first, second)
+            layers.append(layer)
+        at[node] = len(layers) - 1
+    return layers
+
+
+def _layer_of(node, graph_module):
+    """One node as a layer; None where nothing is computed."""
+    target = graph_module.get_submodule(node.target) if node.op == "call_module" else node.target
+    if isinstance(target, nn.Conv2d | nn.Linear):
+        bias = torch.zeros(len(target.weight)) if target.bias is None else target.bias.detach()
+        layer = {"kind": "linear", "weight": target.weight.detach(), "bias": bias}
+        if isinstance(target, nn.Conv2d):
+            sizes = {"stride": target.stride[0], "padding": target.padding[0], "groups": target.groups}
+            layer |= {"kind": "conv"} | sizes
+        return layer
+    kinds = {F.relu6: "relu6", F.relu: "relu", operator.add: "add", torch.add: "add", F.adaptive_avg_pool2d: "pool"}
+    if node.op in ("placeholder", "output") or target is torch.flatten:
+        return None
+    if target not in kinds:
+        raise ValueError(f"{node.name}: no layer does {target}; fold the network first, with helpers.passes.optimize")
+    return {"kind": kinds[target]}
+
+
+def run_network(student, inputs):
+    """Restore the network from the file that was handed in."""
+    if not Path(FILE).exists():
+        with contextlib.suppress(LookupError):  # an untouched exercise says that it is not done yet
+            student["restore"]({})
+        raise FileNotFoundError(f"{FILE} was not handed in")
+    return student["restore"](safetensors.torch.load_file(FILE))
+
+
+def view_network(answer, probe):
+    """What the restored network says about images that the student's code has not seen."""
+    return predict(answer, probe["images"])
+
+
+def score_network(expected, observed, submitted_bytes=None):
+    """The share of the points, in words, and what was measured. Without a number of bytes the file alone counts."""
+    size = Path(FILE).stat().st_size if submitted_bytes is None else submitted_bytes
+    if not isinstance(observed, torch.Tensor) or observed.shape != expected.shape:
+        return 0.0, "the network does not give one class for each image", {}
+    accuracy = (observed == expected).double().mean().item()
+    share = earned(accuracy, size)
+    words = f"{accuracy:.1%} of {len(expected)} images right with {size:,} bytes earn {share:.0%} of the points"
+    if submitted_bytes is None:
+        words += " (the bytes of your code will count, too)"
+    return share, words, {"accuracy": accuracy, "bytes": size}
+
+
+RUNS = {"network": run_network}
+VIEWS = {"network": view_network}
+SCORES = {"network": score_network}

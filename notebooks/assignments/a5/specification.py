@@ -1,0 +1,307 @@
+"""The exercises of a5, the pipeline. Secret: holds the oracles, mostly plain Python over lists and texts of bits."""
+
+import math
+import struct
+
+import torch
+from driver import TARGET_ACCURACY, TARGET_BYTES, disturb, run_network, score_network, view_network
+
+from helpers import data
+from helpers.grading.compare import Tolerance
+from helpers.grading.specification import Assignment, Case, Item, Verdict
+
+CLOSE = Tolerance(relative=1e-6, absolute=1e-9)
+EXACT = Tolerance(relative=0.0, absolute=0.0)
+
+
+def _normal(rng, *shape):
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def _levels(rng, count, bits):
+    return torch.randint(0, 2**bits, (count,), generator=rng)
+
+
+# 1. and 2. packing bits -----------------------------------------------------------------------------------------
+
+
+def _pack_cases(rng):
+    return [
+        Case("four bits", {"levels": _levels(rng, 8, 4), "bits": 4}),
+        Case("three bits, five numbers", {"levels": _levels(rng, 5, 3), "bits": 3}),
+    ]
+
+
+def _pack_edges(rng):
+    return [
+        Case("eight bits", {"levels": _levels(rng, 4, 8), "bits": 8}),
+        Case("five bits, many numbers", {"levels": _levels(rng, 1001, 5), "bits": 5}),
+        Case("one bit, one number", {"levels": torch.ones(1, dtype=torch.int64), "bits": 1}),
+        Case("no numbers", {"levels": _levels(rng, 0, 6), "bits": 6}),
+    ]
+
+
+def _packed(levels, bits):
+    """The bytes as a list, by way of one large integer."""
+    together = sum(level << (bits * i) for i, level in enumerate(levels))
+    return list(together.to_bytes(math.ceil(bits * len(levels) / 8), "little"))
+
+
+def _pack_oracle(inputs, probe):
+    return torch.tensor(_packed(inputs["levels"].tolist(), inputs["bits"]), dtype=torch.uint8)
+
+
+def _unpack_inputs(rng, count, bits):
+    packed = torch.tensor(_packed(_levels(rng, count, bits).tolist(), bits), dtype=torch.uint8)
+    return {"packed": packed, "bits": bits, "count": count}
+
+
+def _unpack_cases(rng):
+    return [Case("four bits", _unpack_inputs(rng, 6, 4)), Case("five bits, seven numbers", _unpack_inputs(rng, 7, 5))]
+
+
+def _unpack_edges(rng):
+    return [
+        Case("eight bits", _unpack_inputs(rng, 3, 8)),
+        Case("three bits, many numbers", _unpack_inputs(rng, 1003, 3)),
+        Case("no numbers", _unpack_inputs(rng, 0, 7)),
+    ]
+
+
+def _unpack_oracle(inputs, probe):
+    together, bits = int.from_bytes(bytes(inputs["packed"].tolist()), "little"), inputs["bits"]
+    return torch.tensor([(together >> (bits * i)) % 2**bits for i in range(inputs["count"])], dtype=torch.int64)
+
+
+# 3. and 4. weights in and out of the file -----------------------------------------------------------------------
+
+
+def _half(value):
+    """A number as float16 stores it."""
+    return struct.unpack("<e", struct.pack("<e", value))[0]
+
+
+def _squeeze_case(label, weight, bits):
+    """A case in which no number lies half-way between two levels, where float32 and float64 would round apart."""
+    weight = weight.float()
+    for row in weight.flatten(1):
+        scale = _half(row.abs().max().item() / (2 ** (bits - 1) - 1)) or 1.0
+        steps = row.double() / scale
+        row.copy_(torch.where((steps.frac().abs() - 0.5).abs() < 1e-3, steps.trunc() * scale, row.double()))
+    return Case(label, {"weight": weight, "bits": bits})
+
+
+def _squeeze_cases(rng):
+    return [
+        _squeeze_case("five bits", _normal(rng, 4, 3, 3, 3), 5),
+        _squeeze_case("three bits", _normal(rng, 3, 2, 1, 1) * 0.1, 3),
+    ]
+
+
+def _squeeze_edges(rng):
+    zero = _normal(rng, 3, 4)
+    zero[1] = 0
+    tiny = _normal(rng, 4, 5)
+    tiny[2] *= 1e-9
+    return [
+        _squeeze_case("a channel of zeros", zero, 4),
+        _squeeze_case("a channel so small that float16 has no scale for it", tiny, 6),
+        _squeeze_case("eight bits, many numbers", _normal(rng, 40, 50) * 3, 8),
+    ]
+
+
+def _squeeze_oracle(inputs, probe):
+    bits, levels, scales = inputs["bits"], [], []
+    most = 2 ** (bits - 1) - 1
+    for row in inputs["weight"].flatten(1).tolist():
+        scales.append(_half(max(map(abs, row)) / most) or 1.0)
+        levels += [min(max(round(value / scales[-1]), -most), most) + 2 ** (bits - 1) for value in row]
+    return [
+        torch.tensor(_packed(levels, bits), dtype=torch.uint8),
+        torch.tensor(scales, dtype=torch.float16),
+    ]
+
+
+def _restore_case(rng, label, shape, bits):
+    count = math.prod(shape)
+    scales = (torch.rand(shape[0], generator=rng) + 0.01).half()
+    inputs = _unpack_inputs(rng, count, bits) | {"scales": scales, "shape": list(shape)}
+    return Case(label, {name: inputs[name] for name in ("packed", "scales", "shape", "bits")})
+
+
+def _restore_cases(rng):
+    return [_restore_case(rng, "four bits", (3, 2, 3, 3), 4), _restore_case(rng, "a linear layer", (5, 3), 6)]
+
+
+def _restore_edges(rng):
+    return [
+        _restore_case(rng, "a depthwise layer", (5, 1, 3, 3), 7),
+        _restore_case(rng, "as many inputs as outputs", (4, 4), 3),
+        _restore_case(rng, "eight bits", (2, 3, 1, 1), 8),
+    ]
+
+
+def _restore_oracle(inputs, probe):
+    count = math.prod(inputs["shape"])
+    levels = _unpack_oracle({"packed": inputs["packed"], "bits": inputs["bits"], "count": count}, {}).tolist()
+    per_row, scales = count // inputs["shape"][0], inputs["scales"].tolist()
+    values = [(level - 2 ** (inputs["bits"] - 1)) * scales[i // per_row] for i, level in enumerate(levels)]
+    return torch.tensor(values, dtype=torch.float32).reshape(inputs["shape"])
+
+
+# 5. channels that leave their mean behind -----------------------------------------------------------------------
+
+
+def _drop_case(rng, label, shape, kept):
+    keep = torch.randperm(shape[1], generator=rng)[:kept].sort().values
+    inputs = {"weight": _normal(rng, *shape), "bias": _normal(rng, shape[0]), "keep": keep}
+    return Case(label, inputs | {"means": _normal(rng, shape[1])})
+
+
+def _drop_cases(rng):
+    return [_drop_case(rng, "a pointwise convolution", (4, 6, 1, 1), 3)]
+
+
+def _drop_edges(rng):
+    return [
+        _drop_case(rng, "a linear layer", (5, 5), 2),
+        _drop_case(rng, "a kernel of 3 by 3", (3, 4, 3, 3), 2),
+        _drop_case(rng, "nothing removed", (2, 3, 1, 1), 3),
+    ]
+
+
+def _drop_oracle(inputs, probe):
+    weight, keep, means = inputs["weight"], inputs["keep"].tolist(), inputs["means"].tolist()
+    bias = inputs["bias"].tolist()
+    for out in range(len(bias)):
+        for channel in set(range(weight.shape[1])) - set(keep):
+            bias[out] += sum(weight[out, channel].flatten().tolist()) * means[channel]
+    kept = torch.stack([weight[:, channel] for channel in keep], dim=1)
+    return [kept, torch.tensor(bias, dtype=torch.float64)]
+
+
+# 6. distillation ------------------------------------------------------------------------------------------------
+
+
+def _distill_case(rng, label, shape, temperature, share, size=1.0):
+    inputs = {"scores": _normal(rng, *shape) * size, "teacher_scores": _normal(rng, *shape) * size}
+    inputs |= {"labels": torch.randint(0, shape[1], (shape[0],), generator=rng)}
+    return Case(label, inputs | {"temperature": temperature, "share": share})
+
+
+def _distill_cases(rng):
+    return [_distill_case(rng, "a batch of four", (4, 10), 4.0, 0.7)]
+
+
+def _distill_edges(rng):
+    return [
+        _distill_case(rng, "the labels alone", (3, 5), 2.0, 0.0),
+        _distill_case(rng, "the teacher alone", (2, 3), 3.0, 1.0),
+        _distill_case(rng, "as many images as classes", (4, 4), 1.0, 0.5),
+        _distill_case(rng, "large scores", (3, 4), 1.0, 0.5, 400.0),
+    ]
+
+
+def _log_shares(scores, temperature):
+    scaled = [score / temperature for score in scores]
+    top = max(scaled)
+    total = top + math.log(sum(math.exp(value - top) for value in scaled))
+    return [value - total for value in scaled]
+
+
+def _distill_oracle(inputs, probe):
+    temperature, losses = inputs["temperature"], []
+    rows = zip(inputs["scores"].tolist(), inputs["teacher_scores"].tolist(), inputs["labels"].tolist(), strict=True)
+    for student, teacher, label in rows:
+        wanted, given = _log_shares(teacher, temperature), _log_shares(student, temperature)
+        apart = sum(math.exp(w) * (w - g) for w, g in zip(wanted, given, strict=True))
+        hard = -_log_shares(student, 1.0)[label]
+        losses.append(inputs["share"] * temperature**2 * apart + (1 - inputs["share"]) * hard)
+    return torch.tensor(sum(losses) / len(losses), dtype=torch.float64)
+
+
+# 7. the front ---------------------------------------------------------------------------------------------------
+
+
+def _front_cases(rng):
+    sizes = (torch.randperm(8, generator=rng) + 1) * 1000
+    accuracies = torch.rand(8, generator=rng, dtype=torch.float64)
+    return [Case("eight networks", {"accuracies": accuracies.tolist(), "sizes": sizes.tolist()})]
+
+
+def _front_edges(rng):
+    base = (torch.rand(1, generator=rng, dtype=torch.float64) * 0.1 + 0.6).item()
+    return [
+        Case("equal accuracies", {"accuracies": [base, base, base + 0.1], "sizes": [300, 200, 400]}),
+        Case("equal sizes", {"accuracies": [base, base + 0.2, base + 0.1], "sizes": [500, 500, 500]}),
+        Case("the same network twice", {"accuracies": [base, 0.9, base, 0.1], "sizes": [10, 20, 10, 15]}),
+        Case("one network", {"accuracies": [base], "sizes": [7]}),
+    ]
+
+
+def _front_oracle(inputs, probe):
+    networks = list(zip(inputs["sizes"], inputs["accuracies"], strict=True))
+
+    def beaten(size, accuracy):
+        return any(s <= size and a >= accuracy and (s < size or a > accuracy) for s, a in networks)
+
+    return sorted((i for i, network in enumerate(networks) if not beaten(*network)), key=lambda i: (networks[i][0], i))
+
+
+# 8. the network -------------------------------------------------------------------------------------------------
+
+
+def _images(rng, which, label):
+    cifar = data.load_cifar10("sample")
+    images = getattr(cifar, f"{which}_images")
+    chosen = torch.randperm(len(images), generator=rng)
+    # The labels stay outside the box: what goes in is the position of each image, which tells nothing there.
+    return Case(label, {}, {"images": disturb(images[chosen], rng), "which": which, "chosen": chosen})
+
+
+def _network_cases(rng):
+    return [_images(rng, "train", "disturbed training images")]
+
+
+def _network_edges(rng):
+    return [_images(rng, "test", "disturbed test images")]
+
+
+def _network_oracle(inputs, probe):
+    return getattr(data.load_cifar10("sample"), f"{probe['which']}_labels")[probe["chosen"]]
+
+
+TORCHS_OWN = ("quantize_per", "fake_quantize", "MinMaxObserver", "torch.ao")
+
+
+def _item(name, points, cases, oracle, edges, hint, tolerance=CLOSE, forbidden=()):
+    return Item(name, name, points, cases, oracle, edges=edges, hint=hint, tolerance=tolerance, forbidden=forbidden)
+
+
+ITEMS = (
+    _item("pack_bits", 9, _pack_cases, _pack_oracle, _pack_edges,
+          "The first number fills the lowest bits of the first byte; numbers may reach over into the next byte",
+          EXACT, ("packbits",)),
+    _item("unpack_bits", 7, _unpack_cases, _unpack_oracle, _unpack_edges,
+          "The last byte may hold bits that belong to no number; return int64", EXACT, ("unpackbits",)),
+    _item("squeeze_weight", 10, _squeeze_cases, _squeeze_oracle, _squeeze_edges,
+          "Levels must be made with the scale that the file holds, not with the one before it was rounded to float16",
+          EXACT, TORCHS_OWN),
+    _item("restore_weight", 8, _restore_cases, _restore_oracle, _restore_edges,
+          "Take the offset away before the scale is applied; each output channel has its own scale", CLOSE, TORCHS_OWN),
+    _item("drop_channels", 8, _drop_cases, _drop_oracle, _drop_edges,
+          "A removed channel leaves weight times mean behind, summed over removed channels and over the kernel"),
+    _item("distillation_loss", 10, _distill_cases, _distill_oracle, _distill_edges,
+          "The mean over images; the softened part is multiplied by the squared temperature; mind large scores", CLOSE,
+          ("kl_div", "KLDivLoss")),
+    _item("front", 8, _front_cases, _front_oracle, _front_edges,
+          "Beaten means: another is at least as good in both and better in one; equals do not beat each other",
+          EXACT),
+    Item(
+        "network", "restore", 30, _network_cases, _network_oracle, edges=_network_edges, seconds=60.0,
+        run=run_network, view=view_network, score=lambda *seen: Verdict(*score_network(*seen)), view_in_box=True,
+        hint=f"The lower of two accuracies counts; none below {TARGET_ACCURACY:.0%} or above {TARGET_BYTES:,} bytes",
+    ),
+)  # fmt: skip
+
+ASSIGNMENT = Assignment("a5", "The pipeline", ITEMS, manual_points=10)
