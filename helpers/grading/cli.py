@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             command.add_argument("--unsafe", action="store_true", help="grade without the box; stamps every result")
         if name == "collect":
             command.add_argument("--source", type=Path, help="where the hand-ins are (default: incoming/<assignment>)")
-        if name == "export":
+        if name in ("export", "stats"):
             command.add_argument("--pseudonyms", action="store_true", help="replace the students' names")
 
 
@@ -108,10 +108,10 @@ def _export(room: Classroom, args: argparse.Namespace) -> None:
 
 
 def _stats(room: Classroom, args: argparse.Namespace) -> None:
-    from helpers.grading.stats import draw
+    from helpers.grading import leaderboard, stats
 
     for exercise in _exercises(room, args):
-        for path in draw(room, exercise):
+        for path in [*stats.draw(room, exercise), *leaderboard.draw(room, exercise, args.pseudonyms)]:
             print(path)
 
 
