@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from helpers import data, models, results
-from helpers.quantization import BudgetError
+from helpers.quantization.mixed_precision import BudgetError
 from helpers.results.measuring import weights_of
 from helpers.sweep import SweepError, work
 from helpers.sweep.keys import still_to_do
