@@ -10,7 +10,7 @@ CONDA_NAMES = {"pytorch": "torch"}
 
 def in_pyproject():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return set(project["dependencies"]), set(project["optional-dependencies"]["dev"])
+    return set(project["dependencies"]), set().union(*project["optional-dependencies"].values())
 
 
 def test_the_conda_environment_names_the_same_set():

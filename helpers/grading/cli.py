@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             command.add_argument("assignment", nargs="*", help="which assignments (default: all)")
         if name in ("run", "item", "demo"):
             command.add_argument("--workers", type=int, help="submissions at a time (default: one per core)")
+            command.add_argument("--scheduler", help="grade on the workers of this Dask scheduler, tcp://HOST:PORT")
             command.add_argument("--unsafe", action="store_true", help="grade without the box; stamps every result")
         if name == "collect":
             command.add_argument("--source", type=Path, help="where the hand-ins are (default: incoming/<assignment>)")
@@ -80,14 +81,15 @@ def _run(room: Classroom, args: argparse.Namespace) -> None:
     from helpers.grading import runner
 
     for exercise in _exercises(room, args):
-        counts = runner.run(room, exercise, args.workers, boxed=not args.unsafe)
+        counts = runner.run(room, exercise, args.workers, not args.unsafe, scheduler=args.scheduler)
         print(f"{exercise.assignment.name}: {counts['graded']} graded, {counts['kept']} unchanged")
 
 
 def _item(room: Classroom, args: argparse.Namespace) -> None:
     from helpers.grading import runner
 
-    counts = runner.run(room, course.load(args.assignment), args.workers, not args.unsafe, only_item=args.item)
+    exercise = course.load(args.assignment)
+    counts = runner.run(room, exercise, args.workers, not args.unsafe, args.item, args.scheduler)
     print(f"{args.assignment} {args.item}: {counts['graded']} graded")
 
 

@@ -1,6 +1,7 @@
 """Grade a whole class: in parallel, resumable, and no submission stops another.
 
-Boxes run side by side in threads that mostly wait; the gradebook is written by this thread alone. A result is
+Boxes run side by side in threads that mostly wait, or on the workers of a Dask cluster; the gradebook is written
+by this thread alone. A result is
 written last, whole or not at all, with a fingerprint of what it was made from. So a run that is killed loses
 nothing that was finished, and the next one grades only what is missing or has changed.
 """
@@ -9,13 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
 
@@ -23,7 +23,7 @@ import nbformat
 import torch
 from tqdm import tqdm
 
-from helpers.grading import box, course, intake, job, judge, record
+from helpers.grading import box, cluster, course, intake, job, judge, record
 from helpers.grading.classroom import Classroom, write
 from helpers.grading.course import Exercise
 from helpers.grading.intake import Submission
@@ -39,12 +39,17 @@ def skeleton_of(room: Classroom, exercise: Exercise):
     return nbformat.read(path, as_version=4)
 
 
-def edition(exercise: Exercise, room: Classroom, boxed: bool) -> str:
-    """A digest of all that marks depend on besides the submission: exercise, grader, secret, box."""
-    digest = hashlib.sha256(f"{room.secret} {boxed} {torch.__version__}".encode())
+def version(assignment: str) -> str:
+    """A digest of the code that marks depend on: exercise, grader, torch."""
+    exercise, digest = course.load(assignment), hashlib.sha256(torch.__version__.encode())
     for path in sorted([*exercise.folder.glob("*.py"), exercise.notebook, *job.HERE.glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def edition(exercise: Exercise, room: Classroom, boxed: bool) -> str:
+    """A digest of all that marks depend on besides the submission: code, secret, box."""
+    return hashlib.sha256(f"{version(exercise.assignment.name)} {room.secret} {boxed}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ def run(
     workers: int | None = None,
     boxed: bool = True,
     only_item: str | None = None,
+    scheduler: str | None = None,
 ) -> dict[str, int]:
     """Grade everything that is new or changed.
 
@@ -73,29 +79,28 @@ def run(
         workers: how many boxes at a time; by default one for each core.
         boxed: False grades without the box and stamps the results.
         only_item: regrade this item for everybody and leave the points of the others alone.
+        scheduler: address of a Dask scheduler whose workers do the grading; the gradebook stays here.
 
     Returns:
         How many were graded and how many were already up to date.
     """
-    if boxed:
+    if boxed and scheduler is None:
         box.require_box()
     if only_item:
         exercise.assignment.item(only_item)
-    name, workers = exercise.assignment.name, workers or os.cpu_count()
+    name = exercise.assignment.name
     skeleton = skeleton_of(room, exercise)
     todo, kept = _to_do(room, exercise, boxed, only_item)
-    room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=asdict(box.Limits()), item=only_item)
+    room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=asdict(box.Limits()), item=only_item,
+             cluster=scheduler)  # fmt: skip
     tasks = (
         (student, mark, Task(name, room.secret, _read(room, exercise, skeleton, student), boxed, only_item))
         for student, mark in todo
     )
-    threads = ThreadPoolExecutor(workers)
-    try:
-        graded = _as_they_finish(threads, tasks, most=2 * workers)
+    with cluster.hands(workers, scheduler, partial(version, name)) as (executor, at_a_time):
+        graded = _as_they_finish(executor, tasks, most=2 * at_a_time)
         for student, mark, task, result in tqdm(graded, total=len(todo), desc=f"grading {name}", leave=False):
             _keep(room, exercise, student, mark, task, result)
-    finally:
-        threads.shutdown(wait=True, cancel_futures=True)
     return {"graded": len(todo), "kept": kept}
 
 
@@ -117,12 +122,12 @@ def _read(room: Classroom, exercise: Exercise, skeleton, student: str) -> Submis
     return intake.read(room.submission(student, exercise.assignment.name), exercise.notebook.name, skeleton)
 
 
-def _as_they_finish(threads: ThreadPoolExecutor, tasks: Iterator, most: int) -> Iterator[tuple[str, str, Task, dict]]:
+def _as_they_finish(executor: Executor, tasks: Iterator, most: int) -> Iterator[tuple[str, str, Task, dict]]:
     """Grade with a few submissions in memory at a time, however large the class."""
     running: dict[Future, tuple] = {}
     while True:
         while len(running) < most and (entry := next(tasks, None)):
-            running[threads.submit(grade_task, entry[2])] = entry
+            running[executor.submit(grade_task, entry[2])] = entry
         if not running:
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)
