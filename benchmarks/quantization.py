@@ -8,10 +8,9 @@ Rows go to data/results/quantization_*.csv. torchao is compared with where it is
 """
 
 import argparse
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pandas as pd
@@ -19,7 +18,8 @@ import torch
 from torch import nn
 
 from benchmarks import quantization_rivals as rivals
-from helpers import data, models, quantization, training
+from helpers import data, metrics, models, quantization, training
+from helpers.allocator import kept_memory
 from helpers.provenance import provenance
 from helpers.quantization.entropy import compress
 
@@ -122,7 +122,11 @@ class Bench:
         return self.rows
 
     def speed(self) -> list[dict]:
-        """Medians of interleaved runs; every network sees the same input in the same round."""
+        """Medians of interleaved runs; `speedup` is against eager float32.
+
+        Once with the memory allocator as it comes, and once with freed memory kept in the process: eager float32 at
+        batch 128 makes activations so large that getting memory for them takes longer than computing them.
+        """
         images, threads = self.calibration(0), self.arguments.threads
         torch.set_num_threads(threads)
         separate = quantization.quantize(self.model, images, quantization.Recipe(residual="separate"))
@@ -136,13 +140,13 @@ class Bench:
             "ONNX Runtime static int8": rivals.run_onnx(theirs, threads, exact=False),
             "ONNX Runtime static int8, exact": rivals.run_onnx(theirs, threads, exact=True),
         }
-        for batch, rounds in ((1, 60), (128, 6)):
-            x = data.normalize(images[:batch]).contiguous(memory_format=torch.channels_last)
-            times = interleaved({name: network for name, network in networks.items() if self.wanted(name)}, x, rounds)
-            for name, values in times.items():
-                low, middle, high = statistics.quantiles(values, n=4)
-                row = {"name": name, "batch": batch, "median_ms": middle, "iqr_ms": high - low, "rounds": rounds}
-                self.rows.append(row | {"threads": threads})
+        for allocator, surroundings in (("as it comes", nullcontext), ("memory kept", kept_memory)):
+            for batch, rounds in ((1, 60), (128, 10)):
+                x = data.normalize(images[:batch]).contiguous(memory_format=torch.channels_last)
+                chosen = {name: network for name, network in networks.items() if self.wanted(name)}
+                with surroundings():
+                    table = metrics.compare_latency(chosen, x, threads, rounds)
+                self.rows += table.assign(allocator=allocator).to_dict("records")
         return self.rows
 
 
@@ -155,19 +159,6 @@ class _Function(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.function(x)
-
-
-@torch.no_grad()
-def interleaved(networks: dict[str, Callable], x: torch.Tensor, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each call; the networks take turns, so that a busy moment hits all of them."""
-    times: dict[str, list[float]] = {name: [] for name in networks}
-    for turn in range(rounds + 2):
-        for name, network in networks.items():
-            started = time.perf_counter()
-            network(x)
-            if turn >= 2:  # the first two warm up
-                times[name].append(1000 * (time.perf_counter() - started))
-    return times
 
 
 if __name__ == "__main__":

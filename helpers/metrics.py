@@ -36,6 +36,9 @@ __all__ = [
 ]
 
 
+PAUSE_SECONDS = 0.05
+
+
 class MeasurementError(ValueError):
     """Something cannot be measured as asked; says what to change."""
 
@@ -155,6 +158,9 @@ def compare_latency(
 ) -> pd.DataFrame:
     """Time several networks in turn (A B C A B C ...), so that a drift of the machine meets them all alike.
 
+    Before each turn the threads of the one before get time to fall asleep (they spin for a while, on the cores that the
+    next one needs), and an untimed call fetches the weights into the caches.
+
     Returns:
         One row per candidate, with `speedup` against the first one.
     """
@@ -175,14 +181,19 @@ def time_interleaved(
         )
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     with fixed_threads(threads), many_evaluation_modes(candidates):
-        for round_number in range(warmup + runs):
+        for model in candidates.values():
+            for _ in range(warmup):
+                model(x)
+        for _ in range(runs):
             for name, model in candidates.items():
+                if len(candidates) > 1:
+                    time.sleep(PAUSE_SECONDS)
+                    model(x)
                 synchronize(x.device)
                 start = time.perf_counter()
                 model(x)
                 synchronize(x.device)
-                if round_number >= warmup:
-                    taken[name].append((time.perf_counter() - start) * 1e3)
+                taken[name].append((time.perf_counter() - start) * 1e3)
         used = torch.get_num_threads()
     results = {}
     for name, times in taken.items():

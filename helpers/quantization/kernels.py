@@ -1,11 +1,13 @@
 """Real int8 kernels: PyTorch's own oneDNN convolutions on uint8 activations and int8 weights.
 
-Two things need care.
+Three things need care.
 
 * Without VNNI, x86 adds pairs of products in 16 bits and saturates (`weights.py` says when). `kernels_saturate` finds
   out by trying; a layer whose weights could be hit then runs in integer form instead.
 * oneDNN is slow with a zero point on its input, so the kernel is always told 0. The correction is in the bias already,
   and a border is filled with the zero point by hand.
+* The order in which the kernel reads its weights depends on the shape of its input. Weights packed for another one are
+  brought into order again in every call, which was seen to take thirty times as long as the convolution.
 """
 
 import functools
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from helpers.quantization.layers import Layer
 
 __all__ = ["PackedConv", "available", "kernels_saturate"]
+
+SHAPES_KEPT = 4
 
 
 @functools.cache
@@ -74,7 +78,7 @@ class PackedConv:
         self.input_scale = layer.sources[0].scale.item()
         self.bias = (layer.folded_bias * layer.unit).float()
         self.scale, self.zeros = layer.weight_scale, torch.zeros(len(weight), dtype=torch.int64)
-        self.packed = torch.ops.onednn.qconv_prepack(weight, self.scale, self.input_scale, 0, *self.geometry, None)
+        self.weight, self.packed = weight, {}
         if layer.coded:
             self.output = (layer.out_scale.item(), int(layer.out_zero_point), torch.uint8)
             self.limited = int(layer.first) > 0 or int(layer.last.min()) < 255
@@ -89,7 +93,10 @@ class PackedConv:
         if self.border:
             x = F.pad(x, self.border, value=self.layer.zero_point)
         x = x.contiguous(memory_format=torch.channels_last)
-        weights = (x, self.input_scale, 0, self.packed, self.scale, self.zeros)
+        packed = self.packed.get(x.shape)
+        if packed is None:
+            packed = self.pack(x.shape)
+        weights = (x, self.input_scale, 0, packed, self.scale, self.zeros)
         if residual is None:
             run = torch.ops.onednn.qconv2d_pointwise.default
             y = run(*weights, self.bias, *self.geometry, *self.output, "none", [], "")
@@ -103,3 +110,12 @@ class PackedConv:
         if codes.ndim == 2:
             y = y[:, :, 0, 0]
         return self.layer.limit(y) if self.limited else y
+
+    def pack(self, shape: torch.Size) -> torch.Tensor:
+        """The weights in the order that suits an input of this shape; the latest few are kept."""
+        if len(self.packed) == SHAPES_KEPT:
+            del self.packed[next(iter(self.packed))]
+        self.packed[shape] = torch.ops.onednn.qconv_prepack(
+            self.weight, self.scale, self.input_scale, 0, *self.geometry, list(shape)
+        )
+        return self.packed[shape]

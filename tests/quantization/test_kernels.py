@@ -84,3 +84,12 @@ def test_activations_of_few_bits():
     x = torch.randint(0, 16, (4, 16, 6, 6), dtype=torch.uint8)
     assert layer.integer(x).max() == 15
     assert (layer.kernel(x).int() - layer.integer(x).int()).abs().max() <= 1
+
+
+def test_each_input_shape_has_its_own_packing_and_few_are_kept():
+    layer = layer_of((16, 24, (1, 1), (1, 1), (0, 0), (1, 1), 1), 60, 0, False)
+    for size in (3, 4, 5, 6, 7, 3):
+        x = torch.randint(0, 256, (1, 16, size, size), dtype=torch.uint8)
+        gap = (layer.kernel(x).int() - layer.integer(x).int()).abs()
+        assert gap.max() <= 1 and (gap > 0).float().mean() <= 0.01
+    assert [tuple(shape)[2] for shape in layer.packed.packed] == [5, 6, 7, 3]
