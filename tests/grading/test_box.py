@@ -9,6 +9,7 @@ import pytest
 
 from helpers.grading import box
 from helpers.grading.box import Limits
+from helpers.grading.classroom import write
 from tests.grading.conftest import total
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
@@ -22,6 +23,8 @@ SNOOPS = {
     "2>/dev/null; find / -xdev -name specification.py -o -xdev -name gradebook.db 2>/dev/null'], "
     "capture_output=True, text=True).stdout\nif out: print('got:', out)",
     "the class folder": "print('got:', open('CLASS/secret').read())",
+    "another student's work": "print('got:', open('CLASS/submitted/ben/a1/a1.ipynb').read())",
+    "another student's result": "print('got:', open('CLASS/results/a1/ben.json').read())",
     "the solutions": "print('got:', open('SOURCE').read())",
     "the gradebook": "import sqlite3; print('got:', sqlite3.connect('file:CLASS/gradebook.db?mode=rw', uri=True))",
     "the library": "import helpers; print('got:', helpers)",
@@ -55,6 +58,8 @@ def surroundings(room, a1, monkeypatch):
     import socket
 
     monkeypatch.setenv("CANARY_VARIABLE", CANARY)
+    for path in (room.submission("ben", "a1") / "a1.ipynb", room.result_path("a1", "ben")):
+        write(path, CANARY)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
         abstract.bind(f"\0{CANARY}")
         abstract.listen()
@@ -108,6 +113,15 @@ def test_a_flood_ends_in_time_and_leaves_nothing(label, grade, tmp_path, monkeyp
     assert _processes_of(tmp_path) == []
     assert os.listdir(tmp_path) == ["student"]
     assert not [name for name in os.listdir("/dev/shm") if name.isdigit()]
+
+
+def test_nothing_is_left_for_the_next_submission(grade):
+    folders = ("/tmp", "/dev/shm", "/job", "/var/tmp", "/run")
+    note = f"import os\nfor folder in {folders}:\n    try: open(folder + '/note', 'w').write('answers')\n"
+    note += "    except OSError: pass\nprint('left', os.path.exists('/tmp/note'))"
+    assert "left True" in grade({"own": note})["printed"]
+    look = f"import os\nfor folder in {folders}:\n    if os.path.exists(folder + '/note'): print('got:', folder)"
+    assert "got:" not in grade({"own": f"print('started')\n{look}"})["printed"]
 
 
 def test_a_box_that_still_runs_would_be_seen(grade, tmp_path, monkeypatch):

@@ -1,7 +1,12 @@
 """Forgery inside the student's process gains nothing, because nothing in it decides."""
 
+import os
+import pickle
+
 import nbformat
+import numpy
 import pytest
+import torch
 
 from helpers.grading import answers, course, judge, release
 from helpers.grading.classroom import Classroom
@@ -69,6 +74,34 @@ def test_every_assignment_is_graded_in_its_box(name, tmp_path):
             (tmp_path / name).write_bytes(data)
         result = judge.grade(exercise, read(tmp_path, exercise.notebook.name, skeleton), sheets)
         assert total(result) == earned, result["items"]
+
+
+class _Payload:
+    """Runs a shell command in whoever unpickles it."""
+
+    def __init__(self, canary):
+        self.canary = canary
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.canary}",)
+
+
+def test_files_that_run_code_when_they_are_read_run_none_outside(a1, skeleton, sheets, tmp_path):
+    folder, canary = tmp_path / "student" / "a1", tmp_path / "canary"
+    folder.mkdir(parents=True)
+    payload = pickle.dumps(_Payload(canary))
+    numpy.save(folder / "evil.npy", numpy.array([_Payload(canary)], dtype=object), allow_pickle=True)
+    torch.save({"x": _Payload(canary)}, folder / "evil.pt")
+    for name in ("evil.pkl", "network.safetensors", "visible.safetensors", "driver.py", "sitecustomize.py"):
+        (folder / name).write_bytes(payload if "py" not in name else f"open({str(canary)!r}, 'w')".encode())
+    (folder / "deep.json").write_text("[" * 100_000)
+    load = "import numpy, torch, pickle\nfor load in (lambda: numpy.load('evil.npy', allow_pickle=True),\n"
+    load += "    lambda: torch.load('evil.pt', weights_only=False), lambda: pickle.load(open('evil.pkl', 'rb'))):\n"
+    load += "    try: print('loaded', load())\n    except Exception as error: print(error)"
+    nbformat.write(fill(skeleton, {"own": load}), folder / "a1.ipynb")
+    result = judge.grade(a1, read(folder, "a1.ipynb", skeleton), sheets)
+    assert result["printed"].count("loaded") == 3  # it did run, in the box
+    assert not canary.exists() and total(result) == 0
 
 
 def test_an_endless_item_costs_only_itself(a1, grade):
