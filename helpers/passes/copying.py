@@ -30,12 +30,16 @@ def independent_copy(model: nn.Module) -> nn.Module:
     return made
 
 
-def structural_copy(model: nn.Module) -> nn.Module:
+def structural_copy(model: nn.Module, instead: dict[int, Any] | None = None) -> nn.Module:
     """A copy with modules of its own, most of whose tensors are still the model's.
 
     For whoever replaces most of them: nothing may write into a tensor until `own_tensors` has been called.
+
+    Args:
+        model: left as it is.
+        instead: tensors that take the place of the model's, by the `id` of the latter. It grows.
     """
-    return _copy_module(model, {})
+    return _copy_module(model, {} if instead is None else instead)
 
 
 def own_tensors(made: nn.Module, model: nn.Module) -> None:

@@ -68,7 +68,9 @@ def per_unit(group: Group, member: Member, per_index: torch.Tensor) -> np.ndarra
 
 def l1(setting: Setting, group: Group) -> np.ndarray:
     """Sum of absolute weights of the unit's filters."""
-    return sum(per_unit(group, m, setting.weight(m).abs().sum(1)) for m in setting.producers(group))
+    return sum(
+        per_unit(group, m, torch.linalg.vector_norm(setting.weight(m), ord=1, dim=1)) for m in setting.producers(group)
+    )
 
 
 def squared(setting: Setting, group: Group) -> np.ndarray:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from helpers.passes.copying import structural_copy
 from helpers.pruning.groups import ChannelGroups
-from helpers.pruning.twin import twin
 
 Plan = dict[str, np.ndarray]  # name of a group -> the numbers of its units that go
 Changes = dict[str, dict[str, Any]]  # module -> attribute -> new value
@@ -56,7 +56,7 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
         smaller = sliced(tensor.detach(), groups.axes.get(name, {}), keep)
         is_parameter = isinstance(tensor, nn.Parameter)
         memo[id(tensor)] = nn.Parameter(smaller, tensor.requires_grad) if is_parameter else smaller
-    small = twin(model, memo)
+    small = structural_copy(model, memo)
     changes: Changes = {}
     for (path, attribute), (labels, divisor) in groups.sizes.items():
         left = int(keep[labels].sum())

@@ -4,13 +4,14 @@ The graph comes from torch.fx. Shapes come from running it on the "meta" device,
 content, so that tracing a network of a gigabyte is as quick as a small one.
 """
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from helpers.pruning.twin import twin
+from helpers.passes.copying import structural_copy
 
 # Layers whose output is as large as their input. PyTorch works their shapes out in Python, an operation at a time,
 # which would take most of the time of a trace.
@@ -28,6 +29,7 @@ SAME_SHAPE = (
     ),
     *(nn.Sigmoid, nn.Dropout, nn.Identity, nn.LayerNorm),
 )
+ELEMENTWISE = (operator.add, operator.mul, torch.add, torch.mul)
 
 
 class TraceError(ValueError):
@@ -64,7 +66,7 @@ def on_meta(model: nn.Module) -> nn.Module:
     """A copy whose parameters and buffers have shapes and no content; nothing large is copied on the way."""
     memo: dict[int, Any] = {id(t): torch.empty_like(t, device="meta") for t in model.buffers()}
     memo |= {id(t): nn.Parameter(torch.empty_like(t, device="meta"), t.requires_grad) for t in model.parameters()}
-    return twin(model, memo)
+    return structural_copy(model, memo)
 
 
 def trace(model: nn.Module, example_inputs: Any, training: bool = False) -> Trace:
@@ -124,6 +126,14 @@ class Recorder(fx.Interpreter):
         if type(self.fetch_attr(target)) in SAME_SHAPE and args:
             return args[0]
         return super().call_module(target, args, kwargs)
+
+    def call_function(self, target: Any, args: tuple, kwargs: dict) -> Any:
+        """The same for sums and products of two tensors of one type."""
+        tensors = len(args) == 2 and not kwargs and all(isinstance(a, torch.Tensor) for a in args)
+        if target in ELEMENTWISE and tensors and args[0].dtype == args[1].dtype:
+            shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
+            return torch.empty(shape, dtype=args[0].dtype, device="meta")
+        return super().call_function(target, args, kwargs)
 
     def run_node(self, n: fx.Node) -> Any:
         """Run one node and note its value."""

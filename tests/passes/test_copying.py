@@ -64,6 +64,15 @@ def test_settings_of_the_copy_can_change():
     assert model[0].padding == (1, 1) and model[0].bias is not None
 
 
+def test_tensors_can_take_the_place_of_the_models():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1))
+    model.again = model[0]
+    weight = nn.Parameter(torch.zeros(2, 3, 1, 1))
+    made = structural_copy(model, {id(model[0].weight): weight})
+    assert made.again is made[0] and made[0].weight is weight
+    assert made[1].weight is model[1].weight
+
+
 def test_memory_that_two_buffers_share_stays_shared():
     model = nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4))
     model[1].running_mean = model[0].running_mean.detach()

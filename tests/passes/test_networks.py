@@ -1,6 +1,6 @@
 """The classification networks of torchvision go through both tracers with their answers unchanged."""
 
-import copy
+import hashlib
 
 import pytest
 import torch
@@ -77,17 +77,24 @@ def goes_through(name: str, route: str) -> None:
     model = build(name).double()
     side = SIDES.get(name, 64)
     x = torch.randn(1, 3, side, side, dtype=torch.float64)
-    state = copy.deepcopy(model.state_dict())
+    before = digests(model)
     try:
         folded, _ = passes.optimize(model, x, route=route)
     except UnsupportedCase as error:
         pytest.skip(f"cannot be traced, and says so: {error}"[:200])
     assert differences(model, folded, x, calls=1) == []
     assert foldable_left(folded) == []
-    assert all(torch.equal(tensor, state[key]) for key, tensor in model.state_dict().items())
-    if route == "fx":
-        assert norms_left(folded) <= norms_left(fuse(model))
+    assert digests(model) == before
+    left = norms_left(folded)
     assert passes.Passer(passes.PIPELINES["fold"]).run(folded).changed == []
+    if route == "fx":
+        del folded  # the largest networks fit into memory three times, not four
+        assert left <= norms_left(fuse(model))
+
+
+def digests(model: nn.Module) -> dict[str, str]:
+    """What says whether a tensor has changed, without a copy of it."""
+    return {name: hashlib.blake2b(tensor.numpy()).hexdigest() for name, tensor in model.state_dict().items()}
 
 
 @pytest.mark.parametrize(("name", "route"), [*((name, "fx") for name in TINY), ("mobilenet_v2", "export")])
