@@ -31,7 +31,7 @@ from traitlets.config import Config
 from helpers.grading.classroom import Classroom
 
 CONFIG_FILE = """\
-# For nbgrader's own tools, such as `nbgrader formgrader` for the manual grading, run in this folder.
+# For nbgrader's own tools, such as the Formgrader of JupyterLab for the manual grading, started in this folder.
 c = get_config()
 c.CourseDirectory.root = "."
 c.CourseDirectory.source_directory = "source"
