@@ -75,6 +75,14 @@ def pack_bits(levels, bits):
     return torch.tensor(list(together.to_bytes(-(-len(levels) * bits // 8), "little")), dtype=torch.uint8)
 
 
+# %% pack_bits wrong: lets NumPy do it
+def pack_bits(levels, bits):
+    import numpy
+
+    stream = (levels.long()[:, None] >> torch.arange(bits) & 1).flatten().numpy().astype("uint8")
+    return torch.from_numpy(numpy.packbits(stream, bitorder="little"))
+
+
 # %% unpack_bits right: one large integer
 def unpack_bits(packed, bits, count):
     together = int.from_bytes(bytes(packed.tolist()), "little")
@@ -340,6 +348,13 @@ def distillation_loss(scores, teacher_scores, labels, temperature, share):
     apart = (wanted.exp() * (wanted - given)).sum() / len(scores)
     hard = -logs(scores).gather(1, labels[:, None]).mean()
     return apart * share * temperature * temperature + hard - share * hard
+
+
+# %% distillation_loss wrong: lets torch do it
+def distillation_loss(scores, teacher_scores, labels, temperature, share):
+    wanted, given = (torch.log_softmax(z / temperature, dim=1) for z in (teacher_scores, scores))
+    apart = torch.nn.functional.kl_div(given, wanted, reduction="batchmean", log_target=True)
+    return share * temperature**2 * apart + (1 - share) * torch.nn.functional.cross_entropy(scores, labels)
 
 
 # %% distillation_loss wrong: the square of the temperature is forgotten
