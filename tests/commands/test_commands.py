@@ -5,6 +5,7 @@ import pytest
 
 from helpers import models
 from helpers.__main__ import main
+from helpers.quantization import kernels
 
 FAST = ["--data", "sample", "--epochs", "1", "--image-sizes", "8", "--batch-size", "300"]
 
@@ -30,6 +31,14 @@ def test_evaluate_finds_what_the_file_states(trained, capsys):
     out = capsys.readouterr().out
     assert f"test accuracy {stated:.2%}" in out
     assert f"the file states {stated:.2%}" in out
+
+
+def test_a_quantized_network_is_evaluated_in_integers_and_never_timed_as_a_simulation(trained, tmp_path, capsys):
+    quantized = tmp_path / "int8.safetensors"
+    assert main(["quantize", str(trained), str(quantized), "--images", "16", "--data", "sample"]) == 0
+    assert main(["evaluate", str(quantized), "--data", "sample"]) == 0
+    mode = "kernel" if kernels.available() else "integer"
+    assert f"threads, computed in mode '{mode}'" in capsys.readouterr().out
 
 
 def test_finetune_goes_on_with_a_teacher(trained, tmp_path):
