@@ -8,21 +8,26 @@ plots.show(fig, "05-training-curve", alt="Accuracy rises to 94 % in 30 epochs.")
 from helpers.plots.comparing import bars, waterfall
 from helpers.plots.convolution import window_places
 from helpers.plots.exploring import explore
+from helpers.plots.flow import flow
 from helpers.plots.grids import image_grid, number_grids
 from helpers.plots.roofline import roofline
 from helpers.plots.style import COLOURS, bar, line, show, subplots
 from helpers.plots.tradeoffs import tradeoffs
+from helpers.plots.yours import add_run, stages
 
 __all__ = [
     "COLOURS",
+    "add_run",
     "bar",
     "bars",
     "explore",
+    "flow",
     "image_grid",
     "line",
     "number_grids",
     "roofline",
     "show",
+    "stages",
     "subplots",
     "tradeoffs",
     "waterfall",

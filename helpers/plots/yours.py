@@ -1,0 +1,56 @@
+"""'Your run' beside the reference: stars on the figure of trade-offs, and what each stage changes."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from helpers.plots.style import COLOURS, INK, bar, subplots
+
+COSTS = ("file_bytes", "batch1_ms")  # of the panels of `tradeoffs`
+
+
+def add_run(figure: Figure, table: pd.DataFrame) -> Figure:
+    """Put the stages of a run of one's own as stars onto a figure that `tradeoffs` drew.
+
+    Args:
+        figure: changed in place.
+        table: from `pipeline.compress`: columns stage, accuracy, low, high, file_bytes, batch1_ms.
+    """
+    for ax, cost in zip(figure.axes, COSTS, strict=True):
+        low, high = ax.get_xlim()
+        percent = 100 * table.accuracy
+        whiskers = [percent - 100 * table.low, 100 * table.high - percent]
+        look = {"fmt": "*", "markersize": 15, "color": COLOURS["sky"], "markeredgecolor": INK, "ecolor": INK}
+        ax.errorbar(table[cost], percent, whiskers, capsize=3, zorder=5, **look)
+        for row in table.itertuples():
+            place = (getattr(row, cost), 100 * row.accuracy)
+            to_the_left = row.stage == table.stage.iloc[-1]  # the last two are often close together
+            shift, side = ((-9, -12), "right") if to_the_left else ((9, 4), "left")
+            ax.annotate(f"your {row.stage}", place, shift, textcoords="offset points", ha=side, fontsize=10.5, zorder=6)
+        ax.set_xlim(min(low, table[cost].min() / 2), max(high, table[cost].max() * 1.6))
+    return figure
+
+
+def stages(table: pd.DataFrame) -> Figure:
+    """Accuracy, size and time of each stage side by side.
+
+    Args:
+        table: from `pipeline.compress`.
+    """
+    figure, axes = subplots(1, 3, size=(11, 3.6))
+    names = list(table.stage)
+    percent = 100 * table.accuracy
+    whiskers = [percent - 100 * table.low, 100 * table.high - percent]
+    axes[0].bar(names, percent, yerr=whiskers, capsize=5, **bar(0))
+    axes[0].set(title="accuracy in %", ylim=(0, 100))
+    axes[1].bar(names, table.file_bytes / 1e6, **bar(1))
+    axes[1].set(title="size of the file in MB")
+    for position, batch in enumerate((1, 128)):
+        places = [place + 0.4 * (position - 0.5) for place in range(len(names))]
+        times, spread = table[f"batch{batch}_ms"] / batch, table[f"batch{batch}_iqr_ms"] / 2 / batch
+        axes[2].bar(places, times, 0.38, yerr=spread, capsize=4, label=f"batch {batch}", **bar(2 + position))
+    axes[2].set_xticks(range(len(names)), names)
+    axes[2].set(title="ms per image")
+    axes[2].legend(fontsize=10)
+    for ax in axes:
+        ax.tick_params(axis="x", rotation=25)
+    return figure

@@ -1,0 +1,37 @@
+import pandas as pd
+import pytest
+
+from helpers import plots, results
+
+
+@pytest.fixture
+def run():
+    table = pd.DataFrame({"stage": ["dense", "quantized"], "accuracy": [0.8, 0.7], "file_bytes": [9e6, 1e6]})
+    table["low"], table["high"] = table.accuracy - 0.05, table.accuracy + 0.04
+    for batch, ms in ((1, [6.0, 3.0]), (128, [300.0, 90.0])):
+        table[f"batch{batch}_ms"], table[f"batch{batch}_iqr_ms"] = ms, 0.5
+    return table
+
+
+def test_stars_stand_at_their_costs_and_inside_the_axes(run):
+    empty = results.load(results.RESULTS.with_name("none.csv"))
+    left, right = plots.add_run(plots.tradeoffs(empty), run).axes
+    for ax, cost in ((left, "file_bytes"), (right, "batch1_ms")):
+        (stars,) = (line for line in ax.lines if line.get_marker() == "*")
+        assert list(stars.get_xdata()) == list(run[cost]) and list(stars.get_ydata()) == [80, 70]
+        low, high = ax.get_xlim()
+        assert low < run[cost].min() and high > run[cost].max()
+        assert {"your dense", "your quantized"} <= {text.get_text() for text in ax.texts}
+
+
+def test_whiskers_reach_from_low_to_high(run):
+    empty = results.load(results.RESULTS.with_name("none.csv"))
+    left, _ = plots.add_run(plots.tradeoffs(empty), run).axes
+    (segments,) = (one.get_segments() for one in left.collections if len(one.get_segments()) == 2)
+    assert segments[0][:, 1] == pytest.approx([75, 84])
+
+
+def test_times_are_those_of_one_image(run):
+    *_, times = plots.stages(run).axes
+    heights = [bar.get_height() for bar in times.patches]
+    assert heights == pytest.approx([6, 3, 300 / 128, 90 / 128])
