@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from helpers.allocator import kept_memory
 
@@ -94,6 +94,17 @@ def measure_layers(model: nn.Module, x: Tensor, repeats: int = 10) -> list[Measu
         wide = max((given for _, _, given in calls), key=Tensor.numel)
         seconds = statistics.median(seconds_of(lambda: F.relu6(wide), repeats))
     return [*measured, Measured("ReLU6", "ReLU6 alone", 2 * wide.numel(), 2 * wide.nbytes, seconds)]
+
+
+def bytes_moved(graph_module: fx.GraphModule) -> int:
+    """Bytes of the maps that all nodes of a graph read and write; weights are left out.
+
+    Args:
+        graph_module: its nodes must know their shapes, as those of `passes.optimize` do.
+    """
+    calls = [node for node in graph_module.graph.nodes if node.op.startswith("call")]
+    values = [value for node in calls for value in (node, *node.all_input_nodes) if value.op != "get_attr"]
+    return sum(value.meta["val"].nbytes for value in values)
 
 
 def kind_of(conv: nn.Conv2d) -> str:

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from helpers import passes
 from helpers.lessons import roofline
 
 
@@ -29,3 +30,11 @@ def test_the_machine_is_measured(monkeypatch):
     monkeypatch.setattr(roofline, "LARGE", 1000)
     machine = roofline.measure_machine(repeats=2)
     assert machine.operations_per_second > 1e8 and machine.bytes_per_second > 1e8
+
+
+def test_bytes_moved_fall_when_an_activation_moves_into_its_convolution():
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU6()).eval(), torch.zeros(2, 3, 5, 5)
+    graph, _ = passes.optimize(model, x)
+    assert roofline.bytes_moved(graph) == 4 * 2 * 25 * (3 + 8 + 8 + 8)
+    passes.Passer(["conv_act_fusion"]).run(graph)
+    assert roofline.bytes_moved(graph) == 4 * 2 * 25 * (3 + 8)

@@ -1,0 +1,62 @@
+from tests.exercises.trying import solution_of, try_answers
+
+
+def test_pareto_front():
+    template = """
+front = []
+for i in range(len(costs)):
+    beaten = False
+    for j in range(len(costs)):
+        if {beats}:
+            beaten = True
+    if not beaten:
+        front.append(i)
+return front
+"""
+    no_worse = "costs[j] <= costs[i] and accuracies[j] >= accuracies[i]"
+    better = "(costs[j] < costs[i] or accuracies[j] > accuracies[i])"
+    try_answers(
+        "pareto_front",
+        "costs, accuracies",
+        right=[
+            template.format(beats=f"{no_worse} and {better}"),
+            "c, a = torch.tensor(costs), torch.tensor(accuracies)\n"
+            "no_worse = (c[:, None] <= c) & (a[:, None] >= a)\nbetter = (c[:, None] < c) | (a[:, None] > a)\n"
+            "return (~(no_worse & better).any(0)).nonzero().flatten()",
+            solution_of("10", "pareto_front"),
+        ],
+        wrong=[
+            template.format(beats=f"j != i and {no_worse}"),
+            template.format(beats="costs[j] < costs[i] and accuracies[j] > accuracies[i]"),
+            template.format(beats="accuracies[j] > accuracies[i]"),
+            template.format(beats="costs[j] < costs[i]"),
+            template.format(beats="costs[j] >= costs[i] and accuracies[j] <= accuracies[i] and i != j"),
+            "return list(range(len(costs)))",
+            template.format(beats=f"{no_worse} and {better}").replace("front.append(i)", "front.append(costs[i])"),
+        ],
+    )
+
+
+def test_difference_interval():
+    try_answers(
+        "difference_interval",
+        "right_a, right_b",
+        right=[
+            "d = right_b.double() - right_a.double(); m = 1.96 * d.std(correction=0) / len(d) ** 0.5; "
+            "return d.mean() - m, d.mean() + m",
+            "d = right_b.float() - right_a.float(); m = 1.96 * d.std() / len(d) ** 0.5; "
+            "return (d.mean() - m).item(), (d.mean() + m).item()",
+            solution_of("10", "difference_interval"),
+        ],
+        wrong=[
+            "d = right_a.double() - right_b.double(); m = 1.96 * d.std() / len(d) ** 0.5; "
+            "return d.mean() - m, d.mean() + m",
+            "a, b = right_a.double(), right_b.double(); n = len(a); "
+            "m = 1.96 * (a.var() / n + b.var() / n) ** 0.5; d = b.mean() - a.mean(); return d - m, d + m",
+            "d = right_b.double() - right_a.double(); m = 1.96 * d.std(); return d.mean() - m, d.mean() + m",
+            "d = right_b.double() - right_a.double(); m = d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
+            "d = right_b.double() - right_a.double(); m = 1.96 * d.std() / len(d); return d.mean() - m, d.mean() + m",
+            "d = right_b.double() - right_a.double(); return d.min(), d.max()",
+            "d = (right_b != right_a).double(); m = 1.96 * d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
+        ],
+    )
