@@ -55,10 +55,11 @@ def disturb(images, generator):
 
 def execute(layers, x):
     """Compute the layers in float32."""
-    outputs = []
-    for layer in layers:
+    used_later, outputs = {layer["with"] for layer in layers if layer["kind"] == "add"}, {}
+    for position, layer in enumerate(layers):
         x = _compute(layer, x, outputs)
-        outputs.append(x)
+        if position in used_later:
+            outputs[position] = x
     return x
 
 
