@@ -5,11 +5,14 @@ from pathlib import Path
 
 from helpers.lessons import runner
 from helpers.lessons.profile import profile
+from helpers.lessons.report import write_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument("lessons", nargs="*", metavar="LESSON", help="such as 01 or 03_folding (default: all)")
+    parser.add_argument(
+        "lessons", nargs="*", metavar="LESSON", help="such as 01, 03_folding or talk (default: all, then the report)"
+    )
     parser.add_argument(
         "--output",
         type=Path,
@@ -21,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run every lesson, also after one has failed; the status is 1 if any did."""
+    """Run every lesson, also after one has failed, and write the report of all; the status is 1 if any failed."""
     name, failed, total = profile().name, [], 0.0
-    for path in runner.lessons(arguments.lessons):
+    for path in runner.chosen(arguments.lessons):
         executed = arguments.output / path.name
         outcome = runner.run_lesson(path, executed, name)
         print(outcome.line(), flush=True)
@@ -33,4 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         elif arguments.publish:
             runner.publish(executed, path)
     print(f"{total:.0f} s in all, {name} profile" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    if not arguments.lessons:
+        notebooks = [arguments.output / path.name for path in runner.lessons()]
+        print(f"report: {write_report(notebooks, arguments.output.parent / 'report.html', name)}")
     return 1 if failed else 0

@@ -37,4 +37,5 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
         "million multiply-adds": [f"{count / 1e6:.1f}" if pd.notna(count) else "" for count in table.macs],
         "ms, 1 image": [f"{time:.2f}" if pd.notna(time) else "" for time in table.batch1_ms],
     }
-    return pd.DataFrame({name: list(values) for name, values in rows.items()})
+    blank = [""] * len(table)  # row numbers would say nothing
+    return pd.DataFrame({name: list(values) for name, values in rows.items()}, index=blank)
