@@ -1,4 +1,4 @@
-"""`python -m helpers slides`: one deck per lesson."""
+"""`python -m helpers slides`: one deck per lesson, and the talk."""
 
 import argparse
 from pathlib import Path
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the decks of the notebooks that were run last; without a run, of those that came with the course."""
-    for notebook in runner.executed_lessons():
+    for notebook in [*runner.executed_lessons(), runner.executed_talk()]:
         path = slides.write_deck(notebook, arguments.output / f"{notebook.stem}.html")
         print(f"{path.name} ({path.stat().st_size / 1e6:.1f} MB)")
     return 0

@@ -17,6 +17,7 @@ from helpers.files import write_atomically
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOTEBOOKS = REPOSITORY / "notebooks"
 BUILD = REPOSITORY / "build"
+TALK = "talk.ipynb"  # slides for a room that has not read the course; no lesson
 # Quick cells take less than a minute; a cell of the full profile may train for hours.
 SECONDS_PER_CELL = {"quick": 600, "full": 24 * 3600}
 
@@ -51,10 +52,28 @@ def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
     return [path for path in everything if not names or path.name.startswith(tuple(names))]
 
 
+def chosen(names: Iterable[str], folder: Path = NOTEBOOKS) -> list[Path]:
+    """What a run takes: the lessons that are named and, if it is named or nothing is, the talk."""
+    names = list(names)
+    talk = [folder / TALK] if not names or TALK.removesuffix(".ipynb") in names else []
+    numbers = [name for name in names if name != TALK.removesuffix(".ipynb")]
+    return (lessons(numbers, folder) if numbers or not names else []) + talk
+
+
 def executed_lessons() -> list[Path]:
     """Each lesson as it was run last, or as it came with the course when it was not run here."""
-    run_here = BUILD / "notebooks"
-    return [run_here / path.name if (run_here / path.name).exists() else path for path in lessons()]
+    return [executed(path) for path in lessons()]
+
+
+def executed_talk() -> Path:
+    """The talk, likewise."""
+    return executed(NOTEBOOKS / TALK)
+
+
+def executed(path: Path) -> Path:
+    """Where a notebook's outputs of the last run are."""
+    run_here = BUILD / "notebooks" / path.name
+    return run_here if run_here.exists() else path
 
 
 def run_lesson(path: Path, output: Path, profile: str) -> Outcome:

@@ -95,6 +95,23 @@ def test_a_deck_clicks_through_to_its_end_with_nothing_cut_off(tmp_path, lesson_
         assert problems == []
 
 
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium")
+def test_the_talk_clicks_through_to_its_end_with_nothing_cut_off(tmp_path):
+    target = slides.write_deck(runner.NOTEBOOKS / runner.TALK, tmp_path / "talk.html")
+    with opened(target.as_uri()) as (page, problems):
+        page.wait_for_selector(".reveal.ready")
+        total = page.evaluate("Reveal.getTotalSlides()")
+        assert 12 <= total <= 15
+        for _ in range(total):
+            title = page.evaluate("Reveal.getCurrentSlide().innerText")[:80]
+            assert page.evaluate("Reveal.getCurrentSlide().scrollHeight") <= 720, title
+            assert page.evaluate("Reveal.getSlideNotes().length") > 60, title
+            page.keyboard.press("ArrowRight")
+        assert page.evaluate("Reveal.isLastSlide()")
+        assert page.locator("section img").count() >= 10
+        assert problems == []
+
+
 @pytest.fixture
 def jupyterlab(tmp_path):
     """JupyterLab on a small lesson with a slider; gives its address."""
