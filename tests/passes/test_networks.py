@@ -85,11 +85,9 @@ def goes_through(name: str, route: str) -> None:
     assert differences(model, folded, x, calls=1) == []
     assert foldable_left(folded) == []
     assert digests(model) == before
-    left = norms_left(folded)
     assert passes.Passer(passes.PIPELINES["fold"]).run(folded).changed == []
-    if route == "fx":
-        del folded  # the largest networks fit into memory three times, not four
-        assert left <= norms_left(fuse(model))
+    if route == "fx":  # without numbers, of which the largest networks have 5 GB
+        assert norms_left(folded) <= norms_left(fuse(model.to("meta")))
 
 
 def digests(model: nn.Module) -> dict[str, str]:
