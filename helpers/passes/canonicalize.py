@@ -93,14 +93,14 @@ def _function(node: fx.Node, editor: Editor, layers: Layers, result: PassResult)
     elif name in forms.ARITHMETIC:
         _arithmetic(node, editor, name)
     elif name in forms.ARITHMETIC_IN_PLACE:
+        _read_result_instead(node)
         if _only_it_can_see(node, editor):
             _arithmetic(node, editor, forms.ARITHMETIC_IN_PLACE[name])
-    elif name.rstrip("_") in forms.FORMS:
-        form_name = name.rstrip("_") if in_place else name
-        settings = _bind(node, forms.FORMS[form_name].arguments)
-        if settings is not None:
+    elif (form := forms.FORMS.get(name.rstrip("_") if in_place else name)) is not None:
+        settings = _bind(node, form.arguments)
+        if settings is not None and (not in_place or "inplace" in form.arguments):
             first = settings.pop("input")
-            _write(node, editor, form_name, first, settings | ({"inplace": True} if in_place else {}))
+            _write(node, editor, name.rstrip("_"), first, settings | ({"inplace": True} if in_place else {}))
     elif node.target is getattr or name in ("size", "sym_size", "dim", "getitem"):
         _bookkeeping(node, editor, name)
 
@@ -162,12 +162,21 @@ def _scaled(node: fx.Node, editor: Editor, operand: Any, alpha: Any) -> Any:
     return editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
 
 
+def _read_result_instead(node: fx.Node) -> None:
+    """Whoever reads x after x += 1 gets what += returns, which is x itself."""
+    target = node.args[0] if node.args else None
+    if isinstance(target, fx.Node) and isinstance(target.meta.get("val"), torch.Tensor):
+        for user in [user for user in target.users if user > node]:
+            user.replace_input_with(target, node)
+
+
 def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
     """Whether an in-place operation could as well make a new tensor of the same shape and dtype."""
     target = node.args[0] if node.args else None
-    if not isinstance(target, fx.Node) or len(target.users) != 1:
+    if not isinstance(target, fx.Node) or not effects.is_fresh(target, editor.module(target)):
         return False
-    if not effects.is_fresh(target, editor.module(target)):
+    others = [user for user in target.users if user is not node]
+    if not all(user < node and effects.is_fresh(user, editor.module(user)) for user in others):
         return False
     before, after = target.meta.get("val"), (node.args[1] if len(node.args) == 2 else None)
     other = after.meta.get("val") if isinstance(after, fx.Node) else after

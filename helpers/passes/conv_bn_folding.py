@@ -14,6 +14,7 @@ from torch import fx, nn
 from helpers.passes import registry
 from helpers.passes.affine import LAYERS, AffineFold, MustNotFold, PerChannel, output_channels
 from helpers.passes.canonicalize import opaque
+from helpers.passes.editing import Editor
 from helpers.passes.layers import NORMS, rank
 from helpers.passes.match import Match
 from helpers.passes.patterns import Op
@@ -58,6 +59,14 @@ class NormFold(AffineFold):
         norm = match.graph_module.get_submodule(match.anchor.target)
         foldable_norm(norm, match["layer"], layer)
         return norm_as_affine(norm)
+
+    def may_fold(self, match: Match, editor: Editor, ready: dict[fx.Node, nn.Module]) -> str | None:
+        """As for every map; besides, the norm's own tensors must stay as they are."""
+        norm = editor.module(match.anchor)
+        tensors = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+        if any(map(editor.storage.is_tensor_written, tensors)):
+            return "the graph writes to its statistics or parameters"
+        return super().may_fold(match, editor, ready)
 
 
 @registry.register

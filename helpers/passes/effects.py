@@ -21,7 +21,7 @@ _FRESH = """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpos
     add sub rsub mul div truediv neg pow abs exp sqrt rsqrt relu relu6 hardtanh hardswish hardsigmoid sigmoid silu tanh
     gelu elu leaky_relu softmax matmul mm bmm addmm cat stack mean sum avg_pool1d avg_pool2d avg_pool3d max_pool1d
     max_pool2d max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d layer_norm group_norm zeros ones
-    full zeros_like ones_like clone rand randn"""
+    full zeros_like ones_like clone rand randn conv_act linear_act"""
 FRESH = frozenset(_FRESH.split())
 FRESH_MODULES = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear),
@@ -46,6 +46,8 @@ def is_torch(node: fx.Node) -> bool:
 
 @functools.cache
 def _is_torch_function(function: Any) -> bool:
+    if isinstance(function, torch._ops.HigherOrderOperator):
+        return False  # it runs a graph of its own, which may do anything
     origin = (getattr(function, "__module__", None) or "").split(".")[0]
     if origin in ("torch", "_operator", "math") or function is getattr:
         return True

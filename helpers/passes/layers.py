@@ -57,7 +57,7 @@ class Layers:
             settings = {name: self._literal(name, value) for name, value in arguments.items()}
             sources = [source for source in node.all_input_nodes if source.op == "get_attr"]
             key = (op_name(node), rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
-            path = self._made.get(key) or self._place(node, sources, build(node, tensors, settings))
+            path = self._made.get(key) or self._place(node, sources, tensors, build(node, tensors, settings))
         except NotALayer as reason:
             return str(reason)
         self._made[key] = path
@@ -78,13 +78,16 @@ class Layers:
             raise NotALayer(f"its {name} is computed by the graph")
         return tuple(value) if isinstance(value, list) else value
 
-    def _place(self, node: fx.Node, sources: Sequence[fx.Node], module: nn.Module) -> str:
+    def _place(
+        self, node: fx.Node, sources: Sequence[fx.Node], tensors: dict[str, torch.Tensor | None], module: nn.Module
+    ) -> str:
         """Where the tensors came from, if that is a bare holder of just these tensors; a new name otherwise."""
         owner = sources[0].target.rpartition(".")[0]
         holder = self._editor.named(owner)
         bare = type(holder) is nn.Module and not holder._modules
-        held = {*holder._parameters, *holder._buffers} if bare else set()
-        if not bare or not held <= {*module._parameters, *module._buffers, "num_batches_tracked"}:
+        held = {**holder._parameters, **holder._buffers} if bare else {}
+        held.pop("num_batches_tracked", None)
+        if not bare or any(tensors.get(name) is not tensor for name, tensor in held.items()):
             owner = self._editor.free_name(node.name)
         self._editor.set_module(owner, module)
         return owner

@@ -28,7 +28,7 @@ PIPELINES: dict[str, list[str]] = {
         "linear_folding",
         "dead_code",
     ],
-    "inference": ["residual_fusion", "conv_act_fusion", "kernel_selection", "direct_access"],
+    "inference": ["residual_fusion", "conv_act_fusion", "kernel_selection", "contiguity", "direct_access"],
 }
 
 
@@ -63,7 +63,7 @@ def optimize(
         own_tensors(graph_module, model)
         if level == "inference":
             report.rows += Passer(PIPELINES["inference"], undo=False).run(graph_module).rows
-    shapes = [_shape(value) for value in inputs]
+    shapes = [_described(value) for value in inputs]
     models.record(graph_module, source=model, step="optimize", level=level, route=route, shapes=shapes)
     return graph_module, report
 
@@ -76,7 +76,7 @@ def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) ->
         level, route: as given to `optimize`.
         shapes: for each input its sizes and dtype, as recorded: `[[1, 3, 32, 32, "float32"]]`.
     """
-    inputs = tuple(torch.zeros(sizes, dtype=getattr(torch, dtype)) for *sizes, dtype in shapes)
+    inputs = tuple(_zeros(shape) for shape in shapes)
     return optimize(model.eval(), inputs, level, route)[0]
 
 
@@ -97,5 +97,23 @@ def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
     return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
 
 
-def _shape(value: torch.Tensor) -> list[Any]:
-    return [*value.shape, str(value.dtype).removeprefix("torch.")]
+def _described(value: Any) -> Any:
+    """An input as plain JSON: a tensor by its sizes and dtype, anything else by itself."""
+    if isinstance(value, torch.Tensor):
+        return [*value.shape, str(value.dtype).removeprefix("torch.")]
+    if isinstance(value, (list, tuple)):
+        return {"parts": [_described(part) for part in value]}
+    if isinstance(value, dict):
+        return {"entries": {key: _described(part) for key, part in value.items()}}
+    return value
+
+
+def _zeros(shape: Any) -> Any:
+    """An input that `_described` describes so."""
+    if isinstance(shape, list):
+        return torch.zeros(shape[:-1], dtype=getattr(torch, shape[-1]))
+    if isinstance(shape, dict):
+        parts = shape.get("parts")
+        entries = shape.get("entries", {}).items()
+        return {key: _zeros(part) for key, part in entries} if parts is None else [_zeros(part) for part in parts]
+    return shape

@@ -187,7 +187,7 @@ KEEP_ADDING = {
     "another dtype": (lambda net, x: net.conv(x) + x.double(), "only equal ones add"),
     "alpha": (lambda net, x: torch.add(net.conv(x), x, alpha=2), "alpha"),
     "used twice": (lambda net, x: (lambda y: (x + y) * y)(net.conv(x)), "is also used by mul"),
-    "other written in place": (lambda net, x: (lambda z: z.add_(net.conv(x)) * z)(x.exp()), "writes into exp"),
+    "other written in place": (lambda net, x: (z := x.exp()).view_as(z) * z.add_(net.conv(x)), "writes into exp"),
 }
 
 

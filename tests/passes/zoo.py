@@ -238,7 +238,8 @@ def filled(m, x):
 def copied_then_written(m, x):
     y = x * 2
     w = y + 0
-    w.add_(1)
+    view = w.view(-1)
+    view.add_(1)
     return y, w
 
 
@@ -307,8 +308,7 @@ NORM_CASES = [
          reason="also used by", wrong="norm"),
     Case("conv output returned", with_conv(lambda m, x: (m.bn(y := m.conv(x)), y)), verdict=DECLINE, left=2,
          reason="also returned", wrong="norm"),
-    Case("conv output written, then normalised", with_conv(written_between), verdict=DECLINE,
-         reason="also used by", wrong="norm", routes=FX),
+    Case("conv output written, then normalised", with_conv(written_between), verdict=EITHER, wrong="norm"),
     Case("conv output written afterwards", with_conv(written_afterwards), verdict=DECLINE, reason="also", wrong="norm"),
     Case("view in between", with_conv(lambda m, x: m.bn(m.conv(x).transpose(2, 3))), verdict=EITHER),
     Case("norm without statistics", lambda: nn.Sequential(conv(), norm(4, track_running_stats=False)),
@@ -428,7 +428,7 @@ CLEAN_UP_CASES = [
          reason="changes the shape", wrong="identity"),
     Case("int * 1.0", alone(lambda m, x: x * 1.0), (4,), verdict=DECLINE, left=1, reason="changes the dtype",
          wrong="identity", dtype=torch.int64),
-    Case("copy, then written", alone(copied_then_written), verdict=DECLINE, left=3, reason="writes into it",
+    Case("copy, then written", alone(copied_then_written), verdict=DECLINE, left=4, reason="writes into it",
          wrong="identity", routes=FX),
     Case("a copy of the input returned", alone(lambda m, x: x + 0), verdict=DECLINE, left=1, reason="a copy of x"),
     Case("random numbers", alone(lambda m, x: x + torch.rand(3, 1, 1)), verdict=DECLINE, left=2, reason="random",
@@ -452,4 +452,112 @@ CLEAN_UP_CASES = [
          verdict=DECLINE, left=2, reason="other axes"),
 ]  # fmt: skip
 
-ZOO = [*NORM_CASES, *CONSTANT_CASES, *CLEAN_UP_CASES]
+
+def in_place(write: Callable[[torch.Tensor], Any] | type) -> Callable[[], nn.Module]:
+    """A conv whose result is written into; the result is read through a name from before, and so is a view of it."""
+
+    def run(m, x):
+        y = m.conv(x)
+        view = y[:, 1:]
+        returned = m.write(y) if isinstance(write, type) else write(y)
+        return m.bn(y), view + 1, returned * 2
+
+    return with_conv(run, write=(lambda: write(inplace=True)) if isinstance(write, type) else nn.Identity)
+
+
+def augmented(m, x):
+    y = m.conv(x)
+    alias = y
+    alias += 1
+    alias *= x.mean()
+    return m.bn(y) + alias
+
+
+def item_set(m, x):
+    y = m.conv(x)
+    before = m.bn(y)
+    y[:, 0] = x.mean()
+    return before, y.sum()
+
+
+def count(m, x):
+    m.count += 1
+    return m.bn(m.conv(x)) * m.count
+
+
+def statistics_written(m, x):
+    m.bn.running_mean.add_(1)
+    return m.bn(m.conv(x))
+
+
+class OptionalArgument(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = conv(), norm(4)
+
+    def forward(self, x, shift=None):
+        y = self.bn(self.conv(x))
+        return y if shift is None else y + shift
+
+
+def reshaped_in_place(m, x):
+    y = m.conv(x).relu()
+    kept = y.relu()
+    y.unsqueeze_(2)
+    return m.bn(kept.view(kept.shape[0], -1, 4, 4)) + y.shape[1], y.dim() * kept
+
+
+def rows_of(x):
+    rows = x.shape[0]
+    rows *= 2
+    return rows
+
+
+def tied_by_export() -> nn.Module:
+    model = Net(lambda m, x: m.bn(m.conv(x)) + m.other(x), conv=conv(), other=conv(), bn=norm(4))
+    model.other.weight = model.conv.weight
+    return model
+
+
+def frozen() -> nn.Module:
+    with torch.inference_mode():
+        return conv_norm()()
+
+
+IN_PLACE = {
+    "relu_": torch.relu_,
+    "F.relu(inplace=True)": lambda y: F.relu(y, inplace=True),
+    "F.relu6, inplace by position": lambda y: F.relu6(y, True),
+    "nn.ReLU(inplace=True)": nn.ReLU,
+    "nn.SiLU(inplace=True)": nn.SiLU,
+    "nn.ELU(inplace=True)": nn.ELU,
+    "sigmoid_": torch.sigmoid_,
+    "tanh_": lambda y: y.tanh_(),
+    "hardtanh_": lambda y: F.hardtanh_(y, -0.5, 0.5),
+    "leaky_relu_": lambda y: F.leaky_relu_(y, 0.3),
+    "clamp_": lambda y: y.clamp_(min=0),
+    "add_": lambda y: y.add_(1.5),
+    "sub_": lambda y: y.sub_(1.5, alpha=2),
+    "mul_": lambda y: y.mul_(3),
+    "div_": lambda y: y.div_(3),
+    "zero_": lambda y: y.zero_(),
+    "copy_": lambda y: y.copy_(y.flip(1)),
+}
+WRITE_CASES = [
+    *(Case(f"{name}, seen by others", in_place(write), verdict=EITHER) for name, write in IN_PLACE.items()),
+    Case("out=, seen by others", in_place(lambda y: torch.add(y, 1, out=y)), verdict=EITHER, routes=FX),
+    Case("sigmoid_ of the input", alone(lambda m, x: (x.sigmoid_(), x * 2)[1]), verdict=EITHER),
+    Case("y += 1 under another name", with_conv(augmented), verdict=EITHER),
+    Case("y[:, 0] = z", with_conv(item_set), verdict=EITHER),
+    Case("self.count += 1", with_conv(count, count=lambda: torch.zeros(())), verdict=EITHER),
+    Case("statistics written by the graph", with_conv(statistics_written), verdict=DECLINE,
+         reason="writes to its statistics", wrong="norm", routes=FX),
+    Case("shape changed in place", with_conv(reshaped_in_place), verdict=EITHER),
+    Case("weight tied, biases apart", tied_by_export, left=3, wrong="norm"),
+    Case("an optional argument that is not given", OptionalArgument, left=1),
+    Case("tensors of inference mode", frozen, left=1, dtype=torch.float32),
+    Case("a size that is counted up", with_conv(lambda m, x: m.bn(m.conv(x)).reshape(rows_of(x), -1)), left=4,
+         routes=FX),
+]  # fmt: skip
+
+ZOO = [*NORM_CASES, *CONSTANT_CASES, *CLEAN_UP_CASES, *WRITE_CASES]

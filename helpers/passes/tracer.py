@@ -1,0 +1,118 @@
+"""torch.fx's tracer, made to record what it would otherwise lose without a word.
+
+y += 1, y[0] = 1          write into y, and into whatever shares its storage; torch.fx makes the first y = y + 1
+torch.rand(3)             draws new numbers in each call; torch.fx draws them once
+self.count += 1           writes into a buffer; torch.fx hangs a stand-in into the network
+forward(x, mask=None)     called without a mask; torch.fx takes the branch with one
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx, nn
+from torch.overrides import TorchFunctionMode
+
+from helpers.passes.effects import draws, op_name
+
+# What an augmented assignment does to a tensor, and what it does to a number.
+AUGMENTED = {
+    operator.iadd: operator.add,
+    operator.isub: operator.sub,
+    operator.imul: operator.mul,
+    operator.itruediv: operator.truediv,
+    operator.ifloordiv: operator.floordiv,
+    operator.imod: operator.mod,
+    operator.ipow: operator.pow,
+    operator.iand: operator.and_,
+    operator.ior: operator.or_,
+    operator.ixor: operator.xor,
+}
+
+
+class LostAssignment(RuntimeError):
+    """The network assigns something to a parameter or buffer, which a graph cannot do."""
+
+
+class _Proxy(fx.Proxy):
+    """A stand-in that also records writing."""
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.tracer.create_proxy("call_function", operator.setitem, (self, place, value), {})
+
+
+def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: self.tracer.create_proxy("call_function", function, (self, other), {})
+
+
+for _function in AUGMENTED:
+    setattr(_Proxy, f"__{_function.__name__}__", _recorded(_function))
+
+
+class Tracer(fx.Tracer):
+    """Records one call with `given` positional arguments."""
+
+    proxy_buffer_attributes = True  # else what the network does to its buffers happens now, and never again
+
+    def __init__(self, given: int):
+        super().__init__()
+        self._given = given
+
+    def record(self, model: nn.Module) -> fx.Graph:
+        """The graph of a model, which keeps its parameters and buffers.
+
+        Raises:
+            LostAssignment: the network puts another tensor in the place of a parameter or buffer.
+        """
+        tables = [
+            (f"{path}." if path else "", table, dict(table))
+            for path, module in model.named_modules()
+            for table in (module._parameters, module._buffers)
+        ]
+        with _RecordRandom(self):
+            graph = self.trace(model)
+        for path, table, before in tables:
+            for name, value in list(table.items()):
+                if isinstance(value, fx.Proxy):
+                    table[name] = before[name]
+                    _check_assignment(f"{path}{name}", value.node)
+        return graph
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """A stand-in for the value of a node."""
+        return _Proxy(node, self)
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
+        """The arguments of the call: an optional one that is not given is None, and no input of the graph."""
+        function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
+        for position in range(1 + self._given, len(args)):
+            if isinstance(args[position], fx.Proxy) and args[position].node.args == (None,):
+                self.graph.erase_node(args[position].node)
+                args[position] = None
+        return function, args
+
+
+def _check_assignment(path: str, node: fx.Node) -> None:
+    """`self.count += 1` writes into the buffer and puts it where it was; that is all right."""
+    source = node
+    while isinstance(source, fx.Node) and (source.target in AUGMENTED or op_name(source).endswith("_")):
+        source = source.args[0]
+    if not (isinstance(source, fx.Node) and source.op == "get_attr" and source.target == path):
+        name = path.rpartition(".")[2]
+        raise LostAssignment(
+            f"it assigns the result of {node} to its buffer {path}, and a graph cannot put another tensor in its "
+            f"place: write into it instead, self.{name}.copy_(...)"
+        )
+
+
+class _RecordRandom(TorchFunctionMode):
+    """torch.fx runs a call without traced arguments at once. That would freeze random numbers, so they are recorded."""
+
+    def __init__(self, tracer: fx.Tracer):
+        super().__init__()
+        self._tracer = tracer
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if draws(getattr(function, "__name__", "")) and not types:
+            return self._tracer.create_proxy("call_function", function, args, kwargs or {})
+        return function(*args, **(kwargs or {}))

@@ -1,0 +1,86 @@
+"""The fused kernels leave channels_last memory; whoever counts on contiguous memory must not notice."""
+
+import pytest
+import torch
+from torch import nn
+
+from helpers import passes
+from tests.passes.equivalence import differences
+from tests.passes.zoo import conv, norm, with_conv
+
+X = torch.randn(2, 3, 6, 6)
+
+
+def written_view(m, x):
+    y = m.conv(x)
+    view = y.flatten(1)
+    y.add_(2)
+    return view + 1
+
+
+def written_through_the_view(m, x):
+    y = torch.relu(m.conv(x)) * x.mean()
+    y.view(-1).add_(1)
+    return y * 2
+
+
+def written_contiguous(m, x):
+    y = m.conv(x)
+    y.contiguous().add_(1)
+    return m.bn(y)
+
+
+COUNTS_ON_IT = {
+    "view": lambda m, x: (y := torch.relu(m.bn(m.conv(x)))).view(y.size(0), -1),
+    "view of all": lambda m, x: m.bn(m.conv(x)).view(-1),
+    "view of a flattened one": lambda m, x: m.conv(x).flatten(2).view(8, -1),
+    "view after an elementwise step": lambda m, x: m.conv(x).flatten(2).relu().view(8, -1),
+    "view_as": lambda m, x: m.conv(x).view_as(x.new_empty(2, 64)),
+    "as_strided": lambda m, x: m.conv(x).as_strided((2, 3), (5, 1)),
+    "flatten, then written": written_view,
+    "written through a view": written_through_the_view,
+    "contiguous, then written": written_contiguous,
+}
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+@pytest.mark.parametrize("what", COUNTS_ON_IT)
+def test_the_answers_stay_the_same(what, route):
+    model = with_conv(COUNTS_ON_IT[what])().eval()
+    fast, report = passes.optimize(model, X, level="inference", route=route)
+    assert any("runs on" in change for _, _, change in report.changed)
+    assert differences(model, fast, X) == []
+
+
+def test_without_the_pass_they_would_not(monkeypatch):
+    names = [name for name in passes.PIPELINES["inference"] if name != "contiguity"]
+    monkeypatch.setitem(passes.PIPELINES, "inference", names)
+    broken = []
+    for what, run in COUNTS_ON_IT.items():
+        model = with_conv(run)().eval()
+        if differences(model, passes.optimize(model, X, level="inference")[0], X):
+            broken.append(what)
+    assert broken == list(COUNTS_ON_IT)
+
+
+def test_a_result_comes_in_the_memory_format_that_the_network_gave():
+    model = nn.Sequential(conv(), norm(4)).eval()
+    straight, _ = passes.optimize(model, X, level="inference")
+    assert straight(X).is_contiguous() and straight(X).view(2, -1).shape == (2, 64)
+    last = X.to(memory_format=torch.channels_last)
+    model = model.to(memory_format=torch.channels_last)
+    kept, report = passes.optimize(model, last, level="inference")
+    assert kept(last).is_contiguous(memory_format=torch.channels_last)
+    assert not any(name == "contiguity" for name, _, _ in report.changed)
+
+
+def test_nothing_is_done_where_nobody_notices():
+    model = nn.Sequential(conv(), norm(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
+    _, report = passes.optimize(model, X, level="inference")
+    assert not any(name == "contiguity" for name, _, _ in report.changed)
+
+
+def test_a_view_as_another_dtype_stays_a_view():
+    model = with_conv(lambda m, x: m.conv(x).view(torch.int32))().eval()
+    fast, _ = passes.optimize(model, X, level="inference")
+    assert fast(X).dtype == torch.int32 and fast(X).shape == model(X).shape

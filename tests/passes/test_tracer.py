@@ -1,0 +1,81 @@
+"""What torch.fx would lose is recorded; tests/passes/zoo.py has the networks whose answers depend on it."""
+
+import operator
+
+import pytest
+import torch
+from torch import fx, nn
+
+from helpers.passes.errors import UnsupportedCase
+from helpers.passes.tracer import AUGMENTED, Tracer
+from helpers.passes.tracing import trace
+from tests.passes.graphs import network
+
+
+def record(function, given: int = 1, **parts) -> fx.Graph:
+    return Tracer(given).record(network(function, **parts))
+
+
+def targets(graph: fx.Graph) -> list:
+    return [node.target for node in graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize("function", AUGMENTED)
+def test_augmented_assignments_write(function):
+    graph = record(lambda net, x: function(x, 2))
+    assert targets(graph) == [function]
+    x = torch.tensor([3.0, 5.0] if function is operator.itruediv else [3, 5])
+    expected = AUGMENTED[function](x, 2)
+    result = fx.GraphModule(nn.Module(), graph)(x)
+    assert torch.equal(result, expected) and torch.equal(x, expected)
+
+
+def test_items_are_set():
+    def run(net, x):
+        x[0] = 7.0
+        return x * 1
+
+    graph = record(run)
+    assert targets(graph) == [operator.setitem, operator.mul]
+    assert fx.GraphModule(nn.Module(), graph)(torch.zeros(2)).tolist() == [7, 0]
+
+
+def test_random_numbers_are_drawn_in_each_call():
+    net = fx.GraphModule(nn.Module(), record(lambda net, x: x + torch.rand(3)))
+    assert not torch.equal(net(torch.zeros(3)), net(torch.zeros(3)))
+
+
+def test_a_buffer_may_be_counted_up():
+    def run(net, x):
+        net.count += 1
+        return x * net.count
+
+    model = network(run, count=torch.zeros(()))
+    count, graph = model.count, Tracer(1).record(model)
+    assert model.count is count and count == 0
+    traced = fx.GraphModule(model, graph)
+    assert [traced(torch.ones(())).item() for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_buffer_cannot_be_exchanged():
+    def run(net, x):
+        net.mean = x.mean()
+        return x - net.mean
+
+    model = network(run, mean=torch.zeros(()))
+    mean = model.mean
+    with pytest.raises(UnsupportedCase, match=r"result of mean to its buffer mean.*self\.mean\.copy_"):
+        trace(model, (torch.ones(2),))
+    assert model.mean is mean
+
+
+@pytest.mark.parametrize(("given", "inputs"), [(1, ["x"]), (2, ["x", "mask"])])
+def test_an_optional_argument_is_an_input_when_it_is_given(given, inputs):
+    graph = record(lambda net, x, mask=None: x if mask is None else x * mask, given)
+    assert [node.target for node in graph.nodes if node.op == "placeholder"] == inputs
+    assert len(targets(graph)) == given - 1
+
+
+def test_a_default_that_is_not_none_stays_an_input():
+    graph = record(lambda net, x, scale=2.0: x * scale)
+    assert fx.GraphModule(nn.Module(), graph)(3, scale=5) == 15
