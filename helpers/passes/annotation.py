@@ -8,6 +8,7 @@ Three ways, the quickest first; the next one is tried where the one before fails
 """
 
 import operator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,14 +54,14 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
 
 def _on_meta(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
     inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
-    with _parameters_on_meta(graph_module), torch.no_grad():
+    with _stand_ins(graph_module, lambda tensor: torch.empty_like(tensor, device="meta")), torch.no_grad():
         _run_and_note(graph_module, graph_module, inputs)
 
 
 def _exactly(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     inputs = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in example_inputs]
-    with mode, torch.no_grad():
+    with _stand_ins(graph_module, mode.from_tensor), mode, torch.no_grad():
         _run_and_note(graph_module, graph_module, inputs)
 
 
@@ -75,15 +76,15 @@ def _by_a_real_call(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...
 
 
 @contextmanager
-def _parameters_on_meta(graph_module: fx.GraphModule):
-    """For a moment, every parameter and buffer is a tensor without data."""
+def _stand_ins(graph_module: fx.GraphModule, make: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """For a moment, every parameter and buffer is a tensor without data, so that nothing is written to the real one."""
     tables = [table for module in graph_module.modules() for table in (module._parameters, module._buffers)]
     real = [(table, dict(table)) for table in tables]
     try:
         for table in tables:
             for name, tensor in table.items():
                 if tensor is not None:
-                    table[name] = torch.empty_like(tensor, device="meta")
+                    table[name] = make(tensor)
         yield
     finally:
         for table, contents in real:

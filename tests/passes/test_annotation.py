@@ -56,6 +56,18 @@ def test_what_depends_on_numbers_is_called_for_real_on_a_copy():
     assert graph_module.count == 0 and x.tolist() == [1, -1, 2] and torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("way", [annotation._on_meta, annotation._exactly, annotation._by_a_real_call])
+def test_no_way_writes_into_the_network(way):
+    def run(net, x):
+        net.count += 1
+        return x * net.count
+
+    model = network(run, count=torch.zeros(()))
+    graph_module, x = fx.GraphModule(model, Tracer(1).record(model)), torch.ones(2)
+    way(graph_module, (x,))
+    assert graph_module.count == 0 and type(graph_module.count) is torch.Tensor and x.tolist() == [1, 1]
+
+
 def test_the_short_cut_gives_the_same_as_asking_torch(monkeypatch):
     x, model = randomly_shaped(0)
     quick = shapes(trace(model.eval(), (x,)))
