@@ -9,7 +9,7 @@ Example:
     >>> for done in replace_all(graph_module, silu, by_function(F.silu)): print(done.inserted)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,11 +96,12 @@ def replace_match(match: Match, build: Build) -> Replacement:
             returns another number of results than the pattern has. The graph is as before.
     """
     graph = match.graph_module.graph
-    known = set(graph.nodes)
-    with _insertion_point(match):
+    place = _insertion_point(match)
+    following = place.next
+    with graph.inserting_before(following):
         results = build(match)
     results = results if isinstance(results, tuple) else (results,)
-    inserted = tuple(node for node in graph.nodes if node not in known)
+    inserted = tuple(_between(place, following))
     if len(results) != len(match.anchors):
         for node in reversed(inserted):
             graph.erase_node(node)
@@ -163,8 +164,8 @@ def _adopt(graph_module: fx.GraphModule, example: fx.GraphModule, path: str) -> 
     return free
 
 
-def _insertion_point(match: Match) -> Any:
-    """Where the new nodes go: right behind the first anchor, or behind the last input where that comes later."""
+def _insertion_point(match: Match) -> fx.Node:
+    """The node behind which the new ones go: the first anchor, or the last input where that comes later."""
     inside = {*match.vanishing, *match.anchors}
     inputs = {node for old in inside for node in old.all_input_nodes} - inside
     place = max((min(match.anchors), *inputs))
@@ -174,7 +175,13 @@ def _insertion_point(match: Match) -> Any:
             f"{needy} needs a result of the match at {match.anchor} before its input {place} is known: "
             "replace the results one by one"
         )
-    return match.graph_module.graph.inserting_before(place.next)
+    return place
+
+
+def _between(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
+    """The nodes between two. To look only there keeps the cost of a replacement the same in any graph."""
+    while (first := first.next) is not last:
+        yield first
 
 
 def _is_node(value: Any) -> bool:
