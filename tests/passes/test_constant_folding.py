@@ -1,0 +1,39 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.passes.folding import calls, fold, reasons
+from tests.passes.zoo import alone, z
+
+
+def test_a_whole_subgraph_collapses():
+    model = alone(lambda m, x: x + ((m.w @ m.w.T).softmax(0) * 2).sum(1), w=z(6, 3))()
+    graph_module, report = fold("constant_folding", model, torch.randn(2, 6))
+    assert len(calls(graph_module)) == 1 and len(report.changed) == 5
+    (constant,) = [node for node in graph_module.graph.nodes if node.op == "get_attr"]
+    w = model.w.double()
+    expected = (torch.exp(w @ w.T) / torch.exp(w @ w.T).sum(0) * 2).sum(1)
+    torch.testing.assert_close(getattr(graph_module, constant.target), expected, rtol=1e-12, atol=0)
+
+
+STAYS = {
+    "random": (lambda m, x: x + torch.randn(6), "random"),
+    "dropout in training": (lambda m, x: x + F.dropout(m.w, 0.5, True), "random"),
+    "written": (lambda m, x: x + m.w.add_(1), "side effect"),
+    "returned": (lambda m, x: (x, m.w * 2), "the network returns it"),
+    "read before a write": (lambda m, x: (x + m.w * 2, m.w.add_(1))[0], "writes into it"),
+    "a view that is written": (lambda m, x: ((v := m.w.view(6)).add_(1), x + v)[1], "writes into it"),
+    "not a tensor": (lambda m, x: x * m.w.sum().item(), "is a float"),
+}
+
+
+@pytest.mark.parametrize("what", STAYS)
+def test_what_is_not_the_same_each_time_stays(what):
+    run, reason = STAYS[what]
+    _, report = fold("constant_folding", alone(run, w=z(6))(), torch.randn(2, 6))
+    assert any(reason in given for given in reasons(report)), report.declined
+
+
+def test_what_depends_on_the_input_is_no_constant():
+    _, report = fold("constant_folding", alone(lambda m, x: x * m.w, w=z(6))(), torch.randn(2, 6))
+    assert report.changed == report.declined == []

@@ -1,0 +1,82 @@
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torchvision.ops import StochasticDepth
+
+from tests.passes.folding import calls, fold, reasons
+from tests.passes.zoo import alone
+
+GOES = {
+    "Identity": lambda m, x: m.identity(x),
+    "Dropout2d": lambda m, x: m.drop(x),
+    "F.dropout": lambda m, x: F.dropout(x, training=False),
+    "stochastic depth": lambda m, x: m.depth(x),
+    "x + 0": lambda m, x: x + 0,
+    "0 + x": lambda m, x: 0 + x,
+    "x - zeros": lambda m, x: x - m.zeros,
+    "x * ones": lambda m, x: x * m.ones,
+    "x / 1": lambda m, x: x / 1,
+    "view": lambda m, x: x.view(2, 3, 4, 4),
+    "reshape": lambda m, x: torch.reshape(x, (2, 3, -1, 4)),
+    "to": lambda m, x: x.to(torch.float64),
+    "flatten": lambda m, x: x.flatten(-1),
+    "pad by nothing": lambda m, x: F.pad(x, (0, 0)),
+}
+STAYS = {
+    "0 - x": lambda m, x: 0 - x,
+    "1 / x": lambda m, x: 1 / x,
+    "x + 1": lambda m, x: x + 1,
+    "x * 0": lambda m, x: x * 0,
+    "x * nearly ones": lambda m, x: x * m.nearly,
+    "x + zeros that grow the shape": lambda m, x: x + m.zeros[None],
+    "x - zeros that grow the batch": lambda m, x: x[:1] - m.zeros.expand(5, 3, 1, 1),
+    "view of another shape": lambda m, x: x.view(2, 12, 4),
+    "to another dtype": lambda m, x: x.to(torch.float32),
+    "to a copy": lambda m, x: x.to(torch.float64, copy=True).add_(1),
+    "dropout in training": lambda m, x: F.dropout(x, 0.5, True),
+    "pad": lambda m, x: F.pad(x, (0, 1)),
+}
+
+
+def network(run) -> nn.Module:
+    def around(m, x):
+        return torch.relu(run(m, torch.exp(x)))
+
+    nearly = torch.ones(3, 1, 1).double()
+    nearly[2] += 1e-12
+    parts = {"identity": nn.Identity, "drop": nn.Dropout2d, "depth": lambda: StochasticDepth(0.5, "row")}
+    tensors = {"zeros": torch.zeros(3, 1, 1), "ones": torch.ones(3, 1, 1), "nearly": nearly}
+    return alone(around, **parts, **{name: lambda value=value: value for name, value in tensors.items()})()
+
+
+@pytest.mark.parametrize("what", GOES)
+def test_what_returns_its_input_goes(what):
+    graph_module, _ = fold("elim_identity", network(GOES[what]), torch.randn(2, 3, 4, 4))
+    assert calls(graph_module) == [torch.exp, F.relu]
+
+
+@pytest.mark.parametrize("what", STAYS)
+def test_what_computes_something_stays(what):
+    graph_module, _ = fold("elim_identity", network(STAYS[what]), torch.randn(2, 3, 4, 4))
+    assert len(calls(graph_module)) > 2
+
+
+def test_a_copy_stays_when_it_or_the_original_is_written():
+    def run(m, x):
+        y = x.exp()
+        copy = y + 0
+        y.view(-1).mul_(2)
+        return copy, y
+
+    graph_module, report = fold("elim_identity", alone(run)(), torch.randn(2, 3))
+    assert operator.add in calls(graph_module) and "writes into it" in reasons(report)[0]
+
+
+def test_a_module_with_a_hook_stays():
+    model = nn.Sequential(nn.Identity(), nn.ReLU())
+    model[0].register_forward_hook(lambda module, args, result: result + 1)
+    graph_module, _ = fold("elim_identity", model, torch.randn(2))
+    assert nn.Identity in calls(graph_module)
