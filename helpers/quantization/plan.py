@@ -89,12 +89,18 @@ def _average(op: Op, x: torch.Tensor) -> torch.Tensor:
     return F.avg_pool2d(x, op.attributes["kernel"], op.attributes["stride"])
 
 
+def _maximum(op: Op, x: torch.Tensor) -> torch.Tensor:
+    # In channels_last PyTorch counts the places of an image in the image's own type, which ends at 255 for codes.
+    x = x if x.is_floating_point() else x.contiguous()
+    return F.max_pool2d(x, *(op.attributes[name] for name in ("kernel", "stride", "padding", "dilation")))
+
+
 _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
     "conv": _conv,
     "linear": lambda op, x: F.linear(x, op.weight, op.bias),
     "add": lambda op, x, y: x + y,
     "average_pool": lambda op, x: _average(op, x).reshape(x.shape[0], *op.shape),
-    "max_pool": lambda op, x: F.max_pool2d(x, *(op.attributes[k] for k in ("kernel", "stride", "padding", "dilation"))),
+    "max_pool": _maximum,
     "reshape": lambda op, x: x.reshape(x.shape[0], *op.shape),
     "clamp": lambda op, x: x,
     "float": lambda op, *inputs: op.module(*inputs),

@@ -45,3 +45,11 @@ def test_clamp_per_channel():
     assert clamp(x, (0.0, torch.tensor([2.0, 6.0]))).tolist() == [[0.0, 6.0], [2.0, 3.0]]
     assert clamp(x[:, :, None, None], (0.0, torch.tensor([2.0, 6.0]))).flatten().tolist() == [0.0, 6.0, 2.0, 3.0]
     assert clamp(x, (None, None)) is x
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_the_maximum_of_codes_is_that_of_numbers_on_large_images_too(memory_format):
+    codes = torch.randint(0, 256, (2, 8, 20, 18), dtype=torch.uint8).contiguous(memory_format=memory_format)
+    settings = {"kernel": 3, "stride": 2, "padding": 1, "dilation": 1}
+    op = Op("pool", "max_pool", (INPUT,), attributes=settings, shape=(8, 10, 9))
+    assert torch.equal(op.run(codes).float(), op.run(codes.float()))
