@@ -61,13 +61,15 @@ class _Written(Fuser):
         return Op(MATMUL, (Op(SOFTMAX, (scores, ...), name="softmax"), Value("v")), name="result")
 
     def may_fuse(self, match: Match) -> str | None:
-        values = {name: match[name].meta.get("val") for name in ("q", "k_transposed", "v", "scores")}
+        values = {name: match[name].meta.get("val") for name in ("q", "k_transposed", "v", "scores", "softmax")}
         unknown = next((name for name, value in values.items() if not isinstance(value, torch.Tensor)), None)
         if unknown:
             return f"the shape of {unknown} is unknown: run type_inference first"
-        q, k, v, scores = values.values()
+        q, k, v, scores, weights = values.values()
         if q.dim() < 3 or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
             return f"the batch axes differ or are missing: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}"
+        if weights.shape != scores.shape:
+            return f"its mask changes the shape of the scores from {tuple(scores.shape)} to {tuple(weights.shape)}"
         if not q.is_floating_point() or not q.dtype == k.dtype == v.dtype:
             return f"the dtypes differ: {q.dtype}, {k.dtype}, {v.dtype}"
         if self.masked and match.constant("mask").dtype != q.dtype:

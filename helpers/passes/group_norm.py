@@ -55,7 +55,13 @@ def _objection(match: Match, editor: Editor) -> str | None:
     norm, layer = editor.module(match["norm"]), editor.module(match["layer"])
     if norm.weight is None:
         return f"{match['norm']} has no affine part left to fold"
-    return opaque(norm) or opaque(layer)
+    return _reason_to_stay(norm, layer, editor)
+
+
+def _reason_to_stay(norm: nn.Module, layer: nn.Module, editor: Editor) -> str | None:
+    tensors = (norm.weight, norm.bias, layer.weight, layer.bias)
+    written = any(map(editor.storage.is_tensor_written, tensors))
+    return opaque(norm) or opaque(layer) or ("the graph writes to its parameters" if written else None)
 
 
 def _drop_bias(match: Match, editor: Editor, result: PassResult) -> None:
@@ -63,7 +69,7 @@ def _drop_bias(match: Match, editor: Editor, result: PassResult) -> None:
     layer, norm = editor.module(match["layer"]), editor.module(match["norm"])
     if layer.bias is None:
         return
-    reason = opaque(norm) or opaque(layer)
+    reason = _reason_to_stay(norm, layer, editor)
     groups = layer.bias.detach().view(norm.num_groups, -1)
     if reason is None and not bool((groups == groups[:, :1]).all()):
         reason = f"its bias differs within a group of {match['norm']}, which takes away only what all channels share"

@@ -77,6 +77,7 @@ def test_a_transpose_that_is_there_is_used_and_one_that_is_not_is_made():
         (lambda net, q, k, v: torch.softmax(q @ k.mT + net.hide, -1) @ v, "its mask hides a whole row"),
         (lambda net, q, k, v: torch.softmax(q @ k.mT + q[..., :1], -1) @ v, "getitem is not a constant"),
         (lambda net, q, k, v: torch.softmax(q @ k.mT + net.short, -1) @ v, "the mask is torch.float32"),
+        (lambda net, q, k, v: torch.softmax(q @ k.mT + net.tall, -1) @ v, "its mask changes the shape of the scores"),
         (
             lambda net, q, k, v: torch.softmax(q[0, 0] @ k[0, 0].mT, -1) @ v[0, 0],
             "the batch axes differ or are missing",
@@ -85,7 +86,12 @@ def test_a_transpose_that_is_there_is_used_and_one_that_is_not_is_made():
 )
 def test_what_is_not_quite_attention_stays(function, reason):
     hide = MASK.clone().index_fill_(0, torch.tensor(2), -math.inf)
-    parts = {"row": torch.arange(7.0, dtype=torch.float64), "hide": hide, "short": MASK.float()}
+    parts = {
+        "row": torch.arange(7.0, dtype=torch.float64),
+        "hide": hide,
+        "short": MASK.float(),
+        "tall": MASK.repeat(3, 1, 1, 1, 1),
+    }
     net, graph_module, report, count = fused(function, **parts)
     assert count == 0
     assert [why.startswith(reason) for *_, why in report.declined] == ([True] if reason else [])

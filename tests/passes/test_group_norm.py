@@ -113,3 +113,16 @@ def test_shared_modules_and_the_callers_tensors_stay():
     folded(net)
     assert torch.equal(first.weight, weights[0])
     assert torch.equal(second.weight, weights[1])
+
+
+@pytest.mark.parametrize("path", ["norm.weight", "norm.bias", "conv.weight"])
+def test_parameters_that_the_graph_writes_to_stay(path):
+    graph_module = graph_of(lambda net, x: net.conv(net.norm(x)), norm=norm(3, 6), conv=nn.Conv2d(6, 4, 1).double())
+    first = next(iter(graph_module.graph.nodes))
+    with graph_module.graph.inserting_after(first):
+        parameter = graph_module.graph.get_attr(path)
+    with graph_module.graph.inserting_after(parameter):
+        graph_module.graph.call_method("mul_", (parameter, 2))
+    report = Passer(["group_norm_folding"]).run(graph_module)
+    assert report.changed == []
+    assert ("group_norm_folding", "conv", "the graph writes to its parameters") in report.declined
