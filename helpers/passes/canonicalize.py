@@ -171,7 +171,7 @@ def _read_result_instead(node: fx.Node) -> None:
 
 
 def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
-    """Whether an in-place operation could as well make a new tensor of the same shape and dtype."""
+    """Whether an in-place operation could as well make a new tensor, which must have the dtype of the old one."""
     target = node.args[0] if node.args else None
     if not isinstance(target, fx.Node) or not effects.is_fresh(target, editor.module(target)):
         return False
@@ -182,8 +182,7 @@ def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
     other = after.meta.get("val") if isinstance(after, fx.Node) else after
     if not isinstance(before, torch.Tensor) or not isinstance(other, (torch.Tensor, int, float)):
         return False
-    shape = torch.broadcast_shapes(before.shape, getattr(other, "shape", ()))
-    return shape == before.shape and torch.result_type(before, other) == before.dtype
+    return torch.result_type(before, other) == before.dtype
 
 
 def _bookkeeping(node: fx.Node, editor: Editor, name: str) -> None:

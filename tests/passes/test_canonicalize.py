@@ -5,6 +5,7 @@ from torch import nn
 
 from helpers.passes import Passer
 from helpers.passes.tracing import trace
+from tests.passes.equivalence import differences
 from tests.passes.zoo import Net
 
 RELUS = [nn.ReLU(), torch.relu, F.relu, lambda x: x.relu(), lambda x: F.relu(input=x), lambda x: torch.ops.aten.relu(x)]
@@ -42,3 +43,72 @@ def test_layers_of_both_routes_are_modules_of_the_same_name_and_tensors(route):
     state = graph_module.state_dict()
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("limits", [(-1, 6), (0, 5), (0.5, 6)])
+def test_only_the_limits_0_and_6_make_a_relu6(limits):
+    (node,), _ = canonical(Net(lambda m, x: F.hardtanh(x, *limits)), torch.randn(2, 3))
+    assert node.target is F.hardtanh
+    (node,), _ = canonical(Net(lambda m, x: F.hardtanh(x, 0, 6)), torch.randn(2, 3))
+    assert node.target is F.relu6
+
+
+def written(write):
+    """A network that writes into a sum; only readers of the result know of it, as long as `write` gives no alias."""
+    return Net(lambda m, x: write(x.exp()))
+
+
+def only_the_result(y):
+    kept = y * 2
+    y.add_(3)
+    return y + kept
+
+
+def a_view_from_before(y):
+    view = y[:1]
+    y.add_(3)
+    return y, view + 1
+
+
+def a_smaller_target(y):
+    return y.sum(0, keepdim=True).mul_(2.0).sub_(y[:1])
+
+
+def a_wider_operand(y):
+    return y.float().exp().mul_(y[:1])
+
+
+IN_PLACE = {
+    a_wider_operand: False,
+    only_the_result: True,
+    a_view_from_before: False,
+    a_smaller_target: True,
+}
+
+
+@pytest.mark.parametrize("write", IN_PLACE)
+def test_arithmetic_in_place_becomes_ordinary_when_nobody_can_tell(write):
+    model, x = written(write).double(), torch.randn(2, 3).double()
+    nodes, graph_module = canonical(model, x)
+    assert any(str(node.target).endswith("_") for node in nodes) != IN_PLACE[write]
+    assert differences(model, graph_module, x) == []
+
+
+def test_sizes_become_numbers_where_the_network_fixes_them():
+    def run(m, x):
+        y = m.conv(x)
+        z = m.fc(x)
+        return y.size(1) * 1000 + z.shape[-1] * 100 + z.size(1) * 10 + y.dim() + x.shape[0] * 0.5 + m.w.shape[1]
+
+    model = Net(run, conv=nn.Conv2d(3, 4, 1), fc=nn.Linear(6, 5), w=torch.zeros(2, 7))
+    nodes, graph_module = canonical(model, torch.randn(2, 3, 6, 6))
+    sizes = [(str(node.args[0]), node.args[1]) for node in nodes if node.target == "size"]
+    assert sizes == [("fc", 1), ("x", 0)]
+    assert graph_module(torch.zeros(8, 3, 6, 6)) == 4000 + 500 + 30 + 4 + 4 + 7
+
+
+def test_an_image_without_batch_has_its_channels_first():
+    model = Net(lambda m, x: (y := m.conv(x)).size(0) * 100 + y.size(1), conv=nn.Conv2d(3, 4, 1))
+    nodes, graph_module = canonical(model, torch.randn(3, 6, 6))
+    assert [node.args[1] for node in nodes if node.target == "size"] == [1]
+    assert graph_module(torch.zeros(3, 8, 6)) == 408
