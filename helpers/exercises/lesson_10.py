@@ -15,7 +15,9 @@ def pareto_cases(rng: torch.Generator) -> list[Case]:
     for label in ("all different", "equal costs and equal accuracies"):
         count = between(rng, 8, 14)
         if label == "all different":
-            costs, accuracies = torch.randperm(50, generator=rng)[:count], torch.randperm(90, generator=rng)[:count]
+            costs = 10 + torch.randperm(50, generator=rng)[:count]
+            accuracies = 10 + torch.randperm(70, generator=rng)[:count]
+            costs[:2], accuracies[:2] = torch.tensor([5, 70]), torch.tensor([5, 90])  # the cheapest is not the best
         else:
             costs = torch.randint(1, 5, (count,), generator=rng)
             accuracies = torch.randint(1, 5, (count,), generator=rng)
