@@ -1,7 +1,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import fx, nn
 
+from helpers.passes import Passer
 from tests.passes.folding import calls, fold, reasons
 from tests.passes.zoo import alone, z
 
@@ -37,3 +39,30 @@ def test_what_is_not_the_same_each_time_stays(what):
 def test_what_depends_on_the_input_is_no_constant():
     _, report = fold("constant_folding", alone(lambda m, x: x * m.w, w=z(6))(), torch.randn(2, 6))
     assert report.changed == report.declined == []
+
+
+def test_the_value_is_a_copy_and_not_a_view_of_a_parameter():
+    graph_module, _ = fold("constant_folding", alone(lambda m, x: x + m.w.view(6), w=z(6, 1))(), torch.randn(2, 6))
+    (name,) = [node.target for node in graph_module.graph.nodes if node.op == "get_attr"]
+    before = getattr(graph_module, name).clone()
+    with torch.no_grad():
+        graph_module.w.fill_(7.0)
+    assert name != "w" and torch.equal(getattr(graph_module, name), before)
+
+
+def draws_inside(w):
+    return w * torch.rand(6, dtype=w.dtype)
+
+
+draws_inside.__module__ = "torch"  # as a function of torch whose name does not tell that it draws
+
+
+def test_random_numbers_deep_inside_a_function_are_seen():
+    graph = fx.Graph()
+    x, w = graph.placeholder("x"), graph.get_attr("w")
+    graph.output(graph.call_function(torch.add, (x, graph.call_function(draws_inside, (w,)))))
+    root = nn.Module()
+    root.register_buffer("w", torch.ones(6))
+    graph_module = fx.GraphModule(root, graph)
+    report = Passer(["constant_folding"]).run(graph_module)
+    assert report.changed == [] and "draws random numbers" in reasons(report)[0]

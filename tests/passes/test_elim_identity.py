@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision.ops import StochasticDepth
 
+from helpers.passes import Passer
+from helpers.passes.tracing import trace
 from tests.passes.folding import calls, fold, reasons
 from tests.passes.zoo import alone
 
@@ -35,7 +37,7 @@ STAYS = {
     "x - zeros that grow the batch": lambda m, x: x[:1] - m.zeros.expand(5, 3, 1, 1),
     "view of another shape": lambda m, x: x.view(2, 12, 4),
     "to another dtype": lambda m, x: x.to(torch.float32),
-    "to a copy": lambda m, x: x.to(torch.float64, copy=True).add_(1),
+    "to a copy": lambda m, x: x.to(torch.float64, copy=True).add_(1) * x,
     "dropout in training": lambda m, x: F.dropout(x, 0.5, True),
     "pad": lambda m, x: F.pad(x, (0, 1)),
 }
@@ -80,3 +82,11 @@ def test_a_module_with_a_hook_stays():
     model[0].register_forward_hook(lambda module, args, result: result + 1)
     graph_module, _ = fold("elim_identity", model, torch.randn(2))
     assert nn.Identity in calls(graph_module)
+
+
+def test_a_dropout_module_in_training_stays():
+    model = nn.Sequential(nn.Dropout2d(), nn.ReLU()).eval()
+    graph_module = trace(model, (torch.randn(2, 3, 4, 4),))
+    graph_module.get_submodule("0").train()
+    Passer(["elim_identity"]).run(graph_module)
+    assert nn.Dropout2d in calls(graph_module)

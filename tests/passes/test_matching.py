@@ -242,3 +242,16 @@ def test_random_graphs_against_a_brute_force_search(seed):
             expected.append(str(relu))
     pattern = Op([F.relu], (Op([torch.add], (Value("a"), Op([torch.sin], (Value("b"),))), commutative=True),))
     assert names(find(fx.GraphModule(nn.Module(), graph), pattern)) == expected
+
+
+def test_an_operation_inside_a_match_belongs_to_it_alone():
+    twice = Op([torch.exp], (Op([torch.exp], (Value("x"),)),))
+    found = find(graph_of(lambda net, x: torch.exp(torch.exp(torch.exp(x)))), twice)
+    assert [str(match.anchor) for match in found.matches] == ["exp_1"]
+    assert "already belongs to the match at exp_1" in found.refused[0].reason
+
+
+def test_a_keyword_that_the_pattern_names_must_be_there():
+    pattern = Op([torch.add], (Value("x"), Value("y")), kwargs={"alpha": 2})
+    assert len(find(graph_of(lambda net, x: torch.add(x, x, alpha=2)), pattern).matches) == 1
+    assert find(graph_of(lambda net, x: torch.add(x, x)), pattern).matches == []
