@@ -121,3 +121,14 @@ def test_a_graph_without_values_is_refused():
     with pytest.raises(UnsupportedCase, match=r"node 'x'.*no fake value"):
         Passer([rewriter(lambda *call: None)]).run(graph_of(lambda net, x: x + 1))
     assert issubclass(UnsupportedCase, PassError)
+
+
+def test_the_signature_of_an_exported_network_stays():
+    net = network(lambda net, x: {"one": F.relu(x), "two": x + 1})
+    graph_module = trace(net, X, "export")
+    relu = torch.ops.aten.relu.default
+    rule = lambda self, target, args, kwargs: self.emit(torch.ops.aten.neg.default, args) if target is relu else None  # noqa: E731
+    assert len(rewriter(rule).run(graph_module).changed) == 1
+    graph_module.recompile()
+    result = graph_module(*X)
+    assert torch.equal(result["one"], -X[0]) and torch.equal(result["two"], X[0] + 1)
