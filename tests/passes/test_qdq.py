@@ -1,8 +1,9 @@
 import pytest
 import torch
+from torch import fx, nn
 
 from helpers.passes.passer import Passer
-from helpers.passes.qdq import REQUANTIZE, dequantize, quantize
+from helpers.passes.qdq import DEQUANTIZE, QUANTIZE, REQUANTIZE, dequantize, quantize
 from helpers.passes.tracing import trace
 from tests.passes.graphs import graph_of, network
 
@@ -104,3 +105,15 @@ def test_other_readers_of_the_value_keep_it():
 def test_without_shapes_it_says_what_is_missing():
     report = Passer(["qdq"]).run(graph_of(lambda net, x: q(dq(x))))
     assert report.declined == [("qdq", "quantize_default", "the dtype of x is unknown: run type_inference")]
+
+
+def test_codes_that_count_from_another_zero_are_not_the_same():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.empty(5, dtype=torch.int8, device="meta")
+    back = graph.call_function(DEQUANTIZE, (x, 0.1, 3))
+    graph.output(graph.call_function(QUANTIZE, (back, 0.1, -4, -128, 127)))
+    graph_module = fx.GraphModule(nn.Module(), graph)
+    codes = torch.tensor([-128, -7, 0, 9, 127], dtype=torch.int8)
+    Passer(["qdq"]).run(graph_module)
+    assert graph_module(codes).tolist() == [-128, -14, -7, 2, 120]
