@@ -90,7 +90,7 @@ class AffineFold(Pass):
     patterns: ClassVar[tuple[Op, ...]]
 
     def affine(self, match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
-        """The factor and the summand of the map at the anchor; raises `MustNotFold`."""
+        """Abstract: the factor and the summand of the map at the anchor; raises `MustNotFold`."""
         raise NotImplementedError(f"{type(self).__name__} must say which map it folds")
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:

@@ -77,7 +77,7 @@ class Pass:
         """Raise a `PassError` if this graph is not one that the pass can work on."""
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:
-        """Work on the graph in place."""
+        """Abstract: work on the graph in place."""
         raise NotImplementedError(f"pass {type(self).__name__} has no run(): it must work on the graph it is given")
 
     def ensures(self, graph_module: fx.GraphModule) -> None:

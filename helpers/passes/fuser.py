@@ -27,14 +27,14 @@ class Fuser(Pass):
     """A pass that replaces each match of one pattern by something fused."""
 
     def build_pattern(self) -> Op | Pattern:
-        """The piece of graph that this fuser looks for."""
+        """Abstract: the piece of graph that this fuser looks for."""
         raise NotImplementedError(f"{type(self).__name__} has no build_pattern(): say what to look for")
 
     def may_fuse(self, match: Match) -> str | None:
         """Why this match must stay as it is, in one line; None when it may be fused."""
 
     def make_op(self, match: Match) -> fx.Node | tuple[fx.Node, ...]:
-        """Make the fused operation at the graph's insertion point; one result for each anchor."""
+        """Abstract: make the fused operation at the graph's insertion point; one result for each anchor."""
         raise NotImplementedError(f"{type(self).__name__} has no make_op(): say what takes the place of a match")
 
     def insert(self, matches: Sequence[Match]) -> list[Replacement]:

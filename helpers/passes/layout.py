@@ -11,6 +11,7 @@ product, since a cast costs as much as an addition and only the heavy operations
 """
 
 import operator
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -30,7 +31,7 @@ SUMS = (operator.add, torch.add, operator.mul, torch.mul)
 POOLS = (F.avg_pool2d, F.max_pool2d, F.adaptive_avg_pool2d, nn.AvgPool2d, nn.MaxPool2d, nn.AdaptiveAvgPool2d)
 
 
-class Conversion(Pass):
+class Conversion(Pass, ABC):
     """Runs parts of a network in another form. A subclass says which form and where.
 
     Attributes:
@@ -41,21 +42,21 @@ class Conversion(Pass):
     heavy: ClassVar[tuple[Any, ...]]
     light: ClassVar[tuple[Any, ...]]
 
+    @abstractmethod
     def fits(self, value: Any) -> bool:
         """Whether a value could be in the other form, and is in the ordinary one."""
-        raise NotImplementedError
 
     def gains(self, value: Any) -> bool:
         """Whether the other form of a fitting value differs from the ordinary one."""
         return True
 
+    @abstractmethod
     def forth(self, value: Any) -> Any:
         """Cast to the other form; works on tensors and, to write it into a graph, on proxies."""
-        raise NotImplementedError
 
+    @abstractmethod
     def back(self, value: Any) -> Any:
         """Cast to the ordinary form, likewise."""
-        raise NotImplementedError
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Wrap, cancel, share."""

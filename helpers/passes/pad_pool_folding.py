@@ -36,7 +36,7 @@ class FrontFold(Pass):
     pattern: Op
 
     def new_layer(self, front: fx.Node, conv: nn.Module, node: fx.Node) -> nn.Module:
-        """The convolution that does both; raises `MustNotFold`."""
+        """Abstract: the convolution that does both; raises `MustNotFold`."""
         raise NotImplementedError(f"{type(self).__name__} must say what it makes")
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:

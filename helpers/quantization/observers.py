@@ -10,6 +10,8 @@ differently:
     entropy         the range whose codes tell most about the distribution (least Kullback-Leibler divergence)
 """
 
+from abc import ABC, abstractmethod
+
 import torch
 
 from helpers.quantization.affine import QuantizationError, choose, code_range
@@ -24,7 +26,7 @@ class NotCalibrated(QuantizationError):
     """A range was asked for before any value was seen."""
 
 
-class Observer:
+class Observer(ABC):
     """Watches values, then names a range.
 
     Example:
@@ -54,11 +56,13 @@ class Observer:
             raise NotCalibrated("observer: it has seen no values yet; run calibration images through the network first")
         return self._range()
 
+    @abstractmethod
     def _take(self, x: torch.Tensor) -> None:
-        raise NotImplementedError
+        """Take in values that are known to be good."""
 
+    @abstractmethod
     def _range(self) -> Range:
-        raise NotImplementedError
+        """The range, once values have been seen."""
 
 
 class MinMax(Observer):
