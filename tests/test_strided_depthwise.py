@@ -44,3 +44,16 @@ def test_nothing_changes_without_avx512(monkeypatch):
     model = nn.Sequential(nn.Conv2d(4, 4, 3, stride=2, groups=4))
     with unstrided_depthwise(model):
         assert not model[0]._forward_hooks
+
+
+def test_gradients_keep_the_memory_format():
+    layer, formats = nn.Conv2d(6, 6, 3, 2, padding=1, groups=6), []
+
+    def watch_gradient(_, inputs, output):
+        output.register_hook(lambda g: formats.append(g.is_contiguous(memory_format=torch.channels_last)))
+
+    layer.register_forward_hook(watch_gradient)  # Runs first, and so sees the unstrided output.
+    x = torch.randn(2, 6, 8, 8).contiguous(memory_format=torch.channels_last)
+    with unstrided_depthwise(nn.Sequential(layer)):
+        layer(x).sum().backward()
+    assert formats == [True]
