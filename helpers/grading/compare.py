@@ -1,11 +1,13 @@
 """Compare two answers and say in words where they differ.
 
-An answer is a tree of dictionaries, lists, tensors, numbers, strings, booleans and None.
+An answer is a tree of dictionaries, lists, tensors, numbers, strings, booleans and None. Whole numbers are
+compared as such: no float holds every integer.
 This file knows no exercise, so it travels with the student's bundle.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +43,7 @@ def difference(expected: Any, got: Any, tolerance: Tolerance | None = None, wher
     if isinstance(expected, torch.Tensor):
         return _difference_of_tensors(expected, got, tolerance, where)
     if _is_number(expected) and _is_number(got):
-        return _difference_of_numbers(torch.tensor(float(expected)), torch.tensor(float(got)), tolerance, where)
+        return _difference_of_scalars(expected, got, tolerance, where)
     if type(expected) is not type(got):
         return f"{where} should be {_kind(expected)}, but is {_kind(got)}"
     if expected != got:
@@ -68,30 +70,55 @@ def _difference_of_lists(expected: Any, got: Any, tolerance: Tolerance, where: s
 
 
 def _difference_of_tensors(expected: torch.Tensor, got: Any, tolerance: Tolerance, where: str) -> str | None:
-    if _is_number(got) and expected.ndim == 0:
-        got = torch.tensor(got)
+    if expected.ndim == 0 and _is_number(got):
+        if expected.is_floating_point() != isinstance(got, float):
+            return f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}"
+        return _difference_of_scalars(expected.item(), got, tolerance, where)
     if not isinstance(got, torch.Tensor):
         return f"{where} should be a tensor, but is {_kind(got)}"
     if expected.shape != got.shape:
         return f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}"
-    if expected.is_floating_point() != got.is_floating_point():
+    if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
         return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}"
-    return _difference_of_numbers(expected.double(), got.double(), tolerance, where)
+    if expected.is_floating_point():
+        return _difference_of_floats(expected.double(), got.double(), tolerance, where)
+    return _difference_of_integers(expected.flatten().tolist(), got.flatten().tolist(), tolerance, where)
 
 
-def _difference_of_numbers(expected: torch.Tensor, got: torch.Tensor, tolerance: Tolerance, where: str) -> str | None:
-    if expected.numel() == 0:
-        return None
-    expected, got = expected.double(), got.double()
+def _difference_of_scalars(expected: float, got: float, tolerance: Tolerance, where: str) -> str | None:
+    if isinstance(expected, int) and isinstance(got, int):
+        return _difference_of_integers([expected], [got], tolerance, where)
+    return _difference_of_floats(_double(expected), _double(got), tolerance, where)
+
+
+def _difference_of_integers(expected: list[int], got: list[int], tolerance: Tolerance, where: str) -> str | None:
+    worst = max((abs(e - g) for e, g in zip(expected, got, strict=True)), default=0)
+    return _too_far(worst, max(map(abs, expected), default=0), tolerance, where)
+
+
+def _difference_of_floats(expected: torch.Tensor, got: torch.Tensor, tolerance: Tolerance, where: str) -> str | None:
     # Positions where the right answer is infinite or undefined must match exactly; nan counts as equal to nan.
     same = (expected == got) | (expected.isnan() & got.isnan())
-    apart = torch.where(same, 0.0, (expected - got).abs())
+    apart = torch.where(same, 0.0, (expected - got).abs()).flatten()
     if not apart.isfinite().all():
         return f"{where} holds values that are not finite"
     finite = expected[expected.isfinite()].abs()
-    allowed = tolerance.absolute + tolerance.relative * (finite.max().item() if finite.numel() else 0.0)
-    worst = apart.max().item()
-    return f"{where} differs by {worst:.3g} where at most {allowed:.3g} is allowed" if worst > allowed else None
+    return _too_far(max(apart.tolist(), default=0.0), max(finite.tolist(), default=0.0), tolerance, where)
+
+
+def _too_far(worst: float, largest: float, tolerance: Tolerance, where: str) -> str | None:
+    allowed = tolerance.absolute + tolerance.relative * largest
+    if worst <= allowed:
+        return None
+    return f"{where} differs by {_double(worst).item():.3g} where at most {allowed:.3g} is allowed"
+
+
+def _double(value: float) -> torch.Tensor:
+    """A number in float64; an integer that is too large for it becomes infinite."""
+    try:
+        return torch.tensor(float(value), dtype=torch.float64)
+    except OverflowError:
+        return torch.tensor(math.inf if value > 0 else -math.inf, dtype=torch.float64)
 
 
 def _is_number(value: Any) -> bool:
