@@ -30,7 +30,7 @@ report: $(READY)
 	$(PY) -m helpers report
 
 bench: $(READY)
-	for name in training passes pruning; do $(PY) -m benchmarks.$$name || exit 1; done
+	for name in training passes "pruning networks"; do $(PY) -m benchmarks.$$name || exit 1; done
 
 grade: $(READY)
 	$(PY) -m helpers grade demo

@@ -1,158 +1,21 @@
-"""Prune every classification network of torchvision at 30 %, ours beside Torch-Pruning.
+"""Pruning beside Torch-Pruning (pip install torch-pruning; nothing else here needs it).
 
-    python benchmarks/pruning.py                 ours, all networks
-    python benchmarks/pruning.py --rival         Torch-Pruning as well (pip install torch-pruning, in a venv of its own)
-    python benchmarks/pruning.py resnet18 ...    some networks
-
-One row for each network and tool is written to data/results/pruning_networks.csv as soon as it is known; a row that is
-there is not computed again (--again does). Each job is a process of its own, with a time limit.
-Seconds are for finding the groups and pruning (L1, all groups, 30 %), without building the network, on one thread:
-by the clock, and of processor time, which other work on the machine does not lengthen.
+python -m benchmarks.pruning networks --help     which networks can be pruned, and how quickly
+python -m benchmarks.pruning quality --help      accuracy at equal multiply-adds and equal fine-tuning
 """
 
-import argparse
-import csv
-import importlib
-import json
-import subprocess
 import sys
-import time
-import warnings
-from datetime import date
-from importlib.metadata import version
-from pathlib import Path
 
-import torch
-import torchvision
-from torch import nn
+from benchmarks import pruning_networks, pruning_quality
 
-RESULTS = Path(__file__).resolve().parents[1] / "data" / "results" / "pruning_networks.csv"
-FIELDS = ["network", "tool", "parameters", "left", "share", "seconds", "cpu_seconds", "outcome"]
-FIELDS += ["command", "date", "torch", "torchvision", "device"]
-RATIO = 0.3
-LIMIT_SECONDS = 540
-
-
-def built(name: str) -> tuple[nn.Module, torch.Tensor]:
-    torch.manual_seed(0)
-    extra = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    size = {"inception_v3": 299, "vit_h_14": 224}.get(name, 224)
-    return torchvision.models.get_model(name, weights=None, **extra).eval(), torch.zeros(1, 3, size, size)
-
-
-def ours(model: nn.Module, x: torch.Tensor) -> nn.Module:
-    from helpers import pruning
-
-    return pruning.prune(model, x, ratio=RATIO, scope="all")
-
-
-def rival(model: nn.Module, x: torch.Tensor) -> nn.Module:
-    import torch_pruning as tp
-
-    outputs = [m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features == 1000]
-    outputs += [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.out_channels == 1000]
-    heads = {m: m.num_heads for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
-    pruner = tp.pruner.MagnitudePruner(
-        model,
-        x,
-        importance=tp.importance.MagnitudeImportance(p=1),
-        pruning_ratio=RATIO,
-        ignored_layers=outputs,
-        num_heads=heads,
-    )
-    pruner.step()
-    return model
-
-
-def job(name: str, tool: str) -> dict:
-    """Build, prune, run; the row as far as it is known."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    importlib.import_module({"ours": "helpers.pruning", "torch-pruning": "torch_pruning"}[tool])
-    model, x = built(name)
-    before = sum(p.numel() for p in model.parameters())
-    start = time.perf_counter(), time.process_time()
-    small = {"ours": ours, "torch-pruning": rival}[tool](model, x)
-    seconds, cpu = time.perf_counter() - start[0], time.process_time() - start[1]
-    with torch.no_grad():
-        small.eval()(x)
-    left = sum(p.numel() for p in small.parameters())
-    measured = {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3), "outcome": "ok"}
-    return {"parameters": before, "left": left, "share": round(left / before, 4)} | measured
-
-
-def in_process(name: str, tool: str) -> dict:
-    """The job in a process of its own, so that one failure or endless loop stays one row."""
-    command = [sys.executable, __file__, "--job", name, tool]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        return {"outcome": f"no answer in {LIMIT_SECONDS} s"}
-    if done.returncode:
-        return {"outcome": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:200]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def table() -> list[dict]:
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def store(row: dict) -> None:
-    rows = [r for r in table() if (r["network"], r["tool"]) != (row["network"], row["tool"])] + [row]
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(sorted(rows, key=lambda r: (r["network"], r["tool"])))
-
-
-def summary(rows: list[dict]) -> str:
-    """Networks handled by each, and how much faster ours is on those that both handle."""
-    ok = {(r["network"], r["tool"]): r for r in rows if r["outcome"] == "ok"}
-    lines = []
-    for tool in ("ours", "torch-pruning"):
-        tried = [r for r in rows if r["tool"] == tool]
-        lines.append(f"{tool}: {sum(r['outcome'] == 'ok' for r in tried)} of {len(tried)} networks")
-    both = sorted({n for n, _ in ok if (n, "ours") in ok and (n, "torch-pruning") in ok})
-    if both:
-        pairs = [(float(ok[n, "torch-pruning"]["cpu_seconds"]), float(ok[n, "ours"]["cpu_seconds"])) for n in both]
-        theirs, mine = (sum(side) for side in zip(*pairs, strict=True))
-        middle = sorted(a / b for a, b in pairs)[len(pairs) // 2]
-        lines.append(
-            f"on {len(both)} networks that both handle: {theirs:.1f} s of processor time against {mine:.1f} s,"
-        )
-        lines.append(f"{theirs / mine:.1f} times faster in sum, {middle:.1f} times in median")
-    return "\n".join(lines)
+PARTS = {"networks": pruning_networks.main, "quality": pruning_quality.main}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("networks", nargs="*", help="torchvision names; all by default")
-    parser.add_argument("--rival", action="store_true", help="run Torch-Pruning as well")
-    parser.add_argument("--again", action="store_true", help="compute rows that are there already")
-    parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.job:
-        print(json.dumps(job(*arguments.job)))
-        return
-    known = {(r["network"], r["tool"]) for r in table()}
-    for name in arguments.networks or torchvision.models.list_models(module=torchvision.models):
-        for tool in ("ours", "torch-pruning") if arguments.rival else ("ours",):
-            if arguments.again or (name, tool) not in known:
-                row = dict.fromkeys(FIELDS, "") | {"network": name, "tool": tool} | in_process(name, tool)
-                row |= {
-                    "command": "python benchmarks/pruning.py" + " --rival" * arguments.rival,
-                    "date": str(date.today()),
-                }
-                row |= {"torch": version("torch"), "torchvision": version("torchvision"), "device": "CPU, 1 thread"}
-                store(row)
-                print(
-                    f"{name:24} {tool:14} {row['share'] or '-':>7} {row['cpu_seconds'] or '-':>8} {row['outcome']}",
-                    flush=True,
-                )
-    print(summary(table()))
+    """Hand the rest of the command to the part that is named first."""
+    if len(sys.argv) < 2 or sys.argv[1] not in PARTS:
+        sys.exit(__doc__)
+    PARTS[sys.argv[1]](sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -27,9 +27,10 @@ def provenance(seed: int | None = None) -> dict[str, str | int | None]:
 def command() -> str:
     """The shell command that started this process, without this machine's paths."""
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
-    if Path(sys.argv[0]).name == "__main__.py":
-        return shlex.join(["python", "-m", "helpers", *words])
-    return shlex.join([Path(sys.argv[0]).name, *words])
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    if module is None:
+        return shlex.join([Path(sys.argv[0]).name, *words])
+    return shlex.join(["python", "-m", module.name.removesuffix(".__main__"), *words])
 
 
 def device_name() -> str:
