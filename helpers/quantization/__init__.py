@@ -41,6 +41,7 @@ from helpers.quantization.onnx_export import to_onnx
 from helpers.quantization.plan import Plan
 from helpers.quantization.quantizer import quantize, replay
 from helpers.quantization.recipe import Recipe
+from helpers.quantization.weight_only import weights_only
 
 __all__ = [
     "Affine",
@@ -52,4 +53,5 @@ __all__ = [
     "quantize",
     "replay",
     "to_onnx",
+    "weights_only",
 ]

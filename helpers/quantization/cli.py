@@ -3,6 +3,9 @@
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from torch import nn
 
 from helpers import data, models, training
 from helpers.provenance import provenance
@@ -13,6 +16,7 @@ from helpers.quantization.mixed_precision import mixed_recipe
 from helpers.quantization.onnx_export import to_onnx
 from helpers.quantization.quantizer import quantize
 from helpers.quantization.recipe import CHOICES, Recipe
+from helpers.quantization.weight_only import FORMS, weights_only
 
 SCAN_IMAGES = 256
 
@@ -36,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--absorb-bias", action="store_true", help="move high biases into the next layer")
     parser.add_argument("--bias-correction", choices=("empirical", "analytic"), help="take back the shift of the means")
     parser.add_argument("--file-bytes", type=int, metavar="N", help="choose bits per layer for a file of this size")
+    parser.add_argument(
+        "--weights-only", choices=FORMS, help="store integer weights and leave activations and arithmetic in float"
+    )
     parser.add_argument("--qat-epochs", type=int, default=0, metavar="N", help="train on with rounding (default: 0)")
     parser.add_argument("--images", type=int, default=1024, help="training images to calibrate with (default: 1024)")
     parser.add_argument("--onnx", type=Path, metavar="FILE", help="also write an ONNX model with the same integers")
@@ -45,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Quantize, save, and say what it takes."""
+    if arguments.weights_only:
+        return run_weights_only(arguments)
     model = models.load(arguments.checkpoint)
     cifar = data.load_cifar10(arguments.data)
     images = cifar.split().train_images[: arguments.images]
@@ -55,9 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
         quantized = qat.train(model, cifar, recipe, replace(qat.SHORT, epochs=arguments.qat_epochs))
     else:
         quantized = quantize(model, images, recipe)
-    path = models.save(quantized, arguments.output, provenance=provenance(qat.SHORT.seed))
-    before, after = (file.stat().st_size for file in (arguments.checkpoint, path))
-    print(f"{before:,} -> {after:,} bytes ({after / before:.1%}); written to {path}")
+    measured = validated(quantized, cifar)
+    path = models.save(quantized, arguments.output, metrics=measured, provenance=provenance(qat.SHORT.seed))
+    before = say_sizes(arguments.checkpoint, path)
     if quantized.float_layers:
         print(f"left in float: {', '.join(quantized.float_layers)}")
     if arguments.entropy:
@@ -65,11 +74,51 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"entropy-coded: {size:,} bytes ({size / before:.1%}); written to {arguments.entropy}")
     if arguments.onnx:
         print(f"ONNX: written to {to_onnx(quantized, arguments.onnx)}")
-    split = cifar.split()
-    found = training.evaluate(quantized, split.validation_images, split.validation_labels)
-    low, high = found.interval
-    print(f"validation accuracy {found.accuracy:.2%} ({low:.2%} to {high:.2%}, {found.n:,} images, simulated)")
+    say_accuracy(measured, quantized.mode)
     return 0
+
+
+def run_weights_only(arguments: argparse.Namespace) -> int:
+    """Store integer weights, save, and say what it takes."""
+    names = ("qat_epochs", "file_bytes", "onnx", "entropy", "equalize", "absorb_bias", "bias_correction", "per_tensor")
+    if unfit := [name for name in names if getattr(arguments, name)]:
+        raise QuantizationError(f"--weights-only rounds weights and nothing else: leave --{flag(unfit[0])} out")
+    model, cifar = models.load(arguments.checkpoint), data.load_cifar10(arguments.data)
+    small = weights_only(model, arguments.weight_bits, arguments.weights_only)
+    measured = validated(small, cifar)
+    say_sizes(arguments.checkpoint, models.save(small, arguments.output, metrics=measured, provenance=provenance()))
+    say_accuracy(measured, "float arithmetic")
+    return 0
+
+
+def flag(name: str) -> str:
+    """An option as one types it."""
+    return name.replace("_", "-")
+
+
+def say_sizes(source: Path, written: Path) -> int:
+    """Print both sizes; the first is returned."""
+    before, after = (file.stat().st_size for file in (source, written))
+    print(f"{before:,} -> {after:,} bytes ({after / before:.1%}); written to {written}")
+    return before
+
+
+def validated(model: nn.Module, cifar: data.Cifar10) -> dict[str, Any]:
+    """What the file says about its accuracy: measured on the validation images."""
+    split = cifar.split()
+    found = training.evaluate(model, split.validation_images, split.validation_labels)
+    return {
+        "validation_accuracy": found.accuracy,
+        "validation_images": found.n,
+        "validation_interval": found.interval,
+    }
+
+
+def say_accuracy(measured: dict[str, Any], how: str) -> None:
+    """Print it."""
+    low, high = measured["validation_interval"]
+    images = f"{measured['validation_images']:,} images"
+    print(f"validation accuracy {measured['validation_accuracy']:.2%} ({low:.2%} to {high:.2%}, {images}, {how})")
 
 
 def recipe_from(arguments: argparse.Namespace) -> Recipe:

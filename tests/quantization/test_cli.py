@@ -2,6 +2,7 @@ import pytest
 
 from helpers import models
 from helpers.__main__ import main
+from helpers.quantization.weight_only import CodedLayer
 from tests.quantization.plans import small_mobilenet
 
 
@@ -24,6 +25,8 @@ def test_quantize_writes_the_network_and_its_other_forms(checkpoint, tmp_path, c
     assert f"-> {files['q.safetensors'].stat().st_size:,} bytes" in printed
     assert "validation accuracy" in printed
     assert "100 images" in printed
+    stated = models.read_header(files["q.safetensors"])[1]["metrics"]
+    assert f"validation accuracy {stated['validation_accuracy']:.2%}" in printed
 
 
 def test_wrong_bits_are_refused_before_anything_is_written(checkpoint, tmp_path, capsys):
@@ -37,3 +40,16 @@ def test_options_that_contradict_each_other_are_refused(checkpoint, tmp_path, ca
     words = ["quantize", str(checkpoint), str(tmp_path / "q"), "--qat-epochs", "1", "--rounding", "learned"]
     assert main([*words, "--data", "sample"]) == 1
     assert "leave --rounding" in capsys.readouterr().err
+
+
+def test_weights_only_stores_codes_and_refuses_what_is_about_activations(checkpoint, tmp_path, capsys):
+    target = tmp_path / "w.safetensors"
+    words = ["quantize", str(checkpoint), str(target), "--weights-only", "codebook", "--data", "sample"]
+    assert main([*words, "--onnx", str(tmp_path / "w.onnx")]) == 1
+    assert "leave --onnx out" in capsys.readouterr().err
+    assert not target.exists()
+    assert main([*words, "--weight-bits", "3"]) == 0
+    layers = [m for m in models.load(target).modules() if isinstance(m, CodedLayer)]
+    assert layers
+    assert {(layer.bits, layer.form) for layer in layers} == {(3, "codebook")}
+    assert f"-> {target.stat().st_size:,} bytes" in capsys.readouterr().out
