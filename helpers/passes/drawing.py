@@ -58,8 +58,10 @@ def draw(graph: Outline, path: str | Path | None = None, title: str = "") -> Fig
 def draw_before_after(before: Outline, after: Outline, path: str | Path | None = None) -> Figure:
     """Draw a graph before and after a pass, side by side; arguments and result as in `draw`."""
     went, came = compare(before, after)
-    panels = [(before, went, f"before: {len(before)} nodes"), (after, came, f"after: {len(after)} nodes")]
-    return _figure(panels, path)
+    titles = [
+        f"{when}: {len(_without_constants(graph))} nodes" for when, graph in (("before", before), ("after", after))
+    ]
+    return _figure([(before, went, titles[0]), (after, came, titles[1])], path)
 
 
 def _without_constants(graph: Outline) -> Outline:

@@ -94,6 +94,11 @@ def dress(ax: Axes, label: str, number: Callable) -> None:
     ax.xaxis.set_major_formatter(FuncFormatter(number))
     ax.xaxis.set_minor_formatter(NullFormatter())
     low, high = ax.get_xlim()
+    widen(ax, low / (high / low) ** 0.25, high)  # room for the names
+
+
+def widen(ax: Axes, low: float, high: float) -> None:
+    """Let a logarithmic axis reach so far, with ticks at round numbers."""
     ticks = [step * 10.0**power for power in range(-3, 10) for step in (1, 2, 5)]
     ax.set_xticks([tick for tick in ticks if low <= tick <= high])
-    ax.set_xlim(low / (high / low) ** 0.25, high)  # room for the names
+    ax.set_xlim(low, high)

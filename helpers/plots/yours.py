@@ -4,6 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from helpers.plots.style import COLOURS, INK, bar, subplots
+from helpers.plots.tradeoffs import widen
 
 COSTS = ("file_bytes", "batch1_ms")  # of the panels of `tradeoffs`
 
@@ -26,7 +27,7 @@ def add_run(figure: Figure, table: pd.DataFrame) -> Figure:
             to_the_left = row.stage == table.stage.iloc[-1]  # the last two are often close together
             shift, side = ((-9, -12), "right") if to_the_left else ((9, 4), "left")
             ax.annotate(f"your {row.stage}", place, shift, textcoords="offset points", ha=side, fontsize=10.5, zorder=6)
-        ax.set_xlim(min(low, table[cost].min() / 2), max(high, table[cost].max() * 1.6))
+        widen(ax, min(low, table[cost].min() / 2), max(high, table[cost].max() * 1.6))
     return figure
 
 

@@ -35,6 +35,15 @@ def test_before_and_after_are_coloured_by_what_the_pass_did():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["changed by the pass", "removed by the pass"]
 
 
+def test_the_titles_count_what_is_drawn():
+    before = outline(trace(BLOCK, X, route="export"))
+    assert any(box.op == "get_attr" for box in before)
+    for ax in draw_before_after(before, before).axes:
+        drawn = {text.get_text() for text in ax.texts} & {box.what for box in before}
+        assert "get_attr" not in drawn
+        assert ax.get_title().endswith(f": {len(ax.patches)} nodes")
+
+
 def test_a_graph_alone_has_no_legend():
     figure = draw(outline(trace(BLOCK, X)), title="one block")
     assert figure.legends == []

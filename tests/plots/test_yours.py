@@ -24,6 +24,13 @@ def test_stars_stand_at_their_costs_and_inside_the_axes(run):
         assert {"your dense", "your quantized"} <= {text.get_text() for text in ax.texts}
 
 
+def test_the_widened_axes_keep_round_numbers(run):
+    reference = results.load().head(1)  # one network alone spans hardly any axis
+    for ax in plots.add_run(plots.tradeoffs(reference), run).axes:
+        low, high = ax.get_xlim()
+        assert sum(low <= tick <= high for tick in ax.get_xticks()) >= 2
+
+
 def test_whiskers_reach_from_low_to_high(run):
     empty = results.load(results.RESULTS.with_name("none.csv"))
     left, _ = plots.add_run(plots.tradeoffs(empty), run).axes
