@@ -9,13 +9,14 @@ b = (h - beta) / gamma, phi the density and Phi the distribution function of the
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import fx, nn
 
 from helpers.quantization.plan import INPUT, Plan
 
-__all__ = ["clamped_mean", "expected", "record_normals"]
+__all__ = ["batch_norms", "clamped_mean", "expected", "record_normals"]
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 PASSES_MEAN_ON = ("average_pool", "reshape")
@@ -28,14 +29,19 @@ def record_normals(plan: Plan, model: nn.Module) -> None:
         plan: read from the folded `model`; its layers carry the names of the model's modules.
         model: the network before folding. A layer without an affine BatchNorm of its own gets no note.
     """
-    modules = dict(model.named_modules())
+    for name, batch_norm in batch_norms(plan, model):
+        if batch_norm.affine:
+            plan[name].normal = (batch_norm.bias.detach().clone(), batch_norm.weight.detach().abs())
+
+
+def batch_norms(plan: Plan, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Each layer of a plan that had a BatchNorm folded into it, by name, with that BatchNorm."""
+    modules, layers, left = dict(model.named_modules()), {op.name for op in plan.layers}, {op.name for op in plan.ops}
     for node in fx.symbolic_trace(model).graph.nodes:
-        if node.op != "call_module" or not isinstance(modules[node.target], BATCH_NORMS):
-            continue
-        source, batch_norm = node.args[0], modules[node.target]
-        layer = next((op for op in plan.layers if source.op == "call_module" and op.name == source.target), None)
-        if layer is not None and len(source.users) == 1 and batch_norm.affine:
-            layer.normal = (batch_norm.bias.detach().clone(), batch_norm.weight.detach().abs())
+        if node.op == "call_module" and isinstance(modules[node.target], BATCH_NORMS) and node.target not in left:
+            source = node.args[0]
+            if source.op == "call_module" and source.target in layers and len(source.users) == 1:
+                yield source.target, modules[node.target]
 
 
 def expected(plan: Plan, edge: str) -> torch.Tensor | None:
