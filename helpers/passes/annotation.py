@@ -18,9 +18,9 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers.passes.copying import independent_copy
-from helpers.passes.editing import submodule
 from helpers.passes.effects import has_hooks, op_name
 from helpers.passes.errors import GraphMismatch
+from helpers.passes.module_tree import submodule, tensor_tables, tensors
 from helpers.passes.tracer import AUGMENTED
 
 # These return something of their first input's shape and dtype (the sum and the product when both inputs agree). Asking
@@ -39,9 +39,8 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
     Raises:
         GraphMismatch: a node does not accept what it gets; the node is named.
     """
-    tensors = [*graph_module.parameters(), *graph_module.buffers()]
-    tensors += [value for value in example_inputs if isinstance(value, torch.Tensor)]
-    one_device = len({tensor.device for tensor in tensors}) <= 1
+    inputs = [value for value in example_inputs if isinstance(value, torch.Tensor)]
+    one_device = len({tensor.device for tensor in (*tensors(graph_module), *inputs)}) <= 1
     ways = [_on_meta, _exactly, _by_a_real_call] if one_device else [_exactly]
     for way in ways:
         try:
@@ -78,7 +77,7 @@ def _by_a_real_call(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...
 @contextmanager
 def _stand_ins(graph_module: fx.GraphModule, make: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """For a moment, every parameter and buffer is a tensor without data, so that nothing is written to the real one."""
-    tables = [table for module in graph_module.modules() for table in (module._parameters, module._buffers)]
+    tables = tensor_tables(graph_module)
     real = [(table, dict(table)) for table in tables]
     try:
         for table in tables:

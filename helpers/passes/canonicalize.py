@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.nn.utils import parametrize
 
 from helpers.passes import effects, forms, registry
 from helpers.passes.editing import Editor
@@ -71,7 +70,7 @@ def _module(node: fx.Node, editor: Editor, result: PassResult) -> None:
 
 def opaque(module: nn.Module) -> str | None:
     """Why a module may compute something else than its class says, or None."""
-    if parametrize.is_parametrized(module):
+    if "parametrizations" in module._modules:
         return "its weight is computed anew at each call (parametrised): remove the parametrisation first"
     if isinstance(module, FOLDABLE) and type(module) not in FOLDABLE:
         return f"{type(module).__name__} is a subclass, which may compute something else"

@@ -17,6 +17,7 @@ from helpers.passes.canonicalize import opaque
 from helpers.passes.editing import Editor
 from helpers.passes.layers import NORMS, rank
 from helpers.passes.match import Match
+from helpers.passes.module_tree import submodule
 from helpers.passes.patterns import Op
 
 
@@ -56,7 +57,7 @@ class NormFold(AffineFold):
 
     def affine(self, match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
         """The batch norm as factor and shift."""
-        norm = match.graph_module.get_submodule(match.anchor.target)
+        norm = submodule(match.graph_module, match.anchor.target)
         foldable_norm(norm, match["layer"], layer)
         return norm_as_affine(norm)
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from helpers.passes.module_tree import buffers, tensor_tables
+
 # Copied deeply or not, these are the same object.
 ATOMS = frozenset({bool, int, float, str, type(None), torch.dtype, torch.Size, type, FunctionType, BuiltinFunctionType})
 TABLES = frozenset({dict, OrderedDict, list, set})
@@ -44,11 +46,10 @@ def structural_copy(model: nn.Module, instead: dict[int, Any] | None = None) -> 
 
 def own_tensors(made: nn.Module, model: nn.Module) -> None:
     """Copy every tensor that `made` still shares with `model`."""
-    theirs = {id(tensor) for table in _tensor_tables(model) for tensor in table.values() if tensor is not None}
-    buffers = [tensor for module in model.modules() for tensor in module._buffers.values() if tensor is not None]
-    owners = Counter(map(_storage, {id(buffer): buffer for buffer in buffers}.values()))
+    theirs = {id(tensor) for table in tensor_tables(model) for tensor in table.values() if tensor is not None}
+    owners = Counter(map(_storage, buffers(model)))
     memo: dict[int, Any] = {}
-    for table in _tensor_tables(made):
+    for table in tensor_tables(made):
         for name, tensor in table.items():
             if id(tensor) in theirs:
                 quick = _is_ordinary_tensor(tensor) and owners[_storage(tensor)] < 2
@@ -59,10 +60,6 @@ def _clone(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     if id(tensor) not in memo:
         memo[id(tensor)] = tensor.clone()
     return memo[id(tensor)]
-
-
-def _tensor_tables(model: nn.Module) -> list[dict[str, torch.Tensor | None]]:
-    return [table for module in model.modules() for table in (module._parameters, module._buffers)]
 
 
 def _copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:

@@ -6,6 +6,7 @@ from helpers.passes import registry
 from helpers.passes.editing import Editor
 from helpers.passes.effects import is_pure
 from helpers.passes.folder import Pass, PassResult
+from helpers.passes.module_tree import modules_by_path
 
 
 @registry.register
@@ -26,20 +27,31 @@ class DeadCode(Pass):
                 graph_module.graph.erase_node(node)
             elif node.op != "call_module":
                 result.decline(node, "nobody uses its result, but it may have a side effect")
-        graph_module.delete_all_unused_submodules()
-        for path in _unread_tensors(graph_module):
+        read = {node.target for node in graph_module.graph.nodes if node.op == "get_attr"}
+        called = {node.target for node in graph_module.graph.nodes if node.op == "call_module"}
+        _drop_modules(graph_module, read | called, called)
+        for path in _unread_tensors(graph_module, read, called):
             owner, _, name = path.rpartition(".")
             delattr(graph_module.get_submodule(owner), name)
             result.change(path, "nobody read it")
         return result
 
 
-def _unread_tensors(graph_module: fx.GraphModule) -> list[str]:
+def _drop_modules(graph_module: fx.GraphModule, read: set[str], called: set[str]) -> None:
+    """Take away the modules that are neither called nor part of one, and in which nothing is read."""
+    holders = {"", *(prefix for path in read for prefix in _prefixes(path))}
+    modules = modules_by_path(graph_module)
+    for path in modules.keys() - holders:
+        owner, _, name = path.rpartition(".")
+        inside = any(prefix in called for prefix in _prefixes(owner))
+        if owner in holders and not inside:  # what is part of a module goes or stays with it
+            modules[owner]._modules.pop(name)
+
+
+def _unread_tensors(graph_module: fx.GraphModule, read: set[str], called: set[str]) -> list[str]:
     """Parameters and buffers that no get_attr node reads and no called module contains."""
-    read = {node.target for node in graph_module.graph.nodes if node.op == "get_attr"}
-    called = {node.target for node in graph_module.graph.nodes if node.op == "call_module"}
     unread = []
-    for path, module in graph_module.named_modules(remove_duplicate=False):
+    for path, module in modules_by_path(graph_module).items():
         if not any(prefix in called for prefix in _prefixes(path)):
             names = [*module._parameters, *module._buffers]
             unread += [full for name in names if (full := f"{path}.{name}".lstrip(".")) not in read]

@@ -15,6 +15,7 @@ import torch
 from torch import fx, nn
 
 from helpers.passes.effects import Storage
+from helpers.passes.module_tree import modules_by_path, submodule
 from helpers.passes.patterns import Op, as_pattern
 
 
@@ -24,13 +25,6 @@ def called(graph_module: fx.GraphModule) -> set[Any]:
     modules = {node.target for node in nodes if node.op == "call_module"}
     others = {node.target for node in nodes if node.op != "call_module"}
     return others | {type(submodule(graph_module, path)) for path in modules}
-
-
-def submodule(root: nn.Module, path: str) -> nn.Module:
-    """The same as `root.get_submodule(path)`, several times as fast."""
-    for name in path.split("."):
-        root = root._modules[name]
-    return root
 
 
 def may_match(pattern: Op, present: set[Any]) -> bool:
@@ -59,7 +53,7 @@ class Editor:
 
     @functools.cached_property
     def _modules(self) -> dict[str, nn.Module]:
-        return dict(self.graph_module.named_modules(remove_duplicate=False))
+        return modules_by_path(self.graph_module)
 
     @functools.cached_property
     def _called(self) -> set[str]:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from helpers.passes.module_tree import modules_by_path
+
 # Operators of Python that write into their first operand.
 WRITING_OPERATORS = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imatmul", "ipow", "imod", "setitem", "delitem"}
 # By name, for functions, methods and ATen operators alike: the result never shares storage with an operand.
@@ -29,7 +31,6 @@ FRESH_MODULES = (
     *(nn.ReLU, nn.ReLU6, nn.Hardswish, nn.Hardsigmoid, nn.SiLU, nn.Sigmoid, nn.Tanh, nn.GELU, nn.LeakyReLU),
     *(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d),
 )
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def op_name(node: fx.Node) -> str:
@@ -58,7 +59,8 @@ def _is_torch_function(function: Any) -> bool:
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether calling this module also calls somebody's hook."""
-    return any(getattr(module, table) for table in HOOKS)
+    before, after = module._forward_pre_hooks, module._forward_hooks
+    return bool(before or after or module._backward_pre_hooks or module._backward_hooks)
 
 
 def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.Node]:
@@ -154,7 +156,7 @@ class Storage:
 
     def __init__(self, graph_module: fx.GraphModule):
         self._parent: dict[Any, Any] = {}
-        modules = dict(graph_module.named_modules(remove_duplicate=False))
+        modules = modules_by_path(graph_module)
         written = []
         for node in graph_module.graph.nodes:
             module = modules.get(node.target) if node.op == "call_module" else None

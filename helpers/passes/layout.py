@@ -21,6 +21,7 @@ from torch.fx.passes.operator_support import chain, create_op_support
 
 from helpers.passes.editing import Editor, with_tensors
 from helpers.passes.folder import Pass, PassResult
+from helpers.passes.module_tree import modules_by_path
 from helpers.passes.partitioner import from_ops, propose
 from helpers.passes.registry import register
 from helpers.passes.replacing import inherit
@@ -82,7 +83,7 @@ class Conversion(Pass, ABC):
         """The nodes to convert, in graph order."""
         known = create_op_support(lambda modules, node: self._fits_around(node))
         support = chain(from_ops([*self.heavy, *self.light]), known)
-        modules = dict(graph_module.named_modules(remove_duplicate=False))
+        modules = modules_by_path(graph_module)
         heavy = from_ops(self.heavy)
         groups = [
             group

@@ -22,6 +22,7 @@ from torch import fx
 
 from helpers.passes.effects import Storage, written_inputs
 from helpers.passes.match import Bound, Found, Match, Refusal, attribute
+from helpers.passes.module_tree import modules_by_path
 from helpers.passes.patterns import LITERAL, Constant, Op, Pattern, Value, as_pattern
 
 Filter = Callable[[Match], str | None]
@@ -86,7 +87,7 @@ class _Search:
         self.graph_module, self.pattern = graph_module, pattern
         self.match_placeholders, self.any_literals = match_placeholders, any_literals
         self.parts = pattern.nodes()
-        self.modules = dict(graph_module.named_modules(remove_duplicate=False))
+        self.modules = modules_by_path(graph_module)
         self.reason: str | None = None
 
     def at(self, node: fx.Node, checks: Sequence[Filter]) -> tuple[Match | None, str | None]:

@@ -24,6 +24,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase, any_chain, chain, create_op_support
 
 from helpers.passes.matching import find
+from helpers.passes.module_tree import modules_by_path
 from helpers.passes.patterns import Op, Pattern
 
 __all__ = ["any_chain", "chain", "covered_by_both", "from_ops", "from_patterns", "propose"]
@@ -49,7 +50,7 @@ def covered_by_both(
 
     A match of which the operators miss one node counts for nothing: an engine that knows a pattern needs all of it.
     """
-    modules = dict(graph_module.named_modules(remove_duplicate=False))
+    modules = modules_by_path(graph_module)
     return _from_matches(
         match
         for pattern in patterns
@@ -79,7 +80,7 @@ def propose(
     """
     # The size filter of the base class is the part that overlooks module calls: it is switched off and done below.
     everything = CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
-    modules = dict(graph_module.named_modules(remove_duplicate=False))
+    modules = modules_by_path(graph_module)
     least = 1 if allow_single_node else 2
     partitions = []
     for proposed in everything.propose_partitions():

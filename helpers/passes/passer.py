@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable
-from itertools import chain
 
 import torch
 from torch import fx
@@ -10,6 +9,7 @@ from torch import fx
 from helpers.passes import registry
 from helpers.passes.errors import CheckFailed, GraphMismatch, NotSettled, PassError
 from helpers.passes.folder import Pass, PassResult
+from helpers.passes.module_tree import tensors
 from helpers.passes.report import Report, Row, Statistics
 from helpers.passes.snapshot import Snapshot
 
@@ -146,8 +146,7 @@ def _lint(pass_name: str, graph_module: fx.GraphModule) -> None:
 
 
 def _device_type(graph_module: fx.GraphModule) -> str:
-    tensors = chain(graph_module.parameters(), graph_module.buffers())
-    return next((tensor.device.type for tensor in tensors), torch.get_default_device().type)
+    return next((tensor.device.type for tensor in tensors(graph_module)), torch.get_default_device().type)
 
 
 def _not_settled(report: Report, number: int) -> NotSettled:

@@ -7,6 +7,7 @@ import pandas as pd
 from torch import fx
 
 from helpers.passes.folder import Change, Decline
+from helpers.passes.module_tree import parameters
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Statistics:
     def of(cls, graph_module: fx.GraphModule) -> "Statistics":
         """Count a graph."""
         ops = Counter(node.op for node in graph_module.graph.nodes)
-        return cls(ops, sum(parameter.numel() for parameter in graph_module.parameters()))
+        return cls(ops, sum(parameter.numel() for parameter in parameters(graph_module)))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
 from helpers.passes.effects import draws, op_name
+from helpers.passes.module_tree import modules_by_path
 
 # What an augmented assignment does to a tensor, and what it does to a number.
 AUGMENTED = {
@@ -66,7 +67,7 @@ class Tracer(fx.Tracer):
         """
         tables = [
             (f"{path}." if path else "", table, dict(table))
-            for path, module in model.named_modules()
+            for path, module in modules_by_path(model, each_once=True).items()
             for table in (module._parameters, module._buffers)
         ]
         with _RecordRandom(self):

@@ -18,6 +18,7 @@ from helpers.passes import tracer
 from helpers.passes.annotation import annotate
 from helpers.passes.copying import independent_copy, structural_copy
 from helpers.passes.errors import PassError, UnsupportedCase
+from helpers.passes.module_tree import tensors
 
 ROUTES = ("fx", "export")
 OWN_FILES = (__file__, tracer.__file__)
@@ -57,7 +58,7 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", 
 
 def _is_frozen(model: nn.Module) -> bool:
     """Whether a tensor was made in inference mode; export refuses those, and copies are none."""
-    return any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers()))
+    return any(tensor.is_inference() for tensor in tensors(model))
 
 
 def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:

@@ -1,5 +1,7 @@
 import torch
+from torch import fx, nn
 
+from helpers.passes import Passer
 from tests.passes.folding import calls, fold
 from tests.passes.zoo import alone, conv, with_conv, z
 
@@ -35,3 +37,18 @@ def test_tensors_of_a_module_that_is_called_stay():
     model = with_conv(lambda m, x: m.conv(x))()
     graph_module, _ = fold("dead_code", model, torch.randn(1, 3, 6, 6))
     assert sorted(graph_module.state_dict()) == ["conv.bias", "conv.weight"]
+
+
+def test_a_module_goes_and_stays_as_a_whole():
+    unused = nn.Sequential(nn.Linear(3, 3))
+    network = nn.Module()
+    network.block, network.unused = nn.Sequential(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), nn.Tanh()), unused
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    part, _ = graph.call_module("block.0.0", (x,)), graph.call_module("unused", (x,))
+    graph.output(graph.call_module("block", (part,)))
+    graph_module = fx.GraphModule(network.eval(), graph)
+    Passer(["dead_code"]).run(graph_module)
+    paths = [path for path, _ in graph_module.named_modules()]
+    assert paths == ["", "block", "block.0", "block.0.0", "block.0.1", "block.1"]
+    assert list(unused.children()) != []  # the caller may have it in use elsewhere

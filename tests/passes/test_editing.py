@@ -1,7 +1,7 @@
 import torch
 from torch import fx, nn
 
-from helpers.passes.editing import Editor, called, may_match, submodule, with_tensors
+from helpers.passes.editing import Editor, called, may_match, with_tensors
 from helpers.passes.patterns import Op
 from tests.passes.graphs import graph_of
 
@@ -20,7 +20,6 @@ def test_what_is_called_and_what_may_match():
     assert {nn.Linear, nn.ReLU, torch.tanh} < called(graph_module)
     assert may_match(Op([nn.ReLU], (Op([nn.Linear]),)), called(graph_module))
     assert not may_match(Op([nn.ReLU], (Op([nn.Conv2d]),)), called(graph_module))
-    assert submodule(graph_module, "block.0") is graph_module.get_submodule("block.0")
 
 
 def test_a_module_that_is_called_twice_keeps_its_name_for_the_other_call():
