@@ -44,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--weights-only", choices=FORMS, help="store integer weights and leave activations and arithmetic in float"
     )
     parser.add_argument("--qat-epochs", type=int, default=0, metavar="N", help="train on with rounding (default: 0)")
+    parser.add_argument(
+        "--qat-batchnorm", choices=qat.BATCHNORM, default="folded", help="before or after training (default: folded)"
+    )
     parser.add_argument("--images", type=int, default=1024, help="training images to calibrate with (default: 1024)")
     parser.add_argument("--onnx", type=Path, metavar="FILE", help="also write an ONNX model with the same integers")
     parser.add_argument("--entropy", type=Path, metavar="FILE", help="also write the file entropy-coded")
@@ -61,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.file_bytes is not None:
         recipe = mixed_recipe(model, images[:SCAN_IMAGES], arguments.file_bytes, recipe)
     if arguments.qat_epochs:
-        quantized = qat.train(model, cifar, recipe, replace(qat.SHORT, epochs=arguments.qat_epochs))
+        schedule = replace(qat.SHORT, epochs=arguments.qat_epochs)
+        quantized = qat.train(model, cifar, recipe, schedule, arguments.qat_batchnorm)
     else:
         quantized = quantize(model, images, recipe)
     measured = validated(quantized, cifar)

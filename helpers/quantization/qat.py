@@ -28,7 +28,9 @@ from helpers.quantization.quantizer import assemble, make_plan
 from helpers.quantization.recipe import Recipe
 from helpers.quantization.weights import LayerWeights, encode_weights
 
-__all__ = ["QatNetwork", "prepare", "train"]
+__all__ = ["BATCHNORM", "QatNetwork", "finished", "prepare", "train"]
+
+BATCHNORM = ("folded", "kept")
 
 CALIBRATION_IMAGES = 1024
 SHORT = training.Config(epochs=2, lr=0.005, weight_decay=0.0, ema=0.99, distill=0.7, label_smoothing=0.0)
@@ -59,7 +61,12 @@ def train(
     network = prepare(model, images, recipe, batchnorm)
     teacher = model if config.distill > 0 else None
     training.finetune(network, cifar, teacher=teacher, config=config, progress=progress)
-    if batchnorm == "kept":
+    return finished(network, images)
+
+
+def finished(network: "QatNetwork", images: torch.Tensor) -> QuantizedModel:
+    """The integer network, after kept BatchNorms have been measured again on training images."""
+    if any(isinstance(layer, NormalizedLayer) for layer in network.layers.values()):
         reestimate_batchnorm(network, batches(images))
     return network.convert()
 
@@ -79,8 +86,8 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe, batchnorm: s
         quantized = network.convert()
     """
     check_images(images, tuple(getattr(images, "shape", ()))[1:])
-    if batchnorm not in ("folded", "kept"):
-        raise QuantizationError(f"batchnorm: expected 'folded' or 'kept', got {batchnorm!r}")
+    if batchnorm not in BATCHNORM:
+        raise QuantizationError(f"batchnorm: expected one of {BATCHNORM}, got {batchnorm!r}")
     if batchnorm == "kept" and (recipe.equalize or recipe.absorb_bias or not recipe.per_channel):
         raise QuantizationError(
             "batchnorm='kept' goes into per-channel scales at the end: leave equalize and absorb_bias out, and"

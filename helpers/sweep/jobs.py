@@ -33,7 +33,7 @@ SETTINGS = {
     "pruned": PRUNING,
     "fine-tuned": TRAINING,
     "int8": QUANTIZING,
-    "qat": QUANTIZING | TRAINING,
+    "qat": QUANTIZING | TRAINING | {"batchnorm"},
 }
 PLACES = ("data", "results", "checkpoints", "work")
 

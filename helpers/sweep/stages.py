@@ -54,9 +54,10 @@ def int8(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, state: Path
 
 def quantization_aware(job: Job, source: nn.Module, teacher: nn.Module, cifar: Cifar10, state: Path) -> nn.Module:
     """Trained on with the rounding in place; it is its own teacher unless the job names one."""
-    network = qat.prepare(source, calibration_images(cifar), chosen_recipe(job, source, cifar))
+    images, batchnorm = calibration_images(cifar), job.settings.get("batchnorm", "folded")
+    network = qat.prepare(source, images, chosen_recipe(job, source, cifar), batchnorm)
     teacher = (teacher or source) if job.config().distill > 0 else None
-    return trained(network, job, teacher, cifar, state).convert()
+    return qat.finished(trained(network, job, teacher, cifar, state), images)
 
 
 MAKERS: dict[str, Callable[..., nn.Module]] = {
