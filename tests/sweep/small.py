@@ -19,12 +19,17 @@ image_sizes = [8]
 batch_size = 300
 distill = 0.5
 
+[defaults.qat]
+distill = 0.5
+epochs = 1
+image_sizes = [32]
+
 [jobs]
 baseline = {{stage = "dense", epochs = 1, image_sizes = [8], ship = true}}
 cut      = {{stage = "pruned", from = "baseline", target_params = 0.7}}
 tuned    = {{stage = "fine-tuned", from = "cut", teacher = "baseline", ship = true}}
 int8     = {{stage = "int8", from = "baseline", ship = true}}
-tiny     = {{stage = "qat", from = "baseline", distill = 0.5, epochs = 1, image_sizes = [32], batchnorm = "kept", file_bytes = {bytes}}}
+tiny     = {{stage = "qat", from = "baseline", batchnorm = "kept", file_bytes = {bytes}}}
 """
 
 
