@@ -39,6 +39,8 @@ class Canonicalize(Pass):
             before = node.target
             if node.op == "call_module":
                 _module(node, editor, result)
+            elif isinstance(node.target, torch._ops.HigherOrderOperator):
+                result.decline(node, f"{node.target.name()} runs a graph of its own, into which no pass looks")
             elif node.op in ("call_function", "call_method") and effects.is_torch(node):
                 _function(node, editor, layers, result)
             if node.target is not before:

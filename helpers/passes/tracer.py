@@ -4,12 +4,19 @@ y += 1, y[0] = 1          write into y, and into whatever shares its storage; to
 torch.rand(3)             draws new numbers in each call; torch.fx draws them once
 self.count += 1           writes into a buffer; torch.fx hangs a stand-in into the network
 forward(x, mask=None)     called without a mask; torch.fx takes the branch with one
+forward(*images)          as many inputs as the example call has; torch.fx cannot say how many there are
+with torch.autocast()     changes dtypes; torch.fx forgets it, so it is refused
+
+Whether gradients are computed (`torch.no_grad`) is no part of a graph: the answers are the same.
 """
 
+import inspect
 import operator
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
+import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
@@ -35,11 +42,19 @@ class LostAssignment(RuntimeError):
     """The network assigns something to a parameter or buffer, which a graph cannot do."""
 
 
+class LostContext(RuntimeError):
+    """The network computes in a context that a graph does not have."""
+
+
 class _Proxy(fx.Proxy):
     """A stand-in that also records writing."""
 
     def __setitem__(self, place: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", operator.setitem, (self, place, value), {})
+
+
+def _autocast() -> tuple[bool, bool]:
+    return torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
 
 
 def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,6 +73,7 @@ class Tracer(fx.Tracer):
     def __init__(self, given: int):
         super().__init__()
         self._given = given
+        self._autocast = _autocast()
 
     def record(self, model: nn.Module) -> fx.Graph:
         """The graph of a model, which keeps its parameters and buffers.
@@ -79,18 +95,40 @@ class Tracer(fx.Tracer):
                     _check_assignment(f"{path}{name}", value.node)
         return graph
 
+    def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        """A node of the graph.
+
+        Raises:
+            LostContext: it is under an autocast that the call as a whole is not under.
+        """
+        if _autocast() != self._autocast:
+            name = getattr(target, "__name__", target)
+            raise LostContext(f"it calls {name} under torch.autocast, which a graph of torch.fx does not record")
+        return super().create_node(kind, target, *args, **kwargs)
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """A stand-in for the value of a node."""
         return _Proxy(node, self)
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
         """The arguments of the call: an optional one that is not given is None, and no input of the graph."""
+        code = inspect.unwrap(root_fn).__code__
+        if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+            names = _names_of_inputs(code, self._given)
+            return root_fn, [self.root, *(self.create_proxy("placeholder", name, (), {}) for name in names)]
         function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
         for position in range(1 + self._given, len(args)):
             if isinstance(args[position], fx.Proxy) and args[position].node.args == (None,):
                 self.graph.erase_node(args[position].node)
                 args[position] = None
         return function, args
+
+
+def _names_of_inputs(code: CodeType, given: int) -> list[str]:
+    """x, y, rest_0, rest_1 for forward(self, x, y, *rest) that is called with four arguments."""
+    named = list(code.co_varnames[1 : code.co_argcount])
+    rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    return (named + [f"{rest}_{number}" for number in range(given)])[:given]
 
 
 def _check_assignment(path: str, node: fx.Node) -> None:

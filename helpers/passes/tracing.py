@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.utils._pytree import tree_map_only
 
 from helpers.passes import tracer
 from helpers.passes.annotation import annotate
 from helpers.passes.copying import independent_copy, structural_copy
 from helpers.passes.errors import PassError, UnsupportedCase
 from helpers.passes.module_tree import tensors
+from helpers.passes.subgraphs import inline
 
 ROUTES = ("fx", "export")
 OWN_FILES = (__file__, tracer.__file__)
@@ -74,12 +76,38 @@ def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModu
 
 def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
     try:
-        exported = torch.export.export(model, example_inputs).module(check_guards=False)
+        exported = torch.export.export(model, _all_different(example_inputs)).module(check_guards=False)
     except Exception as error:
         raise _untraceable(model, error) from error
     _simplify_signature(exported.graph)
     # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
-    return fx.GraphModule(exported, exported.graph, type(model).__name__).eval()
+    graph_module = fx.GraphModule(exported, exported.graph, type(model).__name__).eval()
+    if _call_gradient_modes(graph_module):
+        inline(graph_module)
+    return graph_module
+
+
+def _all_different(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Export takes a tensor that is given twice for one input, and would forget the other."""
+    seen: set[int] = set()
+
+    def copied_if_seen(tensor: torch.Tensor) -> torch.Tensor:
+        repeated = id(tensor) in seen
+        seen.add(id(tensor))
+        return tensor.detach().clone() if repeated else tensor
+
+    return tree_map_only(torch.Tensor, copied_if_seen, example_inputs)
+
+
+def _call_gradient_modes(graph_module: fx.GraphModule) -> bool:
+    """Make what export puts apart for `torch.no_grad` an ordinary submodule. Returns whether there was any."""
+    wrapped = graph_module.graph.find_nodes(
+        op="call_function", target=torch.ops.higher_order.wrap_with_set_grad_enabled
+    )
+    for node in wrapped:
+        _, body, *args = node.args
+        node.op, node.target, node.args = "call_module", body.target, tuple(args)
+    return bool(wrapped)
 
 
 def _simplify_signature(graph: fx.Graph) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import fx, nn
 
 from helpers.passes.errors import UnsupportedCase
-from helpers.passes.tracer import AUGMENTED, Tracer
+from helpers.passes.tracer import AUGMENTED, LostContext, Tracer
 from helpers.passes.tracing import trace
 from tests.passes.graphs import network
 
@@ -74,6 +74,35 @@ def test_an_optional_argument_is_an_input_when_it_is_given(given, inputs):
     graph = record(lambda net, x, mask=None: x if mask is None else x * mask, given)
     assert [node.target for node in graph.nodes if node.op == "placeholder"] == inputs
     assert len(targets(graph)) == given - 1
+
+
+def any_number(net, x, y=None, *rest, scale=2.0, **others):
+    return (x if y is None else x - y) * scale + len(rest) + sum(rest) + len(others)
+
+
+def several(net, x, y=None, *rest):
+    return (x if y is None else x - y) + sum(rest)
+
+
+@pytest.mark.parametrize("function", [any_number, several])
+@pytest.mark.parametrize("given", [1, 2, 4])
+def test_as_many_inputs_as_the_call_gives(given, function):
+    graph = record(function, given)
+    assert [node.target for node in graph.nodes if node.op == "placeholder"] == ["x", "y", "rest_0", "rest_1"][:given]
+    inputs = [torch.randn(3) for _ in range(given)]
+    assert torch.equal(fx.GraphModule(nn.Module(), graph)(*inputs), function(None, *inputs))
+
+
+def under_autocast(net, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ x
+
+
+def test_autocast_would_be_forgotten_and_is_refused():
+    with pytest.raises(LostContext, match=r"it calls matmul under torch\.autocast"):
+        record(under_autocast)
+    with torch.autocast("cpu"):
+        assert targets(record(lambda net, x: x @ x)) == [operator.matmul]
 
 
 def test_a_default_that_is_not_none_stays_an_input():

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from helpers import passes
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
+from helpers.passes.layers import NORMS
 from helpers.passes.tracing import ROUTES, UnknownChoice, trace
 from tests.passes.equivalence import differences
 from tests.passes.graphs import network
@@ -46,6 +48,47 @@ def test_results_in_any_form(route):
     model = network(run, conv=conv())
     result = trace(model, (X,), route)(X)
     assert result.keys() == {"a", "b"} and torch.equal(result["b"][1][0], 2 * X) and result["b"][1][1] is None
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_tensor_that_is_given_twice_is_two_inputs(route):
+    graph_module = trace(network(lambda net, x, *rest: x - rest[0] * rest[1]["y"]), (X, X, {"y": X}), route)
+    one, two, three = (torch.randn_like(X) for _ in range(3))
+    assert torch.equal(graph_module(one, two, {"y": three}), one - two * three)
+
+
+def modes(net, x):
+    """Gradients on and off, one inside the other, with two results."""
+    with torch.no_grad():
+        x = net.conv(x)
+        with torch.enable_grad():
+            x = net.norm(x)
+        one, two = x.chunk(2, 1)
+    return torch.relu(one).mean() + net.last(two)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_whether_gradients_are_computed_makes_no_difference(route):
+    model = network(modes, conv=conv(), norm=norm(4), last=conv(2, 2))
+    folded, _ = passes.optimize(model, X, route=route)
+    assert [type(module) for module in folded.modules() if isinstance(module, NORMS)] == []
+    assert {name.split(".")[0] for name, _ in folded.named_modules()} == {"", "conv", "last"}
+    assert differences(model, folded, X) == []
+
+
+def test_what_runs_under_autocast_is_refused_or_declined():
+    def run(net, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return net.norm(net.conv(x))
+
+    model = network(run, conv=conv(), norm=norm(4))
+    with pytest.raises(UnsupportedCase, match=r"py:\d+: it calls conv under torch\.autocast.*other route"):
+        trace(model, (X,))
+    folded, report = passes.optimize(model, X, route="export")
+    assert folded(X).dtype == torch.bfloat16 and torch.equal(folded(X), model(X))
+    assert [reason for *_, reason in report.declined] == [
+        "wrap_with_autocast runs a graph of its own, into which no pass looks"
+    ]
 
 
 def by_content(net, x):
