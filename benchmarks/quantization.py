@@ -3,6 +3,7 @@
     python -m benchmarks.quantization CHECKPOINT accuracy     W8A8 for several calibration draws, ours and the others'
     python -m benchmarks.quantization CHECKPOINT repairs      each repair alone and together; 4 bits; size of each file
     python -m benchmarks.quantization CHECKPOINT speed        milliseconds at batch 1 and 128, interleaved
+    python -m benchmarks.quantization CHECKPOINT agreement    the same class from every way to run the integer network
 
 Rows go to data/results/quantization_*.csv. torchao is compared with where it is installed.
 """
@@ -48,7 +49,7 @@ RECIPES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("part", choices=("accuracy", "repairs", "speed"))
+    parser.add_argument("part", choices=("accuracy", "repairs", "speed", "agreement"))
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--test-images", type=int, default=10_000)
     parser.add_argument("--threads", type=int, default=2, help="of each network in `speed`")
@@ -120,6 +121,28 @@ class Bench:
             coded = compress(self.folder / "quantized.safetensors", self.folder / "coded")
             self.note(name, quantized, bytes=size, share=size / full, coded_bytes=coded)
         return self.rows
+
+    def agreement(self) -> list[dict]:
+        """How many test images get the same class from integer arithmetic and from each other way to run it."""
+        for residual in ("fused", "separate"):
+            network = quantization.quantize(self.model, self.calibration(0), quantization.Recipe(residual=residual))
+            answers = {}
+            for network.mode in quantization.MODES:
+                answers[network.mode] = self.answers(network)
+            if residual == "separate":
+                exported = quantization.to_onnx(network, self.folder / "ours.onnx")
+                answers["ONNX Runtime"] = self.answers(rivals.run_onnx(exported))
+            exact = answers.pop("integer")
+            for name, found in answers.items():
+                same = (found == exact).double().mean().item()
+                self.rows.append({"residual": residual, "name": name, "agrees": same, "images": len(exact)})
+                print(self.rows[-1], flush=True)
+        return self.rows
+
+    @torch.no_grad()
+    def answers(self, network: Callable) -> torch.Tensor:
+        """The class of each test image."""
+        return torch.cat([network(data.normalize(part)).argmax(1) for part in self.images.split(250)])
 
     def speed(self) -> list[dict]:
         """Medians of interleaved runs; `speedup` is against eager float32.

@@ -36,7 +36,7 @@ int8), and `q.mode` says which of them `q(x)` calls.
 
 from helpers.quantization.affine import Affine, QuantizationError
 from helpers.quantization.mixed_precision import mixed_recipe
-from helpers.quantization.model import QuantizedModel
+from helpers.quantization.model import MODES, QuantizedModel
 from helpers.quantization.onnx_export import to_onnx
 from helpers.quantization.plan import Plan
 from helpers.quantization.quantizer import quantize, replay
@@ -44,6 +44,7 @@ from helpers.quantization.recipe import Recipe
 from helpers.quantization.weight_only import weights_only
 
 __all__ = [
+    "MODES",
     "Affine",
     "Plan",
     "QuantizationError",

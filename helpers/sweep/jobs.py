@@ -25,6 +25,7 @@ from helpers.training import Config
 
 FOLDER = Path(__file__).parent
 PRUNING = {"scope", "target_params", "target_macs", "importance", "allocation", "min_width", "round_to", "seed"}
+PRUNING |= {"ratio", "aggregate", "reestimate"}
 TRAINING = {f.name for f in fields(Config)}
 QUANTIZING = {f.name for f in fields(Recipe)} | {"file_bytes", "seed"}
 # What may be set for a job of each stage.

@@ -37,9 +37,13 @@ def dense(job: Job, source: None, teacher: nn.Module | None, cifar: Cifar10, sta
 
 
 def pruned(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, state: Path) -> nn.Module:
-    """Without some channels; BatchNorm has its statistics measured again, no weight is trained."""
-    small = pruning.prune(source, torch.zeros(1, *cifar.train_images.shape[1:]), **job.settings)
-    return pruning.reestimate_batchnorm(small, normalize(calibration_images(cifar)).split(128))
+    """Without some channels; BatchNorm has its statistics measured again unless told not to, no weight is trained."""
+    settings = {"reestimate": True} | job.settings
+    reestimate, split = settings.pop("reestimate"), cifar.split()
+    images = normalize(calibration_images(cifar)).split(128)
+    batches = list(zip(images, split.train_labels[:CALIBRATION_IMAGES].split(128), strict=True))
+    small = pruning.prune(source, torch.zeros(1, *cifar.train_images.shape[1:]), batches=batches, **settings)
+    return pruning.reestimate_batchnorm(small, images) if reestimate else small
 
 
 def fine_tuned(job: Job, source: nn.Module, teacher: nn.Module | None, cifar: Cifar10, state: Path) -> nn.Module:
