@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 
 import nbformat
 import pytest
@@ -48,7 +49,7 @@ def test_points_are_fixed_and_reward_accuracy_and_few_bytes():
     assert DRIVER.earned(low - 1e-9, 1) == DRIVER.earned(1.0, most + 1) == DRIVER.earned(float("nan"), 1) == 0
     assert DRIVER.earned(low, most) == pytest.approx(0.4) and DRIVER.earned(high, least) == DRIVER.earned(1, 0) == 1
     assert DRIVER.earned(low, least) == DRIVER.earned(high, most) == pytest.approx(0.7)
-    halved = [DRIVER.earned(low, size) for size in (900_000, 675_000, 506_250)]
+    halved = [DRIVER.earned(low, size) for size in (most, 0.8 * most, 0.64 * most)]
     assert halved[1] - halved[0] == pytest.approx(halved[2] - halved[1], abs=1e-3)
 
 
@@ -58,6 +59,20 @@ def test_the_notebook_states_the_rule_that_is_applied():
         assert f"{100 * accuracy:g} %" in text
     for size in (DRIVER.TARGET_BYTES, DRIVER.FULL_BYTES):
         assert f"{size:,} bytes" in text
+
+
+def test_targets_that_a_network_just_fulfils_are_written_into_rule_and_notebook(tmp_path):
+    shutil.copytree(A5.folder, tmp_path / "a5")
+    make_network = course._import(A5.folder / "make_network.py", "make_network")
+    make_network.set_targets(make_network.targets(0.9399, 123_456), tmp_path / "a5")
+    moved = course.load("a5", tmp_path)
+    rule = course.load_driver(moved)
+    assert (rule.TARGET_ACCURACY, rule.FULL_ACCURACY) == (0.81, 0.91)
+    assert (rule.TARGET_BYTES, rule.FULL_BYTES) == (260_000, 130_000)
+    text = "".join(cell.source for cell in nbformat.read(moved.notebook, as_version=4).cells)
+    for words in ("accuracy of 81 %", "up to 91 %", "target size of 260,000 bytes", "down to 130,000 bytes"):
+        assert words in text
+    release.verify(moved)
 
 
 def test_images_are_disturbed_each_in_its_own_way():

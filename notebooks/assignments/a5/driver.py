@@ -30,8 +30,8 @@ def earned(accuracy, submitted_bytes):
     """The share of the network's points: nothing outside the targets, 0.4 at both of them, 1 at both full marks.
 
     Example:
-        >>> earned(0.77, 450_000), earned(0.71, 100)
-        (0.85, 0.0)
+        >>> earned(TARGET_ACCURACY, TARGET_BYTES), earned(FULL_ACCURACY, FULL_BYTES), earned(0.0, 1)
+        (0.4, 1.0, 0.0)
     """
     if not (accuracy >= TARGET_ACCURACY and submitted_bytes <= TARGET_BYTES):
         return 0.0
