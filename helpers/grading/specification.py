@@ -153,7 +153,7 @@ def combine(item: Item, verdicts: list[Verdict]) -> Verdict:
     """Join the verdicts of an item's cases: the worst case counts, and its message is told."""
     if not verdicts:
         raise SpecificationError(f"item {item.name!r} has no cases; its `cases` must return at least one")
-    worst = min(verdicts, key=lambda verdict: verdict.share)
+    worst = min(verdicts, key=lambda verdict: max(0.0, verdict.share))  # 0 where the share is no number
     share = min(1.0, max(0.0, float(worst.share)))
     if share == 1.0:
         return replace(worst, share=1.0)

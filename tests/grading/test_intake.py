@@ -5,7 +5,7 @@ import nbformat
 import pytest
 
 from helpers.grading.demo import fill
-from helpers.grading.intake import MOST_NOTEBOOK_BYTES, fingerprint, read
+from helpers.grading.intake import MOST_FILES_BYTES, MOST_NOTEBOOK_BYTES, fingerprint, read
 
 ANSWER = "def bn_affine(gamma, beta, mean, var, eps):\n    return gamma, beta"
 
@@ -82,6 +82,7 @@ def test_own_cells_stay_where_they_were_and_checks_are_not_executed(folder, note
     names = [cell["name"] for cell in submission.code]
     assert names.index("a cell of your own") == names.index("bn_affine_solution") + 1
     assert "bn_affine" not in names and "a = 1\nb = 2" in submission.code_for("fold_conv")
+    assert ANSWER in submission.code_for("bn_affine") and ANSWER not in submission.code_for("fold_conv")
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,15 @@ def test_other_files_are_limited(folder, notebook, skeleton):
     assert submission.files["model.safetensors"] == b"123" and len(submission.files) == 20
     notes = " ".join(submission.notes)
     assert "link cannot be read" in notes and "huge.bin has 524,288,000 bytes" in notes and "one file too many" in notes
+
+
+def test_all_files_together_are_limited(folder, notebook, skeleton):
+    _hand_in(folder, notebook)
+    for name in ("a", "b"):
+        with open(folder / f"{name}.bin", "wb") as file:
+            file.truncate(MOST_FILES_BYTES // 2 + 1)
+    submission = read(folder, "a1.ipynb", skeleton)
+    assert list(submission.files) == ["a.bin"] and "b.bin has" in submission.notes[0]
 
 
 def test_the_fingerprint_sees_every_change(folder, notebook):

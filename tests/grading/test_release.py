@@ -8,7 +8,7 @@ import zipfile
 import nbformat
 import pytest
 
-from helpers.grading import answers, course, release
+from helpers.grading import answers, course, release, wire
 from helpers.grading.classroom import Classroom
 
 NAMES = course.names()
@@ -76,6 +76,24 @@ def test_the_zip_holds_the_same_files(bundles):
         assert inside == {f"{name}/{path.name}": path.read_bytes() for path in bundle.iterdir()}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_instant_check_knows_only_the_visible_inputs(name, bundles):
+    visible = wire.decode((bundles[name] / "visible.safetensors").read_bytes())
+    for item in course.load(name).assignment.items:
+        cases = item.make_cases(release.VISIBLE_SEED)
+        assert [case["label"] for case in visible[item.name]["cases"]] == [case.label for case in cases]
+
+
+def test_a_second_release_leaves_nothing_of_the_first(a1, tmp_path):
+    room = Classroom.open(tmp_path)
+    old = release.release(room, a1) / "specification.py"
+    old.write_text("left over")
+    release.release(room, a1)
+    assert not old.exists()
+    with zipfile.ZipFile(old.parent.with_suffix(".zip")) as archive:
+        assert "a1/specification.py" not in archive.namelist()
+
+
 def _run_from_top_to_bottom(folder, notebook, replaced=None):
     """Run a notebook's code cells as one script, in the bundle's own folder, without the course's library."""
     script = []
@@ -111,6 +129,7 @@ def test_an_untouched_release_runs_and_a_solved_one_is_right(name, tmp_path):
         ('"points": 12', '"points": 13', "grades"),
         ('"grade_id": "fold_conv_solution"', '"grade_id": "fold_conv_answer"', "no cell"),
         ('"points": 6', '"points": 7', "by hand"),
+        ('"nbgrader": {', '"other": {', "read-only"),
     ],
 )
 def test_a_notebook_that_does_not_fit_its_specification_is_refused(a1, tmp_path, find, replace, says):
@@ -119,5 +138,7 @@ def test_a_notebook_that_does_not_fit_its_specification_is_refused(a1, tmp_path,
     text = (folder / "a1.ipynb").read_text()
     assert find in text
     (folder / "a1.ipynb").write_text(text.replace(find, replace))
+    room = Classroom.open(tmp_path / "class")
     with pytest.raises(release.ReleaseError, match=says):
-        release.verify(course.load("a1", tmp_path))
+        release.release(room, course.load("a1", tmp_path))
+    assert not (room.folder / "released" / "a1").exists()

@@ -90,7 +90,10 @@ def test_the_worst_case_counts():
 
 
 def test_a_score_that_is_no_number_earns_nothing():
-    assert combine(_item(), [Verdict(float("nan"), "odd")]).share == 0
+    odd = Verdict(float("nan"), "odd")
+    for verdicts in ([odd], [Verdict(1.0), odd], [odd, Verdict(1.0)]):
+        verdict = combine(_item(), verdicts)
+        assert verdict.share == 0 and "odd" in verdict.message
 
 
 def test_mistakes_in_a_specification_are_refused():
