@@ -77,7 +77,7 @@ def _by_a_real_call(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...
 @contextmanager
 def _stand_ins(graph_module: fx.GraphModule, make: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """For a moment, every parameter and buffer is a tensor without data, so that nothing is written to the real one."""
-    tables = tensor_tables(graph_module)
+    tables = [table for table in tensor_tables(graph_module) if table]
     real = [(table, dict(table)) for table in tables]
     try:
         for table in tables:

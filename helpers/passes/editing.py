@@ -4,7 +4,6 @@ Nothing that exists is overwritten: a module with new weights is a new module, a
 nobody else calls it or reads from it.
 """
 
-import copy
 import functools
 import operator
 from collections import Counter
@@ -34,10 +33,12 @@ def may_match(pattern: Op, present: set[Any]) -> bool:
 
 def _read_by(node: fx.Node) -> list[str]:
     """A node reads its target, and by that a part of everything that the target is in: a.b.c, a.b and a."""
-    if node.op not in ("call_module", "get_attr"):
-        return []
-    names = node.target.split(".")
-    return [".".join(names[: count + 1]) for count in range(len(names))]
+    path = node.target if node.op in ("call_module", "get_attr") else ""
+    found = []
+    while path:
+        found.append(path)
+        path = path.rpartition(".")[0]
+    return found
 
 
 class Editor:
@@ -165,10 +166,9 @@ def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module
         module: to take the class and the settings from.
         tensors: the new parameters by name. They train if those that they replace do; None removes one.
     """
-    new = copy.copy(module)
-    for name, table in vars(module).items():
-        if isinstance(table, dict):
-            vars(new)[name] = table.copy()
+    new = object.__new__(type(module))  # the constructor would draw random weights
+    for name, value in vars(module).items():
+        vars(new)[name] = value.copy() if isinstance(value, dict) else value
     trains = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
     for name, tensor in tensors.items():
         if tensor is not None and not isinstance(tensor, nn.Parameter):

@@ -56,7 +56,7 @@ def optimize(
     inputs = as_tuple(example_inputs)
     # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not count its changes.
     with _collector_paused(), torch.inference_mode(False):
-        graph_module = trace(model, inputs, route, owned=False)
+        graph_module = trace(model, inputs, route, draft=True)
         # Every change takes at least one node away or puts it into its final form, so this bound is never the limit.
         rounds = 2 + 2 * len(graph_module.graph.nodes)
         report = Passer(PIPELINES["fold"], rounds=rounds, undo=False).run(graph_module)

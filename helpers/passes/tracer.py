@@ -66,11 +66,11 @@ for _function in AUGMENTED:
 
 
 class Tracer(fx.Tracer):
-    """Records one call with `given` positional arguments."""
+    """Records one call with `given` positional arguments; None, as in reading a saved graph, gives all there are."""
 
     proxy_buffer_attributes = True  # else what the network does to its buffers happens now, and never again
 
-    def __init__(self, given: int):
+    def __init__(self, given: int | None = None):
         super().__init__()
         self._given = given
         self._autocast = _autocast()
@@ -86,14 +86,18 @@ class Tracer(fx.Tracer):
             for path, module in modules_by_path(model, each_once=True).items()
             for table in (module._parameters, module._buffers)
         ]
-        with _RecordRandom(self):
-            graph = self.trace(model)
+        graph = self.trace(model)
         for path, table, before in tables:
             for name, value in list(table.items()):
                 if isinstance(value, fx.Proxy):
                     table[name] = before[name]
                     _check_assignment(f"{path}{name}", value.node)
         return graph
+
+    def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
+        """The graph of a model, whose tables of parameters and buffers may hold stand-ins afterwards."""
+        with _RecordRandom(self):
+            return super().trace(root, concrete_args)
 
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """A node of the graph.
@@ -113,11 +117,11 @@ class Tracer(fx.Tracer):
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
         """The arguments of the call: an optional one that is not given is None, and no input of the graph."""
         code = inspect.unwrap(root_fn).__code__
-        if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        if self._given is not None and code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
             names = _names_of_inputs(code, self._given)
             return root_fn, [self.root, *(self.create_proxy("placeholder", name, (), {}) for name in names)]
         function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
-        for position in range(1 + self._given, len(args)):
+        for position in range(len(args) if self._given is None else 1 + self._given, len(args)):
             if isinstance(args[position], fx.Proxy) and args[position].node.args == (None,):
                 self.graph.erase_node(args[position].node)
                 args[position] = None

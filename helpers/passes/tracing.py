@@ -30,18 +30,33 @@ class UnknownChoice(ValueError):
     """A level or route that does not exist."""
 
 
-def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", owned: bool = True) -> fx.GraphModule:
+class Draft(fx.GraphModule):
+    """A graph that is not compiled to Python code until `recompile` is called, since passes will change it first."""
+
+    _compiles = True
+
+    def __init__(self, *args: Any):
+        self._compiles = False
+        super().__init__(*args)
+        self._compiles = True
+
+    def recompile(self) -> Any:
+        """Write the code, except while the graph is being hung in."""
+        return super().recompile() if self._compiles else None
+
+
+def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", draft: bool = False) -> fx.GraphModule:
     """Turn a copy of a model into a graph with shapes.
 
     Args:
         model: in eval mode; it is not changed.
         example_inputs: the positional arguments of one call.
         route: "fx" or "export".
-        owned: False leaves tensors shared with the model, for a caller that replaces most of them, writes into none,
-            and calls `copying.own_tensors` at the end.
+        draft: for a caller that goes on working on the graph. Tensors are shared with the model and must not be
+            written into, and there is no code: call `copying.own_tensors` and `recompile` at the end.
 
     Returns:
-        A GraphModule that shares nothing with the model (but see `owned`).
+        A GraphModule that shares nothing with the model (but see `draft`).
 
     Raises:
         UnsupportedCase: the model is in train mode, or cannot be copied or traced.
@@ -52,10 +67,11 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", 
     if model.training:
         raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
     try:
-        model = independent_copy(model) if owned or _is_frozen(model) else structural_copy(model)
+        copied = structural_copy(model) if draft and not _is_frozen(model) else independent_copy(model)
     except Exception as error:
         raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
-    return _trace_fx(model, example_inputs) if route == "fx" else _trace_export(model, example_inputs)
+    kind = Draft if draft else fx.GraphModule
+    return (_trace_fx if route == "fx" else _trace_export)(copied, example_inputs, kind)
 
 
 def _is_frozen(model: nn.Module) -> bool:
@@ -63,25 +79,25 @@ def _is_frozen(model: nn.Module) -> bool:
     return any(tensor.is_inference() for tensor in tensors(model))
 
 
-def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
+def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...], kind: type[fx.GraphModule]) -> fx.GraphModule:
     recorder = tracer.Tracer(given=len(example_inputs))
     try:
         graph = recorder.record(model)
     except Exception as error:
         raise _untraceable(model, error) from error
-    graph_module = fx.GraphModule(recorder.root, graph, type(model).__name__)
+    graph_module = kind(recorder.root, graph, type(model).__name__)
     annotate(graph_module, example_inputs)
     return graph_module
 
 
-def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
+def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], kind: type[fx.GraphModule]) -> fx.GraphModule:
     try:
         exported = torch.export.export(model, _all_different(example_inputs)).module(check_guards=False)
     except Exception as error:
         raise _untraceable(model, error) from error
     _simplify_signature(exported.graph)
     # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
-    graph_module = fx.GraphModule(exported, exported.graph, type(model).__name__).eval()
+    graph_module = kind(exported, exported.graph, type(model).__name__).eval()
     if _call_gradient_modes(graph_module):
         inline(graph_module)
     return graph_module

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from helpers.passes.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.passes.passer import Passer
@@ -132,3 +133,20 @@ def test_the_signature_of_an_exported_network_stays():
     graph_module.recompile()
     result = graph_module(*X)
     assert torch.equal(result["one"], -X[0]) and torch.equal(result["two"], X[0] + 1)
+
+
+def test_rewrites_see_no_numbers():
+    """What a rewrite asks for is known without data: parameters, inputs and new constants are fake to it."""
+    net = network(lambda net, x: F.relu(x) * net.weight, weight=torch.ones(3))
+    seen = []
+
+    def rule(self, target, args, kwargs):
+        if target is F.relu:
+            return self.emit(torch.sub, (args[0], self.constant(torch.ones(3), "shift")))
+        return seen.extend(arg.value for arg in args)
+
+    graph_module = trace(net, X)
+    Passer([rewriter(rule)]).run(graph_module)
+    values = [node.meta["val"] for node in graph_module.graph.nodes if node.op != "output"]
+    assert len(values) == 5 and all(isinstance(value, FakeTensor) for value in [*values, *seen])
+    assert torch.equal(graph_module(*X), X[0] - 1)

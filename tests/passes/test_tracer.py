@@ -1,6 +1,7 @@
 """What torch.fx would lose is recorded; tests/passes/zoo.py has the networks whose answers depend on it."""
 
 import operator
+import pickle
 
 import pytest
 import torch
@@ -91,6 +92,20 @@ def test_as_many_inputs_as_the_call_gives(given, function):
     assert [node.target for node in graph.nodes if node.op == "placeholder"] == ["x", "y", "rest_0", "rest_1"][:given]
     inputs = [torch.randn(3) for _ in range(given)]
     assert torch.equal(fx.GraphModule(nn.Module(), graph)(*inputs), function(None, *inputs))
+
+
+def test_a_graph_that_was_saved_whole_does_the_same():
+    def run(net, x, mask=None):
+        net.count += 1
+        x *= 2
+        x[0] = torch.rand(())
+        return x * mask + net.count
+
+    model = network(run, count=torch.zeros(()))
+    loaded = pickle.loads(pickle.dumps(fx.GraphModule(model, Tracer(2).record(model))))
+    results = [loaded(torch.ones(2), torch.full((2,), 3.0)) for _ in range(3)]
+    assert [result[1].item() for result in results] == [7, 8, 9]
+    assert len({result[0].item() % 1 for result in results}) == 3
 
 
 def under_autocast(net, x):

@@ -1,12 +1,15 @@
 """Both tracers give a graph of the same answers, with shapes; tests/passes/test_optimizer.py has the bad inputs."""
 
+import copy
 import inspect
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
 from helpers import passes
+from helpers.passes.copying import own_tensors
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from helpers.passes.layers import NORMS
 from helpers.passes.tracing import ROUTES, UnknownChoice, trace
@@ -34,10 +37,17 @@ def test_the_same_answers_shapes_and_names(route):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_owned_false_shares_the_tensors_until_they_are_copied(route):
+def test_a_draft_shares_the_tensors_and_has_no_code_until_it_is_finished(route):
     model = block()
-    shared = trace(model, (X,), route, owned=False)
-    assert shared.get_submodule("0").weight is model[0].weight
+    draft = trace(model, (X,), route, draft=True)
+    assert draft.get_submodule("0").weight is model[0].weight
+    with pytest.raises(RuntimeError, match="Code has not been generated"):
+        print(draft.code)
+    own_tensors(draft, model)
+    draft.recompile()
+    for finished in (draft, copy.deepcopy(draft), pickle.loads(pickle.dumps(draft))):
+        assert torch.equal(finished(X), model(X))
+        assert finished.get_submodule("0").weight is not model[0].weight
 
 
 @pytest.mark.parametrize("route", ROUTES)
