@@ -30,6 +30,14 @@ def run(arguments: argparse.Namespace) -> int:
     cifar = data.load_cifar10(arguments.data)
     history = training.finetune(model, cifar, teacher, config, shared.state_path(arguments), distributed.is_first())
     if distributed.is_first():
-        shared.finish(model, cifar, history, arguments, provenance(config.seed))
+        origin = provenance(config.seed)
+        origin["command"] = after(arguments.checkpoint, origin["command"])
+        shared.finish(model, cifar, history, arguments, origin)
     distributed.stop()
     return 0
+
+
+def after(checkpoint: Path, command: str) -> str:
+    """Both commands, one after the other, when the network that this one starts from says how it was made."""
+    before = models.read_header(checkpoint)[1].get("provenance", {}).get("command")
+    return f"{before}; {command}" if before else command

@@ -46,6 +46,9 @@ def test_finetune_goes_on_with_a_teacher(trained, tmp_path):
     words = ["finetune", str(trained), "--teacher", str(trained), *FAST, "--output", str(output)]
     assert main(words) == 0
     assert models.load(output).spec == models.load(trained).spec
+    first, then = (models.read_header(path)[1]["provenance"]["command"] for path in (trained, output))
+    assert then.startswith(f"{first}; ")
+    assert len(then) > len(first) + 2
 
 
 def test_data_says_what_it_found(capsys):
