@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from helpers.grading.classroom import NAME, Classroom, write
-from helpers.grading.intake import MOST_FILES, MOST_FILES_BYTES, IntakeError, read_regular
+from helpers.grading.files import MOST_FILES, MOST_FILES_BYTES, IntakeError, read_regular
 
 
 def collect(room: Classroom, assignment: str, source: Path | None = None) -> list[str]:

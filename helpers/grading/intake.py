@@ -8,24 +8,17 @@ edited, duplicated or re-pointed cell changes nothing, and nbgrader only ever se
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
-import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
+from helpers.grading.files import MOST_FILES, MOST_FILES_BYTES, IntakeError, read_regular
+
 MOST_NOTEBOOK_BYTES = 5 * 2**20
-MOST_FILES_BYTES = 32 * 2**20
-MOST_FILES = 20
 MOST_CELLS = 500
-
-
-class IntakeError(ValueError):
-    """A submission, or a part of it, that cannot be read. The message is meant for the student."""
 
 
 @dataclass
@@ -66,35 +59,6 @@ class Submission:
 
 def _is_students_code(cell: Any) -> bool:
     return cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("locked")
-
-
-def read_regular(path: Path, most: int) -> bytes:
-    """Read a regular file of limited size, without following a link or waiting on a pipe."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as problem:
-        raise IntakeError(f"{path.name} cannot be read ({problem.strerror}); links are not followed") from None
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-        os.close(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise IntakeError(f"{path.name} is not an ordinary file")
-        raise IntakeError(f"{path.name} has {status.st_size:,} bytes; {most:,} are allowed")
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(most)
-
-
-def fingerprint(folder: Path) -> str:
-    """A digest of everything in a submission folder, cheap for files that are too large to be read."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []:
-        status = path.lstat()
-        digest.update(f"{path.name!r} {status.st_mode} {status.st_size}".encode())
-        try:
-            digest.update(read_regular(path, MOST_FILES_BYTES))
-        except IntakeError as problem:
-            digest.update(str(problem).encode())
-    return digest.hexdigest()
 
 
 def empty(skeleton: Any, note: str) -> Submission:

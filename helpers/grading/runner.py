@@ -23,7 +23,7 @@ import nbformat
 import torch
 from tqdm import tqdm
 
-from helpers.grading import box, cluster, course, intake, job, judge, record
+from helpers.grading import box, cluster, course, files, intake, job, judge, record
 from helpers.grading.classroom import Classroom, write
 from helpers.grading.course import Exercise
 from helpers.grading.intake import Submission
@@ -109,7 +109,7 @@ def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | No
     name, base = exercise.assignment.name, edition(exercise, room, boxed)
     todo, kept = [], 0
     for student in room.students(name):
-        mark = hashlib.sha256((base + intake.fingerprint(room.submission(student, name))).encode()).hexdigest()
+        mark = hashlib.sha256((base + files.fingerprint(room.submission(student, name))).encode()).hexdigest()
         old = room.result(name, student)
         if old and old["fingerprint"] == mark and not only_item:
             kept += 1

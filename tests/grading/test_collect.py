@@ -5,7 +5,7 @@ import pytest
 
 from helpers.grading.classroom import Classroom
 from helpers.grading.collect import collect
-from helpers.grading.intake import MOST_FILES_BYTES
+from helpers.grading.files import MOST_FILES_BYTES
 
 
 @pytest.fixture
