@@ -14,7 +14,7 @@ from helpers.pruning.tracing import as_tuple
 
 Cost = Callable[[Plan], float]
 HALVINGS = 40
-MEASUREMENTS = 8
+MEASUREMENTS = 10
 
 
 class TargetError(ValueError):

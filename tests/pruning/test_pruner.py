@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -10,7 +11,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers import models, pruning
+from helpers import metrics, models, pruning
+from helpers.pruning import targets
 from helpers.pruning.allocation import AllocationError
 from helpers.pruning.importance import ImportanceError
 from helpers.pruning.pruner import PruneError
@@ -99,6 +101,31 @@ def test_targets_are_met_within_one_percent(allocation, target):
     assert parameters(small) == pytest.approx(target * parameters(model), rel=0.01)
     small = pruning.prune(model, IMAGE, target_macs=target * macs(model), allocation=allocation, scope="all")
     assert macs(small) == pytest.approx(target * macs(model), rel=0.01)
+
+
+@pytest.mark.parametrize("target", [0.9, 0.6, 0.35])
+def test_a_latency_is_met_within_one_percent_in_a_few_measurements(target, monkeypatch):
+    measured = []
+
+    def proportional(model, example):
+        measured.append(0.4 + 1e-7 * macs(model))
+        return SimpleNamespace(median_ms=measured[-1])
+
+    monkeypatch.setattr(targets.metrics, "latency", proportional)
+    small = pruning.prune(mobilenet(), IMAGE, target_latency_ms=target, scope="all")
+    whole = 0.4 + 1e-7 * macs(mobilenet())
+    assert 0.4 + 1e-7 * macs(small) == pytest.approx(target * whole, rel=0.01)
+    assert len(measured) <= 15
+    fixed = pruning.prune(mobilenet(), IMAGE, target_latency_ms=target * whole, scope="all")
+    assert parameters(fixed) == parameters(small)
+
+
+@pytest.mark.slow
+def test_a_real_latency_is_met():
+    batch = torch.zeros(8, 3, 32, 32)
+    small = pruning.prune(mobilenet(), batch, target_latency_ms=0.5, scope="all", tolerance=0.1)
+    timed = metrics.compare_latency({"dense": mobilenet(), "small": small}, batch, threads=1, runs=15)
+    assert timed.median_ms[1] / timed.median_ms[0] == pytest.approx(0.5, abs=0.1)
 
 
 def test_widths_are_rounded_and_have_a_minimum():
