@@ -42,8 +42,11 @@ def test_equal_answers_have_no_difference(expected, got):
         (T([1.0, 2.0]), T([1.0, math.inf]), "not finite"),
         (T([math.inf]), T([-math.inf]), "not finite"),
         ([1, 2], [1], "2 parts"),
+        ([1], [1, 2], "1 parts"),
         ([1], {"0": 1}, "a list"),
         ({"a": 1}, {"b": 1}, "entries"),
+        ({"a": 1}, {"a": 1, "b": 1}, "entries"),
+        ({"a": 1, "b": 1}, {"a": 1}, "entries"),
         ({"a": 1}, [1], "dictionary"),
         ("fold", "keep", "not right"),
         (None, 0, "None"),
@@ -90,3 +93,10 @@ def test_tolerance_is_relative_to_the_largest_value(scale):
     tolerance = Tolerance(relative=1e-3, absolute=0.0)
     assert difference(expected, expected + 0.9e-3 * scale, tolerance) is None
     assert difference(expected, expected + 1.1e-3 * scale, tolerance) is not None
+
+
+def test_what_is_allowed_follows_from_the_right_answer_and_not_from_the_given_one():
+    expected, tolerance = T([1.0], dtype=torch.float64), Tolerance(relative=1e-3, absolute=0.0)
+    assert difference(expected, expected + 1.0005e-3, tolerance) is not None
+    assert difference(10**6, 10**6 + 1001, tolerance) is not None
+    assert difference(10**6, 10**6 + 1000, tolerance) is None
