@@ -140,13 +140,13 @@ def _value(root: nn.Module, node: fx.Node, args: tuple[Any, ...], kwargs: dict[s
         quick = shortcut and node.target in KEEPS_SHAPE and _agree(args)
         return args[0] if quick else node.target(*args, **kwargs)
     module = submodule(root, node.target)
-    quick = shortcut and type(module) in KEEPS_SHAPE and not module.training and not has_hooks(module) and _agree(args)
+    quick = shortcut and type(module) in KEEPS_SHAPE and not has_hooks(module) and _agree(args)
     return args[0] if quick else module(*args, **kwargs)
 
 
 def _agree(args: tuple[Any, ...]) -> bool:
-    """Whether all arguments are floating-point tensors of one shape and dtype."""
+    """Whether all arguments are tensors of one shape and dtype."""
     if not args or not all(isinstance(arg, torch.Tensor) for arg in args):
         return False
     kinds = {(arg.shape, arg.dtype) for arg in args}
-    return len(kinds) == 1 and args[0].is_floating_point()
+    return len(kinds) == 1

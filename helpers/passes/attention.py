@@ -70,8 +70,8 @@ class _Written(Fuser):
             return f"the batch axes differ or are missing: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}"
         if weights.shape != scores.shape:
             return f"its mask changes the shape of the scores from {tuple(scores.shape)} to {tuple(weights.shape)}"
-        if not q.is_floating_point() or not q.dtype == k.dtype == v.dtype:
-            return f"the dtypes differ: {q.dtype}, {k.dtype}, {v.dtype}"
+        if q.dtype != v.dtype:  # a scale or a softmax in between may change the dtype
+            return f"the dtypes differ: {q.dtype} before the softmax, {v.dtype} after it"
         if self.masked and match.constant("mask").dtype != q.dtype:
             return f"the mask is {match.constant('mask').dtype}, and the scores are {q.dtype}"
         return _softmax_objection(match["softmax"], match.graph_module, scores.dim())
@@ -96,15 +96,12 @@ def _last_two(node: fx.Node) -> set[int]:
 
 
 def _softmax_objection(node: fx.Node, graph_module: fx.GraphModule, dimensions: int) -> str | None:
-    """A softmax over another axis, or one that changes the dtype, is not the one of attention."""
+    """A softmax over another axis is not the one of attention."""
     if node.op == "call_module":
         axis = graph_module.get_submodule(node.target).dim
     else:
         axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-    if axis not in (-1, dimensions - 1):
-        return f"its softmax runs over axis {axis}, not over the last one"
-    changes = node.kwargs.get("dtype") is not None or any(isinstance(arg, torch.dtype) for arg in node.args)
-    return "its softmax changes the dtype" if changes else None
+    return None if axis in (-1, dimensions - 1) else f"its softmax runs over axis {axis}, not over the last one"
 
 
 @register

@@ -55,17 +55,21 @@ def _reshape(node: fx.Node, editor: Editor, result: PassResult) -> None:
 
 def _straighten(node: fx.Node, editor: Editor, result: PassResult) -> None:
     """Put the tensor that a value is a view of into contiguous memory, right after it is made."""
-    if not node.op.startswith("call_") or op_name(node) == "contiguous":
+    if not node.op.startswith("call_") or _straightens(node):
         return
     if not is_fresh(node, editor.module(node)):
         for source in node.all_input_nodes:
             _straighten(source, editor, result)
-    elif _has_order(node):
+    elif _has_order(node) and not all(_straightens(user) for user in node.users):
         with node.graph.inserting_after(node):
             straight = node.graph.call_method("contiguous", (node,))
         straight.meta.update(node.meta)
         node.replace_all_uses_with(straight, delete_user_cb=lambda user: user is not straight)
         result.change(node, "its result is put into contiguous memory")
+
+
+def _straightens(node: fx.Node) -> bool:
+    return node.op in ("call_method", "call_function") and op_name(node) == "contiguous"
 
 
 def _is_channels_last(graph_module: fx.GraphModule) -> bool:

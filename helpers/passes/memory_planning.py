@@ -88,7 +88,7 @@ def place(slots: Iterable[Slot]) -> tuple[Slot, ...]:
     for slot in sorted(slots, key=lambda slot: (-slot.bytes, slot.first)):
         offset = 0
         for other in sorted((other for other in placed if other.meets(slot)), key=lambda other: other.offset):
-            if offset + _aligned(slot.bytes) <= other.offset:
+            if offset + slot.bytes <= other.offset:
                 break
             offset = max(offset, other.end)
         placed.append(Slot(slot.node, slot.bytes, slot.first, slot.last, offset))

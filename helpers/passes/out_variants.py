@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-from helpers.passes.folder import PassResult
 from helpers.passes.registry import register
 from helpers.passes.rewriter import Rewriter, Traced
 
@@ -59,11 +58,6 @@ class OutVariants(Rewriter):
     """Gives every ATen operator that allocates its result a buffer to write into."""
 
     name = "out_variants"
-
-    def run(self, graph_module: torch.fx.GraphModule) -> PassResult:
-        """Rewrite under no_grad: out-variants have no derivative."""
-        with torch.no_grad():
-            return super().run(graph_module)
 
     def call_operator(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Allocate, then compute into it."""

@@ -110,7 +110,7 @@ class Sparsify(Pass):
         result, editor = PassResult(), Editor(graph_module)
         for node in graph_module.graph.find_nodes(op="call_module"):
             layer = editor.module(node)
-            if type(layer) not in LAYERS:
+            if not isinstance(layer, LAYERS):
                 continue
             reason = opaque(layer) or _row_objection(layer.weight)
             if reason is not None:

@@ -39,7 +39,7 @@ AUGMENTED = {
 
 
 class LostAssignment(RuntimeError):
-    """The network assigns something to a parameter or buffer, which a graph cannot do."""
+    """The network assigns something to a buffer, which a graph cannot do."""
 
 
 class LostContext(RuntimeError):
@@ -79,12 +79,11 @@ class Tracer(fx.Tracer):
         """The graph of a model, which keeps its parameters and buffers.
 
         Raises:
-            LostAssignment: the network puts another tensor in the place of a parameter or buffer.
+            LostAssignment: the network puts another tensor in the place of a buffer.
         """
         tables = [
-            (f"{path}." if path else "", table, dict(table))
+            (f"{path}." if path else "", module._buffers, dict(module._buffers))
             for path, module in modules_by_path(model, each_once=True).items()
-            for table in (module._parameters, module._buffers)
         ]
         graph = self.trace(model)
         for path, table, before in tables:
@@ -95,7 +94,7 @@ class Tracer(fx.Tracer):
         return graph
 
     def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
-        """The graph of a model, whose tables of parameters and buffers may hold stand-ins afterwards."""
+        """The graph of a model, whose tables of buffers may hold stand-ins afterwards."""
         with _RecordRandom(self):
             return super().trace(root, concrete_args)
 
@@ -156,6 +155,6 @@ class _RecordRandom(TorchFunctionMode):
         self._tracer = tracer
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if draws(getattr(function, "__name__", "")) and not types:
+        if draws(getattr(function, "__name__", "")):
             return self._tracer.create_proxy("call_function", function, args, kwargs or {})
         return function(*args, **(kwargs or {}))

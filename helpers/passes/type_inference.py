@@ -93,6 +93,6 @@ def describe(value: Any) -> str:
         return repr(value)
     parts = [str(value.dtype).removeprefix("torch."), "x".join(map(str, value.shape)) or "scalar"]
     if not value.is_contiguous():
-        packed = value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last)
+        packed = value.is_contiguous(memory_format=torch.channels_last)
         parts.append("channels_last" if packed else f"strides {'x'.join(map(str, value.stride()))}")
     return " ".join(parts)

@@ -1,5 +1,8 @@
+import operator
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers.passes import annotation
@@ -73,6 +76,57 @@ def test_the_short_cut_gives_the_same_as_asking_torch(monkeypatch):
     quick = shapes(trace(model.eval(), (x,)))
     monkeypatch.setattr(annotation, "KEEPS_SHAPE", frozenset())
     assert shapes(trace(model, (x,))) == quick
+
+
+def test_the_call_for_real_writes_into_no_input():
+    def run(net, x):
+        x += 1
+        return looks_into_it(x)
+
+    x = torch.ones(2)
+    annotate(fx.GraphModule(nn.Module(), Tracer(1).record(network(run))), (x,))
+    assert x.tolist() == [1, 1]
+
+
+def test_counting_up_a_number_writes_into_nothing():
+    def run(net, x):
+        size = x.shape[0]
+        size += 1
+        return x.new_zeros(size)
+
+    graph_module = fx.GraphModule(nn.Module(), Tracer(1).record(network(run)))
+    annotate(graph_module, (torch.ones(2),))
+    assert operator.add in {node.target for node in graph_module.graph.nodes}
+    assert shapes(graph_module)["new_zeros"] == (3,)
+
+
+def test_several_devices_are_told_apart():
+    graph_module = graph_of(lambda net, x: x @ net.far, far=torch.ones(3, 3, device="meta"))
+    with pytest.raises(GraphMismatch, match="node 'matmul'"):
+        annotate(graph_module, (torch.ones(3, 3),))
+
+
+def hooked() -> nn.Module:
+    layer = nn.ReLU()
+    layer.register_forward_hook(lambda module, args, result: result.flatten())
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("run", "parts", "shape", "dtype"),
+    [
+        (lambda net, x: net.hooked(x), {"hooked": hooked()}, (6,), torch.float32),
+        (lambda net, x: x + x[:1], {}, (2, 3), torch.float32),
+        (lambda net, x: x[:1] + x, {}, (2, 3), torch.float32),
+        (lambda net, x: x + x.double(), {}, (2, 3), torch.float64),
+        (lambda net, x: F.silu(x.double()), {}, (2, 3), torch.float64),
+    ],
+)
+def test_the_short_cut_is_not_taken_where_it_would_be_wrong(run, parts, shape, dtype):
+    graph_module = graph_of(run, **parts)
+    annotate(graph_module, (torch.randn(2, 3),))
+    value = graph_module.graph.output_node().args[0].meta["val"]
+    assert (tuple(value.shape), value.dtype) == (shape, dtype)
 
 
 def test_a_value_that_is_reshaped_in_place_has_no_shape():

@@ -9,7 +9,7 @@ from torch import nn
 from helpers import passes
 from helpers.passes.passer import Passer
 from helpers.passes.tracing import trace
-from tests.passes.graphs import network
+from tests.passes.graphs import graph_of, network
 
 Q, K, V = (torch.randn(2, 4, length, 8, dtype=torch.float64) for length in (5, 7, 7))
 MASK = torch.full((5, 7), -torch.inf, dtype=torch.float64).triu(3)
@@ -44,6 +44,8 @@ WAYS = {
     "not scaled": lambda net, q, k, v: (q @ k.mT).softmax(-1) @ v,
     "by a buffer": lambda net, q, k, v: net.soft(torch.matmul(q, k.transpose(-1, -2)).mul(net.z)) @ v,
     "masked": lambda net, q, k, v: torch.softmax((q @ k.transpose(-2, -1)) / 3 + net.mask, 3) @ v,
+    "mask first": lambda net, q, k, v: torch.softmax(net.mask + q @ k.mT, -1) @ v,
+    "softmax of the same dtype": lambda net, q, k, v: F.softmax(q @ k.mT, -1, dtype=torch.float64) @ v,
 }
 
 
@@ -65,13 +67,20 @@ def test_a_transpose_that_is_there_is_used_and_one_that_is_not_is_made():
     assert count == 1
     assert [node.target for node in graph_module.graph.nodes if node.op == "call_method"] == ["transpose"]
     torch.testing.assert_close(graph_module(Q, K.mT, V), net(Q, K.mT, V), rtol=1e-10, atol=1e-12)
+    inputs = (Q, K.mT.transpose(0, 1), V)  # another transpose than the one that is meant
+    net, graph_module, _, count = fused(lambda net, q, k, v: torch.softmax(q @ k.transpose(0, 1), -1) @ v, inputs)
+    assert count == 1
+    torch.testing.assert_close(graph_module(*inputs), net(*inputs), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
         (lambda net, q, k, v: torch.softmax(q @ k.mT, -2) @ v, "its softmax runs over axis -2, not over the last one"),
-        (lambda net, q, k, v: torch.softmax(q @ k.mT, -1, torch.float32).double() @ v, None),
+        (lambda net, q, k, v: torch.softmax(q @ k.mT, 2) @ v, "its softmax runs over axis 2, not over the last one"),
+        (lambda net, q, k, v: F.softmax(q @ k.mT, -1, dtype=torch.float32) @ v.float(), "the dtypes differ"),
+        (lambda net, q, k, v: torch.softmax(q.float() @ k.float().mT / net.one, -1) @ v, "the dtypes differ"),
+        (lambda net, q, k, v: torch.softmax(3.0 / (q @ k.mT), -1) @ v, None),
         (lambda net, q, k, v: ((s := torch.softmax(q @ k.mT, -1)) @ v, s), "softmax is also returned"),
         (lambda net, q, k, v: torch.softmax(q @ k.mT * net.row, -1) @ v, "scales by 7 numbers"),
         (lambda net, q, k, v: torch.softmax(q @ k.mT + net.hide, -1) @ v, "its mask hides a whole row"),
@@ -87,6 +96,7 @@ def test_a_transpose_that_is_there_is_used_and_one_that_is_not_is_made():
 def test_what_is_not_quite_attention_stays(function, reason):
     hide = MASK.clone().index_fill_(0, torch.tensor(2), -math.inf)
     parts = {
+        "one": torch.tensor([3.0], dtype=torch.float64),
         "row": torch.arange(7.0, dtype=torch.float64),
         "hide": hide,
         "short": MASK.float(),
@@ -96,6 +106,12 @@ def test_what_is_not_quite_attention_stays(function, reason):
     assert count == 0
     assert [why.startswith(reason) for *_, why in report.declined] == ([True] if reason else [])
     torch.testing.assert_close(graph_module(Q, K, V), net(Q, K, V), equal_nan=True)
+
+
+def test_without_shapes_nothing_is_fused():
+    graph_module = graph_of(WAYS["divided"])
+    (reason,) = {reason for *_, reason in Passer(["attention_fusion"]).run(graph_module).declined}
+    assert reason == "the shape of q is unknown: run type_inference first"
 
 
 def test_the_row_that_is_hidden_really_differs():

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from helpers import passes
+from helpers.passes.tracing import trace
 from tests.passes.equivalence import differences
 from tests.passes.zoo import conv, norm, with_conv
 
@@ -30,6 +31,15 @@ def written_contiguous(m, x):
     return m.bn(y)
 
 
+def written_reshape(name):
+    def run(m, x):
+        y = m.conv(x)
+        getattr(y, name)(*{"reshape": (-1,), "reshape_as": (x.new_empty(2, 64),), "ravel": ()}[name]).add_(1)
+        return m.bn(y)
+
+    return run
+
+
 COUNTS_ON_IT = {
     "view": lambda m, x: (y := torch.relu(m.bn(m.conv(x)))).view(y.size(0), -1),
     "view of all": lambda m, x: m.bn(m.conv(x)).view(-1),
@@ -40,6 +50,11 @@ COUNTS_ON_IT = {
     "flatten, then written": written_view,
     "written through a view": written_through_the_view,
     "contiguous, then written": written_contiguous,
+    "reshape, then written": written_reshape("reshape"),
+    "reshape_as, then written": written_reshape("reshape_as"),
+    "ravel, then written": written_reshape("ravel"),
+    "stride": lambda m, x: (y := m.conv(x)).sum() * y.stride(1),
+    "is_contiguous": lambda m, x: (y := m.conv(x)).sum() * y.is_contiguous(),
 }
 
 
@@ -50,6 +65,8 @@ def test_the_answers_stay_the_same(what, route):
     fast, report = passes.optimize(model, X, level="inference", route=route)
     assert any("runs on" in change for _, _, change in report.changed)
     assert differences(model, fast, X) == []
+    assert passes.Passer(["contiguity"]).run(fast).changed == []
+    assert all("val" in node.meta for node in fast.graph.find_nodes(op="call_method", target="contiguous"))
 
 
 def test_without_the_pass_they_would_not(monkeypatch):
@@ -74,10 +91,39 @@ def test_a_result_comes_in_the_memory_format_that_the_network_gave():
     assert not any(name == "contiguity" for name, _, _ in report.changed)
 
 
-def test_nothing_is_done_where_nobody_notices():
-    model = nn.Sequential(conv(), norm(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
-    _, report = passes.optimize(model, X, level="inference")
+def matrix(m, x):
+    return m.fc(m.conv(x).mean((2, 3))).view(2, 2, 2)
+
+
+def one_pixel(m, x):
+    return m.conv(x[:, :, :3, :3]).view(2, 4)
+
+
+def in_its_own_order(m, x):
+    return m.conv(x).contiguous(memory_format=torch.channels_last).tanh()
+
+
+def straightened_by_itself(m, x):
+    y = m.conv(x)
+    return y.contiguous(), m.bn(y).mean()
+
+
+def strides(result):
+    return [part.stride() for part in (result if isinstance(result, tuple) else (result,))]
+
+
+@pytest.mark.parametrize("run", [matrix, one_pixel, in_its_own_order, straightened_by_itself])
+def test_nothing_is_done_where_nobody_notices(run):
+    model = with_conv(run, fc=lambda: nn.Linear(4, 4))().eval()
+    fast, report = passes.optimize(model, X, level="inference")
+    assert any("runs on" in change for _, _, change in report.changed)
     assert not any(name == "contiguity" for name, _, _ in report.changed)
+    assert differences(model, fast, X) == [] and strides(fast(X)) == strides(model(X))
+
+
+def test_without_a_fused_convolution_there_is_nothing_to_undo():
+    graph_module = trace(with_conv(COUNTS_ON_IT["view_as"])().eval(), (X,))
+    assert passes.Passer(["contiguity"]).run(graph_module).changed == []
 
 
 def test_a_view_as_another_dtype_stays_a_view():

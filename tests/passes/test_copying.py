@@ -84,12 +84,36 @@ def test_memory_that_two_buffers_share_stays_shared():
     assert model[0].running_mean.eq(0).all() and model.part.eq(1).all()
 
 
+def test_one_buffer_at_two_places_stays_one():
+    model = nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4))
+    model[1].running_mean = model[0].running_mean
+    made = independent_copy(model)
+    assert made[1].running_mean is made[0].running_mean is not model[0].running_mean
+
+
+def test_tensors_stay_what_they_are():
+    model = nn.Linear(3, 3).requires_grad_(False)
+    model.register_buffer("grows", torch.ones(3, requires_grad=True))
+    model.register_buffer("noted", torch.ones(3))
+    model.noted.note = "a note"
+    model.register_buffer("wide", torch.ones(1).expand(5))
+    model.register_buffer("sparse", torch.eye(3).to_sparse())
+    model.register_buffer("empty", torch.ones(3, device="meta"))
+    made = independent_copy(model)
+    assert isinstance(made.weight, nn.Parameter) and not made.weight.requires_grad
+    assert made.grows.is_leaf and made.grows.requires_grad and made.noted.note == "a note"
+    assert made.wide.stride() == (0,) and made.sparse.is_sparse and made.empty.is_meta
+    assert all(tensor is not model.state_dict()[name] for name, tensor in made.state_dict().items())
+
+
 def test_tables_inside_tables_are_copied():
     model = nn.Sequential(nn.ReLU())
-    model.plan = {"a": [1, 2]}
+    model.plan, model.pair = {"a": [1, 2]}, ([1], 2)
+    model.register_module("nothing", None)
     made = independent_copy(model)
     made.plan["a"].append(3)
-    assert model.plan == {"a": [1, 2]}
+    made.pair[0].append(3)
+    assert model.plan == {"a": [1, 2]} and model.pair == ([1], 2) and made.nothing is None
 
 
 def test_a_class_that_copies_itself_in_its_own_way_is_asked():

@@ -115,7 +115,23 @@ def test_shared_modules_and_the_callers_tensors_stay():
     assert torch.equal(second.weight, weights[1])
 
 
-@pytest.mark.parametrize("path", ["norm.weight", "norm.bias", "conv.weight"])
+def test_without_a_beta_padding_is_no_obstacle():
+    first = norm(3, 6)
+    nn.init.zeros_(first.bias)
+    graph_module, report = folded(nn.Sequential(first, nn.Conv2d(6, 4, 3, padding=1)))
+    assert [what for *_, what in report.changed] == ["gave gamma and beta to _1"]
+    assert graph_module.get_submodule("0").weight is None
+
+
+@pytest.mark.parametrize("hooked", [0, 1])
+def test_a_hook_sees_what_would_change(hooked):
+    net = nn.Sequential(norm(3, 6), nn.Conv2d(6, 4, 1))
+    net[hooked].register_forward_hook(lambda module, args, result: result)
+    _, report = folded(net)
+    assert report.changed == [] and "it has hooks" in report.declined[0][2]
+
+
+@pytest.mark.parametrize("path", ["norm.weight", "norm.bias", "conv.weight", "conv.bias"])
 def test_parameters_that_the_graph_writes_to_stay(path):
     graph_module = graph_of(lambda net, x: net.conv(net.norm(x)), norm=norm(3, 6), conv=nn.Conv2d(6, 4, 1).double())
     first = next(iter(graph_module.graph.nodes))

@@ -81,6 +81,29 @@ def test_the_values_really_are_in_the_other_form():
     assert shapes["output"] == "float32 2x4"
 
 
+def test_one_value_is_cast_once():
+    net = network(lambda net, x: net.one(x) + net.two(x), one=nn.Conv2d(3, 4, 1), two=nn.Conv2d(3, 4, 1))
+    graph_module, report = converted(net, "to_bfloat16")
+    assert casts(graph_module) == ["x", "add"]
+    assert report.changed[-1][2] == "1 casts forth, 1 back"
+
+
+def test_operands_of_another_kind_keep_their_operation():
+    net = network(lambda net, x: net.conv(x) * (x[:, :1] > 0), conv=nn.Conv2d(3, 4, 1))
+    graph_module, _ = converted(net, "to_bfloat16")
+    assert casts(graph_module) == ["x", "conv"]
+    net = network(lambda net, x: net.conv(x.transpose(2, 3)), conv=nn.Conv2d(3, 4, 1))
+    assert converted(net, "to_channels_last")[1].changed == []  # a third order of axes, which is nobody's business
+
+
+def test_weights_are_in_the_other_form_and_casts_know_where_they_come_from():
+    graph_module, _ = converted(Net(), "to_channels_last")
+    assert graph_module.stem.weight.is_contiguous(memory_format=torch.channels_last)
+    graph_module, _ = converted(Net(), "to_bfloat16")
+    (back,) = graph_module.graph.find_nodes(op="call_module", target="head")[0].users
+    assert back.target == "to" and list(back.meta["nn_module_stack"]) == ["head"]
+
+
 def test_channels_last_changes_no_answer():
     net = Net().double()
     graph_module, _ = converted(net, "to_channels_last", X.double())

@@ -4,23 +4,13 @@ import pytest
 import torch
 import torchvision
 from torch import fx, nn
-from torch.profiler import ProfilerActivity, profile
 
 from helpers import passes
 from helpers.passes import memory_planning
 from helpers.passes.memory_planning import ALIGNMENT, Slot, place
 from helpers.passes.passer import Passer
 from helpers.passes.tracing import trace
-from tests.passes.graphs import network
-
-
-def allocated(graph_module, *inputs):
-    """Bytes that the allocator hands out in one call."""
-    with torch.no_grad():
-        graph_module(*inputs)
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            graph_module(*inputs)
-    return sum(max(0, event.self_cpu_memory_usage) for event in profiler.events())
+from tests.passes.graphs import allocated, network
 
 
 def planned(net, x):
@@ -39,6 +29,41 @@ def overlapping(slots):
 
 
 CHAIN = network(lambda net, x: torch.sin(torch.cos(torch.tanh(torch.exp(x)))))
+
+
+def test_buffers_that_meet_at_one_step_are_alive_together():
+    slots = place([Slot("a", 64, 0, 1), Slot("b", 64, 1, 2), Slot("c", 64, 2, 3)])
+    assert [slot.offset for slot in slots] == [0, 64, 0]
+
+
+def test_the_largest_is_placed_first():
+    slots = place([Slot("a", 64, 0, 0), Slot("b", 256, 0, 1), Slot("c", 128, 1, 3)])
+    # In their order b would lie behind a, and c behind b.
+    assert {slot.node: slot.offset for slot in slots} == {"b": 0, "a": 256, "c": 256}
+
+
+def test_a_buffer_with_gaps_takes_them_along():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    like = {"dtype": torch.float32, "device": torch.device("cpu")}
+    buffer = graph.call_function(memory_planning.ALLOCATION, ([2, 3], [20, 1]), like)
+    wide = graph.call_function(torch.ops.aten.sin.out, (x,), {"out": buffer})
+    graph.output(graph.call_function(torch.ops.aten.sum.default, (wide,)))
+    graph_module, x = fx.GraphModule(nn.Module(), graph), torch.randn(2, 3)
+    next(iter(graph.nodes)).meta["val"] = x
+    Passer(["type_inference"]).run(graph_module)
+    Passer(["memory_planning"]).run(graph_module)
+    assert [slot.bytes for slot in graph_module.meta["memory_plan"].slots] == [4 * (20 + 3)]
+    torch.testing.assert_close(graph_module(x), x.sin().sum())
+
+
+@pytest.mark.parametrize(("dtype", "count", "second"), [(torch.float64, 500, 4032), (torch.float32, 1024, 4096)])
+def test_offsets_are_bytes_and_rounded_up_only_where_needed(dtype, count, second):
+    x = torch.randn(count, dtype=dtype)
+    graph_module, _, plan = planned(CHAIN, x)
+    assert [slot.offset for slot in plan.slots] == [0, second, 0]
+    with torch.device("meta"):  # where new tensors go is none of the plan's business
+        assert torch.equal(graph_module(x), CHAIN(x))
 
 
 def test_a_chain_needs_two_buffers():

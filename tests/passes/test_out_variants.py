@@ -7,7 +7,7 @@ from helpers import passes
 from helpers.passes.out_variants import OutVariants
 from helpers.passes.passer import Passer
 from helpers.passes.tracing import trace
-from tests.passes.graphs import network
+from tests.passes.graphs import allocated, network
 
 X = torch.randn(2, 6, 5, 5)
 
@@ -56,6 +56,54 @@ def test_views_and_in_place_operations_stay():
     assert torch.equal(graph_module(X), net(X))
 
 
+def test_an_overload_takes_its_own_variant():
+    net = network(lambda net, x: (x**2, 2**x, x**x, x.sum(), x.sum(1), x.amax((1, 2)), x > 0.5, x > x.mean()))
+    graph_module = exported(net)
+    report = Passer([OutVariants()]).run(graph_module)
+    assert report.declined == []
+    assert all(map(torch.equal, graph_module(X.abs()), net(X.abs())))
+
+
+def test_relu6_ends_at_6():
+    graph_module = exported(nn.ReLU6())
+    Passer([OutVariants()]).run(graph_module)
+    x = torch.linspace(-9, 9, 300).view_as(X)
+    assert torch.equal(graph_module(x), nn.functional.relu6(x))
+
+
+def test_what_hands_its_operand_on_needs_no_buffer():
+    graph_module = exported(network(lambda net, x: nn.functional.dropout(x, 0.5, False).type_as(x) + 1))
+    report = Passer([OutVariants()]).run(graph_module)
+    assert targets(graph_module)[-1] == "aten.add.out" and report.declined == []
+
+
+LAST = {"memory_format": torch.channels_last}
+
+
+@pytest.mark.parametrize(
+    ("x", "out", "can"),
+    [
+        (X.to(**LAST), X.to(**LAST), True),
+        (X, X.to(**LAST), False),
+        (X.to(**LAST), X, False),
+        (X.to(**LAST).double(), X.to(**LAST).double(), False),
+    ],
+)
+def test_where_onednn_adds_to_the_buffer_nothing_else_is_allocated(x, out, can):
+    weight = torch.randn(6, 6, 1, 1, dtype=x.dtype)
+    net = network(lambda net, x, out: torch.ops.course.conv2d.out(x, weight, None, 1, 0, 1, 1, out=out))
+    assert (allocated(net, x, out) == 0) == can
+    torch.testing.assert_close(out, nn.functional.conv2d(x, weight))
+
+
+def test_sizes_that_are_known_at_run_time_are_declined():
+    size = torch.export.Dim("batch", min=2, max=64)
+    net = network(lambda net, x: torch.cos(x))
+    graph_module = torch.export.export(net, (X,), dynamic_shapes=({0: size},)).module(check_guards=False)
+    report = Passer([OutVariants()]).run(graph_module)
+    assert report.changed == [] and "only known at run time" in report.declined[0][2]
+
+
 def test_casts_are_copies():
     net = network(lambda net, x: (x.to(torch.float16), x.contiguous(memory_format=torch.channels_last), x.contiguous()))
     graph_module = exported(net)
@@ -82,7 +130,8 @@ def test_python_functions_have_no_out_variant_and_a_second_run_changes_nothing()
     assert Passer(["out_variants"]).run(graph_module).changed == []
     graph_module = exported(network(lambda net, x: x + 1))
     assert Passer(["out_variants"]).run(graph_module).changed
-    assert Passer(["out_variants"]).run(graph_module).changed == []
+    again = Passer(["out_variants"]).run(graph_module)
+    assert again.changed == [] and again.declined == []
 
 
 def test_the_first_blocks_of_mobilenet_after_folding():

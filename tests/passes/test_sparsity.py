@@ -3,6 +3,7 @@ import itertools
 import pytest
 import torch
 from torch import fx, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from helpers.passes.passer import Passer
 from helpers.passes.sparsity import NotTwoOfFour, SparseKernels, keep_two_of_four, pack, unpack
@@ -30,6 +31,12 @@ def test_fours_with_fewer_than_two_numbers_are_packed_too():
     assert torch.equal(unpack(pack(weight)), weight)
 
 
+def test_positions_ascend_as_the_kernels_want_them():
+    packed = pack(torch.tensor([[0.0, 0.0, 5.0, 0.0, 0.0, 7.0, 0.0, 8.0]]))
+    assert packed.values.tolist() == [[[0, 5], [7, 8]]]
+    assert packed.positions.tolist() == [0 | 2 << 2 | 1 << 4 | 3 << 6]
+
+
 def test_what_is_not_sparse_is_refused():
     with pytest.raises(NotTwoOfFour, match="1 groups of four hold more than two numbers"):
         pack(torch.tensor([[1.0, 2.0, 0.0, 3.0, 0.0, 0.0, 1.0, 0.0]]))
@@ -50,6 +57,27 @@ def test_the_pass_prunes_in_new_tensors_and_declines_odd_rows():
     assert torch.equal(net[1].weight, before)
     assert torch.equal(graph_module.get_submodule("1").weight, keep_two_of_four(before))
     assert Passer(["sparsify_2_4"]).run(graph_module).changed == []
+
+
+def test_layers_that_may_compute_something_else_are_declined():
+    hooked, odd = nn.Linear(8, 4), NonDynamicallyQuantizableLinear(4, 4)
+    hooked.register_forward_hook(lambda module, args, result: result)
+    report = Passer(["sparsify_2_4"]).run(
+        fx.symbolic_trace(nn.Sequential(hooked, odd, nn.Linear(4, 6), nn.Linear(6, 2)))
+    )
+    assert [node for _, node, _ in report.changed] == ["_2"]
+    reasons = {node: reason for _, node, reason in report.declined}
+    assert "hooks" in reasons["_0"] and "subclass" in reasons["_1"] and "6 weights" in reasons["_3"]
+
+
+def test_a_weight_that_is_packed_already_stays():
+    class PackedWeight(torch.Tensor):
+        """Stands for what the kernels keep."""
+
+    layer = nn.Linear(64, 32)
+    layer.weight = nn.Parameter(layer.weight.detach().as_subclass(PackedWeight))
+    result = SparseKernels().run(fx.symbolic_trace(nn.Sequential(layer)))
+    assert result.changed == [] and result.declined == []
 
 
 def test_the_gpu_pass_is_skipped_on_a_cpu_and_declines_what_the_kernels_do_not_take():

@@ -8,7 +8,7 @@ import torch
 from torch import fx, nn
 
 from helpers.passes.errors import UnsupportedCase
-from helpers.passes.tracer import AUGMENTED, LostContext, Tracer
+from helpers.passes.tracer import AUGMENTED, LostAssignment, LostContext, Tracer
 from helpers.passes.tracing import trace
 from tests.passes.graphs import network
 
@@ -46,11 +46,19 @@ def test_random_numbers_are_drawn_in_each_call():
     assert not torch.equal(net(torch.zeros(3)), net(torch.zeros(3)))
 
 
-def test_a_buffer_may_be_counted_up():
-    def run(net, x):
-        net.count += 1
-        return x * net.count
+def twice(net, x):
+    net.count += 2
+    net.count -= 1
+    return x * net.count
 
+
+def by_a_method(net, x):
+    net.count = net.count.add_(1)
+    return x * net.count
+
+
+@pytest.mark.parametrize("run", [twice, by_a_method])
+def test_a_buffer_may_be_counted_up(run):
     model = network(run, count=torch.zeros(()))
     count, graph = model.count, Tracer(1).record(model)
     assert model.count is count and count == 0
@@ -68,6 +76,17 @@ def test_a_buffer_cannot_be_exchanged():
     with pytest.raises(UnsupportedCase, match=r"result of mean to its buffer mean.*self\.mean\.copy_"):
         trace(model, (torch.ones(2),))
     assert model.mean is mean
+
+
+def test_a_buffer_cannot_become_another_one():
+    def run(net, x):
+        net.one = net.two.add_(1)
+        return x
+
+    model = network(run, one=torch.zeros(()), two=torch.zeros(()))
+    with pytest.raises(LostAssignment, match="to its buffer one"):
+        Tracer(1).record(model)
+    assert model.one == 0
 
 
 @pytest.mark.parametrize(("given", "inputs"), [(1, ["x"]), (2, ["x", "mask"])])

@@ -6,7 +6,7 @@ from torch import fx, nn
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from helpers.passes.passer import Passer
 from helpers.passes.tracing import trace
-from helpers.passes.type_inference import describe
+from helpers.passes.type_inference import TypeInference, describe
 from tests.passes.graphs import graph_of, network
 
 
@@ -47,6 +47,38 @@ def test_dtypes_layouts_tuples_and_numbers():
     assert known["gt"] == "bool 2x4x3x3"
     assert known["transpose"] == "float32 4x2x3x3 strides 9x36x3x1"
     assert describe(torch.tensor(1.0)) == "float32 scalar"
+
+
+def test_the_order_of_axes_is_carried_on():
+    x = torch.randn(2, 4, 3, 3).to(memory_format=torch.channels_last)
+    graph_module = trace(network(lambda net, x: torch.relu(x)), (x,))
+    Passer(["type_inference"]).run(graph_module)
+    known = {node.name: describe(node.meta["val"]) for node in graph_module.graph.nodes}
+    assert known["x"] == known["relu"] == "float32 2x4x3x3 channels_last"
+
+
+def test_operations_that_write_into_buffers_are_known_too():
+    graph_module = trace(nn.Linear(3, 4).eval(), (torch.randn(2, 3),), "export")
+    Passer(["out_variants", "type_inference"]).run(graph_module)
+    (written,) = [node for node in graph_module.graph.nodes if "out" in node.kwargs]
+    assert describe(written.meta["val"]) == "float32 2x4" and not written.meta["val"].requires_grad
+
+
+def test_sizes_that_are_known_at_run_time_stay_symbols():
+    size = torch.export.Dim("batch", min=2, max=64)
+    net = network(lambda net, x: torch.cos(x))
+    graph_module = torch.export.export(net, (torch.randn(4, 3),), dynamic_shapes=({0: size},)).module(
+        check_guards=False
+    )
+    cos = graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.cos.default)[0]
+    before = cos.meta.pop("val").shape[0]
+    Passer(["type_inference"]).run(graph_module)
+    assert cos.meta["val"].shape[0].node.shape_env is before.node.shape_env
+
+
+def test_a_node_that_was_left_out_is_named():
+    with pytest.raises(GraphMismatch, match="node 'output': was not annotated"):
+        TypeInference().ensures(trace(network(lambda net, x: x + 1), (torch.randn(2),)))
 
 
 def test_a_second_run_changes_nothing_and_a_changed_graph_is_renewed():
