@@ -4,6 +4,7 @@ What it may write to is build/ and data/.
 """
 
 import shutil
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -41,7 +42,7 @@ def test_runs_twice_without_errors_and_noise_and_leaves_nothing(path, tmp_path, 
     here.mkdir()
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    lesson = shutil.copy(path, here)
+    lesson = Path(shutil.copy(path, here))
     before = files_in(runner.NOTEBOOKS) | files_in(here)
     for _ in range(2):
         outcome = runner.run_lesson(lesson, executed, "quick")
