@@ -3,24 +3,22 @@
     convolution, batch norm, linear   a call of an ordinary nn module (layers.py)
     activations, pooling, ...         a call of one function (forms.py)
     + - * /                           Python's operators
-    x.shape[1], x.size(1), x.ndim     numbers, where the network fixes them; x.size(i) otherwise
+    x.shape[1], x.size(1), x.ndim     numbers, where the network fixes them; x.size(i) otherwise (sizes.py)
 
 Writing the same thing differently never changes an answer, so in-place activations stay in place. In-place arithmetic
 becomes ordinary arithmetic when nobody else can see the difference: its operand is a new tensor that only it uses.
 """
 
-import operator
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import fx
 
-from helpers.passes import effects, forms, registry
+from helpers.passes import effects, forms, registry, sizes
 from helpers.passes.editing import Editor
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.layers import ARGUMENTS, CONVS, NORMS, TRANSPOSED, Layers, rank
-
-FOLDABLE = (*CONVS, *TRANSPOSED, *NORMS, nn.Linear)
+from helpers.passes.layers import ARGUMENTS, Layers
+from helpers.passes.opaque import FOLDABLE, opaque
 
 
 @registry.register
@@ -70,19 +68,6 @@ def _module(node: fx.Node, editor: Editor, result: PassResult) -> None:
         _write(node, editor, name, node.args[0], settings)
 
 
-def opaque(module: nn.Module) -> str | None:
-    """Why a module may compute something else than its class says, or None."""
-    if "parametrizations" in module._modules:
-        return "its weight is computed anew at each call (parametrised): remove the parametrisation first"
-    if isinstance(module, FOLDABLE) and type(module) not in FOLDABLE:
-        return f"{type(module).__name__} is a subclass, which may compute something else"
-    if effects.has_hooks(module):
-        return "it has hooks, which may see or change its input and output: remove them first"
-    if "forward" in vars(module):
-        return "its forward was replaced on the instance"
-    return None
-
-
 def _function(node: fx.Node, editor: Editor, layers: Layers, result: PassResult) -> None:
     name = effects.op_name(node)
     name = forms.SYNONYMS.get(name, name)
@@ -103,7 +88,7 @@ def _function(node: fx.Node, editor: Editor, layers: Layers, result: PassResult)
             first = settings.pop("input")
             _write(node, editor, name.rstrip("_"), first, settings | ({"inplace": True} if in_place else {}))
     elif node.target is getattr or name in ("size", "sym_size", "dim", "getitem"):
-        _bookkeeping(node, editor, name)
+        sizes.simplify(node, editor, name)
 
 
 def _bind(node: fx.Node, arguments: dict[str, Any]) -> dict[str, Any] | None:
@@ -184,57 +169,3 @@ def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
     if not isinstance(before, torch.Tensor) or not isinstance(other, (torch.Tensor, int, float)):
         return False
     return torch.result_type(before, other) == before.dtype
-
-
-def _bookkeeping(node: fx.Node, editor: Editor, name: str) -> None:
-    """Sizes: numbers where the network fixes them, x.size(i) where the input does."""
-    source = node.args[0] if node.args else None
-    if not isinstance(source, fx.Node):
-        return
-    if node.target is getattr and node.args[1:] == ("shape",):
-        editor.retarget(node, "call_method", "size", (source,), {})
-    elif name == "dim" or (node.target is getattr and node.args[1:] == ("ndim",)):
-        _to_number(node, editor, rank(source))
-    elif len(node.args) == 2 and isinstance(node.args[1], int):
-        if name in ("size", "sym_size"):
-            _size(node, editor, source, node.args[1])
-        elif node.target is operator.getitem and _is_whole_size(source):
-            _size(node, editor, source.args[0], node.args[1])
-
-
-def _is_whole_size(node: fx.Node) -> bool:
-    return node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
-
-
-def _size(node: fx.Node, editor: Editor, source: fx.Node, dim: int) -> None:
-    tensor = editor.tensor(source)
-    if tensor is not None:
-        _to_number(node, editor, tensor.shape[dim])
-    elif (channels := _channels(source, editor, dim)) is not None:
-        _to_number(node, editor, channels)
-    else:
-        editor.retarget(node, "call_method", "size", (source, dim), {})
-
-
-def _channels(source: fx.Node, editor: Editor, dim: int) -> int | None:
-    """The size along the channel axis of a layer's output, which does not depend on the network's input."""
-    module, dimensions = editor.module(source), rank(source)
-    if dimensions is None or opaque_or_none(module):
-        return None
-    if type(module) is nn.Linear:
-        return module.out_features if dim % dimensions == dimensions - 1 else None
-    axis = dimensions - 1 - len(module.kernel_size)
-    return module.out_channels if dim % dimensions == axis else None
-
-
-def opaque_or_none(module: nn.Module | None) -> bool:
-    """Whether this is no convolution or linear layer whose output size can be relied on."""
-    return type(module) not in (*CONVS, *TRANSPOSED, nn.Linear) or opaque(module) is not None
-
-
-def _to_number(node: fx.Node, editor: Editor, number: int | None) -> None:
-    if number is None:
-        return
-    for user in list(node.users):
-        user.args = fx.map_arg(user.args, lambda value: number if value is node else value)
-        user.kwargs = fx.map_arg(user.kwargs, lambda value: number if value is node else value)

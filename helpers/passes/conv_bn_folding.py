@@ -13,11 +13,11 @@ from torch import fx, nn
 
 from helpers.passes import registry
 from helpers.passes.affine import LAYERS, AffineFold, MustNotFold, PerChannel, output_channels
-from helpers.passes.canonicalize import opaque
 from helpers.passes.editing import Editor
 from helpers.passes.layers import NORMS, rank
 from helpers.passes.match import Match
 from helpers.passes.module_tree import submodule
+from helpers.passes.opaque import opaque
 from helpers.passes.patterns import Op
 
 

@@ -8,11 +8,11 @@ from torch import fx, nn
 
 from helpers.passes import fused_ops
 from helpers.passes.activations import NO_ACTIVATION, Activation
-from helpers.passes.canonicalize import opaque
 from helpers.passes.how import Geometry, How, parse
 from helpers.passes.kernels import Operands
 from helpers.passes.layers import CONVS, TRANSPOSED
 from helpers.passes.match import attribute
+from helpers.passes.opaque import opaque
 
 FUSED = (fused_ops.conv_act, fused_ops.linear_act)
 # The transposed ones are among them so that they are declined with their reason.

@@ -13,11 +13,11 @@ Next means next: one user, a convolution (not transposed) or a linear layer over
 import torch
 from torch import fx, nn
 
-from helpers.passes.canonicalize import opaque
 from helpers.passes.editing import Editor, with_tensors
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.match import Match
 from helpers.passes.matching import find
+from helpers.passes.opaque import opaque
 from helpers.passes.patterns import Op
 from helpers.passes.registry import register
 

@@ -21,12 +21,12 @@ from torch import fx, nn
 
 from helpers.passes import registry
 from helpers.passes.affine import MustNotFold
-from helpers.passes.canonicalize import opaque
 from helpers.passes.editing import Editor, called, may_match, with_tensors
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.layers import CONVS, rank
 from helpers.passes.match import Match
 from helpers.passes.matching import find
+from helpers.passes.opaque import opaque
 from helpers.passes.patterns import Op
 
 
