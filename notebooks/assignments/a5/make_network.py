@@ -25,7 +25,7 @@ from helpers.grading.course import FOLDER
 
 HERE = FOLDER / "a5"
 IMAGES = 2000
-MARGIN = 0.02  # other images, disturbed in other ways, may give so much less
+MARGIN = 0.03  # other images, disturbed in other ways, may give so much less
 APART = 0.10  # accuracy between the first points and the last
 
 
@@ -53,7 +53,7 @@ def targets(accuracy: float, submitted_bytes: int) -> dict[str, float]:
 
     Example:
         >>> targets(0.845, 421_000)
-        {'TARGET_ACCURACY': 0.72, 'FULL_ACCURACY': 0.82, 'TARGET_BYTES': 860000, 'FULL_BYTES': 430000}
+        {'TARGET_ACCURACY': 0.71, 'FULL_ACCURACY': 0.81, 'TARGET_BYTES': 860000, 'FULL_BYTES': 430000}
     """
     full, least = math.floor(100 * (accuracy - MARGIN)) / 100, math.ceil(submitted_bytes / 10_000) * 10_000
     return {
