@@ -96,6 +96,11 @@ def test_operands_of_another_kind_keep_their_operation():
     assert converted(net, "to_channels_last")[1].changed == []  # a third order of axes, which is nobody's business
 
 
+def test_where_both_orders_are_the_same_there_is_nothing_to_gain():
+    net = network(lambda net, x: net.conv(x), conv=nn.Conv2d(3, 4, 1))
+    assert converted(net, "to_channels_last", torch.randn(2, 3, 1, 1))[1].changed == []
+
+
 def test_weights_are_in_the_other_form_and_casts_know_where_they_come_from():
     graph_module, _ = converted(Net(), "to_channels_last")
     assert graph_module.stem.weight.is_contiguous(memory_format=torch.channels_last)

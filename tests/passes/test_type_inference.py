@@ -66,7 +66,7 @@ def test_operations_that_write_into_buffers_are_known_too():
 
 def test_sizes_that_are_known_at_run_time_stay_symbols():
     size = torch.export.Dim("batch", min=2, max=64)
-    net = network(lambda net, x: torch.cos(x) + torch.ones(3))
+    net = network(lambda net, x: torch.cos(x) + torch.ones(x.shape[0], 3))
     graph_module = torch.export.export(net, (torch.randn(4, 3),), dynamic_shapes=({0: size},)).module(
         check_guards=False
     )
@@ -74,6 +74,9 @@ def test_sizes_that_are_known_at_run_time_stay_symbols():
     before = cos.meta.pop("val").shape[0]
     Passer(["type_inference"]).run(graph_module)
     assert cos.meta["val"].shape[0].node.shape_env is before.node.shape_env
+    calls = [node.meta["val"] for node in graph_module.graph.nodes if node.op == "call_function"]
+    modes = {value.fake_mode for value in calls if isinstance(value, torch.Tensor)}
+    assert modes == {graph_module.graph.find_nodes(op="placeholder")[0].meta["val"].fake_mode}  # torch asks for one
 
 
 def test_a_node_that_was_left_out_is_named():
