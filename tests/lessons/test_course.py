@@ -43,11 +43,11 @@ def test_runs_twice_without_errors_and_noise_and_leaves_nothing(path, tmp_path, 
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     lesson = Path(shutil.copy(path, here))
-    before = files_in(runner.NOTEBOOKS) | files_in(here)
+    before, names = files_in(here), set(files_in(runner.NOTEBOOKS))
     for _ in range(2):
         outcome = runner.run_lesson(lesson, executed, "quick")
         assert outcome.failure is None, outcome.line()
         assert noise(executed) == []
-        assert files_in(runner.NOTEBOOKS) | files_in(here) == before
+        assert files_in(here) == before and set(files_in(runner.NOTEBOOKS)) == names
         left = {entry.name for entry in temporary.iterdir()}
         assert not {name for name in left if not name.startswith(LIBRARIES)}, left
