@@ -84,9 +84,11 @@ def _read_node(node: fx.Node, edges: dict[fx.Node, str], graph_module: fx.GraphM
     op = operation(node, graph_module)
     sources = [source for source in node.all_input_nodes if source.op != "get_attr"]
     if op is None:
-        if not sources or any(source not in edges for source in sources):
-            raise PlanError(f"plan: {node.name!r} computes with sizes or constants of the graph; canonicalize it first")
-        op = Op("", "float", (), module=_alone(node, sources, graph_module))
+        inside = _up_to_edges(node, edges)
+        sources = [source for source in edges if any(source in part.all_input_nodes for part in inside)]
+        if not sources:
+            raise PlanError(f"plan: {node.name!r} depends on constants alone; fold them first (passes.optimize)")
+        op = Op("", "float", (), module=_alone(inside, sources, graph_module))
     elif op.kind == "add":
         sources = [*node.args, *node.kwargs.values()]  # x + x reads one edge twice
     else:
@@ -96,14 +98,23 @@ def _read_node(node: fx.Node, edges: dict[fx.Node, str], graph_module: fx.GraphM
     return op
 
 
-def _alone(node: fx.Node, sources: list[fx.Node], graph_module: fx.GraphModule) -> fx.GraphModule:
-    """One node as a module of its own, its constants included."""
+def _up_to_edges(node: fx.Node, edges: dict[fx.Node, str]) -> list[fx.Node]:
+    """A node, and before it what it needs that is no edge: constants, sizes, the parts of a tuple."""
+    found, waiting = {node}, [node]
+    while waiting:
+        inner = [source for source in waiting.pop().all_input_nodes if source not in edges and source not in found]
+        found.update(inner)
+        waiting += inner
+    return sorted(found)
+
+
+def _alone(inside: list[fx.Node], sources: list[fx.Node], graph_module: fx.GraphModule) -> fx.GraphModule:
+    """A few nodes as a module of their own, which returns the value of the last."""
     graph = fx.Graph()
     stands_for = {source: graph.placeholder(source.name) for source in sources}
-    for source in node.all_input_nodes:
-        if source not in stands_for:
-            stands_for[source] = graph.node_copy(source)
-    graph.output(graph.node_copy(node, stands_for.__getitem__))
+    for node in inside:
+        stands_for[node] = graph.node_copy(node, stands_for.__getitem__)
+    graph.output(stands_for[inside[-1]])
     return fx.GraphModule(graph_module, graph)
 
 

@@ -5,6 +5,7 @@ from torch import fx, nn
 
 from helpers import passes
 from helpers.quantization.plan import INPUT, PlanError
+from helpers.quantization.quantizer import quantize
 from helpers.quantization.reader import read
 from helpers.quantization.recipe import Recipe
 from tests.quantization.networks import images, small
@@ -93,8 +94,35 @@ def test_one_tensor_in_one_tensor_out(model):
         read(graph_module, images(2), Recipe())
 
 
+class Shuffle(nn.Module):
+    """Splits into parts, swaps them by a run-time size, and joins what is left with a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 4, 1)
+        self.register_buffer("offset", torch.randn(4, 1, 1))
+
+    def forward(self, x):
+        left, right = self.conv(x).chunk(2, dim=1)
+        mixed = torch.cat([right * self.offset, left], 1).view(x.size(0), 2, 4, x.size(2), x.size(3))
+        return self.last(mixed.transpose(1, 2).flatten(1, 2)).mean((2, 3))
+
+
+def test_parts_sizes_and_constants_stay_inside_float_operations():
+    torch.manual_seed(0)
+    model, x = Shuffle().eval(), images(2)
+    plan = plan_of(model, x)
+    assert torch.allclose(plan.run(x), model(x), atol=1e-5)
+    assert torch.allclose(plan.run(images(5)), model(images(5)), atol=1e-5)
+    quantized = quantize(model, images(16), Recipe())
+    for quantized.mode in ("simulated", "integer"):
+        assert (quantized(x) - model(x)).abs().max() < 0.05 * model(x).abs().max()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "mobilenet_v3_small", "mnasnet0_5", "regnet_y_400mf"])
+@pytest.mark.parametrize(
+    "name", ["shufflenet_v2_x0_5", "resnet18", "squeezenet1_1", "mobilenet_v3_small", "mnasnet0_5", "regnet_y_400mf"]
+)
 def test_torchvision_networks(name):
     torch.manual_seed(0)
     model, x = getattr(torchvision.models, name)(num_classes=10).eval(), torch.randn(2, 3, 64, 64)
