@@ -85,7 +85,9 @@ def command(job: Path, limits: Limits) -> list[str]:
     for name in ("bin", "lib", "lib64"):
         words += ["--symlink", f"usr/{name}", f"/{name}"] if Path("/", name).is_symlink() else []
     words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
-    for folder in sorted({sys.base_prefix, sys.prefix}):
+    disk = ["--size", str(limits.disk_bytes), "--perms", "1777", "--tmpfs"]
+    words += ["--proc", "/proc", "--dev", "/dev", *disk, "/dev/shm", *disk, "/tmp", "--ro-bind", str(job), "/job"]
+    for folder in sorted({sys.base_prefix, sys.prefix}):  # after /tmp, for the project may lie in there
         if not Path(folder).is_relative_to("/usr"):
             # bubblewrap would make the folders above it readable by their owner alone.
             above = [str(parent) for parent in reversed(Path(folder).parents)][1:]
@@ -93,8 +95,6 @@ def command(job: Path, limits: Limits) -> list[str]:
             words += ["--ro-bind", folder, folder]
     installed = Path(sysconfig.get_path("purelib"), "helpers")
     words += ["--tmpfs", str(installed)] if installed.is_dir() else []  # the library is an answer key
-    disk = ["--size", str(limits.disk_bytes), "--perms", "1777", "--tmpfs"]
-    words += ["--proc", "/proc", "--dev", "/dev", *disk, "/dev/shm", *disk, "/tmp", "--ro-bind", str(job), "/job"]
     # Where the grader is no root, the box's first process has the student's user id: its memory must stay out of reach.
     words += ["--tmpfs", "/proc/1"]
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
