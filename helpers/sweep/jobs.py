@@ -24,8 +24,8 @@ from helpers.quantization import Recipe
 from helpers.training import Config
 
 FOLDER = Path(__file__).parent
-PRUNING = {"scope", "target_params", "target_macs", "importance", "allocation", "min_width", "round_to", "seed"}
-PRUNING |= {"ratio", "aggregate", "reestimate"}
+PRUNING = {"scope", "ratio", "target_params", "target_macs", "importance", "aggregate", "allocation", "min_width"}
+PRUNING |= {"round_to", "reestimate", "seed"}
 TRAINING = {f.name for f in fields(Config)}
 QUANTIZING = {f.name for f in fields(Recipe)} | {"file_bytes", "seed"}
 # What may be set for a job of each stage.
