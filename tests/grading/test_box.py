@@ -1,5 +1,6 @@
 """Hostile cells, each against the box: nothing is read, written, reached, left behind or gained."""
 
+import itertools
 import os
 import tempfile
 import time
@@ -175,5 +176,5 @@ def test_the_obstacle_is_named_with_its_remedy(monkeypatch, platform, found, say
 def test_a_project_below_tmp_is_still_there_in_the_box(monkeypatch, tmp_path):
     monkeypatch.setattr(box.sys, "prefix", "/tmp/project/.venv")
     words = box.command(tmp_path, Limits())
-    mounts = list(zip(words, words[1:], strict=False))
+    mounts = list(itertools.pairwise(words))
     assert mounts.index(("--ro-bind", "/tmp/project/.venv")) > mounts.index(("--tmpfs", "/tmp"))
