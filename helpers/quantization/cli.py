@@ -84,20 +84,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_weights_only(arguments: argparse.Namespace) -> int:
     """Store integer weights, save, and say what it takes."""
-    names = ("qat_epochs", "file_bytes", "onnx", "entropy", "equalize", "absorb_bias", "bias_correction", "per_tensor")
-    if unfit := [name for name in names if getattr(arguments, name)]:
-        raise QuantizationError(f"--weights-only rounds weights and nothing else: leave --{flag(unfit[0])} out")
+    chosen, plain = vars(recipe_from(arguments)), vars(Recipe(weight_bits=arguments.weight_bits))
+    unfit = [name for name in ("qat_epochs", "file_bytes", "onnx", "entropy") if getattr(arguments, name)]
+    unfit += [name for name, value in plain.items() if chosen[name] != value]
+    if unfit:
+        flag = unfit[0].replace("per_channel", "per_tensor").replace("_", "-")
+        raise QuantizationError(f"--weights-only rounds weights per channel and nothing else: leave --{flag} out")
     model, cifar = models.load(arguments.checkpoint), data.load_cifar10(arguments.data)
     small = weights_only(model, arguments.weight_bits, arguments.weights_only)
     measured = validated(small, cifar)
     say_sizes(arguments.checkpoint, models.save(small, arguments.output, metrics=measured, provenance=provenance()))
     say_accuracy(measured, "float arithmetic")
     return 0
-
-
-def flag(name: str) -> str:
-    """An option as one types it."""
-    return name.replace("_", "-")
 
 
 def say_sizes(source: Path, written: Path) -> int:

@@ -45,8 +45,9 @@ def test_options_that_contradict_each_other_are_refused(checkpoint, tmp_path, ca
 def test_weights_only_stores_codes_and_refuses_what_is_about_activations(checkpoint, tmp_path, capsys):
     target = tmp_path / "w.safetensors"
     words = ["quantize", str(checkpoint), str(target), "--weights-only", "codebook", "--data", "sample"]
-    assert main([*words, "--onnx", str(tmp_path / "w.onnx")]) == 1
-    assert "leave --onnx out" in capsys.readouterr().err
+    for option in (["--onnx", "w.onnx"], ["--observer", "minmax"], ["--per-tensor"], ["--rounding", "learned"]):
+        assert main([*words, *option]) == 1
+        assert f"leave {option[0]} out" in capsys.readouterr().err
     assert not target.exists()
     assert main([*words, "--weight-bits", "3"]) == 0
     layers = [m for m in models.load(target).modules() if isinstance(m, CodedLayer)]
