@@ -5,11 +5,12 @@
 Every network is cut to the same share of the multiply-adds and gets the same fine-tuning. First each criterion of each
 tool once, and the best of each is chosen by its validation accuracy; then the two chosen ones with several seeds, and
 only these are asked for their test accuracy. Rows go to data/results/pruning_quality.csv as soon as they are known, and
-a row that is there is not computed again: delete the file to start anew.
+a row that is there, for the same bytes of the checkpoint, is not computed again: delete the file to start anew.
 """
 
 import argparse
 import copy
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -108,7 +109,7 @@ class Table:
 
     def __init__(self, settings: dict) -> None:
         self.settings = settings
-        self.rows = pd.read_csv(RESULTS).to_dict("records") if RESULTS.exists() else []
+        self.rows = pd.read_csv(RESULTS, dtype={"sha256": str}).to_dict("records") if RESULTS.exists() else []
 
     def find(self, **wanted: object) -> dict | None:
         """The row of these settings, if it is known."""
@@ -150,7 +151,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--image-sizes", type=int, nargs="+", default=[24, 32], help="in the comparison")
     arguments = parser.parse_args(argv)
     cifar, dense = data.load_cifar10("offline"), models.load(arguments.checkpoint)
-    table = Table({"checkpoint": arguments.checkpoint.stem, "share": arguments.share})
+    digest = hashlib.sha256(arguments.checkpoint.read_bytes()).hexdigest()[:16]
+    table = Table({"checkpoint": arguments.checkpoint.stem, "sha256": digest, "share": arguments.share})
     schedule = training.Config(lr=0.02, ema=0.99)
     choosing = {"epochs": arguments.choosing_epochs, "image_sizes": (24,)}
     comparing = {"epochs": arguments.epochs, "image_sizes": tuple(arguments.image_sizes)}
@@ -161,7 +163,7 @@ def main(argv: list[str] | None = None) -> None:
     for seed in range(arguments.seeds):
         for row in best.values():
             result(table, cifar, dense, row["method"], changed(schedule, seed=seed, **comparing), test=True)
-    print(summary(pd.DataFrame(table.rows)))
+    print(summary(pd.DataFrame(table.rows).query("sha256 == @digest and share == @arguments.share")))
 
 
 def changed(config: training.Config, **settings: object) -> training.Config:
