@@ -14,9 +14,11 @@ def normal(rng: torch.Generator, *shape: int) -> torch.Tensor:
 
 
 def statistics(rng: torch.Generator, channels: int) -> dict[str, torch.Tensor | float]:
-    """BatchNorm's numbers, with variances so small that eps matters."""
+    """BatchNorm's numbers, with variances so small that eps matters, and at least one negative gamma."""
+    gamma = normal(rng, channels)
+    gamma[0] = -gamma[0].abs()
     return {
-        "gamma": normal(rng, channels),
+        "gamma": gamma,
         "beta": normal(rng, channels),
         "mu": normal(rng, channels),
         "variance": torch.rand(channels, generator=rng, dtype=torch.float64) * 0.05 + 1e-3,

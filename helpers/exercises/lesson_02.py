@@ -41,6 +41,8 @@ def layer_cases(rng: torch.Generator) -> list[Case]:
     for label, ends in (("at the end", ["linear", "identity"]), ("two in a row", ["identity", "identity"])):
         kinds = [list(LAYERS)[between(rng, 0, 2)] for _ in range(between(rng, 2, 6))] + ["relu"]
         cases.append(Case(f"an identity {label}", {"kinds": kinds + ends, "seed": between(rng, 0, 10**6)}))
+    kinds = ["identity", "linear", "identity", "relu"]
+    cases.append(Case("an identity in front", {"kinds": kinds, "seed": between(rng, 0, 10**6)}))
     cases.append(Case("no identity at all", {"kinds": ["linear", "relu"], "seed": between(rng, 0, 10**6)}))
     return cases
 

@@ -1,5 +1,7 @@
 """Lesson 03. The oracles run the layers as they stand; the answers are run in their place."""
 
+import itertools
+
 import torch
 from torch.nn import functional as F
 
@@ -13,9 +15,10 @@ CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
 def addition_cases(rng: torch.Generator) -> list[Case]:
     """A constant per channel, as (C, 1, 1) and as a number, with and without a bias."""
     cases = []
-    for label, has_bias, shape in (("z of shape (C, 1, 1)", True, True), ("z a number, no bias", False, False)):
+    for has_bias, is_number in itertools.product((True, False), repeat=2):
         channels = between(rng, 3, 6)
-        z = normal(rng, channels, 1, 1) if shape else float(normal(rng, 1))
+        z = float(normal(rng, 1)) if is_number else normal(rng, channels, 1, 1)
+        label = f"z {'a number' if is_number else 'of shape (C, 1, 1)'}, {'a' if has_bias else 'no'} bias"
         inputs = {"W": normal(rng, channels, 3, 3, 3), "b": normal(rng, channels) if has_bias else None, "z": z}
         cases.append(Case(label, inputs, {"x": normal(rng, 2, 3, channels + 2, channels + 2)}))
     return cases

@@ -44,11 +44,11 @@ class Rows(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Run them."""
-        total = 0
+        kept = []
         for position, layer in enumerate(self.layers):
             x = layer(x)
-            total = total + x if position in self.read_twice else total
-        return x + total
+            kept += [x] * (position in self.read_twice)
+        return sum(kept, x)
 
 
 def fusable_cases(rng: torch.Generator) -> list[Case]:
@@ -84,12 +84,13 @@ def in_order(answer: Any, probe: dict) -> list[str]:
 
 
 def cycle_cases(rng: torch.Generator) -> list[Case]:
-    """A way back over one node, over two, none at all though edges enter and leave, and a way back from the middle."""
-    names = [f"n{number}" for number in torch.randperm(90, generator=rng)[:6].tolist()]
-    a, b, c, d, e, f = names
+    """Ways back over one node and over many, none at all though edges enter and leave, and one from the middle."""
+    names = [f"n{number}" for number in torch.randperm(90, generator=rng)[:7].tolist()]
+    a, b, c, d, e, f, g = names
     graphs = {
         "a way back over one node": ([(a, b), (b, c), (a, c), (c, d)], [a, c]),
         "a way back over two nodes": ([(a, b), (b, c), (c, d), (a, d), (d, e)], [a, d]),
+        "a way back over five nodes": ([(a, b), (b, c), (c, d), (d, e), (e, f), (f, g), (a, g)], [a, g]),
         "edges enter and leave": ([(e, a), (a, b), (b, c), (f, b), (c, d)], [a, b]),
         "two ways, both inside": ([(a, b), (a, c), (b, d), (c, d), (d, e)], [a, b, c, d]),
         "a way back in a larger group": ([(a, b), (b, c), (b, e), (e, f), (f, d), (c, d)], [a, b, c, d]),

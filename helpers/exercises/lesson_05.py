@@ -14,7 +14,8 @@ def macs_cases(rng: torch.Generator) -> list[Case]:
     cases = []
     kinds = (("an ordinary convolution", 1, 2), ("a grouped one", 2, 1), ("a depthwise one", None, 2))
     for label, groups, stride in kinds:
-        inputs = {"c_in": 4 * between(rng, 1, 5), "kernel": 2 * between(rng, 0, 2) + 1, "stride": stride}
+        kernel = 1 if groups == 2 else 2 * between(rng, 1, 2) + 1
+        inputs = {"c_in": 4 * between(rng, 1, 5), "kernel": kernel, "stride": stride}
         inputs["groups"] = groups or inputs["c_in"]
         inputs["c_out"] = inputs["c_in"] if groups is None else 2 * between(rng, 1, 9)
         inputs["size"] = 2 * between(rng, 3, 8)

@@ -16,6 +16,9 @@ def choose_cases(rng: torch.Generator) -> list[Case]:
         values = low + (high - low) * torch.rand(between(rng, 20, 60), generator=rng)
         cases.append(Case(f"values on {label}, 8 bits" if low < 0 < high else label, {"x": values, "bits": 8}))
     cases.append(Case("4 bits", {"x": normal(rng, 40).float(), "bits": 4}))
+    for label, mark in (("zero a little below a mark", 5.7), ("zero a little above a mark", 5.3)):
+        ends = torch.tensor([-mark, 15 - mark]) * (0.5 + torch.rand((), generator=rng))
+        cases.append(Case(label, {"x": ends, "bits": 4}))
     return cases
 
 
@@ -35,8 +38,8 @@ def choose_view(answer: list, probe: dict) -> list:
 def quantize_cases(rng: torch.Generator) -> list[Case]:
     """Values inside the range and far outside it, on both sides, and halves that show how one rounds."""
     cases = []
-    for bits in (8, 5):
-        scale, zero_point = 0.25 * between(rng, 1, 3), between(rng, 3, 12)  # never 1
+    for bits, zero_point in ((8, 2 * between(rng, 2, 6)), (5, 2 * between(rng, 1, 5) + 1)):
+        scale = 0.25 * between(rng, 1, 3)  # never 1
         values = 300 * scale * normal(rng, 60).float()
         values[:10] = scale * (torch.arange(10) + 0.5)
         cases.append(Case(f"{bits} bits", {"x": values, "scale": scale, "zero_point": zero_point, "bits": bits}))

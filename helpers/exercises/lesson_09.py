@@ -19,6 +19,8 @@ def fixed_point_cases(rng: torch.Generator) -> list[Case]:
         factor = math.ldexp(0.5 + 0.49 * torch.rand((), generator=rng, dtype=torch.float64).item(), exponent)
         cases.append(Case(label, {"factor": factor}))
     cases.append(Case("a power of two", {"factor": 2.0 ** -between(rng, 3, 9)}))
+    for label, rest in (("a factor to round up", 0.7), ("a factor to round down", 0.3)):
+        cases.append(Case(label, {"factor": (between(rng, 2**30, 2**31 - 2) + rest) / 2 ** between(rng, 32, 40)}))
     return cases
 
 
@@ -86,7 +88,13 @@ def layer_cases(rng: torch.Generator) -> list[Case]:
         layer = {"codes": codes, "weight": weight, "bias": bias, "zero_in": zero_in, "zero_out": zero_out}
         numbers = {"multiplier": between(rng, 2**30, 2**31 - 1), "shift": between(rng, 38, 39)}
         cases.append(Case(label if zero_in else "zero points 0", layer | numbers))
-    return cases
+    halves = {
+        "codes": torch.randint(0, 16, (6, 8), generator=rng).to(torch.uint8),
+        "weight": torch.randint(-2, 3, (6, 8), generator=rng).to(torch.int8),
+        "bias": torch.randint(-9, 10, (6,), generator=rng).to(torch.int32),
+    }
+    numbers = {"zero_in": 7, "zero_out": 128, "multiplier": 2**30, "shift": 31}
+    return [*cases, Case("sums that end on an exact half", halves | numbers)]
 
 
 def layer_oracle(inputs: dict, probe: dict) -> torch.Tensor:

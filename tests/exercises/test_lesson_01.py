@@ -37,6 +37,7 @@ def test_scale_and_shift():
             "a = gamma / (variance.sqrt() + eps); return a, beta - a * mu",
             "a = gamma / variance.sqrt(); return a, beta - a * mu",
             "a = gamma / (variance + eps); return a, beta - a * mu",
+            "a = gamma.abs() / (variance + eps) ** 0.5; return a, beta - a * mu",
             "a = gamma / (variance + eps) ** 0.5; return a, beta - mu",
             "a = gamma / (variance + eps) ** 0.5; return a, beta + a * mu",
             "a = gamma / (variance + eps) ** 0.5; return beta - a * mu, a",

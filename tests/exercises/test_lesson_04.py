@@ -54,6 +54,9 @@ def test_fusable():
             body(CONV, "len(node.args[0].users) == 1").replace("node.name", "node.args[0].name"),
             body(CONV, "len(node.args[0].users) <= 2"),
             "return []",
+            "m, nodes = dict(graph_module.named_modules()), list(graph_module.graph.nodes)\n"
+            "return [b.name for a, b in zip(nodes, nodes[1:]) if a.op == b.op == 'call_module'\n"
+            "        and type(m[a.target]) is nn.Conv2d and type(m[b.target]) is nn.ReLU]",
         ],
     )
 
@@ -84,6 +87,9 @@ return any({test} for node in outside)
             closure.format(test=f"bool({back})"),
             f"return any({direct.format()} for n in {{n for e in edges for n in e}} - set(group))",
             f"return any({direct.format()} for n in {{n for e in edges for n in e}})",
+            "out = {e for s, e in edges if s in group and e not in group}\n"
+            "out |= {e for s, e in edges if s in out and e not in group}\n"
+            "return any(s in out and e in group for s, e in edges)",
             "return True",
             "return False",
             "return len(edges) >= len({n for e in edges for n in e})",

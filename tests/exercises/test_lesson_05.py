@@ -15,6 +15,8 @@ def test_convolution_macs():
             "return (size // stride) ** 2 * c_out * c_in * kernel**2",
             "return (size // stride) ** 2 * (c_in // groups) * (c_out // groups) * kernel**2",
             "return (size // stride) * c_out * (c_in // groups) * kernel**2",
+            "return (size // stride) ** 2 * c_out * (c_in // groups) * kernel",
+            "return ((size - kernel) // stride + 1) ** 2 * c_out * (c_in // groups) * kernel**2",
             "return 2 * (size // stride) ** 2 * c_out * (c_in // groups) * kernel**2",
             "return c_out * (c_in // groups) * kernel**2",
         ],

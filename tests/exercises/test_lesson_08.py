@@ -22,6 +22,10 @@ def test_choose_scale():
             "low, high = x.min().clamp(max=0), x.max().clamp(min=0); s = (high - low) / 255; "
             "return s, torch.round(-low / s)",
             "s = x.abs().max() / (2 ** (bits - 1) - 1); return s, 0",
+            "low, high = x.min().clamp(max=0), x.max().clamp(min=0); s = (high - low) / (2**bits - 1); "
+            "return s, int(-low / s)",
+            "low, high = x.min().clamp(max=0), x.max().clamp(min=0); s = (high - low) / (2**bits - 1); "
+            "return s, torch.ceil(-low / s)",
         ],
     )
 
@@ -43,6 +47,7 @@ def test_to_codes():
             "return (torch.round(x / scale) + zero_point).to(torch.uint8)",
             "return (torch.round(x / scale) + zero_point).clamp(0, 2**bits)",
             "return (torch.round(x * scale) + zero_point).clamp(0, 2**bits - 1)",
+            "return torch.round(x / scale + zero_point).clamp(0, 2**bits - 1)",
         ],
     )
 

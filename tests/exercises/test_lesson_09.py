@@ -15,6 +15,7 @@ def test_fixed_point():
             "shift = 0\nwhile factor < 2**31:\n    factor, shift = 2 * factor, shift + 1\nreturn round(factor), shift",
             "shift = 0\nwhile factor < 2**29:\n    factor, shift = 2 * factor, shift + 1\nreturn round(factor), shift",
             "return round(factor * 2**31), 31",
+            "shift = 0\nwhile factor < 2**30:\n    factor, shift = 2 * factor, shift + 1\nreturn int(factor), shift",
             "shift = 0\nwhile factor < 2**30:\n    factor, shift = 2 * factor, shift + 1\nreturn factor + 0.25, shift",
             "shift = 0\nwhile factor < 2**30:\n    factor, shift = 2 * factor, shift + 1\nreturn round(factor), -shift",
             "shift = 0\nwhile factor < 2**14:\n    factor, shift = 2 * factor, shift + 1\n"
@@ -61,6 +62,7 @@ def test_integer_layer():
         wrong=[
             start + "return (p + zero_out).to(torch.uint8)",
             start + "return p.clamp(0, 255) + zero_out",
+            start.replace(rounding, "p = (p + (1 << (shift - 1))) >> shift\n") + "return (p + zero_out).clamp(0, 255)",
             start.replace(" - zero_in", "") + "return (p + zero_out).clamp(0, 255)",
             start.replace("codes.long()", "codes.to(torch.int8).long()") + "return (p + zero_out).clamp(0, 255)",
             start.replace(" + bias", "") + "return (p + zero_out).clamp(0, 255)",

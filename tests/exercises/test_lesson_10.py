@@ -29,6 +29,8 @@ return front
             template.format(beats=f"j != i and {no_worse}"),
             template.format(beats="costs[j] < costs[i] and accuracies[j] > accuracies[i]"),
             template.format(beats="accuracies[j] > accuracies[i]"),
+            template.format(beats="costs[j] <= costs[i] and accuracies[j] > accuracies[i]"),
+            template.format(beats="costs[j] < costs[i] and accuracies[j] >= accuracies[i]"),
             template.format(beats="costs[j] < costs[i]"),
             template.format(beats="costs[j] >= costs[i] and accuracies[j] <= accuracies[i] and i != j"),
             "return list(range(len(costs)))",
@@ -57,6 +59,7 @@ def test_difference_interval():
             "d = right_b.double() - right_a.double(); m = d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
             "d = right_b.double() - right_a.double(); m = 1.96 * d.std() / len(d); return d.mean() - m, d.mean() + m",
             "d = right_b.double() - right_a.double(); return d.min(), d.max()",
+            "d = right_b.double() - right_a.double(); m = 2 * d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
             "d = (right_b != right_a).double(); m = 1.96 * d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
         ],
     )
