@@ -126,9 +126,9 @@ def _draw_box(ax: Axes, place: tuple[float, float], box: Box, status: str) -> No
     )
     ax.add_patch(shape)
     centred = {"ha": "center", "va": "center", "zorder": 3}
-    size = 8.5 * min(1, 27 / len(box.what))  # long names in smaller letters
-    ax.text(x, y - (0.13 if box.shape else 0), box.what, fontsize=size, color=TEXT, **centred)
-    ax.text(x, y + 0.18, box.shape, fontsize=7, color=LINE, **centred)
+    size = 10.5 * min(1, 22 / len(box.what))  # long names in smaller letters
+    ax.text(x, y - (0.12 if box.shape else 0), box.what, fontsize=size, color=TEXT, **centred)
+    ax.text(x, y + 0.2, box.shape, fontsize=8.5, color=LINE, **centred)
 
 
 def _legend(figure: Figure, shown: set[str]) -> None:

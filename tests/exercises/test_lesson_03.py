@@ -18,7 +18,7 @@ def test_fold_addition():
             "return W, b",
             start + "return W, z.flatten().expand(C)",
             start + "return W, b - z.flatten()",
-            "return (W, torch.full((len(W),), z, dtype=W.dtype)) if b is None else (W, b + torch.as_tensor(z).flatten())",
+            "return (W, torch.full((len(W),), z, dtype=W.dtype) if b is None else b + torch.as_tensor(z).flatten())",
             start + "return W + z, b",
             start + "return W, b + z.mean()",
             start + "return W * z, b + z.flatten()",

@@ -59,7 +59,8 @@ def test_difference_interval():
             "d = right_b.double() - right_a.double(); m = d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
             "d = right_b.double() - right_a.double(); m = 1.96 * d.std() / len(d); return d.mean() - m, d.mean() + m",
             "d = right_b.double() - right_a.double(); return d.min(), d.max()",
-            "d = right_b.double() - right_a.double(); m = 2 * d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
+            "d = right_b.double() - right_a.double(); m = 2 * d.std() / len(d) ** 0.5; "
+            "return d.mean() - m, d.mean() + m",
             "d = (right_b != right_a).double(); m = 1.96 * d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
         ],
     )
