@@ -5,7 +5,8 @@ of `helpers` and the inputs. What stays outside: the seeds, the specification wi
 values, the probes and the names of the students.
 
 Where an answer has to be computed with before it can be compared, as a network has, that happens in a second
-box. It sees the answer and the probe, such as images, but neither the student's code nor what is expected.
+box, for what a student designed may need any amount of time and memory. This box sees the answer and the probe,
+such as images, but neither the student's code nor what is expected.
 """
 
 from __future__ import annotations
@@ -23,10 +24,9 @@ from helpers.grading.job import Place
 from helpers.grading.specification import Case, Item, Tree, Verdict, combine
 
 NOBODY = Submission(nbformat.v4.new_notebook())
+MOST_NOTES_BYTES = 100_000
 
-
-class AnswerError(ValueError):
-    """There is no answer to judge. The message is meant for the student."""
+Given = list[Tree] | Verdict  # the answers to all cases of an item, or why there are none
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,13 @@ def grade(
     notes = [*submission.notes, *_cell_problems(outcome)]
     if outcome.reason:
         notes.append(f"Your code was stopped: {outcome.reason}.")
+    given = {sheet.item.name: _given(sheet, submission, outcome) for sheet in sheets}
+    given |= _look(place, [sheet for sheet in sheets if sheet.item.view], given)
     items = {}
     for sheet in sheets:
-        verdict = _judge_item(place, sheet, submission, outcome)
-        points = round(sheet.item.points * verdict.share, 2)
+        verdict = _award(sheet, given[sheet.item.name], submission.submitted_bytes)
         items[sheet.item.name] = {
-            "points": points,
+            "points": round(sheet.item.points * verdict.share, 2),
             "of": sheet.item.points,
             "message": verdict.message,
             "measured": verdict.measured,
@@ -86,47 +87,55 @@ def grade(
     return {"items": items, "notes": notes, "printed": outcome.printed[:4000], "boxed": boxed}
 
 
-def _judge_item(place: Place, sheet: Sheet, submission: Submission, outcome: box.BoxResult) -> Verdict:
+def _given(sheet: Sheet, submission: Submission, outcome: box.BoxResult) -> Given:
+    """What the student's code answered, unless it uses what it must not."""
     found = used(submission.code_for(sheet.item.name), sheet.item.forbidden)
     if found:
         return Verdict(0.0, f"The notebook uses {', '.join(found)}, which this exercise asks you to write yourself")
-    try:
-        answers, judge = _answers(sheet, outcome), sheet.item.judge
-        if sheet.item.view_in_box:
-            answers, judge = _look(place, sheet, answers), sheet.item.compare
-    except AnswerError as problem:
-        return Verdict(0.0, str(problem)[:400])
-    verdicts = [
-        judge(case, expected, given, submission.submitted_bytes)
-        for case, expected, given in zip(sheet.cases, sheet.expected, answers, strict=True)
-    ]
-    return combine(sheet.item, verdicts)
+    return _answers(sheet, outcome)
 
 
-def _answers(sheet: Sheet, outcome: box.BoxResult) -> list[Tree]:
+def _answers(sheet: Sheet, outcome: box.BoxResult) -> Given:
     """What came out of a box for one item: one answer for each case."""
     if sheet.item.name not in outcome.frames:
-        raise AnswerError(f"No answer: {outcome.reason or 'the program ended before it came to this exercise'}")
+        return Verdict(0.0, f"No answer: {outcome.reason or 'the program ended before it came to this exercise'}")
     try:
         answer = wire.decode(outcome.frames[sheet.item.name])
-        problem, answers = answer["problem"], list(answer["answers"])
+        problem, answers = answer["problem"], answer["answers"]
     except (wire.WireError, KeyError, TypeError):
-        raise AnswerError("No answer: the function ended the program, ran out of time or returned too much") from None
+        answers = None
+    if not isinstance(answers, list):
+        return Verdict(0.0, "No answer: the function ended the program, ran out of time or returned too much")
     if problem is not None:
-        raise AnswerError(f"{_where(sheet, answers, str(problem))}{problem}")
+        return Verdict(0.0, f"{_where(sheet, answers, str(problem))}{problem}"[:400])
     if len(answers) != len(sheet.cases):
-        raise AnswerError("No answer: some cases were not answered")
+        return Verdict(0.0, "No answer: some cases were not answered")
     return answers
 
 
-def _look(place: Place, sheet: Sheet, answers: list[Tree]) -> list[Tree]:
-    """Look at answers in a second box, in which none of the student's code runs."""
-    pairs = [{"answer": answer, "probe": case.probe} for answer, case in zip(answers, sheet.cases, strict=True)]
-    try:
-        work = [(sheet.item, wire.encode(pairs))]
-    except wire.WireError as problem:
-        raise AnswerError(f"The answer cannot be used: {problem}") from None
-    return _answers(sheet, place.run(NOBODY, work, view=True))
+def _look(place: Place, sheets: list[Sheet], given: dict[str, Given]) -> dict[str, Given]:
+    """What a second box, in which none of the student's code runs, sees of the answers to some items."""
+    seen, work = {}, []
+    for sheet in sheets:
+        if isinstance(answers := given[sheet.item.name], Verdict):
+            continue
+        pairs = [{"answer": answer, "probe": case.probe} for answer, case in zip(answers, sheet.cases, strict=True)]
+        try:
+            work.append((sheet.item, wire.encode(pairs)))
+        except wire.WireError as problem:
+            seen[sheet.item.name] = Verdict(0.0, f"The answer cannot be used: {problem}"[:400])
+    if work:
+        outcome, to_see = place.run(NOBODY, work, view=True), {item.name for item, _ in work}
+        seen |= {sheet.item.name: _answers(sheet, outcome) for sheet in sheets if sheet.item.name in to_see}
+    return seen
+
+
+def _award(sheet: Sheet, given: Given, submitted_bytes: int) -> Verdict:
+    """Compare what was given with what is expected."""
+    if isinstance(given, Verdict):
+        return given
+    triples = zip(sheet.cases, sheet.expected, given, strict=True)
+    return combine(sheet.item, [sheet.item.compare(*triple, submitted_bytes) for triple in triples])
 
 
 def _where(sheet: Sheet, answers: list, problem: str) -> str:
@@ -137,8 +146,9 @@ def _where(sheet: Sheet, answers: list, problem: str) -> str:
 
 def _cell_problems(outcome: box.BoxResult) -> list[str]:
     """What the student's cells raised, as they report it."""
+    frame = outcome.frames.get("cells", b"[]")
     try:
-        pairs = json.loads(outcome.frames.get("cells", b"[]"))
+        pairs = json.loads(frame) if len(frame) <= MOST_NOTES_BYTES else []
         return [f"{str(name)[:60]} raised {str(problem)[:300]}" for name, problem in pairs[:20]]
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, LookupError, RecursionError):
         return []

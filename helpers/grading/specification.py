@@ -8,8 +8,9 @@ The same `Item` serves three uses: the instant check beside the exercise (its ow
 
 `run` is the only step that touches student code. It takes and returns plain data (dictionaries, lists,
 tensors, numbers, strings), so that grading can do it in a box. `probe` holds what the box must not see,
-such as the images on which a returned network is tried. `view` turns the answer into something comparable;
-where it has to compute what the student designed, it runs in a second box, without any code of the student.
+such as the images on which a returned network is tried. `view` turns the answer into something comparable, as
+running a returned network does. It computes what a student designed, so grading does that in a second box,
+which holds none of the student's code.
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ class Item:
         hint: what to look at when the answer is wrong.
         edges: further cases for the hidden grading alone: the shapes and options that are easily forgotten.
         run: calls the learner's functions on the inputs; by default `function(**inputs)`.
-        view: turns the answer into what is compared; may fail on a malformed answer.
+        view: turns the answer into what is compared, and stands in the driver under VIEWS; may fail on a malformed
+            answer. By default the answer itself is compared.
         score: judges what was observed, given also how many bytes were submitted; by default all or nothing
             within `tolerance`.
-        view_in_box: whether `view`, which the driver then holds under VIEWS, runs in a box of its own.
         forbidden: names, or parts of names, that the answer must not use, such as "fuse_conv_bn".
         seconds: time that all cases of this item together may take.
     """
@@ -82,9 +83,8 @@ class Item:
     edges: Callable[[torch.Generator], list[Case]] | None = None
     tolerance: Tolerance = field(default_factory=Tolerance)
     run: Callable[[Mapping[str, Any], dict[str, Tree]], Tree] | None = None
-    view: Callable[[Tree, dict[str, Tree]], Tree] = lambda answer, probe: answer
+    view: Callable[[Tree, dict[str, Tree]], Tree] | None = None
     score: Callable[[Tree, Tree, int], Verdict] | None = None
-    view_in_box: bool = False
     forbidden: tuple[str, ...] = ()
     seconds: float = 10.0
 
@@ -106,7 +106,7 @@ class Item:
     def judge(self, case: Case, expected: Tree, answer: Tree, submitted_bytes: int = 0) -> Verdict:
         """Compare an answer with what the oracle expects. Never raises on a malformed answer."""
         try:
-            observed = self.view(answer, case.probe)
+            observed = self.view(answer, case.probe) if self.view else answer
         except Exception as problem:  # the answer is not trusted, so whatever it breaks is its own fault
             return Verdict(0.0, f"{case.label}: the answer cannot be used ({type(problem).__name__}: {problem})"[:300])
         return self.compare(case, expected, observed, submitted_bytes)

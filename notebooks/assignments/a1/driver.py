@@ -1,7 +1,7 @@
 """How the exercises of a1 are run and looked at. Holds no answer: it travels to students and into the box.
 
 `RUNS` turns plain inputs into calls of the student's functions and the results back into plain data.
-`VIEWS` turns an answer into what is compared; it runs outside the box, on answers that nobody vouches for.
+`VIEWS` turns an answer into what is compared, in a box that holds none of the student's code.
 """
 
 import torch.nn.functional as F

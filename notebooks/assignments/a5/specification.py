@@ -299,7 +299,7 @@ ITEMS = (
           EXACT),
     Item(
         "network", "restore", 30, _network_cases, _network_oracle, edges=_network_edges, seconds=60.0,
-        run=run_network, view=view_network, score=lambda *seen: Verdict(*score_network(*seen)), view_in_box=True,
+        run=run_network, view=view_network, score=lambda *seen: Verdict(*score_network(*seen)),
         hint=f"The lower of two accuracies counts; none below {TARGET_ACCURACY:.0%} or above {TARGET_BYTES:,} bytes",
     ),
 )  # fmt: skip
