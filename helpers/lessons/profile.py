@@ -1,9 +1,15 @@
 """How much work a lesson does: a taste that takes a minute, or the whole thing."""
 
+import hashlib
 import os
 from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
 
 from helpers.data import Cifar10, load_cifar10
+
+STATES = Path(__file__).resolve().parents[2] / "build" / "lessons"
 
 
 class ProfileError(ValueError):
@@ -31,6 +37,27 @@ class Profile:
     def cifar10(self) -> Cifar10:
         """The data: whatever is on this machine in the quick profile, fetched when needed in the full one."""
         return load_cifar10("offline" if self.name == "quick" else "auto")
+
+    def state(self, name: str, network: nn.Module, settings: object) -> Path | None:
+        """Where a long training keeps what it has reached, so that a lesson that was stopped goes on from there.
+
+        Other weights to start from, or other settings, make another file, so that nothing old is taken for new.
+
+        Args:
+            name: of the training; starts with the lesson's number.
+            network: as it is before the training.
+            settings: whatever else decides how it ends.
+
+        Returns:
+            A file under build/, or None in the quick profile, whose trainings take seconds.
+        """
+        if self.name == "quick":
+            return None
+        digest = hashlib.sha256(repr(settings).encode())
+        for key, tensor in network.state_dict().items():
+            digest.update(f"{key} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return STATES / f"{name}-{digest.hexdigest()[:12]}.state"
 
 
 PROFILES = {

@@ -29,7 +29,7 @@ def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Fig
         published: as `results.published` gives it, for the panel of the bytes.
     """
     shown = table[(table.status == "measured") & table.stage.isin(LOOKS)]
-    figure, (left, right) = subplots(1, 2, size=(13, 6), sharey=True)
+    figure, (left, right) = subplots(1, 2, size=(11.5, 5.6), sharey=True)
     if published is not None:
         draw_published(left, published)
     fronts = draw_networks(left, shown, "file_bytes"), draw_networks(right, shown, "batch1_ms", "batch1_iqr_ms")
@@ -37,10 +37,11 @@ def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Fig
     name_front(right, fronts[1], "batch1_ms")
     dress(left, "bytes of the reloaded file", lambda x, _: f"{x / 1e6:g} MB")
     threads = shown.threads.dropna()
-    number = f" on {int(threads.iloc[0])} CPU threads" if len(threads) else ""
+    count = int(threads.iloc[0]) if len(threads) else 0
+    number = f", {count} CPU thread{'s' * (count > 1)}" if count else ""
     dress(right, f"median time for one image{number}", lambda x, _: f"{x:g} ms")
     left.set_ylabel("accuracy on the test images, %")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=11)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=12)
     return figure
 
 
@@ -69,7 +70,7 @@ def name_front(ax: Axes, front: pd.DataFrame, cost: str) -> None:
     for row in front[::-1].itertuples():
         place = (getattr(row, cost), 100 * row.accuracy)
         if last[1] - place[1] >= NAME_HEIGHT * (high - low) or last[0] / place[0] >= NAME_WIDTH:
-            ax.annotate(row.name, place, (-8, 6), textcoords="offset points", ha="right", fontsize=10.5, zorder=4)
+            ax.annotate(row.name, place, (-8, 6), textcoords="offset points", ha="right", fontsize=11, zorder=4)
             last = place
 
 

@@ -9,6 +9,7 @@ from helpers.lessons import runner
 SMALL = """
 import sys
 from dataclasses import replace
+from pathlib import Path
 from helpers import data, lessons, training
 
 profiles = sys.modules["helpers.lessons.profile"]
@@ -23,6 +24,7 @@ def one_epoch(config, check=training.Config.__post_init__):
     check(config)
 
 profiles.load_cifar10 = few
+profiles.STATES = Path("states").resolve()
 profiles.PROFILES["full"] = replace(profiles.PROFILES["full"], repeats=3)
 training.Config.__post_init__ = one_epoch
 """

@@ -1,7 +1,9 @@
 import pytest
+from torch import nn
 
 from helpers import lessons
-from helpers.lessons.profile import ProfileError
+from helpers.lessons import profile as profiles
+from helpers.lessons.profile import PROFILES, ProfileError
 from helpers.lessons.results import RESULTS
 
 
@@ -23,3 +25,14 @@ def test_missing_reference_results_are_said_and_no_error(capsys):
 def test_reference_results_are_read():
     for path in RESULTS.glob("*.csv"):
         assert len(lessons.reference(path.stem)) > 0
+
+
+def test_a_long_training_goes_on_only_from_its_own_state(tmp_path, monkeypatch):
+    monkeypatch.setattr(profiles, "STATES", tmp_path)
+    network, full = nn.Linear(2, 2), PROFILES["full"]
+    first = full.state("07-rate", network, "one epoch")
+    assert first.parent == tmp_path and first.name.startswith("07-rate-")
+    assert full.state("07-rate", network, "one epoch") == first
+    assert full.state("07-rate", network, "two epochs") != first
+    assert full.state("07-rate", nn.Linear(2, 2), "one epoch") != first
+    assert PROFILES["quick"].state("07-rate", network, "one epoch") is None
