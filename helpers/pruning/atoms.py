@@ -6,6 +6,7 @@ network is read, and resolved once at the end, so that a network of a hundred th
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -50,13 +51,23 @@ class Atoms:
         first, second = (np.concatenate(side) for side in zip(*self.ties, strict=True))
         return connected(self.count, first, second)
 
-    def pinned(self, roots: Labels) -> dict[int, list[str]]:
-        """The roots that must stay, each with its reasons in the order they were found."""
-        reasons: dict[int, list[str]] = defaultdict(list)
-        for reason, pinned in self.pins.items():
-            for root in np.unique(roots[np.concatenate(pinned)]).tolist():
-                reasons[root].append(reason)
-        return reasons
+    def pinned(self, roots: Labels) -> "Pinned":
+        """What must stay, once the ties are resolved."""
+        return Pinned({reason: roots[np.concatenate(labels)] for reason, labels in self.pins.items()}, self.count)
+
+
+class Pinned:
+    """The roots that must stay, and why."""
+
+    def __init__(self, roots: dict[str, Labels], count: int) -> None:
+        self.masks = {reason: np.zeros(count, dtype=bool) for reason in roots}
+        for reason, mask in self.masks.items():
+            mask[roots[reason]] = True
+        self.anyhow = np.logical_or.reduce([np.zeros(count, dtype=bool), *self.masks.values()])
+
+    def reasons(self, units: Labels) -> Iterator[str]:
+        """Why these roots must stay, in the order in which it was found."""
+        return (reason for reason, mask in self.masks.items() if mask[units].any())
 
 
 def connected(count: int, first: Labels, second: Labels) -> Labels:

@@ -7,28 +7,33 @@ import numpy as np
 import torch
 from torch import nn
 
-from helpers.pruning.atoms import Labels
+from helpers.pruning.atoms import Labels, Pinned
 from helpers.pruning.groups import ChannelGroups, Group, Member
 from helpers.pruning.labelling import Labelling, label
+from helpers.pruning.recorder import Node
 from helpers.pruning.rules import rule_for
-from helpers.pruning.tracing import Trace, TraceError, trace
+from helpers.pruning.stored import stored_tensors
+from helpers.pruning.tracing import TraceError, on_meta, trace
 from helpers.pruning.trial import first_misfit
 
 
-def read(model: nn.Module, example_inputs: Any) -> tuple[Labelling, Trace]:
+def read(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labelling, list[Node]]:
     """Label the graph; and once more the graph in train mode, if some parameters are only used there."""
     labelling = Labelling(model)
-    evaluated = trace(model, example_inputs)
+    evaluated = trace(root, example_inputs)
     label(labelling, evaluated, rule_for)
     if has_sleepers(evaluated, model):
-        label(labelling, trace(model, example_inputs, training=True), rule_for)
+        label(labelling, trace(root.train(), example_inputs), rule_for)
+        root.eval()
     return labelling, evaluated
 
 
-def has_sleepers(evaluated: Trace, model: nn.Module) -> bool:
+def has_sleepers(evaluated: list[Node], model: nn.Module) -> bool:
     """Whether the network owns layers that an evaluation does not call (auxiliary heads of GoogLeNet and Inception)."""
-    used = {node.target for node in evaluated.nodes if node.op in ("call_module", "get_attr")}
-    owners = {name.rpartition(".")[0] for name, _ in model.named_parameters()}
+    used = {node.name for node in evaluated if node.kind in ("layer", "stored")}
+    owners = {
+        name.rpartition(".")[0] for name, tensor in stored_tensors(model).items() if isinstance(tensor, nn.Parameter)
+    }
     awake = used | {u.rpartition(".")[0] for u in used}
     return any(awake.isdisjoint(ancestors(owner)) for owner in owners)
 
@@ -39,14 +44,17 @@ def ancestors(path: str) -> set[str]:
     return {".".join(names[:k]) for k in range(1, len(names) + 1)}
 
 
-def build(labelling: Labelling, evaluated: Trace, model: nn.Module) -> ChannelGroups:
+def build(labelling: Labelling, evaluated: list[Node], model: nn.Module) -> ChannelGroups:
     """Resolve the ties, and gather the units that live on exactly the same axes into groups."""
     roots = labelling.atoms.roots()
     pinned = labelling.atoms.pinned(roots)
     tensors = labelling.tensors.items()
     axes = {name: {d: a for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)} for name, t in tensors}
-    # Most axes share their labels with others (a convolution's rows, its bias, four tensors of BatchNorm, ...).
-    arrays = {id(labels): roots[labels] for tensor in axes.values() for labels in tensor.values()}
+    # Most axes are cut with others (a convolution's rows, its bias, four tensors of BatchNorm, ...): each kind once.
+    known = {id(labels): roots[labels] for tensor in axes.values() for labels in tensor.values()}
+    kinds = {units.tobytes(): units for units in known.values()}
+    axes = {name: {d: kinds[known[id(labels)].tobytes()] for d, labels in t.items()} for name, t in axes.items()}
+    arrays = {id(units): units for units in kinds.values()}
     classes = classes_of(roots, list(arrays.values()), pinned)
     places = {key: positions_by_class(classes[units]) for key, units in arrays.items()}
     members: dict[int, list[tuple[str, int, int]]] = {}
@@ -82,10 +90,10 @@ def free_name(name: str, taken: dict[str, Group]) -> str:
     return next(n for k in itertools.count(1) if (n := name if k == 1 else f"{name}#{k}") not in taken)
 
 
-def classes_of(roots: Labels, axes: list[Labels], pinned: dict[int, list[str]]) -> Labels:
+def classes_of(roots: Labels, axes: list[Labels], pinned: Pinned) -> Labels:
     """Give two units the same class if the same axes hold them: every axis splits the classes that it cuts through."""
     classes, following = np.zeros(len(roots), dtype=np.int64), 1
-    for units in [np.array(sorted(pinned), dtype=np.int64), *map(np.unique, axes)]:
+    for units in [np.flatnonzero(pinned.anyhow), *map(np.unique, axes)]:
         old, split = np.unique(classes[units], return_inverse=True)
         classes[units] = following + split
         following += len(old)
@@ -98,17 +106,16 @@ def unique_in_order(values: np.ndarray) -> np.ndarray:
     return values[np.sort(first)]
 
 
-def why_not(units: Labels, pinned: dict[int, list[str]]) -> str | None:
+def why_not(units: Labels, pinned: Pinned) -> str | None:
     """The reasons why these units stay, the three first found; or that there is nothing to choose from."""
-    found = list(dict.fromkeys(reason for unit in units.tolist() for reason in pinned.get(unit, [])))
-    if found:
-        return "; ".join(found[:3])
+    if pinned.anyhow[units].any():
+        return "; ".join(itertools.islice(pinned.reasons(units), 3))
     return "all its channels are tied into one, and cutting that would empty it" if len(units) == 1 else None
 
 
 def blocks_of(labelling: Labelling, model: nn.Module) -> list[str]:
     """Prefixes of the parameters of each block. A block is a module of a class that joins branches in its forward."""
-    kinds = {call.inside[-1][1] if call.inside else type(model) for call in labelling.joins}
+    kinds = {call.inside for call in labelling.joins}
     paths = [path for path, module in model.named_modules() if type(module) in kinds]
     return [f"{path}." if path else "" for path in paths] if kinds else [""]
 
@@ -120,7 +127,7 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     shapes that were predicted. Where it does not, the groups at that place are declared unprunable.
 
     Args:
-        model: any network that torch.fx can trace, in eval mode; it is left alone.
+        model: any network that runs in eval mode; it is left alone.
         example_inputs: a tensor or a tuple of them, as forward takes them.
 
     Returns:
@@ -133,11 +140,13 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     """
     if model.training:
         raise TraceError(f"{type(model).__name__} is in train mode; call model.eval() first")
-    labelling, evaluated = read(model, example_inputs)
+    root = on_meta(model).eval()
+    labelling, evaluated = read(model, root, example_inputs)
     while True:
         groups = build(labelling, evaluated, model)
-        misfit = first_misfit(groups, example_inputs)
+        misfit = first_misfit(groups, root, example_inputs)
         if misfit is None:
             return groups
         labels, why = misfit
         labelling.atoms.pin(labels, why)
+        root = on_meta(model).eval()

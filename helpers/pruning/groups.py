@@ -8,7 +8,7 @@ import pandas as pd
 
 from helpers.pruning.atoms import Labels
 from helpers.pruning.labelling import Labelling, Layer
-from helpers.pruning.tracing import Trace
+from helpers.pruning.recorder import Node
 
 
 class GroupError(ValueError):
@@ -50,7 +50,7 @@ class ChannelGroups:
     axes: dict[str, dict[int, Labels]]  # tensor -> axis -> atoms
     sizes: dict[tuple[str, str], tuple[Labels, int]]
     labelling: Labelling = field(repr=False)
-    trace: Trace = field(repr=False)
+    nodes: list[Node] = field(repr=False)
 
     @property
     def layers(self) -> list[Layer]:

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from helpers.pruning.groups import ChannelGroups, Group, Member
+from helpers.pruning.stored import stored_tensors
 
 Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
@@ -42,7 +43,7 @@ class Setting:
     @cached_property
     def tensors(self) -> dict[str, torch.Tensor]:
         """The parameters by name."""
-        return dict(self.model.named_parameters())
+        return stored_tensors(self.model)
 
     def weight(self, member: Member) -> torch.Tensor:
         """The tensor of a member with its channel axis first and the rest flattened: (C, everything else)."""

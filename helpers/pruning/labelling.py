@@ -6,14 +6,17 @@ architecture. An operation without a rule pins every channel that reaches it: no
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import EllipsisType
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import nn
 
 from helpers.pruning.atoms import Atoms, Labels
-from helpers.pruning.tracing import Trace
+from helpers.pruning.nesting import leaves, mapped
+from helpers.pruning.recorder import Node
+from helpers.pruning.stored import stored_tensors
 
 Axes = list[Labels | None]
 
@@ -43,24 +46,24 @@ class Call:
     """One operation: its arguments are Tensors, Numbers and plain values, in the nesting that the graph gives them."""
 
     name: str  # for people: "layer1.0.add (add)"
-    op: str  # canonical: "add" for operator.add, operator.iadd, torch.add, Tensor.add_
+    op: str  # the operation's one name, or the layer's class
     args: tuple
     kwargs: dict[str, Any]
     output: Any  # a meta tensor, a tuple of them or a number
     module: nn.Module | None = None
     path: str = ""  # of the module
-    inside: tuple[tuple[str, type], ...] = ()  # the modules whose forward this call is in, outermost first
+    inside: type = nn.Module  # the class of the module whose forward this call is in
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument, given by position or by name."""
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
-    @property
+    @cached_property
     def tensors(self) -> list[Tensor]:
         """Every tensor among the arguments, in order."""
         return [a for a in leaves((self.args, self.kwargs)) if isinstance(a, Tensor)]
 
-    @property
+    @cached_property
     def numbers(self) -> list[Number]:
         """Every number among the arguments that depends on a channel count."""
         return [a for a in leaves((self.args, self.kwargs)) if isinstance(a, Number)]
@@ -93,13 +96,10 @@ class Labelling:
     joins: list[Call] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        stored = [
-            *self.model.named_parameters(remove_duplicate=False),
-            *self.model.named_buffers(remove_duplicate=False),
-        ]
-        first = {id(t): name for name, t in reversed(stored)}
-        self.canonical = {name: first[id(t)] for name, t in stored}
-        self.shapes = {name: tuple(t.shape) for name, t in stored}
+        stored = stored_tensors(self.model)
+        first = {id(tensor): name for name, tensor in reversed(stored.items())}
+        self.canonical = {name: first[id(tensor)] for name, tensor in stored.items()}
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
 
     def parameter(self, name: str) -> Tensor:
         """The one Tensor of a parameter or buffer, whatever name it is reached by."""
@@ -148,17 +148,6 @@ class Labelling:
                         self.atoms.pin(labels, why)
 
 
-def leaves(value: Any) -> list:
-    """The values in nested lists, tuples, slices and dicts, in order."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, slice):
-        value = [value.start, value.stop, value.step]
-    if isinstance(value, list | tuple):
-        return [leaf for item in value for leaf in leaves(item)]
-    return [value]
-
-
 def uncut(output: Any) -> Any:
     """The label of a result about which nothing is known: no axis can be cut."""
     if isinstance(output, torch.Tensor):
@@ -168,44 +157,27 @@ def uncut(output: Any) -> Any:
     return output
 
 
-def label(labelling: Labelling, trace: Trace, rule_for: Callable[[Call], Rule]) -> None:
-    """Go through the graph once, in order, and label every value."""
-    known: dict[fx.Node, Any] = {}
-    for node in trace.nodes:
-        if node.op == "placeholder":
-            known[node] = uncut(node.meta["value"])
-        elif node.op == "get_attr":
-            stored = node.target in labelling.canonical  # or else a constant that tracing has made
-            known[node] = labelling.parameter(node.target) if stored else uncut(node.meta["value"])
-        elif node.op == "output":
-            labelling.pin_all(fx.map_arg(node.args, known.get), "it is an output of the network")
+def label(labelling: Labelling, nodes: list[Node], rule_for: Callable[[Call], Rule]) -> None:
+    """Go through the network once, in order, and label every value."""
+    for node in nodes:
+        if node.kind in ("input", "constant"):
+            node.labels = uncut(node.value)
+        elif node.kind == "stored":
+            node.labels = labelling.parameter(node.op)
+        elif node.kind == "output":
+            labelling.pin_all(mapped(labels_of, node.args), "it is an output of the network")
         else:
-            call = as_call(node, trace, known)
-            known[node] = rule_for(call)(labelling, call)
-        node.meta["labels"] = known.get(node)
+            call = as_call(node)
+            node.labels = rule_for(call)(labelling, call)
 
 
-def as_call(node: fx.Node, trace: Trace, known: dict[fx.Node, Any]) -> Call:
-    """A node of the graph with the labels of its arguments."""
-    args, kwargs = fx.map_arg(node.args, known.get), fx.map_arg(node.kwargs, known.get)
-    stack = tuple((path, kind) for path, kind in (node.meta.get("nn_module_stack") or {}).values())
-    if node.op == "call_module":
-        module = trace.root.get_submodule(node.target)
-        kind = type(module).__name__
-        return Call(f"{node.target} ({kind})", kind, args, kwargs, node.meta["value"], module, node.target, stack[:-1])
-    op = canonical_name(node)
-    return Call(f"{node.name} ({op})", op, args, kwargs, node.meta["value"], inside=stack)
+def labels_of(value: Any) -> Any:
+    """What is known about a node; any other value as it is."""
+    return value.labels if isinstance(value, Node) else value
 
 
-def canonical_name(node: fx.Node) -> str:
-    """One name for operator.add, operator.iadd, torch.add, Tensor.add and Tensor.add_; others keep their full name."""
-    if node.op == "call_method":
-        return node.target.rstrip("_") if not node.target.startswith("__") else node.target
-    name, home = node.target.__name__, getattr(node.target, "__module__", None)
-    if home is None or home in ("_operator", "math", "builtins") or home.split(".")[0] == "torch":
-        name = name.rstrip("_").removeprefix("_") if name != "_assert" else name
-        return name.removeprefix("i") if home == "_operator" and name in IN_PLACE else name
-    return f"{home}.{name}"
-
-
-IN_PLACE = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "ipow"}
+def as_call(node: Node) -> Call:
+    """A node with the labels of its arguments."""
+    args, kwargs = mapped(labels_of, node.args), mapped(labels_of, node.kwargs)
+    path = node.name if node.module is not None else ""
+    return Call(f"{node.name} ({node.op})", node.op, args, kwargs, node.value, node.module, path, node.inside)

@@ -22,6 +22,7 @@ from helpers.pruning.criteria import scores
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, Group
 from helpers.pruning.importance import Batches, Setting
+from helpers.pruning.stored import stored_tensors
 from helpers.pruning.surgery import Plan, cut
 
 SCOPES = ("hidden", "all")
@@ -143,8 +144,8 @@ def without(model: nn.Module, groups: ChannelGroups, plan: Plan) -> nn.Module:
     and `models.save` will say so.
     """
     small, changes = cut(model, groups, plan)
-    before = {name: t.shape for name, t in model.state_dict().items()}
-    shrunk = {name.rpartition(".")[0] for name, t in small.state_dict().items() if t.shape != before[name]}
+    left = stored_tensors(small)
+    shrunk = {name.rpartition(".")[0] for name, t in stored_tensors(model).items() if t.shape != left[name].shape}
     if shrunk <= changes.keys():
         return models.record(small, source=model, step="resize", changes=changes) if changes else small
     vars(small).pop("spec", None)

@@ -8,11 +8,11 @@ from helpers.pruning import rules_value as value
 from helpers.pruning.labelling import Call, Labelling, Rule
 
 ELEMENTWISE = """
-    sub rsub mul truediv div true_divide pow neg abs exp log sqrt rsqrt square maximum minimum where clamp clamp_min
-    clip relu relu6 leaky_relu elu selu celu gelu silu mish sigmoid logsigmoid tanh tanhshrink softplus softsign
+    sub rsub mul truediv div rdiv true_divide pow rpow neg abs exp log sqrt rsqrt square maximum minimum where clamp
+    clamp_min clip relu relu6 leaky_relu elu selu celu gelu silu mish sigmoid logsigmoid tanh tanhshrink softplus
+    softsign
     hardtanh hardsigmoid hardswish dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
     contiguous clone detach to float half double bfloat16 type_as eq ne lt le gt ge
-    torchvision.ops.stochastic_depth.stochastic_depth
     ReLU ReLU6 LeakyReLU ELU SELU CELU GELU SiLU Mish Sigmoid LogSigmoid Tanh Tanhshrink Softplus Softsign Hardtanh
     Hardsigmoid Hardswish Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout Identity
 """
@@ -29,9 +29,9 @@ TABLE: dict[Rule, str] = {
     value.over_space: OVER_SPACE + "interpolate Upsample UpsamplingNearest2d UpsamplingBilinear2d",
     value.along_axis: "softmax log_softmax cumsum Softmax LogSoftmax",
     value.reduction: "mean sum amax amin",
-    value.attribute: "getattr",
-    value.size: "size",
-    value.ignored: "_assert dim ndimension is_floating_point",
+    value.size: "size shape",
+    value.decision: "decision",
+    value.ignored: "assert dim ndimension ndim",
     shape.reshape: "view reshape flatten squeeze unsqueeze Flatten",
     shape.permute: "permute",
     shape.transpose: "transpose swapaxes swapdims",
@@ -52,7 +52,7 @@ TABLE: dict[Rule, str] = {
     layer.prelu: "PReLU",
 }
 RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}
-TAKES_SIZES = {"view", "reshape", "expand", "chunk", "split", "getitem", "pad", "_assert", "getattr"}
+TAKES_SIZES = {"view", "reshape", "expand", "chunk", "split", "getitem", "pad", "assert", "decision"}
 
 
 def rule_for(call: Call) -> Rule:

@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 
-from helpers.pruning.labelling import Call, Labelling, Number, Tensor, leaves, uncut
+from helpers.pruning.labelling import Call, Labelling, Number, Tensor, uncut
+from helpers.pruning.nesting import leaves
 
 
 def elementwise(labelling: Labelling, call: Call) -> Tensor:
@@ -66,18 +67,8 @@ def reduction(labelling: Labelling, call: Call) -> Tensor:
     return Tensor(tuple(call.output.shape), axes)
 
 
-def attribute(labelling: Labelling, call: Call) -> Any:
-    """x.shape and the few attributes that do not depend on it."""
-    x, name = call.args
-    if name == "shape" and isinstance(x, Tensor):
-        return sizes_of(labelling, x)
-    if name in ("dtype", "device", "ndim") or not isinstance(x, Tensor):
-        return call.output
-    return unknown(labelling, call)
-
-
 def size(labelling: Labelling, call: Call) -> Any:
-    """x.size() and x.size(d)."""
+    """x.shape, x.size() and x.size(d)."""
     sizes, dim = sizes_of(labelling, call.tensors[0]), call.argument(1, "dim")
     return sizes if dim is None else sizes[dim]
 
@@ -88,8 +79,13 @@ def sizes_of(labelling: Labelling, x: Tensor) -> tuple:
     return tuple(n if labels is None else Number(n, [labels]) for n, labels in zip(x.shape, axes, strict=True))
 
 
+def decision(labelling: Labelling, call: Call) -> None:
+    """The forward compares or rounds a size: with fewer channels it could decide otherwise."""
+    labelling.pin_all(call.numbers, f"{call.name}: the forward decides by the number of channels")
+
+
 def ignored(labelling: Labelling, call: Call) -> Any:
-    """Checks and questions whose answer does not depend on the channels."""
+    """Checks, and questions whose answer does not depend on the channels."""
     return call.output
 
 

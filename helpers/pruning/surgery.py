@@ -6,10 +6,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from helpers.passes.copying import structural_copy
+from helpers.passes.module_tree import submodule
+from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups
+from helpers.pruning.stored import stored_tensors, with_tensors
 
 Plan = dict[str, np.ndarray]  # name of a group -> the numbers of its units that go
+Indices = dict[int, torch.Tensor]  # axis -> what stays of it
 Changes = dict[str, dict[str, Any]]  # module -> attribute -> new value
 
 
@@ -49,28 +52,56 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
     Returns:
         The small network, and {module: {attribute: new value}}.
     """
-    keep = kept_atoms(groups, plan)
-    # The copy has what the memo holds in the place of the original, shared parameters included.
-    memo: dict[int, Any] = {}
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        smaller = sliced(tensor.detach(), groups.axes.get(name, {}), keep)
-        is_parameter = isinstance(tensor, nn.Parameter)
-        memo[id(tensor)] = nn.Parameter(smaller, tensor.requires_grad) if is_parameter else smaller
-    small = structural_copy(model, memo)
+    stays, smaller = Stays(kept_atoms(groups, plan)), {}
+    for name, tensor in stored_tensors(model).items():
+        if id(tensor) not in smaller:
+            smaller[id(tensor)] = sliced(tensor.detach(), stays.indices(groups, name))
+    small = with_tensors(model, smaller)
+    return small, resize(small, groups, stays)
+
+
+def shrink(root: nn.Module, groups: ChannelGroups, keep: np.ndarray) -> None:
+    """The same in place, for a network without content: its tensors get the sizes that would be left."""
+    stays = Stays(keep)
+    for name, tensor in stored_tensors(root).items():
+        if indices := stays.indices(groups, name):
+            shape = [len(indices[d]) if d in indices else n for d, n in enumerate(tensor.shape)]
+            tensor.data = torch.empty(shape, dtype=tensor.dtype, device="meta")
+    resize(root, groups, stays)
+
+
+def resize(small: nn.Module, groups: ChannelGroups, stays: "Stays") -> Changes:
+    """Let the attributes of the layers follow."""
     changes: Changes = {}
     for (path, attribute), (labels, divisor) in groups.sizes.items():
-        left = int(keep[labels].sum())
-        if left != len(labels):
-            changes.setdefault(path, {})[attribute] = left // divisor
-            setattr(small.get_submodule(path), attribute, left // divisor)
-    return small, changes
+        if (left := stays(labels)) is not None:
+            changes.setdefault(path, {})[attribute] = len(left) // divisor
+            setattr(submodule(small, path), attribute, len(left) // divisor)
+    return changes
 
 
-def sliced(tensor: torch.Tensor, axes: dict[int, np.ndarray], keep: np.ndarray) -> torch.Tensor:
+class Stays:
+    """The indices of an axis that stay, None if all do. Axes that share their labels are looked at once."""
+
+    def __init__(self, keep: np.ndarray) -> None:
+        self.keep = keep
+        self.known: dict[int, torch.Tensor | None] = {}
+
+    def __call__(self, labels: Labels) -> torch.Tensor | None:
+        """By the identity of the labels, which the groups keep alive."""
+        if id(labels) not in self.known:
+            stays = self.keep[labels]
+            self.known[id(labels)] = None if stays.all() else torch.from_numpy(np.flatnonzero(stays))
+        return self.known[id(labels)]
+
+    def indices(self, groups: ChannelGroups, name: str) -> Indices:
+        """What stays of a tensor, for every axis that loses something."""
+        axes = {dim: self(labels) for dim, labels in groups.axes.get(name, {}).items()}
+        return {dim: index for dim, index in axes.items() if index is not None}
+
+
+def sliced(tensor: torch.Tensor, indices: Indices) -> torch.Tensor:
     """The kept indices of every axis, in memory of their own."""
-    original = tensor
-    for dim, labels in sorted(axes.items()):  # rows first: they lie together, so fewer bytes are gathered afterwards
-        stays = keep[labels]
-        if not stays.all():
-            tensor = tensor.index_select(dim, torch.from_numpy(np.flatnonzero(stays)).to(tensor.device))
-    return tensor.clone() if tensor is original else tensor
+    for dim, index in sorted(indices.items()):  # rows first: they lie together, so fewer bytes are gathered afterwards
+        tensor = tensor.index_select(dim, index.to(tensor.device))
+    return tensor if indices else tensor.clone()

@@ -8,41 +8,48 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import fx
+from torch import nn
 
 from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups
-from helpers.pruning.labelling import Number, Tensor, leaves
-from helpers.pruning.surgery import cut, kept_atoms
-from helpers.pruning.tracing import TraceError, read_graph
+from helpers.pruning.labelling import Number, Tensor
+from helpers.pruning.nesting import leaves, mapped
+from helpers.pruning.recorder import Node
+from helpers.pruning.surgery import kept_atoms, shrink
+from helpers.pruning.tracing import TraceError, trace
 
 SHARE = 1 / 3
 
 
-def first_misfit(groups: ChannelGroups, example_inputs: Any) -> tuple[Labels, str] | None:
-    """The atoms and the reason of the first node that a trial cut does not leave as predicted; None if all is well."""
+def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) -> tuple[Labels, str] | None:
+    """The atoms and the reason of the first node that a trial cut does not leave as predicted; None if all is well.
+
+    Args:
+        groups: what has been found.
+        root: the network without content; it is cut.
+        example_inputs: as the network takes them.
+    """
     plan = {g.name: np.arange(max(1, int(SHARE * g.size))) for g in groups.prunable()}
     if not plan:
         return None
     keep = kept_atoms(groups, plan)
-    small, _ = cut(groups.trace.root, groups, plan)
+    shrink(root, groups, keep)
     try:
-        found = read_graph(small, example_inputs).nodes
+        found = trace(root, example_inputs)
     except TraceError as error:
-        node = None if error.position is None else groups.trace.nodes[error.position]
-        return blame(groups, keep, node, f"a trial cut fails: {error.cause}")
-    for node, other in zip(groups.trace.nodes, found, strict=False):
-        if not same_operation(node, other):
+        return blame(groups, keep, groups.nodes[error.position], f"a trial cut fails: {error.cause}")
+    for node, other in zip(groups.nodes, found, strict=False):
+        if described(node) != described(other):
             return blame(groups, keep, node, "the forward computes with a stored number of channels")
-        if node.op != "output" and shapes(other.meta["value"]) != predicted(node.meta["labels"], keep):
+        if node.kind != "output" and shapes(other.value) != predicted(node.labels, keep):
             return blame(groups, keep, node, "a trial cut gave another shape than the channels left")
     return None
 
 
-def same_operation(node: fx.Node, other: fx.Node) -> bool:
-    """The same target, the same inputs and the same constants."""
-    described = [(n.op, n.target, fx.map_arg((n.args, n.kwargs), lambda a: f"%{a.name}")) for n in (node, other)]
-    return described[0] == described[1]
+def described(node: Node) -> tuple:
+    """What has to be the same after the cut: the operation, where its inputs come from, and the constants."""
+    names = mapped(lambda value: f"%{value.name}" if isinstance(value, Node) else value, (node.args, node.kwargs))
+    return node.kind, node.name, names
 
 
 def shapes(value: Any) -> list[tuple[int, ...]]:
@@ -59,10 +66,10 @@ def predicted(labels: Any, keep: np.ndarray) -> list[tuple[int, ...]]:
     ]
 
 
-def blame(groups: ChannelGroups, keep: np.ndarray, node: fx.Node | None, why: str) -> tuple[Labels, str]:
+def blame(groups: ChannelGroups, keep: np.ndarray, node: Node, why: str) -> tuple[Labels, str]:
     """The atoms that reach this node and were cut; if there are none, those of every group."""
-    where = "" if node is None else f"{node.name}: "
-    reached = [] if node is None else [a.meta["labels"] for a in node.all_input_nodes] + [node.meta["labels"]]
-    tensors = [t for t in leaves(reached) if isinstance(t, Tensor | Number)]
+    sources = [value.labels for value in leaves((node.args, node.kwargs)) if isinstance(value, Node)]
+    tensors = [t for t in leaves([*sources, node.labels]) if isinstance(t, Tensor | Number)]
     axes = [a for t in tensors for a in t.axes if isinstance(a, np.ndarray) and not keep[a].all()]
-    return np.concatenate(axes) if axes else np.concatenate([g.units for g in groups.prunable()]), where + why
+    labels = np.concatenate(axes or [g.units for g in groups.prunable()])
+    return labels, f"{node.name}: {why}"

@@ -44,7 +44,9 @@ def test_a_pin_reaches_everything_that_is_tied():
     atoms.pin(second[1:], "one")
     atoms.pin(first, "two")
     atoms.pin(None, "nothing to pin")
-    assert atoms.pinned(atoms.roots()) == {0: ["two"], 1: ["one", "two"]}
+    pinned = atoms.pinned(atoms.roots())
+    assert [list(pinned.reasons(np.array([root]))) for root in (0, 1, 4)] == [["two"], ["one", "two"], []]
+    assert np.flatnonzero(pinned.anyhow).tolist() == [0, 1]
     assert third.tolist() == [4, 5]
 
 

@@ -1,0 +1,38 @@
+"""Values inside nested lists, tuples, slices and dicts."""
+
+from collections.abc import Callable
+from typing import Any
+
+
+def leaves(value: Any) -> list:
+    """The values, in order."""
+    found: list = []
+    collect(value, found)
+    return found
+
+
+def collect(value: Any, found: list) -> None:
+    """Append the values to those found so far."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            collect(item, found)
+    elif isinstance(value, dict):
+        collect(list(value.values()), found)
+    elif isinstance(value, slice):
+        collect((value.start, value.stop, value.step), found)
+    else:
+        found.append(value)
+
+
+def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """The same nest with another value in the place of each; tuples of any kind become plain ones."""
+    kind = type(value)
+    if isinstance(value, tuple):
+        return tuple([mapped(function, item) for item in value])
+    if kind is list:
+        return [mapped(function, item) for item in value]
+    if kind is dict:
+        return {name: mapped(function, item) for name, item in value.items()}
+    if kind is slice:
+        return slice(*[mapped(function, bound) for bound in (value.start, value.stop, value.step)])
+    return function(value)
