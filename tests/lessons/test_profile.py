@@ -1,8 +1,9 @@
+import sys
+
 import pytest
 from torch import nn
 
 from helpers import lessons
-from helpers.lessons import profile as profiles
 from helpers.lessons.profile import PROFILES, ProfileError
 from helpers.lessons.results import RESULTS
 
@@ -28,7 +29,7 @@ def test_reference_results_are_read():
 
 
 def test_a_long_training_goes_on_only_from_its_own_state(tmp_path, monkeypatch):
-    monkeypatch.setattr(profiles, "STATES", tmp_path)
+    monkeypatch.setattr(sys.modules["helpers.lessons.profile"], "STATES", tmp_path)
     network, full = nn.Linear(2, 2), PROFILES["full"]
     first = full.state("07-rate", network, "one epoch")
     assert first.parent == tmp_path and first.name.startswith("07-rate-")
