@@ -10,6 +10,42 @@ from __future__ import annotations
 import io
 import re
 import tokenize
+from collections.abc import Iterable
+
+# What the first letters of a line of a cell define: functions, classes, plain and attribute assignments, import as.
+DEFINED = re.compile(
+    r"^(?:async\s+)?(?:def|class)\s+(\w+)|^(?:\w+\.)*(\w+)\s*(?::[^=\n]+)?=(?!=)|^(?:from|import)\b.*\bas\s+(\w+)",
+    re.MULTILINE,
+)
+
+
+def with_what_it_uses(sources: list[str], others: list[str]) -> list[str]:
+    """Add those of the other cells that define a name which the code mentions, and those that these use in turn.
+
+    Example:
+        >>> with_what_it_uses(["f(1)"], ["def g(x): ...", "f = g", "h = 3"])
+        ['f(1)', 'f = g', 'def g(x): ...']
+    """
+    found, left = list(sources), list(others)
+    mentioned = _words(sources)
+    while more := [other for other in left if mentioned & _defined(other)]:
+        found += more
+        left = [other for other in left if other not in more]
+        mentioned |= _words(more)
+    return found
+
+
+def _words(sources: list[str]) -> set[str]:
+    return {word for source in sources for word in re.findall(r"\w+", source)}
+
+
+def _defined(source: str) -> set[str]:
+    return {name for match in DEFINED.findall(source) for name in match if name}
+
+
+def mentioned_in_files(files: Iterable[bytes], names: tuple[str, ...]) -> list[str]:
+    """Return those of `names` that occur in a file, which a notebook may load as code whatever it is called."""
+    return [name for name in names if any(name.encode() in data for data in files)]
 
 
 def used(sources: list[str], names: tuple[str, ...]) -> list[str]:

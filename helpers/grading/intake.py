@@ -15,6 +15,7 @@ from typing import Any
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
+from helpers.grading import forbidden
 from helpers.grading.files import MOST_FILES, MOST_FILES_BYTES, IntakeError, read_regular
 
 MOST_NOTEBOOK_BYTES = 5 * 2**20
@@ -48,13 +49,12 @@ class Submission:
         return code + sum(len(name) + len(data) for name, data in self.files.items())
 
     def code_for(self, item: str) -> list[str]:
-        """What the student wrote for an item: its answer cell and cells of the student's own."""
-        sources = []
-        for cell in self.notebook.cells:
+        """What the student wrote for an item: its answer cell, cells of the student's own, and answers that it uses."""
+        sources, others = [], []
+        for cell in filter(_is_students_code, self.notebook.cells):
             name = cell.metadata.get("nbgrader", {}).get("grade_id")
-            if cell.cell_type == "code" and name in (None, f"{item}_solution"):
-                sources.append(cell.source)
-        return sources
+            (sources if name in (None, f"{item}_solution") else others).append(cell.source)
+        return forbidden.with_what_it_uses(sources, others)
 
 
 def _is_students_code(cell: Any) -> bool:

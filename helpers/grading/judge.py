@@ -18,7 +18,7 @@ import nbformat
 
 from helpers.grading import box, wire
 from helpers.grading.course import Exercise
-from helpers.grading.forbidden import used
+from helpers.grading.forbidden import mentioned_in_files, used
 from helpers.grading.intake import Submission
 from helpers.grading.job import Place
 from helpers.grading.specification import Case, Item, Tree, Verdict, combine
@@ -89,9 +89,12 @@ def grade(
 
 def _given(sheet: Sheet, submission: Submission, outcome: box.BoxResult) -> Given:
     """What the student's code answered, unless it uses what it must not."""
-    found = used(submission.code_for(sheet.item.name), sheet.item.forbidden)
+    item = sheet.item
+    found = used(submission.code_for(item.name), item.forbidden)
+    found += mentioned_in_files(submission.files.values(), item.forbidden)
     if found:
-        return Verdict(0.0, f"The notebook uses {', '.join(found)}, which this exercise asks you to write yourself")
+        names = ", ".join(dict.fromkeys(found))
+        return Verdict(0.0, f"What you handed in uses {names}, which this exercise asks you to write yourself")
     return _answers(sheet, outcome)
 
 

@@ -71,6 +71,8 @@ def test_a_part_of_the_points_can_be_earned(award):
         (lambda answers: {"answers": answers}, "No answer"),
         (lambda answers: {"answers": None, "problem": None}, "No answer"),
         (lambda answers: [answers, None], "No answer"),
+        (lambda answers: {"answers": torch.zeros(2), "problem": None}, "No answer"),
+        (lambda answers: {"answers": {"0": answers}, "problem": None}, "No answer"),
         (lambda answers: {"answers": [answers[0], 10**400], "problem": None}, "should be a tensor"),
     ],
 )
@@ -85,8 +87,45 @@ def test_bytes_that_are_no_answer_earn_nothing(award):
     assert row["points"] == 0 and "memory" in row["message"] and "memory" in notes[0]
 
 
+@pytest.mark.parametrize("cells", [b"[]," * 10**5, b"{}", b"7", b"[7]", b"\xff", b"[" * 10**5, b'[["a"]]'])
+def test_reports_about_cells_that_are_none_are_left_out(cells, monkeypatch, tmp_path):
+    exercise = _exercise(tmp_path)
+    sheets = judge.prepare(exercise, "secret")
+    frames = {"cells": cells, "double": wire.encode(right(sheets[0]))}
+    monkeypatch.setattr(Place, "run", lambda *_, **__: BoxResult(frames))
+    result = judge.grade(exercise, _submission(), sheets)
+    assert result["notes"] == [] and result["items"]["double"]["points"] == 4
+
+
+def test_what_is_viewed_is_seen_in_a_second_box_and_judged_outside(monkeypatch, tmp_path):
+    """A view that is called here, and not in a box, would fail the test."""
+    exercise = _exercise(tmp_path, view=lambda answer, probe: 1 / 0)
+    sheets = judge.prepare(exercise, "secret")
+    answers, seen = [[1.0], [2.0]], []
+
+    def run(place, submission, work, view=False):
+        seen.append((submission, view, [wire.decode(data) for _, data in work]))
+        shown = sheets[0].expected if view else answers
+        return BoxResult({"double": wire.encode({"answers": shown, "problem": None})})
+
+    monkeypatch.setattr(Place, "run", run)
+    handed_in = _submission()
+    assert judge.grade(exercise, handed_in, sheets)["items"]["double"]["points"] == 4
+    (first, *_), (second, view, ((*pairs,),)) = seen
+    assert first is handed_in and second is judge.NOBODY and view
+    assert pairs == [{"answer": answer, "probe": {}} for answer in answers]
+
+
 def test_a_forbidden_name_earns_nothing(award):
     row, _ = award(right, submission=_submission("double = torch.ao.double"), forbidden=("torch.ao",))
+    assert row["points"] == 0 and "torch.ao" in row["message"]
+
+
+@pytest.mark.parametrize("name", ["tools.py", "notes.txt", "weights.safetensors"])
+def test_a_forbidden_name_in_a_file_earns_nothing(award, name):
+    submission = _submission()
+    submission.files[name] = b"\xff\x00import torch.ao"
+    row, _ = award(right, submission=submission, forbidden=("torch.ao",))
     assert row["points"] == 0 and "torch.ao" in row["message"]
 
 
@@ -110,3 +149,13 @@ def test_a_part_that_is_no_notebook_cell_of_the_student_is_not_searched():
     own = new_code_cell("mine = 1")
     notebook = nbformat.from_dict(new_notebook(cells=[given, other, own, *_submission().notebook.cells]))
     assert Submission(notebook).code_for("double") == ["mine = 1", "def double(x): return 2 * x"]
+
+
+def test_an_answer_that_is_used_by_another_one_is_searched_with_it():
+    def cell(name, source):
+        return new_code_cell(source, metadata={"nbgrader": {"grade_id": f"{name}_solution", "locked": False}})
+
+    cells = [cell("one", "def helper(x): return far(x)"), cell("two", "far = torch.ao.double"),
+             cell("three", "unused = torch.ao"), cell("double", "def double(x): return helper(x)")]  # fmt: skip
+    code = Submission(nbformat.from_dict(new_notebook(cells=cells))).code_for("double")
+    assert code == [cells[3].source, cells[0].source, cells[1].source]

@@ -111,11 +111,13 @@ def test_an_endless_item_costs_only_itself(a1, grade):
     assert total(result) == 80
 
 
-def test_a_forbidden_name_costs_only_the_items_that_forbid_it(a1, grade):
+def test_a_forbidden_name_costs_only_the_items_that_forbid_and_use_it(a1, grade):
     sources = answers.solution_cells(a1)
     sources["fold_conv_solution"] += "\n    torch.nn.utils.fusion"
     result = grade(sources)
-    assert total(result) == 78 and "fusion" in result["items"]["fold_conv"]["message"]
+    assert total(result) == 64
+    for item in ("fold_conv", "fold_model"):  # the second one uses the first
+        assert result["items"][item]["points"] == 0 and "fusion" in result["items"][item]["message"]
 
 
 @pytest.mark.ci
