@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 
 MOST_BYTES = 64 * 2**20
+MOST_TEXT_BYTES = 4 * 2**20  # of the structure, which takes twenty times as much memory once it is parsed
 MOST_PARTS = 20_000
 _MARK = "tensor number"
 
@@ -37,15 +38,21 @@ def encode(tree: Any) -> bytes:
 
 def decode(data: bytes) -> Any:
     """Turn the bytes of `encode` back into a tree, or raise `WireError`."""
-    if len(data) > MOST_BYTES:
-        raise WireError(f"{len(data)} bytes are more than the {MOST_BYTES} allowed")
+    _require_at_most(MOST_BYTES, len(data))
+    _require_at_most(MOST_TEXT_BYTES, int.from_bytes(data[:8], "little"))  # the header, which names the tensors
     try:
         tensors = safetensors.torch.load(data)
+        _require_at_most(MOST_TEXT_BYTES, tensors["tree"].nbytes)
         return _put_tensors_in(json.loads(tensors["tree"].numpy().tobytes()), tensors)
     except WireError:
         raise
     except Exception as problem:  # parsers fail in many ways on hostile bytes, and each of them means the same
         raise WireError(f"not an encoded answer ({type(problem).__name__})") from None
+
+
+def _require_at_most(allowed: int, length: int) -> None:
+    if length > allowed:
+        raise WireError(f"{length} bytes are more than the {allowed} allowed")
 
 
 def _take_tensors_out(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
@@ -75,7 +82,7 @@ def _put_tensors_in(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
             raise WireError(f"an answer may have {MOST_PARTS} parts at most")
         if isinstance(node, dict):
             if set(node) == {_MARK}:
-                return tensors[node[_MARK]]
+                return tensors.pop(node[_MARK])  # once each, for a tensor that stands in many places would be copied
             return {key: walk(value) for key, value in node.items()}
         return [walk(value) for value in node] if isinstance(node, list) else node
 

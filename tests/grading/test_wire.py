@@ -6,7 +6,7 @@ import safetensors.torch
 import torch
 
 from helpers.grading.compare import Tolerance, difference
-from helpers.grading.wire import MOST_BYTES, MOST_PARTS, WireError, decode, encode
+from helpers.grading.wire import MOST_BYTES, MOST_PARTS, MOST_TEXT_BYTES, WireError, decode, encode
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.bool])
@@ -68,3 +68,14 @@ def test_too_much_is_refused_before_it_is_parsed():
         decode(bytes(MOST_BYTES + 1))
     with pytest.raises(WireError, match="parts"):
         decode(encode([0] * (MOST_PARTS + 1)))
+    with pytest.raises(WireError, match=f"{MOST_TEXT_BYTES} allowed"):
+        decode(_with_tree(b"[]," * (MOST_TEXT_BYTES // 3 + 1)))
+    with pytest.raises(WireError, match=f"{MOST_TEXT_BYTES} allowed"):  # of names of tensors, before they are made
+        decode(struct.pack("<Q", MOST_TEXT_BYTES + 1) + b"{" + b" " * MOST_TEXT_BYTES)
+
+
+def test_a_tensor_that_stands_in_many_places_is_refused():
+    tree = json.dumps([{"tensor number": "0"}] * 2).encode()
+    parts = {"0": torch.zeros(3), "tree": torch.frombuffer(bytearray(tree), dtype=torch.uint8)}
+    with pytest.raises(WireError):
+        decode(safetensors.torch.save(parts))
