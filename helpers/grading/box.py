@@ -87,20 +87,33 @@ def command(job: Path, limits: Limits) -> list[str]:
     words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     disk = ["--size", str(limits.disk_bytes), "--perms", "1777", "--tmpfs"]
     words += ["--proc", "/proc", "--dev", "/dev", *disk, "/dev/shm", *disk, "/tmp", "--ro-bind", str(job), "/job"]
-    for folder in sorted({sys.base_prefix, sys.prefix}):  # after /tmp, for the project may lie in there
+    for folder in _pythons():  # after /tmp, for the project may lie in there
         if not Path(folder).is_relative_to("/usr"):
             # bubblewrap would make the folders above it readable by their owner alone.
             above = [str(parent) for parent in reversed(Path(folder).parents)][1:]
             words += [word for parent in above for word in ("--perms", "0755", "--dir", parent)]
             words += ["--ro-bind", folder, folder]
-    installed = Path(sysconfig.get_path("purelib"), "helpers")
-    words += ["--tmpfs", str(installed)] if installed.is_dir() else []  # the library is an answer key
     # Where the grader is no root, the box's first process has the student's user id: its memory must stay out of reach.
-    words += ["--tmpfs", "/proc/1"]
+    hidden = ["/proc/1"]
+    installed = Path(sysconfig.get_path("purelib"), "helpers")
+    hidden += [str(installed)] if installed.is_dir() else []  # the library is an answer key
+    for folder in hidden:  # read-only, or an ordinary user's students could fill these with as much as they like
+        words += ["--tmpfs", folder, "--remount-ro", folder]
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
     for name, value in _environment("/tmp").items():
         words += ["--setenv", name, value]
     return [*words, "--", sys.executable, "-IB", "/job/inside.py", "/job"]
+
+
+def _pythons() -> list[str]:
+    return sorted({sys.base_prefix, sys.prefix})
+
+
+def require_unseen(folder: Path) -> None:
+    """Raise `BoxError` if student code could read a folder, because it lies where the box needs Python from."""
+    for shown in ("/usr", *_pythons()):
+        if folder.resolve().is_relative_to(shown):
+            raise BoxError(f"{folder} lies below {shown}, which every box shows to the student code in it: move it")
 
 
 def _environment(home: str) -> dict[str, str]:
@@ -136,6 +149,12 @@ def require_box() -> None:
     """Raise `BoxError` where the box cannot work."""
     if reason := obstacle():
         raise BoxError(f"{reason}. Or accept the risk with --unsafe, which stamps every result")
+
+
+def require_unix() -> None:
+    """Raise `BoxError` where grading does not even work without the box."""
+    if sys.platform == "win32":
+        raise BoxError("grading needs Linux, or macOS with --unsafe; on Windows, use WSL2")
 
 
 def job_settings(limits: Limits, boxed: bool, scratch: str) -> dict:

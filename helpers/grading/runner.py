@@ -84,8 +84,10 @@ def run(
     Returns:
         How many were graded and how many were already up to date.
     """
-    if boxed and scheduler is None:
-        box.require_box()
+    if boxed:
+        box.require_unseen(room.folder)
+    if scheduler is None:
+        _make_ready(boxed)
     if only_item:
         exercise.assignment.item(only_item)
     name = exercise.assignment.name
@@ -102,6 +104,17 @@ def run(
         for student, mark, task, result in tqdm(graded, total=len(todo), desc=f"grading {name}", leave=False):
             _keep(room, exercise, student, mark, task, result)
     return {"graded": len(todo), "kept": kept}
+
+
+def _make_ready(boxed: bool) -> None:
+    """Refuse a machine on which nothing can be graded; clear away what a killed run left on it."""
+    if boxed:
+        box.require_box()
+    else:
+        box.require_unix()
+    from helpers.grading import private  # which only Unix can import
+
+    private.clear_leftovers()
 
 
 def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | None) -> tuple[list[tuple], int]:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers.grading import box
+from helpers.grading import box, runner
 from helpers.grading.box import Limits
-from helpers.grading.classroom import write
+from helpers.grading.classroom import Classroom, write
+from helpers.grading.intake import Submission
+from helpers.grading.job import Place
 from tests.grading.conftest import total
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
@@ -50,6 +52,10 @@ SNOOPS = {
     "writing to the system": "for folder in ('/usr/lib', '/job', '', '/dev', 'PREFIX'):\n"
     "    path = folder + '/CANARY'\n"
     "    try: open(path, 'w').write('x'); print('got:', path)\n    except OSError: pass",
+    "a memory disk without a limit": "import os\nfor line in open('/proc/self/mounts'):\n"
+    "    kind, place = line.split()[2], line.split()[1]\n    if kind == 'tmpfs' and os.access(place, os.W_OK):\n"
+    "        disk = os.statvfs(place)\n"
+    "        if disk.f_blocks * disk.f_frsize > 2**28: print('got:', place)",
 }
 
 
@@ -171,6 +177,26 @@ def test_the_obstacle_is_named_with_its_remedy(monkeypatch, platform, found, say
         assert says in box.obstacle()
     finally:
         box.obstacle.cache_clear()
+
+
+def test_windows_is_refused_even_without_the_box(monkeypatch):
+    box.require_unix()
+    monkeypatch.setattr(box.sys, "platform", "win32")
+    with pytest.raises(box.BoxError, match="WSL2"):
+        box.require_unix()
+
+
+def test_what_lies_where_every_box_can_see_is_refused(monkeypatch, tmp_path, a1, sheets, skeleton):
+    box.require_unseen(tmp_path)
+    monkeypatch.setattr(box.sys, "base_prefix", str(tmp_path))
+    for folder in (tmp_path / "class", Path("/usr/src/course")):
+        with pytest.raises(box.BoxError, match="move it"):
+            box.require_unseen(folder)
+    with pytest.raises(box.BoxError, match="move it"):
+        runner.run(Classroom(tmp_path), a1)
+    monkeypatch.setattr(box.sys, "base_prefix", str(a1.folder.parent))
+    with pytest.raises(box.BoxError, match="move it"):
+        Place(a1, Limits(), boxed=True).run(Submission(skeleton), [])
 
 
 def test_a_project_below_tmp_is_still_there_in_the_box(monkeypatch, tmp_path):
