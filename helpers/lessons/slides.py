@@ -5,6 +5,7 @@ one, "-" goes on, "fragment" appears on a key press, "skip" stays away. Code cel
 """
 
 import html
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -21,13 +22,15 @@ STYLE = (
 .reveal h1, .reveal h2, .reveal h3 { font-family: inherit; text-transform: none; color: #0b3f75; letter-spacing: 0; }
 .reveal h1 { font-size: 1.7em; } .reveal h2 { font-size: 1.4em; } .reveal h3 { font-size: 1.2em; }
 .reveal .slides section { text-align: left; }
-.reveal img { max-height: 480px; width: auto; display: block; margin: 0 auto; }
+.reveal img { max-height: 540px; width: auto; display: block; margin: 0 auto; }
 .reveal pre { width: 100%; font-size: .75em; box-shadow: none; }
 .reveal table { font-size: .75em; }
 .reveal ol, .reveal ul { display: block; }
 .reveal .slide-number { right: auto; left: 8px; }
 """
 )
+# An exercise, or the word "library" alone, would say nothing about the figure that follows.
+HEADING = re.compile(r"^##+ (?!Exercise|The library version)(.+)$", re.M)
 START = 'Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720, plugins: [RevealNotes] });'
 
 
@@ -56,14 +59,17 @@ def write_deck(notebook_path: Path, target: Path) -> Path:
 
 
 def slides_of(notebook: NotebookNode) -> list[list[str]]:
-    """The HTML of each slide, in parts."""
+    """The HTML of each slide, in parts. One that begins with a figure gets the heading that it stands under."""
     slides: list[list[str]] = []
+    heading = ""
     for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            heading = [heading, *HEADING.findall(cell.source)][-1]
         kind = cell.metadata.get("slideshow", {}).get("slide_type", "skip")
         if kind == "skip":
             continue
         if kind in ("slide", "subslide") or not slides:
-            slides.append([])
+            slides.append([page.markdown(f"### {heading}")] if cell.cell_type == "code" else [])
         shown = page.markdown(cell.source) if cell.cell_type == "markdown" else page.outputs(cell)
         slides[-1].append(f'<div class="fragment">{shown}</div>' if kind == "fragment" else shown)
         notes = cell.metadata.get("speaker_notes")

@@ -29,6 +29,21 @@ def test_slide_types_decide_what_is_shown():
     assert "next" in second
 
 
+def test_a_slide_that_begins_with_a_figure_gets_its_heading():
+    notebook = new_notebook(
+        cells=[
+            cell(new_markdown_cell, "# T", "slide"),
+            cell(new_markdown_cell, "text\n\n## Why $a$", "skip"),
+            cell(new_markdown_cell, "### Exercise 1", "skip"),
+            cell(new_code_cell, "draw()", "slide"),
+            cell(new_markdown_cell, "said", "slide"),
+        ]
+    )
+    _, drawn, said = ("".join(parts) for parts in slides.slides_of(notebook))
+    assert drawn.startswith("<h3>Why <math") and "Exercise" not in drawn
+    assert said == "<p>said</p>\n"
+
+
 def test_a_deck_carries_everything_itself(tmp_path):
     notebook = new_notebook(cells=[cell(new_markdown_cell, "# Title\n\n$a$", "slide")])
     nbformat.write(notebook, tmp_path / "n.ipynb")
