@@ -10,7 +10,6 @@ a row that is there, for the same bytes of the checkpoint, is not computed again
 
 import argparse
 import copy
-import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,9 +18,8 @@ import pandas as pd
 import torch
 from torch import nn
 
+from benchmarks.known_rows import KnownRows
 from helpers import data, metrics, models, pruning, training
-from helpers.files import write_atomically
-from helpers.provenance import provenance
 
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "results" / "pruning_quality.csv"
 EXAMPLE = torch.zeros(1, 3, 32, 32)
@@ -104,41 +102,24 @@ def fine_tuned(small: nn.Module, cifar: data.Cifar10, config: training.Config) -
     return float(history.validation_accuracy.iloc[-1])
 
 
-class Table:
-    """The rows known so far, in a file."""
-
-    def __init__(self, settings: dict) -> None:
-        self.settings = settings
-        self.rows = pd.read_csv(RESULTS, dtype={"sha256": str}).to_dict("records") if RESULTS.exists() else []
-
-    def find(self, **wanted: object) -> dict | None:
-        """The row of these settings, if it is known."""
-        wanted |= self.settings
-        return next((r for r in self.rows if all(r[name] == value for name, value in wanted.items())), None)
-
-    def add(self, row: dict) -> dict:
-        self.rows.append(row | self.settings | provenance(row["seed"]))
-        write_atomically(RESULTS, pd.DataFrame(self.rows).to_csv(index=False))
-        print(row, flush=True)
-        return row
-
-
-def result(table: Table, cifar: data.Cifar10, dense: nn.Module, name: str, config: training.Config, test: bool) -> dict:
+def result(
+    table: KnownRows, cifar: data.Cifar10, dense: nn.Module, name: str, config: training.Config, test: bool
+) -> dict:
     """One row: from the table, or computed and put there."""
     stage = "compared" if test else "chosen from"
-    known = table.find(method=name, seed=config.seed, stage=stage, epochs=config.epochs)
-    if known:
+    sizes = str(config.image_sizes)
+    row = {"method": name, "stage": stage, "seed": config.seed, "epochs": config.epochs, "image_sizes": sizes}
+    if known := table.find(**row):
         return known
     split = cifar.split()
     torch.manual_seed(config.seed)
     order = torch.randperm(len(split.train_images))[: GRADIENT_BATCHES * GRADIENT_IMAGES].split(GRADIENT_IMAGES)
     batches = [(data.normalize(split.train_images[part]), split.train_labels[part]) for part in order]
     small = methods(table.settings["share"])[name](dense, batches)
-    row = {"method": name, "stage": stage, "seed": config.seed, "epochs": config.epochs}
     row |= {"macs": metrics.count_macs(small, EXAMPLE), "parameters": metrics.count_parameters(small)}
     row["validation"] = fine_tuned(small, cifar, config)
     row["test"] = training.evaluate(small, cifar.test_images, cifar.test_labels).accuracy if test else float("nan")
-    return table.add(row)
+    return table.add(row, config.seed)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -151,8 +132,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--image-sizes", type=int, nargs="+", default=[24, 32], help="in the comparison")
     arguments = parser.parse_args(argv)
     cifar, dense = data.load_cifar10("offline"), models.load(arguments.checkpoint)
-    digest = hashlib.sha256(arguments.checkpoint.read_bytes()).hexdigest()[:16]
-    table = Table({"checkpoint": arguments.checkpoint.stem, "sha256": digest, "share": arguments.share})
+    table = KnownRows(RESULTS, arguments.checkpoint, share=arguments.share)
     schedule = training.Config(lr=0.02, ema=0.99)
     choosing = {"epochs": arguments.choosing_epochs, "image_sizes": (24,)}
     comparing = {"epochs": arguments.epochs, "image_sizes": tuple(arguments.image_sizes)}
@@ -163,7 +143,7 @@ def main(argv: list[str] | None = None) -> None:
     for seed in range(arguments.seeds):
         for row in best.values():
             result(table, cifar, dense, row["method"], changed(schedule, seed=seed, **comparing), test=True)
-    print(summary(pd.DataFrame(table.rows).query("sha256 == @digest and share == @arguments.share")))
+    print(summary(table.mine()))
 
 
 def changed(config: training.Config, **settings: object) -> training.Config:

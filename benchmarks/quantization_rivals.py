@@ -96,13 +96,11 @@ def pytorch_fx(model: nn.Module, images: torch.Tensor) -> nn.Module:
         return convert_fx(prepared)
 
 
-def pytorch_pt2e(model: nn.Module, images: torch.Tensor) -> nn.Module | None:
-    """PyTorch's PT2E int8 (package torchao) as its reference network; None where torchao is not installed."""
-    try:
-        from torchao.quantization.pt2e import quantize_pt2e
-        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
-    except ImportError:
-        return None
+def pytorch_pt2e(model: nn.Module, images: torch.Tensor) -> nn.Module:
+    """PyTorch's PT2E int8 (package torchao) as its reference network."""
+    from torchao.quantization.pt2e import quantize_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         batch = ({0: torch.export.Dim("batch", min=2)},)
