@@ -1,6 +1,9 @@
 """One name for each operation, however it is written: `x + y`, `x += y`, `torch.add`, `Tensor.add_` are all "add"."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch.fx
 
 IN_PLACE = {"iadd", "isub", "imul", "itruediv", "idiv", "ifloordiv", "ipow"}
 REFLECTED = {"radd": "add", "rmul": "mul"}
@@ -15,3 +18,17 @@ def operation_name(function: Callable) -> str:
         return f"{home}.{function.__name__}"
     name = function.__name__.strip("_")
     return name.removeprefix("i") if name in IN_PLACE else REFLECTED.get(name, name)
+
+
+@contextmanager
+def opaque_functions(replacement: Callable[[Callable], Callable]) -> Iterator[None]:
+    """While the block runs, another function stands for each that its library declares to be one (`torch.fx.wrap`)."""
+    places = [(namespace, name) for (_, name), namespace in torch.fx._symbolic_trace._wrapped_fns_to_patch.items()]
+    before = [(namespace, name, namespace[name]) for namespace, name in places if name in namespace]
+    for namespace, name, function in before:
+        namespace[name] = replacement(function)
+    try:
+        yield
+    finally:
+        for namespace, name, function in before:
+            namespace[name] = function

@@ -17,7 +17,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from helpers.pruning.nesting import leaves, mapped
-from helpers.pruning.operations import operation_name
+from helpers.pruning.operations import opaque_functions, operation_name
 from helpers.pruning.output_shapes import function_output, layer_output
 from helpers.pruning.stored import stored_tensors
 from helpers.pruning.tracked import Tracked, plain, track
@@ -54,7 +54,7 @@ class Recorder(TorchFunctionMode):
     def run(self, inputs: tuple[torch.Tensor, ...]) -> None:
         """Run the network on inputs of these shapes and types."""
         given = [self.result(self.add("input", "input"), torch.empty_like(x, device="meta")) for x in inputs]
-        with torch.no_grad(), self.reporting(), self:
+        with torch.no_grad(), self.reporting(), opaque_functions(self.whole), self:
             output = self.root(*given)
         self.add("output", "output", (output,))
 
@@ -99,6 +99,17 @@ class Recorder(TorchFunctionMode):
             self.nodes.pop()  # a question such as x.dtype or x.is_contiguous()
             return value
         return self.result(node, value)
+
+    def whole(self, func: Callable) -> Callable:
+        """The function as one operation, whatever it does inside."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if torch._C._is_torch_function_all_disabled():  # inside another one
+                return func(*args, **kwargs)
+            with torch._C.DisableTorchFunction():
+                return self.__torch_function__(func, (), args, kwargs)
+
+        return call
 
     def computed(self, op: str, operands: tuple, value: Any) -> Any:
         """Arithmetic on sizes has given this value."""
@@ -150,10 +161,10 @@ class Recorder(TorchFunctionMode):
         return plain(value)
 
     def is_followed(self, value: Any) -> bool:
-        """Whether the network has computed or stored it."""
-        return isinstance(value, Tracked) or (
-            isinstance(value, torch.Tensor) and (id(value) in self.sources or id(value) in self.stored)
-        )
+        """Whether it has channels: what the network has computed, and its parameters; tables in buffers have none."""
+        if isinstance(value, torch.Tensor):
+            return id(value) in self.sources or (isinstance(value, nn.Parameter) and id(value) in self.stored)
+        return isinstance(value, Tracked)
 
 
 def has_source(value: Any) -> bool:

@@ -10,7 +10,7 @@ from helpers.pruning.labelling import Call, Labelling, Rule
 ELEMENTWISE = """
     sub rsub mul truediv div rdiv true_divide pow rpow neg abs exp log sqrt rsqrt square maximum minimum where clamp
     clamp_min clip relu relu6 leaky_relu elu selu celu gelu silu mish sigmoid logsigmoid tanh tanhshrink softplus
-    softsign
+    softsign torchvision.ops.stochastic_depth.stochastic_depth
     hardtanh hardsigmoid hardswish dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
     contiguous clone detach to float half double bfloat16 type_as eq ne lt le gt ge
     ReLU ReLU6 LeakyReLU ELU SELU CELU GELU SiLU Mish Sigmoid LogSigmoid Tanh Tanhshrink Softplus Softsign Hardtanh

@@ -1,12 +1,14 @@
 """Unstructured magnitude pruning, as the comparison: many zeros, and nothing that is smaller or faster for it."""
 
 import copy
-import io
+import tempfile
 import zlib
+from pathlib import Path
 
 import torch
 from torch import nn
 
+from helpers import models
 from helpers.pruning.allocation import checked_ratio
 
 WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
@@ -31,8 +33,14 @@ def zero_small_weights(model: nn.Module, sparsity: float) -> nn.Module:
     return sparse
 
 
+def share_of_zeros(model: nn.Module) -> float:
+    """How many of the weights of all convolutions and linear layers are zero."""
+    weights = [m.weight for m in model.modules() if isinstance(m, WEIGHTED)]
+    return 1 - sum(int(w.count_nonzero()) for w in weights) / sum(w.numel() for w in weights)
+
+
 def file_sizes(model: nn.Module) -> tuple[int, int]:
-    """Bytes of the stored tensors as they are, and after entropy coding (deflate)."""
-    stored = io.BytesIO()
-    torch.save(model.state_dict(), stored)
-    return len(stored.getvalue()), len(zlib.compress(stored.getvalue(), level=6))
+    """Bytes of the file that `models.save` writes, and of the same after entropy coding (deflate)."""
+    with tempfile.TemporaryDirectory() as folder:
+        stored = models.save(model, Path(folder) / "model.safetensors").read_bytes()
+    return len(stored), len(zlib.compress(stored, level=6))

@@ -85,9 +85,11 @@ def test_what_depends_on_nothing_is_computed_and_no_node():
     def forward(net, x):
         table = torch.arange(4).reshape(2, 2)
         assert int(table.sum()) == 6
-        return x.view(2, 3, 64)[..., table]
+        return x.view(2, 3, 64)[..., table] + net.table.view(2, 2)
 
-    assert steps(a_forward(forward)) == ["view", "getitem"]
+    model = build(lambda: Net(forward))
+    model.register_buffer("table", torch.arange(4))
+    assert steps(recorded(model)) == ["view", "getitem", "add"]
 
 
 def test_questions_about_a_tensor_are_no_nodes():

@@ -1,10 +1,13 @@
 """Zeros by magnitude: which, how many, and what they are worth on disk."""
 
+import pandas as pd
 import pytest
 import torch
 
+from benchmarks import pruning_unstructured
+from helpers import metrics, models
 from helpers.pruning.allocation import AllocationError
-from helpers.pruning.unstructured import WEIGHTED, file_sizes, zero_small_weights
+from helpers.pruning.unstructured import WEIGHTED, file_sizes, share_of_zeros, zero_small_weights
 from tests.pruning.zoo import ToyMobile, build
 
 
@@ -23,14 +26,35 @@ def test_the_smallest_of_the_whole_network_become_zero(sparsity):
 
 
 def test_zeros_do_not_make_the_file_smaller_but_coding_does():
-    model = build(ToyMobile)
+    model = models.mobilenet_v2(width_mult=0.25)
     plain, coded = file_sizes(model)
     sparse_plain, sparse_coded = file_sizes(zero_small_weights(model, 0.9))
-    assert sparse_plain == plain
-    assert sparse_coded < 0.8 * coded
+    assert sparse_plain == plain == metrics.file_bytes(model)
+    assert sparse_coded < 0.5 * coded
 
 
 def test_impossible_sparsities_are_refused():
     for sparsity in (1, -0.1, float("nan")):
         with pytest.raises(AllocationError, match="sparsity is"):
             zero_small_weights(torch.nn.Linear(2, 2), sparsity)
+
+
+def test_the_share_of_zeros_is_counted():
+    model = build(ToyMobile)
+    assert share_of_zeros(model) == 0
+    values = weights(zero_small_weights(model, 0.3))
+    assert share_of_zeros(zero_small_weights(model, 0.3)) == pytest.approx(values.count(0.0) / len(values))
+
+
+def test_the_command_writes_a_row_for_each_sparsity(tmp_path, capsys):
+    checkpoint = models.save(models.mobilenet_v2(width_mult=0.25), tmp_path / "dense.safetensors")
+    out = tmp_path / "table.csv"
+    pruning_unstructured.main([str(checkpoint), "--data", "sample", "--runs", "3", "--output", str(out)])
+    table = pd.read_csv(out)
+    assert table.sparsity.tolist() == list(pruning_unstructured.SPARSITIES)
+    assert table.zeros.tolist() == pytest.approx(table.sparsity.tolist(), abs=1e-4)
+    assert set(table.file_bytes) == {table.file_bytes[0]}
+    assert table.coded_bytes.is_monotonic_decreasing
+    assert (table.low <= table.validation).all()
+    assert (table.latency_ms > 0).all()
+    assert "sparsity" in capsys.readouterr().out
