@@ -21,6 +21,7 @@ table { border-collapse: collapse; margin: 1em 0; }
 th, td { padding: .3em .8em; border-bottom: 1px solid #c8d0d9; text-align: left; vertical-align: top; }
 .code { background: #f5f7f9; padding: .1em 1em; overflow-x: auto; border-radius: 4px; }
 pre { white-space: pre-wrap; }
+.shown { overflow-x: auto; }
 .printed { border-left: 4px solid #0b3f75; padding-left: 1em; }
 menclose { border: 1.5px solid; padding: .25em .4em; }
 math[display=block] { margin: .8em 0; }
@@ -95,7 +96,7 @@ def output_html(output: NotebookNode) -> str:
     if "application/vnd.jupyter.widget-view+json" in data:
         return ""
     if "text/html" in data:
-        return f"<div>{data['text/html']}</div>"
+        return f'<div class="shown">{data["text/html"]}</div>'
     if "image/png" in data:
         return f'<img src="data:image/png;base64,{data["image/png"].strip()}" alt="">'
     return f'<pre class="printed">{html.escape(data.get("text/plain", ""))}</pre>'

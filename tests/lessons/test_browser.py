@@ -53,6 +53,7 @@ def test_the_report_of_all_lessons_leads_to_every_lesson_and_figure(tmp_path):
             target_id = link.get_attribute("href")[1:]
             assert page.locator(f"[id='{target_id}']").count() == 1, target_id
         assert page.locator("math").count() > 300 and "FORMULA" not in page.inner_text("main")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "a table is wider than the page"
         assert problems == []
 
 
