@@ -10,23 +10,17 @@ from __future__ import annotations
 import os
 import secrets
 import selectors
-import shutil
 import struct
 import subprocess
 import sys
 import sysconfig
 import time
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
-from helpers.grading import processes
+from helpers.grading import processes, requirements
 
 MIB = 2**20
-
-
-class BoxError(RuntimeError):
-    """The box cannot be built on this machine."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +81,7 @@ def command(job: Path, limits: Limits) -> list[str]:
     words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     disk = ["--size", str(limits.disk_bytes), "--perms", "1777", "--tmpfs"]
     words += ["--proc", "/proc", "--dev", "/dev", *disk, "/dev/shm", *disk, "/tmp", "--ro-bind", str(job), "/job"]
-    for folder in _pythons():  # after /tmp, for the project may lie in there
+    for folder in requirements.pythons():  # after /tmp, for the project may lie in there
         if not Path(folder).is_relative_to("/usr"):
             # bubblewrap would make the folders above it readable by their owner alone.
             above = [str(parent) for parent in reversed(Path(folder).parents)][1:]
@@ -105,17 +99,6 @@ def command(job: Path, limits: Limits) -> list[str]:
     return [*words, "--", sys.executable, "-IB", "/job/inside.py", "/job"]
 
 
-def _pythons() -> list[str]:
-    return sorted({sys.base_prefix, sys.prefix})
-
-
-def require_unseen(folder: Path) -> None:
-    """Raise `BoxError` if student code could read a folder, because it lies where the box needs Python from."""
-    for shown in ("/usr", *_pythons()):
-        if folder.resolve().is_relative_to(shown):
-            raise BoxError(f"{folder} lies below {shown}, which every box shows to the student code in it: move it")
-
-
 def _environment(home: str) -> dict[str, str]:
     return {
         "HOME": home,
@@ -126,35 +109,6 @@ def _environment(home: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "IPYTHONDIR": home,
     }
-
-
-@cache
-def obstacle() -> str | None:
-    """Return why the box cannot work here, with the remedy, or None when it works."""
-    if not sys.platform.startswith("linux"):
-        return f"the box needs Linux (this is {sys.platform}); grade in a Linux machine, or WSL2, or a container"
-    if shutil.which("bwrap") is None:
-        return "bubblewrap is not installed; install it with your package manager (Debian: apt install bubblewrap)"
-    trial = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--", "/bin/true"]
-    done = subprocess.run(trial, capture_output=True, text=True, timeout=20, env={"PATH": os.environ.get("PATH", "")})
-    if done.returncode:
-        return (
-            f"bubblewrap may not make its namespaces here ({done.stderr.strip()}); allow unprivileged user namespaces "
-            "(Ubuntu 24.04: an AppArmor profile for bwrap; Docker: --security-opt seccomp=unconfined) or move"
-        )
-    return None
-
-
-def require_box() -> None:
-    """Raise `BoxError` where the box cannot work."""
-    if reason := obstacle():
-        raise BoxError(f"{reason}. Or accept the risk with --unsafe, which stamps every result")
-
-
-def require_unix() -> None:
-    """Raise `BoxError` where grading does not even work without the box."""
-    if sys.platform == "win32":
-        raise BoxError("grading needs Linux, or macOS with --unsafe; on Windows, use WSL2")
 
 
 def job_settings(limits: Limits, boxed: bool, scratch: str) -> dict:
@@ -175,7 +129,7 @@ def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
         BoxError: if the box cannot work here.
     """
     if boxed:
-        require_box()
+        requirements.require_box()
         words, environment = command(job, limits), {"PATH": os.environ.get("PATH", "/usr/bin")}
     else:
         words, environment = [sys.executable, "-IB", str(job / "inside.py"), str(job)], _environment(str(job))

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.grading import box
+from helpers.grading import box, requirements
 from helpers.grading.course import Exercise
 from helpers.grading.intake import Submission
 from helpers.grading.specification import Item
@@ -34,7 +34,7 @@ class Place:
         from helpers.grading.private import private_folder  # for Unix alone, while a release is made anywhere
 
         if self.boxed:
-            box.require_unseen(self.exercise.folder)
+            requirements.require_unseen(self.exercise.folder)
         with private_folder() as folder:
             self.build(folder, submission, work, view)
             return box.run(folder, self.limits, self.boxed)

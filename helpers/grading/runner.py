@@ -23,7 +23,7 @@ import nbformat
 import torch
 from tqdm import tqdm
 
-from helpers.grading import box, cluster, course, files, intake, job, judge, record
+from helpers.grading import box, cluster, course, files, intake, job, judge, record, requirements
 from helpers.grading.classroom import Classroom, write
 from helpers.grading.course import Exercise
 from helpers.grading.intake import Submission
@@ -85,7 +85,7 @@ def run(
         How many were graded and how many were already up to date.
     """
     if boxed:
-        box.require_unseen(room.folder)
+        requirements.require_unseen(room.folder)
     if scheduler is None:
         _make_ready(boxed)
     if only_item:
@@ -109,9 +109,9 @@ def run(
 def _make_ready(boxed: bool) -> None:
     """Refuse a machine on which nothing can be graded; clear away what a killed run left on it."""
     if boxed:
-        box.require_box()
+        requirements.require_box()
     else:
-        box.require_unix()
+        requirements.require_unix()
     from helpers.grading import private  # which only Unix can import
 
     private.clear_leftovers()
@@ -162,7 +162,7 @@ def grade_task(task: Task) -> dict:
         exercise, sheets = _sheets(task.assignment, task.secret, task.only_item)
     try:
         return judge.grade(exercise, task.submission, sheets, boxed=task.boxed)
-    except box.BoxError:
+    except requirements.BoxError:
         raise
     except Exception as problem:
         message = "The grader failed; tell your teacher"

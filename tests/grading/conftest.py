@@ -3,14 +3,14 @@ import shutil
 import nbformat
 import pytest
 
-from helpers.grading import box, course, judge, release
+from helpers.grading import course, judge, release, requirements
 from helpers.grading.classroom import Classroom
 from helpers.grading.demo import fill
 from helpers.grading.intake import read
 
 
 def pytest_collection_modifyitems(items):
-    reason = box.obstacle()
+    reason = requirements.obstacle()
     for item in items:
         if reason and item.get_closest_marker("box"):
             item.add_marker(pytest.mark.skip(reason=reason))

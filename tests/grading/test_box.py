@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.grading import box, runner
+from helpers.grading import box, requirements, runner
 from helpers.grading.box import Limits
 from helpers.grading.classroom import Classroom, write
 from helpers.grading.intake import Submission
@@ -163,39 +163,39 @@ def test_the_limits_are_what_holds(grade):
 
 @pytest.mark.ci
 def test_the_box_refuses_where_it_cannot_work(monkeypatch):
-    monkeypatch.setattr(box, "obstacle", lambda: "bubblewrap is not installed; install it")
-    with pytest.raises(box.BoxError, match=r"not installed.*--unsafe"):
-        box.require_box()
+    monkeypatch.setattr(requirements, "obstacle", lambda: "bubblewrap is not installed; install it")
+    with pytest.raises(requirements.BoxError, match=r"not installed.*--unsafe"):
+        requirements.require_box()
 
 
 @pytest.mark.parametrize(("platform", "found", "says"), [("darwin", True, "Linux"), ("linux", False, "not installed")])
 def test_the_obstacle_is_named_with_its_remedy(monkeypatch, platform, found, says):
-    monkeypatch.setattr(box.sys, "platform", platform)
-    monkeypatch.setattr(box.shutil, "which", lambda name: "/usr/bin/bwrap" if found else None)
-    box.obstacle.cache_clear()
+    monkeypatch.setattr(requirements.sys, "platform", platform)
+    monkeypatch.setattr(requirements.shutil, "which", lambda name: "/usr/bin/bwrap" if found else None)
+    requirements.obstacle.cache_clear()
     try:
-        assert says in box.obstacle()
+        assert says in requirements.obstacle()
     finally:
-        box.obstacle.cache_clear()
+        requirements.obstacle.cache_clear()
 
 
 def test_windows_is_refused_even_without_the_box(monkeypatch):
-    box.require_unix()
-    monkeypatch.setattr(box.sys, "platform", "win32")
-    with pytest.raises(box.BoxError, match="WSL2"):
-        box.require_unix()
+    requirements.require_unix()
+    monkeypatch.setattr(requirements.sys, "platform", "win32")
+    with pytest.raises(requirements.BoxError, match="WSL2"):
+        requirements.require_unix()
 
 
 def test_what_lies_where_every_box_can_see_is_refused(monkeypatch, tmp_path, a1, sheets, skeleton):
-    box.require_unseen(tmp_path)
-    monkeypatch.setattr(box.sys, "base_prefix", str(tmp_path))
+    requirements.require_unseen(tmp_path)
+    monkeypatch.setattr(requirements.sys, "base_prefix", str(tmp_path))
     for folder in (tmp_path / "class", Path("/usr/src/course")):
-        with pytest.raises(box.BoxError, match="move it"):
-            box.require_unseen(folder)
-    with pytest.raises(box.BoxError, match="move it"):
+        with pytest.raises(requirements.BoxError, match="move it"):
+            requirements.require_unseen(folder)
+    with pytest.raises(requirements.BoxError, match="move it"):
         runner.run(Classroom(tmp_path), a1)
-    monkeypatch.setattr(box.sys, "base_prefix", str(a1.folder.parent))
-    with pytest.raises(box.BoxError, match="move it"):
+    monkeypatch.setattr(requirements.sys, "base_prefix", str(a1.folder.parent))
+    with pytest.raises(requirements.BoxError, match="move it"):
         Place(a1, Limits(), boxed=True).run(Submission(skeleton), [])
 
 

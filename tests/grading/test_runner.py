@@ -83,8 +83,8 @@ def test_one_item_is_graded_again_for_everybody(room, a1, skeleton):
 
 def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, skeleton, monkeypatch):
     _hand_in(room, a1, skeleton, "ada", answers.solution_cells(a1))
-    monkeypatch.setattr(runner.box, "obstacle", lambda: "no box here")
-    with pytest.raises(runner.box.BoxError, match="no box here"):
+    monkeypatch.setattr(runner.requirements, "obstacle", lambda: "no box here")
+    with pytest.raises(runner.requirements.BoxError, match="no box here"):
         runner.run(room, a1)
     runner.run(room, a1, boxed=False)
     (path,) = feedback.write_all(room, a1)
