@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from datetime import datetime
 from pathlib import Path
 
 import nbformat
@@ -36,7 +37,7 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict) -> s
     title = f"{exercise.assignment.name}: {exercise.assignment.title}"
     parts = [
         f"<h1>{html.escape(title)}</h1>",
-        f"<p>{html.escape(student)}, handed in {result['arrived']}</p>",
+        f"<p>{html.escape(student)}, handed in {datetime.fromisoformat(result['arrived']):%Y-%m-%d %H:%M} UTC</p>",
     ]
     if not result["boxed"]:
         parts.append(f'<p class="stamp">{STAMP}</p>')
@@ -67,11 +68,9 @@ def _table(scores: dict, result: dict) -> str:
         if name == "late penalty":
             continue
         message = result["items"].get(name, {}).get("message", "") or row["comment"]
-        points = "waiting" if row["waiting"] else f"{row['points']:g}"
-        lost = f'<span class="lost">{html.escape(message)}</span>' if message else ""
-        rows.append(
-            f'<tr><td>{html.escape(name)}</td><td class="number">{points} of {row["of"]:g}</td><td>{lost}</td></tr>'
-        )
+        points = f"waiting, {row['of']:g} at most" if row["waiting"] else f"{row['points']:g} of {row['of']:g}"
+        lost = f'<div class="lost">{html.escape(message)}</div>' if message else ""
+        rows.append(f'<tr><td>{html.escape(name)}</td><td class="number">{points}</td><td>{lost}</td></tr>')
     return f"<table><tr><th>Exercise</th><th>Points</th><th>What was lost and why</th></tr>{''.join(rows)}</table>"
 
 

@@ -32,7 +32,7 @@ def item_statistics(marks: pd.DataFrame) -> pd.DataFrame:
         [0.25, 0.5]
     """
     counted = marks[marks["of"] > 0]
-    points = counted.pivot_table(index="student", columns="item", values="points", sort=False)
+    points = counted.pivot_table(index="student", columns="item", values="points", sort=False, dropna=False)
     most = counted.groupby("item", sort=False)["of"].max()
     rest = {item: points.drop(columns=item).sum(axis=1) for item in points}
     varies = {item: points[item].std() > 0 and rest[item].std() > 0 for item in points}
@@ -54,7 +54,9 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     marks = table(room, [name])
     if marks.empty:
         raise StatsError(f"no submission of {name} has been graded yet: run `grade run` first")
-    statistics = item_statistics(marks)
+    # An item of which answers wait to be read is neither easy nor hard.
+    waiting = marks["item"].isin(marks.loc[marks["waiting"], "item"])
+    statistics = item_statistics(marks.assign(points=marks["points"].mask(waiting)))
     totals = marks.groupby("student")["points"].sum().clip(lower=0)
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
@@ -62,7 +64,9 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     left.axvline(totals.median(), color="black", linestyle="--", label=f"median {totals.median():g}")
     left.set(title=f"{name}: {len(totals)} students", xlabel="total points", ylabel="students")
     left.legend()
-    middle.barh(statistics.index, statistics["earned"], color="0.5")
+    middle.barh(statistics.index, statistics["earned"].fillna(0), color="0.5")
+    for item in statistics.index[statistics["earned"].isna()]:
+        middle.annotate(" not read yet", (0, item), va="center", color="0.4")
     middle.set(title="share of the points earned", xlim=(0, 1))
     right.barh(statistics.index, statistics["discrimination"].fillna(0), color="0.5")
     right.set(title="correlation with the rest", xlim=(-1, 1), yticklabels=[])
