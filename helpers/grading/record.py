@@ -38,8 +38,8 @@ c.CourseDirectory.source_directory = "source"
 c.CourseDirectory.submitted_directory = "checked"
 # Grading runs student code outside the box here: use `python -m helpers grade run` instead.
 c.Execute.enabled = False
-# What students wrote is shown, and nothing in it runs.
-c.HTMLExporter.preprocessors = ["helpers.grading.formgrader.SafeAnswers"]
+# What students wrote is shown, and nothing in it runs; formulas need no network.
+c.HTMLExporter.preprocessors = ["helpers.grading.formgrader.SafeMarkdown"]
 """
 
 

@@ -53,7 +53,9 @@ def test_nothing_of_a_student_runs_on_the_teachers_page(text, show):
     assert hostile.found == plain.found
 
 
-def test_answers_stay_readable(show):
-    html = show("**Bold**, $a_c^2$ and\n\n```\nx < 1\n\ny\n```\n\n[x](https://example.org) after it")
-    assert html.count("<strong>Bold</strong>") == 2 and html.count("<msubsup") == 2
-    assert "x &lt; 1\n\ny" in html and "x (https://example.org) after it" in html
+def test_answers_and_formulas_can_be_read(show):
+    html = show("**Bold** and\n\n```\nx < 1\n\ny\n```\n\n[x](https://example.org) after it, $a_c^2$")
+    assert html.count("<strong>Bold</strong>") == 2 and "x &lt; 1\n\ny" in html
+    assert "x (https://example.org) after it" in html
+    formulas, of_the_release = html.count("<math"), show("x").count("<math")
+    assert formulas == of_the_release + 2 and of_the_release > 10
