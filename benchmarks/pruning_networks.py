@@ -14,14 +14,13 @@ runs on fresh networks (fewer where they take long), because a first run also lo
 import argparse
 import csv
 import importlib
-import json
+import multiprocessing
 import statistics
-import subprocess
-import sys
 import time
 import warnings
 from datetime import date
 from importlib.metadata import version
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
@@ -31,9 +30,11 @@ from torch import nn
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "results" / "pruning_networks.csv"
 FIELDS = ["network", "tool", "parameters", "left", "share", "seconds", "cpu_seconds", "runs", "outcome"]
 FIELDS += ["command", "date", "torch", "torchvision", "device"]
+MODULES = {"ours": "helpers.pruning", "torch-pruning": "torch_pruning"}
+TOOLS = list(MODULES)
 RATIO = 0.3
 LIMIT_SECONDS = 540
-RUNS, ENOUGH_SECONDS = 5, 10
+RUNS, ENOUGH_SECONDS = 5, 3
 
 
 def built(name: str) -> tuple[nn.Module, torch.Tensor]:
@@ -71,9 +72,8 @@ def job(name: str, tool: str) -> dict:
     """Build, prune, run; the row as far as it is known."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    importlib.import_module({"ours": "helpers.pruning", "torch-pruning": "torch_pruning"}[tool])
     clock, processor = [], []
-    while len(clock) < RUNS and sum(clock) < ENOUGH_SECONDS:
+    while len(clock) < RUNS and sum(processor) < ENOUGH_SECONDS:
         model, x = built(name)
         before = sum(p.numel() for p in model.parameters())
         start = time.perf_counter(), time.process_time()
@@ -90,14 +90,26 @@ def job(name: str, tool: str) -> dict:
 
 def in_process(name: str, tool: str) -> dict:
     """The job in a process of its own, so that one failure or endless loop stays one row."""
-    command = [sys.executable, "-m", "benchmarks.pruning_networks", "--job", name, tool]
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+    process = fork.Process(target=report, args=(name, tool, sender))
+    process.start()
+    sender.close()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        return {"outcome": f"no answer in {LIMIT_SECONDS} s"}
-    if done.returncode:
-        return {"outcome": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:200]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+        return receiver.recv() if receiver.poll(LIMIT_SECONDS) else {"outcome": f"no answer in {LIMIT_SECONDS} s"}
+    except EOFError:
+        return {"outcome": "the process ended without an answer"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def report(name: str, tool: str, answer: Connection) -> None:
+    """Send the row, or what went wrong."""
+    try:
+        answer.send(job(name, tool))
+    except Exception as error:
+        answer.send({"outcome": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
 
 
 def table() -> list[dict]:
@@ -119,7 +131,7 @@ def summary(rows: list[dict]) -> str:
     """Networks handled by each, and how much faster ours is on those that both handle."""
     ok = {(r["network"], r["tool"]): r for r in rows if r["outcome"] == "ok"}
     lines = []
-    for tool in ("ours", "torch-pruning"):
+    for tool in TOOLS:
         tried = [r for r in rows if r["tool"] == tool]
         lines.append(f"{tool}: {sum(r['outcome'] == 'ok' for r in tried)} of {len(tried)} networks")
     both = sorted({n for n, _ in ok if (n, "ours") in ok and (n, "torch-pruning") in ok})
@@ -139,14 +151,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("networks", nargs="*", help="torchvision names; all by default")
     parser.add_argument("--rival", action="store_true", help="run Torch-Pruning as well")
     parser.add_argument("--again", action="store_true", help="compute rows that are there already")
-    parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
-    if arguments.job:
-        print(json.dumps(job(*arguments.job)))
-        return
+    for tool in TOOLS[: 2 if arguments.rival else 1]:  # once, for all jobs
+        importlib.import_module(MODULES[tool])
     known = {(r["network"], r["tool"]) for r in table()}
     for name in arguments.networks or torchvision.models.list_models(module=torchvision.models):
-        for tool in ("ours", "torch-pruning") if arguments.rival else ("ours",):
+        for tool in TOOLS[: 2 if arguments.rival else 1]:
             if arguments.again or (name, tool) not in known:
                 row = dict.fromkeys(FIELDS, "") | {"network": name, "tool": tool} | in_process(name, tool)
                 row |= {

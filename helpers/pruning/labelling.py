@@ -100,6 +100,7 @@ class Labelling:
         first = {id(tensor): name for name, tensor in reversed(stored.items())}
         self.canonical = {name: first[id(tensor)] for name, tensor in stored.items()}
         self.shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
+        self.learned = {name for name, tensor in stored.items() if isinstance(tensor, nn.Parameter)}
 
     def parameter(self, name: str) -> Tensor:
         """The one Tensor of a parameter or buffer, whatever name it is reached by."""
@@ -108,9 +109,10 @@ class Labelling:
         return self.tensors.setdefault(name, Tensor(shape, [...] * len(shape), name))
 
     def axis(self, tensor: Tensor, dim: int) -> Labels | None:
-        """The atoms of an axis; new ones when it is a parameter's and this is its first use."""
+        """The atoms of an axis; new ones at a parameter's first use. Buffers have none to give."""
         if tensor.axes[dim] is ...:
-            tensor.axes[dim] = self.atoms.fresh(tensor.shape[dim]) if tensor.shape[dim] > 1 else None
+            gives = tensor.shape[dim] > 1 and tensor.name in self.learned
+            tensor.axes[dim] = self.atoms.fresh(tensor.shape[dim]) if gives else None
         return tensor.axes[dim]
 
     def bind(self, tensor: Tensor, dim: int, labels: Labels | None, why: str) -> None:

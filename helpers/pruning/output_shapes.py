@@ -27,8 +27,8 @@ def layer_output(module: nn.Module, forward: Callable, args: tuple, kwargs: dict
             return x.detach()
         if kind is nn.Linear and x.shape[-1] == module.weight.shape[1]:
             return torch.empty((*x.shape[:-1], module.weight.shape[0]), dtype=x.dtype, device="meta")
-        if kind in SPATIAL and fits(module, x):
-            return torch.empty(convolved(module, x.shape), dtype=x.dtype, device="meta")
+        if kind in SPATIAL and fits(module, x) and min(shape := convolved(module, x.shape)) > 0:
+            return torch.empty(shape, dtype=x.dtype, device="meta")
     return forward(*args, **kwargs)
 
 
@@ -37,7 +37,7 @@ def fits(conv: nn.Module, x: torch.Tensor) -> bool:
     rows, columns = conv.weight.shape[:2]
     rank = SPATIAL[type(conv)] + 2
     usual = x.dim() == rank and type(conv.padding) is tuple
-    return usual and x.shape[1] == columns * conv.groups and rows % conv.groups == 0 and min(x.shape) > 0
+    return usual and x.shape[1] == columns * conv.groups and rows % conv.groups == 0
 
 
 def convolved(conv: nn.Module, shape: torch.Size) -> tuple[int, ...]:

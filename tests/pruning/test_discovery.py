@@ -85,6 +85,15 @@ def test_the_auxiliary_head_follows_in_train_mode():
     assert [tuple(y.shape) for y in small.train()(torch.randn(2, 3, 8, 8))] == [(2, 5), (2, 5)]
 
 
+def test_a_table_of_constants_gives_no_channels():
+    """A position table that a layer reads: nothing produces its columns, so there is nothing to rate or to cut."""
+    model = Net(lambda s, x: x.mean((2, 3)) @ s.b(s.a(s.table)), a=nn.Linear(4, 6), b=nn.Linear(6, 5))
+    model.register_buffer("table", torch.randn(3, 4))
+    groups = groups_of(model.eval())
+    assert {g.name: g.size for g in groups.prunable()} == {"a": 6}
+    assert not groups.axes["table"]
+
+
 def test_hooks_and_parametrisations_are_not_understood():
     model = build(PRUNABLE["chain"][0])
     model[3].register_forward_hook(lambda module, args, output: output.roll(1, 1))

@@ -36,7 +36,7 @@ TRANSFORMERS = ("vit", "swin", "maxvit")
 
 def size_of(name: str) -> int:
     """The smallest usual image that the network takes."""
-    return 224 if name.startswith(TRANSFORMERS) else 160 if name == "inception_v3" else 96
+    return 224 if name.startswith(TRANSFORMERS) else 299 if name == "inception_v3" else 96
 
 
 def image(name: str, seed: int = 0) -> torch.Tensor:

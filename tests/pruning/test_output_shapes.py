@@ -49,6 +49,7 @@ def test_linear():
     [
         (nn.Conv2d(4, 8, 3), (1, 5, 9, 9)),
         (nn.Conv2d(4, 8, 3), (4, 9, 9)),
+        (nn.Conv2d(4, 8, 5), (1, 4, 9, 4)),
         (nn.Conv2d(4, 8, 3, padding="same"), (1, 4, 9, 9)),
         (nn.Conv2d(4, 6, 3, groups=2), (1, 6, 9, 9)),
         (nn.Linear(4, 8), (1, 5)),
