@@ -181,7 +181,7 @@ def is_layer(module: nn.Module) -> bool:
 
 def reporters(root: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
     """All modules below the root, each once, and whether it is a layer; a layer with all that it is made of is one."""
-    seen, ahead = {root}, [("", root)]
+    seen, ahead = set(), [("", root)]
     while ahead:
         path, module = ahead.pop()
         for name, child in module._modules.items():
