@@ -12,35 +12,35 @@ import re
 import tokenize
 from collections.abc import Iterable
 
-# What the first letters of a line of a cell define: functions, classes, plain and attribute assignments, import as.
-DEFINED = re.compile(
-    r"^(?:async\s+)?(?:def|class)\s+(\w+)|^(?:\w+\.)*(\w+)\s*(?::[^=\n]+)?=(?!=)|^(?:from|import)\b.*\bas\s+(\w+)",
-    re.MULTILINE,
-)
+# What a line that is not indented defines: something to call, or a value.
+CALLABLE = re.compile(r"^(?:async\s+)?(?:def|class)\s+(\w+)|^(?:from|import)\b.*\bas\s+(\w+)", re.MULTILINE)
+VALUE = re.compile(r"^(?:\w+\.)*(\w+)\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
 
 
-def with_what_it_uses(sources: list[str], others: list[str]) -> list[str]:
-    """Add those of the other cells that define a name which the code mentions, and those that these use in turn.
+def with_what_it_uses(answer: list[str], others: list[str]) -> list[str]:
+    """Add the cells that define what an answer mentions, and for functions those that define what these mention.
+
+    A value is not followed further, for names such as `x` stand in cells that have nothing to do with each other.
 
     Example:
-        >>> with_what_it_uses(["f(1)"], ["def g(x): ...", "f = g", "h = 3"])
-        ['f(1)', 'f = g', 'def g(x): ...']
+        >>> with_what_it_uses(["f(1)"], ["def g(x): ...", "def f(x): return g(x)", "h = 3"])
+        ['f(1)', 'def f(x): return g(x)', 'def g(x): ...']
     """
-    found, left = list(sources), list(others)
-    mentioned = _words(sources)
-    while more := [other for other in left if mentioned & _defined(other)]:
+    found, left = list(answer), list(others)
+    mentioned = _words(answer)
+    while more := [cell for cell in left if mentioned & _names(CALLABLE, cell)]:
         found += more
-        left = [other for other in left if other not in more]
+        left = [cell for cell in left if cell not in more]
         mentioned |= _words(more)
-    return found
+    return found + [cell for cell in left if mentioned & _names(VALUE, cell)]
 
 
 def _words(sources: list[str]) -> set[str]:
     return {word for source in sources for word in re.findall(r"\w+", source)}
 
 
-def _defined(source: str) -> set[str]:
-    return {name for match in DEFINED.findall(source) for name in match if name}
+def _names(pattern: re.Pattern, source: str) -> set[str]:
+    return {name for match in pattern.finditer(source) for name in match.groups() if name}
 
 
 def mentioned_in_files(files: Iterable[bytes], names: tuple[str, ...]) -> list[str]:

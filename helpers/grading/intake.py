@@ -49,12 +49,13 @@ class Submission:
         return code + sum(len(name) + len(data) for name, data in self.files.items())
 
     def code_for(self, item: str) -> list[str]:
-        """What the student wrote for an item: its answer cell, cells of the student's own, and answers that it uses."""
-        sources, others = [], []
+        """What the student wrote for an item: its answer cell, what that uses, and all cells of the student's own."""
+        answer, others, own = [], [], []
         for cell in filter(_is_students_code, self.notebook.cells):
             name = cell.metadata.get("nbgrader", {}).get("grade_id")
-            (sources if name in (None, f"{item}_solution") else others).append(cell.source)
-        return forbidden.with_what_it_uses(sources, others)
+            (own if name is None else answer if name == f"{item}_solution" else others).append(cell.source)
+        found = forbidden.with_what_it_uses(answer, [*others, *own])
+        return found + [source for source in own if source not in found]
 
 
 def _is_students_code(cell: Any) -> bool:

@@ -148,7 +148,7 @@ def test_a_part_that_is_no_notebook_cell_of_the_student_is_not_searched():
     other = new_code_cell("torch.ao", metadata={"nbgrader": {"grade_id": "triple_solution", "locked": False}})
     own = new_code_cell("mine = 1")
     notebook = nbformat.from_dict(new_notebook(cells=[given, other, own, *_submission().notebook.cells]))
-    assert Submission(notebook).code_for("double") == ["mine = 1", "def double(x): return 2 * x"]
+    assert Submission(notebook).code_for("double") == ["def double(x): return 2 * x", "mine = 1"]
 
 
 def test_an_answer_that_is_used_by_another_one_is_searched_with_it():
@@ -157,5 +157,7 @@ def test_an_answer_that_is_used_by_another_one_is_searched_with_it():
 
     cells = [cell("one", "def helper(x): return far(x)"), cell("two", "far = torch.ao.double"),
              cell("three", "unused = torch.ao"), cell("double", "def double(x): return helper(x)")]  # fmt: skip
+    trial = new_code_cell("x = 2\nprint(three(x), four(x))")  # it may use everything without tying it together
+    cells += [trial, cell("four", "def four(x): return torch.ao.double(x)")]
     code = Submission(nbformat.from_dict(new_notebook(cells=cells))).code_for("double")
-    assert code == [cells[3].source, cells[0].source, cells[1].source]
+    assert code == [cells[3].source, cells[0].source, cells[1].source, trial.source]
