@@ -25,6 +25,8 @@ def layer_output(module: nn.Module, forward: Callable, args: tuple, kwargs: dict
         (x,), kind = args, type(module)
         if kind in SAME_SHAPE:
             return x.detach()
+        if kind is nn.AdaptiveAvgPool2d and type(module.output_size) is int and x.dim() == 4:
+            return torch.empty((*x.shape[:2], *[module.output_size] * 2), dtype=x.dtype, device="meta")
         if kind is nn.Linear and x.shape[-1] == module.weight.shape[1]:
             return torch.empty((*x.shape[:-1], module.weight.shape[0]), dtype=x.dtype, device="meta")
         if kind in SPATIAL and fits(module, x) and min(shape := convolved(module, x.shape)) > 0:
@@ -51,6 +53,6 @@ def function_output(function: Any, args: tuple, kwargs: dict) -> Any:
     """The result of an operation: of a sum or product of two tensors of one type by formula, of all others on meta."""
     if function in ELEMENTWISE and len(args) == 2 and not kwargs and all(isinstance(a, torch.Tensor) for a in args):
         first, second = args
-        if first.shape == second.shape and first.dtype == second.dtype:
-            return first.detach()
+        if first.dtype == second.dtype:
+            return torch.empty(torch.broadcast_shapes(first.shape, second.shape), dtype=first.dtype, device="meta")
     return function(*args, **kwargs)

@@ -44,6 +44,10 @@ def test_linear():
     assert by_formula(nn.Linear(4, 7), torch.zeros(2, 5, 4)).shape == (2, 5, 7)
 
 
+def test_pooling_to_a_fixed_size():
+    assert by_formula(nn.AdaptiveAvgPool2d(2), torch.zeros(3, 4, 7, 5)).shape == (3, 4, 2, 2)
+
+
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
@@ -53,6 +57,8 @@ def test_linear():
         (nn.Conv2d(4, 8, 3, padding="same"), (1, 4, 9, 9)),
         (nn.Conv2d(4, 6, 3, groups=2), (1, 6, 9, 9)),
         (nn.Linear(4, 8), (1, 5)),
+        (nn.AdaptiveAvgPool2d(2), (4, 9, 9)),
+        (nn.AdaptiveAvgPool2d((2, None)), (1, 4, 9, 9)),
         (nn.ConvTranspose2d(4, 8, 3), (1, 4, 9, 9)),
     ],
 )
@@ -66,5 +72,7 @@ def test_sums_of_tensors_of_one_kind():
     first, second = torch.zeros(2, 3, device="meta"), torch.zeros(2, 3, device="meta")
     assert function_output(torch.add, (first, second), {}).shape == (2, 3)
     assert function_output(torch.add, (first, torch.zeros(4, 1, 3, device="meta")), {}).shape == (4, 2, 3)
+    with pytest.raises(RuntimeError, match="broadcast"):
+        function_output(torch.add, (first, torch.zeros(2, 4, device="meta")), {})
     assert function_output(torch.mul, (first, second.to(torch.float64)), {}).dtype is torch.float64
     assert function_output(torch.Tensor.add, (first, 1), {}).shape == (2, 3)

@@ -85,12 +85,29 @@ def test_the_changes_rebuild_the_structure():
     assert "blocks.0.depthwise" not in changes
 
 
+def test_a_unit_that_is_named_twice_goes_once():
+    model = build(ToyMobile)
+    assert cut(model, channel_groups(model, EXAMPLE), {"stem": [3] * 8})[0].stem.out_channels == 7
+
+
+def test_the_changes_count_groups_as_groups():
+    for name, layer, expected in (
+        ("group norm", "1", {"num_groups": 3, "num_channels": 9}),
+        ("whole groups", "2", {"groups": 5, "in_channels": 10, "out_channels": 20}),
+    ):
+        model = build(PRUNABLE[name][0])
+        small, changes = cut(model, channel_groups(model, EXAMPLE), {"0": [1]})
+        assert changes[layer] == expected
+        assert {attribute: getattr(small.get_submodule(layer), attribute) for attribute in expected} == expected
+
+
 @pytest.mark.parametrize(
     ("plan", "error", "message"),
     [
         ({"stem": np.arange(8)}, PlanError, "group stem: cutting 8 of 8 units would empty it"),
         ({"stem": [8]}, PlanError, "it has units 0 to 7"),
         ({"stem": [-1]}, PlanError, "it has units 0 to 7"),
+        ({"stem": [8, 0]}, PlanError, "it has units 0 to 7"),
         ({"head": [0]}, PlanError, "group head cannot be pruned: it is an output"),
         ({"tail": [0]}, GroupError, "no channel group is called 'tail'; the groups are stem"),
     ],
