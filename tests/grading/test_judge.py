@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import resource
 
 import nbformat
 import numpy
@@ -44,11 +45,70 @@ FORGERIES = {
     "[n for n in sys.modules if 'specification' in n or 'judge' in n] else None",
 }
 
+EVERY_FUNCTION = "\nfor n in ITEMS: globals()[n] = lie\n"
+FORGERIES |= {
+    "tensors that say they are equal": "import torch\nclass Liar(torch.Tensor):\n"
+    "    def __eq__(self, other): return True\n    def __array__(self, *a): return None\n"
+    "    __hash__ = None\n    allclose = equal = __le__ = __eq__\n"
+    "    @classmethod\n    def __torch_function__(cls, f, types, args=(), kwargs=None): return args[0]\n"
+    f"lie = lambda *a, **k: [torch.zeros(2).as_subclass(Liar)] * 2{EVERY_FUNCTION}",
+    "not numbers": "import torch\n"
+    f"lie = lambda *a, **k: [torch.full_like(v, float('nan')) for v in k.values() if hasattr(v, 'mean')][:2]"
+    f"{EVERY_FUNCTION}",
+    "the inputs themselves": f"lie = lambda *a, **k: list(k.values())[:2]{EVERY_FUNCTION}",
+    "shapes without end": "import torch\n"
+    f"lie = lambda *a, **k: [torch.zeros(1).expand(2**40), torch.zeros(2**60, 0)]{EVERY_FUNCTION}",
+    "structured arrays": "import numpy\n"
+    f"lie = lambda *a, **k: numpy.zeros(3, dtype=[('points', 'f8'), ('code', 'O')]){EVERY_FUNCTION}",
+    "another writer": "import json, safetensors.torch, sys, types\n"
+    "json.dumps = lambda *a, **k: '{\"answers\": true, \"problem\": null, \"points\": 100}'\n"
+    "fake = types.ModuleType('wire')\nfake.encode = lambda tree: b'100.0'\nfake.decode = lambda data: []\n"
+    "sys.modules['wire'] = fake\nimport pathlib\npathlib.Path.write_bytes = lambda *a: None",
+    "answers written early and late": "import atexit, os, threading, wire\n"
+    "right = wire.encode({'answers': [True] * 5, 'problem': None})\n"
+    "def scribble():\n    for n in ITEMS:\n        try: open('/tmp/answer-' + n, 'wb').write(right)\n"
+    "        except OSError: pass\n"
+    "scribble(); atexit.register(scribble); os.register_at_fork(after_in_child=scribble)\n"
+    "threading.Thread(target=lambda: [scribble() for _ in range(10**6)], daemon=True).start()",
+    "answers that are links": "import os\nfor i, n in enumerate(ITEMS):\n"
+    "    os.symlink(['/job/job.json', '/dev/zero', '/proc/self/mem', '/proc/1/root'][i % 4], '/tmp/answer-' + n)",
+    "what was inherited": "import os\nfor fd in os.listdir('/proc/self/fd'):\n"
+    "    try: place = os.readlink('/proc/self/fd/' + fd)\n    except OSError: continue\n"
+    "    if not place.startswith(('pipe:', '/dev/null', '/proc')): print('got:', place)",
+    "what the runner knows": "import sys\nframe = sys._getframe()\n"
+    "words = {'expected', 'probe', 'oracle', 'secret', 'seed', 'tolerance', 'label', 'points'}\nwhile frame:\n"
+    "    places = [frame.f_globals, frame.f_locals, *frame.f_locals.values()]\n"
+    "    found = [place.keys() & words for place in places if isinstance(place, dict)]\n"
+    "    if any(found): print('got:', found)\n    frame = frame.f_back",
+}  # fmt: skip
+
 
 @pytest.mark.parametrize("label", FORGERIES)
-def test_a_forgery_gains_nothing(label, grade):
-    result = grade({"own": FORGERIES[label]})
+def test_a_forgery_gains_nothing(label, a1, grade):
+    items = f"ITEMS = {[item.name for item in a1.assignment.items]}\nprint('started')\n"
+    result = grade({"own": items + FORGERIES[label]})
+    assert "started" in result["printed"]
     assert total(result) == 0 and "got:" not in result["printed"]
+
+
+BOMB = """
+import torch, driver
+conv = {"kind": "conv", "weight": torch.zeros(300, 1, 1, 1), "bias": None, "stride": 1, "padding": 60, "groups": 1}
+one = conv | {"weight": torch.zeros(1, 1, 1, 1)}
+layers = [one | {"weight": torch.zeros(1, 3, 1, 1)}] + [one] * 60 + [conv]
+driver.RUNS["fold_model"] = lambda student, inputs: {"folded": layers, "original": layers}
+"""
+
+
+def test_a_network_that_takes_all_memory_costs_only_its_item(a1, grade):
+    before = _peak_memory()
+    assert total(grade(answers.solution_cells(a1) | {"own": BOMB})) == 74
+    assert _peak_memory() - before < 200
+
+
+def _peak_memory():
+    """Of this process, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @pytest.mark.ci
