@@ -21,7 +21,6 @@ table { border-collapse: collapse; margin: 1em 0; }
 th, td { padding: .3em .8em; border-bottom: 1px solid #c8d0d9; text-align: left; vertical-align: top; }
 .code { background: #f5f7f9; padding: .1em 1em; overflow-x: auto; border-radius: 4px; }
 pre { white-space: pre-wrap; }
-.shown { overflow-x: auto; }
 .printed { border-left: 4px solid #0b3f75; padding-left: 1em; }
 menclose { border: 1.5px solid; padding: .25em .4em; }
 math[display=block] { margin: .8em 0; }

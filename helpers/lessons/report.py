@@ -22,6 +22,7 @@ main { margin-left: 20em; max-width: 60em; padding: 1em 2em; }
 section { border-top: 3px solid #0b3f75; margin-top: 3em; }
 details { margin: .6em 0; }
 #provenance td { overflow-wrap: anywhere; }
+.shown { overflow-x: auto; }
 summary { color: #0b3f75; cursor: pointer; }
 @media (max-width: 60em) { nav { position: static; width: auto; } main { margin-left: 0; } }
 @media print { nav { display: none; } main { margin-left: 0; } }
