@@ -22,7 +22,7 @@ STYLE = (
 .reveal h1, .reveal h2, .reveal h3 { font-family: inherit; text-transform: none; color: #0b3f75; letter-spacing: 0; }
 .reveal h1 { font-size: 1.7em; } .reveal h2 { font-size: 1.4em; } .reveal h3 { font-size: 1.2em; }
 .reveal .slides section { text-align: left; }
-.reveal img { max-height: 540px; width: auto; display: block; margin: 0 auto; }
+.reveal img { max-height: 520px; width: auto; display: block; margin: 0 auto; }
 .reveal pre { width: 100%; font-size: .75em; box-shadow: none; }
 .reveal table { font-size: .75em; }
 .reveal ol, .reveal ul { display: block; }
