@@ -69,3 +69,10 @@ def test_the_plot_has_a_line_for_each_group(scanned):
     axes = sensitivity.plot(scanned[1], matplotlib.pyplot.figure().subplots())
     assert [line.get_label() for line in axes.lines] == ["stem", "blocks.0.expand", "blocks.1.expand"]
     matplotlib.pyplot.close("all")
+
+
+def test_more_pruning_never_costs_less():
+    rows = [("a", 0.25, 0, -0.1), ("a", 0.5, 0, 0.3), ("a", 0.75, 0, 0.2)]
+    drops, reached = sensitivity.curves(pd.DataFrame(rows, columns=["group", "ratio", "quality", "drop"]))["a"]
+    assert drops.tolist() == [0, 0, 0.3, 0.3]
+    assert reached.tolist() == [0, 0.25, 0.5, 0.75]
