@@ -53,8 +53,8 @@ COUNTS_ON_IT = {
     "reshape, then written": written_reshape("reshape"),
     "reshape_as, then written": written_reshape("reshape_as"),
     "ravel, then written": written_reshape("ravel"),
-    "stride": lambda m, x: (y := m.conv(x)).sum() * y.stride(1),
-    "is_contiguous": lambda m, x: (y := m.conv(x)).sum() * y.is_contiguous(),
+    "stride": lambda m, x: (y := m.conv(x)).abs().sum() * y.stride(1),
+    "is_contiguous": lambda m, x: (y := m.conv(x)).abs().sum() * y.is_contiguous(),
 }
 
 
