@@ -17,9 +17,7 @@ class KnownRows:
     """
 
     def __init__(self, path: Path, checkpoint: Path, **settings: object) -> None:
-        """A network is known by its bytes: another one may come to have the same name."""
-        digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()[:16]
-        self.path, self.settings = path, {"checkpoint": checkpoint.stem, "sha256": digest} | settings
+        self.path, self.settings = path, origin(checkpoint) | settings
         self.rows = pd.read_csv(path, dtype={"sha256": str}).to_dict("records") if path.exists() else []
 
     def mine(self) -> pd.DataFrame:
@@ -36,6 +34,11 @@ class KnownRows:
         write_atomically(self.path, pd.DataFrame(self.rows).to_csv(index=False))
         print(row, flush=True)
         return row
+
+
+def origin(checkpoint: Path) -> dict[str, str]:
+    """The columns that name a network. It is known by its bytes: another one may come to have the same name."""
+    return {"checkpoint": checkpoint.stem, "sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest()[:16]}
 
 
 def matches(row: dict, wanted: dict) -> bool:

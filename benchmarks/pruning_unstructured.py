@@ -8,13 +8,13 @@ of them in turn. The network without zeros is the first row. No choice is made h
 """
 
 import argparse
-import hashlib
 from pathlib import Path
 
 import pandas as pd
 import torch
 from torch import nn
 
+from benchmarks.known_rows import origin
 from helpers import data, metrics, models, training
 from helpers.files import write_atomically
 from helpers.provenance import provenance
@@ -51,9 +51,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     split, dense = data.load_cifar10(arguments.data).split(), models.load(arguments.checkpoint).eval()
     table = compared(dense, split.validation_images, split.validation_labels, SPARSITIES, arguments.runs)
-    origin = {"checkpoint": arguments.checkpoint.stem}
-    origin["sha256"] = hashlib.sha256(arguments.checkpoint.read_bytes()).hexdigest()[:16]
-    table = table.assign(**origin | provenance(0) | {"threads": 1})
+    table = table.assign(**origin(arguments.checkpoint) | provenance(0) | {"threads": 1})
     write_atomically(arguments.output, table.to_csv(index=False))
     print(table.iloc[:, :10].to_string(index=False))
 

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from benchmarks import quantization_rivals as rivals
-from benchmarks.known_rows import KnownRows
+from benchmarks.known_rows import KnownRows, origin
 from benchmarks.quantization_agreement import agreement, layers
 from benchmarks.quantization_speed import speed
 from helpers import data, models, quantization, training
@@ -150,7 +150,7 @@ class Bench:
 
     def write(self, part: str, rows: pd.DataFrame) -> pd.DataFrame:
         """Keep the rows of a part that is measured in one go."""
-        rows.assign(checkpoint=self.arguments.checkpoint.stem, **provenance()).to_csv(path_of(part), index=False)
+        rows.assign(**origin(self.arguments.checkpoint), **provenance()).to_csv(path_of(part), index=False)
         return rows
 
 
