@@ -1,11 +1,14 @@
 """Real int8 kernels: PyTorch's own oneDNN convolutions on uint8 activations and int8 weights.
 
-Three things need care.
+Four things need care.
 
 * Without VNNI, x86 adds pairs of products in 16 bits and saturates (`weights.py` says when). `kernels_saturate` finds
   out by trying; a layer whose weights could be hit then runs in integer form instead.
 * oneDNN is slow with a zero point on its input, so the kernel is always told 0. The correction is in the bias already,
   and a border is filled with the zero point by hand.
+* The kernel multiplies by the scales of input and weight, adds the bias and divides by the scale of the output, each
+  time rounding in float32; that decides some ties differently from `fixed_point.py`. Told that input and output have
+  scale 1, and that the whole factor is the weight's scale, it rounds once.
 * The order in which the kernel reads its weights depends on the shape of its input. Weights packed for another one are
   brought into order again in every call, which was seen to take thirty times as long as the convolution.
 """
@@ -75,17 +78,19 @@ class PackedConv:
         if self.border:
             padding = [0, 0]
         self.geometry = (stride, padding, dilation, attributes["groups"])
-        self.input_scale = layer.sources[0].scale.item()
-        self.bias = (layer.folded_bias * layer.unit).float()
-        self.scale, self.zeros = layer.weight_scale, torch.zeros(len(weight), dtype=torch.int64)
+        out_scale = layer.out_scale.double() if layer.coded else 1.0
+        factor = layer.unit / out_scale
+        self.scale, self.bias = factor.float(), (layer.folded_bias * factor).float()
+        self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         self.weight, self.packed = weight, {}
         if layer.coded:
-            self.output = (layer.out_scale.item(), int(layer.out_zero_point), torch.uint8)
+            self.output = (1.0, int(layer.out_zero_point), torch.uint8)
             self.limited = int(layer.first) > 0 or int(layer.last.min()) < 255
         else:
             self.output, self.limited = (1.0, 0, torch.float32), False
         if len(layer.sources) == 2:
-            self.residual = (layer.sources[1].scale.item(), int(layer.sources[1].zero_point))
+            factor = layer.sources[1].scale.double() / out_scale
+            self.residual = (factor.item(), int(layer.sources[1].zero_point))
 
     def __call__(self, codes: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """Codes in, codes out (or floats, from the last layer)."""
@@ -96,7 +101,7 @@ class PackedConv:
         packed = self.packed.get(x.shape)
         if packed is None:
             packed = self.pack(x.shape)
-        weights = (x, self.input_scale, 0, packed, self.scale, self.zeros)
+        weights = (x, 1.0, 0, packed, self.scale, self.zeros)
         if residual is None:
             run = torch.ops.onednn.qconv2d_pointwise.default
             y = run(*weights, self.bias, *self.geometry, *self.output, "none", [], "")
@@ -116,6 +121,6 @@ class PackedConv:
         if len(self.packed) == SHAPES_KEPT:
             del self.packed[next(iter(self.packed))]
         self.packed[shape] = torch.ops.onednn.qconv_prepack(
-            self.weight, self.scale, self.input_scale, 0, *self.geometry, list(shape)
+            self.weight, self.scale, 1.0, 0, *self.geometry, list(shape)
         )
         return self.packed[shape]
