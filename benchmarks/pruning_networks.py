@@ -13,6 +13,7 @@ runs on fresh networks (fewer where they take long), because a first run also lo
 
 import argparse
 import csv
+import gc
 import importlib
 import multiprocessing
 import statistics
@@ -72,10 +73,12 @@ def job(name: str, tool: str) -> dict:
     """Build, prune, run; the row as far as it is known."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    clock, processor = [], []
+    clock, processor, small = [], [], None
     while len(clock) < RUNS and sum(processor) < ENOUGH_SECONDS:
+        del small  # its memory is not given back while the next one is timed
         model, x = built(name)
         before = sum(p.numel() for p in model.parameters())
+        gc.collect()  # so that each run begins with the same amount of rubbish: none
         start = time.perf_counter(), time.process_time()
         small = {"ours": ours, "torch-pruning": rival}[tool](model, x)
         clock.append(time.perf_counter() - start[0])

@@ -65,17 +65,15 @@ def _clone(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
 def _copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     if id(module) in memo:
         return memo[id(module)]
-    if not _is_ordinary(module):
+    state = _copied_attributes(module)
+    if state is None:
         return copy.deepcopy(module, memo)
     new = memo[id(module)] = object.__new__(type(module))
-    state = vars(new)
-    for name, value in vars(module).items():
-        state[name] = value.copy() if type(value) in TABLES else value
-    for table in (new._parameters, new._buffers):
-        for name, tensor in table.items():
-            table[name] = memo.setdefault(id(tensor), tensor)
-    for name, child in new._modules.items():
-        new._modules[name] = child if child is None else _copy_module(child, memo)
+    vars(new).update(state)
+    for kind in ("_parameters", "_buffers"):
+        state[kind].update({name: memo.setdefault(id(tensor), tensor) for name, tensor in state[kind].items()})
+    for name, child in state["_modules"].items():
+        state["_modules"][name] = child if child is None else _copy_module(child, memo)
     return new
 
 
@@ -95,11 +93,21 @@ def _storage(tensor: torch.Tensor) -> int | None:
     return tensor.untyped_storage()._cdata if _has_storage(tensor) else None
 
 
-def _is_ordinary(module: nn.Module) -> bool:
-    """Whether it is copied by its attributes alone, and they hold nothing that needs more care."""
+def _copied_attributes(module: nn.Module) -> dict[str, Any] | None:
+    """The attributes with tables of their own; None if something but attributes counts, or one needs more care."""
     if not _is_copied_by_attributes(type(module)):
-        return False
-    return all(name in STATE or _is_plain(value) for name, value in vars(module).items())
+        return None
+    state = {}
+    for name, value in vars(module).items():
+        kind = type(value)
+        if kind in TABLES:
+            if value and name not in STATE and not _holds_atoms(value):
+                return None
+            value = value.copy()
+        elif kind not in ATOMS and not _is_atom(value):
+            return None
+        state[name] = value
+    return state
 
 
 @functools.cache
@@ -109,11 +117,9 @@ def _is_copied_by_attributes(kind: type) -> bool:
     return all(owner is object or owner.__module__.startswith("torch.nn.modules.") for owner in owners)
 
 
-def _is_plain(value: Any) -> bool:
-    """An atom, or a table of atoms, for which a shallow copy is a deep one."""
-    if type(value) not in TABLES or not value:
-        return type(value) in TABLES or _is_atom(value)
-    return all(map(_is_atom, value.values() if isinstance(value, dict) else value))
+def _holds_atoms(table: Any) -> bool:
+    """Whether a shallow copy of it is a deep one."""
+    return all(map(_is_atom, table.values() if isinstance(table, dict) else table))
 
 
 def _is_atom(value: Any) -> bool:

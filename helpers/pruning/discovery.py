@@ -140,7 +140,7 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     """
     if model.training:
         raise TraceError(f"{type(model).__name__} is in train mode; call model.eval() first")
-    root = on_meta(model).eval()
+    root = on_meta(model)
     labelling, evaluated = read(model, root, example_inputs)
     while True:
         groups = build(labelling, evaluated, model)
@@ -149,4 +149,4 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
             return groups
         labels, why = misfit
         labelling.atoms.pin(labels, why)
-        root = on_meta(model).eval()
+        root = on_meta(model)

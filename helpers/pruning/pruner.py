@@ -144,8 +144,8 @@ def without(model: nn.Module, groups: ChannelGroups, plan: Plan) -> nn.Module:
     and `models.save` will say so.
     """
     small, changes = cut(model, groups, plan)
-    left = stored_tensors(small)
-    shrunk = {name.rpartition(".")[0] for name, t in stored_tensors(model).items() if t.shape != left[name].shape}
+    before = groups.labelling.shapes
+    shrunk = {name.rpartition(".")[0] for name, t in stored_tensors(small).items() if t.shape != before[name]}
     if shrunk <= changes.keys():
         return models.record(small, source=model, step="resize", changes=changes) if changes else small
     vars(small).pop("spec", None)

@@ -1,5 +1,6 @@
 """Parameters and buffers by name, and what a network looks like without their content."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,20 +12,21 @@ from helpers.passes.module_tree import modules_by_path
 
 def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """Every parameter and then every buffer, by every name that it has; what `named_parameters` says, but sooner."""
-    modules = modules_by_path(model).items()
-    return {
-        f"{path}.{name}" if path else name: tensor
-        for kind in ("_parameters", "_buffers")
-        for path, module in modules
-        for name, tensor in getattr(module, kind).items()
-        if tensor is not None
-    }
+    parameters: dict[str, torch.Tensor] = {}
+    buffers: dict[str, torch.Tensor] = {}
+    for path, module in modules_by_path(model).items():
+        prefix = f"{path}." if path else ""
+        for found, table in ((parameters, module._parameters), (buffers, module._buffers)):
+            if table:
+                found.update({prefix + name: tensor for name, tensor in table.items() if tensor is not None})
+    return parameters | buffers
 
 
-def with_tensors(model: nn.Module, replacements: dict[int, torch.Tensor]) -> nn.Module:
-    """A copy with other tensors, by the `id` of those in the model; a parameter's replacement becomes a parameter."""
-    memo: dict[int, Any] = dict(replacements)
-    for tensor in stored_tensors(model).values():
-        if isinstance(tensor, nn.Parameter):
-            memo[id(tensor)] = nn.Parameter(replacements[id(tensor)], tensor.requires_grad)
+def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], torch.Tensor]) -> nn.Module:
+    """A copy with other tensors, each asked for once; a parameter's replacement becomes a parameter."""
+    memo: dict[int, Any] = {}
+    for name, tensor in stored_tensors(model).items():
+        if id(tensor) not in memo:
+            new = replacement(name, tensor)
+            memo[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
     return structural_copy(model, memo)

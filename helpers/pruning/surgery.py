@@ -52,11 +52,8 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
     Returns:
         The small network, and {module: {attribute: new value}}.
     """
-    stays, smaller = Stays(kept_atoms(groups, plan)), {}
-    for name, tensor in stored_tensors(model).items():
-        if id(tensor) not in smaller:
-            smaller[id(tensor)] = sliced(tensor.detach(), stays.indices(groups, name))
-    small = with_tensors(model, smaller)
+    stays = Stays(kept_atoms(groups, plan))
+    small = with_tensors(model, lambda name, tensor: sliced(tensor.detach(), stays.indices(groups, name)))
     return small, resize(small, groups, stays)
 
 
@@ -65,7 +62,7 @@ def shrink(root: nn.Module, groups: ChannelGroups, keep: np.ndarray) -> None:
     stays = Stays(keep)
     for name, tensor in stored_tensors(root).items():
         if indices := stays.indices(groups, name):
-            shape = [len(indices[d]) if d in indices else n for d, n in enumerate(tensor.shape)]
+            shape = [indices[d].numel() if d in indices else n for d, n in enumerate(tensor.shape)]
             tensor.data = torch.empty(shape, dtype=tensor.dtype, device="meta")
     resize(root, groups, stays)
 
@@ -75,8 +72,9 @@ def resize(small: nn.Module, groups: ChannelGroups, stays: "Stays") -> Changes:
     changes: Changes = {}
     for (path, attribute), (labels, divisor) in groups.sizes.items():
         if (left := stays(labels)) is not None:
-            changes.setdefault(path, {})[attribute] = len(left) // divisor
-            setattr(submodule(small, path), attribute, len(left) // divisor)
+            changes.setdefault(path, {})[attribute] = left.numel() // divisor
+    for path, attributes in changes.items():
+        vars(submodule(small, path)).update(attributes)  # what setattr does with a number, at a tenth of the time
     return changes
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from helpers.passes.module_tree import modules_by_path
 from helpers.pruning.recorder import Node, Recorder
-from helpers.pruning.stored import stored_tensors, with_tensors
+from helpers.pruning.stored import with_tensors
 
 
 class TraceError(ValueError):
@@ -27,9 +28,9 @@ def as_tuple(example_inputs: Any) -> tuple:
 
 
 def on_meta(model: nn.Module) -> nn.Module:
-    """A copy whose parameters and buffers have shapes and no content; nothing large is copied on the way."""
-    stored = stored_tensors(model).values()
-    return with_tensors(model, {id(t): torch.empty_like(t, device="meta", requires_grad=False) for t in stored})
+    """A copy in eval mode whose tensors have shapes and no content; nothing large is copied on the way."""
+    root = with_tensors(model, lambda name, tensor: torch.empty_like(tensor, device="meta", requires_grad=False))
+    return root.eval() if any(module.training for module in modules_by_path(root, each_once=True).values()) else root
 
 
 def trace(root: nn.Module, example_inputs: Any) -> list[Node]:
