@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from helpers.passes.module_tree import modules_by_path
 from helpers.pruning.atoms import Labels, Pinned
 from helpers.pruning.groups import ChannelGroups, Group, Member
 from helpers.pruning.labelling import Labelling, label
 from helpers.pruning.recorder import Node
 from helpers.pruning.rules import rule_for
-from helpers.pruning.stored import stored_tensors
 from helpers.pruning.tracing import TraceError, on_meta, trace
 from helpers.pruning.trial import first_misfit
 
@@ -22,18 +22,16 @@ def read(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labell
     labelling = Labelling(model)
     evaluated = trace(root, example_inputs)
     label(labelling, evaluated, rule_for)
-    if has_sleepers(evaluated, model):
+    if has_sleepers(evaluated, labelling.learned):
         label(labelling, trace(root.train(), example_inputs), rule_for)
         root.eval()
     return labelling, evaluated
 
 
-def has_sleepers(evaluated: list[Node], model: nn.Module) -> bool:
+def has_sleepers(evaluated: list[Node], learned: set[str]) -> bool:
     """Whether the network owns layers that an evaluation does not call (auxiliary heads of GoogLeNet and Inception)."""
     used = {node.name for node in evaluated if node.kind in ("layer", "stored")}
-    owners = {
-        name.rpartition(".")[0] for name, tensor in stored_tensors(model).items() if isinstance(tensor, nn.Parameter)
-    }
+    owners = {name.rpartition(".")[0] for name in learned}
     awake = used | {u.rpartition(".")[0] for u in used}
     return any(awake.isdisjoint(ancestors(owner)) for owner in owners)
 
@@ -116,7 +114,8 @@ def why_not(units: Labels, pinned: Pinned) -> str | None:
 def blocks_of(labelling: Labelling, model: nn.Module) -> list[str]:
     """Prefixes of the parameters of each block. A block is a module of a class that joins branches in its forward."""
     kinds = {call.inside for call in labelling.joins}
-    paths = [path for path, module in model.named_modules() if type(module) in kinds]
+    modules = modules_by_path(model, each_once=True).items()
+    paths = [path for path, module in modules if type(module) in kinds]
     return [f"{path}." if path else "" for path in paths] if kinds else [""]
 
 

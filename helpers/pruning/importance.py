@@ -45,6 +45,11 @@ class Setting:
         """The parameters by name."""
         return stored_tensors(self.model)
 
+    @cached_property
+    def rows(self) -> set[tuple[str, int]]:
+        """The axis of each weight along which its filters lie."""
+        return {(layer.weight, layer.out_dim) for layer in self.groups.layers}
+
     def weight(self, member: Member) -> torch.Tensor:
         """The tensor of a member with its channel axis first and the rest flattened: (C, everything else)."""
         tensor = self.tensors[member.tensor].detach().cpu().movedim(member.dim, 0)
@@ -52,8 +57,7 @@ class Setting:
 
     def producers(self, group: Group) -> list[Member]:
         """The weights that have one filter for each channel of the group, in the order in which they run."""
-        rows = {(layer.weight, layer.out_dim) for layer in self.groups.layers}
-        found = [m for m in group.members if (m.tensor, m.dim) in rows]
+        found = [m for m in group.members if (m.tensor, m.dim) in self.rows]
         if not found:
             raise ImportanceError(
                 f"group {group.name} has no filters of its own; leave it out or use importance='random'"

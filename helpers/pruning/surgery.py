@@ -1,5 +1,6 @@
 """Take channels out: a new network with smaller tensors, in which nothing is left of what was cut."""
 
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -57,9 +58,8 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
     return small, resize(small, groups, stays)
 
 
-def shrink(root: nn.Module, groups: ChannelGroups, keep: np.ndarray) -> None:
+def shrink(root: nn.Module, groups: ChannelGroups, stays: "Stays") -> None:
     """The same in place, for a network without content: its tensors get the sizes that would be left."""
-    stays = Stays(keep)
     for name, tensor in stored_tensors(root).items():
         if indices := stays.indices(groups, name):
             shape = [indices[d].numel() if d in indices else n for d, n in enumerate(tensor.shape)]
@@ -85,10 +85,10 @@ class Stays:
         self.keep = keep
         self.known: dict[int, torch.Tensor | None] = {}
 
-    def __call__(self, labels: Labels) -> torch.Tensor | None:
+    def __call__(self, labels: Labels | EllipsisType | None) -> torch.Tensor | None:
         """By the identity of the labels, which the groups keep alive."""
         if id(labels) not in self.known:
-            stays = self.keep[labels]
+            stays = self.keep[labels] if isinstance(labels, np.ndarray) else np.True_
             self.known[id(labels)] = None if stays.all() else torch.from_numpy(np.flatnonzero(stays))
         return self.known[id(labels)]
 

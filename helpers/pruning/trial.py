@@ -15,7 +15,7 @@ from helpers.pruning.groups import ChannelGroups
 from helpers.pruning.labelling import Number, Tensor
 from helpers.pruning.nesting import leaves, mapped
 from helpers.pruning.recorder import Node
-from helpers.pruning.surgery import kept_atoms, shrink
+from helpers.pruning.surgery import Stays, kept_atoms, shrink
 from helpers.pruning.tracing import TraceError, trace
 
 SHARE = 1 / 3
@@ -33,7 +33,8 @@ def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) ->
     if not plan:
         return None
     keep = kept_atoms(groups, plan)
-    shrink(root, groups, keep)
+    left = Stays(keep)
+    shrink(root, groups, left)
     try:
         found = trace(root, example_inputs)
     except TraceError as error:
@@ -41,7 +42,7 @@ def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) ->
     for node, other in zip(groups.nodes, found, strict=False):
         if described(node) != described(other):
             return blame(groups, keep, node, "the forward computes with a stored number of channels")
-        if node.kind != "output" and shapes(other.value) != predicted(node.labels, keep):
+        if node.kind != "output" and shapes(other.value) != predicted(node.labels, left):
             return blame(groups, keep, node, "a trial cut gave another shape than the channels left")
     return None
 
@@ -57,10 +58,10 @@ def shapes(value: Any) -> list[tuple[int, ...]]:
     return [tuple(t.shape) for t in leaves(value) if isinstance(t, torch.Tensor)]
 
 
-def predicted(labels: Any, keep: np.ndarray) -> list[tuple[int, ...]]:
+def predicted(labels: Any, left: Stays) -> list[tuple[int, ...]]:
     """The shapes that the rules expect once only these atoms are left."""
     return [
-        tuple(int(keep[a].sum()) if isinstance(a, np.ndarray) else n for n, a in zip(t.shape, t.axes, strict=True))
+        tuple(n if (index := left(a)) is None else index.numel() for n, a in zip(t.shape, t.axes, strict=True))
         for t in leaves(labels)
         if isinstance(t, Tensor)
     ]
