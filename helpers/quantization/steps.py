@@ -24,6 +24,8 @@ from helpers.quantization.plan import Bound, Op
 
 __all__ = ["Edge", "Step", "make_step"]
 
+PART = 8  # images: their 64-bit products stay in the processor's cache
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -83,7 +85,11 @@ class Step(nn.Module):
         return [code.to(torch.int32) - source.zero_point for code, source in zip(codes, self.sources, strict=True)]
 
     def integer(self, *codes: torch.Tensor) -> torch.Tensor:
-        """Compute with integers only."""
+        """Compute with integers only, a few images at a time."""
+        return torch.cat([self.integer_part(*part) for part in zip(*(c.split(PART) for c in codes), strict=True)])
+
+    def integer_part(self, *codes: torch.Tensor) -> torch.Tensor:
+        """The same for few images."""
         first, *others = self.sums(*codes)
         total = first.long() * self.multipliers[0]
         for other, multiplier in zip(others, self.multipliers[1:], strict=True):
