@@ -96,8 +96,8 @@ def pytorch_fx(model: nn.Module, images: torch.Tensor) -> nn.Module:
         return convert_fx(prepared)
 
 
-def pytorch_pt2e(model: nn.Module, images: torch.Tensor) -> nn.Module:
-    """PyTorch's PT2E int8 (package torchao) as its reference network."""
+def pytorch_pt2e(model: nn.Module, images: torch.Tensor) -> Network:
+    """PyTorch's PT2E int8 (package torchao) as its reference network, which refuses to be told train or eval."""
     from torchao.quantization.pt2e import quantize_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
@@ -109,4 +109,5 @@ def pytorch_pt2e(model: nn.Module, images: torch.Tensor) -> nn.Module:
         prepared = quantize_pt2e.prepare_pt2e(exported, quantizer)
         for part in images.split(BATCH):
             prepared(data.normalize(part))
-        return quantize_pt2e.convert_pt2e(prepared)
+        converted = quantize_pt2e.convert_pt2e(prepared)
+    return lambda x: converted(x)

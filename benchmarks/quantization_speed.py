@@ -34,7 +34,7 @@ def speed(model: nn.Module, images: torch.Tensor, threads: int, folder: Path, on
     macs = {name: metrics.count_macs(half if name.startswith(PRUNED) else model, EXAMPLE) for name in chosen}
     limits, tables = peaks(), []
     for allocator, surroundings in (("as it comes", nullcontext), ("memory kept", kept_memory)):
-        for batch, rounds in ((1, 60), (128, 10)):
+        for batch, rounds in ((1, 200), (128, 10)):
             x = data.normalize(images[:batch]).contiguous(memory_format=torch.channels_last)
             with surroundings():
                 table = metrics.compare_latency(chosen, x, threads, rounds)
