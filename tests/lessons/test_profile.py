@@ -28,6 +28,12 @@ def test_reference_results_are_read():
         assert len(lessons.reference(path.stem)) > 0
 
 
+def test_reference_results_are_those_of_the_network_measured_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["helpers.lessons.results"], "RESULTS", tmp_path)
+    (tmp_path / "some.csv").write_text("sha256,accuracy\na,1\nb,2\na,3\nb,4\n")
+    assert lessons.reference("some").accuracy.tolist() == [2, 4]
+
+
 def test_a_long_training_goes_on_only_from_its_own_state(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["helpers.lessons.profile"], "STATES", tmp_path)
     network, full = nn.Linear(2, 2), PROFILES["full"]
