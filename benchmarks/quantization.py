@@ -31,7 +31,7 @@ from helpers.provenance import provenance
 from helpers.quantization.entropy import compress
 
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "results"
-CALIBRATION, LAYER_IMAGES = 1024, 64
+CALIBRATION, LAYER_IMAGES, SPEED_IMAGES = 1024, 64, 128
 LEARNED = {"rounding": "learned", "bias_correction": "empirical"}
 BROKEN = {"per_channel": False}
 RECIPES = {
@@ -142,7 +142,8 @@ class Bench:
     def speed(self) -> pd.DataFrame:
         """Milliseconds of every form, beside those of its half-pruned twin."""
         threads, only = self.arguments.threads, self.arguments.only
-        return self.write("speed", speed(self.model, self.calibration(0), threads, self.folder, only))
+        images = self.calibration(0)[:SPEED_IMAGES]  # milliseconds do not depend on the scales
+        return self.write("speed", speed(self.model, images, threads, self.folder, only))
 
     def table(self, part: str) -> KnownRows:
         """The rows of a part that takes long."""
