@@ -82,15 +82,17 @@ class PackedConv:
         factor = layer.unit / out_scale
         self.scale, self.bias = factor.float(), (layer.folded_bias * factor).float()
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
-        self.weight, self.packed = weight, {}
+        self.weight = weight
+        self.settings: dict[torch.Size, tuple] = {}  # of the kernel, by the shape of its input; the latest few are kept
         if layer.coded:
-            self.output = (1.0, int(layer.out_zero_point), torch.uint8)
+            output = (1.0, int(layer.out_zero_point), torch.uint8)
             self.limited = int(layer.first) > 0 or int(layer.last.min()) < 255
         else:
-            self.output, self.limited = (1.0, 0, torch.float32), False
+            output, self.limited = (1.0, 0, torch.float32), False
+        self.after = (*output, "none", [], "")
         if len(layer.sources) == 2:
             factor = layer.sources[1].scale.double() / out_scale
-            self.residual = (factor.item(), int(layer.sources[1].zero_point))
+            self.after = (*output, factor.item(), int(layer.sources[1].zero_point), "sum", 1.0, "none", [], "")
 
     def __call__(self, codes: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """Codes in, codes out (or floats, from the last layer)."""
@@ -98,29 +100,21 @@ class PackedConv:
         if self.border:
             x = F.pad(x, self.border, value=self.layer.zero_point)
         x = x.contiguous(memory_format=torch.channels_last)
-        packed = self.packed.get(x.shape)
-        if packed is None:
-            packed = self.pack(x.shape)
-        weights = (x, 1.0, 0, packed, self.scale, self.zeros)
+        weights, after = self.settings.get(x.shape) or self.prepare(x.shape)
         if residual is None:
-            run = torch.ops.onednn.qconv2d_pointwise.default
-            y = run(*weights, self.bias, *self.geometry, *self.output, "none", [], "")
+            y = torch.ops.onednn.qconv2d_pointwise.default(x, *weights, *after)
         else:
-            run = torch.ops.onednn.qconv2d_pointwise.binary
             residual = residual.clone(memory_format=torch.channels_last)  # the kernel writes its result there
-            y = run(
-                *(*weights, residual, self.bias, *self.geometry, *self.output, *self.residual),
-                *("sum", 1.0, "none", [], ""),
-            )
+            y = torch.ops.onednn.qconv2d_pointwise.binary(x, *weights, residual, *after)
         if codes.ndim == 2:
             y = y[:, :, 0, 0]
         return self.layer.limit(y) if self.limited else y
 
-    def pack(self, shape: torch.Size) -> torch.Tensor:
-        """The weights in the order that suits an input of this shape; the latest few are kept."""
-        if len(self.packed) == SHAPES_KEPT:
-            del self.packed[next(iter(self.packed))]
-        self.packed[shape] = torch.ops.onednn.qconv_prepack(
-            self.weight, self.scale, 1.0, 0, *self.geometry, list(shape)
-        )
-        return self.packed[shape]
+    def prepare(self, shape: torch.Size) -> tuple[tuple, tuple]:
+        """What the kernel is told besides its input: the weights in the order that suits this shape, and the rest."""
+        if len(self.settings) == SHAPES_KEPT:
+            del self.settings[next(iter(self.settings))]
+        packed = torch.ops.onednn.qconv_prepack(self.weight, self.scale, 1.0, 0, *self.geometry, list(shape))
+        weights = (1.0, 0, packed, self.scale, self.zeros)
+        self.settings[shape] = weights, (self.bias, *self.geometry, *self.after)
+        return self.settings[shape]

@@ -92,4 +92,4 @@ def test_each_input_shape_has_its_own_packing_and_few_are_kept():
         x = torch.randint(0, 256, (1, 16, size, size), dtype=torch.uint8)
         gap = (layer.kernel(x).int() - layer.integer(x).int()).abs()
         assert gap.max() <= 1 and (gap > 0).float().mean() <= 0.01
-    assert [tuple(shape)[2] for shape in layer.packed.packed] == [5, 6, 7, 3]
+    assert [tuple(shape)[2] for shape in layer.packed.settings] == [5, 6, 7, 3]
