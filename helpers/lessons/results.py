@@ -19,5 +19,5 @@ def reference(name: str) -> pd.DataFrame | None:
     if not path.exists():
         print(f"no reference results for {name}; only your run is shown")
         return None
-    rows = pd.read_csv(path)
+    rows = pd.read_csv(path, dtype={"sha256": str})  # digits alone would be read as a number
     return rows[rows.sha256 == rows.sha256.iloc[-1]] if "sha256" in rows else rows

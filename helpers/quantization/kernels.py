@@ -8,7 +8,7 @@ Four things need care.
   and a border is filled with the zero point by hand.
 * The kernel multiplies by the scales of input and weight, adds the bias and divides by the scale of the output, each
   time rounding in float32; that decides some ties differently from `fixed_point.py`. Told that input and output have
-  scale 1, and that the whole factor is the weight's scale, it rounds once.
+  scale 1, and that the whole factor is the weight's scale, it is left with a product and a sum.
 * The order in which the kernel reads its weights depends on the shape of its input. Weights packed for another one are
   brought into order again in every call, which was seen to take thirty times as long as the convolution.
 """
