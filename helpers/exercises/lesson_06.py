@@ -11,13 +11,13 @@ CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
 
 
 def weakest_cases(rng: torch.Generator) -> list[Case]:
-    """Filters of many sizes; a few large weights in one, many small ones in another."""
+    """Filters of many sizes: the smallest sum holds the largest weight, and a large sum has negative weights alone."""
     cases = []
     for _ in range(3):
         channels = between(rng, 6, 12)
-        W = normal(rng, channels, 4, 3, 3) * torch.rand(channels, 1, 1, 1, generator=rng)
-        W[0], W[1] = 0.0, -0.9
-        W[0, 0, 0, 0] = 9.0
+        W = normal(rng, channels, 4, 3, 3) * torch.empty(channels, 1, 1, 1).uniform_(0.5, 0.8, generator=rng)
+        W[0], W[1] = 0.0, -1.2
+        W[0, 0, 0, 0] = 7.0
         cases.append(Case(f"{channels} filters", {"W": W, "count": between(rng, 2, channels - 2)}))
     return cases
 
@@ -41,7 +41,10 @@ def block_cases(rng: torch.Generator) -> list[Case]:
         weights = {"W1": normal(rng, hidden, c, 1, 1), "W2": normal(rng, hidden, 1, 3, 3)}
         weights |= {"W3": normal(rng, c, hidden, 1, 1)}
         norm = {k: v for k, v in statistics(rng, hidden).items() if k != "eps"}
-        keep = torch.randperm(hidden, generator=rng)[: hidden // 2].sort().values
+        # Neither the first channels nor the last ones, so that a slice cannot pass for the choice.
+        keep = torch.cat(
+            [torch.randperm(hidden - 2, generator=rng)[: hidden // 2 - 1].sort().values, torch.tensor([hidden - 1])]
+        )
         probe = {"x": normal(rng, 2, c, 5, 5), "keep": keep, "hidden": hidden} | weights | norm
         cases.append(Case(f"{hidden} hidden channels", weights | norm | {"keep": keep}, probe))
     return cases
