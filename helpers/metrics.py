@@ -3,6 +3,7 @@
 Whether two networks compute the same is in `equivalence.py`, and is offered here too.
 """
 
+import random
 import statistics
 import tempfile
 import time
@@ -156,10 +157,11 @@ def compare_latency(
     runs: int = 30,
     warmup: int = 5,
 ) -> pd.DataFrame:
-    """Time several networks in turn (A B C A B C ...), so that a drift of the machine meets them all alike.
+    """Time several networks in rounds (A B C, B A C, ...), so that a drift of the machine meets them all alike.
 
-    Before each turn the threads of the one before get time to fall asleep (they spin for a while, on the cores that the
-    next one needs), and an untimed call fetches the weights into the caches.
+    The order of each round is drawn anew, so that none has always the same one before it. Before each turn the threads
+    of the one before get time to fall asleep (they spin for a while, on the cores that the next one needs), and an
+    untimed call fetches the weights into the caches.
 
     Returns:
         One row per candidate, with `speedup` against the first one.
@@ -174,7 +176,7 @@ def compare_latency(
 def time_interleaved(
     candidates: Mapping[str, nn.Module | Callable], x: torch.Tensor, threads: int | None, runs: int, warmup: int
 ) -> dict[str, Latency]:
-    """Time each candidate `runs` times, one after the other in each round."""
+    """Time each candidate `runs` times, once in each round."""
     if runs < 3 or warmup < 1:
         raise MeasurementError(
             f"a median needs 3 runs or more after 1 warm-up or more, got runs={runs}, warmup={warmup}"
@@ -184,8 +186,11 @@ def time_interleaved(
         for model in candidates.values():
             for _ in range(warmup):
                 model(x)
+        order, rng = list(candidates), random.Random(0)
         for _ in range(runs):
-            for name, model in candidates.items():
+            rng.shuffle(order)
+            for name in order:
+                model = candidates[name]
                 if len(candidates) > 1:
                     time.sleep(PAUSE_SECONDS)
                     model(x)

@@ -4,6 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.quantization_rivals import onnx_runtime_static
+from helpers import models
+from helpers.equivalence import randomize_batchnorm
 from helpers.quantization.onnx_export import ExportError, runtime_operators, session, to_onnx
 from helpers.quantization.quantizer import quantize
 from helpers.quantization.recipe import Recipe
@@ -74,6 +77,17 @@ def test_every_layer_runs_in_an_int8_kernel(export):
     assert operators["QLinearAveragePool"] + operators["QLinearGlobalAveragePool"] == 1
     assert operators["QuantizeLinear"] == 1, "only the input is quantized"
     assert not {"Conv", "Gemm", "MatMul", "Add", "DequantizeLinear", "Clip"} & operators.keys()
+
+
+def test_onnx_runtime_does_no_more_work_on_our_file_than_on_its_own(tmp_path):
+    model = randomize_batchnorm(models.mobilenet_v2(width_mult=0.25)).eval()
+    pictures = torch.randint(0, 256, (128, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    ours = to_onnx(quantize(model, pictures, Recipe(residual="separate")), tmp_path / "ours.onnx")
+    theirs = onnx_runtime_static(model, pictures, "MinMax", tmp_path / "theirs.onnx")
+    ours, theirs = runtime_operators(ours), runtime_operators(theirs)
+    for operator in ("QLinearConv", "QLinearAdd", "QGemm", "Transpose"):
+        assert ours[operator] == theirs[operator] > 0
+    assert ours.total() <= theirs.total()
 
 
 def test_a_fused_residual_is_one_integer_convolution_and_the_others_stay_qlinear(export):
