@@ -27,7 +27,7 @@ def draw_row(ax: Axes, setting: dict[str, int], count: int, tallest: int) -> Non
         outside = not 0 <= place < size
         look = {"facecolor": "white", "hatch": "///"} if outside else {"facecolor": COLOURS["sky"]}
         ax.add_patch(Rectangle((place, 0), 1, 0.9, edgecolor=GREY, **look))
-        ax.text(place + 0.5, 0.45, "0" if outside else str(place), ha="center", va="center", fontsize=11, color=INK)
+        ax.text(place + 0.5, 0.45, "0" if outside else str(place + 1), ha="center", va="center", fontsize=11, color=INK)
     for step in range(count):
         left = step * stride - padding
         ax.add_patch(Rectangle((left + 0.06, 1.25 + 0.8 * step), kernel - 0.12, 0.55, facecolor=COLOURS["blue"]))
