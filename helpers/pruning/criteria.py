@@ -30,6 +30,9 @@ class CalibrationError(ImportanceError):
     """There are too few images to calibrate with."""
 
 
+UNUSED = {"allow_unused": True, "materialize_grads": True}  # a layer that only training calls changes no loss
+
+
 def taylor(setting: Setting, groups: list[Group]) -> dict[str, np.ndarray]:
     """Mean over the batches of |sum of w * dL/dw| over the unit's filters.
 
@@ -40,7 +43,7 @@ def taylor(setting: Setting, groups: list[Group]) -> dict[str, np.ndarray]:
     names = sorted({m.tensor for g in groups for m in setting.producers(g)})
     totals = {g.name: np.zeros(g.size) for g in groups}
     for inputs, labels in setting.batches:
-        gradients = torch.autograd.grad(F.cross_entropy(twin(inputs), labels), [tensors[n] for n in names])
+        gradients = torch.autograd.grad(F.cross_entropy(twin(inputs), labels), [tensors[n] for n in names], **UNUSED)
         change = {n: tensors[n].detach() * gradient for n, gradient in zip(names, gradients, strict=True)}
         for group in groups:
             parts = [(m, change[m.tensor].movedim(m.dim, 0).flatten(1).sum(1)) for m in setting.producers(group)]
@@ -53,35 +56,41 @@ def reconstruction(setting: Setting, groups: list[Group]) -> dict[str, np.ndarra
 
     For a convolution with patches x_c (k*k values of channel c) and weights w_oc the change is
     sum_o (w_oc . x_c)^2 = sum_o w_oc^T (x_c x_c^T) w_oc, so the mean of x_c x_c^T over all places is all we need.
+    Indices that belong to one unit (of a flattened map, or of tied channels) are left out one at a time and added up.
     """
-    readers = {(layer.weight, layer.in_dim) for layer in setting.groups.layers}
-    wanted = {g.name: [m for m in g.members if (m.tensor, m.dim) in readers and m.dim == 1] for g in groups}
+    readers = {(layer.weight, layer.in_dim): layer for layer in setting.groups.layers}
+    wanted = {g.name: [m for m in g.members if (m.tensor, m.dim) in readers] for g in groups}
     lonely = [name for name, members in wanted.items() if not members]
     if lonely:
         raise ImportanceError(f"no layer that mixes channels reads group {lonely[0]}; use importance='l1'")
-    modules = {m.tensor.rpartition(".")[0] for members in wanted.values() for m in members}
-    totals = dict.fromkeys(modules, 0.0)
-    with watched(setting.model, totals), torch.no_grad():
+    called = sorted({m.tensor for members in wanted.values() for m in members if readers[m.tensor, m.dim].places})
+    totals: dict[str, torch.Tensor] = {}
+    with watched(setting.model, called, totals), torch.no_grad():
         for inputs, _ in setting.batches:
             setting.model(inputs)
+    for weight in called:
+        if weight not in totals:
+            raise ImportanceError(f"reconstruction looks at layers, and {weight} goes to a function; use 'taylor'")
     scores = {}
     for group in groups:
-        parts = [(m, totals[m.tensor.rpartition(".")[0]]) for m in wanted[group.name]]
-        scores[group.name] = sum(per_unit(group, m, errors) for m, errors in parts) / len(setting.batches)
+        parts = [(m, totals[m.tensor]) for m in wanted[group.name] if m.tensor in totals]
+        errors = sum((per_unit(group, m, values) for m, values in parts), start=np.zeros(group.size))
+        scores[group.name] = errors / len(setting.batches)
     return scores
 
 
 @contextmanager
-def watched(model: nn.Module, totals: dict[str, torch.Tensor]) -> Iterator[None]:
-    """While the block runs, every named layer adds the errors that its input channels stand for."""
+def watched(model: nn.Module, weights: list[str], totals: dict[str, torch.Tensor]) -> Iterator[None]:
+    """While the block runs, the layer of each weight adds the errors that its input channels stand for."""
 
     def hook(name: str):
         def add(module: nn.Module, args: tuple) -> None:
-            totals[name] = totals[name] + channel_errors(module, args[0])
+            totals[name] = totals.get(name, 0) + channel_errors(module, args[0])
 
         return add
 
-    handles = [model.get_submodule(name).register_forward_pre_hook(hook(name)) for name in totals]
+    layers = {name: model.get_submodule(name.rpartition(".")[0]) for name in weights}
+    handles = [layer.register_forward_pre_hook(hook(name)) for name, layer in layers.items()]
     try:
         yield
     finally:
@@ -90,19 +99,19 @@ def watched(model: nn.Module, totals: dict[str, torch.Tensor]) -> Iterator[None]
 
 
 def channel_errors(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """For each input channel the mean squared change of the output (summed over output channels) without it."""
+    """For each column of the weight the mean squared change of the output (summed over its channels) without it."""
     if isinstance(module, nn.Linear):
         return x.flatten(0, -2).square().mean(0) * module.weight.square().sum(0)
     if type(module) is not nn.Conv2d:
         raise ImportanceError(
             f"reconstruction is written for Conv2d and Linear, not {type(module).__name__}; use 'taylor'"
         )
-    weight = module.weight.flatten(2)  # (O, C, k*k)
+    weight = module.weight.flatten(2).unflatten(0, (module.groups, -1))  # (G, O, C, k*k)
     padded = F.pad(x, module._reversed_padding_repeated_twice, PADDING.get(module.padding_mode, module.padding_mode))
     patches = F.unfold(padded, module.kernel_size, module.dilation, stride=module.stride)
-    patches = patches.unflatten(1, weight.shape[1:])  # (N, C, k*k, places)
-    gram = torch.einsum("ncip,ncjp->cij", patches, patches) / (len(x) * patches.shape[-1])
-    return torch.einsum("oci,cij,ocj->c", weight, gram, weight)
+    patches = patches.unflatten(1, (module.groups, *weight.shape[2:]))  # (N, G, C, k*k, places)
+    gram = torch.einsum("ngcip,ngcjp->gcij", patches, patches) / (len(x) * patches.shape[-1])
+    return torch.einsum("goci,gcij,gocj->c", weight, gram, weight)
 
 
 PADDING = {"zeros": "constant"}

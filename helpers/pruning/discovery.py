@@ -1,5 +1,6 @@
 """Find the channel groups of a network: read its graph, resolve what is tied, and put the result to the test."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -23,8 +24,12 @@ def read(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labell
     evaluated = trace(root, example_inputs)
     label(labelling, evaluated, rule_for)
     if has_sleepers(evaluated, labelling.learned):
+        awake = list(labelling.layers)
         label(labelling, trace(root.train(), example_inputs), rule_for)
         root.eval()
+        seen = {layer.weight for layer in awake}
+        asleep = [dataclasses.replace(layer, places=0) for layer in labelling.layers if layer.weight not in seen]
+        labelling.layers = [*awake, *asleep]
     return labelling, evaluated
 
 
@@ -62,6 +67,7 @@ def build(labelling: Labelling, evaluated: list[Node], model: nn.Module) -> Chan
                 members.setdefault(number, []).append((name, dim, id(labels)))
     trunk = set(roots[np.concatenate(labelling.joined)].tolist()) if labelling.joined else set()
     blocks = blocks_of(labelling, model)
+    filters = {(layer.weight, layer.out_dim) for layer in labelling.layers}
     number_of, groups = np.zeros(len(roots), dtype=np.int64), {}
     for number, held in members.items():
         units = unique_in_order(arrays[held[0][2]][places[held[0][2]][number]])
@@ -72,7 +78,8 @@ def build(labelling: Labelling, evaluated: list[Node], model: nn.Module) -> Chan
         inside = any(all(name.startswith(block) for name, _, _ in held) for block in blocks)
         hidden = inside and trunk.isdisjoint(units.tolist())
         name = free_name(held[0][0].rpartition(".")[0] or held[0][0], groups)
-        groups[name] = Group(name, units, parts, why_not(units, pinned), hidden)
+        produced = any((tensor, dim) in filters for tensor, dim, _ in held)
+        groups[name] = Group(name, units, parts, why_not(units, pinned, produced), hidden)
     return ChannelGroups(list(groups.values()), roots, axes, labelling.sizes, labelling, evaluated)
 
 
@@ -104,10 +111,12 @@ def unique_in_order(values: np.ndarray) -> np.ndarray:
     return values[np.sort(first)]
 
 
-def why_not(units: Labels, pinned: Pinned) -> str | None:
-    """The reasons why these units stay, the three first found; or that there is nothing to choose from."""
+def why_not(units: Labels, pinned: Pinned, produced: bool) -> str | None:
+    """The reasons why these units stay, the three first found; or that there is nothing to choose from, or by."""
     if pinned.anyhow[units].any():
         return "; ".join(itertools.islice(pinned.reasons(units), 3))
+    if not produced:
+        return "no layer has filters for these channels, by which they could be rated"
     return "all its channels are tied into one, and cutting that would empty it" if len(units) == 1 else None
 
 

@@ -58,10 +58,6 @@ class Setting:
     def producers(self, group: Group) -> list[Member]:
         """The weights that have one filter for each channel of the group, in the order in which they run."""
         found = [m for m in group.members if (m.tensor, m.dim) in self.rows]
-        if not found:
-            raise ImportanceError(
-                f"group {group.name} has no filters of its own; leave it out or use importance='random'"
-            )
         return found if self.aggregate == "group" else found[:1]
 
 

@@ -76,7 +76,7 @@ class Layer:
     weight: str
     out_dim: int
     in_dim: int
-    places: int  # how often each weight is used: multiply-adds = places * elements of the weight
+    places: int  # how often an evaluation uses each weight: multiply-adds = places * elements of the weight
 
 
 Rule = Callable[["Labelling", Call], Any]
@@ -173,6 +173,10 @@ def label(labelling: Labelling, nodes: list[Node], rule_for: Callable[[Call], Ru
             node.labels = rule_for(call)(labelling, call)
 
 
+# NumPy's names for what PyTorch calls otherwise; PyTorch takes both.
+ALIASES = {"axis": "dim", "axis0": "dim0", "axis1": "dim1", "keepdims": "keepdim"}
+
+
 def labels_of(value: Any) -> Any:
     """What is known about a node; any other value as it is."""
     return value.labels if isinstance(value, Node) else value
@@ -181,5 +185,6 @@ def labels_of(value: Any) -> Any:
 def as_call(node: Node) -> Call:
     """A node with the labels of its arguments."""
     args, kwargs = mapped(labels_of, node.args), mapped(labels_of, node.kwargs)
+    kwargs = {ALIASES.get(name, name): value for name, value in kwargs.items()}
     path = node.name if node.module is not None else ""
     return Call(f"{node.name} ({node.op})", node.op, args, kwargs, node.value, node.module, path, node.inside)

@@ -25,14 +25,13 @@ def collect(value: Any, found: list) -> None:
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """The same nest with another value in the place of each; tuples of any kind become plain ones."""
-    kind = type(value)
+    """The same nest with another value in the place of each; all kinds of tuples, lists and dicts become plain ones."""
     if isinstance(value, tuple):
         return tuple([mapped(function, item) for item in value])
-    if kind is list:
+    if isinstance(value, list):
         return [mapped(function, item) for item in value]
-    if kind is dict:
+    if isinstance(value, dict):
         return {name: mapped(function, item) for name, item in value.items()}
-    if kind is slice:
+    if isinstance(value, slice):
         return slice(*[mapped(function, bound) for bound in (value.start, value.stop, value.step)])
     return function(value)

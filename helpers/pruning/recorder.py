@@ -56,7 +56,7 @@ class Recorder(TorchFunctionMode):
         given = [self.result(self.add("input", "input"), torch.empty_like(x, device="meta")) for x in inputs]
         with torch.no_grad(), self.reporting(), opaque_functions(self.whole), self:
             output = self.root(*given)
-        self.add("output", "output", (output,))
+        self.add("output", "output", (opened(output),))
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
@@ -157,7 +157,7 @@ class Recorder(TorchFunctionMode):
     def content(self, value: Any) -> Any:
         """What an operation is really run on: constants are without content, too."""
         if isinstance(value, torch.Tensor) and not value.is_meta:
-            return self.source(value).value
+            return torch.empty_like(self.source(value).value, device="meta")
         return plain(value)
 
     def is_followed(self, value: Any) -> bool:
@@ -165,6 +165,12 @@ class Recorder(TorchFunctionMode):
         if isinstance(value, torch.Tensor):
             return id(value) in self.sources or (isinstance(value, nn.Parameter) and id(value) in self.stored)
         return isinstance(value, Tracked)
+
+
+def opened(output: Any) -> Any:
+    """What a network returns; an object of a class of its own stands for its attributes."""
+    known = isinstance(output, torch.Tensor | Tracked | list | tuple | dict)
+    return vars(output) if hasattr(output, "__dict__") and not known else output
 
 
 def has_source(value: Any) -> bool:

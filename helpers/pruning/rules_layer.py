@@ -6,13 +6,18 @@ grouped conv     a whole group goes (depthwise is groups of one), or every group
 GroupNorm        a whole group goes, because its channels share their statistics
 """
 
-import numpy as np
+import dataclasses
 
+import numpy as np
+from torch import nn
+
+from helpers.passes.module_tree import submodule
 from helpers.pruning.labelling import Call, Labelling, Labels, Layer, Tensor, uncut
 from helpers.pruning.rules_value import elementwise, unknown
 
 TRANSPOSED = ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
 SHARED_STATISTICS = "normalises over all channels, so that cutting one changes the rest"
+WITH_SIZES = nn.modules.conv._ConvNd | nn.Linear | nn.modules.batchnorm._NormBase
 STATISTICS = ("weight", "bias", "running_mean", "running_var")
 
 
@@ -24,9 +29,18 @@ def stored(labelling: Labelling, call: Call, *names: str) -> list[Tensor | None]
     ]
 
 
+def of_owner(labelling: Labelling, call: Call, weight: Tensor) -> Call:
+    """A function that is called with the weight of a layer counts as a call of it (`class Conv2dSame(nn.Conv2d)`)."""
+    if call.module is not None:
+        return call
+    path = weight.name.rpartition(".")[0]
+    owner = submodule(labelling.model, path) if path else None
+    return dataclasses.replace(call, module=owner, path=path) if isinstance(owner, WITH_SIZES) else call
+
+
 def resized(labelling: Labelling, call: Call, attribute: str, labels: Labels | None, divisor: int = 1) -> None:
     """Note that this attribute of the layer counts these labels."""
-    if labels is not None and call.module is not None:
+    if labels is not None and hasattr(call.module, attribute):
         labelling.sizes[call.path, attribute] = (labels, divisor)
 
 
@@ -59,8 +73,9 @@ def convolution(
         outputs = grouped(labelling, call, inputs, weight, x.shape[channel] // groups, groups)
     if bias is not None:
         labelling.bind(bias, 0, outputs, call.name)
-    resized(labelling, call, "in_channels", inputs)
-    resized(labelling, call, "out_channels", outputs)
+    owner = of_owner(labelling, call, weight)
+    resized(labelling, owner, "in_channels", inputs)
+    resized(labelling, owner, "out_channels", outputs)
     map_size = x.shape if call.op in TRANSPOSED else call.output.shape
     places = int(np.prod(map_size)) // map_size[channel]
     labelling.layers.append(Layer(weight.name, out_dim, in_dim, places))
@@ -116,8 +131,9 @@ def linear(labelling: Labelling, call: Call, x: Tensor, weight: Tensor, bias: Te
     outputs = labelling.axis(weight, 0)
     if bias is not None:
         labelling.bind(bias, 0, outputs, call.name)
-    resized(labelling, call, "in_features", inputs)
-    resized(labelling, call, "out_features", outputs)
+    owner = of_owner(labelling, call, weight)
+    resized(labelling, owner, "in_features", inputs)
+    resized(labelling, owner, "out_features", outputs)
     labelling.layers.append(Layer(weight.name, 0, 1, call.output.numel() // call.output.shape[-1]))
     return Tensor(tuple(call.output.shape), [*(labelling.axis(x, d) for d in range(len(x.shape) - 1)), outputs])
 
@@ -138,6 +154,8 @@ def batch_norm_function(labelling: Labelling, call: Call) -> Tensor:
     for tensor in others:
         if tensor is not None:
             labelling.bind(tensor, 0, labelling.axis(x, 1), call.name)
+            if tensor.name is not None:
+                resized(labelling, of_owner(labelling, call, tensor), "num_features", x.axes[1])
     return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
 
 

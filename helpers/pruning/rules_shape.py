@@ -156,8 +156,8 @@ def index(labelling: Labelling, call: Call) -> Any:
     if not isinstance(x, Tensor):
         return x[wanted]
     wanted = list(wanted) if isinstance(wanted, tuple | list) else [wanted]
-    if not all(w is None or w is ... or isinstance(w, int | slice) for w in wanted):
-        labelling.pin_all((x, wanted), f"{call.name}: indexing by {wanted} is not understood")
+    if not all(w is None or w is ... or type(w) in (int, slice) for w in wanted):
+        labelling.pin_all((x, wanted), f"{call.name}: only slices and fixed numbers are understood as an index")
         return uncut(call.output)
     if ... in wanted:
         place, taken = wanted.index(...), sum(w is not None and w is not ... for w in wanted)
@@ -190,16 +190,18 @@ def sliced(labelling: Labelling, call: Call, labels: Labels | None, wanted: slic
 
 def pad(labelling: Labelling, call: Call) -> Tensor:
     """F.pad: channels that are padded on are constant and stay."""
-    (x, *_), amounts = call.tensors, call.argument(1, "pad")
+    (x, *_), amounts, mode = call.tensors, call.argument(1, "pad"), call.argument(2, "mode", "constant")
     result = uncut(call.output)
     for d in range(len(x.shape)):
         place = 2 * (len(x.shape) - 1 - d)
-        before, after = amounts[place : place + 2] if place < len(amounts) else (0, 0)
+        around = amounts[place : place + 2] or (0, 0)
         labels = labelling.axis(x, d)
-        if labels is not None and (before or after):
-            labelling.pin_all(call.numbers, f"{call.name}: pads by a number of channels")
-            labels = chained(labelling, call, [None, labels, None], [before, x.shape[d], after])
-        result.axes[d] = labels
+        if labels is None or not any(around):
+            result.axes[d] = labels
+        elif mode == "constant" and all(isinstance(amount, int) and amount >= 0 for amount in around):
+            result.axes[d] = chained(labelling, call, [None, labels, None], [around[0], x.shape[d], around[1]])
+        else:
+            labelling.pin_all((x, call.numbers), f"{call.name}: more than a fixed number of constant channels")
     return result
 
 

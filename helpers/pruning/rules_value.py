@@ -20,7 +20,7 @@ def elementwise(labelling: Labelling, call: Call) -> Tensor:
             labels = labelling.axis(meeting[0], d)
             for other in meeting[1:]:
                 labelling.bind(other, d, labels, call.name)
-            result.axes[d] = labels if labels is not None else meeting[0].axes[d]
+            result.axes[d] = labels
     return result
 
 
@@ -40,8 +40,8 @@ def over_space(labelling: Labelling, call: Call) -> Tensor:
     channel = len(x.shape) - spatial - 1
     labelling.pin_all(x, f"{call.name}: works across this axis", keep=(channel,))
     result = uncut(call.output)
-    for d in range(channel + 1):
-        result.axes[d] = labelling.axis(x, d)
+    for part in leaves(result):  # two, if the call asks for the places of the largest values as well
+        part.axes[: channel + 1] = [labelling.axis(x, d) for d in range(channel + 1)]
     return result
 
 
@@ -58,8 +58,7 @@ def along_axis(labelling: Labelling, call: Call) -> Tensor:
 def reduction(labelling: Labelling, call: Call) -> Tensor:
     """mean, sum, amax over some axes: those cannot be cut, the others are untouched."""
     (x, *_), rank = call.tensors, len(call.tensors[0].shape)
-    dims = leaves(call.argument(1, "dim", list(range(rank))))
-    gone = {d % rank for d in dims if d is not None} if dims != [None] else set(range(rank))
+    gone = {d % rank for d in leaves(call.argument(1, "dim")) if d is not None} or set(range(rank))
     for d in gone:
         labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: the result depends on how many channels there are")
     keep = call.argument(2, "keepdim", False)
@@ -94,5 +93,7 @@ def unknown(labelling: Labelling, call: Call) -> Any:
     if not call.tensors and not isinstance(call.output, torch.Tensor):
         axes = [labels for number in call.numbers for labels in number.axes]
         return Number(call.output, axes) if axes else call.output
-    labelling.pin_all((call.args, call.kwargs), f"{call.name}: this operation is not understood")
+    held = call.module.named_parameters() if call.module is not None else ()
+    parameters = [labelling.parameter(f"{call.path}.{name}") for name, _ in held]
+    labelling.pin_all((call.args, call.kwargs, parameters), f"{call.name}: this operation is not understood")
     return uncut(call.output)

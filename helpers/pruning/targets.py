@@ -41,7 +41,9 @@ def mac_cost(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> Co
 
 def latency_cost(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> Cost:
     """Median milliseconds of the network that a plan leaves, measured; every plan once."""
-    (example,) = as_tuple(example_inputs)
+    example, *more = as_tuple(example_inputs)
+    if more:
+        raise TargetError(f"target_latency_ms: only networks of one input are timed, and this one has {1 + len(more)}")
     measured: dict[bytes, float] = {}
 
     def cost(plan: Plan) -> float:

@@ -1,6 +1,8 @@
 """Every way in which channels hang together: what is found, what is refused and why, and that cuts are exact."""
 
 import copy
+from collections import OrderedDict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -92,6 +94,24 @@ def test_a_table_of_constants_gives_no_channels():
     groups = groups_of(model.eval())
     assert {g.name: g.size for g in groups.prunable()} == {"a": 6}
     assert not groups.axes["table"]
+
+
+def test_channels_without_filters_are_not_cut():
+    """Nothing produces a learned table, so there is nothing to rate its columns by."""
+    layers = {"table": nn.Parameter(torch.randn(8, 4)), "a": nn.Linear(4, 6), "b": nn.Linear(6, 5)}
+    groups = groups_of(build(lambda: Net(lambda s, x: x.mean((1, 2)) @ s.b(s.a(s.table)), **layers)))
+    assert {g.name: g.size for g in groups.prunable()} == {"a": 6}
+    assert "no layer has filters" in groups["table#2"].reason
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, SimpleNamespace])
+def test_outputs_of_every_kind_stay(kind):
+    model = Net(
+        lambda s, x: (lambda y: kind(low=y, high=s.c(s.b(y))))(s.a(x)), a=conv(3, 8), b=conv(8, 6), c=conv(6, 5)
+    )
+    groups = groups_of(build(lambda: model))
+    assert {g.name: g.size for g in groups.prunable()} == {"b": 6}
+    assert "output" in groups["a"].reason
 
 
 def test_hooks_and_parametrisations_are_not_understood():

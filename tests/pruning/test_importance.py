@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from helpers.pruning.criteria import CRITERIA, CalibrationError, scores
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.importance import ImportanceError, Setting
-from tests.pruning.zoo import PRUNABLE, ToyMobile, build
+from tests.pruning.zoo import PRUNABLE, Auxiliary, ToyMobile, build, conv
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 HIDDEN = "blocks.0.expand"
@@ -136,6 +137,45 @@ def test_reconstruction_with_overlapping_patches(batches):
         expected.append(float((model[3](inner) - model[3](less)).square().sum(1).mean()))
     result = found(model, "reconstruction", batches=[(x, torch.zeros(len(x), dtype=torch.long))], name="0")
     np.testing.assert_allclose(result, expected, rtol=1e-4)
+
+
+def test_reconstruction_with_groups(batches):
+    """Inside two groups a unit is one input channel of each of them."""
+    model = build(PRUNABLE["inside groups"][0]).requires_grad_(False)
+    x = torch.cat([x for x, _ in batches])
+    inner, expected = model[:2](x), []
+    for c in range(6):
+        less = inner.clone()
+        less[:, [c, c + 6]] = 0
+        expected.append(float((model[2](inner) - model[2](less)).square().sum(1).mean()))
+    result = found(model, "reconstruction", batches=[(x, torch.zeros(len(x), dtype=torch.long))], name="0")
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("importance", ["taylor", "reconstruction"])
+def test_a_layer_that_an_evaluation_never_runs_counts_for_nothing(batches, importance):
+    model = build(Auxiliary)
+    model.neck, model.head, model.aux = conv(8, 8), nn.Linear(8, 5), nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 5))
+    assert not found(model, importance, batches=batches, name="aux.0").any()
+    assert found(model, importance, batches=batches, name="stem").all()
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "message"),
+    [
+        ("conv1d", "a", "is written for Conv2d and Linear, not Conv1d; use 'taylor'"),
+        ("transposed", "0", "is written for Conv2d and Linear, not ConvTranspose2d; use 'taylor'"),
+        ("functional", "a", "looks at layers, and b.weight goes to a function; use 'taylor'"),
+        ("shuffle layer", None, None),
+    ],
+)
+def test_reconstruction_says_what_it_cannot_look_at(batches, name, group, message):
+    model = build(PRUNABLE[name][0])
+    if message is None:
+        assert found(model, "reconstruction", batches=batches, name="0").all()
+    else:
+        with pytest.raises(ImportanceError, match=message):
+            found(model, "reconstruction", batches=batches, name=group)
 
 
 def test_random_depends_on_the_seed_and_the_group(model):

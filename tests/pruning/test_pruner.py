@@ -19,7 +19,7 @@ from helpers.pruning.pruner import PruneError
 from helpers.pruning.targets import TargetError, mac_cost, parameter_cost
 from helpers.pruning.tracing import TraceError
 from tests.pruning.counts import mobilenet_counts
-from tests.pruning.zoo import ToyMobile, build
+from tests.pruning.zoo import Auxiliary, ToyMobile, build
 
 IMAGE = torch.zeros(1, 3, 32, 32)
 EXAMPLE = torch.zeros(1, 3, 8, 8)
@@ -91,6 +91,19 @@ def test_the_costs_that_targets_use_are_those_of_the_result():
     small, _ = pruning.cut(model, groups, plan)
     assert parameter_cost(model, groups, IMAGE)(plan) == parameters(small)
     assert mac_cost(model, groups, IMAGE)(plan) == macs(small)
+
+
+def test_layers_that_only_training_calls_cost_parameters_and_no_multiplications():
+    model = build(Auxiliary)
+    groups = pruning.channel_groups(model, EXAMPLE)
+    assert parameter_cost(model, groups, EXAMPLE)({}) == parameters(model)
+    assert mac_cost(model, groups, EXAMPLE)({}) == 3 * 8 * 9 * 64 + 8 * 5
+
+
+def test_a_latency_of_two_inputs_is_refused():
+    model, both = nn.Bilinear(4, 4, 2), (torch.zeros(1, 4), torch.zeros(1, 4))
+    with pytest.raises(TargetError, match="only networks of one input are timed, and this one has 2"):
+        targets.latency_cost(model, None, both)
 
 
 @pytest.mark.parametrize("allocation", ["uniform", "global"])

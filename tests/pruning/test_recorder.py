@@ -92,6 +92,12 @@ def test_what_depends_on_nothing_is_computed_and_no_node():
     assert steps(recorded(model)) == ["view", "getitem", "add"]
 
 
+def test_a_table_that_is_made_as_large_as_a_tensor_goes_on_without_content():
+    nodes = a_forward(lambda net, x: torch.cat([x, torch.zeros(x.shape[0], 4, *x.shape[2:])], 1))
+    assert nodes[-1].args[0].value.shape == (2, 7, 8, 8)
+    assert nodes[-1].args[0].value.is_meta
+
+
 def test_questions_about_a_tensor_are_no_nodes():
     def forward(net, x):
         assert x.dtype is torch.float32
