@@ -120,8 +120,8 @@ def _weight_oracle(inputs, probe):
 
 
 def _bias_cases(rng):
-    scales = torch.rand(4, generator=rng, dtype=torch.float64) * 0.01 + 1e-3
-    return [Case("four channels", {"bias": _normal(rng, 4), "input_scale": 0.03, "weight_scales": scales})]
+    scales = torch.rand(32, generator=rng, dtype=torch.float64) * 0.01 + 1e-3
+    return [Case("32 channels", {"bias": _normal(rng, 32), "input_scale": 0.03, "weight_scales": scales})]
 
 
 def _bias_edges(rng):
