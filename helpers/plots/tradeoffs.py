@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from helpers.plots.style import COLOURS, GREY, INK, subplots
@@ -18,6 +19,7 @@ LOOKS = {
     "qat": ("trained with rounding, 2 to 8 bits", "D", COLOURS["red"]),
 }
 DARK_GREY = "#5b6672"
+HALO = withStroke(linewidth=3, foreground="white")  # a name stays readable across lines and crosses
 NAME_HEIGHT, NAME_WIDTH = 0.045, 2.5  # what a name takes: a share of the upright axis, a factor on the other
 
 
@@ -35,11 +37,11 @@ def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Fig
     fronts = draw_networks(left, shown, "file_bytes"), draw_networks(right, shown, "batch1_ms", "batch1_iqr_ms")
     name_front(left, fronts[0], "file_bytes")
     name_front(right, fronts[1], "batch1_ms")
-    dress(left, "bytes of the reloaded file", lambda x, _: f"{x / 1e6:g} MB")
+    dress(left, "MB of the reloaded file", lambda x, _: f"{x / 1e6:g}")
     threads = shown.threads.dropna()
     count = int(threads.iloc[0]) if len(threads) else 0
     number = f", {count} CPU thread{'s' * (count > 1)}" if count else ""
-    dress(right, f"median time for one image{number}", lambda x, _: f"{x:g} ms")
+    dress(right, f"median ms for one image{number}", lambda x, _: f"{x:g}")
     left.set_ylabel("accuracy on the test images, %")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=12)
     return figure
@@ -70,7 +72,8 @@ def name_front(ax: Axes, front: pd.DataFrame, cost: str) -> None:
     for row in front[::-1].itertuples():
         place = (getattr(row, cost), 100 * row.accuracy)
         if last[1] - place[1] >= NAME_HEIGHT * (high - low) or last[0] / place[0] >= NAME_WIDTH:
-            ax.annotate(row.name, place, (-8, 6), textcoords="offset points", ha="right", fontsize=11, zorder=4)
+            look = {"ha": "right", "fontsize": 11, "zorder": 4, "path_effects": [HALO]}
+            ax.annotate(row.name, place, (-8, 6), textcoords="offset points", **look)
             last = place
 
 
@@ -95,11 +98,12 @@ def dress(ax: Axes, label: str, number: Callable) -> None:
     ax.xaxis.set_major_formatter(FuncFormatter(number))
     ax.xaxis.set_minor_formatter(NullFormatter())
     low, high = ax.get_xlim()
-    widen(ax, low / (high / low) ** 0.25, high)  # room for the names
+    widen(ax, low / (high / low) ** 0.32, high)  # room for the names
 
 
 def widen(ax: Axes, low: float, high: float) -> None:
     """Let a logarithmic axis reach so far, with ticks at round numbers."""
-    ticks = [step * 10.0**power for power in range(-3, 10) for step in (1, 2, 5)]
+    steps = (1, 2, 5) if high > 5 * low else range(1, 10)
+    ticks = [step * 10.0**power for power in range(-3, 10) for step in steps]
     ax.set_xticks([tick for tick in ticks if low <= tick <= high])
     ax.set_xlim(low, high)

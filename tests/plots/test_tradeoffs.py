@@ -49,3 +49,17 @@ def test_a_course_without_measurements_can_be_drawn():
     empty = results.load(results.RESULTS.with_name("none.csv"))
     for ax in tradeoffs(empty).axes:
         assert "not measured yet" in names_in(ax)
+
+
+@pytest.mark.parametrize("span", [1.5, 3, 90])
+def test_numbers_below_an_axis_are_several_and_do_not_touch(table, span):
+    reached = table.name.isin(["big", "half"])
+    table.loc[reached, ["file_bytes", "batch1_ms"]] = [[9e6, 6.0], [9e6 / span, 6 / span]]
+    figure = tradeoffs(table)
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        low, high = ax.get_xlim()
+        ticks = [tick for tick in ax.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+        boxes = [tick.label1.get_window_extent() for tick in ticks]
+        assert len(boxes) >= 2
+        assert all(a.x1 + 2 < b.x0 for a, b in zip(boxes, boxes[1:], strict=False))
