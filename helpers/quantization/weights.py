@@ -5,9 +5,9 @@ Weights use the same count of codes on both sides (-127..127 for 8 bits): zero p
 Why neighbours matter. Without VNNI, x86 processors multiply int8 with the instruction `vpmaddubsw`: it multiplies two
 neighbouring input channels (2i, 2i+1), unsigned activation times signed weight, and adds the two products into *16
 bits, saturating*. The sum is exact as long as 255 * (w0 + w1) fits, that is, as long as the weights of one sign in a
-pair add up to at most 128. Two large neighbours of one sign are rare. So weight_range="pairs" lets the sum of a pair
-count like a weight when it chooses the scale: then each pair of codes adds up to at most 127 + 1 (both rounded up),
-and the int8 kernels are exact on every processor. Up to 7 bits every pair fits anyway (63 + 63 = 126).
+pair add up to at most 128. Many channels have a pair beyond that. So weight_range="pairs" lets the sum of a pair count
+like a weight when it chooses the scale, which at worst doubles it: then each pair of codes adds up to at most 127 + 1
+(both rounded up), and the int8 kernels are exact on every processor. Up to 7 bits every pair fits (63 + 63 = 126).
 """
 
 from dataclasses import dataclass

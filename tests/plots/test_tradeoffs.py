@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pandas as pd
 import pytest
 
@@ -62,4 +64,4 @@ def test_numbers_below_an_axis_are_several_and_do_not_touch(table, span):
         ticks = [tick for tick in ax.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
         boxes = [tick.label1.get_window_extent() for tick in ticks]
         assert len(boxes) >= 2
-        assert all(a.x1 + 2 < b.x0 for a, b in zip(boxes, boxes[1:], strict=False))
+        assert all(a.x1 + 2 < b.x0 for a, b in pairwise(boxes))
