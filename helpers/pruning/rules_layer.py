@@ -40,7 +40,7 @@ def of_owner(labelling: Labelling, call: Call, weight: Tensor) -> Call:
 
 def resized(labelling: Labelling, call: Call, attribute: str, labels: Labels | None, divisor: int = 1) -> None:
     """Note that this attribute of the layer counts these labels."""
-    if labels is not None and hasattr(call.module, attribute):
+    if labels is not None and call.module is not None:
         labelling.sizes[call.path, attribute] = (labels, divisor)
 
 
@@ -53,7 +53,7 @@ def conv_layer(labelling: Labelling, call: Call) -> Tensor:
 def conv_function(labelling: Labelling, call: Call) -> Tensor:
     """F.conv1d to F.conv3d with a parameter as weight."""
     x, weight, bias = (call.argument(i, n) for i, n in enumerate(("input", "weight", "bias")))
-    if weight.name is None or (bias is not None and bias.name is None):
+    if weight.name is None:
         return unknown(labelling, call)
     return convolution(labelling, call, x, weight, bias, call.argument(6, "groups", 1))
 
@@ -119,7 +119,7 @@ def linear_layer(labelling: Labelling, call: Call) -> Tensor:
 def linear_function(labelling: Labelling, call: Call) -> Tensor:
     """F.linear with a parameter as weight."""
     x, weight, bias = (call.argument(i, n) for i, n in enumerate(("input", "weight", "bias")))
-    if weight.name is None or (bias is not None and bias.name is None):
+    if weight.name is None:
         return unknown(labelling, call)
     return linear(labelling, call, x, weight, bias)
 

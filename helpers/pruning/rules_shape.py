@@ -70,8 +70,7 @@ def requested_sizes(call: Call) -> list | None:
 
 def permute(labelling: Labelling, call: Call) -> Tensor:
     """permute: the axes come in the order that the call gives."""
-    order = leaves(call.kwargs.get("dims", call.args[1:]))
-    return reordered(labelling, call, [d % len(order) for d in order])
+    return reordered(labelling, call, leaves(call.kwargs.get("dims", call.args[1:])))
 
 
 def transpose(labelling: Labelling, call: Call) -> Tensor:
@@ -93,7 +92,7 @@ def expand(labelling: Labelling, call: Call) -> Tensor:
     (x, *_), sizes = call.tensors, requested_sizes(call)
     result = uncut(call.output)
     for d in range(-len(x.shape), 0):
-        if x.shape[d] == result.shape[d] and (labels := labelling.axis(x, d)) is not None:
+        if (labels := labelling.axis(x, d)) is not None:
             if not isinstance(sizes[d], Number) and sizes[d] != -1:
                 labelling.atoms.pin(labels, f"{call.name}: {FIXED_SIZE}")
             result.axes[d] = labels
@@ -177,8 +176,8 @@ def sliced(labelling: Labelling, call: Call, labels: Labels | None, wanted: slic
     """One of several equal pieces, between bounds that follow the channel count; any other slice pins the axis."""
     bounds = (wanted.start, wanted.stop, wanted.step)
     start, stop, step = slice(*(b.value if isinstance(b, Number) else b for b in bounds)).indices(size)
-    if labels is None or (start, stop, step) == (0, size, 1):
-        return None if labels is None else labels
+    if labels is None:
+        return None
     follows = all(isinstance(b, Number) or not b for b in bounds[:2])
     length = stop - start
     if not follows or step != 1 or length < 1 or size % length or start % length:

@@ -13,7 +13,7 @@ def elementwise(labelling: Labelling, call: Call) -> Tensor:
     result, tensors = uncut(call.output), call.tensors
     for d in range(-len(result.shape), 0):
         size = result.shape[d]
-        meeting = [t for t in tensors if len(t.shape) >= -d and t.shape[d] == size > 1]
+        meeting = [t for t in tensors if len(t.shape) >= -d and t.shape[d] == size]
         # A parameter that is used here for the first time takes the labels of what it meets.
         meeting.sort(key=lambda t: t.axes[d] is ...)
         if meeting:
@@ -36,7 +36,7 @@ def addition(labelling: Labelling, call: Call) -> Tensor:
 def over_space(labelling: Labelling, call: Call) -> Tensor:
     """Pooling and resizing work on each channel by itself; the channels stand before the spatial axes."""
     (x, *_) = call.tensors
-    spatial = next((int(n) for n in "123" if f"{n}d" in call.op.lower()), len(x.shape) - 2)
+    spatial = next((int(n) for n in "123" if f"{n}d" in call.op), len(x.shape) - 2)
     channel = len(x.shape) - spatial - 1
     labelling.pin_all(x, f"{call.name}: works across this axis", keep=(channel,))
     result = uncut(call.output)

@@ -14,8 +14,9 @@ from torch import nn
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.surgery import cut
 from helpers.pruning.tracing import TraceError
-from tests.pruning.zeroing import random_plan, zeroed
-from tests.pruning.zoo import PRUNABLE, UNPRUNABLE, Net, ToyMobile, build, conv
+from tests.pruning.refusals import UNPRUNABLE
+from tests.pruning.zeroing import cut_and_zeroed, random_plan, zeroed
+from tests.pruning.zoo import PRUNABLE, Block, Net, ToyMobile, build, conv
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 
@@ -70,6 +71,65 @@ def test_without_any_block_everything_is_hidden():
     assert [g.name for g in groups.prunable("hidden")] == ["0", "3"]
 
 
+class Dense(nn.Module):
+    """As in a DenseNet: what a block adds stands beside what came in."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = conv(8, 6), conv(6, 4)
+
+    def forward(self, x):
+        return torch.cat([x, self.outer(self.inner(x))], 1)
+
+
+@pytest.mark.parametrize("block", [Dense, lambda: Block(8, 6)])
+def test_only_what_a_block_keeps_to_itself_is_hidden(block):
+    model = build(lambda: nn.Sequential(conv(3, 8), block(), conv(12 if block is Dense else 8, 7), conv(7, 5)))
+    groups = groups_of(model)
+    assert [g.name for g in groups.prunable("hidden")] == ["1.inner" if block is Dense else "1.expand"]
+    assert [g.name for g in groups.prunable()][-1] == "2"
+
+
+def test_a_parameter_that_is_added_is_no_branch():
+    model = Net(
+        lambda s, x: s.b(s.a(x) + s.shift), a=conv(3, 8), b=conv(8, 5), shift=nn.Parameter(torch.randn(8, 1, 1))
+    )
+    assert [g.name for g in groups_of(build(lambda: model)).prunable("hidden")] == ["a"]
+
+
+def test_the_pieces_of_a_concatenation_are_its_parts():
+    layers = {"a": conv(3, 6), "b": conv(3, 2), "c": conv(6, 5), "d": conv(2, 5)}
+    forward = lambda s, x: (lambda p, q: s.c(p) + s.d(q))(*torch.cat([s.a(x), s.b(x)], 1).split([6, 2], 1))  # noqa: E731
+    groups = groups_of(build(lambda: Net(forward, **layers)))
+    readers = [{m.tensor for m in groups[name].members if m.dim == 1} for name in "ab"]
+    assert readers == [{"c.weight"}, {"d.weight"}]
+
+
+def test_axes_without_channels_are_in_no_group():
+    layers = {"a": conv(6, 8), "gate": conv(8, 1), "b": conv(8, 5)}
+    forward = lambda s, x: (lambda y: s.b(y * s.gate(y)))(s.a(torch.cat([x, x], 1)))  # noqa: E731
+    assert [g.name for g in groups_of(build(lambda: Net(forward, **layers)))] == ["a", "b"]
+
+
+def test_numbers_pin_every_width_that_they_come_from():
+    layers = {"a": conv(3, 8), "b": conv(8, 6), "c": conv(6, 5)}
+
+    def forward(net, x):
+        first = net.a(x)
+        second = net.b(first)
+        return net.c(second) * (first.shape[1] + second.shape[1])
+
+    groups = groups_of(build(lambda: Net(forward, **layers)))
+    assert all("computes with the number of channels" in groups[name].reason for name in "ab")
+
+
+def test_a_network_may_do_without_a_batch():
+    model = build(lambda: nn.Sequential(conv(3, 8), nn.ReLU(), nn.MaxPool2d(2), conv(8, 5)))
+    groups = channel_groups(model, EXAMPLE[0])
+    assert {g.name: g.size for g in groups.prunable()} == {"0": 8}
+    torch.testing.assert_close(*cut_and_zeroed(model, EXAMPLE[0]))
+
+
 def test_residual_additions_tie_all_layers_of_the_trunk():
     members = {(m.tensor, m.dim) for m in channel_groups(build(ToyMobile), EXAMPLE)["stem"].members}
     assert {
@@ -117,6 +177,14 @@ def test_outputs_of_every_kind_stay(kind):
 def test_hooks_and_parametrisations_are_not_understood():
     model = build(PRUNABLE["chain"][0])
     model[3].register_forward_hook(lambda module, args, output: output.roll(1, 1))
+    assert "not understood" in channel_groups(model, EXAMPLE)["0"].reason
+    model = build(PRUNABLE["chain"][0])
+    model[3].register_forward_pre_hook(lambda module, args: (args[0].roll(1, 1),))
+    assert "not understood" in channel_groups(model, EXAMPLE)["0"].reason
+    model = build(PRUNABLE["chain"][0])
+    weight = model[3].weight.detach()
+    del model[3].weight
+    model[3].register_buffer("weight", weight)
     assert "not understood" in channel_groups(model, EXAMPLE)["0"].reason
     model = build(PRUNABLE["chain"][0])
     nn.utils.parametrizations.weight_norm(model[3])

@@ -1,11 +1,14 @@
-"""Rules for layers: whoever calls them, their attributes follow."""
+"""Rules for layers: whoever calls them, their attributes follow, and their multiplications are counted."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.surgery import cut
+from helpers.pruning.targets import mac_cost
 from tests.pruning.zoo import Net, build, conv
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
@@ -41,3 +44,20 @@ def test_a_weight_that_belongs_to_no_layer_has_no_attributes():
     )
     small, changes = cut(model, channel_groups(model, EXAMPLE), {"w": [0]})
     assert (small.w.shape[0], changes) == (7, {"b": {"in_channels": 7}})
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Conv2d(3, 8, 3, stride=2, padding=1), (2, 3, 8, 8)),
+        (nn.Conv2d(3, 8, 3), (3, 8, 8)),
+        (nn.Conv2d(4, 8, 3, groups=2), (2, 4, 8, 8)),
+        (nn.ConvTranspose2d(4, 8, 2, stride=2), (2, 4, 5, 5)),
+        (nn.Linear(4, 7), (2, 3, 4)),
+    ],
+)
+def test_multiply_adds_are_those_that_torch_counts(layer, shape):
+    model, x = nn.Sequential(layer).eval(), torch.zeros(shape)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(x)
+    assert mac_cost(model, channel_groups(model, x), x)({}) == counter.get_total_flops() // 2

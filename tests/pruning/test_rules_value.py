@@ -57,3 +57,9 @@ def test_the_parameters_of_a_layer_that_is_not_understood_stay():
     model, words = build(lambda: Net(forward, **layers)), torch.arange(12).reshape(2, 6)
     assert prunable(model, words) == {}
     assert not channel_groups(model, words).axes["table.weight"]
+
+
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
+def test_a_softmax_over_an_axis_that_is_not_said_keeps_them_all():
+    model = build(lambda: nn.Sequential(conv(3, 8), nn.Softmax(None), conv(8, 5)))
+    assert "mixes the channels" in channel_groups(model, EXAMPLE)["0"].reason

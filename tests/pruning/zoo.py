@@ -152,77 +152,74 @@ PRUNABLE = {
     "functional": (lambda: Net(functional, a=conv(3, 6), n=nn.BatchNorm2d(6), b=nn.Linear(6 * 64, 5)), {"a": 6}),
     "auxiliary head": (Auxiliary, {"stem": 8}),
     "zero padded shortcut": (lambda: Net(padded_shortcut, a=conv(3, 8), b=conv(8, 16), c=conv(16, 5)), {"a": 8}),
+    "inside grouped transposed": (
+        lambda: nn.Sequential(conv(3, 12), nn.ConvTranspose2d(12, 8, 2, stride=2, groups=2), conv(8, 5)),
+        {"0": 6, "1": 4},
+    ),
+    "inside a grouped function": (
+        lambda: Net(
+            lambda s, x: s.c(F.conv2d(s.a(x), s.b.weight, s.b.bias, 1, 0, 1, 4)),
+            **{"a": conv(3, 8), "b": conv(8, 12, 1, groups=4), "c": conv(12, 5)},
+        ),
+        {"a": 2, "b": 3},
+    ),
+    "one slope for all": (lambda: nn.Sequential(conv(3, 8), nn.PReLU(), conv(8, 5)), {"0": 8}),
+    "channels last, flattened": (
+        lambda: Net(lambda s, x: s.b(s.a(x).permute(dims=(0, 2, -1, 1)).flatten(1)), a=conv(3, 6), b=nn.Linear(384, 5)),
+        {"a": 6},
+    ),
+    "sizes by name": (
+        lambda: Net(
+            lambda s, x: s.b(torch.reshape(s.a(x), shape=(x.size(0), -1)).expand(size=(-1, -1))),
+            **{"a": conv(3, 6), "b": nn.Linear(384, 5)},
+        ),
+        {"a": 6},
+    ),
+    "rows of a size to be worked out": (
+        lambda: Net(lambda s, x: s.b(s.a(x).view(x.size(0), 4, -1, 8, 8).amax(1)), a=conv(3, 12), b=conv(3, 5)),
+        {"a": 3},
+    ),
+    "three parts beside each other": (
+        lambda: Net(
+            lambda s, x: s.d(torch.cat([s.a(x), s.b(x), s.c(x)], dim=-1)),
+            **{"a": conv(3, 6), "b": conv(3, 6), "c": conv(3, 6), "d": conv(6, 5)},
+        ),
+        {"a": 6},
+    ),
+    "one of three values": (
+        lambda: Net(
+            lambda s, x: s.d(torch.where(s.a(x) > 0, s.b(x), s.c(x))),
+            **{"a": conv(3, 6), "b": conv(3, 6), "c": conv(3, 6), "d": conv(6, 5)},
+        ),
+        {"a": 6},
+    ),
+    "chunk of the last axis": (
+        lambda: Net(
+            lambda s, x: (lambda p, q: s.b(p * q))(*s.a(x).chunk(2, -1)), a=nn.Linear(8, 12), b=nn.Linear(6, 5)
+        ),
+        {"a": 6},
+    ),
+    "gate with new axes": (
+        lambda: Net(
+            lambda s, x: (lambda y: s.b(y * s.g(y.mean((-2, -1)))[..., None, None].softmax(2)))(s.a(x)[:, :, ..., 1:]),
+            **{"a": conv(3, 8), "g": nn.Linear(8, 8), "b": conv(8, 5)},
+        ),
+        {"a": 8},
+    ),
+    "mask that comes first": (
+        lambda: Net(
+            lambda s, x: s.b(s.n.running_mean * s.a(x)), a=nn.Linear(8, 6), n=nn.BatchNorm1d(6), b=nn.Linear(6, 5)
+        ),
+        {"a": 6},
+    ),
+    "softmax over space": (lambda: nn.Sequential(conv(3, 8), nn.Softmax(3), conv(8, 5)), {"0": 8}),
+    "shuffle function": (
+        lambda: Net(lambda s, x: s.b(F.channel_shuffle(s.a(x), 3)), a=conv(3, 12), b=conv(12, 5)),
+        {"a": 4},
+    ),
     "conv1d": (
         lambda: Net(lambda s, x: s.b(F.relu(s.a(x.flatten(2)))), a=nn.Conv1d(3, 7, 3), b=nn.Conv1d(7, 5, 3)),
         {"a": 7},
-    ),
-}
-
-# name -> (network, group, part of the reason why it is unprunable)
-UNPRUNABLE = {
-    "zero padded shortcut": (
-        lambda: Net(padded_shortcut, a=conv(3, 8), b=conv(8, 16), c=conv(16, 5)),
-        "b",
-        "this part of the result has a fixed size",
-    ),
-    "fixed view": (
-        lambda: Net(lambda s, x: s.b(s.a(x).view(-1, 8, 64).mean(2)), a=conv(3, 8), b=nn.Linear(8, 5)),
-        "a",
-        "fixed size",
-    ),
-    "fixed slice": (lambda: Net(lambda s, x: s.b(s.a(x)[:, :4]), a=conv(3, 8), b=conv(4, 5)), "a", "fixed numbers"),
-    "picked channel": (lambda: Net(lambda s, x: s.b(s.a(x)[:, 2:3]), a=conv(3, 8), b=conv(1, 5)), "a", "fixed numbers"),
-    "layer norm": (
-        lambda: Net(
-            lambda s, x: s.b(s.n(s.a(x.mean((2, 3))))), a=nn.Linear(3, 8), n=nn.LayerNorm(8), b=nn.Linear(8, 5)
-        ),
-        "a",
-        "normalises over all channels",
-    ),
-    "one group": (
-        lambda: nn.Sequential(conv(3, 8), nn.GroupNorm(1, 8), conv(8, 5)),
-        "0",
-        "normalises over all channels",
-    ),
-    "softmax over channels": (
-        lambda: Net(lambda s, x: s.b(s.a(x).softmax(1)), a=conv(3, 8), b=conv(8, 5)),
-        "a",
-        "mixes the channels",
-    ),
-    "mean over channels": (
-        lambda: Net(lambda s, x: s.b(s.a(x).mean(1, keepdim=True)), a=conv(3, 8), b=conv(1, 5)),
-        "a",
-        "how many channels",
-    ),
-    "unknown operation": (
-        lambda: Net(lambda s, x: s.b(torch.roll(s.a(x), 1, 1)), a=conv(3, 8), b=conv(8, 5)),
-        "a",
-        "roll): this operation",
-    ),
-    "computes with the width": (
-        lambda: Net(lambda s, x: (lambda y: s.b(y * y.shape[1] ** -0.5))(s.a(x)), a=conv(3, 8), b=conv(8, 5)),
-        "a",
-        "computes with the number of channels",
-    ),
-    "stored width": (
-        lambda: Net(lambda s, x: s.b(s.a(x) * s.a.out_channels), a=conv(3, 8), b=conv(8, 5)),
-        "a",
-        "stored number",
-    ),
-    "merged axes": (
-        lambda: Net(lambda s, x: (lambda y: s.b(y.matmul(y.transpose(2, 3))))(s.a(x)), a=conv(3, 8), b=conv(8, 5)),
-        "a",
-        "matmul): this operation",
-    ),
-    "unequal pieces": (
-        lambda: Net(lambda s, x: s.b(s.a(x).split([2, 6], 1)[1]), a=conv(3, 8), b=conv(6, 5)),
-        "a",
-        "pieces are not equal",
-    ),
-    "all tied into one": (
-        lambda: nn.Sequential(conv(3, 4), nn.ChannelShuffle(4), conv(4, 5)),
-        "0",
-        "all its channels are tied into one",
     ),
 }
 

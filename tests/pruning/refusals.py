@@ -1,0 +1,169 @@
+"""Small networks with channels that cannot be cut, and why."""
+
+import torch
+from torch import nn
+
+from tests.pruning.zoo import Net, conv, padded_shortcut
+
+# name -> (network, group, part of the reason why it is unprunable)
+OUTER = {"a": nn.Linear(8, 6), "b": nn.Linear(36, 5)}
+ACROSS = nn.Conv1d(1, 4, 3, padding=1)
+UNPRUNABLE = {
+    "zero padded shortcut": (
+        lambda: Net(padded_shortcut, a=conv(3, 8), b=conv(8, 16), c=conv(16, 5)),
+        "b",
+        "this part of the result has a fixed size",
+    ),
+    "fixed view": (
+        lambda: Net(lambda s, x: s.b(s.a(x).view(-1, 8, 64).mean(2)), a=conv(3, 8), b=nn.Linear(8, 5)),
+        "a",
+        "fixed size",
+    ),
+    "fixed slice": (lambda: Net(lambda s, x: s.b(s.a(x)[:, :4]), a=conv(3, 8), b=conv(4, 5)), "a", "fixed numbers"),
+    "picked channel": (lambda: Net(lambda s, x: s.b(s.a(x)[:, 2:3]), a=conv(3, 8), b=conv(1, 5)), "a", "fixed numbers"),
+    "layer norm": (
+        lambda: Net(
+            lambda s, x: s.b(s.n(s.a(x.mean((2, 3))))), a=nn.Linear(3, 8), n=nn.LayerNorm(8), b=nn.Linear(8, 5)
+        ),
+        "a",
+        "normalises over all channels",
+    ),
+    "one group": (
+        lambda: nn.Sequential(conv(3, 8), nn.GroupNorm(1, 8), conv(8, 5)),
+        "0",
+        "normalises over all channels",
+    ),
+    "softmax over channels": (
+        lambda: Net(lambda s, x: s.b(s.a(x).softmax(1)), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "mixes the channels",
+    ),
+    "mean over channels": (
+        lambda: Net(lambda s, x: s.b(s.a(x).mean(1, keepdim=True)), a=conv(3, 8), b=conv(1, 5)),
+        "a",
+        "how many channels",
+    ),
+    "unknown operation": (
+        lambda: Net(lambda s, x: s.b(torch.roll(s.a(x), 1, 1)), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "roll): this operation",
+    ),
+    "computes with the width": (
+        lambda: Net(lambda s, x: (lambda y: s.b(y * y.shape[1] ** -0.5))(s.a(x)), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "computes with the number of channels",
+    ),
+    "stored width": (
+        lambda: Net(lambda s, x: s.b(s.a(x) * s.a.out_channels), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "stored number",
+    ),
+    "merged axes": (
+        lambda: Net(lambda s, x: (lambda y: s.b(y.matmul(y.transpose(2, 3))))(s.a(x)), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "matmul): this operation",
+    ),
+    "unequal pieces": (
+        lambda: Net(lambda s, x: s.b(s.a(x).split([2, 6], 1)[1]), a=conv(3, 8), b=conv(6, 5)),
+        "a",
+        "pieces are not equal",
+    ),
+    "fixed reshape": (
+        lambda: Net(lambda s, x: s.b(s.a(x).reshape(-1, 8, 64).mean(2)), a=conv(3, 8), b=nn.Linear(8, 5)),
+        "a",
+        "fixed size",
+    ),
+    "fixed expand": (
+        lambda: Net(lambda s, x: s.b(s.a(x).expand(1, 8, 8, 8)), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "fixed size",
+    ),
+    "fixed split": (
+        lambda: Net(lambda s, x: s.b(s.a(x).split(4, 1)[0]), a=conv(3, 8), b=conv(4, 5)),
+        "a",
+        "fixed size",
+    ),
+    "half fixed split": (
+        lambda: Net(
+            lambda s, x: (lambda y: s.b(y.split([y.shape[1] // 2, 4], 1)[0]))(s.a(x)), a=conv(3, 8), b=conv(4, 5)
+        ),
+        "a",
+        "fixed size",
+    ),
+    "seen as another type": (
+        lambda: Net(lambda s, x: s.b(s.a(x).view(torch.int32).view(torch.float32)), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "view): this operation is not understood",
+    ),
+    "outer product": (
+        lambda: Net(
+            lambda s, x: (lambda y: s.b((y[:, None] * y[:, :, None]).flatten(1)))(s.a(x.mean((1, 2)))), **OUTER
+        ),
+        "a",
+        "merges two axes",
+    ),
+    "every second channel": (
+        lambda: Net(lambda s, x: s.b(s.a(x)[:, ::2]), a=conv(3, 8), b=conv(4, 5)),
+        "a",
+        "fixed numbers",
+    ),
+    "all but three channels": (
+        lambda: Net(lambda s, x: (lambda y: s.b(y[:, : y.shape[1] - 3]))(s.a(x)), a=conv(3, 8), b=conv(5, 5)),
+        "a",
+        "fixed numbers",
+    ),
+    "channels from the middle": (
+        lambda: Net(
+            lambda s, x: (lambda y, q: s.b(y[:, q:-q]))(s.a(x), s.a(x).shape[1] // 4), a=conv(3, 8), b=conv(4, 5)
+        ),
+        "a",
+        "fixed numbers",
+    ),
+    "no channel at all": (
+        lambda: Net(lambda s, x: (lambda y: s.b(torch.cat([y, y[:, :0]], 1)))(s.a(x)), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "fixed numbers",
+    ),
+    "one channel": (
+        lambda: Net(lambda s, x: s.b(s.a(x)[:, 2].unsqueeze(1)), a=conv(3, 8), b=conv(1, 5)),
+        "a",
+        "picks one channel",
+    ),
+    "softmax over channels from the end": (
+        lambda: Net(lambda s, x: s.b(s.a(x).softmax(-3)), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "mixes the channels",
+    ),
+    "mean over channels from the end": (
+        lambda: Net(lambda s, x: s.b(s.a(x).mean(-3, keepdim=True)), a=conv(3, 8), b=conv(1, 5)),
+        "a",
+        "how many channels",
+    ),
+    "arguments by name": (
+        lambda: Net(lambda s, x: s.b(torch.roll(input=s.a(x), shifts=1, dims=1)), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "roll): this operation",
+    ),
+    "convolution across channels": (
+        lambda: Net(
+            lambda s, x: s.b(s.k(s.a(x).mean((2, 3))[:, None]).mean(2)), a=conv(3, 8), k=ACROSS, b=nn.Linear(4, 5)
+        ),
+        "a",
+        "works across this axis",
+    ),
+    "pooling across channels": (
+        lambda: Net(lambda s, x: s.b(s.p(s.a(x)).mean(2)), a=nn.Linear(8, 8), p=nn.MaxPool2d(2), b=nn.Linear(4, 5)),
+        "a",
+        "works across this axis",
+    ),
+    "decides by the width": (
+        lambda: Net(lambda s, x: (lambda y: s.b(y if y.shape[1] > 4 else -y))(s.a(x)), a=conv(3, 8), b=conv(8, 5)),
+        "a",
+        "decides by the number of channels",
+    ),
+    "all tied into one": (
+        lambda: nn.Sequential(conv(3, 4), nn.ChannelShuffle(4), conv(4, 5)),
+        "0",
+        "all its channels are tied into one",
+    ),
+}
