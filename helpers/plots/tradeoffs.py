@@ -19,7 +19,7 @@ LOOKS = {
     "qat": ("trained with rounding, 2 to 8 bits", "D", COLOURS["red"]),
 }
 DARK_GREY = "#5b6672"
-HALO = withStroke(linewidth=3, foreground="white")  # a name stays readable across lines and crosses
+HALO = withStroke(linewidth=2, foreground="white")  # a name stays readable across lines and crosses
 NAME_HEIGHT, NAME_WIDTH = 0.045, 2.5  # what a name takes: a share of the upright axis, a factor on the other
 
 
