@@ -60,9 +60,6 @@ def reconstruction(setting: Setting, groups: list[Group]) -> dict[str, np.ndarra
     """
     readers = {(layer.weight, layer.in_dim): layer for layer in setting.groups.layers}
     wanted = {g.name: [m for m in g.members if (m.tensor, m.dim) in readers] for g in groups}
-    lonely = [name for name, members in wanted.items() if not members]
-    if lonely:
-        raise ImportanceError(f"no layer that mixes channels reads group {lonely[0]}; use importance='l1'")
     called = sorted({m.tensor for members in wanted.values() for m in members if readers[m.tensor, m.dim].places})
     totals: dict[str, torch.Tensor] = {}
     with watched(setting.model, called, totals), torch.no_grad():

@@ -70,7 +70,7 @@ def build(labelling: Labelling, evaluated: list[Node], model: nn.Module) -> Chan
     filters = {(layer.weight, layer.out_dim) for layer in labelling.layers}
     number_of, groups = np.zeros(len(roots), dtype=np.int64), {}
     for number, held in members.items():
-        units = unique_in_order(arrays[held[0][2]][places[held[0][2]][number]])
+        units = np.unique(arrays[held[0][2]][places[held[0][2]][number]])  # numbered as the first layer does
         number_of[units] = np.arange(len(units))
         positions = {key: places[key][number] for _, _, key in held}
         units_at = {key: number_of[arrays[key][where]] for key, where in positions.items()}
@@ -103,12 +103,6 @@ def classes_of(roots: Labels, axes: list[Labels], pinned: Pinned) -> Labels:
         classes[units] = following + split
         following += len(old)
     return classes
-
-
-def unique_in_order(values: np.ndarray) -> np.ndarray:
-    """Each value once, where it first appears: units are numbered as the producing layer numbers its channels."""
-    _, first = np.unique(values, return_index=True)
-    return values[np.sort(first)]
 
 
 def why_not(units: Labels, pinned: Pinned, produced: bool) -> str | None:

@@ -5,9 +5,6 @@ from contextlib import contextmanager
 
 import torch.fx
 
-IN_PLACE = {"iadd", "isub", "imul", "itruediv", "idiv", "ifloordiv", "ipow"}
-REFLECTED = {"radd": "add", "rmul": "mul"}
-
 
 def operation_name(function: Callable) -> str:
     """The name that the table of rules knows a function of PyTorch's by; all others keep their full name."""
@@ -16,8 +13,7 @@ def operation_name(function: Callable) -> str:
     home = getattr(function, "__module__", None) or "torch"
     if home.split(".")[0] != "torch" or home.startswith("torch._ops"):
         return f"{home}.{function.__name__}"
-    name = function.__name__.strip("_")
-    return name.removeprefix("i") if name in IN_PLACE else REFLECTED.get(name, name)
+    return function.__name__.strip("_")
 
 
 @contextmanager

@@ -199,4 +199,4 @@ def is_ordinary(module: object) -> bool:
     """A layer that computes what its class says, with parameters of its own: no hooks, no parametrisation."""
     hooks = (module._forward_hooks, module._forward_pre_hooks)
     computed = [n for n in ("weight", "bias") if getattr(module, n, None) is not None and n not in module._parameters]
-    return not any(hooks) and not computed and type(module).__module__.startswith("torch.nn.modules")
+    return not any(hooks) and not computed

@@ -88,7 +88,7 @@ def meet(
         measured: the cost is a measurement.
     """
     whole = cost({})
-    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 < target < float("inf"):
+    if isinstance(target, bool) or not isinstance(target, int | float) or not target > 0:
         raise TargetError(f"target is {target!r}; expected a share of the network (0 < share <= 1) or a number above 1")
     goal = target * whole if target <= 1 else float(target)
     if goal > whole:

@@ -30,8 +30,6 @@ def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) ->
         example_inputs: as the network takes them.
     """
     plan = {g.name: np.arange(max(1, int(SHARE * g.size))) for g in groups.prunable()}
-    if not plan:
-        return None
     keep = kept_atoms(groups, plan)
     left = Stays(keep)
     shrink(root, groups, left)
@@ -42,7 +40,7 @@ def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) ->
     for node, other in zip(groups.nodes, found, strict=False):
         if described(node) != described(other):
             return blame(groups, keep, node, "the forward computes with a stored number of channels")
-        if node.kind != "output" and shapes(other.value) != predicted(node.labels, left):
+        if shapes(other.value) != predicted(node.labels, left):
             return blame(groups, keep, node, "a trial cut gave another shape than the channels left")
     return None
 

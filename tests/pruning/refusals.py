@@ -1,6 +1,7 @@
 """Small networks with channels that cannot be cut, and why."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from tests.pruning.zoo import Net, conv, padded_shortcut
@@ -25,6 +26,16 @@ UNPRUNABLE = {
         lambda: Net(
             lambda s, x: s.b(s.n(s.a(x.mean((2, 3))))), a=nn.Linear(3, 8), n=nn.LayerNorm(8), b=nn.Linear(8, 5)
         ),
+        "a",
+        "normalises over all channels",
+    ),
+    "layer norm over maps": (
+        lambda: nn.Sequential(conv(3, 8), nn.LayerNorm([8, 8, 8]), conv(8, 5)),
+        "0",
+        "over all channels",
+    ),
+    "layer norm as a function": (
+        lambda: Net(lambda s, x: s.b(F.layer_norm(s.a(x), (8,))), a=nn.Linear(8, 8), b=nn.Linear(8, 5)),
         "a",
         "normalises over all channels",
     ),

@@ -18,6 +18,7 @@ from helpers.pruning.allocation import (
     share,
     uniform,
 )
+from helpers.pruning.criteria import CRITERIA
 
 
 @dataclass
@@ -69,6 +70,22 @@ def test_scores_of_different_scale_are_divided_by_their_mean():
     scores = {"large": np.array([100.0, 300, 200]), "small": np.array([1.0, 5, 3])}
     assert global_ranking(units(scores), scores, "l1", 0.34, Limits()) == {"large": 1, "small": 1}
     assert global_ranking(units(scores), scores, "taylor", 0.34, Limits()) == {"large": 0, "small": 2}
+
+
+def test_many_equal_scores_go_in_their_order():
+    scores = {name: np.zeros(100) for name in ("first", "second")}
+    assert global_ranking(units(scores), scores, "l1", 0.4, Limits()) == {"first": 80, "second": 0}
+    assert choose(scores, {"first": 3, "second": 0})["first"].tolist() == [0, 1, 2]
+
+
+def test_global_ranking_leaves_round_widths():
+    scores = {"low": np.arange(10.0), "high": np.arange(10.0) + 20}
+    assert global_ranking(units(scores), scores, "taylor", 0.25, Limits(round_to=4)) == {"low": 2, "high": 0}
+
+
+def test_scores_that_mean_the_same_everywhere_are_compared_as_they_are():
+    """A share of what is left, a change of loss or output, and chance; a norm depends on the filter's size."""
+    assert {n for n, c in CRITERIA.items() if c.comparable} == {"lamp", "taylor", "reconstruction", "random"}
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

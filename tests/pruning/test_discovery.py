@@ -82,12 +82,26 @@ class Dense(nn.Module):
         return torch.cat([x, self.outer(self.inner(x))], 1)
 
 
-@pytest.mark.parametrize("block", [Dense, lambda: Block(8, 6)])
-def test_only_what_a_block_keeps_to_itself_is_hidden(block):
-    model = build(lambda: nn.Sequential(conv(3, 8), block(), conv(12 if block is Dense else 8, 7), conv(7, 5)))
-    groups = groups_of(model)
-    assert [g.name for g in groups.prunable("hidden")] == ["1.inner" if block is Dense else "1.expand"]
-    assert [g.name for g in groups.prunable()][-1] == "2"
+def test_only_what_a_block_keeps_to_itself_is_hidden():
+    """Layer 10 is in no block, although its name begins like that of layer 1."""
+    blocks, between = (Block(8, 6), Dense()), [nn.ReLU() for _ in range(7)]
+    groups = groups_of(build(lambda: nn.Sequential(conv(3, 8), *blocks, *between, conv(12, 7), conv(7, 5))))
+    assert [g.name for g in groups.prunable("hidden")] == ["1.expand", "2.inner"]
+    assert [g.name for g in groups.prunable()] == ["0", "1.expand", "2.inner", "2.outer", "10"]
+
+
+def test_three_reasons_are_enough():
+    def forward(net, x):
+        x = net.a(x)
+        return net.b(x.softmax(1)) * x.roll(1, 1).mean() * x.flip(1).mean() * x.sort(1)[0].mean()
+
+    reason = groups_of(build(lambda: Net(forward, a=conv(3, 8), b=conv(8, 5))))["a"].reason
+    assert [part.split()[0] for part in reason.split("; ")] == ["softmax", "roll", "flip"]
+
+
+def test_a_group_of_two_is_tried_as_well():
+    model = Net(lambda s, x: s.b(s.a(x) * s.a.out_channels), a=conv(3, 2), b=conv(2, 5))
+    assert "stored number" in groups_of(build(lambda: model))["a"].reason
 
 
 def test_a_parameter_that_is_added_is_no_branch():

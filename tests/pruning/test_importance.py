@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from helpers.pruning.allocation import Limits, global_ranking
 from helpers.pruning.criteria import CRITERIA, CalibrationError, scores
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.importance import ImportanceError, Setting
-from tests.pruning.zoo import PRUNABLE, Auxiliary, ToyMobile, build, conv
+from tests.pruning.zoo import PRUNABLE, Auxiliary, Net, ToyMobile, build, conv
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 HIDDEN = "blocks.0.expand"
@@ -127,16 +128,76 @@ def test_reconstruction_is_the_change_of_the_next_output(model, batches):
     np.testing.assert_allclose(found(model, "reconstruction", batches=batches), expected, rtol=1e-4)
 
 
-def test_reconstruction_with_overlapping_patches(batches):
-    model = build(PRUNABLE["chain"][0]).requires_grad_(False)
+READERS = {
+    "at every place": conv(8, 6),
+    "in steps": nn.Conv2d(8, 6, 3, stride=2, dilation=2),
+    "in a circle": conv(8, 6, padding_mode="circular"),
+    "reflected": conv(8, 6, padding_mode="reflect"),
+    "linear": nn.Linear(8, 6),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_reconstruction_leaves_one_channel_out_at_a_time(batches, name):
+    reader, last = READERS[name], name == "linear"
+    model = build(lambda: nn.Sequential(nn.Linear(8, 8) if last else conv(3, 8), nn.ReLU(), reader)).requires_grad_(
+        False
+    )
     x = torch.cat([x for x, _ in batches])
-    inner, expected = model[:3](x), []
+    inner, expected, axis = model[:2](x), [], -1 if last else 1
     for c in range(8):
-        less = inner.clone()
-        less[:, c] = 0
-        expected.append(float((model[3](inner) - model[3](less)).square().sum(1).mean()))
+        less = inner.index_fill(axis, torch.tensor(c), 0)
+        expected.append(float((reader(inner) - reader(less)).square().sum(axis).mean()))
     result = found(model, "reconstruction", batches=[(x, torch.zeros(len(x), dtype=torch.long))], name="0")
     np.testing.assert_allclose(result, expected, rtol=1e-4)
+
+
+def test_reconstruction_of_what_nothing_reads_is_free(batches):
+    def forward(net, x):
+        net.a(x)
+        return net.b(x)
+
+    model = build(lambda: Net(forward, a=conv(3, 8), b=conv(3, 5)))
+    assert found(model, "reconstruction", batches=batches, name="a").tolist() == [0] * 8
+
+
+def test_filters_lie_along_the_second_axis_of_a_transposed_convolution():
+    model = build(PRUNABLE["transposed"][0])
+    expected = model[1].weight.detach().abs().sum((0, 2, 3))
+    np.testing.assert_allclose(found(model, "l1", name="1"), expected, rtol=1e-6)
+    model = build(lambda: nn.Sequential(*model[:2], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)))
+    x, y = torch.randn(16, 3, 8, 8), torch.arange(16) % 5
+    weight = model[1].weight
+    (slope,) = torch.autograd.grad(F.cross_entropy(model(x), y), [weight])
+    expected = (weight * slope).sum((0, 2, 3)).abs().detach()
+    np.testing.assert_allclose(found(model, "taylor", batches=[(x, y)], name="1"), expected, rtol=1e-4, atol=1e-7)
+
+
+def test_scales_of_the_second_part_of_a_concatenation():
+    model = build(PRUNABLE["concatenation"][0])
+    np.testing.assert_allclose(found(model, "bn_scale", name="b"), model.n.weight.detach().abs()[6:], rtol=1e-6)
+
+
+def test_one_batchnorm_instead_of_all(model):
+    expected = model.blocks[0].bn1.weight.detach().abs()
+    np.testing.assert_allclose(found(model, "bn_scale", "layer"), expected, rtol=1e-6)
+
+
+def test_distances_of_filters_that_fall_into_two_groups():
+    """The shortcut meets the middle channels of a wider layer; the outer ones meet zeros and stay."""
+    model = build(PRUNABLE["zero padded shortcut"][0]).requires_grad_(False)
+    first, second = model.a.weight.double().flatten(1), model.b.weight.double().flatten(1)[4:12]
+    expected = [sum(float((w[i] - w[j]).norm()) for w in (first, second) for j in range(8)) for i in range(8)]
+    np.testing.assert_allclose(found(model, "geometric_median", name="a"), expected, rtol=1e-6)
+
+
+def test_filters_of_zeros_are_worth_nothing():
+    model = build(PRUNABLE["chain"][0])
+    nn.init.zeros_(model[0].weight)
+    assert found(model, "lamp", name="0").tolist() == [0] * 8
+    groups = channel_groups(model, EXAMPLE)
+    both = scores(Setting(model, groups), groups.prunable(), "l1")
+    assert global_ranking(groups.prunable(), both, "l1", 0.5, Limits()) == {"0": 7, "3": 0}
 
 
 def test_reconstruction_with_groups(batches):
@@ -197,8 +258,9 @@ def test_the_model_is_left_alone(model, batches, importance):
 def test_too_few_images_are_refused(model, importance):
     with pytest.raises(CalibrationError, match="got 0 images"):
         found(model, importance)
-    with pytest.raises(CalibrationError, match="got 4 images"):
-        found(model, importance, batches=[(torch.randn(4, 3, 8, 8), torch.arange(4))])
+    with pytest.raises(CalibrationError, match="got 15 images"):
+        found(model, importance, batches=[(torch.randn(5, 3, 8, 8), torch.arange(5))] * 3)
+    assert found(model, importance, batches=[(torch.randn(8, 3, 8, 8), torch.arange(8) % 5)] * 2).any()
 
 
 def test_unknown_names_are_refused(model):

@@ -12,8 +12,6 @@ from helpers.pruning.operations import opaque_functions, operation_name
     [
         (torch.add, "add"),
         (torch.Tensor.add_, "add"),
-        (torch.Tensor.__iadd__, "add"),
-        (torch.Tensor.__radd__, "add"),
         (torch.Tensor.__rsub__, "rsub"),
         (torch.Tensor.index_add, "index_add"),
         (torch.Tensor.shape.__get__, "shape"),

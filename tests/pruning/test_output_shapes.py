@@ -40,6 +40,12 @@ def test_convolutions(kind, data):
     assert by_formula(layer, x).shape == layer.to_empty(device="cpu")(x).shape
 
 
+def test_the_weight_says_how_many_channels_there_are():
+    layer = nn.Conv2d(3, 8, 3)
+    layer.out_channels = 99
+    assert by_formula(layer, torch.zeros(1, 3, 5, 5)).shape == (1, 8, 3, 3)
+
+
 def test_linear():
     assert by_formula(nn.Linear(4, 7), torch.zeros(2, 5, 4)).shape == (2, 5, 7)
 

@@ -93,6 +93,10 @@ def test_the_costs_that_targets_use_are_those_of_the_result():
     assert mac_cost(model, groups, IMAGE)(plan) == macs(small)
 
 
+def test_a_target_of_everything_is_a_copy():
+    assert parameters(pruning.prune(build(ToyMobile), EXAMPLE, target_params=1)) == parameters(build(ToyMobile))
+
+
 def test_layers_that_only_training_calls_cost_parameters_and_no_multiplications():
     model = build(Auxiliary)
     groups = pruning.channel_groups(model, EXAMPLE)
@@ -128,7 +132,8 @@ def test_a_latency_is_met_within_one_percent_in_a_few_measurements(target, monke
     small = pruning.prune(mobilenet(), IMAGE, target_latency_ms=target, scope="all")
     whole = 0.4 + 1e-7 * macs(mobilenet())
     assert 0.4 + 1e-7 * macs(small) == pytest.approx(target * whole, rel=0.01)
-    assert len(measured) <= 15
+    assert len(measured) <= 13
+    assert len(measured) == len(set(measured))
     fixed = pruning.prune(mobilenet(), IMAGE, target_latency_ms=target * whole, scope="all")
     assert parameters(fixed) == parameters(small)
 
@@ -176,6 +181,9 @@ REFUSALS = [
     ({"target_params": 0.5, "target_macs": 0.5}, PruneError, "give one target"),
     ({"target_params": 0.0}, TargetError, "target is 0.0"),
     ({"target_params": float("nan")}, TargetError, "target is nan"),
+    ({"target_params": True}, TargetError, "target is True"),
+    ({"target_params": float("inf")}, TargetError, "more than the"),
+    ({"target_macs": 1.2e5}, TargetError, "more than the"),
     ({"target_params": 10**9}, TargetError, "more than the"),
     ({"target_params": 2}, TargetError, "cannot be met within 1%: the nearest is"),
     ({"min_width": 0}, AllocationError, "min_width is 0"),

@@ -56,9 +56,13 @@ def test_all_spellings_of_an_operation_have_one_name():
         y.add_(1)
         y += 1
         y = 1 + y
+        y -= 1
+        y /= 1
+        y **= 2
         return 2 * y * y.mul_(2)
 
-    assert [n.op for n in a_forward(forward) if n.kind == "function"] == ["add"] * 6 + ["mul"] * 3
+    names = ["add"] * 6 + ["sub", "div", "pow"] + ["mul"] * 3
+    assert [n.op for n in a_forward(forward) if n.kind == "function"] == names
 
 
 def test_what_is_written_in_place_is_the_new_value_from_then_on():

@@ -49,6 +49,7 @@ def test_a_weight_that_belongs_to_no_layer_has_no_attributes():
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
+        (nn.Sequential(*[conv(3, 3)] * 2), (2, 3, 8, 8)),
         (nn.Conv2d(3, 8, 3, stride=2, padding=1), (2, 3, 8, 8)),
         (nn.Conv2d(3, 8, 3), (3, 8, 8)),
         (nn.Conv2d(4, 8, 3, groups=2), (2, 4, 8, 8)),

@@ -90,10 +90,12 @@ def test_a_unit_that_is_named_twice_goes_once():
     assert cut(model, channel_groups(model, EXAMPLE), {"stem": [3] * 8})[0].stem.out_channels == 7
 
 
-def test_the_changes_count_groups_as_groups():
+def test_the_attributes_count_what_they_are_named_for():
     for name, layer, expected in (
         ("group norm", "1", {"num_groups": 3, "num_channels": 9}),
         ("whole groups", "2", {"groups": 5, "in_channels": 10, "out_channels": 20}),
+        ("instance norm", "1", {"num_features": 5}),
+        ("instance norm", "2", {"num_parameters": 5}),
     ):
         model = build(PRUNABLE[name][0])
         small, changes = cut(model, channel_groups(model, EXAMPLE), {"0": [1]})
