@@ -52,7 +52,7 @@ TABLE: dict[Rule, str] = {
     layer.prelu: "PReLU",
 }
 RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}
-TAKES_SIZES = {"view", "reshape", "expand", "chunk", "split", "getitem", "pad", "assert", "decision"}
+TAKES_SIZES = {"view", "reshape", "expand", "chunk", "split", "getitem", "pad", "decision"}
 
 
 def rule_for(call: Call) -> Rule:

@@ -8,6 +8,7 @@ from tests.pruning.zoo import Net, conv, padded_shortcut
 
 # name -> (network, group, part of the reason why it is unprunable)
 OUTER = {"a": nn.Linear(8, 6), "b": nn.Linear(36, 5)}
+ROLLED = nn.Parameter(torch.randn(5, 8))
 ACROSS = nn.Conv1d(1, 4, 3, padding=1)
 UNPRUNABLE = {
     "zero padded shortcut": (
@@ -123,6 +124,11 @@ UNPRUNABLE = {
         "a",
         "fixed numbers",
     ),
+    "all but four of eight channels": (
+        lambda: Net(lambda s, x: (lambda y: s.b(y[:, : y.shape[1] - 4]))(s.a(x)), a=conv(3, 8), b=conv(4, 5)),
+        "a",
+        "a trial cut gave another shape",
+    ),
     "channels from the middle": (
         lambda: Net(
             lambda s, x: (lambda y, q: s.b(y[:, q:-q]))(s.a(x), s.a(x).shape[1] // 4), a=conv(3, 8), b=conv(4, 5)
@@ -166,6 +172,16 @@ UNPRUNABLE = {
         lambda: Net(lambda s, x: s.b(s.p(s.a(x)).mean(2)), a=nn.Linear(8, 8), p=nn.MaxPool2d(2), b=nn.Linear(4, 5)),
         "a",
         "works across this axis",
+    ),
+    "table of constants": (
+        lambda: Net(lambda s, x: s.b(s.a(x) * torch.arange(8.0)), a=nn.Linear(8, 8), b=nn.Linear(8, 5)),
+        "a",
+        "meets an axis that cannot be cut",
+    ),
+    "weight that was rolled before": (
+        lambda: Net(lambda s, x: s.w.roll(1, 1).sum() + F.linear(s.a(x), s.w), a=nn.Linear(8, 8), w=ROLLED),
+        "a",
+        "meets an axis that cannot be cut",
     ),
     "decides by the width": (
         lambda: Net(lambda s, x: (lambda y: s.b(y if y.shape[1] > 4 else -y))(s.a(x)), a=conv(3, 8), b=conv(8, 5)),

@@ -46,6 +46,7 @@ def test_a_pin_reaches_everything_that_is_tied():
     atoms.pin(None, "nothing to pin")
     pinned = atoms.pinned(atoms.roots())
     assert [list(pinned.reasons(np.array([root]))) for root in (0, 1, 4)] == [["two"], ["one", "two"], []]
+    assert list(pinned.reasons(np.array([0, 1]))) == ["one", "two"]
     assert np.flatnonzero(pinned.anyhow).tolist() == [0, 1]
     assert third.tolist() == [4, 5]
 

@@ -104,6 +104,17 @@ def test_a_group_of_two_is_tried_as_well():
     assert "stored number" in groups_of(build(lambda: model))["a"].reason
 
 
+def test_what_a_network_of_one_block_adds_to_is_its_trunk():
+    layers = {"a": conv(3, 8), "b": conv(8, 6), "c": conv(6, 8), "d": conv(8, 5)}
+    forward = lambda s, x: (lambda y: s.d(y + s.c(s.b(y))))(s.a(x))  # noqa: E731
+    groups = groups_of(build(lambda: Net(forward, **layers)))
+    assert [g.name for g in groups.prunable("hidden")] == ["b"]
+    layers["d"] = conv(16, 5)
+    forward = lambda s, x: (lambda y: s.d(torch.cat([y, s.c(s.b(y))], 1)))(s.a(x))  # noqa: E731
+    groups = groups_of(build(lambda: Net(forward, **layers)))
+    assert [g.name for g in groups.prunable("hidden")] == ["b"]
+
+
 def test_a_parameter_that_is_added_is_no_branch():
     model = Net(
         lambda s, x: s.b(s.a(x) + s.shift), a=conv(3, 8), b=conv(8, 5), shift=nn.Parameter(torch.randn(8, 1, 1))
@@ -178,7 +189,12 @@ def test_channels_without_filters_are_not_cut():
     assert "no layer has filters" in groups["table#2"].reason
 
 
-@pytest.mark.parametrize("kind", [dict, OrderedDict, SimpleNamespace])
+class Pair(list):
+    def __init__(self, low, high):
+        super().__init__([low, high])
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, SimpleNamespace, Pair])
 def test_outputs_of_every_kind_stay(kind):
     model = Net(
         lambda s, x: (lambda y: kind(low=y, high=s.c(s.b(y))))(s.a(x)), a=conv(3, 8), b=conv(8, 6), c=conv(6, 5)

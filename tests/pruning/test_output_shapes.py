@@ -74,6 +74,13 @@ def test_what_is_unusual_is_left_to_pytorch(layer, shape):
     assert len(asked) == 1
 
 
+def test_a_weight_that_does_not_fit_its_groups_is_left_to_pytorch():
+    layer, asked = nn.Conv2d(4, 6, 3, groups=2), []
+    layer.weight = nn.Parameter(torch.zeros(5, 2, 3, 3))
+    layer_output(layer, lambda *args: asked.append(args), (torch.zeros(1, 4, 9, 9),), {})
+    assert len(asked) == 1
+
+
 def test_sums_of_tensors_of_one_kind():
     first, second = torch.zeros(2, 3, device="meta"), torch.zeros(2, 3, device="meta")
     assert function_output(torch.add, (first, second), {}).shape == (2, 3)

@@ -24,16 +24,17 @@ class SamePadding(nn.Conv2d):
 def test_the_attributes_of_a_layer_follow_when_a_function_uses_its_weight():
     def forward(net, x):
         x = F.batch_norm(net.b(net.a(x)), net.n.running_mean, net.n.running_var)
-        return F.linear(x.mean((2, 3)), net.c.weight)
+        return net.d(F.linear(x.mean((2, 3)), net.c.weight))
 
     layers = {"a": SamePadding(3, 8, 3), "b": SamePadding(8, 16, 3, groups=2), "n": nn.BatchNorm2d(16)}
-    model = build(lambda: Net(forward, **layers, c=nn.Linear(16, 5)))
-    small, changes = cut(model, channel_groups(model, EXAMPLE), {"a": [1], "b": [0, 2, 3]})
+    model = build(lambda: Net(forward, **layers, c=nn.Linear(16, 4), d=nn.Linear(4, 5)))
+    small, changes = cut(model, channel_groups(model, EXAMPLE), {"a": [1], "b": [0, 2, 3], "c": [2]})
     assert changes == {
         "a": {"out_channels": 6},
         "b": {"in_channels": 6, "out_channels": 10},
         "n": {"num_features": 10},
-        "c": {"in_features": 10},
+        "c": {"in_features": 10, "out_features": 3},
+        "d": {"in_features": 3},
     }
     assert small(EXAMPLE).shape == (1, 5)
 

@@ -19,7 +19,7 @@ def prunable(model, example=EXAMPLE):
 NUMPY = {
     "mean": (lambda s, x: s.b(s.a(x).mean(axis=(2, 3))), {"a": conv(3, 8), "b": nn.Linear(8, 5)}),
     "sum": (lambda s, x: s.b(s.a(x) * s.a(x).sum(axis=2, keepdims=True)), {"a": conv(3, 8), "b": conv(8, 5)}),
-    "cat": (lambda s, x: s.b(torch.cat([s.a(x), -s.a(x)], axis=1)), {"a": conv(3, 8), "b": conv(16, 5)}),
+    "cat": (lambda s, x: s.b(torch.cat([s.a(x), -s.a(x)], axis=-3)), {"a": conv(3, 8), "b": conv(16, 5)}),
     "swapaxes": (
         lambda s, x: s.b(s.a(x).swapaxes(axis0=1, axis1=2).mean(1)),
         {"a": nn.Linear(8, 8), "b": nn.Linear(8, 5)},
