@@ -127,7 +127,12 @@ UNPRUNABLE = {
     "all but four of eight channels": (
         lambda: Net(lambda s, x: (lambda y: s.b(y[:, : y.shape[1] - 4]))(s.a(x)), a=conv(3, 8), b=conv(4, 5)),
         "a",
-        "a trial cut gave another shape",
+        "a trial cut fails",
+    ),
+    "transposed convolution as a function": (
+        lambda: Net(lambda s, x: s.c(F.conv_transpose2d(s.a(x), s.b.weight)), a=conv(3, 8), b=conv(8, 8), c=conv(8, 5)),
+        "a",
+        "conv_transpose2d): this operation is not understood",
     ),
     "channels from the middle": (
         lambda: Net(

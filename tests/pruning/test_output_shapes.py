@@ -59,6 +59,7 @@ def test_pooling_to_a_fixed_size():
     [
         (nn.Conv2d(4, 8, 3), (1, 5, 9, 9)),
         (nn.Conv2d(4, 8, 3), (4, 9, 9)),
+        (nn.Conv2d(4, 8, 3), (4, 4, 9)),
         (nn.Conv2d(4, 8, 5), (1, 4, 9, 4)),
         (nn.Conv2d(4, 8, 3, padding="same"), (1, 4, 9, 9)),
         (nn.Conv2d(4, 6, 3, groups=2), (1, 6, 9, 9)),

@@ -138,6 +138,10 @@ PRUNABLE = {
         {"0": 4},
     ),
     "chunk": (lambda: Net(gated, a=conv(3, 12), b=conv(6, 5)), {"a": 6}),
+    "halves that change places": (
+        lambda: Net(lambda s, x: s.b(torch.cat(s.a(x).chunk(2, 1)[::-1], 1)), a=conv(3, 12), b=conv(12, 5)),
+        {"a": 6},
+    ),
     "slices that follow": (lambda: Net(sliced, a=conv(3, 12), b=conv(6, 5)), {"a": 6}),
     "bare parameter": (
         lambda: Net(
