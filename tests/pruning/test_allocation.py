@@ -101,7 +101,7 @@ def test_shares_are_whole_units():
     assert [share(10, r) for r in (0, 0.1, 0.29, 0.3, 0.7, 0.99)] == [0, 1, 2, 3, 7, 9]
 
 
-@pytest.mark.parametrize("ratio", [1, 1.0, 1.5, -0.1, float("nan"), float("inf"), "0.5", None, True])
+@pytest.mark.parametrize("ratio", [1, 1.0, 1.5, -0.1, float("nan"), float("inf"), "0.5", None, True, False])
 def test_impossible_ratios_are_refused(ratio):
     with pytest.raises(AllocationError, match="expected 0 <= ratio < 1"):
         checked_ratio(ratio)

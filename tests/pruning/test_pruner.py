@@ -93,6 +93,14 @@ def test_the_costs_that_targets_use_are_those_of_the_result():
     assert mac_cost(model, groups, IMAGE)(plan) == macs(small)
 
 
+def test_groups_of_one_size_go_one_after_the_other_to_meet_a_target():
+    """At any one ratio all eight lose the same number of channels, which is a step of a tenth of the parameters."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), *[nn.Sequential(nn.ReLU(), nn.Linear(16, 16)) for _ in range(8)]).eval()
+    small = pruning.prune(model, torch.zeros(1, 16), target_params=0.65, tolerance=0.02)
+    assert parameters(small) == pytest.approx(0.65 * parameters(model), rel=0.02)
+
+
 def test_a_target_of_everything_is_a_copy():
     assert parameters(pruning.prune(build(ToyMobile), EXAMPLE, target_params=1)) == parameters(build(ToyMobile))
 
