@@ -129,6 +129,21 @@ UNPRUNABLE = {
         "a",
         "a trial cut fails",
     ),
+    "weight that is computed": (
+        lambda: Net(
+            lambda s, x: s.b(F.conv2d(s.a(x), s.w * 2)),
+            a=conv(3, 8),
+            w=nn.Parameter(torch.randn(6, 8, 1, 1)),
+            b=conv(6, 5),
+        ),
+        "a",
+        "conv2d): this operation is not understood",
+    ),
+    "matrix that is computed": (
+        lambda: Net(lambda s, x: F.linear(s.a(x), s.w * 2), a=nn.Linear(8, 8), w=nn.Parameter(torch.randn(5, 8))),
+        "a",
+        "linear): this operation is not understood",
+    ),
     "transposed convolution as a function": (
         lambda: Net(lambda s, x: s.c(F.conv_transpose2d(s.a(x), s.b.weight)), a=conv(3, 8), b=conv(8, 8), c=conv(8, 5)),
         "a",
