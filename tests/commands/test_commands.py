@@ -44,9 +44,8 @@ def test_a_quantized_network_is_evaluated_in_integers_and_never_timed_as_a_simul
 @pytest.mark.parametrize("teachers", [1, 2])
 def test_finetune_goes_on_with_teachers(trained, tmp_path, teachers):
     output = tmp_path / "finetuned.safetensors"
-    assert (
-        main(["finetune", *["--teacher", str(trained)] * teachers, str(trained), *FAST, "--output", str(output)]) == 0
-    )
+    words = ["finetune", *["--teacher", str(trained)] * teachers, str(trained), *FAST, "--output", str(output)]
+    assert main(words) == 0
     assert models.load(output).spec == models.load(trained).spec
     first, then = (models.read_header(path)[1]["provenance"]["command"] for path in (trained, output))
     assert then.startswith(f"{first}; ")
