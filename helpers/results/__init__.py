@@ -2,6 +2,7 @@
 
 table.py      the columns, reading, and writing that several processes may do at once
 measuring.py  what a row says about a saved network
+ablations.py  what the ablations say, over their seeds
 readme.py     the table and the figure that README shows, and whether they are up to date
 """
 

@@ -9,6 +9,8 @@ from PIL import Image
 from helpers.data import REPOSITORY
 from helpers.files import write_atomically
 from helpers.plots.tradeoffs import tradeoffs
+from helpers.results import ablations
+from helpers.results.ablations import ABLATIONS
 from helpers.results.table import FOLDER, PUBLISHED, RESULTS, ResultsError, load, pareto, published
 
 README, FIGURE = REPOSITORY / "README.md", FOLDER / "tradeoffs"
@@ -66,7 +68,7 @@ def with_block(text: str, new: str) -> str:
 
 
 def block(table: pd.DataFrame) -> str:
-    """The figure, the table of what was measured, what it was measured on, and what was not run."""
+    """The figure, the table of what was measured, on what it was measured, what was not run, and the ablations."""
     measured, others = table[table.status == "measured"], published()
     parts = [f"![{alternative_text(table)}](data/results/{FIGURE.name}.png)", sources(others)]
     if len(measured):
@@ -76,7 +78,8 @@ def block(table: pd.DataFrame) -> str:
         rows = [f"| {row.name} | {row.stage} | `{row.command}` |" for row in missing.itertuples()]
         listed = "\n".join(["| network | stage | command |", "|---|---|---|", *rows])
         parts.append(f"<details><summary>{len(missing)} not run</summary>\n\n{listed}\n\n</details>")
-    return "\n\n".join(parts)
+    parts.append(ablations.block(load(ABLATIONS)))
+    return "\n\n".join(part for part in parts if part)
 
 
 def rule() -> str:

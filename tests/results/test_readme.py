@@ -17,7 +17,8 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(readme, "README", tmp_path / "README.md")
     monkeypatch.setattr(readme, "FIGURE", tmp_path / "tradeoffs")
     monkeypatch.setattr(readme, "RESULTS", tmp_path / "results.csv")
-    monkeypatch.setattr(readme, "load", lambda: results.load(tmp_path / "results.csv"))
+    monkeypatch.setattr(readme, "ABLATIONS", tmp_path / "ablations.csv")
+    monkeypatch.setattr(readme, "load", lambda path=tmp_path / "results.csv": results.load(path))
     (tmp_path / "README.md").write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
     results.put([DENSE, SMALL, MISSING], tmp_path / "results.csv")
     return tmp_path
@@ -59,6 +60,21 @@ def test_an_edited_readme_is_stale(place):
     text = (place / "README.md").read_text()
     (place / "README.md").write_text(text.replace("94.12%", "97.00%"))
     assert ["README.md" in line for line in readme.stale()] == [True]
+
+
+def test_the_readme_shows_ablations_over_their_seeds_and_is_stale_without(place):
+    readme.write(readme.load())
+    trained = SMALL | {"stage": "fine-tuned", "command": "-"}
+    trials = [trained | {"name": f"teacher-{seed}", "seed": seed, "accuracy": 0.9 + seed / 100} for seed in range(3)]
+    alone, missing = trained | {"name": "bits-8", "accuracy": 0.8}, MISSING | {"name": "bits-4"}
+    results.put([*trials, alone, missing], place / "ablations.csv")
+    assert ["README.md" in line for line in readme.stale()] == [True]
+    readme.write(readme.load())
+    text = (place / "README.md").read_text()
+    assert "2 ablations" in text and "bits-4" not in text
+    assert "| teacher | fine-tuned | 91.00% | 90.00% to 92.00% | 3 |" in text
+    assert "| bits-8 | fine-tuned | 80.00% | - | 1 |" in text
+    assert readme.stale() == []
 
 
 def test_a_missing_figure_is_stale(place):
