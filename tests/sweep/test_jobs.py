@@ -1,5 +1,6 @@
 import pytest
 
+from helpers import metrics, models
 from helpers.sweep import SweepError, read
 from helpers.sweep.jobs import FOLDER
 from tests.sweep.small import TEXT, small_sweep
@@ -13,13 +14,14 @@ def test_the_sweeps_of_the_course_can_be_read(name):
 
 
 def test_the_reference_has_the_four_ratios_in_both_scopes_with_int8():
-    jobs = read("reference").jobs
+    jobs, dense = read("reference").jobs, metrics.count_parameters(models.mobilenet_v2())
     for scope, names in (("hidden", ("25", "50", "70", "80")), ("all", ("25", "50", "70", "85"))):
         kind = "hidden" if scope == "hidden" else "trunk"
         for percent in names:
             cut = jobs[f"{kind}{percent}-pruned"]
             assert cut.settings["scope"] == scope
-            assert cut.settings["target_params"] == pytest.approx(1 - int(percent) / 100)
+            left = cut.settings["target_params"] / (1 if cut.source == "baseline" else dense)
+            assert left == pytest.approx(1 - int(percent) / 100, abs=1e-6)
             assert jobs[f"{kind}{percent}"].teacher == "baseline"
             assert jobs[f"{kind}{percent}-int8"].source == f"{kind}{percent}"
 
