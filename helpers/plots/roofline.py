@@ -25,7 +25,7 @@ def roofline(peak: float, memory_rate: float, layers: dict[str, Sequence[tuple[f
     for position, (kind, of_kind) in enumerate(layers.items()):
         look = {"marker": MARKERS[position], "color": list(COLOURS.values())[position], "edgecolor": INK}
         ax.scatter(*zip(*((i, rate / 1e9) for i, rate in of_kind), strict=True), s=55, label=kind, zorder=3, **look)
-    ax.text(ridge, peak / 1e9 * 1.15, f" arithmetic: {peak / 1e9:.0f} billion operations/s", fontsize=11)
+    ax.text(ridge, peak / 1e9 * 1.15, f"arithmetic: {peak / 1e9:.0f} billion operations/s ", ha="right", fontsize=11)
     ax.text(4 * x[0], memory_rate * x[0] / 1e9, f"memory: {memory_rate / 1e9:.0f} GB/s", fontsize=11)
     ax.set(xscale="log", yscale="log", xlabel="operations per byte moved", ylabel="billion operations per second")
     ax.set_ylim(top=max(peak, *(rate for _, rate in points)) / 1e9 * 2)
