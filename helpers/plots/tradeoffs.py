@@ -18,6 +18,7 @@ LOOKS = {
     "int8": ("int8", "^", COLOURS["green"]),
     "qat": ("trained with rounding, 2 to 8 bits", "D", COLOURS["red"]),
 }
+SPAN = 0.12  # what is further below the best would squeeze the axis, too: the table has it
 DARK_GREY = "#5b6672"
 HALO = withStroke(linewidth=2, foreground="white")  # a name stays readable across lines and crosses
 NAME_HEIGHT, NAME_WIDTH = 0.045, 2.5  # what a name takes: a share of the upright axis, a factor on the other
@@ -26,11 +27,14 @@ NAME_HEIGHT, NAME_WIDTH = 0.045, 2.5  # what a name takes: a share of the uprigh
 def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Figure:
     """Draw accuracy against bytes and against latency, each with its Pareto front.
 
+    Networks far below the best one (`SPAN`) are left out.
+
     Args:
         table: as `results.load` gives it; rows that were not run are left out.
         published: as `results.published` gives it, for the panel of the bytes.
     """
     shown = table[(table.status == "measured") & table.stage.isin(LOOKS)]
+    shown = shown[shown.accuracy >= shown.accuracy.max() - SPAN]
     figure, (left, right) = subplots(1, 2, size=(11.5, 5.6), sharey=True)
     if published is not None:
         draw_published(left, published)

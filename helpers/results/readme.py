@@ -8,7 +8,7 @@ from PIL import Image
 
 from helpers.data import REPOSITORY
 from helpers.files import write_atomically
-from helpers.plots.tradeoffs import tradeoffs
+from helpers.plots.tradeoffs import SPAN, tradeoffs
 from helpers.results import ablations
 from helpers.results.ablations import ABLATIONS
 from helpers.results.table import FOLDER, PUBLISHED, RESULTS, ResultsError, load, pareto, published
@@ -122,6 +122,7 @@ def notes(measured: pd.DataFrame) -> str:
     if len(timed):
         text += f" Time: median ± half the interquartile range, all networks in turn ({devices})"
         text += ", int8 with real int8 kernels."
+    text += f" The figure leaves out what is not fine-tuned or more than {100 * SPAN:.0f} points below the best."
     return f"{text} Networks in **bold** are in `data/checkpoints/`. Every column: `data/results/{RESULTS.name}`."
 
 

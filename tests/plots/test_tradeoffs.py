@@ -65,3 +65,10 @@ def test_numbers_below_an_axis_are_several_and_do_not_touch(table, span):
         boxes = [tick.label1.get_window_extent() for tick in ticks]
         assert len(boxes) >= 2
         assert all(a.x1 + 2 < b.x0 for a, b in pairwise(boxes))
+
+
+def test_a_network_far_below_the_best_does_not_squeeze_the_axis(table):
+    far = table[table.name == "half"].assign(name="far", accuracy=0.5, low=0.49, high=0.51, file_bytes=1e6, batch1_ms=2)
+    left, right = tradeoffs(pd.concat([table, far])).axes
+    assert "far" not in names_in(left) | names_in(right)
+    assert left.get_ylim()[0] > 80
