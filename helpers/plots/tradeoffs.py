@@ -27,28 +27,31 @@ NAME_HEIGHT, NAME_WIDTH = 0.045, 2.5  # what a name takes: a share of the uprigh
 def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Figure:
     """Draw accuracy against bytes and against latency, each with its Pareto front.
 
-    Networks far below the best one (`SPAN`) are left out.
-
     Args:
-        table: as `results.load` gives it; rows that were not run are left out.
+        table: as `results.load` gives it; `shown` says which rows are drawn.
         published: as `results.published` gives it, for the panel of the bytes.
     """
-    shown = table[(table.status == "measured") & table.stage.isin(LOOKS)]
-    shown = shown[shown.accuracy >= shown.accuracy.max() - SPAN]
+    drawn = shown(table)
     figure, (left, right) = subplots(1, 2, size=(11.5, 5.6), sharey=True)
     if published is not None:
         draw_published(left, published)
-    fronts = draw_networks(left, shown, "file_bytes"), draw_networks(right, shown, "batch1_ms", "batch1_iqr_ms")
+    fronts = draw_networks(left, drawn, "file_bytes"), draw_networks(right, drawn, "batch1_ms", "batch1_iqr_ms")
     name_front(left, fronts[0], "file_bytes")
     name_front(right, fronts[1], "batch1_ms")
     dress(left, "MB of the reloaded file", lambda x, _: f"{x / 1e6:g}")
-    threads = shown.threads.dropna()
+    threads = drawn.threads.dropna()
     count = int(threads.iloc[0]) if len(threads) else 0
     number = f", {count} CPU thread{'s' * (count > 1)}" if count else ""
     dress(right, f"median ms for one image{number}", lambda x, _: f"{x:g}")
     left.set_ylabel("accuracy on the test images, %")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=12)
     return figure
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows that the figure has room for: measured, not waiting for fine-tuning, not far below the best."""
+    known = table[(table.status == "measured") & table.stage.isin(LOOKS)]
+    return known[known.accuracy >= known.accuracy.max() - SPAN]
 
 
 def draw_networks(ax: Axes, table: pd.DataFrame, cost: str, spread: str | None = None) -> pd.DataFrame:

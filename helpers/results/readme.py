@@ -8,7 +8,7 @@ from PIL import Image
 
 from helpers.data import REPOSITORY
 from helpers.files import write_atomically
-from helpers.plots.tradeoffs import SPAN, tradeoffs
+from helpers.plots.tradeoffs import SPAN, shown, tradeoffs
 from helpers.results import ablations
 from helpers.results.ablations import ABLATIONS
 from helpers.results.table import FOLDER, PUBLISHED, RESULTS, ResultsError, load, pareto, published
@@ -134,7 +134,7 @@ def sources(others: pd.DataFrame) -> str:
 
 def alternative_text(table: pd.DataFrame) -> str:
     """The figure in a sentence."""
-    front = pareto(table[table.stage != "pruned"])
+    front = pareto(shown(table))
     if front.empty:
         return "Accuracy against bytes and latency; nothing is measured yet."
     named = ", ".join(f"{row.name} {row.accuracy:.1%} in {row.file_bytes / 1e6:.2f} MB" for row in front.itertuples())

@@ -67,7 +67,7 @@ def test_the_readme_shows_ablations_over_their_seeds_and_is_stale_without(place)
     trained = SMALL | {"stage": "fine-tuned", "command": "-"}
     trials = [trained | {"name": f"teacher-{seed}", "seed": seed, "accuracy": 0.9 + seed / 100} for seed in range(3)]
     alone, missing = trained | {"name": "bits-8", "accuracy": 0.8}, MISSING | {"name": "bits-4"}
-    results.put([*trials, alone, missing], place / "ablations.csv")
+    results.put([DENSE, *trials, alone, missing], place / "ablations.csv")
     assert ["README.md" in line for line in readme.stale()] == [True]
     readme.write(readme.load())
     text = (place / "README.md").read_text()
@@ -81,6 +81,12 @@ def test_a_missing_figure_is_stale(place):
     readme.write(readme.load())
     (place / "tradeoffs.png").unlink()
     assert [line.split()[0] for line in readme.stale()] == ["tradeoffs.png"]
+
+
+def test_the_words_for_the_figure_name_only_what_it_shows(place):
+    results.put([SMALL | {"name": "far", "accuracy": 0.5, "file_bytes": 100}], place / "results.csv")
+    text = readme.alternative_text(readme.load())
+    assert "small 94.1% in 1.00 MB" in text and "far" not in text
 
 
 def test_marks_that_are_gone_are_named(place):
