@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from helpers.plots.names import place_names
 from helpers.plots.style import COLOURS, GREY, INK, subplots
 from helpers.results.table import pareto
 
@@ -20,8 +20,6 @@ LOOKS = {
 }
 SPAN = 0.12  # what is further below the best would squeeze the axis, too: the table has it
 DARK_GREY = "#5b6672"
-HALO = withStroke(linewidth=2, foreground="white")  # a name stays readable across lines and crosses
-NAME_HEIGHT, NAME_WIDTH = 0.045, 2.5  # what a name takes: a share of the upright axis, a factor on the other
 
 
 def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Figure:
@@ -36,8 +34,6 @@ def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Fig
     if published is not None:
         draw_published(left, published)
     fronts = draw_networks(left, drawn, "file_bytes"), draw_networks(right, drawn, "batch1_ms", "batch1_iqr_ms")
-    name_front(left, fronts[0], "file_bytes")
-    name_front(right, fronts[1], "batch1_ms")
     dress(left, "MB of the reloaded file", lambda x, _: f"{x / 1e6:g}")
     threads = drawn.threads.dropna()
     count = int(threads.iloc[0]) if len(threads) else 0
@@ -45,6 +41,8 @@ def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Fig
     dress(right, f"median ms for one image{number}", lambda x, _: f"{x:g}")
     left.set_ylabel("accuracy on the test images, %")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=12)
+    name_front(left, fronts[0], "file_bytes", drawn, published)
+    name_front(right, fronts[1], "batch1_ms", drawn, None)
     return figure
 
 
@@ -72,16 +70,14 @@ def draw_networks(ax: Axes, table: pd.DataFrame, cost: str, spread: str | None =
     return front
 
 
-def name_front(ax: Axes, front: pd.DataFrame, cost: str) -> None:
-    """Write the names to the upper left, where a front leaves room; of names that would touch, the better stays."""
-    low, high = ax.get_ylim()
-    last = (float("inf"), float("inf"))
-    for row in front[::-1].itertuples():
-        place = (getattr(row, cost), 100 * row.accuracy)
-        if last[1] - place[1] >= NAME_HEIGHT * (high - low) or last[0] / place[0] >= NAME_WIDTH:
-            look = {"ha": "right", "fontsize": 11, "zorder": 4, "path_effects": [HALO]}
-            ax.annotate(row.name, place, (-8, 6), textcoords="offset points", **look)
-            last = place
+def name_front(ax: Axes, front: pd.DataFrame, cost: str, drawn: pd.DataFrame, others: pd.DataFrame | None) -> None:
+    """Write the names of the front, the best first, where no network and no published result is covered."""
+    seen = pd.concat([drawn, others])
+    seen = seen[seen[cost].notna()]
+    marks = list(zip(seen[cost].astype(float), 100 * seen.accuracy, strict=True))
+    names = [(row.name, getattr(row, cost), 100 * row.accuracy) for row in front[::-1].itertuples()]
+    if names:
+        place_names(ax, names, marks)
 
 
 def draw_published(ax: Axes, published: pd.DataFrame) -> None:
