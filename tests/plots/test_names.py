@@ -3,7 +3,7 @@ from helpers.plots.style import subplots
 
 
 def square():
-    figure, ax = subplots(size=(5, 4))
+    _, ax = subplots(size=(5, 4))
     ax.set(xlim=(0, 10), ylim=(0, 10))
     return ax
 
