@@ -45,6 +45,7 @@ def test_clamp_per_channel():
     assert clamp(x, (0.0, torch.tensor([2.0, 6.0]))).tolist() == [[0.0, 6.0], [2.0, 3.0]]
     assert clamp(x[:, :, None, None], (0.0, torch.tensor([2.0, 6.0]))).flatten().tolist() == [0.0, 6.0, 2.0, 3.0]
     assert clamp(x, (None, None)) is x
+    assert torch.equal(clamp(x, (-1.0, 2.0)), x.clamp(-1.0, 2.0))
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])

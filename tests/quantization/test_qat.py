@@ -32,6 +32,22 @@ def test_slopes_are_those_of_the_paper():
     assert torch.allclose(scale.grad, (weight * by_hand).sum() * (5 * 15) ** -0.5)
 
 
+def test_a_code_at_the_end_of_the_range_still_learns():
+    torch.manual_seed(0)
+    x, slope = torch.randn(4, 3, 5, 5), torch.randn(4, 3, 5, 5)
+    x[0, 0, 0] = torch.tensor([-3.5, 3.7, 3.8, 0.25, -0.25])  # -7, 7 and 8 steps, and ties
+    scale = torch.tensor([0.5, 0.1, 1.0, 0.3])
+    rounded, per_row = x.clone().requires_grad_(), scale.clone()[:, None, None, None].requires_grad_()
+    fake_quantize(rounded, per_row, 0, -7, 7).backward(slope)
+    other = x.clone().requires_grad_()
+    torch.fake_quantize_per_channel_affine(other, scale, torch.zeros(4, dtype=torch.int32), 0, -7, 7).backward(slope)
+    assert rounded.grad[0, 0, 0, :3].ne(0).tolist() == [True, True, False]
+    assert torch.equal(rounded.grad, other.grad)
+    v = x / per_row.detach()
+    along_scale = torch.where(v.round().abs() <= 7, v.round() - v, 7 * v.sign()) * slope
+    assert torch.allclose(per_row.grad, along_scale.sum((1, 2, 3), keepdim=True) * (75 * 7) ** -0.5, atol=1e-6)
+
+
 @pytest.mark.parametrize("recipe", [Recipe(), Recipe(weight_bits=3, activation_bits=4), Recipe(per_channel=False)])
 def test_before_training_it_is_the_post_training_network(recipe):
     model, images = small_mobilenet()
