@@ -5,7 +5,8 @@ In the forward pass each weight and each edge goes through
     v = x / s        code = clamp(round(v) + z, first, last)        x' = s (code - z)
 
 Rounding has no useful slope, so it is given the slope 1 (the straight-through estimator), d x' / d x = 1 inside the
-range and 0 outside; the first and the last code are inside. The step size s is learned as well; the chain rule gives, as in the LSQ paper,
+range, its first and last code included, and 0 outside. The step size s is learned as well; the chain rule gives, as in
+the LSQ paper,
 
     d x' / d s = round(v) - v inside,  first - z or last - z outside
 
