@@ -72,14 +72,27 @@ def block(table: pd.DataFrame) -> str:
     measured, others = table[table.status == "measured"], published()
     parts = [f"![{alternative_text(table)}](data/results/{FIGURE.name}.png)", sources(others)]
     if len(measured):
-        parts += ["\n".join([HEADER, rule(), *(line(row, measured) for row in measured.itertuples())]), notes(measured)]
+        just_cut = measured.stage == "pruned"
+        parts += [lines(measured[~just_cut], measured), notes(measured)]
+        if just_cut.any():
+            parts.append(folded(f"{just_cut.sum()} as cut, before fine-tuning", lines(measured[just_cut], measured)))
     missing = table[table.status != "measured"]
     if len(missing):
         rows = [f"| {row.name} | {row.stage} | `{row.command}` |" for row in missing.itertuples()]
         listed = "\n".join(["| network | stage | command |", "|---|---|---|", *rows])
-        parts.append(f"<details><summary>{len(missing)} not run</summary>\n\n{listed}\n\n</details>")
+        parts.append(folded(f"{len(missing)} not run", listed))
     parts.append(ablations.block(load(ABLATIONS)))
     return "\n\n".join(part for part in parts if part)
+
+
+def folded(title: str, text: str) -> str:
+    """What a reader unfolds."""
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
+
+
+def lines(rows: pd.DataFrame, measured: pd.DataFrame) -> str:
+    """Some of the networks as a table."""
+    return "\n".join([HEADER, rule(), *(line(row, measured) for row in rows.itertuples())])
 
 
 def rule() -> str:

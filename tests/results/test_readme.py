@@ -77,6 +77,13 @@ def test_the_readme_shows_ablations_over_their_seeds_and_is_stale_without(place)
     assert readme.stale() == []
 
 
+def test_networks_before_fine_tuning_are_folded_away(place):
+    results.put([SMALL | {"name": "half-pruned", "stage": "pruned", "accuracy": 0.5}], place / "results.csv")
+    before, _, after = readme.block(readme.load()).partition("<details><summary>1 as cut, before fine-tuning</summary>")
+    assert "| **half-pruned** |" in after and "half-pruned" not in before
+    assert "| **small** |" in before and "**small**" not in after
+
+
 def test_a_missing_figure_is_stale(place):
     readme.write(readme.load())
     (place / "tradeoffs.png").unlink()
