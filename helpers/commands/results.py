@@ -60,8 +60,9 @@ def measure(chosen: Sweep, runs: int) -> None:
 
 
 def name_the_rest(chosen: Sweep) -> pd.DataFrame:
-    """The table with a row for every job of the sweep, in the sweep's order."""
-    known = set(results.load(chosen.results).name)
+    """The table with a row for every job of the sweep, in its order; a job that was never run and is gone has none."""
+    table = results.load(chosen.results)
+    known, gone = set(table.name), table[(table.status == "not run") & ~table.name.isin(chosen.jobs)].name
     rows = [
         {
             "name": job.name,
@@ -73,7 +74,7 @@ def name_the_rest(chosen: Sweep) -> pd.DataFrame:
         for job in chosen.jobs.values()
         if job.name not in known
     ]
-    return results.put(rows, chosen.results, order=list(chosen.jobs))
+    return results.put(rows, chosen.results, order=list(chosen.jobs), without=list(gone))
 
 
 def outdated(chosen: Sweep, table: pd.DataFrame) -> list[str]:

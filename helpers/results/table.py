@@ -48,13 +48,16 @@ def published(path: Path = PUBLISHED) -> pd.DataFrame:
     return pd.read_csv(path)
 
 
-def put(rows: Iterable[Mapping[str, Any]], path: Path = RESULTS, order: Sequence[str] = ()) -> pd.DataFrame:
+def put(
+    rows: Iterable[Mapping[str, Any]], path: Path = RESULTS, order: Sequence[str] = (), without: Sequence[str] = ()
+) -> pd.DataFrame:
     """Write rows in the place of those of the same name; new names come last.
 
     Args:
         rows: columns that a row lacks keep what the old row had.
         path: the table.
         order: names that come first, in this order.
+        without: names whose rows are taken out.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
@@ -63,6 +66,8 @@ def put(rows: Iterable[Mapping[str, Any]], path: Path = RESULTS, order: Sequence
             if unknown := row.keys() - set(COLUMNS):
                 raise ResultsError(f"{path.name} has no column {sorted(unknown)[0]!r}")
             kept[row["name"]] = kept.get(row["name"], {}) | dict(row)
+        for name in without:
+            kept.pop(name, None)
         names = [*(name for name in order if name in kept), *(name for name in kept if name not in order)]
         table = pd.DataFrame([kept[name] for name in names], columns=list(COLUMNS))
         table = table.astype(dict.fromkeys(WHOLE, "Int64"))

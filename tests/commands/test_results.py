@@ -26,6 +26,14 @@ def test_what_was_not_run_is_named_with_its_command(tmp_path):
     assert left.accuracy.isna().all()
 
 
+def test_a_job_that_is_gone_leaves_only_what_was_measured(tmp_path):
+    sweep = small_sweep(tmp_path)
+    rows_of(sweep, "int8")
+    results.put([{"name": "old", "status": "not run"}, {"name": "kept", "status": "measured"}], sweep.results)
+    main(["results", "--sweep", sweep.name])
+    assert list(results.load(sweep.results).name) == [*sweep.jobs, "kept"]
+
+
 def test_a_row_from_other_settings_is_pointed_out(tmp_path, capsys):
     sweep = small_sweep(tmp_path)
     rows_of(sweep, "baseline", "cut", "int8")
