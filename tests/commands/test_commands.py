@@ -37,8 +37,9 @@ def test_a_quantized_network_is_evaluated_in_integers_and_never_timed_as_a_simul
     quantized = tmp_path / "int8.safetensors"
     assert main(["quantize", str(trained), str(quantized), "--images", "16", "--data", "sample"]) == 0
     assert main(["evaluate", str(quantized), "--data", "sample"]) == 0
-    mode = "kernel" if kernels.available() else "integer"
-    assert f"threads, computed in mode '{mode}'" in capsys.readouterr().out
+    mode, out = "kernel" if kernels.available() else "integer", capsys.readouterr().out
+    assert f"threads, computed in mode '{mode}'" in out
+    assert f"{sum(p.numel() for p in models.load(trained).parameters()):,} parameters" in out
 
 
 @pytest.mark.parametrize("teachers", [1, 2])
