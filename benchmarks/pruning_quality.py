@@ -29,12 +29,13 @@ TOLERANCE = 0.005
 OURS = [
     *[("hidden", "uniform", c) for c in ("l1", "l2", "bn_scale", "geometric_median", "taylor", "reconstruction")],
     *[("all", "uniform", c) for c in ("l1", "taylor")],
-    *[("hidden", "global", c) for c in ("taylor", "lamp")],
+    *[(scope, "global", c) for scope in ("hidden", "all") for c in ("l1", "taylor", "lamp")],
     ("hidden", "uniform", "random"),
 ]
 THEIRS = [
     *[(spread, c) for spread in ("local", "global") for c in ("magnitude l1", "magnitude l2", "taylor")],
-    *[("local", "bn scale"), ("local", "fpgm"), ("global", "lamp")],
+    *[(spread, c) for spread in ("local", "global") for c in ("bn scale", "fpgm")],
+    ("global", "lamp"),
 ]
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
