@@ -11,6 +11,7 @@ from helpers.files import write_atomically
 from helpers.plots.tradeoffs import SPAN, shown, tradeoffs
 from helpers.results import ablations
 from helpers.results.ablations import ABLATIONS
+from helpers.results.headline import headline
 from helpers.results.table import FOLDER, PUBLISHED, RESULTS, ResultsError, load, pareto, published
 
 README, FIGURE = REPOSITORY / "README.md", FOLDER / "tradeoffs"
@@ -72,6 +73,7 @@ def block(table: pd.DataFrame) -> str:
     measured, others = table[table.status == "measured"], published()
     parts = [f"![{alternative_text(table)}](data/results/{FIGURE.name}.png)", sources(others)]
     if len(measured):
+        parts.append(in_short(measured))
         just_cut = measured.stage == "pruned"
         parts += [lines(measured[~just_cut], measured), notes(measured)]
         if just_cut.any():
@@ -83,6 +85,19 @@ def block(table: pd.DataFrame) -> str:
         parts.append(folded(f"{len(missing)} not run", listed))
     parts.append(ablations.block(load(ABLATIONS)))
     return "\n\n".join(part for part in parts if part)
+
+
+def in_short(measured: pd.DataFrame) -> str:
+    """The smallest network within a point of the dense one, in a sentence; nothing without a smaller one."""
+    rows = headline(measured)
+    if len(rows) < 2:
+        return ""
+    dense, small = rows.iloc[0], rows.iloc[1:].sort_values("file_bytes").iloc[0]
+    return (
+        f"**In short:** {small['name']} is the smallest file within a point of the dense network (chosen on validation"
+        f" images): {small.file_bytes:,} bytes instead of {dense.file_bytes:,}, **{dense.file_bytes / small.file_bytes:.1f}"
+        f" times smaller**, with {small.accuracy:.2%} of the test images instead of {dense.accuracy:.2%}."
+    )
 
 
 def folded(title: str, text: str) -> str:

@@ -77,6 +77,19 @@ def test_the_readme_shows_ablations_over_their_seeds_and_is_stale_without(place)
     assert readme.stale() == []
 
 
+def test_the_smallest_network_within_a_point_is_named_first(place):
+    worse = SMALL | {"name": "worse", "file_bytes": 10, "validation_accuracy": 0.92}
+    near, dense = ({"name": name, "validation_accuracy": v} for name, v in (("small", 0.935), ("dense", 0.94)))
+    results.put([worse, near, dense], place / "results.csv")
+    sentence = readme.block(readme.load()).partition("**In short:** ")[2].splitlines()[0]
+    assert sentence.startswith("small is the smallest file") and "**8.0 times smaller**" in sentence
+
+
+def test_without_a_smaller_network_nothing_is_short():
+    table = pd.DataFrame([DENSE | {"validation_accuracy": 0.94}], columns=list(COLUMNS))
+    assert "In short" not in readme.block(table)
+
+
 def test_networks_before_fine_tuning_are_folded_away(place):
     results.put([SMALL | {"name": "half-pruned", "stage": "pruned", "accuracy": 0.5}], place / "results.csv")
     before, _, after = readme.block(readme.load()).partition("<details><summary>1 as cut, before fine-tuning</summary>")

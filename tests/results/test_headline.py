@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from helpers import results
-from helpers.lessons.headline import headline, readable
+from helpers.results.headline import headline, readable
 
 
 def row(name, stage, validation, size, **more):
