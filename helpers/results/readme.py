@@ -93,10 +93,11 @@ def in_short(measured: pd.DataFrame) -> str:
     if len(rows) < 2:
         return ""
     dense, small = rows.iloc[0], rows.iloc[1:].sort_values("file_bytes").iloc[0]
+    times = dense.file_bytes / small.file_bytes
     return (
         f"**In short:** {small['name']} is the smallest file within a point of the dense network (chosen on validation"
-        f" images): {small.file_bytes:,} bytes instead of {dense.file_bytes:,}, **{dense.file_bytes / small.file_bytes:.1f}"
-        f" times smaller**, with {small.accuracy:.2%} of the test images instead of {dense.accuracy:.2%}."
+        f" images): {small.file_bytes:,} bytes instead of {dense.file_bytes:,}, **{times:.1f} times smaller**, with"
+        f" {small.accuracy:.2%} of the test images right instead of {dense.accuracy:.2%}."
     )
 
 
