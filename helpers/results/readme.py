@@ -69,11 +69,10 @@ def with_block(text: str, new: str) -> str:
 
 
 def block(table: pd.DataFrame) -> str:
-    """The figure, the table of what was measured, on what it was measured, what was not run, and the ablations."""
+    """A sentence, the figure, the table of what was measured, on what it was measured, what was not run, and the ablations."""
     measured, others = table[table.status == "measured"], published()
-    parts = [f"![{alternative_text(table)}](data/results/{FIGURE.name}.png)", sources(others)]
+    parts = [in_short(measured), f"![{alternative_text(table)}](data/results/{FIGURE.name}.png)", sources(others)]
     if len(measured):
-        parts.append(in_short(measured))
         just_cut = measured.stage == "pruned"
         parts += [lines(measured[~just_cut], measured), notes(measured)]
         if just_cut.any():
