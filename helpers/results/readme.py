@@ -69,7 +69,7 @@ def with_block(text: str, new: str) -> str:
 
 
 def block(table: pd.DataFrame) -> str:
-    """A sentence, the figure, the table of what was measured, on what it was measured, what was not run, and the ablations."""
+    """A sentence, the figure, the networks that were measured, and how, those that were not, and the ablations."""
     measured, others = table[table.status == "measured"], published()
     parts = [in_short(measured), f"![{alternative_text(table)}](data/results/{FIGURE.name}.png)", sources(others)]
     if len(measured):
