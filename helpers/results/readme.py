@@ -16,6 +16,10 @@ from helpers.results.table import FOLDER, PUBLISHED, RESULTS, ResultsError, load
 
 README, FIGURE = REPOSITORY / "README.md", FOLDER / "tradeoffs"
 BEGIN, END = "<!-- results: written by `python -m helpers results` -->", "<!-- end of the results -->"
+NAMES = (
+    "The number in a name says how many percent of the parameters are gone: from inside blocks (hidden), from what"
+    " blocks add to as well (trunk), or by one ranking of all channels (global)."
+)
 HEADER = (
     "| network | stage | test accuracy (95 %) | parameters | multiply-adds | bytes | smaller | entropy-coded | 1 image"
     " | 128 images |"
@@ -151,7 +155,9 @@ def notes(measured: pd.DataFrame) -> str:
         text += f" Time: median ± half the interquartile range, all networks in turn ({devices})"
         text += ", int8 with real int8 kernels."
     text += f" The figure leaves out what is not fine-tuned or more than {100 * SPAN:.0f} points below the best."
-    return f"{text} Networks in **bold** are in `data/checkpoints/`. Every column: `data/results/{RESULTS.name}`."
+    return (
+        f"{NAMES} {text} Networks in **bold** are in `data/checkpoints/`. Every column: `data/results/{RESULTS.name}`."
+    )
 
 
 def sources(others: pd.DataFrame) -> str:
