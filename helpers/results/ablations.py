@@ -25,7 +25,7 @@ def block(table: pd.DataFrame) -> str:
     if rows.empty:
         return ""
     lines = [HEADER, *(line(row) for row in rows.itertuples(index=False))]
-    note = "One thing changed at a time; where there is a training, the same short one: `python -m helpers sweep ablations`."
+    note = "One thing changed at a time; a training is the same short one for all: `python -m helpers sweep ablations`."
     count = (rows.stage != "dense").sum()  # The network that all start from is there to compare with.
     return "\n\n".join([f"<details><summary>{count} ablations</summary>", note, "\n".join(lines), "</details>"])
 
