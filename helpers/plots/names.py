@@ -15,6 +15,8 @@ MARK = 14  # pixels that a marker takes, at the dots per inch of the style
 def place_names(ax: Axes, names: Iterable[tuple[str, float, float]], marks: Iterable[tuple[float, float]]) -> None:
     """Write each name at the first side of its point that is free; a name that fits nowhere is left out.
 
+    What is written there already stays free, too.
+
     Args:
         ax: with its final limits.
         names: text and place of each, the most important first.
@@ -22,6 +24,7 @@ def place_names(ax: Axes, names: Iterable[tuple[str, float, float]], marks: Iter
     """
     ax.figure.draw_without_rendering()  # only then is it known where on the page a point lies
     taken = [around(x, y) for x, y in ax.transData.transform(list(marks)).tolist()]
+    taken += [text.get_window_extent() for text in ax.texts]
     for text, x, y in names:
         for shift, end in SIDES:
             look = {"ha": end, "fontsize": 11, "zorder": 4, "path_effects": [HALO]}

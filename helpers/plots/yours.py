@@ -3,6 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
+from helpers.plots.names import place_names
 from helpers.plots.style import COLOURS, INK, bar, subplots
 from helpers.plots.tradeoffs import widen
 
@@ -22,12 +23,10 @@ def add_run(figure: Figure, table: pd.DataFrame) -> Figure:
         whiskers = [percent - 100 * table.low, 100 * table.high - percent]
         look = {"fmt": "*", "markersize": 15, "color": COLOURS["sky"], "markeredgecolor": INK, "ecolor": INK}
         ax.errorbar(table[cost], percent, whiskers, capsize=3, zorder=5, **look)
-        for row in table.itertuples():
-            place = (getattr(row, cost), 100 * row.accuracy)
-            to_the_left = row.stage == table.stage.iloc[-1]  # the last two are often close together
-            shift, side = ((-9, -12), "right") if to_the_left else ((9, 4), "left")
-            ax.annotate(f"your {row.stage}", place, shift, textcoords="offset points", ha=side, fontsize=10.5, zorder=6)
         widen(ax, min(low, table[cost].min() / 2), max(high, table[cost].max() * 1.6))
+        places = list(zip(table[cost], percent, strict=True))
+        names = [(f"your {stage}", *place) for stage, place in zip(table.stage, places, strict=True)]
+        place_names(ax, names[::-1], places)
     return figure
 
 
