@@ -40,7 +40,7 @@ def bars(
 
 def waterfall(steps: Mapping[str, float], label: str, number: str = "{:.2f}") -> Figure:
     """Draw what is left after each step, each bar with the share of the first that remains."""
-    figure, ax = subplots(size=(8, 0.55 * len(steps) + 1.2))
+    figure, ax = subplots(size=(8, 0.48 * len(steps) + 1.2))
     first = next(iter(steps.values()))
     drawn = ax.barh(list(steps), list(steps.values()), color=COLOURS["blue"], height=0.62)
     texts = [f"{number.format(value)}  ({value / first:.0%})" for value in steps.values()]
