@@ -7,7 +7,7 @@ import torch
 
 from helpers import data, metrics, models, training
 from helpers.quantization import QuantizedModel
-from helpers.results.measuring import derived, runnable
+from helpers.results.measuring import float_structure, runnable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def report(path: Path, cifar: data.Cifar10, arguments: argparse.Namespace) -> None:
     """One paragraph for one file."""
-    model, (spec, metadata), counts = runnable(path), models.read_header(path), derived(path)
+    model, structure, (spec, metadata) = runnable(path), float_structure(path), models.read_header(path)
     result = training.evaluate(model, cifar.test_images, cifar.test_labels, progress=True)
     speed = metrics.latency(model, torch.randn(arguments.batch, 3, 32, 32), arguments.threads)
     stated = metadata.get("metrics", {}).get("test_accuracy")
@@ -39,7 +39,8 @@ def report(path: Path, cifar: data.Cifar10, arguments: argparse.Namespace) -> No
     print(f"{path.name}: {spec.builder}, steps after building: {steps}")
     print(f"  test accuracy {result.accuracy:.2%} (95 % interval {result.interval[0]:.2%} to {result.interval[1]:.2%},")
     print(f"  {result.n:,} images); the file states {'nothing' if stated is None else f'{stated:.2%}'}")
-    print(f"  {counts['params']:,} parameters, {counts['macs']:,} multiply-adds, {counts['file_bytes']:,} bytes")
+    parameters, macs = metrics.count_parameters(structure), metrics.count_macs(structure, torch.zeros(1, 3, 32, 32))
+    print(f"  {parameters:,} parameters, {macs:,} multiply-adds, {path.stat().st_size:,} bytes")
     mode = f", computed in mode {model.mode!r}" if isinstance(model, QuantizedModel) else ""
     conditions = f"batch {speed.batch} with {speed.threads} threads{mode}"
     print(f"  {speed.median_ms:.1f} ms (IQR {speed.iqr_ms:.1f}) at {conditions}")

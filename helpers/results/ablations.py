@@ -19,15 +19,10 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return by_name.accuracy.agg(mean="mean", lowest="min", highest="max", seeds="count").reset_index()
 
 
-def block(table: pd.DataFrame) -> str:
-    """The summary as README shows it; nothing when nothing was measured."""
-    rows = summary(table)
-    if rows.empty:
-        return ""
-    lines = [HEADER, *(line(row) for row in rows.itertuples(index=False))]
+def text(rows: pd.DataFrame) -> str:
+    """The summary as README shows it."""
     note = "One thing changed at a time; a training is the same short one for all: `python -m helpers sweep ablations`."
-    count = (rows.stage != "dense").sum()  # The network that all start from is there to compare with.
-    return "\n\n".join([f"<details><summary>{count} ablations</summary>", note, "\n".join(lines), "</details>"])
+    return "\n".join([note, "", HEADER, *(line(row) for row in rows.itertuples(index=False))])
 
 
 def line(row: tuple) -> str:

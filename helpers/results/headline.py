@@ -1,4 +1,4 @@
-"""The few rows of the reference results that a talk shows: where we start, and what is worth having."""
+"""The few rows of the reference results that one shows first: where we start, and what is worth having."""
 
 import pandas as pd
 

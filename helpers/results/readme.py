@@ -86,7 +86,10 @@ def block(table: pd.DataFrame) -> str:
         rows = [f"| {row.name} | {row.stage} | `{row.command}` |" for row in missing.itertuples()]
         listed = "\n".join(["| network | stage | command |", "|---|---|---|", *rows])
         parts.append(folded(f"{len(missing)} not run", listed))
-    parts.append(ablations.block(load(ABLATIONS)))
+    trials = ablations.summary(load(ABLATIONS))
+    if len(trials):
+        count = (trials.stage != "dense").sum()  # the network that all start from is there to compare with
+        parts.append(folded(f"{count} ablations", ablations.text(trials)))
     return "\n\n".join(part for part in parts if part)
 
 

@@ -35,6 +35,14 @@ def test_a_name_stays_inside_the_axes():
     assert box_of(ax.texts[0]).x0 >= ax.bbox.x0
 
 
+def test_what_is_written_already_stays_free():
+    ax = square()
+    place_names(ax, [("first", 5, 5)], [(5, 5)])
+    place_names(ax, [("later", 5.1, 5)], [(5.1, 5)])
+    first, later = (box_of(text) for text in ax.texts)
+    assert not first.overlaps(later)
+
+
 def test_of_names_without_room_the_first_stays():
     ax = square()
     crowd = [(5 + x / 4, 5 + y / 4) for x in range(-6, 7) for y in range(-4, 5) if x > 0 or y < 0]
