@@ -65,11 +65,17 @@ def _clone(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
 def _copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     if id(module) in memo:
         return memo[id(module)]
-    state = _copied_attributes(module)
-    if state is None:
+    if not _is_copied_by_attributes(type(module)):
         return copy.deepcopy(module, memo)
     new = memo[id(module)] = object.__new__(type(module))
-    vars(new).update(state)
+    state = vars(new)
+    for name, value in vars(module).items():
+        kind = type(value)
+        if kind in TABLES and not value:  # two of three: tables of hooks that nobody has set
+            value = kind()
+        elif kind not in ATOMS:
+            value = _copied_attribute(name, value, memo)
+        state[name] = value
     for kind in ("_parameters", "_buffers"):
         state[kind].update({name: memo.setdefault(id(tensor), tensor) for name, tensor in state[kind].items()})
     for name, child in state["_modules"].items():
@@ -93,21 +99,11 @@ def _storage(tensor: torch.Tensor) -> int | None:
     return tensor.untyped_storage()._cdata if _has_storage(tensor) else None
 
 
-def _copied_attributes(module: nn.Module) -> dict[str, Any] | None:
-    """The attributes with tables of their own; None if something but attributes counts, or one needs more care."""
-    if not _is_copied_by_attributes(type(module)):
-        return None
-    state = {}
-    for name, value in vars(module).items():
-        kind = type(value)
-        if kind in TABLES:
-            if value and name not in STATE and not _holds_atoms(value):
-                return None
-            value = value.copy()
-        elif kind not in ATOMS and not _is_atom(value):
-            return None
-        state[name] = value
-    return state
+def _copied_attribute(name: str, value: Any, memo: dict[int, Any]) -> Any:
+    """An attribute of an ordinary module: a table of its own, or what `copy.deepcopy` makes of the rarer kinds."""
+    if type(value) in TABLES and (name in STATE or _holds_atoms(value)):
+        return value.copy()
+    return value if _is_atom(value) else copy.deepcopy(value, memo)
 
 
 @functools.cache

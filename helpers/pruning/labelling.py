@@ -59,14 +59,19 @@ class Call:
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
     @cached_property
+    def values(self) -> list:
+        """All arguments, out of their nests."""
+        return leaves((self.args, self.kwargs))
+
+    @cached_property
     def tensors(self) -> list[Tensor]:
         """Every tensor among the arguments, in order."""
-        return [a for a in leaves((self.args, self.kwargs)) if isinstance(a, Tensor)]
+        return [a for a in self.values if isinstance(a, Tensor)]
 
     @cached_property
     def numbers(self) -> list[Number]:
         """Every number among the arguments that depends on a channel count."""
-        return [a for a in leaves((self.args, self.kwargs)) if isinstance(a, Number)]
+        return [a for a in self.values if isinstance(a, Number)]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ GroupNorm        a whole group goes, because its channels share their statistics
 """
 
 import dataclasses
+import math
 
 import numpy as np
 from torch import nn
@@ -77,7 +78,7 @@ def convolution(
     resized(labelling, owner, "in_channels", inputs)
     resized(labelling, owner, "out_channels", outputs)
     map_size = x.shape if call.op in TRANSPOSED else call.output.shape
-    places = int(np.prod(map_size)) // map_size[channel]
+    places = math.prod(map_size) // map_size[channel]
     labelling.layers.append(Layer(weight.name, out_dim, in_dim, places))
     result = uncut(call.output)
     result.axes[channel] = outputs

@@ -13,7 +13,7 @@ from torch import nn
 from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups
 from helpers.pruning.labelling import Number, Tensor
-from helpers.pruning.nesting import leaves, mapped
+from helpers.pruning.nesting import leaves
 from helpers.pruning.recorder import Node
 from helpers.pruning.surgery import Stays, kept_atoms, shrink
 from helpers.pruning.tracing import TraceError, trace
@@ -47,8 +47,8 @@ def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) ->
 
 def described(node: Node) -> tuple:
     """What has to be the same after the cut: the operation, where its inputs come from, and the constants."""
-    names = mapped(lambda value: f"%{value.name}" if isinstance(value, Node) else value, (node.args, node.kwargs))
-    return node.kind, node.name, names
+    names = [f"%{v.name}" if isinstance(v, Node) else v for v in leaves((node.args, node.kwargs))]
+    return node.kind, node.name, list(node.kwargs), names
 
 
 def shapes(value: Any) -> list[tuple[int, ...]]:

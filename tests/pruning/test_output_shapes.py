@@ -90,3 +90,42 @@ def test_sums_of_tensors_of_one_kind():
         function_output(torch.add, (first, torch.zeros(2, 4, device="meta")), {})
     assert function_output(torch.mul, (first, second.to(torch.float64)), {}).dtype is torch.float64
     assert function_output(torch.Tensor.add, (first, 1), {}).shape == (2, 3)
+
+
+def test_sums_in_place_are_the_tensor_itself():
+    first, second = torch.zeros(2, 3, device="meta"), torch.zeros(2, 3, device="meta")
+    for function in (torch.Tensor.add_, torch.Tensor.mul_):
+        assert function_output(function, (first, second), {}) is first
+        assert function_output(function, (first, second[:1]), {}) is first
+        with pytest.raises(RuntimeError, match="broadcast"):
+            function_output(function, (first[:1], second), {})
+    with pytest.raises(RuntimeError, match="in-place ops"):
+        function_output(torch.Tensor.add_, (first.long(), second), {})
+
+
+ALONE = {"need_weights": False}
+
+
+def test_attention_of_a_sequence_to_itself():
+    layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.zeros(2, 5, 8)
+    output, weights = layer_output(layer, never, (x, x, x), ALONE)
+    assert (output.shape, weights) == (layer(x, x, x, **ALONE)[0].shape, None)
+    assert output is not x
+
+
+@pytest.mark.parametrize(
+    ("layer", "args", "kwargs"),
+    [
+        (nn.MultiheadAttention(8, 2), [torch.zeros(2, 5, 8)] * 3, {}),
+        (nn.MultiheadAttention(8, 2), [torch.zeros(2, 5, 8)] * 3, ALONE | {"is_causal": False}),
+        (nn.MultiheadAttention(8, 2), [torch.zeros(5, 8)] * 3, ALONE),
+        (nn.MultiheadAttention(8, 2), [torch.zeros(2, 5, 6)] * 3, ALONE),
+        (nn.MultiheadAttention(8, 2, kdim=6), [torch.zeros(2, 5, 8)] * 3, ALONE),
+        (nn.MultiheadAttention(8, 2, vdim=6), [torch.zeros(2, 5, 8)] * 3, ALONE),
+        (nn.MultiheadAttention(8, 2), [torch.zeros(2, 5, 8) for _ in range(3)], ALONE),
+    ],
+)
+def test_any_other_attention_is_left_to_pytorch(layer, args, kwargs):
+    asked = []
+    layer_output(layer, lambda *args, **kwargs: asked.append(args), tuple(args), kwargs)
+    assert len(asked) == 1
