@@ -17,7 +17,7 @@ SAME_SHAPE = (
 )
 SPATIAL = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}
 ELEMENTWISE = (torch.add, torch.mul, torch.Tensor.add, torch.Tensor.mul)
-IN_PLACE = (torch.Tensor.add_, torch.Tensor.mul_, torch.Tensor.__iadd__, torch.Tensor.__imul__)
+IN_PLACE = (torch.Tensor.add_, torch.Tensor.mul_)
 
 
 def layer_output(module: nn.Module, forward: Callable, args: tuple, kwargs: dict) -> Any:
@@ -39,8 +39,9 @@ def layer_output(module: nn.Module, forward: Callable, args: tuple, kwargs: dict
 
 def looks_at_itself(attention: nn.MultiheadAttention, args: tuple) -> bool:
     """Whether a batch of sequences of the layer's width is its own query, key and value."""
-    widths = {attention.embed_dim, attention.kdim, attention.vdim, args[0].shape[-1]}
-    return len(args) == 3 and args[0] is args[1] is args[2] and args[0].dim() == 3 and len(widths) == 1
+    if len(args) != 3 or not (args[0] is args[1] is args[2]) or args[0].dim() != 3:
+        return False
+    return args[0].shape[2] == attention.embed_dim == attention.kdim == attention.vdim
 
 
 def fits(conv: nn.Module, x: torch.Tensor) -> bool:

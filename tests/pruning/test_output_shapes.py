@@ -123,6 +123,7 @@ def test_attention_of_a_sequence_to_itself():
         (nn.MultiheadAttention(8, 2, kdim=6), [torch.zeros(2, 5, 8)] * 3, ALONE),
         (nn.MultiheadAttention(8, 2, vdim=6), [torch.zeros(2, 5, 8)] * 3, ALONE),
         (nn.MultiheadAttention(8, 2), [torch.zeros(2, 5, 8) for _ in range(3)], ALONE),
+        (nn.MultiheadAttention(8, 2), [], ALONE),
     ],
 )
 def test_any_other_attention_is_left_to_pytorch(layer, args, kwargs):
