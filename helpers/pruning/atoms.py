@@ -70,6 +70,18 @@ class Pinned:
         return (reason for reason, mask in self.masks.items() if mask[units].any())
 
 
+def ascending(labels: Labels) -> Labels:
+    """The labels in order, each once. Most axes have them so already; np.unique would sort them all the same."""
+    return labels if (labels[1:] > labels[:-1]).all() else np.unique(labels)
+
+
+def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values in order, each once, and the place of each value among them; at once where all are the same."""
+    if len(values) and (values == values[0]).all():
+        return values[:1], np.zeros(len(values), dtype=np.int64)
+    return np.unique(values, return_inverse=True)
+
+
 def connected(count: int, first: Labels, second: Labels) -> Labels:
     """Connected components of a graph with `count` nodes and edges first[i] - second[i], named by their smallest node.
 
@@ -78,7 +90,8 @@ def connected(count: int, first: Labels, second: Labels) -> Labels:
     """
     root = np.arange(count)
     while True:
-        low, high = np.sort([root[first], root[second]], axis=0)
+        one, other = root[first], root[second]
+        low, high = np.minimum(one, other), np.maximum(one, other)
         open_edges = low != high
         if not open_edges.any():
             return root

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from helpers.passes.module_tree import modules_by_path
-from helpers.pruning.atoms import Labels, Pinned
+from helpers.pruning.atoms import Labels, Pinned, ascending, distinct
 from helpers.pruning.groups import ChannelGroups, Group, Member
 from helpers.pruning.labelling import Labelling, label
 from helpers.pruning.recorder import Node
@@ -55,8 +55,9 @@ def build(labelling: Labelling, evaluated: list[Node], model: nn.Module) -> Chan
     axes = {name: {d: a for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)} for name, t in tensors}
     # Most axes are cut with others (a convolution's rows, its bias, four tensors of BatchNorm, ...): each kind once.
     known = {id(labels): roots[labels] for tensor in axes.values() for labels in tensor.values()}
-    kinds = {units.tobytes(): units for units in known.values()}
-    axes = {name: {d: kinds[known[id(labels)].tobytes()] for d, labels in t.items()} for name, t in axes.items()}
+    kinds: dict[bytes, Labels] = {}
+    same = {key: kinds.setdefault(units.tobytes(), units) for key, units in known.items()}
+    axes = {name: {d: same[id(labels)] for d, labels in tensor.items()} for name, tensor in axes.items()}
     arrays = {id(units): units for units in kinds.values()}
     classes = classes_of(roots, list(arrays.values()), pinned)
     places = {key: positions_by_class(classes[units]) for key, units in arrays.items()}
@@ -70,12 +71,13 @@ def build(labelling: Labelling, evaluated: list[Node], model: nn.Module) -> Chan
     filters = {(layer.weight, layer.out_dim) for layer in labelling.layers}
     number_of, groups = np.zeros(len(roots), dtype=np.int64), {}
     for number, held in members.items():
-        units = np.unique(arrays[held[0][2]][places[held[0][2]][number]])  # numbered as the first layer does
+        units = ascending(arrays[held[0][2]][places[held[0][2]][number]])  # numbered as the first layer does
         number_of[units] = np.arange(len(units))
         positions = {key: places[key][number] for _, _, key in held}
         units_at = {key: number_of[arrays[key][where]] for key, where in positions.items()}
         parts = tuple(Member(name, dim, positions[key], units_at[key]) for name, dim, key in held)
-        inside = any(all(name.startswith(block) for name, _, _ in held) for block in blocks)
+        around = [block for block in blocks if held[0][0].startswith(block)]
+        inside = any(all(name.startswith(block) for name, _, _ in held) for block in around)
         hidden = inside and trunk.isdisjoint(units.tolist())
         name = free_name(held[0][0].rpartition(".")[0] or held[0][0], groups)
         produced = any((tensor, dim) in filters for tensor, dim, _ in held)
@@ -85,9 +87,9 @@ def build(labelling: Labelling, evaluated: list[Node], model: nn.Module) -> Chan
 
 def positions_by_class(classes: Labels) -> dict[int, np.ndarray]:
     """Where each class sits on an axis."""
-    order = np.argsort(classes, kind="stable")
-    found, starts = np.unique(classes[order], return_index=True)
-    return dict(zip(found.tolist(), np.split(order, starts[1:]), strict=True))
+    found, numbers = distinct(classes)
+    ends = np.cumsum(np.bincount(numbers))
+    return dict(zip(found.tolist(), np.split(np.argsort(numbers, kind="stable"), ends[:-1]), strict=True))
 
 
 def free_name(name: str, taken: dict[str, Group]) -> str:
@@ -98,8 +100,8 @@ def free_name(name: str, taken: dict[str, Group]) -> str:
 def classes_of(roots: Labels, axes: list[Labels], pinned: Pinned) -> Labels:
     """Give two units the same class if the same axes hold them: every axis splits the classes that it cuts through."""
     classes, following = np.zeros(len(roots), dtype=np.int64), 1
-    for units in [np.flatnonzero(pinned.anyhow), *map(np.unique, axes)]:
-        old, split = np.unique(classes[units], return_inverse=True)
+    for units in [np.flatnonzero(pinned.anyhow), *map(ascending, axes)]:
+        old, split = distinct(classes[units])
         classes[units] = following + split
         following += len(old)
     return classes

@@ -12,14 +12,15 @@ from helpers.passes.module_tree import modules_by_path
 
 def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """Every parameter and then every buffer, by every name that it has; what `named_parameters` says, but sooner."""
-    parameters: dict[str, torch.Tensor] = {}
-    buffers: dict[str, torch.Tensor] = {}
+    parameters: dict[str, torch.Tensor | None] = {}
+    buffers: dict[str, torch.Tensor | None] = {}
     for path, module in modules_by_path(model).items():
         prefix = f"{path}." if path else ""
-        for found, table in ((parameters, module._parameters), (buffers, module._buffers)):
-            if table:
-                found.update({prefix + name: tensor for name, tensor in table.items() if tensor is not None})
-    return parameters | buffers
+        for name, tensor in module._parameters.items():
+            parameters[prefix + name] = tensor
+        for name, tensor in module._buffers.items():
+            buffers[prefix + name] = tensor
+    return {name: tensor for name, tensor in (parameters | buffers).items() if tensor is not None}
 
 
 def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], torch.Tensor]) -> nn.Module:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.pruning.atoms import Atoms, connected
+from helpers.pruning.atoms import Atoms, ascending, connected, distinct
 
 
 def by_search(count, edges):
@@ -55,3 +55,13 @@ def test_without_ties_every_atom_is_its_own():
     atoms = Atoms()
     atoms.fresh(3)
     assert atoms.roots().tolist() == [0, 1, 2]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.integers(0, 4)).map(np.array) | st.integers(0, 9).map(np.arange) | st.just(np.array([3, 3, 3])))
+def test_the_short_cuts_say_what_numpy_says(values):
+    values = values.astype(np.int64)
+    assert ascending(values).tolist() == np.unique(values).tolist()
+    found, places = distinct(values)
+    assert found.tolist() == np.unique(values).tolist()
+    assert found[places].tolist() == values.tolist()
