@@ -5,10 +5,10 @@
     python -m benchmarks.pruning networks resnet18 ...    some networks
 
 One row for each network and tool is written to data/results/pruning_networks.csv as soon as it is known; a row that is
-there is not computed again (--again does). Each job is a process of its own, with a time limit.
-Seconds are for finding the groups and pruning (L1, all groups, 30 %), without building the network, on one thread:
-by the clock, and of processor time, which other work on the machine does not lengthen; the median of up to five
-runs on fresh networks (fewer where they take long), because a first run also loads parts of PyTorch.
+there is not computed again (--again does). Each tool has a process of its own, with a time limit, and the two take
+turns. Seconds are for finding the groups and pruning (L1, all groups, 30 %), without building the network, on one
+thread: by the clock, and of processor time, which other work on the machine does not lengthen; the median of up to
+seven runs on fresh networks (fewer where they take long), because a first run also loads parts of PyTorch.
 """
 
 import argparse
@@ -35,7 +35,7 @@ MODULES = {"ours": "helpers.pruning", "torch-pruning": "torch_pruning"}
 TOOLS = list(MODULES)
 RATIO = 0.3
 LIMIT_SECONDS = 540
-RUNS, ENOUGH_SECONDS = 5, 3
+RUNS, ENOUGH_SECONDS = 7, 4
 
 
 def built(name: str) -> tuple[nn.Module, torch.Tensor]:
@@ -69,50 +69,71 @@ def rival(model: nn.Module, x: torch.Tensor) -> nn.Module:
     return model
 
 
-def job(name: str, tool: str) -> dict:
-    """Build, prune, run; the row as far as it is known."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    clock, processor, small = [], [], None
-    while len(clock) < RUNS and sum(processor) < ENOUGH_SECONDS:
-        del small  # its memory is not given back while the next one is timed
-        model, x = built(name)
-        before = sum(p.numel() for p in model.parameters())
-        gc.collect()  # so that each run begins with the same amount of rubbish: none
-        start = time.perf_counter(), time.process_time()
-        small = {"ours": ours, "torch-pruning": rival}[tool](model, x)
-        clock.append(time.perf_counter() - start[0])
-        processor.append(time.process_time() - start[1])
-    with torch.no_grad():
-        small.eval()(x)
-    left = sum(p.numel() for p in small.parameters())
-    seconds, cpu = round(statistics.median(clock), 4), round(statistics.median(processor), 4)
-    measured = {"seconds": seconds, "cpu_seconds": cpu, "runs": len(clock), "outcome": "ok"}
-    return {"parameters": before, "left": left, "share": round(left / before, 4)} | measured
-
-
-def in_process(name: str, tool: str) -> dict:
-    """The job in a process of its own, so that one failure or endless loop stays one row."""
-    fork = multiprocessing.get_context("fork")
-    receiver, sender = fork.Pipe(duplex=False)
-    process = fork.Process(target=report, args=(name, tool, sender))
-    process.start()
-    sender.close()
+def serve(name: str, tool: str, orders: Connection) -> None:
+    """Prune a fresh network each time that "prune" is asked for, then run the last result; or say what went wrong."""
     try:
-        return receiver.recv() if receiver.poll(LIMIT_SECONDS) else {"outcome": f"no answer in {LIMIT_SECONDS} s"}
-    except EOFError:
-        return {"outcome": "the process ended without an answer"}
-    finally:
-        process.kill()
-        process.join()
-
-
-def report(name: str, tool: str, answer: Connection) -> None:
-    """Send the row, or what went wrong."""
-    try:
-        answer.send(job(name, tool))
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        small = None
+        while orders.recv() == "prune":
+            del small  # its memory is not given back while the next one is timed
+            model, x = built(name)
+            before = sum(p.numel() for p in model.parameters())
+            gc.collect()  # so that each run begins with the same amount of rubbish: none
+            start = time.perf_counter(), time.process_time()
+            small = {"ours": ours, "torch-pruning": rival}[tool](model, x)
+            orders.send((time.perf_counter() - start[0], time.process_time() - start[1]))
+        with torch.no_grad():
+            small.eval()(x)
+        left = sum(p.numel() for p in small.parameters())
+        orders.send({"parameters": before, "left": left, "share": round(left / before, 4), "outcome": "ok"})
     except Exception as error:
-        answer.send({"outcome": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
+        orders.send({"outcome": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
+
+
+class Contestant:
+    """A tool at work on one network, in a process of its own, so that one failure or endless loop stays one row."""
+
+    def __init__(self, name: str, tool: str) -> None:
+        fork = multiprocessing.get_context("fork")
+        self.orders, theirs = fork.Pipe()
+        self.process = fork.Process(target=serve, args=(name, tool, theirs))
+        self.process.start()
+        theirs.close()
+        self.times: list[tuple[float, float]] = []
+        self.row: dict = {}
+
+    def turn(self) -> None:
+        """Prune once more; or, when that was enough, run the result and finish."""
+        enough = len(self.times) == RUNS or sum(cpu for _, cpu in self.times) > ENOUGH_SECONDS
+        answer = self.ask("run" if enough else "prune")
+        if isinstance(answer, tuple):
+            self.times.append(answer)
+            return
+        self.row = answer
+        if answer["outcome"] == "ok":
+            seconds, cpu = (round(statistics.median(column), 4) for column in zip(*self.times, strict=True))
+            self.row |= {"seconds": seconds, "cpu_seconds": cpu, "runs": len(self.times)}
+        self.process.kill()
+        self.process.join()
+
+    def ask(self, order: str) -> tuple[float, float] | dict:
+        """The answer to an order, or what happened instead of one."""
+        try:
+            self.orders.send(order)
+            late = {"outcome": f"no answer in {LIMIT_SECONDS} s"}
+            return self.orders.recv() if self.orders.poll(LIMIT_SECONDS) else late
+        except (EOFError, OSError):
+            return {"outcome": "the process ended without an answer"}
+
+
+def compete(name: str, tools: list[str]) -> dict[str, dict]:
+    """The rows of these tools for one network."""
+    contestants = {tool: Contestant(name, tool) for tool in tools}
+    while playing := [c for c in contestants.values() if not c.row]:
+        for contestant in playing:
+            contestant.turn()
+    return {tool: contestant.row for tool, contestant in contestants.items()}
 
 
 def table() -> list[dict]:
@@ -155,23 +176,20 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--rival", action="store_true", help="run Torch-Pruning as well")
     parser.add_argument("--again", action="store_true", help="compute rows that are there already")
     arguments = parser.parse_args(argv)
-    for tool in TOOLS[: 2 if arguments.rival else 1]:  # once, for all jobs
+    tools = TOOLS[: 2 if arguments.rival else 1]
+    for tool in tools:  # once, for all networks
         importlib.import_module(MODULES[tool])
     known = {(r["network"], r["tool"]) for r in table()}
+    command = "python -m benchmarks.pruning networks" + " --rival" * arguments.rival
+    stamp = {"command": command, "date": str(date.today()), "device": "CPU, 1 thread"}
+    stamp |= {package: version(package) for package in ("torch", "torchvision")}
     for name in arguments.networks or torchvision.models.list_models(module=torchvision.models):
-        for tool in TOOLS[: 2 if arguments.rival else 1]:
-            if arguments.again or (name, tool) not in known:
-                row = dict.fromkeys(FIELDS, "") | {"network": name, "tool": tool} | in_process(name, tool)
-                row |= {
-                    "command": "python -m benchmarks.pruning networks" + " --rival" * arguments.rival,
-                    "date": str(date.today()),
-                }
-                row |= {"torch": version("torch"), "torchvision": version("torchvision"), "device": "CPU, 1 thread"}
-                store(row)
-                print(
-                    f"{name:24} {tool:14} {row['share'] or '-':>7} {row['cpu_seconds'] or '-':>8} {row['outcome']}",
-                    flush=True,
-                )
+        wanted = [tool for tool in tools if arguments.again or (name, tool) not in known]
+        for tool, found in compete(name, wanted).items():
+            row = dict.fromkeys(FIELDS, "") | {"network": name, "tool": tool} | found | stamp
+            store(row)
+            numbers = f"{row['share'] or '-':>7} {row['cpu_seconds'] or '-':>8}"
+            print(f"{name:24} {tool:14} {numbers} {row['outcome']}", flush=True)
     print(summary(table()))
 
 
