@@ -15,7 +15,7 @@ from helpers.results.table import pareto
 LOOKS = {
     "dense": ("dense, float32", "o", COLOURS["blue"]),
     "fine-tuned": ("pruned and fine-tuned, float32", "s", COLOURS["orange"]),
-    "int8": ("int8", "^", COLOURS["green"]),
+    "int8": ("8 bits or fewer, not trained again", "^", COLOURS["green"]),
     "qat": ("trained with rounding, 2 to 8 bits", "D", COLOURS["red"]),
 }
 SPAN = 0.12  # what is further below the best would squeeze the axis, too: the table has it

@@ -17,8 +17,8 @@ from helpers.results.table import FOLDER, PUBLISHED, RESULTS, ResultsError, load
 README, FIGURE = REPOSITORY / "README.md", FOLDER / "tradeoffs"
 BEGIN, END = "<!-- results: written by `python -m helpers results` -->", "<!-- end of the results -->"
 NAMES = (
-    "The number in a name says how many percent of the parameters are gone: from inside blocks (hidden), from what"
-    " blocks add to as well (trunk), or by one ranking of all channels (global)."
+    "The number in a name says how many percent are gone: of the parameters, by one ranking of the channels inside"
+    " blocks (hidden) or of all channels (trunk); or of the multiply-adds, by the same share of every group (fast)."
 )
 HEADER = (
     "| network | stage | test accuracy (95 %) | parameters | multiply-adds | bytes | smaller | entropy-coded | 1 image"
