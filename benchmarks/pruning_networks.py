@@ -97,7 +97,7 @@ class Contestant:
     def __init__(self, name: str, tool: str) -> None:
         fork = multiprocessing.get_context("fork")
         self.orders, theirs = fork.Pipe()
-        self.process = fork.Process(target=serve, args=(name, tool, theirs))
+        self.process = fork.Process(target=serve, args=(name, tool, theirs), daemon=True)
         self.process.start()
         theirs.close()
         self.times: list[tuple[float, float]] = []

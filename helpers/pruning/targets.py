@@ -83,7 +83,8 @@ def meet(
 
     Counted costs: the search ends between two neighbouring plans that differ in many groups at once; from the larger
     to the smaller of them the groups are then switched one after the other. Measured costs take time and have noise
-    above such differences, so a few halvings have to do.
+    above such differences, so a few halvings have to do; one of them may take a wrong turn, and no later one comes
+    back, so the nearest of all that was measured counts.
 
     Args:
         target: a share of the whole network's cost up to 1, or the cost itself above 1.
@@ -99,14 +100,16 @@ def meet(
     goal = target * whole if target <= 1 else float(target)
     if goal > whole:
         raise TargetError(f"target {goal:,.0f} is more than the {whole:,.0f} that the network has now")
-    low, high = 0.0, 1.0 - 1e-9
+    low, high, tried = 0.0, 1.0 - 1e-9, []
     for _ in range(MEASUREMENTS if measured else HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if cost(plan_of(counts_at(middle))) > goal else (low, middle)
+        tried.append(plan_of(counts_at(middle)))
+        low, high = (middle, high) if cost(tried[-1]) > goal else (low, middle)
     large, small = counts_at(low), counts_at(high)
     names = [] if measured else list(large)
     mixtures = [{n: (small if i < k else large)[n] for i, n in enumerate(names)} for k in range(1, len(names))]
-    best = min((plan_of(m) for m in (*mixtures, large, small)), key=lambda plan: abs(cost(plan) - goal))
+    mixed = [plan_of(counts) for counts in (*mixtures, large, small)]
+    best = min((*mixed, *tried), key=lambda plan: abs(cost(plan) - goal))
     reached = cost(best)
     if abs(reached - goal) > tolerance * goal:
         raise TargetError(

@@ -153,6 +153,19 @@ def test_a_latency_is_met_within_one_percent_in_a_few_measurements(target, monke
     assert parameters(fixed) == parameters(small)
 
 
+def test_a_wrong_turn_after_a_bad_measurement_is_no_dead_end():
+    readings = {50: 50.2, 75: 80.0}  # a quarter left was read as four fifths, so the search goes on beyond it
+
+    def cost(plan):
+        cut = plan.get("all", 0)
+        return readings.get(cut, 100 - cut)
+
+    def counts_at(ratio):
+        return {"all": round(100 * ratio)}
+
+    assert targets.meet(50.0, cost, counts_at, dict, tolerance=0.01, measured=True) == {"all": 50}
+
+
 @pytest.mark.slow
 def test_a_real_latency_is_met():
     batch = torch.zeros(8, 3, 32, 32)
