@@ -92,9 +92,12 @@ def prune(
         plan = choose(found, counts_at(ratio))
     else:
         ((name, goal),) = goals.items()
-        cost = {"params": targets.parameter_cost, "macs": targets.mac_cost, "latency_ms": targets.latency_cost}[name]
-        plan_of, measured = functools.partial(choose, found), name == "latency_ms"
-        plan = targets.meet(goal, cost(model, groups, example_inputs), counts_at, plan_of, tolerance, measured)
+        network, search = (model, groups, example_inputs), (counts_at, functools.partial(choose, found), tolerance)
+        if name == "latency_ms":
+            plan = targets.meet_measured(goal, *targets.latency_costs(*network), *search)
+        else:
+            counted = {"params": targets.parameter_cost, "macs": targets.mac_cost}[name]
+            plan = targets.meet(goal, counted(*network), *search)
     return without(model, groups, plan)
 
 

@@ -1,5 +1,6 @@
 """Prune down to a number: parameters, multiply-adds or measured milliseconds."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,12 @@ from helpers.pruning.surgery import Plan, cut, kept_atoms
 from helpers.pruning.tracing import as_tuple
 
 Cost = Callable[[Plan], float]
-HALVINGS = 40
-MEASUREMENTS, RUNS = 10, 15
+HALVINGS, LAST_RATIO = 40, 1.0 - 1e-9
+# Many plans are measured roughly, and those that seem to meet the target thoroughly.
+MEASUREMENTS, ROUGH_RUNS, THOROUGH_RUNS = 30, 15, 60
+ROUGHNESS = 0.03  # what a rough reading may be off
+# A gap between ratios is split where a straight line meets the goal, if that is not too near to an end.
+SHARES = 0.2, 0.8
 
 
 class TargetError(ValueError):
@@ -39,8 +44,8 @@ def mac_cost(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> Co
     return cost
 
 
-def latency_cost(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> Cost:
-    """Median milliseconds of the network that a plan leaves, measured; every plan once.
+def latency_costs(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> tuple[Cost, Cost]:
+    """Median milliseconds of the network that a plan leaves, measured roughly and thoroughly; every plan once.
 
     Each is timed in turn with the whole network and counts as a share of it: a machine that is slower for a while is
     slower for both.
@@ -48,18 +53,22 @@ def latency_cost(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -
     example, *more = as_tuple(example_inputs)
     if more:
         raise TargetError(f"target_latency_ms: only networks of one input are timed, and this one has {1 + len(more)}")
-    whole_ms = metrics.latency(model, example, runs=RUNS).median_ms
-    measured: dict[bytes, float] = {kept_atoms(groups, {}).tobytes(): whole_ms}
+    whole_ms = metrics.latency(model, example, runs=THOROUGH_RUNS).median_ms
 
-    def cost(plan: Plan) -> float:
-        key = kept_atoms(groups, plan).tobytes()
-        if key not in measured:
-            small, _ = cut(model, groups, plan)
-            whole, left = metrics.compare_latency({"whole": model, "small": small}, example, runs=RUNS).median_ms
-            measured[key] = whole_ms * left / whole
-        return measured[key]
+    def cost_by(runs: int) -> Cost:
+        measured: dict[bytes, float] = {kept_atoms(groups, {}).tobytes(): whole_ms}
 
-    return cost
+        def cost(plan: Plan) -> float:
+            key = kept_atoms(groups, plan).tobytes()
+            if key not in measured:
+                small, _ = cut(model, groups, plan)
+                whole, left = metrics.compare_latency({"whole": model, "small": small}, example, runs=runs).median_ms
+                measured[key] = whole_ms * left / whole
+            return measured[key]
+
+        return cost
+
+    return cost_by(ROUGH_RUNS), cost_by(THOROUGH_RUNS)
 
 
 def elements(shapes: dict[str, tuple[int, ...]], groups: ChannelGroups, keep: np.ndarray) -> dict[str, int]:
@@ -72,19 +81,12 @@ def elements(shapes: dict[str, tuple[int, ...]], groups: ChannelGroups, keep: np
 
 
 def meet(
-    target: float,
-    cost: Cost,
-    counts_at: Callable[[float], Counts],
-    plan_of: Callable[[Counts], Plan],
-    tolerance: float,
-    measured: bool = False,
+    target: float, cost: Cost, counts_at: Callable[[float], Counts], plan_of: Callable[[Counts], Plan], tolerance: float
 ) -> Plan:
-    """Find the plan whose cost is nearest to the target, by halving the interval of ratios in which it lies.
+    """Find the plan whose counted cost is nearest to the target, by halving the interval of ratios in which it lies.
 
-    Counted costs: the search ends between two neighbouring plans that differ in many groups at once; from the larger
-    to the smaller of them the groups are then switched one after the other. Measured costs take time and have noise
-    above such differences, so a few halvings have to do; one of them may take a wrong turn, and no later one comes
-    back, so the nearest of all that was measured counts.
+    That ends between two neighbouring plans that differ in many groups at once; from the larger to the smaller of them
+    the groups are then switched one after the other.
 
     Args:
         target: a share of the whole network's cost up to 1, or the cost itself above 1.
@@ -92,28 +94,84 @@ def meet(
         counts_at: how many units of each group go at a ratio.
         plan_of: which ones.
         tolerance: how far off the result may be, as a share of the target.
-        measured: the cost is a measurement.
     """
-    whole = cost({})
+    goal = checked_goal(target, cost({}))
+    low, high = 0.0, LAST_RATIO
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if cost(plan_of(counts_at(middle))) > goal else (low, middle)
+    large, small = counts_at(low), counts_at(high)
+    names = list(large)
+    mixtures = [{n: (small if i < k else large)[n] for i, n in enumerate(names)} for k in range(1, len(names))]
+    best = min((plan_of(counts) for counts in (*mixtures, large, small)), key=lambda plan: abs(cost(plan) - goal))
+    if off(cost(best), goal) > tolerance:
+        raise out_of_reach(goal, cost(best), tolerance)
+    return best
+
+
+def meet_measured(
+    target: float,
+    rough: Cost,
+    thorough: Cost,
+    counts_at: Callable[[float], Counts],
+    plan_of: Callable[[Counts], Plan],
+    tolerance: float,
+) -> Plan:
+    """Find a plan whose measured cost meets the target; arguments as in `meet`.
+
+    Halving an interval does not work here. A reading has noise, and a network with a few channels less may well be
+    slower, because its widths are no multiples of eight any more: the search would end at such a step, above the target
+    on one side of it and below on the other. So no part of the range is given up for good.
+    """
+    whole = rough({})
+    goal = checked_goal(target, whole)
+    readings = {0.0: whole, 1.0: rough(plan_of(counts_at(LAST_RATIO)))}
+    for _ in range(MEASUREMENTS):
+        ratio = most_promising(readings, goal)
+        plan = plan_of(counts_at(ratio))
+        readings[ratio] = rough(plan)
+        if off(readings[ratio], goal) <= tolerance + ROUGHNESS:
+            readings[ratio] = thorough(plan)
+        if off(readings[ratio], goal) <= tolerance:
+            return plan
+    raise out_of_reach(goal, min(readings.values(), key=lambda reading: off(reading, goal)), tolerance)
+
+
+def most_promising(readings: dict[float, float], goal: float) -> float:
+    """A ratio in the gap between measured ones that is wide, and whose ends were near the goal or on both its sides.
+
+    The third power weighs nearness against width; of those tried on curves with steps and noise it needed the fewest
+    measurements.
+    """
+
+    def promise(gap: tuple[float, float]) -> float:
+        ends = sorted(readings[ratio] for ratio in gap)
+        return (gap[1] - gap[0]) / (ROUGHNESS + off(float(np.clip(goal, *ends)), goal)) ** 3
+
+    start, end = max(itertools.pairwise(sorted(readings)), key=promise)
+    drop = readings[start] - readings[end]
+    share = float(np.clip((readings[start] - goal) / drop, *SHARES)) if drop else 0.5
+    return start + share * (end - start)
+
+
+def checked_goal(target: float, whole: float) -> float:
+    """The cost to reach: a share of the whole network's cost up to 1, or the cost itself above 1."""
     if isinstance(target, bool) or not isinstance(target, int | float) or not target > 0:
         raise TargetError(f"target is {target!r}; expected a share of the network (0 < share <= 1) or a number above 1")
     goal = target * whole if target <= 1 else float(target)
     if goal > whole:
         raise TargetError(f"target {goal:,.0f} is more than the {whole:,.0f} that the network has now")
-    low, high, tried = 0.0, 1.0 - 1e-9, []
-    for _ in range(MEASUREMENTS if measured else HALVINGS):
-        middle = (low + high) / 2
-        tried.append(plan_of(counts_at(middle)))
-        low, high = (middle, high) if cost(tried[-1]) > goal else (low, middle)
-    large, small = counts_at(low), counts_at(high)
-    names = [] if measured else list(large)
-    mixtures = [{n: (small if i < k else large)[n] for i, n in enumerate(names)} for k in range(1, len(names))]
-    mixed = [plan_of(counts) for counts in (*mixtures, large, small)]
-    best = min((*mixed, *tried), key=lambda plan: abs(cost(plan) - goal))
-    reached = cost(best)
-    if abs(reached - goal) > tolerance * goal:
-        raise TargetError(
-            f"target {goal:,.4g} cannot be met within {tolerance:.0%}: the nearest is {reached:,.4g}"
-            " (try scope='all', a smaller min_width or round_to=1)"
-        )
-    return best
+    return goal
+
+
+def off(cost: float, goal: float) -> float:
+    """How far a cost is from the goal, as a share of it."""
+    return abs(cost - goal) / goal
+
+
+def out_of_reach(goal: float, nearest: float, tolerance: float) -> TargetError:
+    """What to say of a goal that no plan meets."""
+    return TargetError(
+        f"target {goal:,.4g} cannot be met within {tolerance:.0%}: the nearest is {nearest:,.4g}"
+        " (try scope='all', a smaller min_width or round_to=1)"
+    )
