@@ -25,6 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     amount.add_argument("--target-macs", type=float, metavar="N", help=f"how many multiply-adds: what {target}")
     amount.add_argument("--target-latency-ms", type=float, metavar="MS", help=f"how many milliseconds: what {target}")
     parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.01,
+        metavar="SHARE",
+        help="how far from a target the result may be, as a share of it (default: %(default)s)",
+    )
+    parser.add_argument(
         "--importance", choices=CRITERIA, default="l1", help="what rates a channel (default: %(default)s)"
     )
     parser.add_argument(
@@ -61,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         target_params=arguments.target_params,
         target_macs=arguments.target_macs,
         target_latency_ms=arguments.target_latency_ms,
+        tolerance=arguments.tolerance,
         min_width=arguments.min_width,
         round_to=arguments.round_to,
         seed=arguments.seed,

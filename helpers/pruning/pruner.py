@@ -62,7 +62,8 @@ def prune(
             or a ratio for each group, by name.
         scope: "hidden" cuts only channels inside a block, "all" also the trunk that blocks add to.
         target_params, target_macs, target_latency_ms: instead of `ratio`: what the whole network keeps, as a share up
-            to 1 or as a number above 1; at most one of them. The latency is measured, on this machine.
+            to 1 or as a number above 1; at most one of them. The latency is measured, on this machine, which takes
+            a minute or two.
         tolerance: how far from the target the result may be.
         min_width: units that a group keeps at least.
         round_to: what a group keeps is a multiple of this.

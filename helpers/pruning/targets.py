@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from torch import nn
+from tqdm.auto import tqdm
 
 from helpers import metrics
 from helpers.pruning.allocation import Counts
@@ -95,7 +96,7 @@ def meet(
         plan_of: which ones.
         tolerance: how far off the result may be, as a share of the target.
     """
-    goal = checked_goal(target, cost({}))
+    goal = checked_goal(target, cost({}), tolerance)
     low, high = 0.0, LAST_RATIO
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -124,9 +125,9 @@ def meet_measured(
     on one side of it and below on the other. So no part of the range is given up for good.
     """
     whole = rough({})
-    goal = checked_goal(target, whole)
+    goal = checked_goal(target, whole, tolerance)
     readings = {0.0: whole, 1.0: rough(plan_of(counts_at(LAST_RATIO)))}
-    for _ in range(MEASUREMENTS):
+    for _ in tqdm(range(MEASUREMENTS), desc="latency", leave=False):
         ratio = most_promising(readings, goal)
         plan = plan_of(counts_at(ratio))
         readings[ratio] = rough(plan)
@@ -154,8 +155,10 @@ def most_promising(readings: dict[float, float], goal: float) -> float:
     return start + share * (end - start)
 
 
-def checked_goal(target: float, whole: float) -> float:
+def checked_goal(target: float, whole: float, tolerance: float) -> float:
     """The cost to reach: a share of the whole network's cost up to 1, or the cost itself above 1."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise TargetError(f"tolerance is {tolerance!r}; expected a share of the target, 0 <= tolerance < 1")
     if isinstance(target, bool) or not isinstance(target, int | float) or not target > 0:
         raise TargetError(f"target is {target!r}; expected a share of the network (0 < share <= 1) or a number above 1")
     goal = target * whole if target <= 1 else float(target)

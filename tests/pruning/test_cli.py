@@ -33,6 +33,14 @@ def test_targets_and_data(checkpoint, tmp_path):
     assert parameters(out) == pytest.approx(0.6 * parameters(checkpoint), rel=0.01)
 
 
+def test_how_far_from_a_target_is_too_far(checkpoint, tmp_path, capsys):
+    options = ["--target-params", "0.5", "--round-to", "64"]
+    out = str(tmp_path / "small.safetensors")
+    assert main(["prune", str(checkpoint), out, *options]) == 1
+    assert "cannot be met within 1%" in capsys.readouterr().err
+    assert main(["prune", str(checkpoint), out, *options, "--tolerance", "0.5"]) == 0
+
+
 def test_a_ratio_for_each_group_from_a_file(checkpoint, tmp_path):
     (tmp_path / "ratios.json").write_text(json.dumps({"features.17.conv.0.0": 0.5}))
     out = tmp_path / "small.safetensors"

@@ -233,6 +233,8 @@ REFUSALS = [
     ({"target_params": True}, TargetError, "target is True"),
     ({"target_params": float("inf")}, TargetError, "more than the"),
     ({"target_macs": 1.2e5}, TargetError, "more than the"),
+    ({"target_macs": 0.5, "tolerance": float("nan")}, TargetError, "tolerance is nan"),
+    ({"target_macs": 0.5, "tolerance": -0.1}, TargetError, "tolerance is -0.1"),
     ({"target_params": 10**9}, TargetError, "more than the"),
     ({"target_params": 2}, TargetError, "cannot be met within 1%: the nearest is"),
     ({"min_width": 0}, AllocationError, "min_width is 0"),
