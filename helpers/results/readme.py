@@ -156,7 +156,8 @@ def notes(measured: pd.DataFrame) -> str:
     text = f"Accuracy on {images} test images, seed {seeds}. Bytes of the file that was reloaded and evaluated."
     if len(timed):
         text += f" Time: median ± half the interquartile range, all networks in turn ({devices})"
-        text += ", int8 with real int8 kernels."
+        text += ", int8 with real int8 kernels. Float networks spend a good part of the time for 128 images on fresh"
+        text += " memory for every large map; kept memory spares that (lesson 05): `quantization_speed.csv` has both."
     text += f" The figure leaves out what is not fine-tuned or more than {100 * SPAN:.0f} points below the best."
     return (
         f"{NAMES} {text} Networks in **bold** are in `data/checkpoints/`. Every column: `data/results/{RESULTS.name}`."
