@@ -39,6 +39,14 @@ class Atoms:
         if first is not second:
             self.ties.append((first, second))
 
+    def in_step(self, first: Labels, second: Labels) -> bool:
+        """Whether the two always lose the same share: by the ties so far, they hold the same atoms equally often."""
+        roots = self.roots()
+        (atoms, often), (others, as_often) = (
+            np.unique(roots[labels], return_counts=True) for labels in (first, second)
+        )
+        return np.array_equal(atoms, others) and np.array_equal(often * len(second), as_often * len(first))
+
     def pin(self, labels: Labels | None, reason: str) -> None:
         """These atoms stay, for this reason. None, an axis without channels, is left alone."""
         if labels is not None:

@@ -7,7 +7,7 @@ operation. Sizes are numbers that are followed, too (tracked.py).
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,10 @@ from helpers.pruning.nesting import leaves, mapped
 from helpers.pruning.operations import opaque_functions, operation_name
 from helpers.pruning.output_shapes import function_output, layer_output
 from helpers.pruning.stored import stored_tensors
-from helpers.pruning.tracked import Tracked, plain, track
+from helpers.pruning.tracked import Stated, Tracked, plain, state, track
+
+# How a layer states the sizes of its weight. What it is cut to is written there, so a forward could decide by it.
+SIZES = ("in_channels", "out_channels", "in_features", "out_features", "num_features", "num_channels")
 
 
 @dataclass(eq=False, slots=True)
@@ -50,6 +53,7 @@ class Recorder(TorchFunctionMode):
         # Tensors are known by their id, and kept, so that no other tensor gets the same.
         self.sources: dict[int, tuple[torch.Tensor, Node]] = {}
         self.stored = {id(tensor): name for name, tensor in reversed(stored_tensors(root).items())}
+        self.constants: dict[int, torch.Tensor] = {}
 
     def run(self, inputs: tuple[torch.Tensor, ...]) -> None:
         """Run the network on inputs of these shapes and types."""
@@ -63,15 +67,26 @@ class Recorder(TorchFunctionMode):
         """While the block runs, modules tell of their calls."""
         replaced = []
         for path, module, layer in reporters(self.root):
-            state, report = vars(module), self.layer if layer else self.enter
-            replaced.append((state, state.get("forward")))
-            state["forward"] = functools.partial(report, path, module, module.forward)
+            attributes, report = vars(module), self.layer if layer else self.enter
+            changed = {"forward": functools.partial(report, path, module, module.forward)} | self.stated(module)
+            replaced.append((attributes, {name: attributes.get(name) for name in changed}))
+            attributes.update(changed)
         try:
             yield
         finally:
-            for state, forward in replaced:
-                del state["forward"]
-                state |= {"forward": forward} if forward else {}
+            for attributes, before in replaced:
+                attributes.update(before)
+                if before["forward"] is None:
+                    del attributes["forward"]
+
+    def stated(self, module: nn.Module) -> dict[str, Stated]:
+        """The sizes that a layer states, as numbers that are followed."""
+        weight = getattr(module, "weight", None)
+        if not isinstance(weight, nn.Parameter):
+            return {}
+        ask = functools.partial(self.add, "function", "stated", (weight,))
+        attributes = vars(module)
+        return {name: state(attributes[name], self, ask) for name in SIZES if type(attributes.get(name)) is int}
 
     def enter(self, path: str, module: nn.Module, forward: Callable, *args: Any, **kwargs: Any) -> Any:
         """Run a module that is made of others."""
@@ -92,13 +107,22 @@ class Recorder(TorchFunctionMode):
         """Run a function of tensors. What works on nothing but constants is a constant, and no node."""
         kwargs = kwargs or {}
         if not any(self.is_followed(leaf) for leaf in leaves((args, kwargs))):
-            return func(*args, **kwargs)
+            value = func(*args, **kwargs)
+            self.constants |= {id(leaf): leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)}
+            return value
         node = self.add("function", operation_name(func), args, kwargs)
         value = function_output(func, mapped(self.content, args), mapped(self.content, kwargs))
         if value is not None and not any(has_source(leaf) for leaf in leaves(value)):
-            self.nodes.pop()  # a question such as x.dtype or x.is_contiguous()
+            self.answered(node, value)
             return value
         return self.result(node, value)
+
+    def answered(self, node: Node, value: Any) -> None:
+        """A question such as x.dtype is no operation; one about two tensors (x.is_same_size(y)) decides by sizes."""
+        if isinstance(value, bool) and sum(isinstance(leaf, Node) for leaf in leaves((node.args, node.kwargs))) > 1:
+            node.op = "question"  # there is no rule for it
+        else:
+            self.nodes.pop()
 
     def whole(self, func: Callable) -> Callable:
         """The function as one operation, whatever it does inside."""
@@ -112,12 +136,15 @@ class Recorder(TorchFunctionMode):
         return call
 
     def computed(self, op: str, operands: tuple, value: Any) -> Any:
-        """Arithmetic on sizes has given this value."""
+        """Arithmetic on sizes has given this value; what a layer does inside is its own business."""
+        if torch._C._is_torch_function_all_disabled():
+            return value
         return self.result(self.add("function", op, operands), value)
 
     def decided(self, operands: tuple) -> None:
         """The forward has looked at a size."""
-        self.add("function", "decision", operands)
+        if not torch._C._is_torch_function_all_disabled():
+            self.add("function", "decision", operands)
 
     def add(
         self, kind: str, op: str, args: Any = (), kwargs: Any = None, path: str = "", module: nn.Module | None = None
@@ -146,10 +173,18 @@ class Recorder(TorchFunctionMode):
         return self.source(value) if isinstance(value, torch.Tensor) else value
 
     def source(self, tensor: torch.Tensor) -> Node:
-        """The node that a tensor comes from: an operation, what is stored in the network, or a constant."""
+        """The node that a tensor comes from: an operation, what is stored in the network, or a constant.
+
+        Or nobody knows (torch.vmap computes out of sight): then it may come from everything before it.
+        """
         if id(tensor) not in self.sources:
             name = self.stored.get(id(tensor))
-            node = self.add("stored", name) if name else self.add("constant", "constant")
+            if name:
+                node = self.add("stored", name)
+            elif tensor.is_meta and id(tensor) not in self.constants:
+                node = self.add("function", "unseen", tuple(self.nodes))
+            else:
+                node = self.add("constant", "constant")
             node.value = torch.empty_like(tensor, device="meta")
             self.sources[id(tensor)] = tensor, node
         return self.sources[id(tensor)][1]
@@ -161,16 +196,22 @@ class Recorder(TorchFunctionMode):
         return plain(value)
 
     def is_followed(self, value: Any) -> bool:
-        """Whether it has channels: what the network has computed, and its parameters; tables in buffers have none."""
+        """Whether it may have channels: what the network has computed, and what is stored in it."""
         if isinstance(value, torch.Tensor):
-            return id(value) in self.sources or (isinstance(value, nn.Parameter) and id(value) in self.stored)
+            return id(value) in self.sources or id(value) in self.stored
         return isinstance(value, Tracked)
 
 
 def opened(output: Any) -> Any:
-    """What a network returns; an object of a class of its own stands for its attributes."""
-    known = isinstance(output, torch.Tensor | Tracked | list | tuple | dict)
-    return vars(output) if hasattr(output, "__dict__") and not known else output
+    """What a network returns, as nests of tensors; an object of a class of its own stands for its attributes."""
+    if output is None or isinstance(output, torch.Tensor | Tracked | nn.Module | str | int | float):
+        return output
+    if isinstance(output, Mapping):
+        return [opened(value) for value in output.values()]
+    if isinstance(output, Iterable):
+        return [opened(value) for value in output]
+    names = [*getattr(output, "__dict__", ()), *getattr(type(output), "__slots__", ())]
+    return [opened(getattr(output, name)) for name in names if hasattr(output, name)]
 
 
 def has_source(value: Any) -> bool:

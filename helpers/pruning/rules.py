@@ -31,8 +31,12 @@ TABLE: dict[Rule, str] = {
     value.reduction: "mean sum amax amin",
     value.size: "size shape",
     value.decision: "decision",
+    value.stated: "stated",
+    value.question: "question",
+    value.unseen: "unseen",
     value.ignored: "assert dim ndimension ndim",
-    shape.reshape: "view reshape flatten squeeze unsqueeze Flatten",
+    shape.reshape: "view reshape flatten unsqueeze Flatten",
+    shape.squeeze: "squeeze",
     shape.permute: "permute",
     shape.transpose: "transpose swapaxes swapdims",
     shape.expand: "expand",
@@ -64,6 +68,7 @@ def rule_for(call: Call) -> Rule:
     def checked(labelling: Labelling, call: Call) -> Any:
         if call.tensors and call.numbers and call.op not in TAKES_SIZES:
             labelling.pin_all(call.numbers, f"{call.name}: computes with the number of channels")
-        return rule(labelling, call) if call.tensors or call.op in TAKES_SIZES else value.unknown(labelling, call)
+        understood = (call.tensors or call.op in TAKES_SIZES) and "out" not in call.kwargs
+        return rule(labelling, call) if understood else value.unknown(labelling, call)
 
     return checked

@@ -10,6 +10,7 @@ from helpers.pruning.nesting import leaves
 from helpers.pruning.rules_value import unknown
 
 FIXED_SIZE = "the forward asks for a fixed size here, which would no longer fit"
+OTHER_AXIS = "a size here follows the number of channels of another axis"
 
 
 def blocks(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
@@ -31,8 +32,22 @@ def blocks(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[li
         yield left, right
 
 
+def follows(labelling: Labelling, labels: Labels, size: Any) -> bool:
+    """Whether a size was worked out from the channels of this axis, or of one that is from now on cut with it."""
+    if not isinstance(size, Number):
+        return False
+    counted = list({id(axis): axis for axis in size.axes}.values())
+    if len(counted) == 1 and counted[0] is labels:
+        return True
+    counted = np.concatenate(counted)
+    if len(counted) == len(labels):
+        labelling.tie(labels, counted, "size")
+        return True
+    return labelling.atoms.in_step(labels, counted)
+
+
 def reshape(labelling: Labelling, call: Call) -> Tensor:
-    """view, reshape, flatten, squeeze, unsqueeze: the elements keep their order, so each keeps its atom.
+    """view, reshape, flatten, unsqueeze: the elements keep their order, so each keeps its atom.
 
     Flattening (C, H, W) gives every channel a run of H*W indices. Splitting C into (g, k) has to leave whole rows: the
     axis whose size the forward works out (-1, or from x.shape) is the one that shrinks, and its positions are tied
@@ -41,7 +56,7 @@ def reshape(labelling: Labelling, call: Call) -> Tensor:
     (x, *_), sizes = call.tensors, requested_sizes(call)
     if sizes is not None and len(sizes) != call.output.dim():  # view(dtype), view_as
         return unknown(labelling, call)
-    result = uncut(call.output)
+    result, elsewhere = uncut(call.output), {id(number): number for number in call.numbers}
     for left, right in blocks(x.shape, result.shape):
         labelled = [d for d in left if labelling.axis(x, d) is not None]
         if not labelled:
@@ -49,15 +64,28 @@ def reshape(labelling: Labelling, call: Call) -> Tensor:
         if len(labelled) > 1:
             labelling.pin_all(x, f"{call.name}: merges two axes that both hold channels")
             continue
-        free = [d for d in right if sizes is None or isinstance(sizes[d], Number) or sizes[d] == -1]
+        labels = x.axes[labelled[0]]
+        free = [d for d in right if sizes is None or sizes[d] == -1 or follows(labelling, labels, sizes[d])]
         if len(free) != 1:
-            labelling.atoms.pin(x.axes[labelled[0]], f"{call.name}: {FIXED_SIZE}")
+            labelling.atoms.pin(labels, f"{call.name}: {FIXED_SIZE}")
             continue
+        if sizes is not None:
+            elsewhere.pop(id(sizes[free[0]]), None)
         column = [1 if d != labelled[0] else -1 for d in left]
-        elements = np.broadcast_to(x.axes[labelled[0]].reshape(column), [x.shape[d] for d in left])
+        elements = np.broadcast_to(labels.reshape(column), [x.shape[d] for d in left])
         elements = np.moveaxis(elements.reshape([result.shape[d] for d in right]), right.index(free[0]), -1)
         result.axes[free[0]] = labelling.tie_rows(elements.ravel(), elements.size // elements.shape[-1])
+    labelling.pin_all(list(elsewhere.values()), f"{call.name}: {OTHER_AXIS}")
     return result
+
+
+def squeeze(labelling: Labelling, call: Call) -> Tensor:
+    """squeeze: it would take away the axis of a lone channel as well, so some of them have to stay."""
+    (x, *_), rank = call.tensors, len(call.tensors[0].shape)
+    asked = {d % rank for d in leaves(call.argument(1, "dim")) if d is not None} or set(range(rank))
+    for d in asked:
+        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: would take away a lone channel (flatten does not)")
+    return reshape(labelling, call)
 
 
 def requested_sizes(call: Call) -> list | None:
@@ -91,17 +119,20 @@ def expand(labelling: Labelling, call: Call) -> Tensor:
     """expand: axes that keep their size keep their atoms."""
     (x, *_), sizes = call.tensors, requested_sizes(call)
     result = uncut(call.output)
-    for d in range(-len(x.shape), 0):
-        if (labels := labelling.axis(x, d)) is not None:
-            if not isinstance(sizes[d], Number) and sizes[d] != -1:
-                labelling.atoms.pin(labels, f"{call.name}: {FIXED_SIZE}")
-            result.axes[d] = labels
+    for d in range(-len(sizes), 0):
+        labels = labelling.axis(x, d) if d >= -len(x.shape) else None
+        if labels is None:
+            labelling.pin_all(sizes[d], f"{call.name}: {OTHER_AXIS}")
+        elif sizes[d] != -1 and not follows(labelling, labels, sizes[d]):
+            labelling.pin_all((x, sizes[d]), f"{call.name}: {FIXED_SIZE}")
+        result.axes[d] = labels
     return result
 
 
 def concatenate(labelling: Labelling, call: Call) -> Tensor:
     """cat: along its axis the parts stand one after the other; along the others they are cut together."""
-    parts, result = call.tensors, uncut(call.output)
+    result = uncut(call.output)
+    parts = [part for part in call.tensors if len(part.shape) == len(result.shape)]  # cat skips a lone empty vector
     dim = call.argument(1, "dim", 0) % len(result.shape)
     for d in range(len(result.shape)):
         axes = [labelling.axis(part, d) for part in parts]
@@ -134,10 +165,12 @@ def pieces(labelling: Labelling, call: Call) -> Any:
     (x, *_), results = call.tensors, uncut(call.output)
     dim = call.argument(2, "dim", 0) % len(x.shape)
     asked = leaves(call.argument(1, "split_size", call.kwargs.get("split_size_or_sections")))
-    follows = call.op == "chunk" or all(isinstance(size, Number) for size in asked)
     equal = len({piece.shape[dim] for piece in results}) == 1
     labels = labelling.axis(x, dim)
-    if labels is not None and not (follows and equal):
+    fits = labels is not None and (call.op == "chunk" or all(follows(labelling, labels, size) for size in asked))
+    if call.op == "chunk" or not fits:
+        labelling.pin_all(call.numbers, f"{call.name}: {OTHER_AXIS}")
+    if labels is not None and not (fits and equal):
         labelling.atoms.pin(labels, f"{call.name}: {FIXED_SIZE if equal else 'the pieces are not equal'}")
     elif labels is not None:
         labelling.tie_rows(labels, len(results))
@@ -177,11 +210,13 @@ def sliced(labelling: Labelling, call: Call, labels: Labels | None, wanted: slic
     bounds = (wanted.start, wanted.stop, wanted.step)
     start, stop, step = slice(*(b.value if isinstance(b, Number) else b for b in bounds)).indices(size)
     if labels is None:
+        labelling.pin_all(bounds, f"{call.name}: {OTHER_AXIS}")
         return None
-    follows = all(isinstance(b, Number) or not b for b in bounds[:2])
+    fits = all(follows(labelling, labels, b) or (not isinstance(b, Number) and not b) for b in bounds[:2])
     length = stop - start
-    if not follows or step != 1 or length < 1 or size % length or start % length:
+    if not fits or step != 1 or length < 1 or size % length or start % length:
         labelling.atoms.pin(labels, f"{call.name}: takes channels by fixed numbers")
+        labelling.pin_all(bounds, f"{call.name}: {OTHER_AXIS}")
     else:
         labelling.tie_rows(labels, size // length)
     return labels[start:stop:step]
@@ -196,6 +231,7 @@ def pad(labelling: Labelling, call: Call) -> Tensor:
         around = amounts[place : place + 2] or (0, 0)
         labels = labelling.axis(x, d)
         if labels is None or not any(around):
+            labelling.pin_all(list(around), f"{call.name}: {OTHER_AXIS}")
             result.axes[d] = labels
         elif mode == "constant" and all(isinstance(amount, int) and amount >= 0 for amount in around):
             result.axes[d] = chained(labelling, call, [None, labels, None], [around[0], x.shape[d], around[1]])

@@ -10,6 +10,8 @@ from helpers.pruning.nesting import leaves
 
 def elementwise(labelling: Labelling, call: Call) -> Tensor:
     """Any function of one or several broadcast tensors: indices that meet are cut together."""
+    if not isinstance(call.output, torch.Tensor):  # Identity of a tuple
+        return unknown(labelling, call)
     result, tensors = uncut(call.output), call.tensors
     for d in range(-len(result.shape), 0):
         size = result.shape[d]
@@ -81,6 +83,23 @@ def sizes_of(labelling: Labelling, x: Tensor) -> tuple:
 def decision(labelling: Labelling, call: Call) -> None:
     """The forward compares or rounds a size: with fewer channels it could decide otherwise."""
     labelling.pin_all(call.numbers, f"{call.name}: the forward decides by the number of channels")
+
+
+def stated(labelling: Labelling, call: Call) -> Any:
+    """The forward computes with a layer's own attribute, such as `in_channels`, which the cut changes."""
+    labelling.pin_all(call.tensors, f"{call.name}: the forward computes with a stored number of channels")
+    return call.output
+
+
+def question(labelling: Labelling, call: Call) -> None:
+    """The forward asks something about several tensors, such as whether they are of the same size."""
+    labelling.pin_all(call.tensors, f"{call.name}: the answer may depend on the number of channels")
+
+
+def unseen(labelling: Labelling, call: Call) -> Tensor:
+    """A tensor that was computed out of sight may come from all that was before it."""
+    labelling.pin_all(call.tensors, f"{call.name}: the forward goes on with a tensor whose origin is not known")
+    return uncut(call.output)
 
 
 def ignored(labelling: Labelling, call: Call) -> Any:

@@ -54,9 +54,10 @@ def trace(root: nn.Module, example_inputs: Any) -> list[Node]:
 def failed(network: str, nodes: list[Node], error: Exception) -> TraceError:
     """The error to raise, with what the trial cut wants to know."""
     cause = (str(error).strip() or repr(error)).splitlines()[0]
+    remedy = " (control flow that depends on values has to be rewritten)" if "meta" in cause else ""
     result = TraceError(
         f"{network} does not run without content on inputs of this shape and type, at node {nodes[-1].name}: {cause}"
-        " (control flow that depends on values has to be rewritten)"
+        f"{remedy}"
     )
     result.position, result.cause = len(nodes) - 1, cause
     return result

@@ -14,12 +14,14 @@ import torch
 ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 ONE_SIDED = ("neg", "pos", "abs")
 DECISIONS = ("eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "float", "round", "trunc", "floor", "ceil")
+DECISIONS += ("divmod", "rdivmod")
+# Of whole numbers only.
+BITS = ("and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift", "rrshift", "invert")
 
 
 class Tracked:
     """What whole and other numbers have in common: `source`, the node of the graph, and who records."""
 
-    source: Any
     recorder: Any
 
     def plain(self) -> int | float:
@@ -34,6 +36,17 @@ class Whole(Tracked, int):
     """A size, or a whole number computed from sizes."""
 
 
+class Stated(Whole):
+    """A size that a layer states, such as its `in_channels`; a node of the graph once somebody computes with it."""
+
+    ask: Callable[[], Any]
+
+    @property
+    def source(self) -> Any:
+        """A new node each time."""
+        return self.ask()
+
+
 class Real(Tracked, float):
     """Any other number computed from sizes."""
 
@@ -42,6 +55,13 @@ def track(value: float, recorder: Any, source: Any) -> Whole | Real:
     """The number, remembering the node that stands for it."""
     number = Whole(value) if isinstance(value, int) else Real(value)
     number.recorder, number.source = recorder, source
+    return number
+
+
+def state(value: int, recorder: Any, ask: Callable[[], Any]) -> Stated:
+    """A number that a layer states; `ask` makes its node."""
+    number = Stated(value)
+    number.recorder, number.ask = recorder, ask
     return number
 
 
@@ -64,12 +84,12 @@ def computes(name: str, operands: Callable[..., tuple]) -> Callable[..., Any]:
 
 
 def decides(name: str) -> Callable[..., Any]:
-    """A method whose plain answer is recorded as a decision."""
+    """A method whose plain answer is no longer followed, and is recorded as a decision."""
 
     def method(self: Tracked, *others: Any) -> Any:
         self.recorder.decided((self, *others))
         value = self.plain()
-        return getattr(value, f"__{name}__")(*map(plain, others))
+        return getattr(value, name)(*map(plain, others))
 
     return method
 
@@ -80,4 +100,8 @@ for _name in ARITHMETIC:
 for _name in ONE_SIDED:
     setattr(Tracked, f"__{_name}__", computes(_name, lambda self: (self,)))
 for _name in DECISIONS:
-    setattr(Tracked, f"__{_name}__", decides(_name))
+    setattr(Tracked, f"__{_name}__", decides(f"__{_name}__"))
+for _name in BITS:
+    setattr(Whole, f"__{_name}__", decides(f"__{_name}__"))
+for _name in ("bit_length", "bit_count"):
+    setattr(Whole, _name, decides(_name))

@@ -1,7 +1,8 @@
-"""The trial cut: do the groups hold? Cut some of everything, read the small network afresh, compare the two graphs.
+"""The trial cut: do the groups hold? Leave one unit of each, read the small network afresh, compare the two graphs.
 
 The rules say how large every value will be. A forward that computes with a fixed number (`view(-1, 256)`, a slice,
-a stored width) shows up here as a graph that fails or whose shapes or constants differ.
+a stored width) shows up here as a graph that fails or whose shapes or constants differ. One that decides by a number
+of channels (layers that are equally wide, a power of two) most likely does so when hardly anything is left.
 """
 
 from typing import Any
@@ -18,8 +19,6 @@ from helpers.pruning.recorder import Node
 from helpers.pruning.surgery import Stays, kept_atoms, shrink
 from helpers.pruning.tracing import TraceError, trace
 
-SHARE = 1 / 3
-
 
 def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) -> tuple[Labels, str] | None:
     """The atoms and the reason of the first node that a trial cut does not leave as predicted; None if all is well.
@@ -29,7 +28,9 @@ def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) ->
         root: the network without content; it is cut.
         example_inputs: as the network takes them.
     """
-    plan = {g.name: np.arange(max(1, int(SHARE * g.size))) for g in groups.prunable()}
+    plan = {g.name: np.arange(1, g.size) for g in groups.prunable()}
+    if not plan:
+        return None
     keep = kept_atoms(groups, plan)
     left = Stays(keep)
     shrink(root, groups, left)
@@ -47,8 +48,13 @@ def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) ->
 
 def described(node: Node) -> tuple:
     """What has to be the same after the cut: the operation, where its inputs come from, and the constants."""
-    names = [f"%{v.name}" if isinstance(v, Node) else v for v in leaves((node.args, node.kwargs))]
+    names = [f"%{v.name}" if isinstance(v, Node) else constant(v) for v in leaves((node.args, node.kwargs))]
     return node.kind, node.name, list(node.kwargs), names
+
+
+def constant(value: Any) -> Any:
+    """A plain argument, so that it equals itself: NaN does not."""
+    return repr(value) if isinstance(value, float) else value
 
 
 def shapes(value: Any) -> list[tuple[int, ...]]:

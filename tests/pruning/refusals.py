@@ -1,10 +1,25 @@
 """Small networks with channels that cannot be cut, and why."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from tests.pruning.zoo import Net, conv, padded_shortcut
+
+
+def shortcut_if_equal(s, x):
+    x = s.a(x)
+    y = s.b(x)
+    return s.c(y + x if s.b.in_channels == s.b.out_channels else y)
+
+
+def summed_table() -> nn.Module:
+    net = Net(lambda s, x: (lambda total: s.b(s.a(x) * s.table / total))(s.table.mean()), a=conv(3, 8), b=conv(8, 5))
+    net.register_buffer("table", torch.rand(8, 1, 1) + 1)
+    return net
+
 
 # name -> (network, group, part of the reason why it is unprunable)
 OUTER = {"a": nn.Linear(8, 6), "b": nn.Linear(36, 5)}
@@ -212,5 +227,67 @@ UNPRUNABLE = {
         lambda: nn.Sequential(conv(3, 4), nn.ChannelShuffle(4), conv(4, 5)),
         "0",
         "all its channels are tied into one",
+    ),
+    **{
+        f"decides by {name}": (
+            lambda decide=decide: Net(
+                lambda s, x: (lambda y: s.b(torch.tanh(y) if decide(s, y) else y))(s.a(x)), a=conv(3, 8), b=conv(8, 5)
+            ),
+            "a",
+            reason,
+        )
+        for name, decide, reason in [
+            ("a bit", lambda s, y: y.shape[1] & 1, "decides by the number"),
+            ("a shift", lambda s, y: y.shape[1] >> 3, "decides by the number"),
+            ("its length in bits", lambda s, y: y.shape[1].bit_length() > 3, "decides by the number"),
+            ("a division with remainder", lambda s, y: divmod(y.shape[1], 8)[0], "decides by the number"),
+            ("its logarithm", lambda s, y: math.log2(y.shape[1]) > 2, "stored number"),
+            ("a common divisor", lambda s, y: math.gcd(y.shape[1], 4) > 1, "stored number"),
+            ("how often a loop runs", lambda s, y: [1 for _ in range(y.shape[1] // 8)], "stored number"),
+            ("what a layer states", lambda s, y: s.a.out_channels > 4, "stored number"),
+            ("the sizes of two tensors", lambda s, y: y.is_same_size(y + 1), "the answer may depend"),
+        ]
+    },
+    "a shortcut where widths happen to agree": (
+        lambda: Net(shortcut_if_equal, a=conv(3, 8), b=conv(8, 6), c=conv(6, 5)),
+        "b",
+        "stored number",
+    ),
+    **{
+        f"a width as a size: {name}": (lambda f=f: Net(f, a=conv(3, 8), b=conv(8, 5)), "a", "another axis")
+        for name, f in [
+            ("slice", lambda s, x: (lambda y: s.b(y[:, :, : y.shape[1]]))(s.a(x))),
+            ("padding", lambda s, x: (lambda y: s.b(F.pad(y, (0, y.shape[1] // 8))))(s.a(x))),
+            ("pieces", lambda s, x: (lambda y: s.b(y) + x.chunk(y.shape[1] // 8, 2)[0].mean())(s.a(x))),
+            ("expansion", lambda s, x: (lambda y: s.b(y) + x[:, :1, :1, :1].expand(-1, 5, y.shape[1], 8))(s.a(x))),
+            ("view", lambda s, x: (lambda y: s.b(y) + x.view(-1, 3, y.shape[1], 8).mean())(s.a(x))),
+        ]
+    },
+    "a width as the size of other channels": (
+        lambda: Net(lambda s, x: s.b(s.c(x)[:, : s.a(x).shape[1]]), a=conv(3, 4), c=conv(3, 8), b=conv(4, 5)),
+        "c",
+        "fixed numbers",
+    ),
+    "squeezed": (
+        lambda: Net(lambda s, x: s.b(s.a(x).mean((2, 3), keepdim=True).squeeze()), a=conv(3, 8), b=nn.Linear(8, 5)),
+        "a",
+        "would take away a lone channel",
+    ),
+    "a table that is summed up before it is used": (
+        lambda: summed_table(),
+        "a",
+        "cannot be cut",
+    ),
+    "computed out of sight": (
+        lambda: Net(
+            lambda s, x: s.b(torch.vmap(lambda t: t.mean(0, keepdim=True))(s.a(x))), a=conv(3, 8), b=conv(1, 5)
+        ),
+        "a",
+        "origin is not known",
+    ),
+    "written elsewhere": (
+        lambda: Net(lambda s, x: s.b(torch.cat([s.a(x), s.a(x)], 1, out=x.new_empty(0))), a=conv(3, 8), b=conv(16, 5)),
+        "a",
+        "cat): this operation",
     ),
 }

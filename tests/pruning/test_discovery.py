@@ -53,6 +53,37 @@ def test_cutting_is_exactly_zeroing(name, seed):
     assert (removed > 0) == any(len(units) for units in plan.values())
 
 
+class Answer:
+    def __init__(self, maps):
+        self.maps = maps
+
+
+class Slotted:
+    __slots__ = ("answer",)
+
+    def __init__(self, answer):
+        self.answer = answer
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [Answer, Slotted, lambda y: Slotted(Answer([y])), lambda y: {"y": Answer(y)}.values()],
+    ids=["object", "slots", "object in an object", "values of a dictionary"],
+)
+def test_what_objects_in_the_output_hold_stays(wrap):
+    net = Net(lambda s, x: (lambda y: (s.b(y), wrap(y)))(s.a(x)), a=conv(3, 8), b=conv(8, 5))
+    assert "output" in channel_groups(net.eval(), EXAMPLE)["a"].reason
+
+
+def test_a_constant_that_is_no_number_and_an_empty_part_are_no_obstacle():
+    def forward(s, x):
+        y = torch.cat([torch.tensor([]), s.a(x)], 1)
+        return s.b(torch.where(y > 0, y, float("nan")))
+
+    groups = channel_groups(Net(forward, a=conv(3, 8), b=conv(8, 5)).eval(), EXAMPLE)
+    assert [g.name for g in groups.prunable()] == ["a"]
+
+
 def test_the_output_and_the_input_stay():
     groups = channel_groups(build(ToyMobile), EXAMPLE)
     assert "output" in groups["head"].reason
