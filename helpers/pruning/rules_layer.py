@@ -140,18 +140,34 @@ def linear(labelling: Labelling, call: Call, x: Tensor, weight: Tensor, bias: Te
 
 
 def per_channel_norm(labelling: Labelling, call: Call) -> Tensor:
-    """BatchNorm and InstanceNorm: each channel is normalised by itself."""
-    (x, *_) = call.tensors
+    """BatchNorm and InstanceNorm: each channel is normalised by itself, over other axes unless statistics are stored.
+
+    An input of InstanceNorm may do without a batch.
+    """
+    (x, *_), module = call.tensors, call.module
+    instance = isinstance(module, nn.modules.instancenorm._InstanceNorm)
+    channel = len(x.shape) - int(call.op[-2]) - 1 if instance else 1
+    if module.training or module.running_mean is None or not module.track_running_stats:
+        averaged_over(labelling, call, x, keep=tuple(range(channel + 1)) if instance else (channel,))
+    labels = labelling.axis(x, channel)
     for tensor in stored(labelling, call, *STATISTICS):
         if tensor is not None:
-            labelling.bind(tensor, 0, labelling.axis(x, 1), call.name)
-    resized(labelling, call, "num_features", x.axes[1])
+            labelling.bind(tensor, 0, labels, call.name)
+    resized(labelling, call, "num_features", labels)
     return elementwise(labelling, call)
+
+
+def averaged_over(labelling: Labelling, call: Call, x: Tensor, keep: tuple[int, ...]) -> None:
+    """All axes but these share the statistics, so that cutting one of their indices would change all the others."""
+    for d in set(range(len(x.shape))) - set(keep):
+        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: {SHARED_STATISTICS}")
 
 
 def batch_norm_function(labelling: Labelling, call: Call) -> Tensor:
     """F.batch_norm with parameters and buffers of the network."""
     x, *others = (call.argument(i, n) for i, n in enumerate(("input", "running_mean", "running_var", "weight", "bias")))
+    if call.argument(5, "training", False):
+        averaged_over(labelling, call, x, keep=(1,))
     for tensor in others:
         if tensor is not None:
             labelling.bind(tensor, 0, labelling.axis(x, 1), call.name)
@@ -163,6 +179,7 @@ def batch_norm_function(labelling: Labelling, call: Call) -> Tensor:
 def group_norm(labelling: Labelling, call: Call) -> Tensor:
     """GroupNorm: the channels of a group share their statistics, so they go together, and num_groups follows."""
     (x, *_), module = call.tensors, call.module
+    averaged_over(labelling, call, x, keep=(0, 1))
     channels = labelling.axis(x, 1)
     if channels is not None and module.num_groups == 1:
         labelling.atoms.pin(channels, f"{call.name}: {SHARED_STATISTICS}")
@@ -181,8 +198,7 @@ def layer_norm(labelling: Labelling, call: Call) -> Tensor:
     """LayerNorm and RMSNorm: the statistics run over the channels, so cutting one would change all the others."""
     (x, *_) = call.tensors
     shape = call.module.normalized_shape if call.module else call.argument(1, "normalized_shape")
-    for d in range(len(x.shape) - len(shape), len(x.shape)):
-        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: {SHARED_STATISTICS}")
+    averaged_over(labelling, call, x, keep=tuple(range(len(x.shape) - len(shape))))
     return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
 
 

@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.surgery import cut
 from helpers.pruning.targets import mac_cost
+from tests.pruning.zeroing import cut_and_zeroed
 from tests.pruning.zoo import Net, build, conv
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
@@ -63,3 +64,58 @@ def test_multiply_adds_are_those_that_torch_counts(layer, shape):
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(x)
     assert mac_cost(model, channel_groups(model, x), x)({}) == counter.get_total_flops() // 2
+
+
+WIDE = torch.zeros(2, 4, 3)
+MAPS = torch.zeros(2, 3, 8, 8)
+
+
+def last_axis(norm, example=WIDE):
+    """A network whose channels lie on the last axis, and a normalisation that takes another one for the channels."""
+    return build(
+        lambda: Net(lambda s, x: s.b(s.n(s.a(x))), a=nn.Linear(example.shape[-1], 12), n=norm, b=nn.Linear(12, 5))
+    )
+
+
+@pytest.mark.parametrize(
+    ("norm", "example"),
+    [
+        (nn.InstanceNorm1d(4), WIDE),
+        (nn.InstanceNorm1d(4, affine=True), WIDE),
+        (nn.InstanceNorm1d(4), WIDE[0]),
+        (nn.GroupNorm(2, 4), WIDE),
+        (nn.BatchNorm1d(4, track_running_stats=False), WIDE),
+        (nn.BatchNorm2d(3, track_running_stats=False), MAPS),
+        (nn.InstanceNorm2d(3, affine=True), MAPS),
+    ],
+)
+def test_axes_that_share_their_statistics_stay(norm, example):
+    assert "normalises over all channels" in channel_groups(last_axis(norm, example), example)["a"].reason
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(4), nn.InstanceNorm1d(4, track_running_stats=True)])
+def test_stored_statistics_are_shared_by_no_axis(norm):
+    model = last_axis(norm)
+    assert {g.name: g.size for g in channel_groups(model, WIDE).prunable()} == {"a": 12}
+    torch.testing.assert_close(*cut_and_zeroed(model, WIDE))
+
+
+@pytest.mark.parametrize("arguments", [(None, None, None, None, True), (None, None)])
+def test_a_function_says_whether_it_takes_the_statistics_of_the_batch(arguments):
+    def forward(net, x):
+        options = {} if len(arguments) > 2 else {"training": True}
+        return net.b(F.batch_norm(net.a(x), *arguments, **options))
+
+    model = build(lambda: Net(forward, a=nn.Linear(3, 12), b=nn.Linear(12, 5)))
+    assert "normalises over all channels" in channel_groups(model, WIDE)["a"].reason
+
+
+def test_channels_that_stand_before_the_axes_of_an_instance_may_go():
+    model = build(
+        lambda: nn.Sequential(nn.Conv1d(3, 6, 3), nn.InstanceNorm1d(6, affine=True, eps=0.1), nn.Conv1d(6, 5, 3))
+    )
+    example = torch.zeros(3, 9)
+    groups = channel_groups(model, example)
+    assert {g.name: g.size for g in groups.prunable()} == {"0": 6}
+    assert cut(model, groups, {"0": [1]})[1]["1"] == {"num_features": 5}
+    torch.testing.assert_close(*cut_and_zeroed(model, example))
