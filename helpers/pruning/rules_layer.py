@@ -195,10 +195,15 @@ def group_norm(labelling: Labelling, call: Call) -> Tensor:
 
 
 def layer_norm(labelling: Labelling, call: Call) -> Tensor:
-    """LayerNorm and RMSNorm: the statistics run over the channels, so cutting one would change all the others."""
+    """LayerNorm and RMSNorm: the statistics run over the channels, so cutting one would change all the others.
+
+    Its weight and bias are as long as the shape that it normalises over, which is a fixed number.
+    """
     (x, *_) = call.tensors
     shape = call.module.normalized_shape if call.module else call.argument(1, "normalized_shape")
     averaged_over(labelling, call, x, keep=tuple(range(len(x.shape) - len(shape))))
+    scale = stored(labelling, call, "weight", "bias") if call.module else call.tensors[1:]
+    labelling.pin_all(scale, f"{call.name}: {SHARED_STATISTICS}")
     return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
 
 

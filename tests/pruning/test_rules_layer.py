@@ -119,3 +119,23 @@ def test_channels_that_stand_before_the_axes_of_an_instance_may_go():
     assert {g.name: g.size for g in groups.prunable()} == {"0": 6}
     assert cut(model, groups, {"0": [1]})[1]["1"] == {"num_features": 5}
     torch.testing.assert_close(*cut_and_zeroed(model, example))
+
+
+@pytest.mark.parametrize(
+    "normalised",
+    [
+        lambda net, x: net.n(x),
+        lambda net, x: F.layer_norm(x, (8,), net.n.weight, net.n.bias),
+        lambda net, x: F.layer_norm(x, (8,), weight=net.n.weight),
+    ],
+)
+@pytest.mark.parametrize("gate_first", [True, False])
+def test_the_scale_of_a_layer_norm_that_is_a_gate_as_well_stays(normalised, gate_first):
+    """Its length is stored a second time, as the shape that is normalised over."""
+
+    def forward(net, x):
+        gated, scaled = (lambda: net.a(x) * net.n.weight), lambda: normalised(net, net.c(x)).sum()
+        return net.b(gated() + scaled() if gate_first else scaled() + gated())
+
+    layers = {"a": nn.Linear(3, 8), "c": nn.Linear(3, 8), "n": nn.LayerNorm(8), "b": nn.Linear(8, 5)}
+    assert channel_groups(build(lambda: Net(forward, **layers)), WIDE)["a"].reason is not None
