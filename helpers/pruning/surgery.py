@@ -9,7 +9,7 @@ from torch import nn
 
 from helpers.passes.module_tree import submodule
 from helpers.pruning.atoms import Labels
-from helpers.pruning.groups import ChannelGroups
+from helpers.pruning.groups import ChannelGroups, Group
 from helpers.pruning.stored import stored_tensors, with_tensors
 
 Plan = dict[str, np.ndarray]  # name of a group -> the numbers of its units that go
@@ -26,17 +26,38 @@ def kept_atoms(groups: ChannelGroups, plan: Plan) -> np.ndarray:
     keep = np.ones(len(groups.roots), dtype=bool)
     for name, units in plan.items():
         group = groups[name]
-        units = np.unique(np.asarray(units, dtype=np.int64))
-        if len(units) and group.reason:
-            raise PlanError(f"group {name} cannot be pruned: {group.reason}")
-        if len(units) >= group.size:
-            raise PlanError(
-                f"group {name}: cutting {len(units)} of {group.size} units would empty it; keep at least one"
-            )
-        if len(units) and (units[0] < 0 or units[-1] >= group.size):
-            raise PlanError(f"group {name}: it has units 0 to {group.size - 1}, asked to cut {units[0]} to {units[-1]}")
-        keep[group.units[units]] = False
+        keep[group.units[checked_units(group, units)]] = False
     return keep[groups.roots]
+
+
+def checked_units(group: Group, units: Any) -> np.ndarray:
+    """The numbers of the units that go, each once; refuses those that the group does not have or cannot spare."""
+    units = np.unique(unit_numbers(group, units))
+    if len(units) and group.reason:
+        raise PlanError(f"group {group.name} cannot be pruned: {group.reason}")
+    if len(units) and (units[0] < 0 or units[-1] >= group.size):
+        raise PlanError(
+            f"group {group.name}: it has units 0 to {group.size - 1}, asked to cut {units[0]} to {units[-1]}"
+        )
+    if len(units) >= group.size:
+        raise PlanError(
+            f"group {group.name}: cutting {len(units)} of {group.size} units would empty it; keep at least one"
+        )
+    return units
+
+
+def unit_numbers(group: Group, units: Any) -> np.ndarray:
+    """Whole numbers in a row. Anything else that NumPy would make such numbers of means something else: a mask."""
+    try:
+        found = np.asarray(units)
+    except ValueError:  # lists of different lengths
+        found = np.array(units, dtype=object)
+    if found.ndim == 1 and (found.dtype.kind in "iu" or not len(found)):
+        return found.astype(np.int64, copy=False)
+    raise PlanError(
+        f"group {group.name}: expected a list of unit numbers, got {found.dtype} of shape {found.shape};"
+        " for a mask of the units that go, give np.flatnonzero(mask)"
+    )
 
 
 def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module, Changes]:
@@ -54,8 +75,22 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
         The small network, and {module: {attribute: new value}}.
     """
     stays = Stays(kept_atoms(groups, plan))
+    check_network(model, groups)
     small = with_tensors(model, lambda name, tensor: sliced(tensor.detach(), stays.indices(groups, name)))
     return small, resize(small, groups, stays)
+
+
+def check_network(model: nn.Module, groups: ChannelGroups) -> None:
+    """Refuse a network that has other tensors, or of other shapes, where the groups have channels."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in stored_tensors(model).items()}
+    for name in groups.axes:
+        before, now = groups.labelling.shapes[name], shapes.get(name)
+        if now != before:
+            found = "is missing" if now is None else f"has the shape {now}"
+            raise PlanError(
+                f"these groups were found in another network: {name} had the shape {before} there and {found} here;"
+                " call channel_groups for this one"
+            )
 
 
 def shrink(root: nn.Module, groups: ChannelGroups, stays: "Stays") -> None:

@@ -1,5 +1,7 @@
 """Surgery: what is cut is gone, what is kept is the same number in the right place, and nothing else changes."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -110,6 +112,23 @@ def test_the_attributes_count_what_they_are_named_for():
         ({"stem": [8]}, PlanError, "it has units 0 to 7"),
         ({"stem": [-1]}, PlanError, "it has units 0 to 7"),
         ({"stem": [8, 0]}, PlanError, "it has units 0 to 7"),
+        ({"stem": range(8, 16)}, PlanError, "group stem: it has units 0 to 7, asked to cut 8 to 15"),
+        (
+            {"stem": np.array([False] * 6 + [True] * 2)},
+            PlanError,
+            "got bool of shape .8,.; for a mask .* np.flatnonzero",
+        ),
+        (
+            {"stem": torch.tensor([False] * 7 + [True])},
+            PlanError,
+            "group stem: expected a list of unit numbers, got bool",
+        ),
+        ({"stem": [0.9, 1.7]}, PlanError, "group stem: expected a list of unit numbers, got float64"),
+        ({"stem": [float("nan")]}, PlanError, "group stem: expected a list of unit numbers, got float64"),
+        ({"stem": ["3"]}, PlanError, "group stem: expected a list of unit numbers, got <U1"),
+        ({"stem": [[1, 2]]}, PlanError, r"group stem: expected a list of unit numbers, got int64 of shape \(1, 2\)"),
+        ({"stem": [[1, 2], [3]]}, PlanError, "group stem: expected a list of unit numbers, got object"),
+        ({"stem": {1, 2}}, PlanError, "group stem: expected a list of unit numbers, got object"),
         ({"head": [0]}, PlanError, "group head cannot be pruned: it is an output"),
         ({"tail": [0]}, GroupError, "no channel group is called 'tail'; the groups are stem"),
     ],
@@ -118,6 +137,31 @@ def test_impossible_plans_are_refused(plan, error, message):
     model = build(ToyMobile)
     with pytest.raises(error, match=message):
         cut(model, channel_groups(model, EXAMPLE), plan)
+
+
+@pytest.mark.parametrize("units", [[], np.array([2, 1], dtype=np.uint8), torch.tensor([1, 2]), range(1, 3)])
+def test_unit_numbers_come_in_any_row(units):
+    model = build(ToyMobile)
+    small, _ = cut(model, channel_groups(model, EXAMPLE), {"stem": units})
+    kept = [k for k in range(8) if k not in list(units)]
+    assert torch.equal(small.stem.weight, model.stem.weight[kept])
+
+
+def chain(*widths):
+    return nn.Sequential(*[conv(before, after) for before, after in itertools.pairwise(widths)]).eval()
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (chain(3, 12, 5), r"0\.weight had the shape \(8, 3, 3, 3\) there and has the shape \(12, 3, 3, 3\) here"),
+        (chain(3, 8), r"another network: 1\.weight .* is missing here; call channel_groups for this one"),
+    ],
+)
+def test_groups_of_another_network_are_refused(other, message):
+    groups = channel_groups(chain(3, 8, 5), EXAMPLE)
+    with pytest.raises(PlanError, match=message):
+        cut(other, groups, {"0": [1]})
 
 
 def test_a_pruned_network_can_be_pruned_again():
