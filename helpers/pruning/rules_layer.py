@@ -13,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from helpers.passes.module_tree import submodule
-from helpers.pruning.labelling import Call, Labelling, Labels, Layer, Tensor, uncut
+from helpers.pruning.labelling import Call, Labelling, Labels, Layer, Number, Tensor, uncut
 from helpers.pruning.rules_value import elementwise, unknown
 
 TRANSPOSED = ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
@@ -56,7 +56,10 @@ def conv_function(labelling: Labelling, call: Call) -> Tensor:
     x, weight, bias = (call.argument(i, n) for i, n in enumerate(("input", "weight", "bias")))
     if weight.name is None:
         return unknown(labelling, call)
-    return convolution(labelling, call, x, weight, bias, call.argument(6, "groups", 1))
+    groups = call.argument(6, "groups", 1)
+    if isinstance(groups, Number):  # `groups=x.shape[1]`: its channels are pinned already, as for any such number
+        groups = groups.value
+    return convolution(labelling, call, x, weight, bias, groups)
 
 
 def convolution(
@@ -107,7 +110,8 @@ def grouped(
         return None if row is None else np.tile(row, groups)
     labelling.bind(weight, 1, inside, call.name)
     outputs = labelling.axis(weight, 0)
-    labelling.tie_rows(outputs, groups)
+    if outputs is not None:
+        labelling.tie_rows(outputs, groups)
     return outputs
 
 

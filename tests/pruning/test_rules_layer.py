@@ -139,3 +139,42 @@ def test_the_scale_of_a_layer_norm_that_is_a_gate_as_well_stays(normalised, gate
 
     layers = {"a": nn.Linear(3, 8), "c": nn.Linear(3, 8), "n": nn.LayerNorm(8), "b": nn.Linear(8, 5)}
     assert channel_groups(build(lambda: Net(forward, **layers)), WIDE)["a"].reason is not None
+
+
+class Blur(nn.Module):
+    """A filter that is not learned, one for each channel: BlurPool."""
+
+    def __init__(self, channels, columns, groups=None):
+        super().__init__()
+        self.groups = groups
+        self.register_buffer("filters", torch.rand(channels, columns, 3, 3))
+
+    def forward(self, x):
+        return F.conv2d(x, self.filters, padding=1, groups=self.groups or x.shape[1])
+
+
+def blurred(channels, *arguments):
+    return build(lambda: nn.Sequential(conv(3, 8), Blur(channels, *arguments), conv(channels, 6), conv(6, 5)))
+
+
+def test_as_many_groups_as_there_are_channels_is_a_number_that_stays():
+    groups = channel_groups(blurred(8, 1), EXAMPLE)
+    assert "computes with the number of channels" in groups["0"].reason
+    assert {g.name: g.size for g in groups.prunable()} == {"2": 6}
+
+
+@pytest.mark.parametrize(("blur", "found"), [((8, 1, 8), {"2": 6}), ((6, 4, 2), {"0": 4, "2": 6})])
+def test_a_grouped_filter_that_is_not_learned_has_no_channels_to_give(blur, found):
+    model = blurred(*blur)
+    assert {g.name: g.size for g in channel_groups(model, EXAMPLE).prunable()} == found
+    torch.testing.assert_close(*cut_and_zeroed(model, EXAMPLE))
+
+
+@pytest.mark.parametrize("groups", [2, 8])
+def test_a_grouped_weight_that_stays_pins_its_channels(groups):
+    def forward(net, x):
+        total = torch.linalg.vector_norm(net.c.weight)
+        return net.d(net.c(net.a(x))) * total
+
+    layers = {"a": conv(3, 8), "c": conv(8, 8, groups=groups), "d": conv(8, 5)}
+    assert "an axis that cannot be cut" in channel_groups(build(lambda: Net(forward, **layers)), EXAMPLE)["a"].reason
