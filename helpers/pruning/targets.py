@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 from helpers import metrics
 from helpers.pruning.allocation import Counts
 from helpers.pruning.groups import ChannelGroups
+from helpers.pruning.stored import stored_tensors
 from helpers.pruning.surgery import Plan, cut, kept_atoms
 from helpers.pruning.tracing import as_tuple
 
@@ -36,7 +37,8 @@ def parameter_cost(model: nn.Module, groups: ChannelGroups, example_inputs: Any)
 def mac_cost(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> Cost:
     """Multiply-adds of convolutions and linear layers that a plan leaves, for the batch of the example inputs."""
     weights = {layer.weight for layer in groups.layers}
-    shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if name in weights}
+    # A weight may be a buffer as well: a filter that is not learned.
+    shapes = {name: tuple(tensor.shape) for name, tensor in stored_tensors(model).items() if name in weights}
 
     def cost(plan: Plan) -> float:
         left = elements(shapes, groups, kept_atoms(groups, plan))

@@ -178,3 +178,14 @@ def test_a_grouped_weight_that_stays_pins_its_channels(groups):
 
     layers = {"a": conv(3, 8), "c": conv(8, 8, groups=groups), "d": conv(8, 5)}
     assert "an axis that cannot be cut" in channel_groups(build(lambda: Net(forward, **layers)), EXAMPLE)["a"].reason
+
+
+@pytest.mark.parametrize("blur", [(8, 1), (8, 1, 8), (6, 4, 2), (6, 8, 1)])
+def test_multiply_adds_of_a_filter_that_is_not_learned_count(blur):
+    model = blurred(*blur)
+    groups = channel_groups(model, EXAMPLE)
+    plan = {g.name: [0] for g in groups.prunable()}
+    for network, left in ((model, {}), (cut(model, groups, plan)[0], plan)):
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            network(EXAMPLE)
+        assert mac_cost(model, groups, EXAMPLE)(left) == counter.get_total_flops() // 2
