@@ -24,7 +24,7 @@ def layer_output(module: nn.Module, forward: Callable, args: tuple, kwargs: dict
     """The result of a layer: by formula where there is one, or else by running it."""
     if type(module) is nn.MultiheadAttention and kwargs == {"need_weights": False} and looks_at_itself(module, args):
         return args[0].detach(), None
-    if len(args) == 1 and not kwargs:
+    if len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor):  # Identity takes anything
         (x,), kind = args, type(module)
         if kind in SAME_SHAPE:
             return x.detach()

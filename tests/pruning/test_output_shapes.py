@@ -82,6 +82,12 @@ def test_a_weight_that_does_not_fit_its_groups_is_left_to_pytorch():
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize("value", [(torch.zeros(2), torch.zeros(3)), None, 4])
+def test_identity_of_what_is_no_tensor_is_left_to_pytorch(value):
+    layer = nn.Identity()
+    assert layer_output(layer, layer.forward, (value,), {}) is value
+
+
 def test_sums_of_tensors_of_one_kind():
     first, second = torch.zeros(2, 3, device="meta"), torch.zeros(2, 3, device="meta")
     assert function_output(torch.add, (first, second), {}).shape == (2, 3)
