@@ -23,9 +23,9 @@ def read(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labell
     labelling = Labelling(model)
     evaluated = trace(root, example_inputs)
     label(labelling, evaluated, rule_for)
-    if has_sleepers(evaluated, labelling.learned):
+    if idle := sleepers(evaluated, labelling.learned):
         awake = list(labelling.layers)
-        label(labelling, trace(root.train(), example_inputs), rule_for)
+        label(labelling, awakened(root, example_inputs, idle), rule_for)
         root.eval()
         seen = {layer.weight for layer in awake}
         asleep = [dataclasses.replace(layer, places=0) for layer in labelling.layers if layer.weight not in seen]
@@ -33,12 +33,24 @@ def read(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labell
     return labelling, evaluated
 
 
-def has_sleepers(evaluated: list[Node], learned: set[str]) -> bool:
-    """Whether the network owns layers that an evaluation does not call (auxiliary heads of GoogLeNet and Inception)."""
+def awakened(root: nn.Module, example_inputs: Any, idle: list[str]) -> list[Node]:
+    """The graph in train mode. Without it nobody knows which channels the idle layers read, so there is no way on."""
+    try:
+        return trace(root.train(), example_inputs)
+    except TraceError as error:
+        raise TraceError(
+            f"{error}. This was in train mode, which is read as well because eval mode does not call {idle[0]!r}: take"
+            " the layer out if nothing calls it, or let forward run in train mode, too, on the example inputs alone"
+            " (BatchNorm may want a batch of two)"
+        ) from error
+
+
+def sleepers(evaluated: list[Node], learned: set[str]) -> list[str]:
+    """Layers of the network that an evaluation does not call (auxiliary heads of GoogLeNet and Inception)."""
     used = {node.name for node in evaluated if node.kind in ("layer", "stored")}
     owners = {name.rpartition(".")[0] for name in learned}
     awake = used | {u.rpartition(".")[0] for u in used}
-    return any(awake.isdisjoint(ancestors(owner)) for owner in owners)
+    return sorted(owner for owner in owners if awake.isdisjoint(ancestors(owner)))
 
 
 def ancestors(path: str) -> set[str]:
@@ -131,7 +143,8 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     shapes that were predicted. Where it does not, the groups at that place are declared unprunable.
 
     Args:
-        model: any network that runs in eval mode; it is left alone.
+        model: any network that runs in eval mode, and in train mode if it owns layers that eval mode does not call;
+            it is left alone.
         example_inputs: a tensor or a tuple of them, as forward takes them.
 
     Returns:

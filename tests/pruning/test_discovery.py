@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -296,6 +297,25 @@ def test_control_flow_that_depends_on_values_is_refused_by_name():
 
     with pytest.raises(TraceError, match=r"Branching does not run without content .* at node bool: .* rewritten"):
         channel_groups(Branching().eval(), EXAMPLE)
+
+
+class Idle(nn.Module):
+    """Nothing calls one of its layers, and it cannot be trained on a batch of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm, self.head, self.unused = nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 5), conv(8, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return self.head(F.batch_norm(x, self.norm.running_mean, self.norm.running_var, training=self.training))
+
+
+def test_a_network_that_fails_in_train_mode_is_refused_by_the_layer_for_which_it_was_read_in_it():
+    model = build(Idle)
+    with pytest.raises(TraceError, match=r"node batch_norm: .* in train mode, .* not call 'unused': .* batch of two"):
+        channel_groups(model, torch.zeros(1, 3))
+    assert {g.name: g.size for g in channel_groups(model, torch.zeros(2, 3)).prunable()} == {"stem": 8}
 
 
 def test_inputs_of_the_wrong_shape_are_refused_with_the_place():
