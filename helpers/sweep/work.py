@@ -1,5 +1,6 @@
 """`python -m helpers.sweep.work SWEEP JOB`: one job in a process of its own, for `runner`."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,20 +63,29 @@ def make(job: Job, sweep: Sweep, cifar: data.Cifar10, key: str) -> dict[str, Any
     reloaded = measuring.runnable(written)
     evaluated = measuring.evaluate(reloaded, cifar)
     origin = provenance(job.seed) | {"command": sweep.command(job), "data": cifar.source}
-    models.save(reloaded, path, metrics=measuring.stated(evaluated), provenance=origin, key=key)
-    budget = job.settings.get("file_bytes")
-    if budget is not None and path.stat().st_size > budget:
-        raise SweepError(f"{job.name}: the file has {path.stat().st_size} bytes, more than the {budget} it may have")
-    assert_same_weights(written, path)
+    # Whoever finds a file of this name with this key takes the job for done: it gets the name after the checks.
+    final = path.with_suffix(".final.part")
+    models.save(reloaded, final, metrics=measuring.stated(evaluated), provenance=origin, key=key)
+    assert_within_budget(final, job)
+    assert_same_weights(written, final)
+    os.replace(final, path)
     written.unlink()
     state.unlink(missing_ok=True)
     return evaluated
 
 
+def assert_within_budget(path: Path, job: Job) -> None:
+    """The file has no more bytes than its job allows."""
+    size, budget = path.stat().st_size, job.settings.get("file_bytes")
+    if budget is not None and size > budget:
+        remedy = "allow more, or start from a smaller network"
+        raise SweepError(f"{job.name}: the file has {size} bytes, more than its file_bytes = {budget}; {remedy}")
+
+
 def assert_same_weights(first: Path, second: Path) -> None:
     """A network that was written, read and written again is the same network."""
     if measuring.weights_of(first) != measuring.weights_of(second):
-        raise SweepError(f"{second} differs from the network that was measured; delete it and run the job again")
+        raise SweepError(f"{second} differs from the network that was measured, {first}; run the job again")
 
 
 if __name__ == "__main__":
