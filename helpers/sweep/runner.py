@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from helpers import results
-from helpers.sweep.jobs import Job, Sweep
+from helpers.sweep.jobs import Job, Sweep, SweepError
 from helpers.sweep.keys import still_to_do
 
 POLL_SECONDS = 0.2
@@ -26,6 +26,8 @@ def run(sweep: Sweep, names: list[str], processes: int = 1, say: Callable[[str],
     Returns:
         For each job that failed, or that waited for one that did: why.
     """
+    if processes < 1:
+        raise SweepError(f"{sweep.name}: {processes} jobs at a time never end; let at least one run: --jobs 1")
     wanted = sweep.needed(names)
     waiting = still_to_do(wanted, sweep, results.load(sweep.results))
     say(f"{sweep.name}: {len(wanted) - len(waiting)} jobs done before, {len(waiting)} to do")

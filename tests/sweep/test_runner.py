@@ -8,7 +8,7 @@ import time
 import pytest
 
 from helpers import results
-from helpers.sweep import runner
+from helpers.sweep import SweepError, runner
 from tests.sweep.small import rows_of, small_sweep
 
 WRITES_DOWN = """
@@ -62,6 +62,13 @@ def test_no_more_processes_than_asked_for_and_no_fewer(sweep):
     times = journal(path).values()
     most = max(sum(start <= moment < end for start, end in times) for moment, _ in times)
     assert most == 2
+
+
+@pytest.mark.parametrize("processes", [0, -1])
+def test_fewer_than_one_process_is_refused_and_does_not_wait_forever(sweep, monkeypatch, processes):
+    monkeypatch.setattr(runner.time, "sleep", lambda _: pytest.fail("waits"))
+    with pytest.raises(SweepError, match=f"{processes} jobs at a time never end; .* --jobs 1"):
+        runner.run(sweep[0], [], processes, say=lambda _: None)
 
 
 def test_a_failure_is_told_and_stops_only_what_needs_it(sweep):
