@@ -3,7 +3,8 @@
 A sweep is a small TOML file (`reference.toml` beside this file is the course's own): where the data comes from, where
 rows and networks go, what the jobs of each stage have in common, and one line per job.
 
-    jobs.py      reads and checks such a file
+    jobs.py      reads such a file
+    settings.py  tells what may be set, and checks it before anything runs
     stages.py    makes the network of a job
     keys.py      tells whether a job was done already, with these very settings
     work.py      does one job, in a process of its own

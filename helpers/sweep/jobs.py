@@ -15,32 +15,18 @@ half     = {stage = "fine-tuned", from = "half-cut", teacher = "baseline"}
 """
 
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from helpers.data import REPOSITORY, SOURCES
 from helpers.quantization import Recipe
+from helpers.sweep import settings as rules
+from helpers.sweep.settings import SETTINGS, SweepError
 from helpers.training import Config
 
 FOLDER = Path(__file__).parent
-PRUNING = {"scope", "ratio", "target_params", "target_macs", "importance", "aggregate", "allocation", "min_width"}
-PRUNING |= {"round_to", "reestimate", "seed"}
-TRAINING = {f.name for f in fields(Config)}
-QUANTIZING = {f.name for f in fields(Recipe)} | {"file_bytes", "seed"}
-# What may be set for a job of each stage.
-SETTINGS = {
-    "dense": TRAINING,
-    "pruned": PRUNING,
-    "fine-tuned": TRAINING,
-    "int8": QUANTIZING,
-    "qat": QUANTIZING | TRAINING | {"batchnorm"},
-}
 PLACES = ("data", "results", "checkpoints", "work")
-
-
-class SweepError(ValueError):
-    """A sweep's file asks for something that cannot be done; names file, job and remedy."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +61,11 @@ class Job:
 
     def config(self) -> Config:
         """How to train."""
-        chosen = {name: value for name, value in self.settings.items() if name in TRAINING}
-        sizes = {"image_sizes": tuple(chosen["image_sizes"])} if "image_sizes" in chosen else {}
-        return Config(**chosen | sizes)
+        return rules.config(self.settings)
 
     def recipe(self) -> Recipe:
         """How to quantize."""
-        names = {f.name for f in fields(Recipe)}
-        return Recipe(**{name: value for name, value in self.settings.items() if name in names})
+        return rules.recipe(self.settings)
 
 
 @dataclass(frozen=True)
@@ -134,6 +117,8 @@ def read(name: str) -> Sweep:
     if missing or content["data"] not in SOURCES:
         what = f"lacks {', '.join(missing)}" if missing else f"asks for the data {content['data']!r}"
         raise SweepError(f"{path} {what}; see the top of helpers/sweep/jobs.py for the form, and `helpers data --help`")
+    rules.check_kinds(path.name, content, rules.FILE, "a sweep")
+    rules.check_defaults(path.name, content.get("defaults", {}))
     places = {key: REPOSITORY / content[key] for key in PLACES[1:]}
     jobs: dict[str, Job] = {}
     for job_name, stated in content["jobs"].items():
@@ -144,25 +129,29 @@ def read(name: str) -> Sweep:
 def make_job(path: Path, name: str, stated: dict[str, Any], defaults: dict[str, Any], before: dict[str, Job]) -> Job:
     """Check one line of a sweep; `before` are the lines above it."""
     where = f"{path.name}, job {name}"
+    rules.check_table(where, stated)
     stage = stated.get("stage")
-    if stage not in SETTINGS:
+    if not isinstance(stage, str) or stage not in SETTINGS:
         raise SweepError(f"{where}: stage is {stage!r}; choose one of {', '.join(SETTINGS)}")
     settings = defaults.get(stage, {}) | stated
+    rules.check_kinds(where, settings, {"stage": str} | rules.OF_ANY_STAGE | SETTINGS[stage], f"the stage {stage}")
+    rules.check_values(where, stage, settings)
     source, teacher, ship = settings.pop("from", None), settings.pop("teacher", None), settings.pop("ship", False)
     settings.pop("stage")
-    if (source is None) != (stage == "dense"):
-        raise SweepError(f"{where}: every job but a dense one starts `from` another; from is {source!r}")
-    for needed in filter(None, (source, teacher)):
-        if needed not in before:
-            raise SweepError(f"{where}: {needed!r} is no job above this one; there are {', '.join(before) or 'none'}")
-    if unknown := settings.keys() - SETTINGS[stage]:
-        known = ", ".join(sorted(SETTINGS[stage]))
-        raise SweepError(f"{where}: {sorted(unknown)[0]!r} is no setting of the stage {stage}; there are {known}")
     job = Job(name, stage, source, teacher, settings, ship)
-    try:
-        job.config(), job.recipe()
-    except (ValueError, RuntimeError) as error:
-        raise SweepError(f"{where}: {error}") from error
-    if stage in ("fine-tuned", "dense") and (job.config().distill > 0) != (teacher is not None):
-        raise SweepError(f"{where}: distillation needs both a teacher and distill > 0; only one of them was given")
+    check_inputs(where, job, before)
     return job
+
+
+def check_inputs(where: str, job: Job, before: dict[str, Job]) -> None:
+    """A job starts from a job above it, and learns from one if it learns from another network at all."""
+    if (job.source is None) != (job.stage == "dense"):
+        raise SweepError(f"{where}: every job but a dense one starts `from` another; from is {job.source!r}")
+    for needed in (job.source, job.teacher):
+        if needed is not None and needed not in before:
+            raise SweepError(f"{where}: {needed!r} is no job above this one; there are {', '.join(before) or 'none'}")
+    if job.teacher is not None and job.stage in ("pruned", "int8"):
+        raise SweepError(f"{where}: a network of the stage {job.stage} is not trained; remove the teacher")
+    learns, taught = job.config().distill > 0, job.teacher is not None
+    if learns != taught and not (learns and job.stage == "qat"):  # with rounding, a network may be its own teacher
+        raise SweepError(f"{where}: distillation needs both a teacher and distill > 0; only one of them was given")
