@@ -11,7 +11,7 @@ from helpers.files import write_atomically
 from helpers.plots.tradeoffs import SPAN, shown, tradeoffs
 from helpers.results import ablations
 from helpers.results.ablations import ABLATIONS
-from helpers.results.headline import headline
+from helpers.results.headline import headline, start
 from helpers.results.table import FOLDER, PUBLISHED, RESULTS, ResultsError, load, pareto, published
 
 README, FIGURE = REPOSITORY / "README.md", FOLDER / "tradeoffs"
@@ -124,7 +124,7 @@ def rule() -> str:
 
 def line(row: tuple, measured: pd.DataFrame) -> str:
     """One network."""
-    dense = measured[measured.stage == "dense"].file_bytes
+    dense = start(measured).file_bytes
     smaller = f"{int(dense.iloc[0]) / row.file_bytes:.1f} x" if len(dense) else "-"
     cells = [
         row.name if pd.isna(row.checkpoint) else f"**{row.name}**",

@@ -27,6 +27,12 @@ def test_validation_chooses_and_test_accuracy_does_not(table):
     assert list(headline(table)["name"]) == ["baseline", "small", "int8"]
 
 
+def test_of_several_dense_networks_the_best_is_the_one_to_compare_with(table):
+    small, large = row("small and poor", "dense", 0.80, 1e6), row("large and poor", "dense", 0.80, 9e6)
+    several = pd.concat([pd.DataFrame([large]), table, pd.DataFrame([small])], ignore_index=True)
+    assert list(headline(several)["name"]) == ["baseline", "small", "int8"]
+
+
 def test_nothing_measured_gives_no_rows():
     assert headline(results.load(results.RESULTS.with_name("none.csv"))).empty
 

@@ -85,6 +85,16 @@ def test_the_smallest_network_within_a_point_is_named_first(place):
     assert sentence.startswith("small is the smallest file") and "**8.0 times smaller**" in sentence
 
 
+def test_another_dense_network_is_no_smaller_file_and_nothing_to_compare_with(place):
+    poor = {"validation_accuracy": 0.80, "accuracy": 0.8}
+    others = [DENSE | poor | {"name": f"dense-{size}", "file_bytes": size} for size in (9_000_000, 500_000)]
+    known = [others[0], DENSE | {"validation_accuracy": 0.94}, others[1]]
+    assert "In short" not in readme.block(pd.DataFrame(known, columns=list(COLUMNS)))
+    text = readme.block(pd.DataFrame([*known, SMALL | {"validation_accuracy": 0.935}], columns=list(COLUMNS)))
+    assert "**In short:** small is the smallest file" in text and "bytes instead of 8,000,000" in text
+    assert "| 1,000,000 | 8.0 x |" in text
+
+
 def test_without_a_smaller_network_nothing_is_short():
     table = pd.DataFrame([DENSE | {"validation_accuracy": 0.94}], columns=list(COLUMNS))
     assert "In short" not in readme.block(table)
