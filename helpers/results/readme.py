@@ -1,9 +1,11 @@
 """What README shows of the results, between two marks, and the figure beside the tables."""
 
 import hashlib
+import io
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 from PIL import Image
 
 from helpers.data import REPOSITORY
@@ -27,13 +29,23 @@ HEADER = (
 
 
 def write(table: pd.DataFrame) -> list[Path]:
-    """Draw the figure and put table and figure into README."""
-    state, figure = digest(), tradeoffs(table, published())
+    """Draw the figure and put table and figure into README.
+
+    All is made before the first file is written: a README without its marks leaves every file as it was.
+    """
+    state, figure, text = digest(), tradeoffs(table, published()), with_block(README.read_text(), block(table))
     labels = {"Title": "accuracy against bytes and latency", "Description": alternative_text(table)}
-    figure.savefig(FIGURE.with_suffix(".svg"), metadata={"Date": None, "Identifier": state} | labels)
-    figure.savefig(FIGURE.with_suffix(".png"), metadata={"Software": None, "Comment": state})
-    write_atomically(README, with_block(README.read_text(), block(table)))
-    return [README, FIGURE.with_suffix(".svg"), FIGURE.with_suffix(".png")]
+    svg = rendered(figure, "svg", {"Date": None, "Identifier": state} | labels)
+    png = rendered(figure, "png", {"Software": None, "Comment": state})
+    files = {README: text, FIGURE.with_suffix(".svg"): svg, FIGURE.with_suffix(".png"): png}
+    return [write_atomically(path, content) for path, content in files.items()]
+
+
+def rendered(figure: Figure, form: str, metadata: dict[str, str | None]) -> bytes:
+    """The content of a file with the figure."""
+    file = io.BytesIO()
+    figure.savefig(file, format=form, metadata=metadata)
+    return file.getvalue()
 
 
 def stale() -> list[str]:

@@ -124,6 +124,16 @@ def test_marks_that_are_gone_are_named(place):
         readme.with_block("no marks here", "text")
 
 
+def test_without_its_marks_no_file_is_touched(place):
+    readme.write(readme.load())
+    (place / "README.md").write_text("no marks here")
+    results.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
+    before = {path: path.read_bytes() for path in place.iterdir()}
+    with pytest.raises(ResultsError, match="must have the lines"):
+        readme.write(readme.load())
+    assert {path: path.read_bytes() for path in place.iterdir()} == before
+
+
 def test_nothing_measured_yet_can_be_shown_too():
     table = pd.DataFrame([MISSING], columns=list(COLUMNS))
     assert "nothing is measured yet" in readme.block(table)
