@@ -65,9 +65,11 @@ class TrainingState:
     @torch.no_grad()
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
         """Put every tensor back where `tensors` found it."""
-        for parameter in self.loop.model.parameters():
-            # An empty place for the momentum, which the optimizer makes only at its first step.
-            self.loop.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        for name, parameter in self.loop.model.named_parameters():
+            # An empty place for the momentum, which the optimizer makes only at the first gradient: a parameter that is
+            # frozen, or that no image has reached, has none.
+            if f"momentum.{name}" in tensors:
+                self.loop.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         places = self.tensors()
         wrong = [
             n

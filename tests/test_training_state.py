@@ -28,6 +28,34 @@ def test_everything_comes_back(tmp_path):
     assert second.history == first.history
 
 
+class Spare(nn.Module):
+    """A network of which one part is frozen and another is never called."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        self.used, self.unused = tiny_model(seed), nn.Linear(2, 2)
+        self.used[0].bias.requires_grad_(False)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_a_network_with_frozen_and_unused_parameters_goes_on_to_the_same_end(tmp_path):
+    whole = started(None, model=Spare())
+    for epoch in range(2):
+        whole.finish_epoch(whole.loop.run_epoch(epoch))
+    first = started(tmp_path / "s", model=Spare())
+    first.finish_epoch(first.loop.run_epoch(0))
+    second = started(tmp_path / "s", model=Spare(seed=4))
+    assert second.resume() == 1
+    second.finish_epoch(second.loop.run_epoch(1))
+    found, expected = second.tensors(), whole.tensors()
+    assert found.keys() == expected.keys()
+    assert "momentum.used.0.bias" not in found
+    for name, tensor in found.items():
+        assert torch.equal(tensor, expected[name]), name
+
+
 def test_no_file_means_a_new_run(tmp_path):
     assert started(tmp_path / "nothing").resume() == 0
     assert started(None).resume() == 0
