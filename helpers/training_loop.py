@@ -99,8 +99,9 @@ class TrainingLoop:
     def update_average(self, done: int) -> None:
         """Move the averaged twin a little towards the model; early on, when weights still race, by more."""
         keep = min(self.config.ema, (1 + done) / (10 + done))
-        mine, theirs = self.averaged.state_dict().values(), self.model.state_dict().values()
-        pairs = list(zip(mine, theirs, strict=True))
+        mine, theirs = (m.state_dict(keep_vars=True).values() for m in (self.averaged, self.model))
+        # A tensor that two layers share has two names, and moves once all the same.
+        pairs = list({id(average): (average, current) for average, current in zip(mine, theirs, strict=True)}.values())
         floats = [p for p in pairs if p[0].is_floating_point()]
         torch._foreach_lerp_([p[0] for p in floats], [p[1] for p in floats], 1 - keep)
         for average, current in pairs:

@@ -32,7 +32,9 @@ class TrainingState:
         self.history.append(row)
         if self.path is not None and distributed.is_first():
             header = {"config": json.dumps(asdict(self.config)), "history": json.dumps(self.history)}
-            tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors().items()}
+            # Copies: safetensors refuses tensors that share memory, as those of two layers with the same weight do.
+            plain = {"device": "cpu", "copy": True, "memory_format": torch.contiguous_format}
+            tensors = {name: tensor.detach().to(**plain) for name, tensor in self.tensors().items()}
             write_atomically(self.path, save(tensors, header))
         distributed.wait()
 

@@ -57,6 +57,20 @@ def test_the_average_follows_the_weights_and_the_statistics():
         torch.testing.assert_close(tensor, before[name] + share)
 
 
+def test_a_weight_that_two_layers_share_is_averaged_once():
+    model = tiny_model()
+    model.append(nn.Linear(10, 10)).append(nn.Linear(10, 10))
+    model[-1].weight = model[-2].weight
+    loop = TrainingLoop(model, tiny_cifar().split(), Config(ema=0.9))
+    before = {n: t.clone() for n, t in loop.averaged.state_dict().items()}
+    with torch.no_grad():
+        for tensor in loop.model.parameters():
+            tensor.add_(1)
+    loop.update_average(done=1000)
+    for name, _ in loop.model.named_parameters(remove_duplicate=False):
+        torch.testing.assert_close(loop.averaged.state_dict()[name], before[name] + 0.1)
+
+
 def test_the_average_of_an_untrained_start_is_forgotten():
     loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(ema=0.999))
     loop.model[0].weight.data.fill_(1)

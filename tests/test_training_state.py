@@ -56,6 +56,19 @@ def test_a_network_with_frozen_and_unused_parameters_goes_on_to_the_same_end(tmp
         assert torch.equal(tensor, expected[name]), name
 
 
+def test_weights_that_two_layers_share_come_back(tmp_path):
+    def tied(seed):
+        model = tiny_model(seed).append(nn.Linear(10, 10)).append(nn.Linear(10, 10))
+        model[-1].weight = model[-2].weight
+        return model
+
+    first = started(tmp_path / "s", model=tied(0))
+    first.finish_epoch(first.loop.run_epoch(0))
+    second = started(tmp_path / "s", model=tied(4))
+    assert second.resume() == 1
+    assert all(torch.equal(t, first.tensors()[name]) for name, t in second.tensors().items())
+
+
 def test_no_file_means_a_new_run(tmp_path):
     assert started(tmp_path / "nothing").resume() == 0
     assert started(None).resume() == 0
