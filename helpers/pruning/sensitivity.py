@@ -1,5 +1,6 @@
 """Sensitivity scan: how much quality does each group cost, when it alone is pruned? And ratios that follow from it."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -8,7 +9,7 @@ from matplotlib.axes import Axes
 from torch import nn
 from tqdm.auto import tqdm
 
-from helpers.pruning.allocation import Scores, choose, share
+from helpers.pruning.allocation import AllocationError, Scores, choose, share
 from helpers.pruning.groups import ChannelGroups, Group
 from helpers.pruning.surgery import cut
 
@@ -28,15 +29,23 @@ def scan(
     Returns:
         One row for each group and ratio: group, ratio, quality, drop (against the whole network).
     """
-    whole = evaluate(model)
+    whole = rated(model, evaluate, "the whole network")
     rows = []
     for group in tqdm(chosen, desc="sensitivity", leave=False):
         for ratio in ratios:
             count = min(share(group.size, ratio), group.size - 1)
             small, _ = cut(model, groups, choose({group.name: scores[group.name]}, {group.name: count}))
-            quality = evaluate(small)
+            quality = rated(small, evaluate, f"the network with a share {ratio} of group {group.name!r} removed")
             rows.append((group.name, ratio, quality, whole - quality))
     return pd.DataFrame(rows, columns=["group", "ratio", "quality", "drop"])
+
+
+def rated(model: nn.Module, evaluate: Callable[[nn.Module], float], what: str) -> float:
+    """The quality of a network, which has to be a finite number: others cannot be compared."""
+    quality = evaluate(model)
+    if not math.isfinite(quality):
+        raise AllocationError(f"evaluate rates {what} {quality!r}; it has to give a finite number, larger for better")
+    return quality
 
 
 def curves(table: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -51,13 +60,14 @@ def curves(table: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def ratios(table: pd.DataFrame, chosen: list[Group], ratio: float) -> dict[str, float]:
     """A ratio for each group, so that every group costs the same drop and together they lose the share `ratio`.
 
-    The common drop is found by bisection; at a drop each group is pruned as far as its curve allows.
+    The common drop is found by bisection; at a drop each group is pruned as far as its curve allows, but for one unit.
     """
     known = curves(table)
     sizes = np.array([g.size for g in chosen], dtype=float)
 
     def at(drop: float) -> np.ndarray:
-        return np.array([furthest(*known[g.name], drop) for g in chosen])
+        # The scan calls it 1 when a single unit is left, which the other groups have to make up for.
+        return np.minimum([furthest(*known[g.name], drop) for g in chosen], 1 - 1 / sizes)
 
     low, high = 0.0, max(drops[-1] for drops, _ in known.values())
     if sizes @ at(low) >= ratio * sizes.sum():  # free even at no drop at all: take the same part of what is free

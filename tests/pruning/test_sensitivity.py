@@ -5,9 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
 from helpers import pruning
 from helpers.pruning import sensitivity
+from helpers.pruning.allocation import AllocationError
 from helpers.pruning.criteria import scores
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.importance import Setting
@@ -63,6 +65,35 @@ def test_prune_uses_it():
     small = pruning.prune(build(ToyMobile), EXAMPLE, ratio=0.3, allocation="sensitivity", evaluate=width)
     assert small.blocks[0].expand.out_channels == 24
     assert small.blocks[1].expand.out_channels == 4
+
+
+def two_groups():
+    """Two hidden groups of 16 channels."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 16, 1), nn.ReLU(), nn.Conv2d(16, 16, 1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)).eval()
+
+
+@pytest.mark.parametrize(
+    ("costs", "ratio", "left"), [((0.5, 1), 0.75, [1, 7]), ((0, 1), 0.5, [1, 15]), ((0, 1), 0.95, [1, 1])]
+)
+def test_a_group_may_be_cut_to_its_last_unit(costs, ratio, left):
+    def quality(model):
+        return 1 - sum(c * (1 - model[i].out_channels / 16) for c, i in zip(costs, (0, 2), strict=True))
+
+    options = {"scope": "all", "allocation": "sensitivity", "evaluate": quality}
+    small = pruning.prune(two_groups(), EXAMPLE, ratio=ratio, **options)
+    assert [small[0].out_channels, small[2].out_channels] == left
+
+
+@pytest.mark.parametrize("bad_width", [16, 8])
+def test_a_quality_that_is_no_number_is_named(bad_width):
+    def quality(model):
+        return float("nan") if model[2].out_channels == bad_width else 1.0
+
+    where = "the whole network nan" if bad_width == 16 else "share 0.5 of group '2' removed nan"
+    with pytest.raises(AllocationError, match=where):
+        pruning.prune(two_groups(), EXAMPLE, allocation="sensitivity", scope="all", evaluate=quality)
 
 
 def test_the_plot_has_a_line_for_each_group(scanned):
