@@ -38,10 +38,12 @@ def prune_in_steps(
     first = {g.name: g.size for g in in_scope(channel_groups(model, example_inputs), scope)}
     small = model
     for step in tqdm(range(1, steps + 1), desc="prune and recover", leave=False):
-        now = {g.name: g.size for g in in_scope(channel_groups(small, example_inputs), scope)}
+        # A group that is down to one unit is no longer prunable; when all are, what is left is to recover.
+        now = {g.name: g.size for g in channel_groups(small, example_inputs).prunable(scope)}
         left = {name: size - share(size, ratio * step / steps) for name, size in first.items()}
         ratios = {name: 1 - left[name] / size for name, size in now.items()}
-        small = prune(small, example_inputs, allocation=ratios, scope=scope, **options)
+        if ratios:
+            small = prune(small, example_inputs, allocation=ratios, scope=scope, **options)
         recover(small)
         small.eval()
     return small

@@ -1,7 +1,10 @@
 """Iterative pruning ends where one shot ends, and recovers after every cut."""
 
+from itertools import pairwise
+
 import pytest
 import torch
+from torch import nn
 
 from helpers import pruning
 from helpers.pruning.allocation import AllocationError
@@ -20,6 +23,16 @@ def test_the_widths_are_those_of_one_shot(ratio, steps):
     assert len(counts) == steps
     assert counts == sorted(counts, reverse=True)
     assert seen[-1] is small
+
+
+@pytest.mark.parametrize("widths", [(3,), (3, 10)])
+def test_groups_that_are_down_to_one_unit_do_not_stop_the_others(widths):
+    layers = [nn.Sequential(nn.Conv2d(a, b, 1), nn.ReLU()) for a, b in pairwise((3, *widths))]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10)).eval()
+    seen = []
+    small = pruning.prune_in_steps(model, EXAMPLE, 0.9, 9, seen.append, scope="all")
+    assert [small[i][0].out_channels for i in range(len(widths))] == [1] * len(widths)
+    assert len(seen) == 9
 
 
 def test_recovery_changes_what_is_cut_next():
