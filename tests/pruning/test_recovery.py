@@ -47,10 +47,43 @@ def test_too_few_images_are_refused(batches):
         reestimate_batchnorm(build(ToyMobile), batches)
 
 
-def test_a_failure_leaves_the_statistics_as_they_were():
+def interrupted(model, inputs):
+    """A Ctrl-C in the second batch."""
+    if inputs[0].mean() > 0.5:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("second", "error"),
+    [
+        (torch.zeros(16, 4, 8, 8), RuntimeError),
+        (torch.ones(16, 3, 8, 8), KeyboardInterrupt),
+        (torch.full((16, 3, 8, 8), float("nan")), RecoveryError),
+    ],
+)
+def test_a_failure_leaves_the_statistics_as_they_were(second, error):
     model = build(ToyMobile)
+    model.register_forward_pre_hook(interrupted)
     before = {name: b.clone() for name, b in model.named_buffers()}
-    with pytest.raises(RuntimeError):
-        reestimate_batchnorm(model, [torch.randn(16, 3, 8, 8), torch.randn(16, 4, 8, 8)])
+    with pytest.raises(error):
+        reestimate_batchnorm(model, [torch.zeros(16, 3, 8, 8), second])
     assert all(torch.equal(before[name], b) for name, b in model.named_buffers())
     assert model.blocks[0].bn1.momentum == 0.1
+    assert not any(m.training for m in model.modules())
+
+
+def test_a_norm_that_is_not_called_keeps_its_statistics():
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.auxiliary = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            return self.auxiliary(self.norm(x)) if self.training else self.norm(x)
+
+    model = Gated().train()
+    model(torch.randn(16, 3, 4, 4) + 2)
+    before = {name: b.clone() for name, b in model.auxiliary.named_buffers()}
+    reestimate_batchnorm(model.eval(), [torch.randn(16, 3, 4, 4) + 1])
+    assert all(torch.equal(before[name], b) for name, b in model.auxiliary.named_buffers())
+    assert model.norm.running_mean.min() > 0.5
