@@ -1,6 +1,7 @@
 """Training, fine-tuning and evaluation: resumable, seeded, on CPU or GPU, one process or several."""
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ def train(
         cifar: the data; a tenth of its training images is kept for validation.
         config: how to train.
         checkpoint: where to keep the resumable state; None keeps none.
-        teacher: a network to learn from (with ``config.distill`` > 0).
+        teacher: a network to learn from (with ``config.distill`` > 0); its modules stay in their modes.
         progress: show a bar.
 
     Returns:
@@ -57,8 +58,14 @@ def train(
     config = config or Config()
     if (config.distill > 0) != (teacher is not None):
         raise TrainingError("distillation needs both a teacher and distill > 0; only one of them was given")
-    loop = TrainingLoop(model, cifar.split(), config, teacher)
-    state = TrainingState(loop, config, checkpoint)
+    with nullcontext() if teacher is None else evaluation_mode(teacher):
+        loop = TrainingLoop(model, cifar.split(), config, teacher)
+        return run(loop, TrainingState(loop, config, checkpoint), progress)
+
+
+def run(loop: TrainingLoop, state: TrainingState, progress: bool) -> pd.DataFrame:
+    """Train the epochs that are not finished yet; the model ends with the averaged weights, in eval mode."""
+    model, config = loop.model, loop.config
     with (
         kept_memory(),
         unstrided_depthwise(model),
@@ -116,6 +123,8 @@ def evaluate(
         >>> evaluate(model, cifar.test_images, cifar.test_labels).accuracy  # doctest: +SKIP
         0.94
     """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise TrainingError(f"evaluate: batch_size is {batch_size!r}; expected a whole number of 1 or more")
     if len(images) == 0 or len(images) != len(labels):
         raise TrainingError(f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not zero")
     device, loss, correct = device_of(model), 0.0, 0

@@ -149,7 +149,8 @@ def refuse_nan(losses: list[torch.Tensor], epoch: int) -> None:
     if len(bad):
         raise TrainingError(
             f"the loss is {float(losses[int(bad[0])])} in epoch {epoch + 1}, step {int(bad[0]) + 1};"
-            " the last finished epoch is kept: lower lr, or lower clip, and start again"
+            " these settings would come to it again: lower lr, or lower clip, and start anew with another checkpoint,"
+            " since a checkpoint goes on only with the settings that it was made with"
         )
 
 

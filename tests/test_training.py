@@ -84,7 +84,7 @@ def test_nan_stops_with_epoch_and_step_and_keeps_the_last_epoch(tmp_path, monkey
         return loss * float("nan") if (epoch, step) == (1, 2) else loss
 
     monkeypatch.setattr(training.TrainingLoop, "step", poisoned)
-    with pytest.raises(TrainingError, match="epoch 2, step 3"):
+    with pytest.raises(TrainingError, match=r"epoch 2, step 3;.* with another checkpoint"):
         train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
     monkeypatch.setattr(training.TrainingLoop, "step", original)
     model = tiny_model()
@@ -111,6 +111,16 @@ def test_distillation_pulls_towards_the_teacher():
         with torch.no_grad():
             distances.append(float((student(x).softmax(1) - teacher(x).softmax(1)).abs().mean()))
     assert distances[0] < distances[1]
+
+
+def test_a_teacher_is_asked_in_eval_mode_and_gets_its_modes_back(monkeypatch):
+    teacher, asked = tiny_model(seed=5).train(), []
+    teacher[1].eval()
+    before = [m.training for m in teacher.modules()]
+    teacher.register_forward_pre_hook(lambda module, _: asked.append(any(m.training for m in module.modules())))
+    train(tiny_model(), tiny_cifar(), Config(epochs=1, batch_size=20, distill=0.5), teacher=teacher, progress=False)
+    assert set(asked) == {False}
+    assert [m.training for m in teacher.modules()] == before
 
 
 def test_finetune_distills_by_default_when_there_is_a_teacher(monkeypatch):
@@ -164,6 +174,13 @@ def test_evaluate_refuses_what_does_not_belong_together():
         evaluate(tiny_model(), cifar.test_images, cifar.test_labels[1:])
     with pytest.raises(TrainingError, match="0 images"):
         evaluate(tiny_model(), cifar.test_images[:0], cifar.test_labels[:0])
+
+
+@pytest.mark.parametrize("batch_size", [-1, 0, 2.5, True])
+def test_evaluate_refuses_batches_without_images(batch_size):
+    cifar = tiny_cifar()
+    with pytest.raises(TrainingError, match="batch_size is"):
+        evaluate(tiny_model(), cifar.test_images, cifar.test_labels, batch_size)
 
 
 def test_wilson_interval_against_the_textbook():
