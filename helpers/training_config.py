@@ -1,6 +1,20 @@
 """The settings of a training run."""
 
+import math
 from dataclasses import dataclass
+from typing import Any
+
+RANGES = {  # setting -> lowest, highest
+    "lr": (0, 100),
+    "momentum": (0, 1),
+    "weight_decay": (0, 1),
+    "label_smoothing": (0, 1),
+    "warmup": (0, 1),
+    "ema": (0, 1),
+    "clip": (0, math.inf),
+    "distill": (0, 1),
+    "temperature": (0.01, 1000),
+}
 
 
 class TrainingError(RuntimeError):
@@ -46,18 +60,23 @@ class Config:
 
     def __post_init__(self):
         for name in ("epochs", "batch_size"):
-            if not (isinstance(getattr(self, name), int) and getattr(self, name) > 0):
+            if not (is_whole(getattr(self, name)) and getattr(self, name) > 0):
                 raise TrainingError(f"{name} must be a positive whole number, got {getattr(self, name)!r}")
-        for name, low, high in (
-            ("lr", 0, 100),
-            ("warmup", 0, 1),
-            ("ema", 0, 1),
-            ("distill", 0, 1),
-            ("label_smoothing", 0, 1),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise TrainingError(f"{name} must lie between {low} and {high}, got {getattr(self, name)!r}")
+        if not (is_whole(self.cutout) and self.cutout >= 0):
+            raise TrainingError(f"cutout must be a whole number of pixels, or 0 for none, got {self.cutout!r}")
+        if not is_whole(self.seed):
+            raise TrainingError(f"seed must be a whole number, got {self.seed!r}")
+        for name, (low, high) in RANGES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                raise TrainingError(f"{name} must lie between {low} and {high}, got {value!r}")
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise TrainingError(f"precision must be auto, float32 or bfloat16, got {self.precision!r}")
-        if not self.image_sizes or min(self.image_sizes) < 8:
-            raise TrainingError(f"image_sizes must be sides of 8 pixels or more, got {self.image_sizes!r}")
+        sizes = self.image_sizes
+        if not isinstance(sizes, tuple | list) or not sizes or not all(is_whole(s) and s >= 8 for s in sizes):
+            raise TrainingError(f"image_sizes must be a tuple of sides of 8 pixels or more, got {sizes!r}")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether this is a whole number; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -31,9 +31,8 @@ class TrainingLoop:
         self.images, self.labels = split.train_images.to(self.device), split.train_labels.to(self.device)
         self.batch_size = min(config.batch_size, len(self.images))
         self.steps_per_epoch = len(self.images) // self.batch_size
-        self.optimizer = torch.optim.SGD(
-            weight_groups(model, config.weight_decay), config.lr, config.momentum, nesterov=True
-        )
+        groups, nesterov = weight_groups(model, config.weight_decay), config.momentum > 0
+        self.optimizer = torch.optim.SGD(groups, config.lr, config.momentum, nesterov=nesterov)
         self.policy = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10) if config.autoaugment else None
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:

@@ -94,6 +94,17 @@ def test_gradients_are_clipped(monkeypatch):
     assert max(norms) < 1.01e-3
 
 
+def test_without_momentum_a_step_is_the_gradient_alone():
+    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(momentum=0, weight_decay=0, batch_size=20, epochs=1))
+    generator = torch.Generator().manual_seed(0)
+    for step in (0, 4):
+        before = [p.detach().clone() for p in loop.model.parameters()]
+        loop.step(0, step, torch.arange(20), 32, generator)
+    rate = learning_rate(4, 5, loop.config)
+    for old, new in zip(before, loop.model.parameters(), strict=True):
+        torch.testing.assert_close(new.detach(), old - rate * new.grad)
+
+
 def test_image_sizes_take_equal_parts_of_the_run():
     loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(epochs=6, image_sizes=(16, 24, 32)))
     assert [loop.image_size(epoch) for epoch in range(6)] == [16, 16, 24, 24, 32, 32]
