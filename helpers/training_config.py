@@ -75,6 +75,8 @@ class Config:
         sizes = self.image_sizes
         if not isinstance(sizes, tuple | list) or not sizes or not all(is_whole(s) and s >= 8 for s in sizes):
             raise TrainingError(f"image_sizes must be a tuple of sides of 8 pixels or more, got {sizes!r}")
+        if len(sizes) > self.epochs:  # Some would be left out, the last among them.
+            raise TrainingError(f"image_sizes {sizes!r} need an epoch each, and epochs is {self.epochs}")
 
 
 def is_whole(value: Any) -> bool:
