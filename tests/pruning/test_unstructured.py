@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
 from benchmarks import pruning_unstructured
 from helpers import metrics, models
@@ -44,6 +45,38 @@ def test_the_share_of_zeros_is_counted():
     assert share_of_zeros(model) == 0
     values = weights(zero_small_weights(model, 0.3))
     assert share_of_zeros(zero_small_weights(model, 0.3)) == pytest.approx(values.count(0.0) / len(values))
+
+
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_weights_that_are_computed_are_refused(norm):
+    model = nn.Sequential(nn.Linear(4, 4), norm(nn.Linear(4, 4)))
+    with pytest.raises(AllocationError, match="layer '1' is computed from others"):
+        zero_small_weights(model, 0.5)
+
+
+def test_transposed_convolutions_count_too():
+    model = nn.Sequential(nn.ConvTranspose2d(2, 2, 1), nn.Conv2d(2, 2, 1))
+    assert share_of_zeros(zero_small_weights(model, 0.75)) == 0.75
+    assert zero_small_weights(model, 0.75)[0].weight.count_nonzero() < 4
+
+
+def test_a_share_is_not_lost_to_rounding():
+    sparse = zero_small_weights(nn.Linear(10, 10), 0.29)
+    assert int((sparse.weight == 0).sum()) == 29
+
+
+def test_a_weight_that_two_layers_share_counts_once():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    nn.init.zeros_(model[2].weight)
+    assert share_of_zeros(model) == 0.5
+
+
+@pytest.mark.parametrize("asked", [share_of_zeros, lambda model: zero_small_weights(model, 0.5)])
+def test_a_network_without_weights_is_named(asked):
+    with pytest.raises(AllocationError, match="ReLU has no convolution"):
+        asked(nn.ReLU())
 
 
 def test_the_command_writes_a_row_for_each_sparsity(tmp_path, capsys):
