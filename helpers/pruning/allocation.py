@@ -26,7 +26,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in (("min_width", self.min_width), ("round_to", self.round_to)):
-            if not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise AllocationError(f"{name} is {value!r}; expected a whole number of 1 or more")
 
     def clamp(self, size: int, count: int) -> int:

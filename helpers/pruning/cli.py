@@ -46,12 +46,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-width", type=int, default=1, metavar="N", help="units that a group keeps at least")
     parser.add_argument("--round-to", type=int, default=1, metavar="N", help="what a group keeps is a multiple of this")
     parser.add_argument(
-        "--images", type=int, default=512, help="images to look at, where any are (default: %(default)s)"
+        "--images",
+        type=positive,
+        default=512,
+        metavar="N",
+        help="images to look at, where any are (default: %(default)s)",
     )
     parser.add_argument(
         "--data", choices=data.SOURCES, default="auto", help="where CIFAR-10 comes from (default: auto)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of --importance random")
+
+
+def positive(word: str) -> int:
+    """A whole number of 1 or more; a negative one would count from the end of the images."""
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
+    return int(word)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -33,6 +33,7 @@ class CalibrationError(ImportanceError):
 UNUSED = {"allow_unused": True, "materialize_grads": True}  # a layer that only training calls changes no loss
 
 
+@torch.enable_grad()
 def taylor(setting: Setting, groups: list[Group]) -> dict[str, np.ndarray]:
     """Mean over the batches of |sum of w * dL/dw| over the unit's filters.
 
@@ -81,13 +82,14 @@ def watched(model: nn.Module, weights: list[str], totals: dict[str, torch.Tensor
     """While the block runs, the layer of each weight adds the errors that its input channels stand for."""
 
     def hook(name: str):
-        def add(module: nn.Module, args: tuple) -> None:
-            totals[name] = totals.get(name, 0) + channel_errors(module, args[0])
+        def add(module: nn.Module, args: tuple, by_name: dict) -> None:
+            x = (*args, *by_name.values())[0]
+            totals[name] = totals.get(name, 0) + channel_errors(module, x)
 
         return add
 
     layers = {name: model.get_submodule(name.rpartition(".")[0]) for name in weights}
-    handles = [layer.register_forward_pre_hook(hook(name)) for name, layer in layers.items()]
+    handles = [layer.register_forward_pre_hook(hook(name), with_kwargs=True) for name, layer in layers.items()]
     try:
         yield
     finally:
@@ -149,7 +151,14 @@ def scores(setting: Setting, groups: list[Group], importance: str) -> dict[str, 
             f" with {FEWEST_IMAGES} images or more"
         )
     found = criterion.score(setting, groups)
+    refuse_nan(found, setting, importance)
+    return found
+
+
+def refuse_nan(found: dict[str, np.ndarray], setting: Setting, importance: str) -> None:
+    """Scores have to be finite; where they are not, the images or the weights are to blame."""
     for name, values in found.items():
         if not np.isfinite(values).all():
-            raise ImportanceError(f"group {name}: importance {importance!r} is not finite; check the weights for NaN")
-    return found
+            bad = [i for i, (inputs, _) in enumerate(setting.batches) if not inputs.isfinite().all()]
+            culprit = f"inputs of batches[{bad[0]}]" if bad and CRITERIA[importance].needs_batches else "weights"
+            raise ImportanceError(f"group {name}: importance {importance!r} is not finite; check the {culprit} for NaN")

@@ -123,6 +123,8 @@ def geometric_median(setting: Setting, group: Group) -> np.ndarray:
 
 def random(setting: Setting, group: Group) -> np.ndarray:
     """A number from the seed; every group has its own."""
+    if setting.seed < 0:
+        raise ImportanceError(f"seed is {setting.seed!r}; importance='random' needs a whole number of 0 or more")
     place = [g.name for g in setting.groups].index(group.name)
     return np.random.default_rng([setting.seed, place]).random(group.size)
 

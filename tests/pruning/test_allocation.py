@@ -107,7 +107,7 @@ def test_impossible_ratios_are_refused(ratio):
         checked_ratio(ratio)
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, None])
+@pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
 def test_impossible_limits_are_refused(value):
     with pytest.raises(AllocationError, match="min_width is"):
         Limits(min_width=value)

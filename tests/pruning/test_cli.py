@@ -54,3 +54,11 @@ def test_a_failure_writes_nothing(checkpoint, tmp_path, capsys):
     assert main(["prune", str(checkpoint), str(tmp_path / "small.safetensors"), "--ratio", "1"]) == 1
     assert "ratio is 1.0; expected 0 <= ratio < 1" in capsys.readouterr().err
     assert not (tmp_path / "small.safetensors").exists()
+
+
+@pytest.mark.parametrize("images", ["-1", "0", "many"])
+def test_a_number_of_images_that_is_none_is_refused(images, checkpoint, tmp_path, capsys):
+    options = ["--importance", "taylor", "--data", "sample", "--images", images]
+    with pytest.raises(SystemExit):
+        main(["prune", str(checkpoint), str(tmp_path / "small.safetensors"), *options])
+    assert f"argument --images: '{images}' is no whole number of 1 or more" in capsys.readouterr().err

@@ -280,3 +280,37 @@ def test_weights_that_are_not_finite_are_refused():
     model.blocks[0].expand.weight.data[3] = float("nan")
     with pytest.raises(ImportanceError, match=r"group blocks\.0\.expand: importance 'l1' is not finite"):
         found(model, "l1")
+
+
+@pytest.mark.parametrize("importance", ["taylor", "reconstruction"])
+def test_images_that_are_not_finite_are_refused(model, batches, importance):
+    bad = torch.full((8, 3, 8, 8), float("nan"))
+    with pytest.raises(ImportanceError, match=r"check the inputs of batches\[3\] for NaN"):
+        found(model, importance, batches=[*batches, (bad, torch.zeros(8, dtype=torch.long))])
+
+
+def test_taylor_takes_gradients_where_they_are_switched_off(model, batches):
+    expected = found(model, "taylor", batches=batches)
+    with torch.no_grad():
+        assert np.array_equal(found(model, "taylor", batches=batches), expected)
+
+
+def test_reconstruction_of_a_layer_that_is_called_by_name(batches):
+    class ByName(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 6, 1), nn.Conv2d(6, 5, 1)
+
+        def forward(self, x):
+            return self.b(input=self.a(x)).mean((2, 3))
+
+    torch.manual_seed(0)
+    model = ByName().eval()
+    plain = nn.Sequential(model.a, model.b, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    expected = found(plain, "reconstruction", batches=batches, name="0")
+    assert np.array_equal(found(model, "reconstruction", batches=batches, name="a"), expected)
+
+
+def test_a_negative_seed_is_refused(model):
+    with pytest.raises(ImportanceError, match="seed is -1"):
+        found(model, "random", seed=-1)
