@@ -56,8 +56,10 @@ class TrainingState:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Every tensor of the state, by a flat name."""
-        found = {f"model.{name}": t for name, t in self.loop.model.state_dict().items()}
-        found |= {f"averaged.{name}": t for name, t in self.loop.averaged.state_dict().items()}
+        found = {}
+        for twin, model in (("model", self.loop.model), ("averaged", self.loop.averaged)):
+            # Buffers that a checkpoint leaves out may change in training all the same.
+            found |= {f"{twin}.{name}": t for name, t in (dict(model.named_buffers()) | model.state_dict()).items()}
         for name, parameter in self.loop.model.named_parameters():
             momentum = self.loop.optimizer.state.get(parameter, {}).get("momentum_buffer")
             if momentum is not None:

@@ -28,6 +28,28 @@ def test_everything_comes_back(tmp_path):
     assert second.history == first.history
 
 
+class Counting(nn.Module):
+    """A network whose answers follow a buffer that its checkpoints leave out."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        self.network = tiny_model(seed)
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+    def forward(self, x):
+        self.calls += self.training
+        return self.network(x) / (1 + self.calls)
+
+
+def test_buffers_that_a_checkpoint_leaves_out_come_back(tmp_path):
+    first = started(tmp_path / "s", model=Counting())
+    first.finish_epoch(first.loop.run_epoch(0))
+    second = started(tmp_path / "s", model=Counting(seed=4))
+    assert second.resume() == 1
+    assert second.loop.model.calls == first.loop.model.calls > 0
+    assert second.loop.run_epoch(1)["loss"] == first.loop.run_epoch(1)["loss"]
+
+
 class Spare(nn.Module):
     """A network of which one part is frozen and another is never called."""
 
