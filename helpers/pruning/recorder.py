@@ -120,7 +120,7 @@ class Recorder(TorchFunctionMode):
     def answered(self, node: Node, value: Any) -> None:
         """A question such as x.dtype is no operation; one about two tensors (x.is_same_size(y)) decides by sizes."""
         if isinstance(value, bool) and sum(isinstance(leaf, Node) for leaf in leaves((node.args, node.kwargs))) > 1:
-            node.op = "question"  # there is no rule for it
+            node.op = "question"  # one rule for all of them, whatever they are called
         else:
             self.nodes.pop()
 

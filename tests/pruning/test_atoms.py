@@ -65,3 +65,15 @@ def test_the_short_cuts_say_what_numpy_says(values):
     found, places = distinct(values)
     assert found.tolist() == np.unique(values).tolist()
     assert found[places].tolist() == values.tolist()
+
+
+def test_axes_in_step_hold_the_same_atoms_equally_often():
+    atoms = Atoms()
+    row, table, other = atoms.fresh(3), atoms.fresh(6), atoms.fresh(3)
+    assert not atoms.in_step(row, table)
+    atoms.tie(row, table[:3])
+    assert not atoms.in_step(row, table)
+    atoms.tie(row, table[3:])
+    assert atoms.in_step(row, table)
+    assert not atoms.in_step(row, other)
+    assert not atoms.in_step(row, np.concatenate([table, row[:1]]))

@@ -52,6 +52,26 @@ def test_comparisons_are_decisions(notes, name):
     assert notes.found == [("decision", 7, 6), ("decision", 7, 7), ("decision", 7, 8)]
 
 
+@pytest.mark.parametrize("name", ["and_", "or_", "xor", "lshift", "rshift"])
+def test_bits_are_decisions_from_both_sides(notes, name):
+    function, number = getattr(operator, name), track(6, notes, "size")
+    assert (function(number, 3), function(3, number)) == (function(6, 3), function(3, 6))
+    assert notes.found == [("decision", 6, 3), ("decision", 6, 3)]
+
+
+@pytest.mark.parametrize("question", [operator.invert, int.bit_length, int.bit_count])
+def test_bits_of_one_number_are_a_decision(notes, question):
+    number = track(6, notes, "size")
+    answer = operator.invert(number) if question is operator.invert else getattr(number, question.__name__)()
+    assert answer == question(6)
+    assert notes.found == [("decision", 6)]
+
+
+def test_a_remainder_and_its_quotient_are_decisions(notes):
+    assert (divmod(track(7, notes, "size"), 4), divmod(9, track(7, notes, "size"))) == ((1, 3), (1, 2))
+    assert notes.found == [("decision", 7, 4), ("decision", 7, 9)]
+
+
 @pytest.mark.parametrize("question", [bool, int, float, round, math.floor, math.ceil, math.trunc])
 @pytest.mark.parametrize("value", [4, 0, 2.5])
 def test_plain_answers_are_decisions(notes, question, value):
