@@ -81,11 +81,11 @@ class Recorder(TorchFunctionMode):
 
     def stated(self, module: nn.Module) -> dict[str, Stated]:
         """The sizes that a layer states, as numbers that are followed."""
-        weight = getattr(module, "weight", None)
-        if not isinstance(weight, nn.Parameter):
+        attributes = vars(module)
+        weight = attributes.get("_parameters", {}).get("weight")
+        if weight is None:
             return {}
         ask = functools.partial(self.add, "function", "stated", (weight,))
-        attributes = vars(module)
         return {name: state(attributes[name], self, ask) for name in SIZES if type(attributes.get(name)) is int}
 
     def enter(self, path: str, module: nn.Module, forward: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -74,23 +74,27 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
     Returns:
         The small network, and {module: {attribute: new value}}.
     """
-    stays = Stays(kept_atoms(groups, plan))
-    check_network(model, groups)
-    small = with_tensors(model, lambda name, tensor: sliced(tensor.detach(), stays.indices(groups, name)))
+    stays, missing = Stays(kept_atoms(groups, plan)), dict.fromkeys(groups.axes)
+
+    def left_of(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        missing.pop(name, None)
+        check_shape(groups, name, tuple(tensor.shape))
+        return sliced(tensor.detach(), stays.indices(groups, name))
+
+    small = with_tensors(model, left_of)
+    for name in missing:
+        check_shape(groups, name, None)
     return small, resize(small, groups, stays)
 
 
-def check_network(model: nn.Module, groups: ChannelGroups) -> None:
-    """Refuse a network that has other tensors, or of other shapes, where the groups have channels."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in stored_tensors(model).items()}
-    for name in groups.axes:
-        before, now = groups.labelling.shapes[name], shapes.get(name)
-        if now != before:
-            found = "is missing" if now is None else f"has the shape {now}"
-            raise PlanError(
-                f"these groups were found in another network: {name} had the shape {before} there and {found} here;"
-                " call channel_groups for this one"
-            )
+def check_shape(groups: ChannelGroups, name: str, shape: tuple[int, ...] | None) -> None:
+    """Refuse a network that lacks a tensor in which the groups have channels, or has it in another shape."""
+    if name in groups.axes and shape != (before := groups.labelling.shapes[name]):
+        found = "is missing" if shape is None else f"has the shape {shape}"
+        raise PlanError(
+            f"these groups were found in another network: {name} had the shape {before} there and {found} here;"
+            " call channel_groups for this one"
+        )
 
 
 def shrink(root: nn.Module, groups: ChannelGroups, stays: "Stays") -> None:
