@@ -15,7 +15,7 @@ from helpers.allocator import kept_memory
 from helpers.data import Cifar10, normalize
 from helpers.metrics import evaluation_mode
 from helpers.strided_depthwise import unstrided_depthwise
-from helpers.training_config import Config, TrainingError
+from helpers.training_config import Config, TrainingError, is_whole
 from helpers.training_loop import TrainingLoop, device_of
 from helpers.training_state import TrainingState
 
@@ -123,7 +123,7 @@ def evaluate(
         >>> evaluate(model, cifar.test_images, cifar.test_labels).accuracy  # doctest: +SKIP
         0.94
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+    if not is_whole(batch_size) or batch_size < 1:
         raise TrainingError(f"evaluate: batch_size is {batch_size!r}; expected a whole number of 1 or more")
     if len(images) == 0 or len(images) != len(labels):
         raise TrainingError(f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not zero")

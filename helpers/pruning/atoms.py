@@ -42,9 +42,8 @@ class Atoms:
     def in_step(self, first: Labels, second: Labels) -> bool:
         """Whether the two always lose the same share: by the ties so far, they hold the same atoms equally often."""
         roots = self.roots()
-        (atoms, often), (others, as_often) = (
-            np.unique(roots[labels], return_counts=True) for labels in (first, second)
-        )
+        atoms, often = np.unique(roots[first], return_counts=True)
+        others, as_often = np.unique(roots[second], return_counts=True)
         return np.array_equal(atoms, others) and np.array_equal(often * len(second), as_often * len(first))
 
     def pin(self, labels: Labels | None, reason: str) -> None:

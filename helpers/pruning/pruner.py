@@ -90,15 +90,10 @@ def prune(
     found = scores(Setting(model, groups, aggregate, batches, seed), chosen, importance)
     counts_at = allocator(model, groups, chosen, found, importance, allocation, limits, evaluate)
     if not goals:
-        plan = choose(found, counts_at(ratio))
-    else:
-        ((name, goal),) = goals.items()
-        network, search = (model, groups, example_inputs), (counts_at, functools.partial(choose, found), tolerance)
-        if name == "latency_ms":
-            plan = targets.meet_measured(goal, *targets.latency_costs(*network), *search)
-        else:
-            counted = {"params": targets.parameter_cost, "macs": targets.mac_cost}[name]
-            plan = targets.meet(goal, counted(*network), *search)
+        return without(model, groups, choose(found, counts_at(ratio)))
+    ((name, goal),) = goals.items()
+    search = counts_at, functools.partial(choose, found), tolerance
+    plan = targets.reach(name, goal, (model, groups, example_inputs), search)
     return without(model, groups, plan)
 
 

@@ -83,6 +83,21 @@ def elements(shapes: dict[str, tuple[int, ...]], groups: ChannelGroups, keep: np
     return left
 
 
+def reach(name: str, target: float, network: tuple, search: tuple) -> Plan:
+    """The plan that meets a target of params, macs or latency_ms.
+
+    Args:
+        name: of the target.
+        target: a share or a number, see `meet`.
+        network: model, groups and example inputs.
+        search: the last three arguments of `meet`.
+    """
+    if name == "latency_ms":
+        return meet_measured(target, *latency_costs(*network), *search)
+    counted = {"params": parameter_cost, "macs": mac_cost}[name]
+    return meet(target, counted(*network), *search)
+
+
 def meet(
     target: float, cost: Cost, counts_at: Callable[[float], Counts], plan_of: Callable[[Counts], Plan], tolerance: float
 ) -> Plan:

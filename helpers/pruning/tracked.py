@@ -22,6 +22,7 @@ BITS = ("and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift"
 class Tracked:
     """What whole and other numbers have in common: `source`, the node of the graph, and who records."""
 
+    source: Any
     recorder: Any
 
     def plain(self) -> int | float:

@@ -8,6 +8,7 @@ from helpers.pruning.criteria import CRITERIA
 from helpers.pruning.pruner import SCOPES
 from helpers.quantization import Recipe, qat
 from helpers.training import Config
+from helpers.training_config import is_whole
 
 AMOUNTS = ("ratio", "target_params", "target_macs")
 PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance", "aggregate"), str)
@@ -37,11 +38,6 @@ CHOICES = {
 
 class SweepError(ValueError):
     """A sweep's file asks for something that cannot be done; names file, job and remedy."""
-
-
-def is_whole(value: Any) -> bool:
-    """A whole number; true and false are none, though Python counts with them."""
-    return type(value) is int
 
 
 def is_number(value: Any) -> bool:
