@@ -15,6 +15,8 @@ def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     parameters: dict[str, torch.Tensor | None] = {}
     buffers: dict[str, torch.Tensor | None] = {}
     for path, module in modules_by_path(model).items():
+        if not (module._parameters or module._buffers):
+            continue
         prefix = f"{path}." if path else ""
         for name, tensor in module._parameters.items():
             parameters[prefix + name] = tensor
