@@ -41,8 +41,8 @@ def train(
 ) -> pd.DataFrame:
     """Train `model` in place; it ends with the averaged weights, in eval mode.
 
-    Started again with the same checkpoint path and settings after a kill, it goes on from the last finished epoch and
-    gives what an undisturbed run would have given.
+    Started again with the same checkpoint path, settings, images and teacher after a kill, it goes on from the last
+    finished epoch and gives what an undisturbed run would have given.
 
     Args:
         model: the network, on the device where it shall be trained.

@@ -1,8 +1,12 @@
 """The resumable state of a training run: one safetensors file, written whole after each epoch."""
 
+import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -10,6 +14,7 @@ from safetensors.torch import save
 
 from helpers import distributed
 from helpers.files import write_atomically
+from helpers.passes import module_tree
 from helpers.training_config import Config, TrainingError
 from helpers.training_loop import TrainingLoop
 
@@ -27,11 +32,18 @@ class TrainingState:
         """How many epochs are finished."""
         return len(self.history)
 
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that the end of a run depends on, beside the weights that it starts with."""
+        loop = self.loop
+        teacher = None if loop.teacher is None else digest(module_tree.tensors(loop.teacher))
+        return asdict(self.config) | {"images": digest([loop.images, loop.labels]), "teacher": teacher}
+
     def finish_epoch(self, row: dict) -> None:
         """Add an epoch's row and write everything, in one piece."""
         self.history.append(row)
         if self.path is not None and distributed.is_first():
-            header = {"config": json.dumps(asdict(self.config)), "history": json.dumps(self.history)}
+            header = {"settings": json.dumps(self.settings), "history": json.dumps(self.history)}
             # Copies: safetensors refuses tensors that share memory, as those of two layers with the same weight do.
             plain = {"device": "cpu", "copy": True, "memory_format": torch.contiguous_format}
             tensors = {name: tensor.detach().to(**plain) for name, tensor in self.tensors().items()}
@@ -45,7 +57,7 @@ class TrainingState:
         try:
             with safe_open(self.path, "pt") as file:
                 header = file.metadata()
-                self.refuse_other_settings(json.loads(header["config"]))
+                self.refuse_other_settings(json.loads(header["settings"]))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             history = json.loads(header["history"])
         except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
@@ -87,9 +99,17 @@ class TrainingState:
 
     def refuse_other_settings(self, stored: dict) -> None:
         """A run can only go on with the settings that it was started with."""
-        mine = json.loads(json.dumps(asdict(self.config)))
+        mine = json.loads(json.dumps(self.settings))
         other = [f"{k} was {stored.get(k)}, now {v}" for k, v in mine.items() if stored.get(k) != v]
         if other:
             raise TrainingError(
                 f"{self.path} was made with other settings ({'; '.join(other)}); delete it or choose another"
             )
+
+
+def digest(tensors: Iterable[torch.Tensor]) -> str:
+    """Tells one list of tensors from another."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()[:16]

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -10,8 +12,8 @@ from tests.tiny_training import tiny_cifar, tiny_model
 CONFIG = Config(epochs=3, batch_size=20)
 
 
-def started(path, config=CONFIG, model=None):
-    loop = TrainingLoop(model or tiny_model(), tiny_cifar().split(), config)
+def started(path, config=CONFIG, model=None, cifar=None, teacher=None):
+    loop = TrainingLoop(model or tiny_model(), (cifar or tiny_cifar()).split(), config, teacher)
     return TrainingState(loop, config, path)
 
 
@@ -102,6 +104,27 @@ def test_other_settings_are_refused(tmp_path):
     other = started(tmp_path / "s", Config(epochs=4, batch_size=20))
     with pytest.raises(TrainingError, match="epochs was 3, now 4"):
         other.resume()
+
+
+def test_other_images_and_labels_are_refused(tmp_path):
+    cifar = tiny_cifar()
+    state = started(tmp_path / "s", cifar=cifar)
+    state.finish_epoch(state.loop.run_epoch(0))
+    brighter = dataclasses.replace(cifar, train_images=cifar.train_images + 1)
+    shuffled = dataclasses.replace(cifar, train_labels=cifar.train_labels.roll(1))
+    for other in (brighter, shuffled):
+        with pytest.raises(TrainingError, match="images was [0-9a-f]+, now [0-9a-f]+"):
+            started(tmp_path / "s", cifar=other).resume()
+    assert started(tmp_path / "s", cifar=tiny_cifar()).resume() == 1
+
+
+def test_another_teacher_is_refused(tmp_path):
+    config = dataclasses.replace(CONFIG, distill=0.5)
+    state = started(tmp_path / "s", config, teacher=tiny_model(seed=1))
+    state.finish_epoch(state.loop.run_epoch(0))
+    with pytest.raises(TrainingError, match="teacher was [0-9a-f]+, now [0-9a-f]+"):
+        started(tmp_path / "s", config, teacher=tiny_model(seed=2)).resume()
+    assert started(tmp_path / "s", config, teacher=tiny_model(seed=1)).resume() == 1
 
 
 def test_another_network_is_refused(tmp_path):
