@@ -113,7 +113,7 @@ def test_other_images_and_labels_are_refused(tmp_path):
     brighter = dataclasses.replace(cifar, train_images=cifar.train_images + 1)
     shuffled = dataclasses.replace(cifar, train_labels=cifar.train_labels.roll(1))
     for other in (brighter, shuffled):
-        with pytest.raises(TrainingError, match="images was [0-9a-f]+, now [0-9a-f]+"):
+        with pytest.raises(TrainingError, match=r"images was [0-9a-f]+, now [0-9a-f]+"):
             started(tmp_path / "s", cifar=other).resume()
     assert started(tmp_path / "s", cifar=tiny_cifar()).resume() == 1
 
@@ -122,7 +122,7 @@ def test_another_teacher_is_refused(tmp_path):
     config = dataclasses.replace(CONFIG, distill=0.5)
     state = started(tmp_path / "s", config, teacher=tiny_model(seed=1))
     state.finish_epoch(state.loop.run_epoch(0))
-    with pytest.raises(TrainingError, match="teacher was [0-9a-f]+, now [0-9a-f]+"):
+    with pytest.raises(TrainingError, match=r"teacher was [0-9a-f]+, now [0-9a-f]+"):
         started(tmp_path / "s", config, teacher=tiny_model(seed=2)).resume()
     assert started(tmp_path / "s", config, teacher=tiny_model(seed=1)).resume() == 1
 
