@@ -21,6 +21,7 @@ BEGIN, END = "<!-- results: written by `python -m helpers results` -->", "<!-- e
 NAMES = (
     "The number in a name says how many percent are gone: of the parameters, by one ranking of the channels inside"
     " blocks (hidden) or of all channels (trunk); or of the multiply-adds, by the same share of every group (fast)."
+    " Fine-tuned for two epochs instead of six: short; for twenty more: long."
 )
 HEADER = (
     "| network | stage | test accuracy (95 %) | parameters | multiply-adds | bytes | smaller | entropy-coded | 1 image"
@@ -167,7 +168,7 @@ def notes(measured: pd.DataFrame) -> str:
     devices = "; ".join(f"{machine.device}, {machine.threads} threads" for machine in machines)
     text = f"Accuracy on {images} test images, seed {seeds}. Bytes of the file that was reloaded and evaluated."
     if len(timed):
-        text += f" Time: median ± half the interquartile range, all networks in turn ({devices})"
+        text += f" Time: median ± half the interquartile range, those with a time all in turn ({devices})"
         text += ", int8 with real int8 kernels. Float networks spend a good part of the time for 128 images on fresh"
         text += " memory for every large map; kept memory spares that (lesson 05): `quantization_speed.csv` has both."
     text += f" The figure leaves out what is not fine-tuned or more than {100 * SPAN:.0f} points below the best."
