@@ -13,11 +13,10 @@ from helpers.plots.grids import image_grid, number_grids
 from helpers.plots.roofline import roofline
 from helpers.plots.style import COLOURS, bar, line, show, subplots
 from helpers.plots.tradeoffs import tradeoffs
-from helpers.plots.yours import add_run, stages
+from helpers.plots.yours import stages
 
 __all__ = [
     "COLOURS",
-    "add_run",
     "bar",
     "bars",
     "explore",

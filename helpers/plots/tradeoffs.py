@@ -22,12 +22,13 @@ SPAN = 0.12  # what is further below the best would squeeze the axis, too: the t
 DARK_GREY = "#5b6672"
 
 
-def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Figure:
+def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None, run: pd.DataFrame | None = None) -> Figure:
     """Draw accuracy against bytes and against latency, each with its Pareto front.
 
     Args:
         table: as `results.load` gives it; `shown` says which rows are drawn.
         published: as `results.published` gives it, for the panel of the bytes.
+        run: a run of one's own, from `pipeline.compress`: each stage becomes a star.
     """
     drawn = shown(table)
     figure, (left, right) = subplots(1, 2, size=(11.5, 5.6), sharey=True)
@@ -39,10 +40,12 @@ def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None) -> Fig
     count = int(threads.iloc[0]) if len(threads) else 0
     number = f", {count} CPU thread{'s' * (count > 1)}" if count else ""
     dress(right, f"median ms for one image{number}", lambda x, _: f"{x:g}")
+    if run is not None:
+        draw_run(left, run, "file_bytes"), draw_run(right, run, "batch1_ms")
     left.set_ylabel("accuracy on the test images, %")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=12)
-    name_front(left, fronts[0], "file_bytes", drawn, published)
-    name_front(right, fronts[1], "batch1_ms", drawn, None)
+    name_points(left, fronts[0], "file_bytes", [drawn, published], run)
+    name_points(right, fronts[1], "batch1_ms", [drawn], run)
     return figure
 
 
@@ -70,12 +73,27 @@ def draw_networks(ax: Axes, table: pd.DataFrame, cost: str, spread: str | None =
     return front
 
 
-def name_front(ax: Axes, front: pd.DataFrame, cost: str, drawn: pd.DataFrame, others: pd.DataFrame | None) -> None:
-    """Write the names of the front, the best first, where no network and no published result is covered."""
-    seen = pd.concat([drawn, others])
+def draw_run(ax: Axes, run: pd.DataFrame, cost: str) -> None:
+    """The stages of a run of one's own as stars, with room around them."""
+    low, high = ax.get_xlim()
+    percent = 100 * run.accuracy
+    whiskers = [percent - 100 * run.low, 100 * run.high - percent]
+    look = {"fmt": "*", "markersize": 15, "color": COLOURS["sky"], "markeredgecolor": INK, "ecolor": INK}
+    ax.errorbar(run[cost], percent, whiskers, capsize=3, zorder=5, **look)
+    widen(ax, min(low, run[cost].min() / 2), max(high, run[cost].max() * 1.6))
+
+
+def name_points(
+    ax: Axes, front: pd.DataFrame, cost: str, drawn: list[pd.DataFrame | None], run: pd.DataFrame | None
+) -> None:
+    """Write the names of one's own run and of the front, the best first, where they cover nothing that is drawn."""
+    seen = pd.concat([*drawn, run])
     seen = seen[seen[cost].notna()]
     marks = list(zip(seen[cost].astype(float), 100 * seen.accuracy, strict=True))
     names = [(row.name, getattr(row, cost), 100 * row.accuracy) for row in front[::-1].itertuples()]
+    if run is not None:
+        mine = [(f"your {row.stage}", getattr(row, cost), 100 * row.accuracy) for row in run[::-1].itertuples()]
+        names = mine + names
     if names:
         place_names(ax, names, marks)
 

@@ -1,33 +1,9 @@
-"""'Your run' beside the reference: stars on the figure of trade-offs, and what each stage changes."""
+"""What each stage of a run of one's own changes; `tradeoffs` shows it beside the reference."""
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from helpers.plots.names import place_names
-from helpers.plots.style import COLOURS, INK, bar, subplots
-from helpers.plots.tradeoffs import widen
-
-COSTS = ("file_bytes", "batch1_ms")  # of the panels of `tradeoffs`
-
-
-def add_run(figure: Figure, table: pd.DataFrame) -> Figure:
-    """Put the stages of a run of one's own as stars onto a figure that `tradeoffs` drew.
-
-    Args:
-        figure: changed in place.
-        table: from `pipeline.compress`: columns stage, accuracy, low, high, file_bytes, batch1_ms.
-    """
-    for ax, cost in zip(figure.axes, COSTS, strict=True):
-        low, high = ax.get_xlim()
-        percent = 100 * table.accuracy
-        whiskers = [percent - 100 * table.low, 100 * table.high - percent]
-        look = {"fmt": "*", "markersize": 15, "color": COLOURS["sky"], "markeredgecolor": INK, "ecolor": INK}
-        ax.errorbar(table[cost], percent, whiskers, capsize=3, zorder=5, **look)
-        widen(ax, min(low, table[cost].min() / 2), max(high, table[cost].max() * 1.6))
-        places = list(zip(table[cost], percent, strict=True))
-        names = [(f"your {stage}", *place) for stage, place in zip(table.stage, places, strict=True)]
-        place_names(ax, names[::-1], places)
-    return figure
+from helpers.plots.style import bar, subplots
 
 
 def stages(table: pd.DataFrame) -> Figure:
