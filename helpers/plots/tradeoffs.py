@@ -41,7 +41,8 @@ def tradeoffs(table: pd.DataFrame, published: pd.DataFrame | None = None, run: p
     number = f", {count} CPU thread{'s' * (count > 1)}" if count else ""
     dress(right, f"median ms for one image{number}", lambda x, _: f"{x:g}")
     if run is not None:
-        draw_run(left, run, "file_bytes"), draw_run(right, run, "batch1_ms")
+        draw_run(left, run, "file_bytes")
+        draw_run(right, run, "batch1_ms")
     left.set_ylabel("accuracy on the test images, %")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=12)
     name_points(left, fronts[0], "file_bytes", [drawn, published], run)
