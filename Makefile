@@ -16,7 +16,7 @@ TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
 .PHONY: run test lab slides report bench grade check-ci check-all lint clean
 
 run: $(READY)
-	PROFILE=$(PROFILE) $(PY) -m helpers run
+	PROFILE=$(PROFILE) $(PY) -m course run
 
 test: $(READY)
 	$(TESTS) -m "not slow and not network"
@@ -25,16 +25,16 @@ lab: $(READY)
 	$(PY) -m jupyter lab notebooks
 
 slides: $(READY)
-	$(PY) -m helpers slides
+	$(PY) -m course slides
 
 report: $(READY)
-	$(PY) -m helpers report
+	$(PY) -m course report
 
 bench: $(READY)
-	for name in training passes "pruning networks"; do $(PY) -m benchmarks.$$name || exit 1; done
+	for name in training passes "pruning networks"; do $(PY) -m course.benchmarks.$$name || exit 1; done
 
 grade: $(READY)
-	$(PY) -m helpers grade demo
+	$(PY) -m course grade demo
 
 lint: $(READY)
 	$(PY) -m ruff check .

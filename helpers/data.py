@@ -152,10 +152,10 @@ def load_local(folder: Path) -> Cifar10:
         candidates = [folder]
     if not candidates:
         what = "does not exist" if not folder.exists() else f"holds none of {', '.join(LOCAL_NAMES)}"
-        raise DataError(f"{folder} {what}; point CIFAR10_DIR at a copy, or fetch one: python -m helpers data")
+        raise DataError(f"{folder} {what}; point CIFAR10_DIR at a copy, or fetch one: python -m course data")
     path = candidates[0]
     arrays = decode(members_of(path), path)
-    verify(arrays, FULL_SHA256, path, f"delete {path} and fetch it again: python -m helpers data")
+    verify(arrays, FULL_SHA256, path, f"delete {path} and fetch it again: python -m course data")
     return as_tensors(arrays, f"local copy {path.name}", is_sample=False)
 
 

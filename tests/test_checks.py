@@ -1,6 +1,9 @@
 import pytest
 
+from course.publish.runner import REPOSITORY
 from helpers import checks
+
+checks.EXERCISES = REPOSITORY / "notebooks" / "exercises"
 
 
 def test_says_that_it_is_right(capsys):

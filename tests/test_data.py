@@ -111,7 +111,7 @@ def test_a_folder_that_was_named_must_hold_something(source, tiny):
 
 def test_a_missing_folder_is_named(tiny, monkeypatch, tmp_path):
     monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match=r"nowhere does not exist.*helpers data"):
+    with pytest.raises(DataError, match=r"nowhere does not exist.*course data"):
         load_cifar10("local")
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from helpers.__main__ import COMMANDS, main
+from course.__main__ import COMMANDS, main
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -22,7 +22,7 @@ def test_wrong_words_exit_with_two_and_one_clear_line(words, capsys):
 def test_a_failure_is_one_line_and_exit_status_one(capsys):
     assert main(["evaluate", "nowhere.safetensors", "--data", "sample"]) == 1
     error = capsys.readouterr().err.splitlines()
-    assert error == ["python -m helpers evaluate: nowhere.safetensors does not exist"]
+    assert error == ["python -m course evaluate: nowhere.safetensors does not exist"]
 
 
 def test_wrong_settings_exit_with_one_line(capsys):
@@ -34,6 +34,6 @@ def test_ctrl_c_says_that_one_can_go_on(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("helpers.commands.data.run", interrupted)
+    monkeypatch.setattr("course.commands.data.run", interrupted)
     assert main(["data"]) == 130
     assert "goes on from there" in capsys.readouterr().err

@@ -19,16 +19,16 @@ def started_as(monkeypatch):
 
 
 def test_a_row_names_what_one_needs_to_repeat_it(started_as):
-    started_as("helpers.__main__", "/somewhere/helpers/__main__.py", "train", "--output", "/home/me/x y.safetensors")
+    started_as("course.__main__", "/somewhere/course/__main__.py", "train", "--output", "/home/me/x y.safetensors")
     row = provenance(seed=3)
-    assert row["command"] == "python -m helpers train --output 'x y.safetensors'"
+    assert row["command"] == "python -m course train --output 'x y.safetensors'"
     assert row["seed"] == 3
     assert all(row[key] for key in ("date", "torch", "torchvision", "python", "device", "threads"))
 
 
 def test_modules_are_named_as_one_runs_them(started_as):
-    started_as("benchmarks.training", "/somewhere/benchmarks/training.py", "--rounds", "3")
-    assert command() == "python -m benchmarks.training --rounds 3"
+    started_as("course.benchmarks.training", "/somewhere/course/benchmarks/training.py", "--rounds", "3")
+    assert command() == "python -m course.benchmarks.training --rounds 3"
 
 
 def test_scripts_are_named_without_their_folder(started_as):

@@ -9,7 +9,6 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from helpers.plots.names import place_names
 from helpers.plots.style import COLOURS, GREY, INK, subplots
-from helpers.results.table import pareto
 
 # Stage -> (legend, marker, colour); networks that still wait for fine-tuning would only squeeze the axis.
 LOOKS = {
@@ -54,6 +53,14 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The rows that the figure has room for: measured, not waiting for fine-tuning, not far below the best."""
     known = table[(table.status == "measured") & table.stage.isin(LOOKS)]
     return known[known.accuracy >= known.accuracy.max() - SPAN]
+
+
+def pareto(table: pd.DataFrame, cost: str = "file_bytes") -> pd.DataFrame:
+    """The networks that no other beats: whatever costs as much or less is less accurate. Cheapest first."""
+    known = table[(table.status == "measured") & table[cost].notna()].sort_values(
+        [cost, "accuracy"], ascending=[True, False]
+    )
+    return known[known.accuracy > known.accuracy.cummax().shift(fill_value=-1)]
 
 
 def draw_networks(ax: Axes, table: pd.DataFrame, cost: str, spread: str | None = None) -> pd.DataFrame:

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from course.publish import runner
 from helpers import checks
-from helpers.lessons.runner import lessons
 
 TRIES = 3
+checks.EXERCISES = runner.REPOSITORY / "notebooks" / "exercises"
 
 
 def try_answers(function: str, arguments: str, right: list[str], wrong: list[str]) -> None:
@@ -37,7 +38,7 @@ def define(function: str, arguments: str, body: str):
 
 def solution_of(lesson: str, function: str) -> str:
     """The solution cell that the notebook shows in its folded part."""
-    (path,) = lessons([lesson])
+    (path,) = runner.lessons([lesson])
     for cell in nbformat.read(path, as_version=4).cells:
         for code in re.findall(r"```python\n(.*?)```", cell.source, re.S):
             if cell.cell_type == "markdown" and f"def {function}(" in code:

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 
-from helpers import results
+from course import results
 from helpers.plots.tradeoffs import tradeoffs
 
 

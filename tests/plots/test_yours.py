@@ -3,7 +3,8 @@ import itertools
 import pandas as pd
 import pytest
 
-from helpers import plots, results
+from course import results
+from helpers import plots
 
 
 @pytest.fixture

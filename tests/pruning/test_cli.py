@@ -1,12 +1,12 @@
-"""`python -m helpers prune` from a checkpoint to a checkpoint."""
+"""`python -m course prune` from a checkpoint to a checkpoint."""
 
 import json
 
 import pytest
 import torch
 
+from course.__main__ import main
 from helpers import models
-from helpers.__main__ import main
 
 
 @pytest.fixture

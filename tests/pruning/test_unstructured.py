@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import pruning_unstructured
+from course.benchmarks import pruning_unstructured
 from helpers import metrics, models
 from helpers.pruning.allocation import AllocationError
 from helpers.pruning.unstructured import WEIGHTED, file_sizes, share_of_zeros, zero_small_weights

@@ -1,7 +1,7 @@
 import pytest
 
+from course.__main__ import main
 from helpers import models
-from helpers.__main__ import main
 from helpers.quantization.weight_only import CodedLayer
 from tests.quantization.plans import small_mobilenet
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.quantization_rivals import onnx_runtime_static
+from course.benchmarks.quantization_rivals import onnx_runtime_static
 from helpers import models
 from helpers.equivalence import randomize_batchnorm
 from helpers.quantization.onnx_export import ExportError, runtime_operators, session, to_onnx

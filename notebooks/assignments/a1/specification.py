@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from driver import RUNS, VIEWS, execute
 
-from helpers.grading.compare import Tolerance
-from helpers.grading.specification import Assignment, Case, Item
+from helpers.checks.compare import Tolerance
+from helpers.checks.specification import Assignment, Case, Item
 
 CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
 

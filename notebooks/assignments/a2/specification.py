@@ -7,8 +7,8 @@ plain description that it was made from. Names and constants are drawn, so that 
 import torch
 from driver import RUNS, VIEWS, build, describe_layer, execute
 
-from helpers.grading.compare import Tolerance
-from helpers.grading.specification import Assignment, Case, Item
+from helpers.checks.compare import Tolerance
+from helpers.checks.specification import Assignment, Case, Item
 
 CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
 RELU = {"kind": "relu", "training": False}

@@ -2,8 +2,8 @@
 
 import torch
 
-from helpers.grading.compare import Tolerance
-from helpers.grading.specification import Assignment, Case, Item
+from helpers.checks.compare import Tolerance
+from helpers.checks.specification import Assignment, Case, Item
 
 CLOSE = Tolerance(relative=1e-9, absolute=1e-12)
 

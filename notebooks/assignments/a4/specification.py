@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import torch
 
-from helpers.grading.compare import Tolerance
-from helpers.grading.specification import Assignment, Case, Item
+from helpers.checks.compare import Tolerance
+from helpers.checks.specification import Assignment, Case, Item
 
 CLOSE = Tolerance(relative=1e-9, absolute=1e-12)
 EXACT = Tolerance(relative=0.0, absolute=0.0)

@@ -1,7 +1,7 @@
 """Make the network that goes with the solutions, from a checkpoint of the course. Secret, as the file is.
 
-    python -m helpers prune data/checkpoints/baseline.safetensors build/small.safetensors --ratio 0.5 --scope all
-    python -m helpers finetune build/small.safetensors --teacher data/checkpoints/baseline.safetensors \
+    python -m course prune data/checkpoints/baseline.safetensors build/small.safetensors --ratio 0.5 --scope all
+    python -m course finetune build/small.safetensors --teacher data/checkpoints/baseline.safetensors \
         --epochs 4 --image-sizes 24 32 --output build/tuned.safetensors
     python notebooks/assignments/a5/make_network.py build/tuned.safetensors --set-targets
 
@@ -19,9 +19,9 @@ import nbformat
 import safetensors.torch
 import torch
 
+from course.grading import answers, course, intake
+from course.grading.course import FOLDER
 from helpers import data, models, passes
-from helpers.grading import answers, course, intake
-from helpers.grading.course import FOLDER
 
 HERE = FOLDER / "a5"
 IMAGES = 2000

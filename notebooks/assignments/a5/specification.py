@@ -7,8 +7,8 @@ import torch
 from driver import TARGET_ACCURACY, TARGET_BYTES, disturb, run_network, score_network, view_network
 
 from helpers import data
-from helpers.grading.compare import Tolerance
-from helpers.grading.specification import Assignment, Case, Item, Verdict
+from helpers.checks.compare import Tolerance
+from helpers.checks.specification import Assignment, Case, Item, Verdict
 
 CLOSE = Tolerance(relative=1e-6, absolute=1e-9)
 EXACT = Tolerance(relative=0.0, absolute=0.0)

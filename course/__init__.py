@@ -1,0 +1,1 @@
+"""What runs around the lessons: commands, publishing, reference results, grading, benchmarks."""

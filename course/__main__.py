@@ -1,0 +1,52 @@
+"""`python -m course COMMAND`: everything the course does, from a shell."""
+
+import argparse
+import importlib
+import sys
+
+# Each command's module is imported only when it is asked for, so that --help answers at once.
+COMMANDS = {
+    "doctor": ("course.commands.doctor", "check this machine: one line per requirement, with the remedy"),
+    "data": ("course.commands.data", "find or fetch CIFAR-10 and verify it"),
+    "train": ("course.commands.train", "train a network from scratch; resumable"),
+    "evaluate": ("course.commands.evaluate", "measure a saved network: accuracy, size, operations, latency"),
+    "prune": ("course.commands.prune", "remove channels from a saved network"),
+    "finetune": ("course.commands.finetune", "train a saved network on, with a teacher if you like; resumable"),
+    "quantize": ("course.commands.quantize", "turn a saved network into int8 or fewer bits"),
+    "compress": ("course.commands.compress", "prune, fine-tune and quantize in one go, with a table of every stage"),
+    "sweep": ("course.commands.sweep", "a list of jobs, each made once; resumable, several at a time"),
+    "results": ("course.commands.results", "measure the shipped networks; bring README's table and figure up to date"),
+    "run": ("course.commands.run", "run the lessons without a screen"),
+    "report": ("course.commands.report", "the course as one page that works offline"),
+    "slides": ("course.commands.slides", "a deck of slides per lesson"),
+    "grade": ("course.commands.grade", "release, collect and grade assignments"),
+}
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command; the exit status is 0, 1 for a failure, 2 for wrong arguments, 130 for Ctrl-C."""
+    words = sys.argv[1:] if words is None else words
+    overview = argparse.ArgumentParser(
+        prog="python -m course",
+        description="From BatchNorm to int8: the course's commands.",
+        epilog="python -m course COMMAND --help explains one command.",
+    )
+    menu = overview.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
+    for name, (module, summary) in COMMANDS.items():
+        parser = menu.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if words[:1] == [name]:
+            command = importlib.import_module(module)
+            command.add_arguments(parser)
+    arguments = overview.parse_args(words)
+    try:
+        return command.run(arguments) or 0
+    except KeyboardInterrupt:
+        print("\nStopped. What was finished is kept; the same command goes on from there.", file=sys.stderr)
+        return 130
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"{overview.prog} {arguments.command}: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

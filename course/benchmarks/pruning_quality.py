@@ -1,0 +1,162 @@
+"""Accuracy after pruning and fine-tuning, ours beside Torch-Pruning.
+
+    python -m course.benchmarks.pruning quality CHECKPOINT
+
+Every network is cut to the same share of the multiply-adds and gets the same fine-tuning. First each criterion of each
+tool once, and the best of each is chosen by its validation accuracy; then the two chosen ones with several seeds, and
+only these are asked for their test accuracy. Rows go to data/results/pruning_quality.csv as soon as they are known, and
+a row that is there, for the same bytes of the checkpoint, is not computed again: delete the file to start anew.
+"""
+
+import argparse
+import copy
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import nn
+
+from course.benchmarks.known_rows import KnownRows
+from helpers import data, metrics, models, pruning, training
+
+RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "pruning_quality.csv"
+EXAMPLE = torch.zeros(1, 3, 32, 32)
+GRADIENT_BATCHES, GRADIENT_IMAGES = 8, 128
+HALVINGS = 20
+TOLERANCE = 0.005
+OURS = [
+    *[("hidden", "uniform", c) for c in ("l1", "l2", "bn_scale", "geometric_median", "taylor", "reconstruction")],
+    *[("all", "uniform", c) for c in ("l1", "taylor")],
+    *[(scope, "global", c) for scope in ("hidden", "all") for c in ("l1", "taylor", "lamp")],
+    ("hidden", "uniform", "random"),
+]
+THEIRS = [
+    *[(spread, c) for spread in ("local", "global") for c in ("magnitude l1", "magnitude l2", "taylor")],
+    *[(spread, c) for spread in ("local", "global") for c in ("bn scale", "fpgm")],
+    ("global", "lamp"),
+]
+Batches = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def methods(share: float) -> dict[str, Callable[[nn.Module, Batches], nn.Module]]:
+    """Every way to cut a network to a share of its multiply-adds, by name."""
+    mine = {f"ours: {' '.join(how)}": partial(ours, share=share, how=how) for how in OURS}
+    return mine | {f"Torch-Pruning: {' '.join(how)}": partial(theirs, share=share, how=how) for how in THEIRS}
+
+
+def ours(model: nn.Module, batches: Batches, share: float, how: tuple[str, str, str]) -> nn.Module:
+    scope, allocation, importance = how
+    return pruning.prune(
+        model,
+        EXAMPLE,
+        importance=importance,
+        allocation=allocation,
+        scope=scope,
+        target_macs=share,
+        tolerance=TOLERANCE,
+        batches=batches,
+    )
+
+
+def theirs(model: nn.Module, batches: Batches, share: float, how: tuple[str, str]) -> nn.Module:
+    """Halve the interval of Torch-Pruning's ratio until the multiply-adds are met."""
+    whole, (low, high) = metrics.count_macs(model, EXAMPLE), (0.0, 1.0)
+    for _ in range(HALVINGS):
+        ratio = (low + high) / 2
+        small = theirs_at(model, batches, ratio, *how)
+        left = metrics.count_macs(small, EXAMPLE) / whole
+        if abs(left - share) <= TOLERANCE:
+            return small
+        low, high = (ratio, high) if left > share else (low, ratio)
+    raise SystemExit(f"Torch-Pruning, {' '.join(how)}: {share:.0%} of the multiply-adds lies between two steps")
+
+
+def theirs_at(model: nn.Module, batches: Batches, ratio: float, spread: str, criterion: str) -> nn.Module:
+    import torch_pruning as tp
+
+    importance = {
+        "magnitude l1": partial(tp.importance.GroupMagnitudeImportance, p=1),
+        "magnitude l2": partial(tp.importance.GroupMagnitudeImportance, p=2),
+        "taylor": tp.importance.GroupTaylorImportance,
+        "bn scale": tp.importance.BNScaleImportance,
+        "fpgm": tp.importance.FPGMImportance,
+        "lamp": tp.importance.LAMPImportance,
+    }[criterion]()
+    small = copy.deepcopy(model)
+    if criterion == "taylor":
+        for images, labels in batches:
+            nn.functional.cross_entropy(small(images), labels).backward()
+    outputs = [m for m in small.modules() if isinstance(m, nn.Linear)]
+    pruner = tp.pruner.BasePruner(
+        small, EXAMPLE, importance, global_pruning=spread == "global", pruning_ratio=ratio, ignored_layers=outputs
+    )
+    pruner.step()
+    return small
+
+
+def fine_tuned(small: nn.Module, cifar: data.Cifar10, config: training.Config) -> float:
+    """Train a pruned network on, in place; its validation accuracy."""
+    small.zero_grad(set_to_none=True)
+    history = training.train(small, cifar, config, progress=False)
+    return float(history.validation_accuracy.iloc[-1])
+
+
+def result(
+    table: KnownRows, cifar: data.Cifar10, dense: nn.Module, name: str, config: training.Config, test: bool
+) -> dict:
+    """One row: from the table, or computed and put there."""
+    stage = "compared" if test else "chosen from"
+    sizes = str(config.image_sizes)
+    row = {"method": name, "stage": stage, "seed": config.seed, "epochs": config.epochs, "image_sizes": sizes}
+    if known := table.find(**row):
+        return known
+    split = cifar.split()
+    torch.manual_seed(config.seed)
+    order = torch.randperm(len(split.train_images))[: GRADIENT_BATCHES * GRADIENT_IMAGES].split(GRADIENT_IMAGES)
+    batches = [(data.normalize(split.train_images[part]), split.train_labels[part]) for part in order]
+    small = methods(table.settings["share"])[name](dense, batches)
+    row |= {"macs": metrics.count_macs(small, EXAMPLE), "parameters": metrics.count_parameters(small)}
+    row["validation"] = fine_tuned(small, cifar, config)
+    row["test"] = training.evaluate(small, cifar.test_images, cifar.test_labels).accuracy if test else float("nan")
+    return table.add(row, config.seed)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path, help="the dense network")
+    parser.add_argument("--share", type=float, default=0.5, help="of the multiply-adds that is kept")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=2, help="of fine-tuning for the comparison")
+    parser.add_argument("--choosing-epochs", type=int, default=1, help="of fine-tuning for the choice")
+    parser.add_argument("--image-sizes", type=int, nargs="+", default=[24, 32], help="in the comparison")
+    arguments = parser.parse_args(argv)
+    cifar, dense = data.load_cifar10("offline"), models.load(arguments.checkpoint)
+    table = KnownRows(RESULTS, arguments.checkpoint, share=arguments.share)
+    schedule = training.Config(lr=0.02, ema=0.99)
+    choosing = {"epochs": arguments.choosing_epochs, "image_sizes": (24,)}
+    comparing = {"epochs": arguments.epochs, "image_sizes": tuple(arguments.image_sizes)}
+    best: dict[str, dict] = {}
+    for name in methods(arguments.share):
+        row, tool = result(table, cifar, dense, name, changed(schedule, **choosing), test=False), name.split(":")[0]
+        best[tool] = max(best.get(tool, row), row, key=lambda r: r["validation"])
+    for seed in range(arguments.seeds):
+        for row in best.values():
+            result(table, cifar, dense, row["method"], changed(schedule, seed=seed, **comparing), test=True)
+    print(summary(table.mine()))
+
+
+def changed(config: training.Config, **settings: object) -> training.Config:
+    """The same settings but for these."""
+    return training.Config(**vars(config) | settings)
+
+
+def summary(rows: pd.DataFrame) -> str:
+    """Mean and spread of the compared methods."""
+    compared = rows[rows.stage == "compared"].groupby("method").test
+    return compared.agg(["mean", "std", "min", "max", "count"]).mul([100, 100, 100, 100, 1]).round(2).to_string()
+
+
+if __name__ == "__main__":
+    main()

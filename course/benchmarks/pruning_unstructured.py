@@ -1,0 +1,60 @@
+"""Zeros instead of missing channels: what unstructured magnitude pruning costs in accuracy, and what it is worth.
+
+    python -m course.benchmarks.pruning unstructured CHECKPOINT
+
+For each sparsity one row in data/results/pruning_unstructured.csv: validation accuracy without fine-tuning, bytes of
+the file that `models.save` writes, the same file after entropy coding (deflate), and the latency of one image, all
+of them in turn. The network without zeros is the first row. No choice is made here, and the test images are not read.
+"""
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import nn
+
+from course.benchmarks.known_rows import origin
+from helpers import data, metrics, models, training
+from helpers.files import write_atomically
+from helpers.provenance import provenance
+from helpers.pruning.unstructured import file_sizes, share_of_zeros, zero_small_weights
+
+RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "pruning_unstructured.csv"
+EXAMPLE = torch.zeros(1, 3, 32, 32)
+SPARSITIES = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+
+
+def compared(
+    dense: nn.Module, images: torch.Tensor, labels: torch.Tensor, sparsities: tuple[float, ...], runs: int
+) -> pd.DataFrame:
+    """One row for each sparsity."""
+    networks = {str(sparsity): zero_small_weights(dense, sparsity) for sparsity in sparsities}
+    timed = metrics.compare_latency(networks, EXAMPLE, threads=1, runs=runs)
+    rows = []
+    for sparsity, network in networks.items():
+        found, (stored, coded) = training.evaluate(network, images, labels), file_sizes(network)
+        row = {"sparsity": float(sparsity), "zeros": share_of_zeros(network), "validation": found.accuracy}
+        row |= {"low": found.interval[0], "high": found.interval[1], "images": found.n}
+        rows.append(row | {"file_bytes": stored, "coded_bytes": coded})
+    table = pd.DataFrame(rows)
+    table["latency_ms"], table["iqr_ms"] = timed.median_ms, timed.iqr_ms
+    return table
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path, help="the dense network")
+    parser.add_argument("--data", choices=data.SOURCES, default="offline", help="where CIFAR-10 comes from")
+    parser.add_argument("--runs", type=int, default=31, help="timed passes of each network")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="the table to write (default: %(default)s)")
+    arguments = parser.parse_args(argv)
+    split, dense = data.load_cifar10(arguments.data).split(), models.load(arguments.checkpoint).eval()
+    table = compared(dense, split.validation_images, split.validation_labels, SPARSITIES, arguments.runs)
+    table = table.assign(**origin(arguments.checkpoint) | provenance(0) | {"threads": 1})
+    write_atomically(arguments.output, table.to_csv(index=False))
+    print(table.iloc[:, :10].to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The commands of `python -m course`, one file each: `add_arguments(parser)` and `run(arguments)`."""

@@ -1,0 +1,167 @@
+"""`python -m course doctor`: one line per requirement, with the exact remedy."""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+REPOSITORY = Path(__file__).resolve().parents[2]
+GIB = 1024**3
+
+
+class Finding(NamedTuple):
+    """One line: is it good, what was found, and what to do when it is not."""
+
+    good: bool
+    what: str
+    remedy: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing to choose."""
+
+
+def run(_: argparse.Namespace) -> int:
+    """Print every finding; 0 when the course can run."""
+    good = True
+    for finding in (f for check in CHECKS for f in check()):
+        print(
+            f"[{'ok ' if finding.good else 'fix'}] {finding.what}" + (f": {finding.remedy}" if finding.remedy else "")
+        )
+        good &= finding.good
+    return 0 if good else 1
+
+
+def python() -> Iterator[Finding]:
+    """3.11 is what today's torch, NumPy and pandas ask for."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    good = sys.version_info >= (3, 11)
+    yield Finding(
+        good, f"Python {version}", "" if good else "install Python 3.11 or newer, delete .venv, run make again"
+    )
+
+
+def torch_pair() -> Iterator[Finding]:
+    """torch and torchvision must come from the same place, or torchvision's operators do not register."""
+    for name in ("torch", "torchvision"):
+        if not installed(name):
+            yield Finding(False, f"{name} is not installed", "make run")
+            return
+    import torch
+
+    found = f"torch {torch.__version__} with torchvision {torchvision_version()}"
+    problem = operators_problem(torch)
+    remedy = f"take both from one place: make clean run TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
+    yield Finding(not problem, found + (f" do not fit ({problem})" if problem else ""), remedy if problem else "")
+    gpu = f"GPU: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "GPU: none, and none is needed"
+    yield Finding(True, gpu)
+    vectors = torch.backends.cpu.get_cpu_capability()
+    yield Finding(True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {vectors}")
+
+
+def torchvision_folder() -> Path:
+    """Where torchvision lies; importing it would take longer than all the other checks together."""
+    return Path(importlib.util.find_spec("torchvision").submodule_search_locations[0])
+
+
+def torchvision_version() -> str:
+    """The version with its build, such as 0.29.2+cpu, read from its file."""
+    text = (torchvision_folder() / "version.py").read_text()
+    return re.search(r"__version__ = '([^']+)'", text)[1]
+
+
+def operators_problem(torch: ModuleType) -> str:
+    """Load torchvision's compiled operators into this torch; returns what went wrong, or nothing."""
+    libraries = sorted(torchvision_folder().glob("_C*"))
+    try:
+        torch.ops.load_library(libraries[0])
+        assert torch.ops.torchvision.nms
+    except (OSError, RuntimeError, AttributeError, IndexError) as error:
+        return str(error).splitlines()[0][:100] or type(error).__name__
+    builds = {version.partition("+")[2] for version in (torch.__version__, torchvision_version())}
+    return "" if len(builds) == 1 else f"builds {' and '.join(sorted(builds))}"
+
+
+def packages() -> Iterator[Finding]:
+    """Everything that pyproject.toml names."""
+    wanted = [r.split(";")[0] for r in importlib.metadata.requires("batchnorm-to-int8") or [] if "extra" not in r]
+    missing = [name for name in wanted if not installed(name)]
+    remedy = f"{sys.executable} -m pip install -e . -c constraints.txt"
+    yield Finding(
+        not missing,
+        f"packages: {', '.join(missing) + ' missing' if missing else 'all there'}",
+        remedy if missing else "",
+    )
+
+
+def installed(name: str) -> bool:
+    """Whether a distribution of this name is there."""
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def space() -> Iterator[Finding]:
+    """Disk for the data set, memory for training."""
+    free = shutil.disk_usage(REPOSITORY).free / GIB
+    yield Finding(
+        free > 2, f"{free:.0f} GiB of disk free", "" if free > 2 else "the data set and build/ want 2 GiB: make room"
+    )
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
+        remedy = "" if memory > 3.5 else "4 GiB are needed; close other programs and train with --batch-size 32"
+        yield Finding(memory > 3.5, f"{memory:.0f} GiB of memory", remedy)
+
+
+def data_source() -> Iterator[Finding]:
+    """Which images a run would use."""
+    from helpers.data import LOCAL_NAMES, SAMPLE_FOLDER, data_folder
+
+    folder = data_folder()
+    copy = next((name for name in LOCAL_NAMES if (folder / name).exists()), None)
+    if copy:
+        yield Finding(True, f"CIFAR-10: {copy} in the data folder")
+    else:
+        yield Finding(
+            SAMPLE_FOLDER.exists(), "CIFAR-10: the committed sample; for all 60,000 images", "python -m course data"
+        )
+    writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
+    yield Finding(
+        writable, "data folder can be written", "" if writable else "set CIFAR10_DIR to a folder you can write to"
+    )
+
+
+def bubblewrap() -> Iterator[Finding]:
+    """Only graders need it; whether it works here is told by starting it."""
+    program = shutil.which("bwrap")
+    if program is None:
+        yield Finding(True, "bubblewrap: not installed, needed only to grade: apt install bubblewrap (Linux only)")
+        return
+    box = [program, "--ro-bind", "/", "/", "--unshare-all", "true"]
+    good = subprocess.run(box, capture_output=True, timeout=3, check=False).returncode == 0
+    yield Finding(
+        True, "bubblewrap: works" if good else "bubblewrap: user namespaces are forbidden here, so grading will refuse"
+    )
+
+
+def chromium() -> Iterator[Finding]:
+    """Only the tests of slides and report need it."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    yield Finding(
+        True,
+        "Chromium: " + ("found" if found else "not found, needed only to test slides and report: apt install chromium"),
+    )
+
+
+CHECKS: list[Callable[[], Iterator[Finding]]] = [python, torch_pair, packages, space, data_source, bubblewrap, chromium]

@@ -1,0 +1,127 @@
+"""`python -m course grade ...`: release, collect, run, feedback, export, stats, item, demo."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from course.grading import course
+from course.grading.classroom import DEFAULT, Classroom
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands of `grade` to a parser."""
+    commands = parser.add_subparsers(dest="grade_command", required=True)
+    words = {
+        "release": "make the student bundles",
+        "collect": "bring in what was handed in",
+        "run": "grade what is new or changed",
+        "feedback": "write a page for each student",
+        "export": "write the marks as CSV",
+        "stats": "draw how the class did",
+        "item": "grade one item again for everybody",
+        "demo": "make a small class, then do all of the above with it",
+    }
+    for name, explanation in words.items():
+        command = commands.add_parser(name, help=explanation)
+        command.add_argument("--folder", type=Path, default=DEFAULT, help="the class folder (default %(default)s)")
+        if name == "item":
+            command.add_argument("assignment", help="for example a1")
+            command.add_argument("item", help="name of the item")
+        elif name == "demo":
+            command.set_defaults(assignment=["a1"])
+        else:
+            command.add_argument("assignment", nargs="*", help="which assignments (default: all)")
+        if name in ("run", "item", "demo"):
+            command.add_argument("--workers", type=int, help="submissions at a time (default: one per core)")
+            command.add_argument("--scheduler", help="grade on the workers of this Dask scheduler, tcp://HOST:PORT")
+            command.add_argument("--unsafe", action="store_true", help="grade without the box; stamps every result")
+        if name == "collect":
+            command.add_argument("--source", type=Path, help="where the hand-ins are (default: incoming/<assignment>)")
+        if name in ("export", "stats"):
+            command.add_argument("--pseudonyms", action="store_true", help="replace the students' names")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out one sub-command. Returns the exit status."""
+    room = Classroom.open(args.folder)
+    action = globals()[f"_{args.grade_command}"]
+    action(room, args)
+    return 0
+
+
+def _exercises(room: Classroom, args: argparse.Namespace) -> list[course.Exercise]:
+    """Those that were named; else all, which after the release means all that were released."""
+    if args.assignment:
+        names = args.assignment
+    elif args.grade_command == "release":
+        names = course.names()
+    else:
+        names = [name for name in course.names() if (room.folder / "released" / name).is_dir()]
+    return [course.load(name) for name in names]
+
+
+def _release(room: Classroom, args: argparse.Namespace) -> None:
+    from course.grading.release import release
+
+    for exercise in _exercises(room, args):
+        print(f"{release(room, exercise)}.zip")
+
+
+def _collect(room: Classroom, args: argparse.Namespace) -> None:
+    from course.grading.collect import collect
+
+    for exercise in _exercises(room, args):
+        for complaint in collect(room, exercise.assignment.name, args.source):
+            print(complaint)
+        print(f"{exercise.assignment.name}: {len(room.students(exercise.assignment.name))} submissions")
+
+
+def _run(room: Classroom, args: argparse.Namespace) -> None:
+    from course.grading import runner
+
+    for exercise in _exercises(room, args):
+        counts = runner.run(room, exercise, args.workers, not args.unsafe, scheduler=args.scheduler)
+        print(f"{exercise.assignment.name}: {counts['graded']} graded, {counts['kept']} unchanged")
+
+
+def _item(room: Classroom, args: argparse.Namespace) -> None:
+    from course.grading import runner
+
+    exercise = course.load(args.assignment)
+    counts = runner.run(room, exercise, args.workers, not args.unsafe, args.item, args.scheduler)
+    print(f"{args.assignment} {args.item}: {counts['graded']} graded")
+
+
+def _feedback(room: Classroom, args: argparse.Namespace) -> None:
+    from course.grading.feedback import write_all
+
+    for exercise in _exercises(room, args):
+        pages = write_all(room, exercise)
+        print(f"{exercise.assignment.name}: {len(pages)} pages in {room.folder / 'feedback'}")
+
+
+def _export(room: Classroom, args: argparse.Namespace) -> None:
+    from course.grading.export import export
+
+    names = [exercise.assignment.name for exercise in _exercises(room, args)]
+    for path in export(room, names, args.pseudonyms):
+        print(path)
+
+
+def _stats(room: Classroom, args: argparse.Namespace) -> None:
+    from course.grading import leaderboard, stats
+
+    for exercise in _exercises(room, args):
+        for path in [*stats.draw(room, exercise), *leaderboard.draw(room, exercise, args.pseudonyms)]:
+            print(path)
+
+
+def _demo(room: Classroom, args: argparse.Namespace) -> None:
+    from course.grading.demo import make_class
+
+    args.pseudonyms, args.source = False, None
+    _release(room, args)
+    make_class(room, course.load("a1"))
+    for action in (_collect, _run, _feedback, _export, _stats):
+        action(room, args)

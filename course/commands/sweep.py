@@ -1,0 +1,41 @@
+"""`python -m course sweep`: a list of jobs, each done once."""
+
+import argparse
+import signal
+
+from course import results
+from course import sweep as sweeps
+from course.sweep.keys import still_to_do
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be chosen."""
+    parser.add_argument("sweep", metavar="SWEEP", help="reference, taste, or a TOML file of your own")
+    parser.add_argument("names", metavar="JOB", nargs="*", help="only these, and what they need (default: all)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many at a time (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="only say what is done and what is not")
+    parser.epilog = "Stopped with Ctrl-C or killed, the same command goes on from the last finished epoch of each job."
+
+
+def list_jobs(sweep: sweeps.Sweep, names: list[str]) -> int:
+    """One line per job."""
+    wanted = sweep.needed(names)
+    left = {job.name for job in still_to_do(wanted, sweep, results.load(sweep.results))}
+    for job in wanted:
+        print(f"{'to do' if job.name in left else 'done ':5}  {job.stage:10}  {sweep.command(job)}")
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do the jobs; the status is 1 if any failed."""
+    sweep = sweeps.read(arguments.sweep)
+    if arguments.list:
+        return list_jobs(sweep, arguments.names)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops the jobs too, as Ctrl-C does
+    try:
+        failed = sweeps.run(sweep, arguments.names, arguments.jobs, lambda line: print(line, flush=True))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    for name, why in failed.items():
+        print(f"not done: {name}: {why}")
+    return 1 if failed else 0

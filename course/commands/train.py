@@ -1,0 +1,44 @@
+"""`python -m course train`: from random weights to a checkpoint, a log and one row of results."""
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from course.commands import training_arguments as shared
+from helpers import data, distributed, models, training
+from helpers.provenance import provenance
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be chosen."""
+    parser.add_argument("--model", default="mobilenet_v2_cifar", help="a builder's name (default: %(default)s)")
+    parser.add_argument(
+        "--width", type=float, default=1.0, help="width multiplier of MobileNetV2 (default: %(default)s)"
+    )
+    shared.add_arguments(parser, training.Config())
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("build/trained.safetensors"),
+        help="checkpoint to write (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, write the checkpoint, and read the test images once, at the end."""
+    distributed.start()
+    config = shared.config_from(arguments)
+    cifar = data.load_cifar10(arguments.data)
+    torch.manual_seed(config.seed)
+    sizes = (
+        {"num_classes": 10, "width_mult": arguments.width, "dropout": 0.0}
+        if arguments.model == "mobilenet_v2_cifar"
+        else {"num_classes": 10}
+    )
+    model = models.build(arguments.model, **sizes).to(shared.device())
+    history = training.train(model, cifar, config, shared.state_path(arguments), progress=distributed.is_first())
+    if distributed.is_first():
+        shared.finish(model, cifar, history, arguments, provenance(config.seed))
+    distributed.stop()
+    return 0

@@ -1,0 +1,190 @@
+"""Run a student's code where it can do no harm: bubblewrap on Linux.
+
+The box has no network, sees no file but Python and its own job, writes only to small memory disks, runs as
+nobody, and dies with everything it started when it ends or oversteps. Results leave through a pipe, of which
+the reader takes a limited number of bytes, so nothing that the box writes ever lies on the grader's disk.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import struct
+import subprocess
+import sys
+import sysconfig
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from course.grading import processes, requirements
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one submission may use. Memory is counted per process and for the whole box."""
+
+    wall_seconds: float = 90.0
+    cpu_seconds: int = 90
+    process_bytes: int = 2048 * MIB
+    total_bytes: int = 4096 * MIB
+    processes: int = 64
+    file_bytes: int = 64 * MIB
+    disk_bytes: int = 128 * MIB
+    open_files: int = 256
+    printed_bytes: int = 64 * MIB
+    result_bytes: int = 64 * MIB
+
+    def as_rlimits(self, boxed: bool) -> dict[str, int]:
+        """The limits that the kernel enforces for each process."""
+        limits = {
+            "RLIMIT_CPU": self.cpu_seconds,
+            "RLIMIT_DATA": self.process_bytes,
+            "RLIMIT_FSIZE": self.file_bytes,
+            "RLIMIT_NOFILE": self.open_files,
+            "RLIMIT_CORE": 0,
+        }
+        # Outside the box this limit counts all of the user's own programs too, so it would stop honest work.
+        return limits | ({"RLIMIT_NPROC": self.processes} if boxed else {})
+
+
+@dataclass
+class BoxResult:
+    """What came out: frames by name (the first of each name counts), the head of the prints, and how it ended."""
+
+    frames: dict[str, bytes] = field(default_factory=dict)
+    printed: str = ""
+    reason: str = ""  # empty when the box ended by itself
+
+    @property
+    def finished(self) -> bool:
+        """Whether the program inside came to its end."""
+        return "finished" in self.frames
+
+
+def command(job: Path, limits: Limits) -> list[str]:
+    """Return the bubblewrap command line that runs `job/inside.py` in the box."""
+    words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    words += ["--die-with-parent", "--new-session", "--clearenv"]
+    if os.geteuid() == 0:
+        # Mapped users of root still count as root for the process limit. So root builds the box with real
+        # rights and the program inside becomes an unused user id before it reads anything of the student.
+        words += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        words += ["--unshare-user", "--uid", "65534", "--gid", "65534", "--disable-userns"]
+    words += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "lib", "lib64"):
+        words += ["--symlink", f"usr/{name}", f"/{name}"] if Path("/", name).is_symlink() else []
+    words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    disk = ["--size", str(limits.disk_bytes), "--perms", "1777", "--tmpfs"]
+    words += ["--proc", "/proc", "--dev", "/dev", *disk, "/dev/shm", *disk, "/tmp", "--ro-bind", str(job), "/job"]
+    for folder in requirements.pythons():  # after /tmp, for the project may lie in there
+        if not Path(folder).is_relative_to("/usr"):
+            # bubblewrap would make the folders above it readable by their owner alone.
+            above = [str(parent) for parent in reversed(Path(folder).parents)][1:]
+            words += [word for parent in above for word in ("--perms", "0755", "--dir", parent)]
+            words += ["--ro-bind", folder, folder]
+    # Where the grader is no root, the box's first process has the student's user id: its memory must stay out of reach.
+    hidden = ["/proc/1"]
+    installed = [Path(sysconfig.get_path("purelib"), name) for name in ("helpers", "course")]
+    hidden += [str(folder) for folder in installed if folder.is_dir()]  # the library is an answer key
+    for folder in hidden:  # read-only, or an ordinary user's students could fill these with as much as they like
+        words += ["--tmpfs", folder, "--remount-ro", folder]
+    words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
+    for name, value in _environment("/tmp").items():
+        words += ["--setenv", name, value]
+    return [*words, "--", sys.executable, "-IB", "/job/inside.py", "/job"]
+
+
+def _environment(home: str) -> dict[str, str]:
+    return {
+        "HOME": home,
+        "TMPDIR": home,
+        "PATH": "/usr/bin",
+        "LANG": "C.UTF-8",
+        "MPLBACKEND": "Agg",
+        "OMP_NUM_THREADS": "1",
+        "IPYTHONDIR": home,
+    }
+
+
+def job_settings(limits: Limits, boxed: bool, scratch: str) -> dict:
+    """The part of job.json that concerns the box: limits and who to become."""
+    become = secrets.randbelow(10**8) + 10**9 if boxed and os.geteuid() == 0 else None
+    return {"limits": limits.as_rlimits(boxed), "become": become, "scratch": scratch, "filter_calls": boxed}
+
+
+def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
+    """Run a job folder and return what it sent.
+
+    Args:
+        job: a folder with inside.py, job.json and what they need; the box can read all of it.
+        limits: what the job may use.
+        boxed: False runs it as an ordinary child, with the kernel's limits alone.
+
+    Raises:
+        BoxError: if the box cannot work here.
+    """
+    if boxed:
+        requirements.require_box()
+        words, environment = command(job, limits), {"PATH": os.environ.get("PATH", "/usr/bin")}
+    else:
+        words, environment = [sys.executable, "-IB", str(job / "inside.py"), str(job)], _environment(str(job))
+    process = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=job,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        results, printed, reason = _drain(process, limits)
+    finally:
+        processes.end(process)
+    return BoxResult(_frames(results), printed.decode("utf-8", "replace"), reason)
+
+
+def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str]:
+    """Read both pipes until they close or a limit is overstepped."""
+    results, printed, seen = bytearray(), bytearray(), 0
+    deadline, next_look = time.monotonic() + limits.wall_seconds, 0.0
+    with selectors.DefaultSelector() as pipes:
+        pipes.register(process.stdout, selectors.EVENT_READ)
+        pipes.register(process.stderr, selectors.EVENT_READ)
+        while pipes.get_map():
+            for key, _ in pipes.select(timeout=0.1):
+                chunk = os.read(key.fd, 65536)
+                if not chunk:
+                    pipes.unregister(key.fileobj)
+                elif key.fileobj is process.stdout:
+                    results += chunk
+                else:
+                    seen += len(chunk)
+                    printed += chunk[: max(0, 20_000 - len(printed))]
+            now = time.monotonic()
+            if len(results) > limits.result_bytes:
+                return b"", bytes(printed), "it sent more results than allowed"
+            if seen > limits.printed_bytes:
+                return bytes(results), bytes(printed), "it printed more than allowed"
+            if now > deadline:
+                return bytes(results), bytes(printed), f"it took longer than {limits.wall_seconds:g} s"
+            if now > next_look:
+                next_look = now + 0.2
+                if processes.memory(process.pid) > limits.total_bytes:
+                    return bytes(results), bytes(printed), "it used more memory than allowed"
+    return bytes(results), bytes(printed), ""
+
+
+def _frames(data: bytes) -> dict[str, bytes]:
+    """Split results into frames; a torn or odd end is dropped."""
+    frames: dict[str, bytes] = {}
+    position = 0
+    while position + 8 <= len(data):
+        label, length = struct.unpack_from("<II", data, position)
+        end = position + 8 + label + length
+        if label > 100 or end > len(data):
+            break
+        name = data[position + 8 : position + 8 + label].decode("utf-8", "replace")
+        frames.setdefault(name, data[position + 8 + label : end])
+        position = end
+    return frames

@@ -1,0 +1,176 @@
+"""Read a submission that may be broken or hostile, and rebuild it on the released notebook.
+
+Only two things are taken from the student: the sources of the cells meant for answers, and cells of the
+student's own. Everything else, locked cells, ids, points and metadata, comes from the release. So a deleted,
+edited, duplicated or re-pointed cell changes nothing, and nbgrader only ever sees a well-formed notebook.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+from course.grading import forbidden
+from course.grading.files import MOST_FILES, MOST_FILES_BYTES, IntakeError, read_regular
+
+MOST_NOTEBOOK_BYTES = 5 * 2**20
+MOST_CELLS = 500
+
+
+@dataclass
+class Submission:
+    """What was taken from a submission folder."""
+
+    notebook: Any  # the rebuilt notebook, an nbformat node
+    notes: list[str] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def code(self) -> list[dict[str, str]]:
+        """The cells to execute, in order: everything but the graded checks."""
+        return [
+            {"name": cell.metadata.get("nbgrader", {}).get("grade_id", "a cell of your own"), "source": cell.source}
+            for cell in self.notebook.cells
+            if cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("grade")
+        ]
+
+    @property
+    def submitted_bytes(self) -> int:
+        """Everything of the student's that enters the box: files with their names, answer cells and own cells.
+
+        Outputs, attachments, metadata and written answers stay outside, so weights hidden there are of no use.
+        """
+        code = sum(len(cell.source.encode()) for cell in self.notebook.cells if _is_students_code(cell))
+        return code + sum(len(name) + len(data) for name, data in self.files.items())
+
+    def code_for(self, item: str) -> list[str]:
+        """What the student wrote for an item: its answer cell, what that uses, and all cells of the student's own."""
+        answer, others, own = [], [], []
+        for cell in filter(_is_students_code, self.notebook.cells):
+            name = cell.metadata.get("nbgrader", {}).get("grade_id")
+            (own if name is None else answer if name == f"{item}_solution" else others).append(cell.source)
+        found = forbidden.with_what_it_uses(answer, [*others, *own])
+        return found + [source for source in own if source not in found]
+
+
+def _is_students_code(cell: Any) -> bool:
+    return cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("locked")
+
+
+def empty(skeleton: Any, note: str) -> Submission:
+    """A submission of which nothing could be used: the untouched release, with the reason."""
+    return Submission(copy.deepcopy(skeleton), [note])
+
+
+def read(folder: Path, notebook_name: str, skeleton: Any) -> Submission:
+    """Read a submission folder. Never raises: what cannot be read becomes a note.
+
+    Args:
+        folder: where the submission lies.
+        notebook_name: the file name that was released.
+        skeleton: the released notebook, trusted.
+    """
+    if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
+        return empty(skeleton, "The submission is not an ordinary folder.")
+    try:
+        data = read_regular(_find_notebook(folder, notebook_name), MOST_NOTEBOOK_BYTES)
+        cells = _parse(data)
+    except IntakeError as problem:
+        return empty(skeleton, f"Nothing could be graded: {problem}.")
+    submission = rebuild(cells, skeleton)
+    _read_files(folder, submission)
+    return submission
+
+
+def _find_notebook(folder: Path, name: str) -> Path:
+    if (folder / name).is_symlink() or (folder / name).exists():
+        return folder / name
+    found = sorted(folder.glob("*.ipynb"))
+    if len(found) == 1:
+        return found[0]
+    raise IntakeError(f"the notebook {name} is missing")
+
+
+def _parse(data: bytes) -> list[dict]:
+    """The cells of a notebook, each with a text as source and a dictionary as metadata."""
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError):
+        raise IntakeError("the notebook is not valid JSON") from None
+    if not isinstance(tree, dict) or tree.get("nbformat") != 4 or not isinstance(tree.get("cells"), list):
+        raise IntakeError("the file is not a notebook of format 4")
+    if len(tree["cells"]) > MOST_CELLS:
+        raise IntakeError(f"the notebook has more than {MOST_CELLS} cells")
+    return [cell for cell in map(_plain_cell, tree["cells"]) if cell]
+
+
+def _plain_cell(cell: Any) -> dict | None:
+    if not isinstance(cell, dict) or cell.get("cell_type") not in ("code", "markdown"):
+        return None
+    source = cell.get("source", "")
+    if isinstance(source, list):
+        source = "".join(part for part in source if isinstance(part, str))
+    if not isinstance(source, str):
+        return None
+    metadata = cell.get("metadata") if isinstance(cell.get("metadata"), dict) else {}
+    marks = metadata.get("nbgrader") if isinstance(metadata.get("nbgrader"), dict) else {}
+    grade_id = marks.get("grade_id") if isinstance(marks.get("grade_id"), str) else None
+    # JSON may hold half characters that no file can store.
+    text = source.encode("utf-8", "replace").decode()
+    return {"type": cell["cell_type"], "id": grade_id, "source": text}
+
+
+def rebuild(cells: list[dict], skeleton: Any) -> Submission:
+    """Put the student's answers and own cells into a copy of the released notebook."""
+    known = {cell.metadata.nbgrader.grade_id: cell for cell in skeleton.cells}
+    answers: dict[str, dict] = {}
+    own_after: dict[str | None, list[dict]] = {}
+    notes, last = [], None
+    for cell in cells:
+        name = cell["id"]
+        if name in known and name not in answers and cell["type"] == known[name].cell_type:
+            answers[name] = cell
+            last = name
+        elif name in known and name in answers:
+            notes.append(f"A second cell marked {name} was ignored; the first one counts.")
+        else:
+            own_after.setdefault(last, []).append(cell)
+    notebook = copy.deepcopy(skeleton)
+    made = [_own_cell(cell) for cell in own_after.get(None, [])]
+    for cell in notebook.cells:
+        marks = cell.metadata.nbgrader
+        if marks.grade_id not in answers:
+            notes.append(f"The cell {marks.grade_id} was missing and was put back as released.")
+        elif not marks.locked:
+            cell.source = answers[marks.grade_id]["source"]
+        made += [cell, *map(_own_cell, own_after.get(marks.grade_id, []))]
+    for index, cell in enumerate(made):
+        cell.id = f"cell-{index}"
+    notebook.cells = made
+    return Submission(notebook, notes)
+
+
+def _own_cell(cell: dict) -> Any:
+    return new_code_cell(cell["source"]) if cell["type"] == "code" else new_markdown_cell(cell["source"])
+
+
+def _read_files(folder: Path, submission: Submission) -> None:
+    """Take the files beside the notebook that an assignment may ask for."""
+    left = MOST_FILES_BYTES
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".ipynb" or path.name.startswith("."):
+            continue
+        try:
+            if not path.name.isascii() or not path.name.isprintable():
+                raise IntakeError("a file has a name with letters that are not plain ASCII")
+            if len(submission.files) >= MOST_FILES:
+                raise IntakeError(f"{path.name} is one file too many; {MOST_FILES} are allowed")
+            submission.files[path.name] = read_regular(path, left)
+            left -= len(submission.files[path.name])
+        except IntakeError as problem:
+            submission.notes.append(f"Left out: {problem}.")

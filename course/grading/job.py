@@ -1,0 +1,77 @@
+"""The folder that a box sees, and running it: who works on what, with which files and modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import helpers
+from course.grading import box, requirements
+from course.grading.course import Exercise
+from course.grading.intake import Submission
+from helpers.checks.specification import Item
+
+HERE = Path(__file__).parent
+CELL_SECONDS = 20.0
+# The instant check is not part of the marks, so in the box it does nothing.
+SILENT_CHECK = "def check(name):\n    pass\n"
+
+Work = list[tuple[Item, bytes]]  # what to answer, with the encoded inputs
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the work on one submission is done: for which assignment, within which limits, in a box or not."""
+
+    exercise: Exercise
+    limits: box.Limits
+    boxed: bool
+
+    def run(self, submission: Submission, work: Work, view: bool = False) -> box.BoxResult:
+        """Run the submission's cells, then each item; with `view` the inputs are answers to look at."""
+        from course.grading.private import private_folder  # for Unix alone, while a release is made anywhere
+
+        if self.boxed:
+            requirements.require_unseen(self.exercise.folder)
+        with private_folder() as folder:
+            self.build(folder, submission, work, view)
+            return box.run(folder, self.limits, self.boxed)
+
+    def build(self, folder: Path, submission: Submission, work: Work, view: bool = False) -> None:
+        """Fill the folder that the box will see."""
+        for name in ("lib", "files", "inputs", "scratch"):
+            (folder / name).mkdir()
+        for name in ("inside.py", "seccomp.py"):
+            shutil.copy(HERE / name, folder)
+        for path in (HERE / "wire.py", self.exercise.driver):
+            shutil.copy(path, folder / "lib")
+        (folder / "lib" / "instant.py").write_text(SILENT_CHECK)
+        copy_helpers(self.exercise.assignment.modules, folder / "lib")
+        for name, data in submission.files.items():
+            (folder / "files" / name).write_bytes(data)
+        for item, inputs in work:
+            (folder / "inputs" / item.name).write_bytes(inputs)
+        settings = box.job_settings(self.limits, self.boxed, "/tmp" if self.boxed else str(folder / "scratch"))
+        items = [{"name": i.name, "function": i.function, "seconds": i.seconds, "view": view} for i, _ in work]
+        settings |= {"cells": submission.code, "cell_seconds": CELL_SECONDS, "items": items}
+        (folder / "job.json").write_text(json.dumps(settings))
+        for path in [folder, *folder.rglob("*")]:
+            os.chmod(path, 0o755 if path.is_dir() else 0o644)  # nobody reads it
+
+
+def copy_helpers(modules: tuple[str, ...], library: Path) -> None:
+    """Copy the allowed modules of `helpers`, files or whole packages, and nothing else of it."""
+    if not modules:
+        return
+    root = Path(helpers.__file__).parent
+    (library / "helpers").mkdir()
+    (library / "helpers" / "__init__.py").write_text('"""The part of the course\'s library that is given."""\n')
+    for name in modules:
+        source = root / name
+        if source.is_dir():
+            shutil.copytree(source, library / "helpers" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source.with_suffix(".py"), library / "helpers")

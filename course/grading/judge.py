@@ -1,0 +1,157 @@
+"""Grade one submission: inputs into the box, answers out of it, points awarded outside.
+
+What enters the box: the student's cells, `inside.py`, `wire.py`, the assignment's driver, the allowed modules
+of `helpers` and the inputs. What stays outside: the seeds, the specification with its oracles, the expected
+values, the probes and the names of the students.
+
+Where an answer has to be computed with before it can be compared, as a network has, that happens in a second
+box, for what a student designed may need any amount of time and memory. This box sees the answer and the probe,
+such as images, but neither the student's code nor what is expected.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import nbformat
+
+from course.grading import box, wire
+from course.grading.course import Exercise
+from course.grading.forbidden import mentioned_in_files, used
+from course.grading.intake import Submission
+from course.grading.job import Place
+from helpers.checks.specification import Case, Item, Tree, Verdict, combine
+
+NOBODY = Submission(nbformat.v4.new_notebook())
+MOST_NOTES_BYTES = 100_000
+
+Given = list[Tree] | Verdict  # the answers to all cases of an item, or why there are none
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One item made ready: its hidden cases, their encoded inputs, and what is expected."""
+
+    item: Item
+    cases: list[Case]
+    inputs: bytes
+    expected: list[Tree]
+
+
+def prepare(exercise: Exercise, *seed: str) -> list[Sheet]:
+    """Draw the hidden inputs of an assignment and compute the expected answers, once for a whole class.
+
+    Args:
+        exercise: the assignment.
+        seed: the class secret; everything is drawn from it, so all students get the same inputs.
+    """
+    sheets = []
+    for item in exercise.assignment.items:
+        cases = item.make_cases(*seed, exercise.assignment.name, hidden=True)
+        # Encoded first: an oracle that changed its inputs could not reach the box.
+        inputs = wire.encode([case.inputs for case in cases])
+        sheets.append(Sheet(item, cases, inputs, [item.oracle(case.inputs, case.probe) for case in cases]))
+    return sheets
+
+
+def grade(
+    exercise: Exercise,
+    submission: Submission,
+    sheets: list[Sheet],
+    limits: box.Limits | None = None,
+    boxed: bool = True,
+) -> dict:
+    """Run and judge one submission.
+
+    Returns:
+        {"items": {name: {"points", "of", "message", "measured"}}, "notes", "printed", "boxed"}; points are plain
+        numbers.
+    """
+    place = Place(exercise, limits or box.Limits(), boxed)
+    outcome = place.run(submission, [(sheet.item, sheet.inputs) for sheet in sheets])
+    notes = [*submission.notes, *_cell_problems(outcome)]
+    if outcome.reason:
+        notes.append(f"Your code was stopped: {outcome.reason}.")
+    given = {sheet.item.name: _given(sheet, submission, outcome) for sheet in sheets}
+    given |= _look(place, [sheet for sheet in sheets if sheet.item.view], given)
+    items = {}
+    for sheet in sheets:
+        verdict = _award(sheet, given[sheet.item.name], submission.submitted_bytes)
+        items[sheet.item.name] = {
+            "points": round(sheet.item.points * verdict.share, 2),
+            "of": sheet.item.points,
+            "message": verdict.message,
+            "measured": verdict.measured,
+        }
+    return {"items": items, "notes": notes, "printed": outcome.printed[:4000], "boxed": boxed}
+
+
+def _given(sheet: Sheet, submission: Submission, outcome: box.BoxResult) -> Given:
+    """What the student's code answered, unless it uses what it must not."""
+    item = sheet.item
+    found = used(submission.code_for(item.name), item.forbidden)
+    found += mentioned_in_files(submission.files.values(), item.forbidden)
+    if found:
+        names = ", ".join(dict.fromkeys(found))
+        return Verdict(0.0, f"What you handed in uses {names}, which this exercise asks you to write yourself")
+    return _answers(sheet, outcome)
+
+
+def _answers(sheet: Sheet, outcome: box.BoxResult) -> Given:
+    """What came out of a box for one item: one answer for each case."""
+    if sheet.item.name not in outcome.frames:
+        return Verdict(0.0, f"No answer: {outcome.reason or 'the program ended before it came to this exercise'}")
+    try:
+        answer = wire.decode(outcome.frames[sheet.item.name])
+        problem, answers = answer["problem"], answer["answers"]
+    except (wire.WireError, KeyError, TypeError):
+        answers = None
+    if not isinstance(answers, list):
+        return Verdict(0.0, "No answer: the function ended the program, ran out of time or returned too much")
+    if problem is not None:
+        return Verdict(0.0, f"{_where(sheet, answers, str(problem))}{problem}"[:400])
+    if len(answers) != len(sheet.cases):
+        return Verdict(0.0, "No answer: some cases were not answered")
+    return answers
+
+
+def _look(place: Place, sheets: list[Sheet], given: dict[str, Given]) -> dict[str, Given]:
+    """What a second box, in which none of the student's code runs, sees of the answers to some items."""
+    seen, work = {}, []
+    for sheet in sheets:
+        if isinstance(answers := given[sheet.item.name], Verdict):
+            continue
+        pairs = [{"answer": answer, "probe": case.probe} for answer, case in zip(answers, sheet.cases, strict=True)]
+        try:
+            work.append((sheet.item, wire.encode(pairs)))
+        except wire.WireError as problem:
+            seen[sheet.item.name] = Verdict(0.0, f"The answer cannot be used: {problem}"[:400])
+    if work:
+        outcome, to_see = place.run(NOBODY, work, view=True), {item.name for item, _ in work}
+        seen |= {sheet.item.name: _answers(sheet, outcome) for sheet in sheets if sheet.item.name in to_see}
+    return seen
+
+
+def _award(sheet: Sheet, given: Given, submitted_bytes: int) -> Verdict:
+    """Compare what was given with what is expected."""
+    if isinstance(given, Verdict):
+        return given
+    triples = zip(sheet.cases, sheet.expected, given, strict=True)
+    return combine(sheet.item, [sheet.item.compare(*triple, submitted_bytes) for triple in triples])
+
+
+def _where(sheet: Sheet, answers: list, problem: str) -> str:
+    """Name the case that failed, unless the trouble is not one of cases."""
+    general = problem.startswith(("not done yet", "there is no function"))
+    return "" if general or len(answers) >= len(sheet.cases) else f"{sheet.cases[len(answers)].label}: "
+
+
+def _cell_problems(outcome: box.BoxResult) -> list[str]:
+    """What the student's cells raised, as they report it."""
+    frame = outcome.frames.get("cells", b"[]")
+    try:
+        pairs = json.loads(frame) if len(frame) <= MOST_NOTES_BYTES else []
+        return [f"{str(name)[:60]} raised {str(problem)[:300]}" for name, problem in pairs[:20]]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return []

@@ -1,0 +1,186 @@
+"""Hand points to nbgrader, which keeps the gradebook, the manual grading and the autograded notebooks.
+
+nbgrader would execute the notebook and read points off the outputs. Here no student code runs: a preprocessor
+takes the place of its `Execute` and puts the points that the judge awarded into the graded cells, as the
+plain number that nbgrader expects (anything else, such as `tensor(0.)`, would count as full marks).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat.v4 import new_output
+from nbgrader.api import Gradebook
+from nbgrader.converters import Autograde, GenerateAssignment
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import CheckCellMetadata, NbGraderPreprocessor, SaveAutoGrades
+from traitlets import Dict
+from traitlets.config import Config
+
+from course.grading.classroom import Classroom
+
+CONFIG_FILE = """\
+# For nbgrader's own tools, such as the Formgrader of JupyterLab for the manual grading, started in this folder.
+c = get_config()
+c.CourseDirectory.root = "."
+c.CourseDirectory.source_directory = "source"
+c.CourseDirectory.submitted_directory = "checked"
+# Grading runs student code outside the box here: use `python -m course grade run` instead.
+c.Execute.enabled = False
+# What students wrote is shown, and nothing in it runs; formulas need no network.
+c.HTMLExporter.preprocessors = ["course.grading.formgrader.SafeMarkdown"]
+"""
+
+
+_FORCE = Config({"BaseConverter": {"force": True}})
+
+
+class RecordError(RuntimeError):
+    """nbgrader did not take what it was given."""
+
+
+def plain_points(value: Any, most: float) -> float:
+    """Return a finite number between 0 and `most`, whatever came in.
+
+    Example:
+        >>> plain_points(float("nan"), 4), plain_points(7, 4), plain_points(2.5, 4)
+        (0.0, 4.0, 2.5)
+    """
+    number = float(value)
+    return min(float(most), max(0.0, number)) if math.isfinite(number) else 0.0
+
+
+class AwardPoints(NbGraderPreprocessor):
+    """Write the points of each graded code cell into its output."""
+
+    points = Dict(help="points by grade id")
+
+    def preprocess_cell(self, cell, resources, cell_index):
+        """Give a graded code cell its points and take every other output away."""
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+            marks = cell.metadata.get("nbgrader", {})
+            if marks.get("grade"):
+                value = plain_points(self.points.get(marks["grade_id"], 0.0), marks["points"])
+                cell.outputs = [new_output("execute_result", {"text/plain": repr(value)}, execution_count=1)]
+        return cell, resources
+
+
+def _coursedir(room: Classroom, assignment: str, student: str = "*") -> CourseDirectory:
+    return CourseDirectory(
+        root=str(room.folder),
+        course_id="",
+        db_url=room.database,
+        submitted_directory="checked",
+        assignment_id=assignment,
+        student_id=student,
+    )
+
+
+@contextmanager
+def _nbgrader(what: str) -> Iterator[None]:
+    """Run one of nbgrader's converters: silently, with its tools found, and with one kind of error."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda entry: lines.append(entry.getMessage())
+    log = logging.getLogger("traitlets")
+    handlers, propagate, environment = log.handlers, log.propagate, dict(os.environ)
+    log.handlers, log.propagate = [handler], False
+    # nbgrader calls `alembic` by name, which is not on the path of an environment that is not activated.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of SQLAlchemy, about how nbgrader uses it
+            yield
+    except BaseException as problem:  # nbgrader ends with SystemExit when it fails
+        raise RecordError(f"nbgrader {what} failed: {lines[-3:]}") from problem
+    finally:
+        log.handlers, log.propagate = handlers, propagate
+        os.environ.clear()
+        os.environ.update(environment)
+
+
+def register(room: Classroom, assignment: str, source: Path) -> Path:
+    """Let nbgrader make the student version of a source notebook and enter it in the gradebook.
+
+    Returns:
+        The folder with the student version.
+    """
+    target = room.folder / "source" / assignment
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target)
+    (room.folder / "nbgrader_config.py").write_text(CONFIG_FILE)
+    with _nbgrader(f"generate_assignment of {source.name}"):
+        GenerateAssignment(coursedir=_coursedir(room, assignment), config=_FORCE).start()
+    return room.folder / "release" / assignment
+
+
+def enter(
+    room: Classroom,
+    assignment: str,
+    student: str,
+    notebook: Any,
+    name: str,
+    points: dict[str, float],
+    arrived: datetime,
+) -> None:
+    """Enter one graded submission in the gradebook; manual scores that are there stay.
+
+    Args:
+        room: the class.
+        assignment: its name.
+        student: the folder name of the student.
+        notebook: the rebuilt notebook; it holds no output and no foreign metadata.
+        name: file name of the notebook.
+        points: awarded points by grade id.
+        arrived: when the submission came in.
+    """
+    folder = room.folder / "checked" / student / assignment
+    folder.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, folder / name)
+    (folder / "timestamp.txt").write_text(arrived.strftime("%Y-%m-%d %H:%M:%S.%f UTC"))
+    converter = Autograde(coursedir=_coursedir(room, assignment, student), config=_FORCE)
+    converter.sanitize_preprocessors = [CheckCellMetadata]
+    converter.autograde_preprocessors = [AwardPoints(points=points), SaveAutoGrades]
+    with _nbgrader(f"autograde of {student}'s {assignment}"):
+        converter.start()
+
+
+def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
+    """Read what the gradebook holds: for each graded cell its points, its maximum and the grader's comment.
+
+    The late penalty is worked out anew each time, because points given by hand since then count, too.
+    """
+    rows = {}
+    with Gradebook(room.database) as book:
+        submission = book.find_submission(assignment, student)
+        arrived = submission.timestamp.replace(tzinfo=UTC)
+        for notebook in submission.notebooks:
+            comments = {comment.name: comment.comment for comment in notebook.comments}
+            for grade in notebook.grades:
+                rows[grade.name] = {
+                    "points": grade.score,
+                    "of": grade.max_score,
+                    "waiting": bool(grade.needs_manual_grade),
+                    "comment": comments.get(grade.name) or "",
+                }
+            notebook.late_submission_penalty = room.rules.penalty(assignment, arrived, notebook.score)
+            rows["late penalty"] = {
+                "points": 0.0 - notebook.late_submission_penalty,
+                "of": 0,
+                "waiting": False,
+                "comment": "",
+            }
+        book.db.commit()
+    return rows

@@ -1,0 +1,102 @@
+"""Make what students get from one source notebook: no solution, no specification, no oracle.
+
+The instant check needs right answers to compare with. They are computed here for one visible seed and travel as
+data; the functions that computed them do not.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import nbformat
+
+from course.grading import record, wire
+from course.grading.classroom import Classroom, write
+from course.grading.course import Exercise
+from course.grading.job import HERE, copy_helpers
+from helpers.checks import compare
+
+VISIBLE_SEED = "visible"
+SUPPORT = (HERE / "instant.py", HERE / "wire.py", Path(compare.__file__))
+GUIDE = "STUDENT.md"
+
+
+class ReleaseError(ValueError):
+    """The source notebook does not fit its specification."""
+
+
+def verify(exercise: Exercise) -> None:
+    """Refuse a source notebook whose graded cells or points differ from the specification."""
+    assignment = exercise.assignment
+    cells = {}
+    for cell in nbformat.read(exercise.notebook, as_version=4).cells:
+        marks = cell.metadata.get("nbgrader")
+        if not marks:
+            raise ReleaseError(f"{exercise.notebook.name}: mark this cell as read-only: {cell.source[:60]!r}")
+        cells[marks["grade_id"]] = (cell.cell_type, marks)
+    graded = {name: marks["points"] for name, (kind, marks) in cells.items() if marks["grade"] and kind == "code"}
+    wanted = {item.name: item.points for item in assignment.items}
+    if graded != wanted:
+        raise ReleaseError(f"{exercise.notebook.name} grades {graded}, but the specification says {wanted}")
+    manual = sum(marks["points"] for kind, marks in cells.values() if marks["grade"] and kind == "markdown")
+    if manual != assignment.manual_points:
+        raise ReleaseError(
+            f"{exercise.notebook.name} has {manual} points to be given by hand, not {assignment.manual_points}"
+        )
+    if missing := [name for name in wanted if f"{name}_solution" not in cells]:
+        raise ReleaseError(f"{exercise.notebook.name} has no cell <name>_solution for {missing}")
+
+
+def visible_answers(exercise: Exercise) -> bytes:
+    """Inputs and right answers of the visible seed, as data for the instant check."""
+    items = {}
+    for item in exercise.assignment.items:
+        items[item.name] = {
+            "function": item.function,
+            "hint": item.hint,
+            "tolerance": [item.tolerance.relative, item.tolerance.absolute],
+            "cases": [
+                {
+                    "label": case.label,
+                    "inputs": case.inputs,
+                    "probe": case.probe,
+                    "expected": item.oracle(case.inputs, case.probe),
+                }
+                for case in item.make_cases(VISIBLE_SEED)
+            ],
+        }
+    return wire.encode(items)
+
+
+def release(room: Classroom, exercise: Exercise) -> Path:
+    """Write the student bundle, as a folder and as a zip file.
+
+    Returns:
+        The folder; its zip file lies beside it.
+    """
+    verify(exercise)
+    name = exercise.assignment.name
+    student_version = record.register(room, name, exercise.notebook)
+    bundle = room.folder / "released" / name
+    if bundle.exists():
+        shutil.rmtree(bundle)
+    bundle.mkdir(parents=True)
+    shutil.copy(student_version / exercise.notebook.name, bundle)
+    fill_support(exercise, bundle)
+    shutil.copy(exercise.folder.parent / GUIDE, bundle)
+    with zipfile.ZipFile(bundle.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(bundle.rglob("*")):
+            archive.write(path, Path(name) / path.relative_to(bundle))
+    room.log("release", assignment=name, points=exercise.assignment.points)
+    return bundle
+
+
+def fill_support(exercise: Exercise, folder: Path) -> None:
+    """Put everything beside a notebook that it needs to run: checks, driver, data and allowed modules."""
+    for path in SUPPORT:
+        shutil.copy(path, folder)
+    shutil.copy(exercise.driver, folder)
+    write(folder / "visible.safetensors", visible_answers(exercise))
+    copy_helpers(exercise.assignment.modules, folder)

@@ -1,0 +1,219 @@
+"""Grade a whole class: in parallel, resumable, and no submission stops another.
+
+Boxes run side by side in threads that mostly wait, or on the workers of a Dask cluster; the gradebook is written
+by this thread alone. A result is
+written last, whole or not at all, with a fingerprint of what it was made from. So a run that is killed loses
+nothing that was finished, and the next one grades only what is missing or has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from pathlib import Path
+from threading import Lock
+
+import nbformat
+import torch
+from tqdm import tqdm
+
+from course.grading import box, cluster, course, files, intake, job, judge, record, requirements
+from course.grading.classroom import Classroom, write
+from course.grading.course import Exercise
+from course.grading.intake import Submission
+from helpers import checks
+
+_preparing = Lock()  # two threads must not compute the same expected answers side by side
+
+
+def skeleton_of(room: Classroom, exercise: Exercise):
+    """The released notebook, on which every submission is rebuilt."""
+    path = room.folder / "released" / exercise.assignment.name / exercise.notebook.name
+    if not path.exists():
+        raise FileNotFoundError(f"{exercise.assignment.name} was not released to this class: run `grade release` first")
+    return nbformat.read(path, as_version=4)
+
+
+def version(assignment: str) -> str:
+    """A digest of the code that marks depend on: exercise, grader, torch."""
+    exercise, digest = course.load(assignment), hashlib.sha256(torch.__version__.encode())
+    for path in sorted(
+        [
+            *exercise.folder.glob("*.py"),
+            exercise.notebook,
+            *job.HERE.glob("*.py"),
+            *Path(checks.__file__).parent.glob("*.py"),
+        ]
+    ):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def edition(exercise: Exercise, room: Classroom, boxed: bool) -> str:
+    """A digest of all that marks depend on besides the submission: code, secret, box."""
+    return hashlib.sha256(f"{version(exercise.assignment.name)} {room.secret} {boxed}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker needs to grade one submission."""
+
+    assignment: str
+    secret: str
+    submission: Submission
+    boxed: bool
+    only_item: str | None
+
+
+def run(
+    room: Classroom,
+    exercise: Exercise,
+    workers: int | None = None,
+    boxed: bool = True,
+    only_item: str | None = None,
+    scheduler: str | None = None,
+) -> dict[str, int]:
+    """Grade everything that is new or changed.
+
+    Args:
+        room: the class.
+        exercise: which assignment.
+        workers: how many boxes at a time; by default one for each core.
+        boxed: False grades without the box and stamps the results.
+        only_item: regrade this item for everybody and leave the points of the others alone.
+        scheduler: address of a Dask scheduler whose workers do the grading; the gradebook stays here.
+
+    Returns:
+        How many were graded and how many were already up to date.
+    """
+    if boxed:
+        requirements.require_unseen(room.folder)
+    if scheduler is None:
+        _make_ready(boxed)
+    if only_item:
+        exercise.assignment.item(only_item)
+    name = exercise.assignment.name
+    skeleton = skeleton_of(room, exercise)
+    todo, kept = _to_do(room, exercise, boxed, only_item)
+    room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=asdict(box.Limits()), item=only_item,
+             cluster=scheduler)  # fmt: skip
+    tasks = (
+        (student, mark, Task(name, room.secret, _read(room, exercise, skeleton, student), boxed, only_item))
+        for student, mark in todo
+    )
+    with cluster.hands(workers, scheduler, partial(version, name)) as (executor, at_a_time):
+        graded = _as_they_finish(executor, tasks, most=2 * at_a_time)
+        for student, mark, task, result in tqdm(graded, total=len(todo), desc=f"grading {name}", leave=False):
+            _keep(room, exercise, student, mark, task, result)
+    return {"graded": len(todo), "kept": kept}
+
+
+def _make_ready(boxed: bool) -> None:
+    """Refuse a machine on which nothing can be graded; clear away what a killed run left on it."""
+    if boxed:
+        requirements.require_box()
+    else:
+        requirements.require_unix()
+    from course.grading import private  # which only Unix can import
+
+    private.clear_leftovers()
+
+
+def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | None) -> tuple[list[tuple], int]:
+    """Students whose submission is new or changed, each with a mark of what would be graded."""
+    name, base = exercise.assignment.name, edition(exercise, room, boxed)
+    todo, kept = [], 0
+    for student in room.students(name):
+        mark = hashlib.sha256((base + files.fingerprint(room.submission(student, name))).encode()).hexdigest()
+        old = room.result(name, student)
+        if old and old["fingerprint"] == mark and not only_item:
+            kept += 1
+        else:
+            todo.append((student, mark))
+    return todo, kept
+
+
+def _read(room: Classroom, exercise: Exercise, skeleton, student: str) -> Submission:
+    return intake.read(room.submission(student, exercise.assignment.name), exercise.notebook.name, skeleton)
+
+
+def _as_they_finish(executor: Executor, tasks: Iterator, most: int) -> Iterator[tuple[str, str, Task, dict]]:
+    """Grade with a few submissions in memory at a time, however large the class."""
+    running: dict[Future, tuple] = {}
+    while True:
+        while len(running) < most and (entry := next(tasks, None)):
+            running[executor.submit(grade_task, entry[2])] = entry
+        if not running:
+            return
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield (*running.pop(future), future.result())
+
+
+@lru_cache(maxsize=4)
+def _sheets(assignment: str, secret: str, only_item: str | None) -> tuple[Exercise, list[judge.Sheet]]:
+    """Hidden inputs and expected answers, made once in each process that grades."""
+    exercise = course.load(assignment)
+    sheets = judge.prepare(exercise, secret)
+    return exercise, [sheet for sheet in sheets if only_item in (None, sheet.item.name)]
+
+
+def grade_task(task: Task) -> dict:
+    """Grade a submission; a failure of the grader itself becomes a result that says so, and costs nobody else."""
+    with _preparing:
+        exercise, sheets = _sheets(task.assignment, task.secret, task.only_item)
+    try:
+        return judge.grade(exercise, task.submission, sheets, boxed=task.boxed)
+    except requirements.BoxError:
+        raise
+    except Exception as problem:
+        message = "The grader failed; tell your teacher"
+        items = {s.item.name: {"points": 0.0, "of": s.item.points, "message": message} for s in sheets}
+        note = f"The grader failed on this submission: {type(problem).__name__}: {problem}"
+        return {"items": items, "notes": [note], "printed": "", "boxed": task.boxed}
+
+
+def _keep(room: Classroom, exercise: Exercise, student: str, mark: str, task: Task, result: dict) -> None:
+    """Enter the points in the gradebook, then write the result."""
+    name = exercise.assignment.name
+    old = room.result(name, student)
+    if task.only_item and old:
+        result["items"] = old["items"] | result["items"]
+    arrived = arrival(room.submission(student, name))
+    points = {item: row["points"] for item, row in result["items"].items()}
+    record.enter(room, name, student, task.submission.notebook, exercise.notebook.name, points, arrived)
+    result |= {
+        "student": student,
+        "assignment": name,
+        "arrived": arrived.isoformat(timespec="seconds"),
+        "graded": datetime.now(UTC).isoformat(timespec="seconds"),
+        # A run for one item leaves the others as they were, so it must not pass for a full run.
+        "fingerprint": (old or {}).get("fingerprint", "") if task.only_item else mark,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+    }
+    write(room.result_path(name, student), json.dumps(result, indent=1))
+    room.log(
+        "graded",
+        assignment=name,
+        student=student,
+        item=task.only_item,
+        points=sum(points.values()),
+        fingerprint=mark[:12],
+        seeds=hashlib.sha256(room.secret.encode()).hexdigest()[:12],  # which secret it was, not the secret
+        boxed=result["boxed"],
+        versions=result["versions"],
+    )
+
+
+def arrival(folder: Path) -> datetime:
+    """When a submission came in: as `collect` noted, else the time of the folder itself."""
+    note = folder.parent / f".{folder.name}.arrived"
+    if note.exists():
+        return datetime.fromisoformat(note.read_text().strip())
+    return datetime.fromtimestamp(folder.lstat().st_mtime, UTC)

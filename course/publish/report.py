@@ -1,0 +1,101 @@
+"""The course as one page that works offline: contents, every lesson with its figures and tables, provenance."""
+
+import base64
+import html
+import re
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from course.publish import page
+from helpers.files import write_atomically
+from helpers.provenance import provenance
+
+STYLE = (
+    page.STYLE
+    + """
+body { font: 17px/1.55 system-ui, "DejaVu Sans", sans-serif; color: #1b2733; margin: 0; }
+nav { position: fixed; inset: 0 auto 0 0; width: 17em; overflow-y: auto; background: #f5f7f9; padding: 1em; }
+nav a { display: block; padding: .2em 0; color: #0b3f75; text-decoration: none; }
+main { margin-left: 20em; max-width: 60em; padding: 1em 2em; }
+section { border-top: 3px solid #0b3f75; margin-top: 3em; }
+details { margin: .6em 0; }
+#provenance td { overflow-wrap: anywhere; }
+.shown { overflow-x: auto; }
+summary { color: #0b3f75; cursor: pointer; }
+@media (max-width: 60em) { nav { position: static; width: auto; } main { margin-left: 0; } }
+@media print { nav { display: none; } main { margin-left: 0; } }
+"""
+)
+
+
+def write_report(notebooks: list[Path], target: Path, profile: str) -> Path:
+    """Write the page.
+
+    Args:
+        notebooks: executed notebooks, in order.
+        target: the HTML file; the figures go beside it, into figures/.
+        profile: what the notebooks were run with, to be told to the reader.
+    """
+    contents = {path.stem: nbformat.read(path, as_version=4) for path in notebooks}
+    for notebook in contents.values():
+        save_pngs(notebook, target.parent / "figures")
+    links = {f"{stem}.ipynb": f"#{stem}" for stem in contents}
+    sections = [section(stem, notebook, links) for stem, notebook in contents.items()]
+    menu = [f'<a href="#{stem}">{html.escape(page.title_of(nb))}</a>' for stem, nb in contents.items()]
+    menu += ['<a href="#figures">All figures</a>', '<a href="#provenance">Where the numbers come from</a>']
+    text = f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>From BatchNorm to int8</title><style>{STYLE}</style></head>
+<body><nav aria-label="Contents"><strong>From BatchNorm to int8</strong>{"".join(menu)}</nav>
+<main><h1>From BatchNorm to int8</h1>
+{"".join(sections)}{figure_list(contents)}{provenance_table(profile)}</main></body></html>"""
+    return write_atomically(target, text)
+
+
+def section(stem: str, notebook: NotebookNode, links: dict[str, str]) -> str:
+    """One lesson; its code is folded away, its results are not."""
+    parts = []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            parts.append(page.markdown(cell.source, links))
+        elif cell.cell_type == "code":
+            folded = f"<details><summary>code</summary>{page.python(cell.source)}</details>"
+            parts.append(folded + page.outputs(cell))
+    return f'<section id="{stem}">{anchor_figures("".join(parts), notebook)}</section>'
+
+
+def anchor_figures(body: str, notebook: NotebookNode) -> str:
+    """Give each figure's image its name as id, so that the list of figures can lead to it."""
+    names = iter([name for name, _ in page.figures(notebook)])
+    return re.sub(r'<img (?=src="data:image/png)', lambda match: f'<img id="{next(names, "")}" ', body)
+
+
+def figure_list(contents: dict[str, NotebookNode]) -> str:
+    """Every figure with its description, and the files for re-use."""
+    rows = [
+        f'<tr><td><a href="#{name}">{name}</a></td><td>{html.escape(alt)}</td>'
+        f'<td><a href="figures/{name}.png">PNG</a> <a href="figures/{name}.svg">SVG</a></td></tr>'
+        for notebook in contents.values()
+        for name, alt in page.figures(notebook)
+    ]
+    head = "<tr><th>figure</th><th>what it shows</th><th>for re-use</th></tr>"
+    return f'<section id="figures"><h1>All figures</h1><table>{head}{"".join(rows)}</table></section>'
+
+
+def provenance_table(profile: str) -> str:
+    """Profile, versions, machine."""
+    facts = {"profile": profile} | provenance()
+    rows = [f"<tr><th>{key}</th><td>{html.escape(str(value))}</td></tr>" for key, value in facts.items() if value]
+    return f'<section id="provenance"><h1>Where the numbers come from</h1><table>{"".join(rows)}</table></section>'
+
+
+def save_pngs(notebook: NotebookNode, folder: Path) -> None:
+    """Write the PNG of each figure, as the notebook carries it. The SVGs were written when the notebook ran."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            name = output.get("metadata", {}).get("figure")
+            if name:
+                data = re.search(r"base64,([^\"]+)", output.data["text/html"])[1]
+                write_atomically(folder / f"{name}.png", base64.b64decode(data))

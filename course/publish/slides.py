@@ -1,0 +1,91 @@
+"""A notebook as one self-contained reveal.js deck, speaker notes included.
+
+Which cells are slides is said in the notebook itself, in JupyterLab's own slide types: "slide" and "subslide" start
+one, "-" goes on, "fragment" appears on a key press, "skip" stays away. Code cells show their outputs, not their code.
+"""
+
+import html
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from course.publish import page
+from helpers.files import write_atomically
+
+STYLE = (
+    page.STYLE
+    + """
+.reveal { font-family: "DejaVu Sans", system-ui, sans-serif; font-size: 26px; color: #1b2733; }
+.reveal h1, .reveal h2, .reveal h3 { font-family: inherit; text-transform: none; color: #0b3f75; letter-spacing: 0; }
+.reveal h1 { font-size: 1.7em; } .reveal h2 { font-size: 1.4em; } .reveal h3 { font-size: 1.2em; }
+.reveal .slides section { text-align: left; }
+.reveal img { max-height: 520px; width: auto; display: block; margin: 0 auto; }
+.reveal pre { width: 100%; font-size: .75em; box-shadow: none; }
+.reveal table { font-size: .75em; }
+.reveal ol, .reveal ul { display: block; }
+.reveal .slide-number { right: auto; left: 8px; }
+"""
+)
+# An exercise, or the word "library" alone, would say nothing about the figure that follows.
+HEADING = re.compile(r"^##+ (?!Exercise|The library version)(.+)$", re.M)
+START = 'Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720, plugins: [RevealNotes] });'
+
+
+class SlidesError(RuntimeError):
+    """Slides cannot be made."""
+
+
+def write_deck(notebook_path: Path, target: Path) -> Path:
+    """Write one deck.
+
+    Args:
+        notebook_path: an executed notebook.
+        target: the HTML file.
+    """
+    notebook = nbformat.read(notebook_path, as_version=4)
+    slides = [f"<section>{''.join(parts)}</section>" for parts in slides_of(notebook)]
+    if not slides:
+        raise SlidesError(f"{notebook_path.name} marks no cell as a slide; set a slide type in JupyterLab")
+    text = f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{html.escape(page.title_of(notebook))}</title>
+<style>{reveal("dist/reset.css")}{reveal("dist/reveal.css")}{theme()}{STYLE}</style></head>
+<body><div class="reveal"><div class="slides">{"".join(slides)}</div></div>
+<script>{reveal("dist/reveal.js")}</script><script>{reveal("plugin/notes/notes.js")}</script>
+<script>{START}</script></body></html>"""
+    return write_atomically(target, text)
+
+
+def slides_of(notebook: NotebookNode) -> list[list[str]]:
+    """The HTML of each slide, in parts. One that begins with a figure gets the heading that it stands under."""
+    slides: list[list[str]] = []
+    heading = ""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            heading = [heading, *HEADING.findall(cell.source)][-1]
+        kind = cell.metadata.get("slideshow", {}).get("slide_type", "skip")
+        if kind == "skip":
+            continue
+        if kind in ("slide", "subslide") or not slides:
+            slides.append([page.markdown(f"### {heading}")] if cell.cell_type == "code" else [])
+        shown = page.markdown(cell.source) if cell.cell_type == "markdown" else page.outputs(cell)
+        slides[-1].append(f'<div class="fragment">{shown}</div>' if kind == "fragment" else shown)
+        notes = cell.metadata.get("speaker_notes")
+        if notes:
+            slides[-1].append(f'<aside class="notes">{html.escape(notes)}</aside>')
+    return slides
+
+
+def reveal(name: str) -> str:
+    """A file of reveal.js, from the Python package that carries it."""
+    try:
+        return (files("sphinx_revealjs") / "_static" / "revealjs" / name).read_text()
+    except ModuleNotFoundError as error:
+        raise SlidesError("reveal.js is missing; pip install sphinx_revealjs brings it") from error
+
+
+def theme() -> str:
+    """The white theme without the web font that it would fetch."""
+    return "\n".join(line for line in reveal("dist/theme/white.css").splitlines() if not line.startswith("@import"))

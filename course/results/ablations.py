@@ -1,0 +1,31 @@
+"""What the ablations say: one line for each thing that was changed, over all its seeds."""
+
+import pandas as pd
+
+from course.results.table import FOLDER
+
+ABLATIONS = FOLDER / "ablations.csv"
+HEADER = "| changed | stage | test accuracy | lowest to highest | seeds |\n|---|---|---:|---:|---:|"
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean, lowest and highest accuracy of the networks that differ by their seed alone.
+
+    Such networks are called ``NAME-SEED`` in the sweep.
+    """
+    measured = table[table.status == "measured"]
+    names = [row.name.removesuffix(f"-{row.seed}") for row in measured.itertuples(index=False)]
+    by_name = measured.assign(name=names).groupby(["name", "stage"], sort=False)
+    return by_name.accuracy.agg(mean="mean", lowest="min", highest="max", seeds="count").reset_index()
+
+
+def text(rows: pd.DataFrame) -> str:
+    """The summary as README shows it."""
+    note = "One thing changed at a time; a training is the same short one for all: `python -m course sweep ablations`."
+    return "\n".join([note, "", HEADER, *(line(row) for row in rows.itertuples(index=False))])
+
+
+def line(row: tuple) -> str:
+    """One thing that was changed."""
+    spread = f"{row.lowest:.2%} to {row.highest:.2%}" if row.seeds > 1 else "-"
+    return f"| {row.name} | {row.stage} | {row.mean:.2%} | {spread} | {row.seeds} |"

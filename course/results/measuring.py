@@ -1,0 +1,145 @@
+"""What a row says about a saved network: everything follows from the file."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from safetensors import safe_open
+from torch import nn
+
+from course.results import entropy
+from course.results.table import ResultsError
+from helpers import metrics, model_spec, models, pipeline, training
+from helpers.data import Cifar10, load_cifar10
+from helpers.provenance import cpu_name, provenance
+from helpers.quantization import QuantizedModel, kernels
+
+
+def row(path: Path, evaluated: Mapping[str, Any]) -> dict[str, Any]:
+    """All columns of a network but its names and its latency.
+
+    Args:
+        path: its file.
+        evaluated: what `evaluate` found for it.
+    """
+    origin, here = models.read_header(path)[1].get("provenance", {}), provenance()
+    return {
+        "status": "measured",
+        **evaluated,
+        "split": "test",
+        "seed": origin.get("seed"),
+        **derived(path),
+        "weights": weights_of(path),
+        "command": origin.get("command"),
+        "trained_on": origin.get("device"),
+        "device": f"{cpu_name()} ({torch.backends.cpu.get_cpu_capability()})",
+        **{name: here[name] for name in ("date", "torch", "torchvision", "python")},
+    }
+
+
+def evaluate(model: nn.Module, cifar: Cifar10) -> dict[str, Any]:
+    """Accuracy on the test images, read once, on the images to choose with, and on the committed sample."""
+    split, found = cifar.split(), training.evaluate(model, cifar.test_images, cifar.test_labels)
+    return {
+        "accuracy": found.accuracy,
+        "low": found.interval[0],
+        "high": found.interval[1],
+        "images": found.n,
+        "validation_accuracy": training.evaluate(model, split.validation_images, split.validation_labels).accuracy,
+        "sample_accuracy": sample_accuracy(model),
+    }
+
+
+def weights_of(path: Path) -> str:
+    """A short hash of a network: its structure and its tensors, not what its file says about them."""
+    spec, _ = models.read_header(path)
+    digest = hashlib.sha256(json.dumps([spec.builder, spec.arguments, spec.steps], sort_keys=True).encode())
+    with safe_open(path, "pt") as file:
+        for name in sorted(file.keys()):
+            tensor = file.get_tensor(name)
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().view(-1).numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+def runnable(path: Path) -> nn.Module:
+    """A network ready to be measured: a quantized one in real int8, or without such kernels in integers."""
+    model = models.load(path)
+    if isinstance(model, QuantizedModel):
+        model.mode = "kernel" if kernels.available() else "integer"
+    return model
+
+
+def derived(path: Path) -> dict[str, Any]:
+    """What follows from the file alone, on any machine: parameters, multiply-adds, bits and bytes."""
+    model, structure = models.load(path), float_structure(path)
+    quantized = isinstance(model, QuantizedModel)
+    example = torch.zeros(1, 3, 32, 32)
+    return {
+        "params": metrics.count_parameters(structure),
+        "macs": metrics.count_macs(structure, example),
+        "weight_bits": bits_of(model) if quantized else "32",
+        "file_bytes": path.stat().st_size,
+        "coded_bytes": coded_bytes(path) if quantized else None,
+    }
+
+
+def float_structure(path: Path) -> nn.Module:
+    """The network that a file's one was quantized from, with any weights: integers multiply as often."""
+    spec, _ = models.read_header(path)
+    steps = [step["step"] for step in spec.steps]
+    before = spec.steps[: steps.index("quantize")] if "quantize" in steps else spec.steps
+    model = models.build(spec.builder, **spec.arguments)
+    return model_spec.replay(model, models.Spec(spec.builder, spec.arguments, before), path).eval()
+
+
+def bits_of(model: QuantizedModel) -> str:
+    """The bits of the weights, or "mixed"."""
+    names = {name.removeprefix("steps.").removesuffix(".weight").replace("/", ".") for name in model.state_dict()}
+    used = {model.recipe.bits_of(name) for name in names & {step.op.name for step in model.steps.values()}}
+    return str(used.pop()) if len(used) == 1 else "mixed"
+
+
+def coded_bytes(path: Path) -> int:
+    """The size of the entropy-coded file, once it was decoded to the very same bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        coded, back = Path(folder) / "coded", Path(folder) / "back"
+        size = entropy.compress(path, coded)
+        if entropy.decompress(coded, back).read_bytes() != path.read_bytes():
+            raise ResultsError(f"{path} does not come back from its entropy-coded form")
+    return size
+
+
+def sample_accuracy(model: nn.Module) -> float:
+    """Accuracy on the committed test images, which anybody can check in seconds."""
+    sample = load_cifar10("sample")
+    return training.evaluate(model, sample.test_images, sample.test_labels).accuracy
+
+
+def stated(evaluated: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file states about its network."""
+    metrics = {"test_accuracy": evaluated["accuracy"], "test_images": evaluated["images"]}
+    metrics["test_interval"] = [evaluated["low"], evaluated["high"]]
+    return metrics | {"validation_accuracy": evaluated["validation_accuracy"]}
+
+
+def latencies(paths: Mapping[str, Path], runs: int) -> list[dict[str, Any]]:
+    """The latency columns of several networks, timed in turn in one run.
+
+    A quantized network is timed with int8 kernels or not at all.
+    """
+    timed = {name: runnable(path) for name, path in paths.items()}
+    timed = {name: model for name, model in timed.items() if getattr(model, "mode", "kernel") == "kernel"}
+    if not timed:
+        return []
+    table: pd.DataFrame = pipeline.latencies(timed, torch.zeros(1, 3, 32, 32), runs).rename(columns={"stage": "name"})
+    table["threads"] = torch.get_num_threads()
+    table["latency_mode"] = [
+        "int8 kernels" if isinstance(timed[name], QuantizedModel) else "float" for name in table.name
+    ]
+    return table.to_dict("records")

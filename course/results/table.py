@@ -1,0 +1,75 @@
+"""data/results/results.csv: one row per network, written whole and under a lock: processes do not undo each other."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from filelock import FileLock
+
+from helpers.files import write_atomically
+
+FOLDER = Path(__file__).resolve().parents[2] / "data" / "results"
+RESULTS, PUBLISHED = FOLDER / "results.csv", FOLDER / "published.csv"
+TEXT = ("name", "stage", "status", "source", "split", "weight_bits", "latency_mode", "checkpoint", "weights", "key")
+TEXT += ("command", "date", "torch", "torchvision", "python", "device", "trained_on")
+COLUMNS = (
+    *("name", "stage", "status", "source"),
+    *("accuracy", "low", "high", "images", "split", "sample_accuracy", "validation_accuracy", "seed"),
+    *("params", "macs", "weight_bits", "file_bytes", "coded_bytes"),
+    *("batch1_ms", "batch1_iqr_ms", "batch128_ms", "batch128_iqr_ms", "threads", "latency_mode"),
+    *("checkpoint", "weights", "key"),
+    *("command", "date", "torch", "torchvision", "python", "device", "trained_on"),
+)
+WHOLE = ("images", "seed", "params", "macs", "file_bytes", "coded_bytes", "threads")
+
+
+class ResultsError(ValueError):
+    """A table of results cannot be read or shown; says which and what to do."""
+
+
+def load(path: Path = RESULTS) -> pd.DataFrame:
+    """The table, with every column; without the file, an empty one.
+
+    Example:
+        >>> list(load()[["name", "stage", "status"]].columns)
+        ['name', 'stage', 'status']
+    """
+    if not path.exists():
+        return pd.DataFrame({name: pd.Series(dtype="str" if name in TEXT else "float64") for name in COLUMNS})
+    table = pd.read_csv(path, dtype=dict.fromkeys(TEXT, "str") | dict.fromkeys(WHOLE, "Int64"))
+    if list(table.columns) != list(COLUMNS):
+        raise ResultsError(f"{path} has other columns than this version writes: delete it, or restore it with git")
+    return table
+
+
+def published(path: Path = PUBLISHED) -> pd.DataFrame:
+    """What others state for the same network and data, each with its source."""
+    return pd.read_csv(path)
+
+
+def put(
+    rows: Iterable[Mapping[str, Any]], path: Path = RESULTS, order: Sequence[str] = (), without: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Write rows in the place of those of the same name; new names come last.
+
+    Args:
+        rows: columns that a row lacks keep what the old row had.
+        path: the table.
+        order: names that come first, in this order.
+        without: names whose rows are taken out.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        kept = {row["name"]: row for row in load(path).astype(object).to_dict("records")}
+        for row in rows:
+            if unknown := row.keys() - set(COLUMNS):
+                raise ResultsError(f"{path.name} has no column {sorted(unknown)[0]!r}")
+            kept[row["name"]] = kept.get(row["name"], {}) | dict(row)
+        for name in without:
+            kept.pop(name, None)
+        names = [*(name for name in order if name in kept), *(name for name in kept if name not in order)]
+        table = pd.DataFrame([kept[name] for name in names], columns=list(COLUMNS))
+        table = table.astype(dict.fromkeys(WHOLE, "Int64"))
+        write_atomically(path, table.to_csv(index=False))
+    return load(path)

@@ -1,0 +1,157 @@
+"""The jobs of a sweep, read from a TOML file and checked before anything runs.
+
+data = "local"                                    # where CIFAR-10 comes from
+results = "data/results/results.csv"              # one row per job
+checkpoints = "data/checkpoints"                  # the networks of jobs with ship = true
+work = "build/sweeps/reference"                   # all other networks, unfinished states, logs
+
+[defaults.fine-tuned]                             # settings of all jobs of a stage
+epochs = 20
+
+[jobs]
+baseline = {stage = "dense", epochs = 200, ship = true}
+half-cut = {stage = "pruned", from = "baseline", target_params = 0.5}
+half     = {stage = "fine-tuned", from = "half-cut", teacher = "baseline"}
+"""
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from course.sweep import settings as rules
+from course.sweep.settings import SETTINGS, SweepError
+from helpers.data import REPOSITORY, SOURCES
+from helpers.quantization import Recipe
+from helpers.training import Config
+
+FOLDER = Path(__file__).parent
+PLACES = ("data", "results", "checkpoints", "work")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One network to make.
+
+    Attributes:
+        name: of the network, its file and its row.
+        stage: dense, pruned, fine-tuned, int8 or qat.
+        source: the job whose network this one starts from; None for dense.
+        teacher: the job whose network this one learns from, if any.
+        settings: everything else that decides how the network comes out.
+        ship: whether the network goes to the checkpoints that come with the course.
+    """
+
+    name: str
+    stage: str
+    source: str | None
+    teacher: str | None
+    settings: dict[str, Any] = field(hash=False)
+    ship: bool
+
+    @property
+    def inputs(self) -> list[str]:
+        """The jobs whose networks this one needs."""
+        return [name for name in (self.source, self.teacher) if name]
+
+    @property
+    def seed(self) -> int:
+        """Of whatever is random in the job."""
+        return self.settings.get("seed", 0)
+
+    def config(self) -> Config:
+        """How to train."""
+        return rules.config(self.settings)
+
+    def recipe(self) -> Recipe:
+        """How to quantize."""
+        return rules.recipe(self.settings)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All jobs, in an order in which each comes after those that it needs."""
+
+    name: str
+    data: str
+    results: Path
+    checkpoints: Path
+    work: Path
+    jobs: dict[str, Job]
+
+    def network(self, job: Job) -> Path:
+        """The file of a job's network."""
+        return (self.checkpoints if job.ship else self.work) / f"{job.name}.safetensors"
+
+    def command(self, job: Job) -> str:
+        """The command that does this job, and before it what it needs."""
+        return f"python -m course sweep {self.name} {job.name}"
+
+    def needed(self, names: list[str]) -> list[Job]:
+        """The named jobs and whatever they need; all jobs when none is named."""
+        wanted = set(names or self.jobs)
+        if unknown := wanted - self.jobs.keys():
+            raise SweepError(f"{self.name} has no job {sorted(unknown)[0]!r}; it has {', '.join(self.jobs)}")
+        for job in reversed(self.jobs.values()):
+            if job.name in wanted:
+                wanted.update(job.inputs)
+        return [job for job in self.jobs.values() if job.name in wanted]
+
+
+def read(name: str) -> Sweep:
+    """Read a sweep by its name (a file beside this one) or by its path.
+
+    Example:
+        >>> read("reference").jobs["baseline"].stage
+        'dense'
+    """
+    path = FOLDER / f"{name}.toml" if (FOLDER / f"{name}.toml").exists() else Path(name)
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as error:
+        known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
+        raise SweepError(f"{name!r} is neither a sweep of the course ({known}) nor a file that can be read") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SweepError(f"{path} is not TOML: {error}") from error
+    missing = [key for key in (*PLACES, "jobs") if key not in content]
+    if missing or content["data"] not in SOURCES:
+        what = f"lacks {', '.join(missing)}" if missing else f"asks for the data {content['data']!r}"
+        raise SweepError(f"{path} {what}; see the top of course/sweep/jobs.py for the form, and `course data --help`")
+    rules.check_kinds(path.name, content, rules.FILE, "a sweep")
+    rules.check_defaults(path.name, content.get("defaults", {}))
+    places = {key: REPOSITORY / content[key] for key in PLACES[1:]}
+    jobs: dict[str, Job] = {}
+    for job_name, stated in content["jobs"].items():
+        jobs[job_name] = make_job(path, job_name, stated, content.get("defaults", {}), jobs)
+    return Sweep(name, content["data"], **places, jobs=jobs)
+
+
+def make_job(path: Path, name: str, stated: dict[str, Any], defaults: dict[str, Any], before: dict[str, Job]) -> Job:
+    """Check one line of a sweep; `before` are the lines above it."""
+    where = f"{path.name}, job {name}"
+    rules.check_table(where, stated)
+    stage = stated.get("stage")
+    if not isinstance(stage, str) or stage not in SETTINGS:
+        raise SweepError(f"{where}: stage is {stage!r}; choose one of {', '.join(SETTINGS)}")
+    settings = defaults.get(stage, {}) | stated
+    rules.check_kinds(where, settings, {"stage": str} | rules.OF_ANY_STAGE | SETTINGS[stage], f"the stage {stage}")
+    rules.check_values(where, stage, settings)
+    source, teacher, ship = settings.pop("from", None), settings.pop("teacher", None), settings.pop("ship", False)
+    settings.pop("stage")
+    job = Job(name, stage, source, teacher, settings, ship)
+    check_inputs(where, job, before)
+    return job
+
+
+def check_inputs(where: str, job: Job, before: dict[str, Job]) -> None:
+    """A job starts from a job above it, and learns from one if it learns from another network at all."""
+    if (job.source is None) != (job.stage == "dense"):
+        raise SweepError(f"{where}: every job but a dense one starts `from` another; from is {job.source!r}")
+    for needed in (job.source, job.teacher):
+        if needed is not None and needed not in before:
+            raise SweepError(f"{where}: {needed!r} is no job above this one; there are {', '.join(before) or 'none'}")
+    if job.teacher is not None and job.stage in ("pruned", "int8"):
+        raise SweepError(f"{where}: a network of the stage {job.stage} is not trained; remove the teacher")
+    learns, taught = job.config().distill > 0, job.teacher is not None
+    if learns != taught and not (learns and job.stage == "qat"):  # with rounding, a network may be its own teacher
+        raise SweepError(f"{where}: distillation needs both a teacher and distill > 0; only one of them was given")

@@ -1,0 +1,128 @@
+"""What may be set in a sweep and of which kind each value is, so that a slip is told before anything runs."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+from helpers.pruning.allocation import Limits, checked_ratio
+from helpers.pruning.criteria import CRITERIA
+from helpers.pruning.pruner import SCOPES
+from helpers.quantization import Recipe, qat
+from helpers.training import Config
+from helpers.training_config import is_whole
+
+AMOUNTS = ("ratio", "target_params", "target_macs")
+PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance", "aggregate"), str)
+PRUNING |= dict.fromkeys(("min_width", "round_to", "seed"), int)
+PRUNING |= {"allocation": str | Mapping[str, float], "reestimate": bool}
+TRAINING = get_type_hints(Config)
+QUANTIZING = get_type_hints(Recipe) | {"file_bytes": int, "seed": int}
+# What may be set for a job of each stage.
+SETTINGS = {
+    "dense": TRAINING,
+    "pruned": PRUNING,
+    "fine-tuned": TRAINING,
+    "int8": QUANTIZING,
+    "qat": QUANTIZING | TRAINING | {"batchnorm": str},
+}
+OF_ANY_STAGE = {"from": str, "teacher": str, "ship": bool}
+FILE = {"data": str, "results": str, "checkpoints": str, "work": str, "defaults": dict, "jobs": dict}
+# Words that nothing else checks before a network is there. "sensitivity" would need a function, which no file can give.
+CHOICES = {
+    "scope": SCOPES,
+    "importance": tuple(CRITERIA),
+    "aggregate": ("group", "layer"),
+    "allocation": ("uniform", "global"),
+    "batchnorm": qat.BATCHNORM,
+}
+
+
+class SweepError(ValueError):
+    """A sweep's file asks for something that cannot be done; names file, job and remedy."""
+
+
+def is_number(value: Any) -> bool:
+    """Any number."""
+    return type(value) in (int, float)
+
+
+def is_table_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Whether all values of a table are of a kind."""
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+
+
+def is_text(value: Any) -> bool:
+    """Text."""
+    return isinstance(value, str)
+
+
+KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    int: ("a whole number", is_whole),
+    float: ("a number", is_number),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    str: ("text in quotes", is_text),
+    str | None: ("text in quotes", is_text),
+    dict: ("a table", lambda value: isinstance(value, dict)),
+    tuple[int, ...]: ("a list of whole numbers", lambda value: isinstance(value, list) and all(map(is_whole, value))),
+    Mapping[str, int]: ("a table of whole numbers", is_table_of(is_whole)),
+    str | Mapping[str, float]: ("text or a table of numbers", lambda v: is_text(v) or is_table_of(is_number)(v)),
+}
+
+
+def check_table(where: str, stated: Any) -> None:
+    """Settings are a table."""
+    if not isinstance(stated, dict):
+        raise SweepError(f"{where}: {stated!r} is no table; see the top of course/sweep/jobs.py for the form")
+
+
+def check_kinds(where: str, stated: dict[str, Any], kinds: Mapping[str, Any], place: str) -> None:
+    """Every key is known in this place, and every value of its kind."""
+    if unknown := stated.keys() - kinds.keys():
+        known = ", ".join(sorted(kinds))
+        raise SweepError(f"{where}: {sorted(unknown)[0]!r} is no setting of {place}; there are {known}")
+    for name, value in stated.items():
+        kind, fits = KINDS[kinds[name]]
+        if not fits(value):
+            raise SweepError(f"{where}: {name} is {value!r}; give {kind}")
+
+
+def check_defaults(where: str, defaults: dict[str, Any]) -> None:
+    """The settings that all jobs of a stage share, also of a stage that has no job yet."""
+    if unknown := defaults.keys() - SETTINGS.keys():
+        name = sorted(unknown)[0]
+        raise SweepError(f"{where}, [defaults.{name}]: there is no such stage; choose one of {', '.join(SETTINGS)}")
+    for stage, stated in defaults.items():
+        place = f"{where}, [defaults.{stage}]"
+        check_table(place, stated)
+        check_kinds(place, stated, OF_ANY_STAGE | SETTINGS[stage], f"the stage {stage}")
+        check_values(place, stage, stated)
+
+
+def check_values(where: str, stage: str, settings: dict[str, Any]) -> None:
+    """The values, of the right kind already, are ones that the stage can do something with."""
+    for name, known in CHOICES.items():
+        if is_text(settings.get(name)) and settings[name] not in known:
+            raise SweepError(f"{where}: {name} is {settings[name]!r}; choose one of {', '.join(known)}")
+    for name in ("target_params", "target_macs", "file_bytes"):
+        if not settings.get(name, 1) > 0:
+            raise SweepError(f"{where}: {name} is {settings[name]!r}; give a number above 0")
+    if len(given := [name for name in AMOUNTS if name in settings]) > 1:
+        raise SweepError(f"{where}: {' and '.join(given)} both say how much goes; keep one of them")
+    try:
+        checked_ratio(settings.get("ratio", 0.5))
+        Limits(settings.get("min_width", 1), settings.get("round_to", 1))
+        config(settings), recipe(settings)
+    except (ValueError, RuntimeError) as error:
+        raise SweepError(f"{where}: {error}") from error
+
+
+def config(settings: dict[str, Any]) -> Config:
+    """How to train."""
+    chosen = {name: value for name, value in settings.items() if name in TRAINING}
+    sizes = {"image_sizes": tuple(chosen["image_sizes"])} if "image_sizes" in chosen else {}
+    return Config(**chosen | sizes)
+
+
+def recipe(settings: dict[str, Any]) -> Recipe:
+    """How to quantize."""
+    names = get_type_hints(Recipe)
+    return Recipe(**{name: value for name, value in settings.items() if name in names})

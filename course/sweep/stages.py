@@ -1,0 +1,93 @@
+"""How the network of each stage is made from those before it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from course.commands.training_arguments import device
+from course.sweep.jobs import Job
+from helpers import models, pruning, quantization, training
+from helpers.data import Cifar10, normalize
+from helpers.quantization import qat
+
+CALIBRATION_IMAGES = 1024
+SCAN_IMAGES = 256
+HEADER_BYTES = 2048  # what a file says about itself comes on top of the bits that a budget is spent on
+
+
+def make(job: Job, source: nn.Module | None, teacher: nn.Module | None, cifar: Cifar10, state: Path) -> nn.Module:
+    """The network of a job, in eval mode, on the CPU.
+
+    Args:
+        job: what to make.
+        source: the network to start from; it may be changed.
+        teacher: the network to learn from.
+        cifar: training images only are looked at; a tenth of them for validation.
+        state: where training keeps what a later call goes on from.
+    """
+    torch.manual_seed(job.seed)
+    return MAKERS[job.stage](job, source, teacher, cifar, state).eval()
+
+
+def dense(job: Job, source: None, teacher: nn.Module | None, cifar: Cifar10, state: Path) -> nn.Module:
+    """Trained from random weights."""
+    return trained(models.mobilenet_v2(), job, teacher, cifar, state)
+
+
+def pruned(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, state: Path) -> nn.Module:
+    """Without some channels; BatchNorm has its statistics measured again unless told not to, no weight is trained."""
+    settings = {"reestimate": True} | job.settings
+    reestimate, split = settings.pop("reestimate"), cifar.split()
+    images = normalize(calibration_images(cifar)).split(128)
+    batches = list(zip(images, split.train_labels[:CALIBRATION_IMAGES].split(128), strict=True))
+    small = pruning.prune(source, torch.zeros(1, *cifar.train_images.shape[1:]), batches=batches, **settings)
+    return pruning.reestimate_batchnorm(small, images) if reestimate else small
+
+
+def fine_tuned(job: Job, source: nn.Module, teacher: nn.Module | None, cifar: Cifar10, state: Path) -> nn.Module:
+    """Trained on."""
+    return trained(source, job, teacher, cifar, state)
+
+
+def int8(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, state: Path) -> nn.Module:
+    """Rounded after training, with calibration only."""
+    return quantization.quantize(source, calibration_images(cifar), chosen_recipe(job, source, cifar))
+
+
+def quantization_aware(job: Job, source: nn.Module, teacher: nn.Module, cifar: Cifar10, state: Path) -> nn.Module:
+    """Trained on with the rounding in place; it is its own teacher unless the job names one."""
+    images, batchnorm = calibration_images(cifar), job.settings.get("batchnorm", "folded")
+    network = qat.prepare(source, images, chosen_recipe(job, source, cifar), batchnorm)
+    teacher = (teacher or source) if job.config().distill > 0 else None
+    return qat.finished(trained(network, job, teacher, cifar, state), images)
+
+
+MAKERS: dict[str, Callable[..., nn.Module]] = {
+    "dense": dense,
+    "pruned": pruned,
+    "fine-tuned": fine_tuned,
+    "int8": int8,
+    "qat": quantization_aware,
+}
+
+
+def trained(model: nn.Module, job: Job, teacher: nn.Module | None, cifar: Cifar10, state: Path) -> nn.Module:
+    """Train on the GPU if there is one; the log of the epochs lies beside the state."""
+    teacher = teacher.to(device()) if teacher is not None else None
+    training.train(model.to(device()), cifar, job.config(), state, teacher)
+    return model.cpu()
+
+
+def chosen_recipe(job: Job, source: nn.Module, cifar: Cifar10) -> quantization.Recipe:
+    """The job's recipe, with bits chosen layer by layer when the job sets the size of the file."""
+    recipe, budget = job.recipe(), job.settings.get("file_bytes")
+    if budget is None:
+        return recipe
+    return quantization.mixed_recipe(source, calibration_images(cifar)[:SCAN_IMAGES], budget - HEADER_BYTES, recipe)
+
+
+def calibration_images(cifar: Cifar10) -> torch.Tensor:
+    """Training images that set ranges and statistics."""
+    return cifar.split().train_images[:CALIBRATION_IMAGES]

@@ -1,0 +1,100 @@
+"""`python -m course.sweep.work SWEEP JOB`: one job in a process of its own, for `runner`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from course import results
+from course.results import measuring
+from course.sweep import stages
+from course.sweep.jobs import Job, Sweep, SweepError, read
+from course.sweep.keys import key_of
+from helpers import data, models
+from helpers.provenance import provenance
+
+
+def do(job: Job, sweep: Sweep) -> None:
+    """Make the job's network unless its file is there already, then write its row."""
+    sweep.work.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(sweep.work / f"{job.name}.lock", timeout=0):
+            do_alone(job, sweep)
+    except Timeout as error:
+        raise SweepError(f"{job.name} is being done by another process; wait for it, or stop it") from error
+
+
+def do_alone(job: Job, sweep: Sweep) -> None:
+    """`do`, once nobody else does the same job."""
+    cifar = data.load_cifar10(sweep.data)
+    if cifar.is_sample and sweep.data != "sample":
+        raise SweepError(f"{sweep.name} needs all of CIFAR-10; fetch it: python -m course data")
+    path, key = sweep.network(job), key_of(job, sweep, results.load(sweep.results))
+    if key is None:
+        raise SweepError(f"{job.name} needs {', '.join(job.inputs)}, which are not there; run the sweep, not the job")
+    if is_made(job, path, key):
+        evaluated = measuring.evaluate(measuring.runnable(path), cifar)
+    else:
+        evaluated = make(job, sweep, cifar, key)
+    results.put([row_of(job, sweep, evaluated)], sweep.results)
+
+
+def row_of(job: Job, sweep: Sweep, evaluated: dict[str, Any]) -> dict[str, Any]:
+    """The row of a job whose network is there; its latency is for `results --measure`, when nothing else runs."""
+    path = sweep.network(job)
+    # A dense network counts as what it is, however it was trained; any other was made under its key.
+    dense = job.stage == "dense"
+    key = key_of(job, sweep, results.load(sweep.results)) if dense else models.read_header(path)[1].get("key")
+    row = {"name": job.name, "stage": job.stage, "source": job.source, "key": key} | measuring.row(path, evaluated)
+    return row | {"checkpoint": path.name if job.ship else None}
+
+
+def is_made(job: Job, path: Path, key: str) -> bool:
+    """Whether the file of this very job is there: only its row was missing."""
+    return path.exists() and (job.stage == "dense" or models.read_header(path)[1].get("key") == key)
+
+
+def make(job: Job, sweep: Sweep, cifar: data.Cifar10, key: str) -> dict[str, Any]:
+    """Make the network, write it with what it reached and where it comes from, and return what it reached."""
+    source, teacher = (models.load(sweep.network(sweep.jobs[n])) if n else None for n in (job.source, job.teacher))
+    state, path = sweep.work / f"{job.name}-{key}.state", sweep.network(job)
+    written = models.save(stages.make(job, source, teacher, cifar, state), path.with_suffix(".part"))
+    reloaded = measuring.runnable(written)
+    evaluated = measuring.evaluate(reloaded, cifar)
+    origin = provenance(job.seed) | {"command": sweep.command(job), "data": cifar.source}
+    # Whoever finds a file of this name with this key takes the job for done: it gets the name after the checks.
+    final = path.with_suffix(".final.part")
+    models.save(reloaded, final, metrics=measuring.stated(evaluated), provenance=origin, key=key)
+    assert_within_budget(final, job)
+    assert_same_weights(written, final)
+    os.replace(final, path)
+    written.unlink()
+    state.unlink(missing_ok=True)
+    return evaluated
+
+
+def assert_within_budget(path: Path, job: Job) -> None:
+    """The file has no more bytes than its job allows."""
+    size, budget = path.stat().st_size, job.settings.get("file_bytes")
+    if budget is not None and size > budget:
+        remedy = "allow more, or start from a smaller network"
+        raise SweepError(f"{job.name}: the file has {size} bytes, more than its file_bytes = {budget}; {remedy}")
+
+
+def assert_same_weights(first: Path, second: Path) -> None:
+    """A network that was written, read and written again is the same network."""
+    if measuring.weights_of(first) != measuring.weights_of(second):
+        raise SweepError(f"{second} differs from the network that was measured, {first}; run the job again")
+
+
+if __name__ == "__main__":
+    try:
+        found = read(sys.argv[1])
+        do(found.jobs[sys.argv[2]], found)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)

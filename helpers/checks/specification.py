@@ -1,0 +1,205 @@
+"""An exercise, said once: inputs from a seed, an independent oracle, a tolerance, points and a message.
+
+The same `Item` serves three uses: the instant check beside the exercise (its own seed), the hidden grading
+(secret seeds, edge cases) and the tests of the exercise itself. What happens to one case of an item:
+
+    inputs --run--> answer --view--> observed --score--> share of the points
+    \\______________ probe __/           expected = oracle(inputs, probe)
+
+`run` is the only step that touches student code. It takes and returns plain data (dictionaries, lists,
+tensors, numbers, strings), so that grading can do it in a box. `probe` holds what the box must not see,
+such as the images on which a returned network is tried. `view` turns the answer into something comparable, as
+running a returned network does. It computes what a student designed, so grading does that in a second box,
+which holds none of the student's code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from helpers.checks.compare import Tolerance, difference
+
+Tree = Any  # dictionaries and lists of tensors, numbers, strings, booleans and None
+
+
+class SpecificationError(ValueError):
+    """An exercise is described in a way that cannot be graded."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs. `label` is told to the student, so it must not give the answer away."""
+
+    label: str
+    inputs: dict[str, Tree]
+    probe: dict[str, Tree] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The share of an item's points that was earned (0 to 1) and why, in words."""
+
+    share: float
+    message: str = ""
+    measured: dict[str, float] = field(default_factory=dict)  # such as an accuracy, for the statistics of a class
+
+
+def _call_by_name(student: Mapping[str, Any], inputs: dict[str, Tree], function: str) -> Tree:
+    return student[function](**inputs)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One exercise.
+
+    Args:
+        name: also the id of its graded cell; the answer's cell is `<name>_solution`.
+        function: the name that the learner must define.
+        points: earned when every case is right.
+        cases: makes the cases from a generator; called again with every seed.
+        oracle: the right answer from `inputs` and `probe`, computed in another way than the solution.
+        hint: what to look at when the answer is wrong.
+        edges: further cases for the hidden grading alone: the shapes and options that are easily forgotten.
+        run: calls the learner's functions on the inputs; by default `function(**inputs)`.
+        view: turns the answer into what is compared, and stands in the driver under VIEWS; may fail on a malformed
+            answer. By default the answer itself is compared.
+        score: judges what was observed, given also how many bytes were submitted; by default all or nothing
+            within `tolerance`.
+        forbidden: names, or parts of names, that the answer must not use, such as "fuse_conv_bn".
+        seconds: time that all cases of this item together may take.
+    """
+
+    name: str
+    function: str
+    points: float
+    cases: Callable[[torch.Generator], list[Case]]
+    oracle: Callable[[dict[str, Tree], dict[str, Tree]], Tree]
+    hint: str
+    edges: Callable[[torch.Generator], list[Case]] | None = None
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    run: Callable[[Mapping[str, Any], dict[str, Tree]], Tree] | None = None
+    view: Callable[[Tree, dict[str, Tree]], Tree] | None = None
+    score: Callable[[Tree, Tree, int], Verdict] | None = None
+    forbidden: tuple[str, ...] = ()
+    seconds: float = 10.0
+
+    def __post_init__(self):
+        if not self.points > 0:
+            raise SpecificationError(f"item {self.name!r} is worth {self.points} points; give it a positive number")
+
+    def answer(self, student: Mapping[str, Any], inputs: dict[str, Tree]) -> Tree:
+        """Run the learner's code on one case's inputs."""
+        return self.run(student, inputs) if self.run else _call_by_name(student, inputs, self.function)
+
+    def make_cases(self, *seed: str | int, hidden: bool = False) -> list[Case]:
+        """Make the cases for a seed; the hidden ones include the edge cases."""
+        made = self.cases(generator(*seed, self.name))
+        if hidden and self.edges:
+            made += self.edges(generator(*seed, self.name, "edges"))
+        return made
+
+    def judge(self, case: Case, expected: Tree, answer: Tree, submitted_bytes: int = 0) -> Verdict:
+        """Compare an answer with what the oracle expects. Never raises on a malformed answer."""
+        try:
+            observed = self.view(answer, case.probe) if self.view else answer
+        except Exception as problem:  # the answer is not trusted, so whatever it breaks is its own fault
+            return Verdict(0.0, f"{case.label}: the answer cannot be used ({type(problem).__name__}: {problem})"[:300])
+        return self.compare(case, expected, observed, submitted_bytes)
+
+    def compare(self, case: Case, expected: Tree, observed: Tree, submitted_bytes: int = 0) -> Verdict:
+        """Judge what was observed of an answer."""
+        if self.score:
+            verdict = self.score(expected, observed, submitted_bytes)
+            return replace(verdict, message=f"{case.label}: {verdict.message}")
+        words = difference(expected, observed, self.tolerance)
+        return Verdict(0.0, f"{case.label}: {words}") if words else Verdict(1.0)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A notebook's worth of items, and what its box may import from `helpers`."""
+
+    name: str
+    title: str
+    items: tuple[Item, ...]
+    manual_points: float
+    modules: tuple[str, ...] = ()
+
+    @property
+    def points(self) -> float:
+        """All points: graded by machine and by hand."""
+        return sum(item.points for item in self.items) + self.manual_points
+
+    def item(self, name: str) -> Item:
+        """Find an item by name."""
+        for item in self.items:
+            if item.name == name:
+                return item
+        raise SpecificationError(f"{self.name} has no item {name!r}; it has {[item.name for item in self.items]}")
+
+
+def generator(*parts: str | int) -> torch.Generator:
+    """Return a generator seeded from a few words, such as a class secret and the name of an item."""
+    digest = hashlib.sha256("\0".join(str(part) for part in parts).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def combine(item: Item, verdicts: list[Verdict]) -> Verdict:
+    """Join the verdicts of an item's cases: the worst case counts, and its message is told."""
+    if not verdicts:
+        raise SpecificationError(f"item {item.name!r} has no cases; its `cases` must return at least one")
+    worst = min(verdicts, key=lambda verdict: max(0.0, verdict.share))  # 0 where the share is no number
+    share = min(1.0, max(0.0, float(worst.share)))
+    if share == 1.0:
+        return replace(worst, share=1.0)
+    return replace(worst, share=share, message=f"{worst.message}. {item.hint}")
+
+
+def check(
+    item: Item,
+    student: Mapping[str, Any],
+    seed: str | int = "visible",
+    hidden: bool = False,
+    submitted_bytes: int = 0,
+) -> Verdict:
+    """Try a learner's functions here and now, in this process: for lessons and tests, never for marks.
+
+    Args:
+        item: the exercise.
+        student: the learner's names, for example `globals()` or `{"fold": fold}`.
+        seed: which inputs to use.
+        hidden: whether to try the edge cases too.
+        submitted_bytes: the size of the submission, where the points depend on it.
+
+    Example:
+        >>> check(item, {"scale": lambda gamma, var, eps: gamma / (var + eps).sqrt()}).share
+        1.0
+    """
+    if item.function not in student:
+        return Verdict(0.0, f"there is no function called {item.function}")
+    verdicts = []
+    for case in item.make_cases(seed, hidden=hidden):
+        expected = item.oracle(case.inputs, case.probe)
+        try:
+            # A copy of the inputs goes in, so that an answer that overwrites them cannot reach the view.
+            answer = copy_tree(item.answer(student, copy_tree(case.inputs)))
+        except NotImplementedError:
+            return Verdict(0.0, "not done yet")
+        except Exception as problem:
+            return Verdict(0.0, f"{case.label}: {type(problem).__name__}: {problem}")
+        verdicts.append(item.judge(case, expected, answer, submitted_bytes))
+    return combine(item, verdicts)
+
+
+def copy_tree(tree: Tree) -> Tree:
+    """Copy a tree of plain data: tensors are cloned and detached, tuples become lists."""
+    if isinstance(tree, dict):
+        return {key: copy_tree(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [copy_tree(value) for value in tree]
+    return tree.detach().clone() if isinstance(tree, torch.Tensor) else tree

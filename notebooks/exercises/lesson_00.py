@@ -1,0 +1,57 @@
+"""Lesson 00. Two small tasks to get used to how exercises work."""
+
+import statistics
+
+import torch
+
+from helpers.checks.inputs import between
+from helpers.checks.specification import Case, Item
+
+
+def size_cases(rng: torch.Generator) -> list[Case]:
+    """Counts and bits whose product is and is not a whole number of bytes."""
+    inputs = [{"numbers": between(rng, 1, 10**7), "bits": bits} for bits in (32, 8, 4, 3)]
+    return [Case(f"{one['numbers']} numbers of {one['bits']} bits", one) for one in inputs]
+
+
+def size_oracle(inputs: dict, probe: dict) -> float:
+    """Eight bits are a byte, a million bytes are a megabyte."""
+    return inputs["numbers"] * inputs["bits"] / 8_000_000
+
+
+def accuracy_cases(rng: torch.Generator) -> list[Case]:
+    """Scores of a few images; two of three are right, so that the share of wrong ones is another number."""
+    cases = []
+    for images in (between(rng, 20, 60), between(rng, 5, 9)):
+        scores = torch.randn(images, 10, generator=rng)
+        best = scores.argmax(1)
+        labels = torch.where(torch.arange(images) % 3 > 0, best, (best + 1) % 10)
+        cases.append(Case(f"{images} images", {"scores": scores, "labels": labels}))
+    return cases
+
+
+def accuracy_oracle(inputs: dict, probe: dict) -> float:
+    """Image by image, in plain Python."""
+    rows = zip(inputs["scores"].tolist(), inputs["labels"].tolist(), strict=True)
+    return statistics.fmean(max(range(len(row)), key=row.__getitem__) == label for row, label in rows)
+
+
+ITEMS = (
+    Item(
+        name="megabytes",
+        function="megabytes",
+        points=1,
+        cases=size_cases,
+        oracle=size_oracle,
+        hint="Eight bits are one byte, and 1 MB is 1,000,000 bytes.",
+    ),
+    Item(
+        name="accuracy_of",
+        function="accuracy_of",
+        points=1,
+        cases=accuracy_cases,
+        oracle=accuracy_oracle,
+        view=lambda answer, probe: float(answer),
+        hint="The predicted class is where a row is largest; return the share of rows that agree with the label.",
+    ),
+)

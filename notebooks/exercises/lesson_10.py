@@ -1,0 +1,92 @@
+"""Lesson 10. The oracles look at every pair, or at one image after the other."""
+
+import statistics
+
+import torch
+
+from helpers.checks.compare import Tolerance
+from helpers.checks.inputs import between
+from helpers.checks.specification import Case, Item
+
+
+def pareto_cases(rng: torch.Generator) -> list[Case]:
+    """Networks in no order; some cost the same, some are equally accurate, two are the same in both."""
+    cases = []
+    for label in ("all different", "equal costs and equal accuracies"):
+        count = between(rng, 8, 14)
+        if label == "all different":
+            costs = 10 + torch.randperm(50, generator=rng)[:count]
+            accuracies = 10 + torch.randperm(70, generator=rng)[:count]
+            costs[:2], accuracies[:2] = torch.tensor([5, 70]), torch.tensor([5, 90])  # the cheapest is not the best
+        else:
+            costs = torch.randint(1, 5, (count,), generator=rng)
+            accuracies = torch.randint(1, 5, (count,), generator=rng)
+            costs[:2], accuracies[:2] = 1, 5  # twins on the front
+            costs[2], accuracies[2] = 1, 1
+            costs[3], accuracies[3] = 2, 5  # as accurate as the twins, and beaten by their cost alone
+        cases.append(Case(label, {"costs": costs.tolist(), "accuracies": (accuracies / 100).tolist()}))
+    return cases
+
+
+def pareto_oracle(inputs: dict, probe: dict) -> list[int]:
+    """Ask for each network whether another is at least as good in both, and better in one."""
+    networks = list(zip(inputs["costs"], inputs["accuracies"], strict=True))
+    return [
+        place
+        for place, (cost, accuracy) in enumerate(networks)
+        if not any(c <= cost and a >= accuracy and (c, a) != (cost, accuracy) for c, a in networks)
+    ]
+
+
+def in_order(answer: list, probe: dict) -> list[int]:
+    """Positions, in any order."""
+    return sorted(int(place) for place in answer)
+
+
+def difference_cases(rng: torch.Generator) -> list[Case]:
+    """Two networks that mostly agree, and two that err on their own."""
+    cases = []
+    for label, agree in (("networks that mostly agree", 0.95), ("networks that err on their own", 0.0)):
+        count = between(rng, 400, 900)
+        first = torch.rand(count, generator=rng) < 0.9
+        other = torch.rand(count, generator=rng) < 0.8
+        same = torch.rand(count, generator=rng) < agree
+        cases.append(Case(label, {"right_a": first, "right_b": torch.where(same, first, other)}))
+    return cases
+
+
+def difference_oracle(inputs: dict, probe: dict) -> list[float]:
+    """Mean and spread of the differences, image by image."""
+    pairs = zip(inputs["right_a"].tolist(), inputs["right_b"].tolist(), strict=True)
+    differences = [float(b) - float(a) for a, b in pairs]
+    margin = statistics.NormalDist().inv_cdf(0.975) * statistics.pstdev(differences) / len(differences) ** 0.5
+    return [statistics.fmean(differences) - margin, statistics.fmean(differences) + margin]
+
+
+def two_numbers(answer: list, probe: dict) -> list[float]:
+    """Lower and upper end, whatever type they have."""
+    low, high = answer
+    return [float(low), float(high)]
+
+
+ITEMS = (
+    Item(
+        name="pareto_front",
+        function="pareto_front",
+        points=1,
+        cases=pareto_cases,
+        oracle=pareto_oracle,
+        view=in_order,
+        hint="Beaten means: another costs no more and is no less accurate, and is better in one of the two.",
+    ),
+    Item(
+        name="difference_interval",
+        function="difference_interval",
+        points=1,
+        cases=difference_cases,
+        oracle=difference_oracle,
+        view=two_numbers,
+        tolerance=Tolerance(relative=2e-3, absolute=2e-4),
+        hint="Take b - a for each image first (1, 0 or -1); then mean plus and minus 1.96 times spread / sqrt(images).",
+    ),
+)

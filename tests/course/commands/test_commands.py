@@ -1,0 +1,68 @@
+"""The whole way through the shell's door: train, evaluate, fine-tune, on the sample."""
+
+import pandas as pd
+import pytest
+
+from course.__main__ import main
+from helpers import models
+from helpers.quantization import kernels
+
+FAST = ["--data", "sample", "--epochs", "1", "--image-sizes", "8", "--batch-size", "300"]
+
+
+@pytest.fixture
+def trained(tmp_path):
+    path = tmp_path / "trained.safetensors"
+    assert main(["train", *FAST, "--width", "0.1", "--output", str(path)]) == 0
+    return path
+
+
+def test_train_writes_checkpoint_and_log(trained, capsys):
+    spec, metadata = models.read_header(trained)
+    assert spec.arguments["width_mult"] == 0.1
+    assert metadata["metrics"]["test_images"] == 1000
+    assert metadata["provenance"]["seed"] == 0
+    assert len(pd.read_csv(trained.with_suffix(".csv"))) == 1
+
+
+def test_evaluate_finds_what_the_file_states(trained, capsys):
+    assert main(["evaluate", str(trained), "--data", "sample"]) == 0
+    stated = models.read_header(trained)[1]["metrics"]["test_accuracy"]
+    out = capsys.readouterr().out
+    assert f"test accuracy {stated:.2%}" in out
+    assert f"the file states {stated:.2%}" in out
+
+
+def test_a_quantized_network_is_evaluated_in_integers_and_never_timed_as_a_simulation(trained, tmp_path, capsys):
+    quantized = tmp_path / "int8.safetensors"
+    assert main(["quantize", str(trained), str(quantized), "--images", "16", "--data", "sample"]) == 0
+    assert main(["evaluate", str(quantized), "--data", "sample"]) == 0
+    mode, out = "kernel" if kernels.available() else "integer", capsys.readouterr().out
+    assert f"threads, computed in mode '{mode}'" in out
+    assert f"{sum(p.numel() for p in models.load(trained).parameters()):,} parameters" in out
+
+
+@pytest.mark.parametrize("teachers", [1, 2])
+def test_finetune_goes_on_with_teachers(trained, tmp_path, teachers):
+    output = tmp_path / "finetuned.safetensors"
+    words = ["finetune", *["--teacher", str(trained)] * teachers, str(trained), *FAST, "--output", str(output)]
+    assert main(words) == 0
+    assert models.load(output).spec == models.load(trained).spec
+    first, then = (models.read_header(path)[1]["provenance"]["command"] for path in (trained, output))
+    assert then.startswith(f"{first}; ")
+    assert len(then) > len(first) + 2
+
+
+def test_data_says_what_it_found(capsys):
+    assert main(["data", "--source", "sample"]) == 0
+    assert "1,000 training + 1,000 test images" in capsys.readouterr().out
+
+
+def test_compress_goes_the_whole_way(trained, tmp_path, capsys):
+    folder = tmp_path / "small"
+    assert main(["compress", str(trained), "--data", "sample", "--epochs", "0", "--output", str(folder)]) == 0
+    table = pd.read_csv(folder / "table.csv")
+    assert list(table.stage) == ["dense", "pruned", "quantized"]
+    for row in table.itertuples():
+        assert (folder / f"{row.stage}.safetensors").stat().st_size == row.file_bytes
+    assert "quantized" in capsys.readouterr().out

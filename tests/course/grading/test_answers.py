@@ -1,0 +1,64 @@
+"""No wrong answer earns an item's points; every right one earns all."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from course.grading import answers, course
+from helpers.checks.specification import check, copy_tree
+
+EXERCISES = {name: course.load(name) for name in course.names()}
+ITEMS = [(name, item) for name, exercise in EXERCISES.items() for item in exercise.assignment.items]
+
+
+def _every_answer():
+    for name, exercise in EXERCISES.items():
+        for answer in answers.read(exercise):
+            network = answer.item == "network"  # which sees many images
+            yield pytest.param(name, answer, marks=[pytest.mark.slow, pytest.mark.ci] if network else [])
+
+
+def _solved(exercise):
+    return answers.execute(answers.solution_cells(exercise))
+
+
+def _submitted_bytes(exercise):
+    return sum(map(len, [*answers.solution_cells(exercise).values(), *exercise.handed_in.values()]))
+
+
+@pytest.mark.parametrize(("name", "answer"), list(_every_answer()), ids=lambda value: getattr(value, "label", value))
+def test_only_right_answers_earn_points(name, answer):
+    verdict = answers.try_out(EXERCISES[name], answer)
+    assert verdict.share == (1.0 if answer.right else 0.0), verdict.message
+
+
+@pytest.mark.parametrize("name", course.names())
+def test_every_item_has_two_right_and_five_wrong_answers(name):
+    exercise = EXERCISES[name]
+    counts = Counter((answer.item, answer.right) for answer in answers.read(exercise))
+    for item in exercise.assignment.items:
+        assert counts[item.name, True] >= 2 and counts[item.name, False] >= 5, item.name
+
+
+@pytest.mark.parametrize("name", course.names())
+def test_the_source_notebook_earns_everything(name, monkeypatch):
+    exercise = EXERCISES[name]
+    monkeypatch.chdir(exercise.folder)
+    for item in exercise.assignment.items:
+        verdict = check(item, _solved(exercise), "another seed", True, _submitted_bytes(exercise))
+        assert verdict.share == 1.0, verdict.message
+    assert exercise.assignment.points == 100
+
+
+# A network is the same answer to every seed; what it is tried on is not.
+WITH_INPUTS = [(name, item) for name, item in ITEMS if item.name != "network"]
+
+
+@pytest.mark.parametrize(("name", "item"), WITH_INPUTS, ids=lambda value: getattr(value, "name", value))
+def test_an_answer_learned_by_heart_from_the_visible_inputs_earns_nothing(name, item):
+    student = _solved(EXERCISES[name])
+    learned = [item.answer(student, copy_tree(case.inputs)) for case in item.make_cases("visible")]
+
+    reciting = replace(item, run=lambda student, inputs: learned[0])
+    assert check(reciting, {item.function: None}, "hidden").share == 0.0

@@ -1,0 +1,163 @@
+"""What the judge makes of what comes out of a box. No box is opened here: its results are made up."""
+
+import nbformat
+import pytest
+import torch
+from nbformat.v4 import new_code_cell, new_notebook
+
+from course.grading import judge, wire
+from course.grading.box import BoxResult
+from course.grading.course import Exercise
+from course.grading.intake import Submission
+from course.grading.job import Place
+from helpers.checks.specification import Assignment, Case, Item, Verdict
+
+
+def _case(label):
+    return lambda rng: [Case(label, {"x": torch.randn(2, generator=rng, dtype=torch.float64)})]
+
+
+def _exercise(tmp_path, **changes):
+    settings = {
+        "name": "double", "function": "double", "points": 4, "cases": _case("two numbers"), "hint": "Twice.",
+        "oracle": lambda inputs, probe: inputs["x"] + inputs["x"], "edges": _case("an edge"),
+    }  # fmt: skip
+    return Exercise(Assignment("tiny", "Tiny", (Item(**settings | changes),), 0), tmp_path)
+
+
+def _submission(source="def double(x): return 2 * x"):
+    marks = {"grade_id": "double_solution", "locked": False, "grade": False}
+    return Submission(new_notebook(cells=[new_code_cell(source, metadata={"nbgrader": marks})]))
+
+
+@pytest.fixture
+def award(monkeypatch, tmp_path):
+    """Judge made-up frames; returns the only item's row and the notes."""
+
+    def judged(frame, reason="", submission=None, **changes):
+        exercise = _exercise(tmp_path, **changes)
+        sheets = judge.prepare(exercise, "secret")
+        data = frame(sheets[0]) if callable(frame) else frame
+        frames = {} if data is None else {"double": data if isinstance(data, bytes) else wire.encode(data)}
+        monkeypatch.setattr(Place, "run", lambda *_, **__: BoxResult(frames, "", reason))
+        result = judge.grade(exercise, submission or _submission(), sheets)
+        return result["items"]["double"], result["notes"]
+
+    return judged
+
+
+def right(sheet):
+    return {"answers": sheet.expected, "problem": None}
+
+
+def test_right_answers_earn_all(award):
+    row, notes = award(right)
+    assert (row["points"], row["of"], row["message"], notes) == (4, 4, "", [])
+
+
+def test_a_part_of_the_points_can_be_earned(award):
+    row, _ = award(right, score=lambda expected, observed, size: Verdict(0.3333, "a third", {"accuracy": 0.5}))
+    assert row["points"] == 1.33 and row["measured"] == {"accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda answers: {"answers": answers, "problem": "ValueError: no"}, "ValueError: no"),
+        (lambda answers: {"answers": answers[:1], "problem": "ValueError: no"}, "an edge: ValueError: no"),
+        (lambda answers: {"answers": answers[:1], "problem": None}, "some cases were not answered"),
+        (lambda answers: {"answers": answers * 2, "problem": None}, "some cases were not answered"),
+        (lambda answers: {"answers": answers[::-1], "problem": None}, "differs by"),
+        (lambda answers: {"answers": answers}, "No answer"),
+        (lambda answers: {"answers": None, "problem": None}, "No answer"),
+        (lambda answers: [answers, None], "No answer"),
+        (lambda answers: {"answers": torch.zeros(2), "problem": None}, "No answer"),
+        (lambda answers: {"answers": {"0": answers}, "problem": None}, "No answer"),
+        (lambda answers: {"answers": [answers[0], 10**400], "problem": None}, "should be a tensor"),
+    ],
+)
+def test_anything_else_earns_nothing_and_is_explained(award, spoil, says):
+    row, _ = award(lambda sheet: spoil(sheet.expected))
+    assert row["points"] == 0 and says in row["message"]
+
+
+def test_bytes_that_are_no_answer_earn_nothing(award):
+    assert award(b"\xff" * 100)[0]["points"] == 0
+    row, notes = award(None, reason="it used more memory than allowed")
+    assert row["points"] == 0 and "memory" in row["message"] and "memory" in notes[0]
+
+
+@pytest.mark.parametrize("cells", [b"[]," * 10**5, b"{}", b"7", b"[7]", b"\xff", b"[" * 10**5, b'[["a"]]'])
+def test_reports_about_cells_that_are_none_are_left_out(cells, monkeypatch, tmp_path):
+    exercise = _exercise(tmp_path)
+    sheets = judge.prepare(exercise, "secret")
+    frames = {"cells": cells, "double": wire.encode(right(sheets[0]))}
+    monkeypatch.setattr(Place, "run", lambda *_, **__: BoxResult(frames))
+    result = judge.grade(exercise, _submission(), sheets)
+    assert result["notes"] == [] and result["items"]["double"]["points"] == 4
+
+
+def test_what_is_viewed_is_seen_in_a_second_box_and_judged_outside(monkeypatch, tmp_path):
+    """A view that is called here, and not in a box, would fail the test."""
+    exercise = _exercise(tmp_path, view=lambda answer, probe: 1 / 0)
+    sheets = judge.prepare(exercise, "secret")
+    answers, seen = [[1.0], [2.0]], []
+
+    def run(place, submission, work, view=False):
+        seen.append((submission, view, [wire.decode(data) for _, data in work]))
+        shown = sheets[0].expected if view else answers
+        return BoxResult({"double": wire.encode({"answers": shown, "problem": None})})
+
+    monkeypatch.setattr(Place, "run", run)
+    handed_in = _submission()
+    assert judge.grade(exercise, handed_in, sheets)["items"]["double"]["points"] == 4
+    (first, *_), (second, view, ((*pairs,),)) = seen
+    assert first is handed_in and second is judge.NOBODY and view
+    assert pairs == [{"answer": answer, "probe": {}} for answer in answers]
+
+
+def test_a_forbidden_name_earns_nothing(award):
+    row, _ = award(right, submission=_submission("double = torch.ao.double"), forbidden=("torch.ao",))
+    assert row["points"] == 0 and "torch.ao" in row["message"]
+
+
+@pytest.mark.parametrize("name", ["tools.py", "notes.txt", "weights.safetensors"])
+def test_a_forbidden_name_in_a_file_earns_nothing(award, name):
+    submission = _submission()
+    submission.files[name] = b"\xff\x00import torch.ao"
+    row, _ = award(right, submission=submission, forbidden=("torch.ao",))
+    assert row["points"] == 0 and "torch.ao" in row["message"]
+
+
+def test_hidden_inputs_follow_from_the_secret_and_hold_the_edges(tmp_path):
+    exercise = _exercise(tmp_path)
+    first, again, other = (judge.prepare(exercise, secret)[0] for secret in ("one", "one", "other"))
+    assert first.inputs == again.inputs != other.inputs
+    assert [case.label for case in first.cases] == ["two numbers", "an edge"]
+    (visible,) = exercise.assignment.items[0].make_cases("visible")
+    assert not any(torch.equal(case.inputs["x"], visible.inputs["x"]) for case in first.cases)
+
+
+def test_an_oracle_that_changes_its_inputs_does_not_reach_the_box(tmp_path):
+    (sheet,) = judge.prepare(_exercise(tmp_path, oracle=lambda inputs, probe: inputs["x"].zero_()), "secret")
+    assert all(inputs["x"].abs().sum() > 0 for inputs in wire.decode(sheet.inputs))
+
+
+def test_a_part_that_is_no_notebook_cell_of_the_student_is_not_searched():
+    given = new_code_cell("import torch.ao", metadata={"nbgrader": {"grade_id": "setup", "locked": True}})
+    other = new_code_cell("torch.ao", metadata={"nbgrader": {"grade_id": "triple_solution", "locked": False}})
+    own = new_code_cell("mine = 1")
+    notebook = nbformat.from_dict(new_notebook(cells=[given, other, own, *_submission().notebook.cells]))
+    assert Submission(notebook).code_for("double") == ["def double(x): return 2 * x", "mine = 1"]
+
+
+def test_an_answer_that_is_used_by_another_one_is_searched_with_it():
+    def cell(name, source):
+        return new_code_cell(source, metadata={"nbgrader": {"grade_id": f"{name}_solution", "locked": False}})
+
+    cells = [cell("one", "def helper(x): return far(x)"), cell("two", "far = torch.ao.double"),
+             cell("three", "unused = torch.ao"), cell("double", "def double(x): return helper(x)")]  # fmt: skip
+    trial = new_code_cell("x = 2\nprint(three(x), four(x))")  # it may use everything without tying it together
+    cells += [trial, cell("four", "def four(x): return torch.ao.double(x)")]
+    code = Submission(nbformat.from_dict(new_notebook(cells=cells))).code_for("double")
+    assert code == [cells[3].source, cells[0].source, cells[1].source, trial.source]

@@ -1,0 +1,206 @@
+"""Hostile cells, each against the box: nothing is read, written, reached, left behind or gained."""
+
+import itertools
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from course.grading import box, requirements, runner
+from course.grading.box import Limits
+from course.grading.classroom import Classroom, write
+from course.grading.intake import Submission
+from course.grading.job import Place
+from tests.course.grading.conftest import total
+
+pytestmark = [pytest.mark.box, pytest.mark.slow]
+
+CANARY = "canary-7c1f"
+SHORT = Limits(wall_seconds=60)
+
+# What each cell prints after "got:" is what it got hold of; nothing may ever follow.
+SNOOPS = {
+    "a shell that looks around": "import subprocess; out = subprocess.run(['sh', '-c', 'cat CLASS/secret SOURCE "
+    "2>/dev/null; find / -xdev -name specification.py -o -xdev -name gradebook.db 2>/dev/null'], "
+    "capture_output=True, text=True).stdout\nif out: print('got:', out)",
+    "the class folder": "print('got:', open('CLASS/secret').read())",
+    "another student's work": "print('got:', open('CLASS/submitted/ben/a1/a1.ipynb').read())",
+    "another student's result": "print('got:', open('CLASS/results/a1/ben.json').read())",
+    "the solutions": "print('got:', open('SOURCE').read())",
+    "the gradebook": "import sqlite3; print('got:', sqlite3.connect('file:CLASS/gradebook.db?mode=rw', uri=True))",
+    "the library": "import helpers; print('got:', helpers)",
+    "the grader": "import sys; sys.path.append('REPO'); from course.grading import specification; print('got:', 1",
+    "the network": "import socket; socket.create_connection(('127.0.0.1', PORT), 3); print('got:', 1)",
+    "an abstract socket": "import socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0CANARY'); print('got:', 1)",
+    "the environment": "import os\nif 'CANARY' in str(os.environ): print('got:', 1)",
+    "other processes": "import os\npids = [p for p in os.listdir('/proc') if p.isdigit() and p != '1']\n"
+    "if 'pytest' in ''.join(open(f'/proc/{p}/cmdline').read() for p in pids): print('got:', pids)",
+    "memory of the parent": "import os\nfd = os.open('/proc/1/mem', os.O_RDWR); print('got:', fd)",
+    "the system's passwords": "print('got:', open('/etc/shadow').read(), open('/etc/passwd').read())",
+    "other users' files": "import os\nfor f in ('HOME', '/home', '/var', '/mnt', '/opt'):\n"
+    "    if os.path.exists(f) and [n for n in os.listdir(f) if n not in ('.pyenv', '.local')]: print('got:', f)",
+    "devices": "import os\nopen('/dev/mem'); print('got:', 1)",
+    "mounting": "import ctypes\nif ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None) == 0: print('got:', 1)",
+    "a user namespace": "import ctypes\nif ctypes.CDLL(None).unshare(0x10000000) == 0: print('got:', 1)",
+    "becoming root again": "import os\nos.setuid(0); print('got:', os.getuid())",
+    "raising its limits": "import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (9999, 9999)); print('got:', 1)",
+    "anonymous memory files": "import os\nos.memfd_create('x'); print('got:', 1)",
+    "killing everything": "import os, signal\nfor pid in (1, -1, os.getppid()):\n    try: os.kill(pid, 0) if pid != -1 "
+    "else None; os.kill(1, signal.SIGKILL)\n    except OSError: pass",
+    "writing to the system": "for folder in ('/usr/lib', '/job', '', '/dev', 'PREFIX'):\n"
+    "    path = folder + '/CANARY'\n"
+    "    try: open(path, 'w').write('x'); print('got:', path)\n    except OSError: pass",
+    "a memory disk without a limit": "import os\nfor line in open('/proc/self/mounts'):\n"
+    "    kind, place = line.split()[2], line.split()[1]\n    if kind == 'tmpfs' and os.access(place, os.W_OK):\n"
+    "        disk = os.statvfs(place)\n"
+    "        if disk.f_blocks * disk.f_frsize > 2**28: print('got:', place)",
+}
+
+
+@pytest.fixture
+def surroundings(room, a1, monkeypatch):
+    """Things that a snoop would like to have, at known places, and listeners that it must not reach."""
+    import socket
+
+    monkeypatch.setenv("CANARY_VARIABLE", CANARY)
+    for path in (room.submission("ben", "a1") / "a1.ipynb", room.result_path("a1", "ben")):
+        write(path, CANARY)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+        abstract.bind(f"\0{CANARY}")
+        abstract.listen()
+        yield {
+            "CLASS": str(room.folder), "SOURCE": str(a1.notebook), "REPO": str(a1.folder.parents[2]),
+            "PORT": str(server.getsockname()[1]), "HOME": str(Path.home()), "PREFIX": os.path.realpath(os.sys.prefix),
+            "CANARY": CANARY,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("label", SNOOPS)
+def test_a_snoop_gets_nothing(label, surroundings, grade):
+    cell = SNOOPS[label]
+    for name, value in surroundings.items():
+        cell = cell.replace(name, value)
+    result = grade({"own": f"print('started')\n{cell}"}, SHORT)
+    assert "started" in result["printed"] and "got:" not in result["printed"]
+    assert total(result) == 0
+
+
+FLOODS = {
+    "memory": "x = [bytearray(2**28) for _ in range(100)]",
+    "memory of many processes": "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n"
+    "        x = bytearray(2**28); time.sleep(60)",
+    "shared memory": "import mmap\nx = [mmap.mmap(-1, 2**28) for _ in range(40)]\n"
+    "for m in x:\n    m.write(b'1' * 2**28)",
+    "disk": "import os\nfor i in range(100):\n    for folder in ('/tmp', '/dev/shm'):\n"
+    "        open(f'{folder}/{i}', 'wb').write(bytes(2**26))",
+    "output": "import os\nwhile True:\n    os.write(2, b'x' * 65536)",
+    "results": "import os\nfor fd in range(3, 60):\n    try:\n        while True: os.write(fd, b'x' * 65536)\n"
+    "    except OSError: pass",
+    "forks": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    "a loop that cannot be interrupted": "while True:\n    try:\n        while True: pass\n"
+    "    except BaseException: pass",
+    "a sleeping child": "import subprocess\nsubprocess.Popen(['sleep', '3141592'], start_new_session=True)",
+    "closed pipes": "import os\nos.closerange(0, 100)\nwhile True: pass",
+    "its own death": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "a crash": "import ctypes\nctypes.string_at(0)",
+    "stopping itself": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+}
+
+
+@pytest.mark.parametrize("label", FLOODS)
+def test_a_flood_ends_in_time_and_leaves_nothing(label, grade, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # so that the box's processes can be told from others
+    start = time.monotonic()
+    result = grade({"own": f"print('started')\n{FLOODS[label]}"}, Limits(wall_seconds=20, total_bytes=1536 * box.MIB))
+    assert time.monotonic() - start < 60
+    assert "started" in result["printed"]
+    assert total(result) == 0 and len(result["printed"]) <= 4000
+    assert _processes_of(tmp_path) == []
+    assert os.listdir(tmp_path) == ["student"]
+    assert not [name for name in os.listdir("/dev/shm") if name.isdigit()]
+
+
+def test_nothing_is_left_for_the_next_submission(grade):
+    folders = ("/tmp", "/dev/shm", "/job", "/var/tmp", "/run")
+    note = f"import os\nfor folder in {folders}:\n    try: open(folder + '/note', 'w').write('answers')\n"
+    note += "    except OSError: pass\nprint('left', os.path.exists('/tmp/note'))"
+    assert "left True" in grade({"own": note})["printed"]
+    look = f"import os\nfor folder in {folders}:\n    if os.path.exists(folder + '/note'): print('got:', folder)"
+    assert "got:" not in grade({"own": f"print('started')\n{look}"})["printed"]
+
+
+def test_a_box_that_still_runs_would_be_seen(grade, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen = []
+    end = box.processes.end
+    monkeypatch.setattr(box.processes, "end", lambda process: (seen.extend(_processes_of(tmp_path)), end(process)))
+    grade({"own": FLOODS["stopping itself"]}, Limits(wall_seconds=5))
+    assert any("bwrap" in name for name in seen) and any("python" in name for name in seen)
+    assert _processes_of(tmp_path) == []
+
+
+def _processes_of(folder):
+    """Command lines of the processes that were started on a job in a folder or have it mounted."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (path / "cmdline").read_text()
+            if str(folder) in line or folder.name in (path / "mountinfo").read_text():
+                found.append(line)
+        except OSError:  # it has ended, or is not ours
+            continue
+    return found
+
+
+def test_the_limits_are_what_holds(grade):
+    """The same honest work passes with the usual limits and fails with tighter ones: the limits are not decoration."""
+    cell = {"own": "x = bytearray(300 * 2**20); print('done')"}
+    assert "done" in grade(cell)["printed"]
+    assert "done" not in grade(cell, Limits(process_bytes=200 * box.MIB))["printed"]
+
+
+@pytest.mark.ci
+def test_the_box_refuses_where_it_cannot_work(monkeypatch):
+    monkeypatch.setattr(requirements, "obstacle", lambda: "bubblewrap is not installed; install it")
+    with pytest.raises(requirements.BoxError, match=r"not installed.*--unsafe"):
+        requirements.require_box()
+
+
+@pytest.mark.parametrize(("platform", "found", "says"), [("darwin", True, "Linux"), ("linux", False, "not installed")])
+def test_the_obstacle_is_named_with_its_remedy(monkeypatch, platform, found, says):
+    monkeypatch.setattr(requirements.sys, "platform", platform)
+    monkeypatch.setattr(requirements.shutil, "which", lambda name: "/usr/bin/bwrap" if found else None)
+    requirements.obstacle.cache_clear()
+    try:
+        assert says in requirements.obstacle()
+    finally:
+        requirements.obstacle.cache_clear()
+
+
+def test_windows_is_refused_even_without_the_box(monkeypatch):
+    requirements.require_unix()
+    monkeypatch.setattr(requirements.sys, "platform", "win32")
+    with pytest.raises(requirements.BoxError, match="WSL2"):
+        requirements.require_unix()
+
+
+def test_what_lies_where_every_box_can_see_is_refused(monkeypatch, tmp_path, a1, sheets, skeleton):
+    requirements.require_unseen(tmp_path)
+    monkeypatch.setattr(requirements.sys, "base_prefix", str(tmp_path))
+    for folder in (tmp_path / "class", Path("/usr/src/course")):
+        with pytest.raises(requirements.BoxError, match="move it"):
+            requirements.require_unseen(folder)
+    with pytest.raises(requirements.BoxError, match="move it"):
+        runner.run(Classroom(tmp_path), a1)
+    monkeypatch.setattr(requirements.sys, "base_prefix", str(a1.folder.parent))
+    with pytest.raises(requirements.BoxError, match="move it"):
+        Place(a1, Limits(), boxed=True).run(Submission(skeleton), [])
+
+
+def test_a_project_below_tmp_is_still_there_in_the_box(monkeypatch, tmp_path):
+    monkeypatch.setattr(box.sys, "prefix", "/tmp/project/.venv")
+    words = box.command(tmp_path, Limits())
+    mounts = list(itertools.pairwise(words))
+    assert mounts.index(("--ro-bind", "/tmp/project/.venv")) > mounts.index(("--tmpfs", "/tmp"))

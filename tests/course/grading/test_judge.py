@@ -1,0 +1,203 @@
+"""Forgery inside the student's process gains nothing, because nothing in it decides."""
+
+import os
+import pickle
+import resource
+
+import nbformat
+import numpy
+import pytest
+import torch
+
+from course.grading import answers, course, judge, release
+from course.grading.classroom import Classroom
+from course.grading.demo import fill
+from course.grading.intake import read
+from course.grading.job import Place
+from tests.course.grading.conftest import total
+
+pytestmark = [pytest.mark.box, pytest.mark.slow]
+
+FORGERIES = {
+    "patched comparisons": "import torch, numpy\ntorch.allclose = torch.equal = numpy.allclose = lambda *a, **k: True\n"
+    "torch.Tensor.__eq__ = torch.Tensor.equal = lambda *a, **k: True",
+    "patched assert and display": "import builtins, sys\nbuiltins.AssertionError = type('E', (Exception,), {})\n"
+    "sys.displayhook = print\nsys.excepthook = lambda *a: None\nbuiltins.print = lambda *a, **k: None",
+    "an answer to everything": "class Everything(dict):\n    __missing__ = lambda s, k: lambda *a, **k: 100.0\n"
+    "import driver\ndriver.RUNS = {n: lambda s, i: {'share': 1.0, 'points': 100} for n in "
+    "('bn_affine', 'fold_conv', 'fold_model')}",
+    "points as results": "import wire, torch\nreal = wire.encode\n"
+    "wire.encode = lambda tree: real({'answers': [True] * 9, 'problem': None, 'points': 100})",
+    "frames of its own": "import os, struct, wire\n"
+    "frame = wire.encode({'answers': [[1.0, 1.0]] * 5, 'problem': None})\n"
+    "for fd in range(3, 20):\n    for n in (b'bn_affine', b'finished', b'cells'):\n"
+    "        try: os.write(fd, struct.pack('<II', len(n), len(frame)) + n + frame)\n        except OSError: pass",
+    "broken frames": "import os, struct\nfor fd in range(3, 20):\n"
+    "    try: os.write(fd, struct.pack('<II', 2**32 - 1, 2**32 - 1) + b'x' * 100)\n    except OSError: pass",
+    "a pickle as result": "import wire, pickle\nclass P:\n    def __reduce__(self): return (eval, ('1',))\n"
+    "wire.encode = lambda tree: pickle.dumps(P())",
+    "inputs as answers": "import driver\nfor n in ('bn_affine', 'fold_linear', 'fold_conv', 'fold_before'):\n"
+    "    driver.RUNS[n] = lambda s, i: [i.get('weight', i.get('gamma')), i.get('bias', i.get('beta'))]",
+    "the frames of the grader": "import sys, gc\nfor f in list(sys._current_frames().values()):\n    while f:\n"
+    "        for v in list(f.f_locals.values()):\n            if 'expected' in str(type(v)): print('got:', v)\n"
+    "        f = f.f_back\n"
+    "print('got:', [n for n in sys.modules if 'specification' in n or 'judge' in n]) if "
+    "[n for n in sys.modules if 'specification' in n or 'judge' in n] else None",
+}
+
+EVERY_FUNCTION = "\nfor n in ITEMS: globals()[n] = lie\n"
+FORGERIES |= {
+    "tensors that say they are equal": "import torch\nclass Liar(torch.Tensor):\n"
+    "    def __eq__(self, other): return True\n    def __array__(self, *a): return None\n"
+    "    __hash__ = None\n    allclose = equal = __le__ = __eq__\n"
+    "    @classmethod\n    def __torch_function__(cls, f, types, args=(), kwargs=None): return args[0]\n"
+    f"lie = lambda *a, **k: [torch.zeros(2).as_subclass(Liar)] * 2{EVERY_FUNCTION}",
+    "not numbers": "import torch\n"
+    f"lie = lambda *a, **k: [torch.full_like(v, float('nan')) for v in k.values() if hasattr(v, 'mean')][:2]"
+    f"{EVERY_FUNCTION}",
+    "the inputs themselves": f"lie = lambda *a, **k: list(k.values())[:2]{EVERY_FUNCTION}",
+    "shapes without end": "import torch\n"
+    f"lie = lambda *a, **k: [torch.zeros(1).expand(2**40), torch.zeros(2**60, 0)]{EVERY_FUNCTION}",
+    "structured arrays": "import numpy\n"
+    f"lie = lambda *a, **k: numpy.zeros(3, dtype=[('points', 'f8'), ('code', 'O')]){EVERY_FUNCTION}",
+    "another writer": "import json, safetensors.torch, sys, types\n"
+    "json.dumps = lambda *a, **k: '{\"answers\": true, \"problem\": null, \"points\": 100}'\n"
+    "fake = types.ModuleType('wire')\nfake.encode = lambda tree: b'100.0'\nfake.decode = lambda data: []\n"
+    "sys.modules['wire'] = fake\nimport pathlib\npathlib.Path.write_bytes = lambda *a: None",
+    "answers written early and late": "import atexit, os, threading, wire\n"
+    "right = wire.encode({'answers': [True] * 5, 'problem': None})\n"
+    "def scribble():\n    for n in ITEMS:\n        try: open('/tmp/answer-' + n, 'wb').write(right)\n"
+    "        except OSError: pass\n"
+    "scribble(); atexit.register(scribble); os.register_at_fork(after_in_child=scribble)\n"
+    "threading.Thread(target=lambda: [scribble() for _ in range(10**6)], daemon=True).start()",
+    "answers that are links": "import os\nfor i, n in enumerate(ITEMS):\n"
+    "    os.symlink(['/job/job.json', '/dev/zero', '/proc/self/mem', '/proc/1/root'][i % 4], '/tmp/answer-' + n)",
+    "what was inherited": "import os\nfor fd in os.listdir('/proc/self/fd'):\n"
+    "    try: place = os.readlink('/proc/self/fd/' + fd)\n    except OSError: continue\n"
+    "    if not place.startswith(('pipe:', '/dev/null', '/proc')): print('got:', place)",
+    "what the runner knows": "import sys\nframe = sys._getframe()\n"
+    "words = {'expected', 'probe', 'oracle', 'secret', 'seed', 'tolerance', 'label', 'points'}\nwhile frame:\n"
+    "    places = [frame.f_globals, frame.f_locals, *frame.f_locals.values()]\n"
+    "    found = [place.keys() & words for place in places if isinstance(place, dict)]\n"
+    "    if any(found): print('got:', found)\n    frame = frame.f_back",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("label", FORGERIES)
+def test_a_forgery_gains_nothing(label, a1, grade):
+    items = f"ITEMS = {[item.name for item in a1.assignment.items]}\nprint('started')\n"
+    result = grade({"own": items + FORGERIES[label]})
+    assert "started" in result["printed"]
+    assert total(result) == 0 and "got:" not in result["printed"]
+
+
+BOMB = """
+import torch, driver
+conv = {"kind": "conv", "weight": torch.zeros(300, 1, 1, 1), "bias": None, "stride": 1, "padding": 60, "groups": 1}
+one = conv | {"weight": torch.zeros(1, 1, 1, 1)}
+layers = [one | {"weight": torch.zeros(1, 3, 1, 1)}] + [one] * 60 + [conv]
+driver.RUNS["fold_model"] = lambda student, inputs: {"folded": layers, "original": layers}
+"""
+
+
+def test_a_network_that_takes_all_memory_costs_only_its_item(a1, grade):
+    before = _peak_memory()
+    assert total(grade(answers.solution_cells(a1) | {"own": BOMB})) == 74
+    assert _peak_memory() - before < 200
+
+
+def _peak_memory():
+    """Of this process, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@pytest.mark.ci
+def test_solutions_earn_all_and_survive_a_death_elsewhere(a1, grade):
+    solved = answers.solution_cells(a1)
+    assert total(grade(solved)) == 88
+    dying = solved | {"fold_linear_solution": "import os\ndef fold_linear(weight, bias, a, b):\n    os._exit(3)"}
+    result = grade(dying)
+    assert total(result) == 80 and "No answer" in result["items"]["fold_linear"]["message"]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", course.names())
+def test_every_assignment_is_graded_in_its_box(name, tmp_path):
+    exercise = course.load(name)
+    bundle = release.release(Classroom.open(tmp_path / "class"), exercise)
+    skeleton = nbformat.read(bundle / exercise.notebook.name, as_version=4)
+    sheets = judge.prepare(exercise, "secret of the tests")
+    by_machine = exercise.assignment.points - exercise.assignment.manual_points
+    for sources, earned in ((answers.solution_cells(exercise), by_machine), ({}, 0)):
+        nbformat.write(fill(skeleton, sources), tmp_path / exercise.notebook.name)
+        for name, data in exercise.handed_in.items():
+            (tmp_path / name).write_bytes(data)
+        result = judge.grade(exercise, read(tmp_path, exercise.notebook.name, skeleton), sheets)
+        assert total(result) == earned, result["items"]
+
+
+class _Payload:
+    """Runs a shell command in whoever unpickles it."""
+
+    def __init__(self, canary):
+        self.canary = canary
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.canary}",)
+
+
+def test_files_that_run_code_when_they_are_read_run_none_outside(a1, skeleton, sheets, tmp_path):
+    folder, canary = tmp_path / "student" / "a1", tmp_path / "canary"
+    folder.mkdir(parents=True)
+    payload = pickle.dumps(_Payload(canary))
+    numpy.save(folder / "evil.npy", numpy.array([_Payload(canary)], dtype=object), allow_pickle=True)
+    torch.save({"x": _Payload(canary)}, folder / "evil.pt")
+    for name in ("evil.pkl", "network.safetensors", "visible.safetensors", "driver.py", "sitecustomize.py"):
+        (folder / name).write_bytes(payload if "py" not in name else f"open({str(canary)!r}, 'w')".encode())
+    (folder / "deep.json").write_text("[" * 100_000)
+    load = "import numpy, torch, pickle\nfor load in (lambda: numpy.load('evil.npy', allow_pickle=True),\n"
+    load += "    lambda: torch.load('evil.pt', weights_only=False), lambda: pickle.load(open('evil.pkl', 'rb'))):\n"
+    load += "    try: print('loaded', load())\n    except Exception as error: print(error)"
+    nbformat.write(fill(skeleton, {"own": load}), folder / "a1.ipynb")
+    result = judge.grade(a1, read(folder, "a1.ipynb", skeleton), sheets)
+    assert result["printed"].count("loaded") == 3  # it did run, in the box
+    assert not canary.exists() and total(result) == 0
+
+
+def test_an_endless_item_costs_only_itself(a1, grade):
+    endless = "def fold_linear(**inputs):\n    while True:\n        try:\n            while True: pass\n"
+    endless += "        except BaseException: pass"
+    result = grade(answers.solution_cells(a1) | {"fold_linear_solution": endless})
+    assert total(result) == 80
+
+
+def test_a_forbidden_name_costs_only_the_items_that_forbid_and_use_it(a1, grade):
+    sources = answers.solution_cells(a1)
+    sources["fold_conv_solution"] += "\n    torch.nn.utils.fusion"
+    result = grade(sources)
+    assert total(result) == 64
+    for item in ("fold_conv", "fold_model"):  # the second one uses the first
+        assert result["items"][item]["points"] == 0 and "fusion" in result["items"][item]["message"]
+
+
+@pytest.mark.ci
+def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
+    submission = judge.Submission(skeleton)
+    job = tmp_path / "job"
+    job.mkdir()
+    place = Place(a1, judge.box.Limits(), boxed=True)
+    place.build(job, submission, [(sheet.item, sheet.inputs) for sheet in sheets])
+    names = {path.name for path in job.rglob("*") if path.is_file()}
+    items = {item.name for item in a1.assignment.items}
+    assert names == {"inside.py", "seccomp.py", "wire.py", "driver.py", "instant.py", "job.json"} | items
+    everything = b"".join(path.read_bytes() for path in job.rglob("*") if path.is_file())
+    for word in (b"_oracle", b"secret of the tests", b"BEGIN SOLUTION", b"Tolerance", b"hint"):
+        assert word not in everything
+    for sheet in sheets:
+        stored = judge.wire.decode((job / "inputs" / sheet.item.name).read_bytes())
+        assert all("x" not in given or sheet.item.name != "fold_model" for given in stored)
+
+
+def test_without_the_box_the_result_is_stamped(a1, grade):
+    result = grade(answers.solution_cells(a1), boxed=False)
+    assert total(result) == 88 and result["boxed"] is False

@@ -1,0 +1,70 @@
+import json
+
+import pytest
+
+from course.grading import course, leaderboard
+from course.grading.classroom import Classroom, write
+
+A5 = course.load("a5")
+RULE = course.load_driver(A5)
+BESIDE_TARGET = {  # accuracy above the least that earns points, and bytes as a share of the most that do
+    "ada": (0.14, 0.30), "bela": (0.11, 0.44), "chen": (0.08, 0.38), "dora": (0.06, 0.62),
+    "emil": (0.01, 0.95), "fay": (0.18, 1.40), "gwen": (-0.06, 0.21), "hugo": (0.09, 0.70),
+    "kira": (-0.54, 9.00),
+}  # fmt: skip
+CLASS = {
+    name: (round(RULE.TARGET_ACCURACY + more, 2), int(size * RULE.TARGET_BYTES))
+    for name, (more, size) in BESIDE_TARGET.items()
+}
+
+
+@pytest.fixture
+def room(tmp_path):
+    room = Classroom.open(tmp_path / "class")
+    for student, (accuracy, size) in CLASS.items():
+        points = 30 * RULE.earned(accuracy, size)
+        network = {"points": points, "of": 30, "message": "", "measured": {"accuracy": accuracy, "bytes": size}}
+        _enter(room, student, {"network": network, "front": {"points": 8, "of": 8, "message": "", "measured": {}}})
+    _enter(room, "ines", {"network": {"points": 0, "of": 30, "message": "No answer", "measured": {}}})
+    room.submission("jan", "a5").mkdir(parents=True)  # not graded yet
+    return room
+
+
+def _enter(room, student, items):
+    room.submission(student, "a5").mkdir(parents=True)
+    write(room.result_path("a5", student), json.dumps({"items": items}))
+
+
+def test_the_best_come_first_and_ties_go_to_the_smaller_file(room):
+    table = leaderboard.standings(room, A5)
+    assert table["student"].tolist() == ["ada", "bela", "chen", "hugo", "dora", "emil", "gwen", "fay", "kira"]
+    assert table["share"].is_monotonic_decreasing and table["share"].iloc[:2].tolist() == [1.0, 1.0]
+    assert table.set_index("student").loc["emil", ["accuracy", "bytes"]].tolist() == list(CLASS["emil"])
+
+
+def test_pseudonyms_hide_every_name(room):
+    table = leaderboard.standings(room, A5, pseudonyms=True)
+    assert not set(table["student"]) & set(CLASS) and table["student"].nunique() == len(CLASS)
+
+
+def test_the_figure_shows_every_network_and_the_rule(room, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(leaderboard.Figure, "savefig", lambda figure, path, **settings: drawn.update({path: figure}))
+    png, csv = leaderboard.draw(room, A5)
+    plot, names = drawn[png].axes
+    points = [tuple(map(float, offset)) for part in plot.collections[-2:] for offset in part.get_offsets()]
+    left, right = plot.get_xlim()
+    at_the_edge = (right, plot.get_ylim()[0])
+    inside = [(float(size), accuracy) for accuracy, size in CLASS.values() if accuracy > 0.5]
+    assert sorted(points) == sorted([*inside, at_the_edge])
+    assert left < min(size for _, size in CLASS.values()) and right > RULE.TARGET_BYTES
+    assert "ada" in names.texts[0].get_text() and "outside the targets: 3" in names.texts[0].get_text()
+    assert len(csv.read_text().splitlines()) == 1 + len(CLASS)
+
+
+def test_nothing_is_drawn_without_networks(tmp_path, a1):
+    assert leaderboard.draw(Classroom.open(tmp_path), a1) == []
+
+
+def test_the_file_is_an_image(room):
+    assert leaderboard.draw(room, A5)[0].read_bytes().startswith(b"\x89PNG")

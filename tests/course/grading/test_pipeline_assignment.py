@@ -1,0 +1,203 @@
+"""Assignment 5: a network is data, is computed where no student code runs, and every byte of it counts."""
+
+import json
+import pickle
+import shutil
+
+import nbformat
+import pytest
+import safetensors.torch
+import torch
+
+from course.grading import answers, course, judge, release
+from course.grading.box import Limits
+from course.grading.classroom import Classroom
+from course.grading.demo import fill
+from course.grading.intake import Submission, read
+from course.grading.job import Place
+
+A5 = course.load("a5")
+DRIVER = course.load_driver(A5)
+SOLVED = answers.solution_cells(A5)
+
+
+@pytest.fixture(scope="module")
+def skeleton(tmp_path_factory):
+    bundle = release.release(Classroom.open(tmp_path_factory.mktemp("class")), A5)
+    return nbformat.read(bundle / "a5.ipynb", as_version=4)
+
+
+@pytest.fixture(scope="module")
+def sheet():
+    return [s for s in judge.prepare(A5, "secret of the tests") if s.item.name == "network"]
+
+
+@pytest.fixture
+def grade_network(skeleton, sheet, tmp_path):
+    def grade(sources, files=None, wall_seconds=60):
+        nbformat.write(fill(skeleton, sources), tmp_path / "a5.ipynb")
+        for name, content in (A5.handed_in if files is None else files).items():
+            (tmp_path / name).write_bytes(content)
+        submission = read(tmp_path, "a5.ipynb", skeleton)
+        return judge.grade(A5, submission, sheet, Limits(wall_seconds=wall_seconds))["items"]["network"]
+
+    return grade
+
+
+def test_points_are_fixed_and_reward_accuracy_and_few_bytes():
+    low, high, most, least = DRIVER.TARGET_ACCURACY, DRIVER.FULL_ACCURACY, DRIVER.TARGET_BYTES, DRIVER.FULL_BYTES
+    assert DRIVER.earned(low - 1e-9, 1) == DRIVER.earned(1.0, most + 1) == DRIVER.earned(float("nan"), 1) == 0
+    assert DRIVER.earned(low, most) == pytest.approx(0.4) and DRIVER.earned(high, least) == DRIVER.earned(1, 0) == 1
+    assert DRIVER.earned(low, least) == DRIVER.earned(high, most) == pytest.approx(0.7)
+    halved = [DRIVER.earned(low, size) for size in (most, 0.8 * most, 0.64 * most)]
+    assert halved[1] - halved[0] == pytest.approx(halved[2] - halved[1], abs=1e-3)
+
+
+def test_the_notebook_states_the_rule_that_is_applied():
+    text = "".join(cell.source for cell in nbformat.read(A5.notebook, as_version=4).cells)
+    for accuracy in (DRIVER.TARGET_ACCURACY, DRIVER.FULL_ACCURACY):
+        assert f"{100 * accuracy:g} %" in text
+    for size in (DRIVER.TARGET_BYTES, DRIVER.FULL_BYTES):
+        assert f"{size:,} bytes" in text
+
+
+def test_targets_that_a_network_just_fulfils_are_written_into_rule_and_notebook(tmp_path):
+    shutil.copytree(A5.folder, tmp_path / "a5")
+    make_network = course._import(A5.folder / "make_network.py", "make_network")
+    make_network.set_targets(make_network.targets(0.9399, 123_456), tmp_path / "a5")
+    moved = course.load("a5", tmp_path)
+    rule = course.load_driver(moved)
+    assert (rule.TARGET_ACCURACY, rule.FULL_ACCURACY) == (0.8, 0.9)
+    assert (rule.TARGET_BYTES, rule.FULL_BYTES) == (260_000, 130_000)
+    text = "".join(cell.source for cell in nbformat.read(moved.notebook, as_version=4).cells)
+    for words in ("accuracy of 80 %", "up to 90 %", "target size of 260,000 bytes", "down to 130,000 bytes"):
+        assert words in text
+    release.verify(moved)
+
+
+def test_images_are_disturbed_each_in_its_own_way():
+    image = torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    seen = DRIVER.disturb(image.expand(300, -1, -1, -1), torch.Generator().manual_seed(2))
+    assert seen.dtype == torch.uint8 and len({bytes(one.flatten().tolist()) for one in seen}) == 300
+    middle = seen[:, :, 8:24, 8:24].float()
+    apart = (middle[:, None] - _all_moved(image)[:, :, 8:24, 8:24].float()).abs().mean((2, 3, 4))
+    closest = apart.min(1)
+    assert closest.values.max() < 4 and len(set(closest.indices.tolist())) > 90  # of 98: 7 x 7 shifts, mirrored or not
+
+
+def _all_moved(image):
+    moved = [image.roll((down, right), (2, 3)) for down in range(-3, 4) for right in range(-3, 4)]
+    return torch.cat([*moved, *(one.flip(-1) for one in moved)])
+
+
+def test_every_byte_that_reaches_the_students_code_counts(skeleton, tmp_path):
+    def weigh(notebook, files=()):
+        nbformat.write(notebook, tmp_path / "a5.ipynb")
+        for name in files:
+            (tmp_path / name).write_bytes(b"12345")
+        return read(tmp_path, "a5.ipynb", skeleton).submitted_bytes
+
+    bare = weigh(fill(skeleton, {}))
+    assert weigh(fill(skeleton, {"own": "w = 'é'"})) == bare + 8
+    solution = next(c.source for c in skeleton.cells if c.metadata.nbgrader.grade_id == "network_solution")
+    assert weigh(fill(skeleton, {"network_solution": solution + "# more"})) == bare + 6
+    heavy = fill(skeleton, {"choice_answer": "x" * 1000, "setup": "y" * 1000, "network": "z" * 1000})
+    heavy.metadata["hidden"] = "x" * 1000
+    heavy.cells[1].outputs = [nbformat.v4.new_output("stream", text="x" * 1000)]
+    assert weigh(heavy) == bare
+    assert weigh(fill(skeleton, {}), ["network.safetensors"]) == bare + 5 + len("network.safetensors")
+
+
+def test_layers_of_a_model_compute_the_same():
+    from helpers import models, passes
+
+    torch.manual_seed(0)
+    model = models.mobilenet_v2(width_mult=0.25).eval()
+    folded, _ = passes.optimize(model, torch.zeros(2, 3, 32, 32))
+    x = torch.randn(3, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(DRIVER.execute(DRIVER.layers_of(folded), x), model(x), rtol=1e-3, atol=1e-4)
+    with pytest.raises(ValueError, match="fold the network first"):
+        DRIVER.layers_of(torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.BatchNorm2d(3))))
+
+
+def test_no_image_is_in_reach_of_the_students_code(skeleton, sheet, tmp_path):
+    work = [(s.item, s.inputs) for s in sheet]
+    Place(A5, Limits(), boxed=True).build(tmp_path, Submission(skeleton), work)
+    assert judge.wire.decode((tmp_path / "inputs" / "network").read_bytes()) == [{}, {}]
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 100_000
+
+
+def test_no_code_of_the_student_and_no_label_is_where_the_network_is_computed(sheet, tmp_path):
+    pairs = [{"answer": [], "probe": case.probe} for case in sheet[0].cases]
+    work = [(sheet[0].item, judge.wire.encode(pairs))]
+    Place(A5, Limits(), boxed=True).build(tmp_path, judge.NOBODY, work, view=True)
+    assert json.loads((tmp_path / "job.json").read_text())["cells"] == [] and not list((tmp_path / "files").iterdir())
+    for case, labels in zip(sheet[0].cases, sheet[0].expected, strict=True):
+        assert not any(torch.equal(value, labels) for value in case.probe.values() if isinstance(value, torch.Tensor))
+
+
+BOMB = """
+def restore(tensors):
+    import torch
+    conv = {"kind": "conv", "weight": torch.zeros(1, 3, 1, 1).expand(CHANNELS, 3, 1, 1), "bias": torch.zeros(CHANNELS),
+            "stride": 1, "padding": PADDING, "groups": 1}
+    return [conv] + [{"kind": "relu"}] * REPEATS
+"""
+HOSTILE_NETWORKS = {
+    "takes all memory": ({"CHANNELS": "60000", "PADDING": "0", "REPEATS": "0"}, "RuntimeError"),
+    "grows at the border": ({"CHANNELS": "1", "PADDING": "100000", "REPEATS": "0"}, "RuntimeError"),
+    "never ends": ({"CHANNELS": "300", "PADDING": "0", "REPEATS": "3000"}, "No answer"),
+}
+
+
+@pytest.mark.box
+@pytest.mark.slow
+@pytest.mark.parametrize("label", HOSTILE_NETWORKS)
+def test_a_hostile_network_earns_nothing_and_ends(label, grade_network):
+    sizes, says = HOSTILE_NETWORKS[label]
+    code = BOMB
+    for name, value in sizes.items():
+        code = code.replace(name, value)
+    result = grade_network(SOLVED | {"network_solution": code}, wall_seconds=15)
+    assert result["points"] == 0 and says in result["message"], result
+
+
+@pytest.mark.box
+@pytest.mark.slow
+def test_a_patched_driver_reaches_only_the_students_own_box(grade_network):
+    patch = "import driver\ndriver.predict = driver.execute = None\ndriver.VIEWS['network'] = lambda *a, **k: 1 / 0\n"
+    patch += "driver.earned = lambda *a: 1.0\ndriver.SCORES['network'] = lambda *a: (1.0, '', {})"
+    assert grade_network(SOLVED | {"own": patch})["points"] == 30
+
+
+@pytest.mark.box
+@pytest.mark.slow
+def test_weights_hidden_in_the_notebook_cost_as_much_as_in_the_file(grade_network):
+    hidden = f"weights = '{'x' * DRIVER.TARGET_BYTES}'"
+    result = grade_network(SOLVED | {"own": hidden})
+    assert result["points"] == 0 and result["measured"]["bytes"] > DRIVER.TARGET_BYTES
+    assert result["measured"]["accuracy"] > DRIVER.TARGET_ACCURACY
+
+
+class _Payload:
+    def __reduce__(self):
+        return print, ("got:",)
+
+
+@pytest.mark.box
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "not handed in"),
+        (b"", "SafetensorError"),
+        (pickle.dumps(_Payload()), "SafetensorError"),
+        (b"\xff" * 1000, "SafetensorError"),
+        (safetensors.torch.save({"plan": torch.zeros(3, dtype=torch.uint8)}), "JSONDecodeError"),
+        (safetensors.torch.save({"other": torch.zeros(3)}), "KeyError"),
+    ],
+)
+def test_a_file_that_is_no_network_is_explained(content, says, grade_network):
+    result = grade_network(SOLVED, {} if content is None else {"network.safetensors": content})
+    assert result["points"] == 0 and says in result["message"], result

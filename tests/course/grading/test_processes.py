@@ -1,0 +1,36 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from course.grading.processes import end, family, memory
+
+PARENT = (
+    "import subprocess, sys, time; x = b'1' * 30_000_000; subprocess.Popen(['sleep', '60']); print(1, flush=True); "
+)
+
+
+def test_a_family_is_counted_and_ended():
+    words = [sys.executable, "-c", PARENT + "time.sleep(60)"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    members = family(process.pid)
+    assert len(members) == 2 and members[0] == process.pid
+    assert memory(process.pid) > 30_000_000
+    assert memory(members[1]) < 30_000_000
+    start = time.monotonic()
+    end(process)
+    assert time.monotonic() - start < 5
+    # The child was killed, too; whoever adopts it may not have buried it yet.
+    state = Path(f"/proc/{members[1]}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+    assert not Path(f"/proc/{process.pid}").exists()
+
+
+def test_what_has_ended_has_no_family_left(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.wait()
+    assert family(process.pid) == [process.pid] and memory(process.pid) == 0
+    end(process)
+    assert os.getpid() in family(os.getpid())

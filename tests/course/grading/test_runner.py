@@ -1,0 +1,134 @@
+"""The whole class: resumable, nothing graded twice, nothing stops the others."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+
+from course.grading import answers, demo, export, feedback, record, runner, stats
+from course.grading.collect import collect
+
+pytestmark = [pytest.mark.box, pytest.mark.slow]
+REPOSITORY = Path(__file__).parents[2]
+
+
+def _hand_in(room, a1, skeleton, student, sources):
+    folder = room.submission(student, "a1")
+    folder.mkdir(parents=True, exist_ok=True)
+    nbformat.write(demo.fill(skeleton, sources), folder / "a1.ipynb")
+    return folder
+
+
+def _graded(room):
+    lines = [json.loads(line) for line in (room.folder / "log.jsonl").read_text().splitlines()]
+    return [line["student"] for line in lines if line["event"] == "graded"]
+
+
+@pytest.mark.ci
+def test_only_what_changed_is_graded_again(room, a1, skeleton):
+    solved = answers.solution_cells(a1)
+    _hand_in(room, a1, skeleton, "ada", solved)
+    _hand_in(room, a1, skeleton, "ben", {})
+    assert runner.run(room, a1) == {"graded": 2, "kept": 0}
+    assert runner.run(room, a1) == {"graded": 0, "kept": 2}
+    _hand_in(room, a1, skeleton, "ben", solved)
+    assert runner.run(room, a1) == {"graded": 1, "kept": 1}
+    assert _graded(room) == ["ada", "ben", "ben"] or _graded(room) == ["ben", "ada", "ben"]
+    scores = record.scores(room, "a1", "ben")
+    assert scores["fold_model"]["points"] == 14 and scores["padding_answer"]["points"] == 0
+
+
+def test_a_run_that_is_killed_loses_nothing(room, a1, skeleton):
+    for index in range(6):
+        _hand_in(room, a1, skeleton, f"s{index}", {"own": f"# {index}"})
+    command = f"""
+import sys; sys.path.insert(0, {str(REPOSITORY)!r})
+from course.grading import course, runner
+from course.grading.classroom import Classroom
+runner.run(Classroom.open({str(room.folder)!r}), course.load("a1"), workers=1)
+"""
+    process = subprocess.Popen([sys.executable, "-c", command], stderr=subprocess.DEVNULL)
+    while len(_graded(room)) < 2 and process.poll() is None:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    before = _graded(room)
+    assert 2 <= len(before) < 6
+    counts = runner.run(room, a1)
+    assert counts["graded"] + counts["kept"] == 6 and counts["kept"] >= len(before)
+    assert sorted(set(_graded(room))) == [f"s{index}" for index in range(6)]
+    assert len(_graded(room)) == 6 or len(_graded(room)) == 5  # killed between the result and its line in the log
+
+
+def test_one_item_is_graded_again_for_everybody(room, a1, skeleton):
+    _hand_in(room, a1, skeleton, "ada", answers.solution_cells(a1))
+    runner.run(room, a1)
+    path = room.result_path("a1", "ada")
+    result = json.loads(path.read_text())
+    for name in ("fold_conv", "fold_linear"):
+        result["items"][name]["points"] = 1.0
+    path.write_text(json.dumps(result))
+    runner.run(room, a1, only_item="fold_conv")
+    items = room.result("a1", "ada")["items"]
+    assert items["fold_conv"]["points"] == 10 and items["fold_linear"]["points"] == 1
+    with pytest.raises(ValueError, match="no item"):
+        runner.run(room, a1, only_item="fold_everything")
+
+
+def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, skeleton, monkeypatch):
+    _hand_in(room, a1, skeleton, "ada", answers.solution_cells(a1))
+    monkeypatch.setattr(runner.requirements, "obstacle", lambda: "no box here")
+    with pytest.raises(runner.requirements.BoxError, match="no box here"):
+        runner.run(room, a1)
+    runner.run(room, a1, boxed=False)
+    (path,) = feedback.write_all(room, a1)
+    assert feedback.STAMP in path.read_text()
+    assert not export.table(room, ["a1"])["boxed"].any()
+    monkeypatch.undo()
+    assert runner.run(room, a1) == {"graded": 1, "kept": 0}
+    assert feedback.STAMP not in feedback.write_all(room, a1)[0].read_text()
+
+
+def test_the_demonstration_class_from_end_to_end(room, a1):
+    students = demo.make_class(room, a1)
+    broken = room.submission("quin", "a1")
+    broken.mkdir(parents=True)
+    os.mkfifo(broken / "a1.ipynb")
+    assert collect(room, "a1") == []
+    assert runner.run(room, a1)["graded"] == len(students) + 1
+    totals = export.table(room, ["a1"]).groupby("student")["points"].sum()
+    expected = {"ada": 88, "bela": 88, "chen": 88, "lena": 88, "dora": 38, "hugo": 76}
+    assert totals.to_dict() == {student: expected.get(student, 0) for student in [*students, "quin"]}
+    pages = {path.stem: path.read_text() for path in feedback.write_all(room, a1)}
+    assert set(pages) == {*students, "quin"}
+    for student, page in pages.items():
+        assert "<script" not in page and "_oracle" not in page and room.secret not in page, student
+        assert str(room.folder) not in page
+    assert "took longer than 10 s" in pages["hugo"] and "not valid JSON" in pages["mona"]
+    assert "waiting" in pages["ada"] and "<math" in pages["ada"]
+    files = export.export(room, ["a1"], pseudonyms=True)
+    wide = pd.read_csv(files[1])
+    assert sorted(wide["total"]) == sorted(totals) and not set(wide["student"]) & set(totals.index)
+    assert stats.draw(room, a1)[0].stat().st_size > 10_000
+
+
+def test_hand_grading_and_lateness_reach_the_page(room, a1, skeleton):
+    room.settings.write_text("late_percent_per_day = 10\nlate_days = 5\n[due]\na1 = 2020-01-01T00:00:00Z\n")
+    folder = _hand_in(room, a1, skeleton, "ada", answers.solution_cells(a1) | {"padding_answer": "At the border."})
+    (folder.parent / ".a1.arrived").write_text("2020-01-02T12:00:00+00:00")
+    runner.run(room, a1)
+    with record.Gradebook(room.database) as book:
+        grade = book.find_grade("padding_answer", "a1", "a1", "ada")
+        grade.manual_score, grade.needs_manual_grade = 2, False
+        book.find_comment("padding_answer", "a1", "a1", "ada").manual_comment = "What helps is missing."
+        book.db.commit()
+    scores = record.scores(room, "a1", "ada")
+    assert scores["padding_answer"]["points"] == 2 and scores["late penalty"]["points"] == -18
+    page = feedback.render(room, a1, "ada", room.result("a1", "ada"))
+    assert "72 of 100" in page and "What helps is missing." in page and "18 points were taken off" in page

@@ -1,0 +1,99 @@
+"""Lessons in JupyterLab, as a learner uses them: run all, move a slider, see the figure change."""
+
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course.publish import runner
+from tests.course.publish import chromium
+from tests.course.publish.chromium import opened
+
+pytestmark = chromium.NEEDED
+EVERYTHING_DRAWN = """{ "windowingMode": "none" }"""  # else JupyterLab takes cells that are out of sight off the page
+
+
+@pytest.fixture
+def jupyterlab(tmp_path, request):
+    """JupyterLab on a copy of a lesson; gives its address."""
+    shutil.copy(request.param, tmp_path / "lesson.ipynb")
+    settings = tmp_path / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(EVERYTHING_DRAWN)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_hex(8)
+    folders = {"JUPYTER_CONFIG_DIR": str(tmp_path / "config"), "JUPYTERLAB_SETTINGS_DIR": str(tmp_path / "settings")}
+    words = ["-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}", f"--IdentityProvider.token={token}"]
+    environment = {key: value for key, value in os.environ.items() if key != "COURSE_HEADLESS"} | folders
+    with open(tmp_path / "log", "w") as log:
+        server = subprocess.Popen([sys.executable, *words], cwd=tmp_path, env=environment, stdout=log, stderr=log)
+        try:
+            wait_for(f"http://127.0.0.1:{port}/api?token={token}")
+            yield f"http://127.0.0.1:{port}/lab/tree/lesson.ipynb?token={token}"
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def wait_for(url: str) -> None:
+    """Until a server answers."""
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.4)
+    raise TimeoutError(url)
+
+
+def source_of(path: Path) -> str:
+    """All cells of a notebook as one text."""
+    return "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+
+
+def figures_with_sliders(path: Path) -> list[str]:
+    """What the figures that follow sliders are called, when read aloud."""
+    return re.findall(r'plots\.explore\(\s*\w+,\s*"([^"]+)"', source_of(path))
+
+
+WITH_SLIDERS = [path for path in runner.lessons() if "plots.explore(" in source_of(path)]
+
+
+def test_every_live_figure_is_found():
+    assert len(WITH_SLIDERS) >= 3
+    for path in WITH_SLIDERS:
+        assert len(figures_with_sliders(path)) == source_of(path).count("plots.explore("), path.stem
+
+
+LESSONS = [pytest.param(path, path, id=path.stem) for path in WITH_SLIDERS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("jupyterlab", "path"), LESSONS, indirect=["jupyterlab"])
+def test_in_jupyterlab_the_figure_follows_the_slider(jupyterlab, path):
+    with opened(jupyterlab) as (page, _):
+        page.set_default_timeout(200_000)
+        page.locator(".jp-Cell").first.wait_for()
+        page.get_by_text("(ipykernel) | Idle").wait_for()  # cells that are run before the kernel is there are lost
+        page.get_by_role("menuitem", name=re.compile("^Run$")).click()
+        page.get_by_role("menuitem", name=re.compile("^Run All Cells$")).click()
+        for alt in figures_with_sliders(path):
+            picture = page.locator(f"img[alt='{alt}']")
+            picture.wait_for()
+            before = picture.get_attribute("src")
+            panel = page.locator(".widget-hbox", has=picture)
+            panel.locator(".noUi-handle").first.press("ArrowRight")
+            page.wait_for_function(
+                "([alt, before]) => document.querySelector(`img[alt='${alt}']`).src !== before", arg=[alt, before]
+            )

@@ -1,0 +1,56 @@
+"""Every checkpoint that comes with the course is what its row says: derived again, and evaluated again."""
+
+import pytest
+
+from course import results
+from course.results import measuring
+from helpers import models
+
+SHIPPED = sorted(models.CHECKPOINTS.glob("*.safetensors"))
+# One image of a thousand may fall on the other side where another processor adds in another order.
+IMAGES_OFF = 2
+MEGABYTE = 1_000_000
+
+
+def row_of(path):
+    table = results.load().set_index("checkpoint")
+    assert path.name in table.index, f"{path.name} has no row: run `python -m course results --measure`"
+    return table.loc[path.name]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_parameters_operations_and_bytes(path):
+    row = row_of(path)
+    found = measuring.derived(path)
+    assert {name: row[name] for name in found if found[name] is not None} == {
+        name: value for name, value in found.items() if value is not None
+    }
+    assert row.weights == measuring.weights_of(path)
+    assert row["name"] == path.stem
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_accuracy_on_the_sample(path):
+    found = measuring.sample_accuracy(measuring.runnable(path))
+    assert round(1000 * abs(found - row_of(path).sample_accuracy)) <= IMAGES_OFF
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_the_file_states_what_the_table_states(path):
+    stated, row = models.read_header(path)[1], row_of(path)
+    assert round(row.images * abs(stated["metrics"]["test_accuracy"] - row.accuracy)) <= IMAGES_OFF
+    assert stated["metrics"]["test_images"] == row.images
+    assert stated["provenance"]["command"] == row.command
+
+
+def test_a_row_names_a_file_that_is_there():
+    named = set(results.load().checkpoint.dropna())
+    assert named == {path.name for path in SHIPPED}
+
+
+def test_together_they_are_small_enough_to_ship():
+    sizes = [path.stat().st_size for path in SHIPPED]
+    assert max(sizes) < 10 * MEGABYTE
+    assert sum(sizes) < 25 * MEGABYTE

@@ -1,0 +1,56 @@
+"""A sweep over a narrow network, on the committed sample."""
+
+import torch
+
+from course import results
+from course.results.measuring import weights_of
+from course.sweep import read
+from course.sweep.keys import key_of
+from helpers import models
+
+TEXT = """
+data = "sample"
+results = "{folder}/results.csv"
+checkpoints = "{folder}/shipped"
+work = "{folder}/work"
+
+[defaults.fine-tuned]
+epochs = 2
+image_sizes = [8]
+batch_size = 300
+distill = 0.5
+
+[defaults.qat]
+distill = 0.5
+epochs = 1
+image_sizes = [32]
+
+[jobs]
+baseline = {{stage = "dense", epochs = 1, image_sizes = [8], ship = true}}
+cut      = {{stage = "pruned", from = "baseline", target_params = 0.7}}
+tuned    = {{stage = "fine-tuned", from = "cut", teacher = "baseline", ship = true}}
+int8     = {{stage = "int8", from = "baseline", ship = true}}
+tiny     = {{stage = "qat", from = "baseline", batchnorm = "kept", file_bytes = {bytes}}}
+"""
+
+
+def small_sweep(folder, file_bytes=140_000):
+    """The sweep above, with its baseline (random weights) in place."""
+    path = folder / "small.toml"
+    path.write_text(TEXT.format(folder=folder.as_posix(), bytes=file_bytes))
+    sweep = read(str(path))
+    torch.manual_seed(0)
+    models.save(models.mobilenet_v2(width_mult=0.1).eval(), sweep.network(sweep.jobs["baseline"]))
+    return sweep
+
+
+def rows_of(sweep, *names):
+    """A table in which these jobs are done."""
+    for name in names:
+        job = sweep.jobs[name]
+        key = key_of(job, sweep, results.load(sweep.results))
+        row = {"name": name, "status": "measured", "key": key, "weights": f"weights of {name}"}
+        if sweep.network(job).exists():
+            row["weights"] = weights_of(sweep.network(job))
+        results.put([row], sweep.results)
+    return results.load(sweep.results)

@@ -1,0 +1,60 @@
+import dataclasses
+
+import torch
+
+from course import results
+from course.results.measuring import weights_of
+from course.sweep.keys import is_done, key_of, still_to_do
+from helpers import models
+from tests.course.sweep.small import rows_of, small_sweep
+
+
+def with_job(sweep, name, **changes):
+    """The same sweep with one job changed."""
+    job = dataclasses.replace(sweep.jobs[name], settings=sweep.jobs[name].settings | changes)
+    return dataclasses.replace(sweep, jobs=sweep.jobs | {name: job})
+
+
+def names(jobs):
+    return [job.name for job in jobs]
+
+
+def test_weights_are_told_apart_by_structure_and_tensors_but_not_by_what_a_file_says(tmp_path):
+    torch.manual_seed(0)
+    model = models.mobilenet_v2(width_mult=0.1)
+    first = weights_of(models.save(model, tmp_path / "a"))
+    assert weights_of(models.save(model, tmp_path / "b", note="other")) == first
+    with torch.no_grad():
+        model.classifier[1].bias[0] += 1e-3
+    assert weights_of(models.save(model, tmp_path / "c")) != first
+
+
+def test_a_done_job_is_not_done_again_until_its_settings_change(tmp_path):
+    sweep = small_sweep(tmp_path)
+    rows = rows_of(sweep, "baseline", "cut", "tuned", "int8", "tiny")
+    assert still_to_do(sweep.needed([]), sweep, rows) == []
+    for changed in (with_job(sweep, "tuned", lr=0.1), with_job(sweep, "cut", target_params=0.5)):
+        assert names(still_to_do(changed.needed([]), changed, rows)) == ["cut", "tuned"]
+        assert still_to_do(changed.needed(["int8"]), changed, rows) == []
+
+
+def test_another_baseline_makes_everything_new(tmp_path):
+    sweep = small_sweep(tmp_path)
+    rows = rows_of(sweep, "baseline", "cut", "tuned", "int8")
+    torch.manual_seed(1)
+    models.save(models.mobilenet_v2(width_mult=0.1).eval(), sweep.network(sweep.jobs["baseline"]))
+    assert not is_done(sweep.jobs["baseline"], sweep, rows)
+    assert names(still_to_do(sweep.needed([]), sweep, rows)) == list(sweep.jobs)
+
+
+def test_how_a_dense_network_was_trained_does_not_matter_once_it_is_there(tmp_path):
+    sweep = small_sweep(tmp_path)
+    rows = rows_of(sweep, "baseline")
+    assert is_done(with_job(sweep, "baseline", epochs=300).jobs["baseline"], sweep, rows)
+    sweep.network(sweep.jobs["baseline"]).unlink()
+    assert not is_done(sweep.jobs["baseline"], sweep, rows)
+
+
+def test_without_its_inputs_a_job_has_no_key(tmp_path):
+    sweep = small_sweep(tmp_path)
+    assert key_of(sweep.jobs["tuned"], sweep, results.load(sweep.results)) is None

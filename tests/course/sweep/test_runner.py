@@ -1,0 +1,115 @@
+"""The order of jobs, with processes that only write down when they run."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from course import results
+from course.sweep import SweepError, runner
+from tests.course.sweep.small import rows_of, small_sweep
+
+WRITES_DOWN = """
+import json, sys, time
+name, seconds, status, journal = sys.argv[1:]
+start = time.time()
+time.sleep(float(seconds))
+with open(journal, "a") as file:
+    file.write(json.dumps([name, start, time.time()]) + "\\n")
+print("ValueError: the reason", file=sys.stderr) if int(status) else None
+sys.exit(int(status))
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch):
+    """A sweep whose jobs take a moment; those in `failing` end with status 1."""
+    made = small_sweep(tmp_path)
+    failing = {}
+
+    def start(job, sweep, processes):
+        sweep.work.mkdir(parents=True, exist_ok=True)
+        seconds = 60 if job.name in failing.get("endless", ()) else 0.3
+        words = [job.name, str(seconds), str(int(job.name in failing.get("failing", ()))), tmp_path / "journal"]
+        with open(runner.log_of(job, sweep), "w") as log:
+            return subprocess.Popen([sys.executable, "-c", WRITES_DOWN, *words], stdout=log, stderr=log)
+
+    monkeypatch.setattr(runner, "start", start)
+    return made, failing, tmp_path / "journal"
+
+
+def journal(path):
+    return {name: (start, end) for name, start, end in map(json.loads, path.read_text().splitlines())}
+
+
+def test_a_job_starts_when_the_networks_that_it_needs_are_there(sweep):
+    made, _, path = sweep
+    lines = []
+    assert runner.run(made, [], processes=2, say=lines.append) == {}
+    times = journal(path)
+    assert times.keys() == made.jobs.keys()
+    for job in made.jobs.values():
+        for needed in job.inputs:
+            assert times[needed][1] <= times[job.name][0]
+    assert "finished tuned" in lines
+
+
+def test_no_more_processes_than_asked_for_and_no_fewer(sweep):
+    made, _, path = sweep
+    runner.run(made, [], processes=2, say=lambda _: None)
+    times = journal(path).values()
+    most = max(sum(start <= moment < end for start, end in times) for moment, _ in times)
+    assert most == 2
+
+
+@pytest.mark.parametrize("processes", [0, -1])
+def test_fewer_than_one_process_is_refused_and_does_not_wait_forever(sweep, monkeypatch, processes):
+    monkeypatch.setattr(runner.time, "sleep", lambda _: pytest.fail("waits"))
+    with pytest.raises(SweepError, match=f"{processes} jobs at a time never end; .* --jobs 1"):
+        runner.run(sweep[0], [], processes, say=lambda _: None)
+
+
+def test_a_failure_is_told_and_stops_only_what_needs_it(sweep):
+    made, failing, path = sweep
+    failing["failing"] = {"cut"}
+    failed = runner.run(made, [], processes=1, say=lambda _: None)
+    assert failed == {"cut": "ValueError: the reason", "tuned": "needs cut, which failed"}
+    assert journal(path).keys() == {"baseline", "cut", "int8", "tiny"}
+
+
+def test_only_what_is_asked_for_and_not_done_is_run(sweep):
+    made, _, path = sweep
+    rows_of(made, "baseline")
+    runner.run(made, ["int8"], say=lambda _: None)
+    assert journal(path).keys() == {"int8"}
+    assert "int8" not in set(results.load(made.results).name)
+
+
+def test_stopping_stops_the_jobs_too(sweep, monkeypatch):
+    made, failing, path = sweep
+    failing["endless"] = {"baseline"}
+    started = []
+    real = runner.start
+    monkeypatch.setattr(runner, "start", lambda *words: started.append(real(*words)) or started[-1])
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner.time, "sleep", stop)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(made, [], say=lambda _: None)
+    deadline = time.monotonic() + 10
+    while started[0].poll() is None and time.monotonic() < deadline:
+        pass
+    assert started[0].returncode not in (None, 0)
+    assert not path.exists()
+
+
+def test_a_process_that_dies_without_a_word_is_told_with_its_status(tmp_path):
+    log = tmp_path / "x.log"
+    log.write_text("epoch 1\repoch 2\r")
+    assert runner.last_line(log, -9).startswith("ended with status -9; see")
+    log.write_text("epoch 1\rTrainingError: no")
+    assert runner.last_line(log, 1) == "TrainingError: no"

@@ -1,0 +1,87 @@
+"""Slips in a sweep's file: each is told, with the place and the remedy, before anything runs."""
+
+import pytest
+
+from course.sweep import SweepError, read
+from course.sweep.settings import KINDS, SETTINGS
+from tests.course.sweep.small import TEXT
+
+
+def refused(folder, text, complaint):
+    path = folder / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(SweepError, match=rf"wrong\.toml.*{complaint}"):
+        read(str(path))
+
+
+def small(folder, more=""):
+    return TEXT.format(folder=folder.as_posix(), bytes=140_000) + more
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ('stage = "pruned", ratio = 1.5', "ratio is 1.5; expected 0 <= ratio < 1"),
+        ('stage = "pruned", ratio = "half"', "ratio is 'half'; give a number"),
+        ('stage = "pruned", ratio = 0.5, target_macs = 0.5', "ratio and target_macs both say how much goes; keep one"),
+        ('stage = "pruned", target_params = 0', "target_params is 0; give a number above 0"),
+        ('stage = "pruned", min_width = 0', "min_width is 0; expected a whole number of 1 or more"),
+        ('stage = "pruned", importance = "l3"', "importance is 'l3'; choose one of l1, l2"),
+        ('stage = "pruned", allocation = "sensitivity"', "allocation is 'sensitivity'; choose one of uniform, global"),
+        ('stage = "pruned", seed = "x"', "seed is 'x'; give a whole number"),
+        ('stage = "pruned", teacher = "baseline"', "a network of the stage pruned is not trained; remove the teacher"),
+        ('stage = "int8", teacher = "baseline"', "a network of the stage int8 is not trained; remove the teacher"),
+        ('stage = "int8", per_channel = 0', "per_channel is 0; give true or false"),
+        ('stage = "int8", file_bytes = 0', "file_bytes is 0; give a number above 0"),
+        ('stage = "int8", layer_bits = {a = "4"}', "layer_bits is .*; give a table of whole numbers"),
+        ('stage = "int8", ship = "no"', "ship is 'no'; give true or false"),
+        ('stage = "qat", distill = 0, teacher = "baseline"', "distillation needs both a teacher and distill > 0"),
+        ('stage = "qat", batchnorm = "gone"', "batchnorm is 'gone'; choose one of folded, kept"),
+        ('stage = "fine-tuned", distill = 0, teacher = "baseline"', "distillation needs both a teacher"),
+        ('stage = "fine-tuned", lr = "high"', "lr is 'high'; give a number"),
+        ('stage = "fine-tuned", lr = true', "lr is True; give a number"),
+        ('stage = "fine-tuned", image_sizes = 32', "image_sizes is 32; give a list of whole numbers"),
+        ('stage = "fine-tuned", image_sizes = [32.5]', r"image_sizes is \[32.5\]; give a list of whole numbers"),
+        ('stage = "int8", from = ["baseline"]', r"from is \['baseline'\]; give text in quotes"),
+        ('stage = "int8", from = ""', "'' is no job above this one"),
+        ('stage = ["int8"]', r"stage is \['int8'\]; choose one of"),
+    ],
+)
+def test_a_wrong_value_of_a_job_is_named_with_the_remedy(tmp_path, settings, complaint):
+    start = "" if "from" in settings else ', from = "baseline"'
+    refused(tmp_path, small(tmp_path, f"x = {{{settings}{start}}}\n"), f"job x: {complaint}")
+
+
+@pytest.mark.parametrize(
+    ("defaults", "complaint"),
+    [
+        ("[defaults.finetuned]\nepochs = 3", r"\[defaults.finetuned\]: there is no such stage; choose one of dense"),
+        ("[defaults.pruned]\nepochs = 3", r"\[defaults.pruned\]: 'epochs' is no setting of the stage pruned"),
+        ("[defaults.int8]\nweight_bits = 40", r"\[defaults.int8\]: .*40"),
+        ("[defaults]\ndense = 3", r"\[defaults.dense\]: 3 is no table"),
+    ],
+)
+def test_defaults_are_checked_even_when_no_job_has_their_stage(tmp_path, defaults, complaint):
+    top, jobs = small(tmp_path).split("[defaults.fine-tuned]")[0], '[jobs]\nbaseline = {stage = "dense"}\n'
+    refused(tmp_path, f"{top}\n{defaults}\n{jobs}", complaint)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("default = 3", "'default' is no setting of a sweep; there are checkpoints, data, defaults"),
+        ("jobs = 3", "jobs is 3; give a table"),
+        ("defaults = 3\njobs = {}", "defaults is 3; give a table"),
+        ("jobs = {a = 3}", "job a: 3 is no table"),
+        ("work = 3\njobs = {}", "work is 3; give text"),
+    ],
+)
+def test_a_wrong_key_of_the_file_is_named_with_the_remedy(tmp_path, line, complaint):
+    top = small(tmp_path).split("[defaults.fine-tuned]")[0]
+    top = "\n".join(known for known in top.splitlines() if not known.startswith(line.split()[0]))
+    jobs = "" if "jobs" in line else "\njobs = {}"
+    refused(tmp_path, f"{top}\n{line}{jobs}", complaint)
+
+
+def test_the_kind_of_every_setting_can_be_checked():
+    assert all(kind in KINDS for settings in SETTINGS.values() for kind in settings.values())

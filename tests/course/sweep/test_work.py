@@ -1,0 +1,125 @@
+"""Real jobs on a narrow network: every stage, a kill in the middle, a budget that is too small."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from course import results
+from course.results.measuring import weights_of
+from course.sweep import SweepError, work
+from course.sweep.keys import still_to_do
+from helpers import data, models
+from helpers.quantization.mixed_precision import BudgetError
+from helpers.training_loop import TrainingLoop
+from helpers.training_state import TrainingState
+from tests.course.sweep.small import small_sweep
+
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """The sample with fewer images, of which fewer calibrate."""
+    monkeypatch.setattr(work.stages, "SCAN_IMAGES", 16)
+    monkeypatch.setattr(work.stages, "CALIBRATION_IMAGES", 64)
+    cifar = data.load_cifar10("sample")
+    counts = {"train_images": 400, "train_labels": 400, "test_images": 200, "test_labels": 200}
+    small = dataclasses.replace(cifar, **{name: getattr(cifar, name)[:count] for name, count in counts.items()})
+    monkeypatch.setattr(work.data, "load_cifar10", lambda source: small)
+    monkeypatch.setattr("course.results.measuring.load_cifar10", lambda source: small)
+    return small
+
+
+def test_every_stage_leaves_its_network_and_its_row(tmp_path, few):
+    sweep = small_sweep(tmp_path)
+    for job in sweep.jobs.values():
+        work.do(job, sweep)
+    rows = results.load(sweep.results).set_index("name")
+    assert list(rows.index) == list(sweep.jobs)
+    assert (rows.status == "measured").all() and (rows.images == 200).all()
+    for job in sweep.jobs.values():
+        path, row = sweep.network(job), rows.loc[job.name]
+        assert (row.file_bytes, row.weights) == (path.stat().st_size, weights_of(path))
+        if job.stage != "dense":
+            assert row.command == models.read_header(path)[1]["provenance"]["command"] == sweep.command(job)
+            assert row.accuracy == models.read_header(path)[1]["metrics"]["test_accuracy"]
+    assert rows.params["cut"] == rows.params["tuned"] == pytest.approx(0.7 * rows.params["baseline"], rel=0.02)
+    assert rows.weights["cut"] != rows.weights["tuned"]
+    assert rows.params["int8"] == rows.params["baseline"] and rows.macs["int8"] == rows.macs["baseline"]
+    assert list(rows.weight_bits[["baseline", "int8", "tiny"]]) == ["32", "8", "mixed"]
+    assert rows.file_bytes["tiny"] <= sweep.jobs["tiny"].settings["file_bytes"]
+    assert rows.coded_bytes["int8"] < rows.file_bytes["int8"]
+    assert still_to_do(sweep.needed([]), sweep, results.load(sweep.results)) == []
+    assert not list(tmp_path.rglob("*.state")) and not list(tmp_path.rglob("*.part"))
+
+
+def test_a_killed_job_goes_on_from_its_last_finished_epoch(tmp_path, few, monkeypatch):
+    sweep = small_sweep(tmp_path)
+    work.do(sweep.jobs["baseline"], sweep)
+    work.do(sweep.jobs["cut"], sweep)
+    epochs, finish, run_epoch = [], TrainingState.finish_epoch, TrainingLoop.run_epoch
+
+    def die_after_the_first(self, row):
+        finish(self, row)
+        if self.epoch == 1 and len(epochs) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(TrainingState, "finish_epoch", die_after_the_first)
+    monkeypatch.setattr(TrainingLoop, "run_epoch", lambda *words: epochs.append(words[1]) or run_epoch(*words))
+    with pytest.raises(KeyboardInterrupt):
+        work.do(sweep.jobs["tuned"], sweep)
+    assert not sweep.network(sweep.jobs["tuned"]).exists()
+    work.do(sweep.jobs["tuned"], sweep)
+    assert epochs == [0, 1]
+    assert results.load(sweep.results).set_index("name").status["tuned"] == "measured"
+
+
+def test_a_network_whose_row_was_lost_is_measured_and_not_made_again(tmp_path, few, monkeypatch):
+    sweep = small_sweep(tmp_path)
+    work.do(sweep.jobs["int8"], sweep)
+    before = results.load(sweep.results)
+    sweep.results.unlink()
+    monkeypatch.setattr(work, "make", lambda *words: pytest.fail("made again"))
+    work.do(sweep.jobs["int8"], sweep)
+    assert results.load(sweep.results).equals(before)
+
+
+def test_a_budget_that_no_bits_can_meet_is_refused(tmp_path, few):
+    sweep = small_sweep(tmp_path, file_bytes=20_000)
+    with pytest.raises(BudgetError, match="too few"):
+        work.do(sweep.jobs["tiny"], sweep)
+    assert results.load(sweep.results).empty
+
+
+def test_a_job_without_its_inputs_and_a_sweep_without_the_images_are_refused(tmp_path, few):
+    sweep = small_sweep(tmp_path)
+    with pytest.raises(SweepError, match="tuned needs cut, baseline, which are not there"):
+        work.do(sweep.jobs["tuned"], sweep)
+    with pytest.raises(SweepError, match="needs all of CIFAR-10; fetch it: python -m course data"):
+        work.do(sweep.jobs["int8"], dataclasses.replace(sweep, data="auto"))
+
+
+def test_one_job_is_done_by_one_process_at_a_time(tmp_path, few, monkeypatch):
+    sweep = small_sweep(tmp_path)
+    monkeypatch.setattr(work, "do_alone", lambda job, sweep: work.do(job, sweep))
+    with pytest.raises(SweepError, match="int8 is being done by another process"):
+        work.do(sweep.jobs["int8"], sweep)
+
+
+def test_the_seed_decides_what_is_random(tmp_path, few, monkeypatch):
+    sweep = small_sweep(tmp_path)
+    monkeypatch.setattr(work.stages.models, "mobilenet_v2", narrow)
+    hashes = []
+    for seed in (0, 0, 1):
+        job = dataclasses.replace(sweep.jobs["baseline"], settings=sweep.jobs["baseline"].settings | {"seed": seed})
+        sweep.network(job).unlink()
+        work.do(job, sweep)
+        hashes.append(weights_of(sweep.network(job)))
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def narrow():
+    """A network that trains in a second."""
+    assert torch.initial_seed() in (0, 1)
+    return models.build("mobilenet_v2_cifar", num_classes=10, width_mult=0.1, dropout=0.0)
