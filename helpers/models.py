@@ -1,4 +1,4 @@
-"""Build MobileNetV2 for CIFAR-10 from a small specification; save and load any stage of any network.
+"""Build MobileNetV2 or ResNet-8 for CIFAR-10 from a small specification; save and load any stage of any network.
 
 A file holds tensors and a specification in JSON, never code: the name of a builder from an allow-list, its arguments,
 and the steps (channels removed, passes run, quantized) that led to the structure. Loading replays them on fresh
@@ -6,6 +6,7 @@ weights and then puts the tensors of the file in their places.
 """
 
 import json
+from collections import OrderedDict
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import torchvision
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialized
 from torch import nn
+from torchvision.models.resnet import BasicBlock
+from torchvision.ops import Conv2dNormActivation
 
 from helpers.files import write_atomically
 from helpers.model_spec import ModelError, Spec, record, replay, resize
@@ -30,6 +33,7 @@ __all__ = [
     "record",
     "resize",
     "save",
+    "tiny",
 ]
 
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "data" / "checkpoints"
@@ -55,23 +59,32 @@ def mobilenet_v2(num_classes: int = 10, width_mult: float = 1.0, dropout: float 
     return build("mobilenet_v2_cifar", num_classes=num_classes, width_mult=width_mult, dropout=dropout)
 
 
+def tiny(num_classes: int = 10) -> nn.Module:
+    """ResNet-8 of MLPerf Tiny, to be trained while one watches: 78,042 parameters, 12.5 M multiply-adds.
+
+    Example:
+        >>> sum(p.numel() for p in tiny().parameters())
+        78042
+    """
+    return build("tiny", num_classes=num_classes)
+
+
 def build(builder: str, **arguments: Any) -> nn.Module:
     """Build a network with random weights by name: ours, or any classification network of torchvision.
 
     Args:
-        builder: "mobilenet_v2_cifar" or a name from ``torchvision.models.list_models(module=torchvision.models)``.
+        builder: a name from OURS or from ``torchvision.models.list_models(module=torchvision.models)``.
         arguments: passed to the builder; plain JSON values only.
     """
     known = torchvision.models.list_models(module=torchvision.models)
-    if builder != "mobilenet_v2_cifar" and builder not in known:
-        raise ModelError(
-            f"unknown builder {builder!r}; use 'mobilenet_v2_cifar' or one of torchvision's {len(known)} names"
-        )
+    if builder not in OURS and builder not in known:
+        ours = ", ".join(map(repr, OURS))
+        raise ModelError(f"unknown builder {builder!r}; use {ours} or one of torchvision's {len(known)} names")
     if arguments.get("weights") is not None:
         raise ModelError("weights come from a file (models.load), not from a builder's download")
     try:
         arguments = json.loads(json.dumps(arguments))
-        model = cifar_mobilenet(**arguments) if builder == "mobilenet_v2_cifar" else known_model(builder, arguments)
+        model = OURS[builder](**arguments) if builder in OURS else known_model(builder, arguments)
     except TypeError as error:
         raise ModelError(f"builder {builder!r} does not take {arguments}: {error}") from error
     model.spec = Spec(builder, arguments)
@@ -84,7 +97,7 @@ def known_model(builder: str, arguments: dict[str, Any]) -> nn.Module:
     return torchvision.models.get_model(builder, weights=None, **(extra | arguments))
 
 
-def cifar_mobilenet(num_classes: int, width_mult: float, dropout: float) -> nn.Module:
+def cifar_mobilenet(num_classes: int = 10, width_mult: float = 1.0, dropout: float = 0.0) -> nn.Module:
     """torchvision's class; the stem's stride is not an argument of it, so it is set afterwards."""
     model = torchvision.models.MobileNetV2(
         num_classes=num_classes,
@@ -94,6 +107,28 @@ def cifar_mobilenet(num_classes: int, width_mult: float, dropout: float) -> nn.M
     )
     model.features[0][0].stride = (1, 1)
     return model
+
+
+def resnet8(num_classes: int = 10) -> nn.Module:
+    """A stem and three of torchvision's residual blocks, of 16, 32 and 64 channels."""
+
+    def shortcut(channels: int, out_channels: int) -> nn.Module:
+        return Conv2dNormActivation(channels, out_channels, 1, stride=2, activation_layer=None)
+
+    return nn.Sequential(
+        OrderedDict(
+            stem=Conv2dNormActivation(3, 16),
+            block1=BasicBlock(16, 16),
+            block2=BasicBlock(16, 32, 2, shortcut(16, 32)),
+            block3=BasicBlock(32, 64, 2, shortcut(32, 64)),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            classifier=nn.Linear(64, num_classes),
+        )
+    )
+
+
+OURS = {"mobilenet_v2_cifar": cifar_mobilenet, "tiny": resnet8}
 
 
 def pretrained(name: str = "baseline") -> nn.Module:

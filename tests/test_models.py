@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from helpers import models
+from helpers import metrics, models, passes, pruning
 from helpers.models import ModelError
 
 
@@ -20,6 +20,21 @@ def test_the_published_number_of_parameters():
 
 def test_cifar_strides_leave_a_map_of_four_by_four():
     assert small().features(torch.randn(1, 3, 32, 32)).shape[-2:] == (4, 4)
+
+
+def test_tiny_is_the_resnet_of_mlperf_tiny():
+    cost = metrics.profile(models.tiny(), torch.randn(1, 3, 32, 32))
+    assert (cost.params, cost.macs) == (78_042, 12_501_632)
+
+
+def test_tiny_is_folded_pruned_saved_and_loaded(tmp_path):
+    model, x = metrics.randomize_batchnorm(models.tiny()).eval(), torch.randn(2, 3, 32, 32)
+    folded, _ = passes.optimize(model, (x,))
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in folded.modules())
+    metrics.assert_equivalent(model, folded, x)
+    small = pruning.prune(model, (x,), ratio=0.5, scope="all").eval()
+    assert metrics.count_parameters(small) < 0.6 * 78_042
+    assert torch.equal(models.load(models.save(small, tmp_path / "m.safetensors"))(x), small(x))
 
 
 def test_saved_and_loaded_gives_the_same_answers(tmp_path):
