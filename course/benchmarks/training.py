@@ -21,8 +21,8 @@ from torchvision import transforms
 from helpers import data, models, training
 from helpers.allocator import kept_memory
 from helpers.provenance import provenance
-from helpers.strided_depthwise import unstrided_depthwise
-from helpers.training_loop import TrainingLoop
+from helpers.training.loop import TrainingLoop
+from helpers.training.strided_depthwise import unstrided_depthwise
 
 STEPS_A_TURN = 3
 

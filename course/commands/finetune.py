@@ -4,20 +4,14 @@ import argparse
 from pathlib import Path
 
 from course.commands import training_arguments as shared
-from helpers import data, distributed, models, training
-from helpers.committee import Committee
+from helpers import data, models, training
 from helpers.provenance import provenance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     parser.add_argument("checkpoint", type=Path, help="the network to train on")
-    parser.add_argument(
-        "--teacher",
-        type=Path,
-        action="append",
-        help="a saved network to learn from, usually the dense one; given more than once: from their mean answer",
-    )
+    parser.add_argument("--teacher", type=Path, help="a saved network to learn from, usually the dense one")
     shared.add_arguments(parser, training.Config(epochs=5, lr=0.02, ema=0.99), leave_out=("distill",))
     parser.add_argument(
         "--distill", type=float, help="weight of the teacher's answers (default: 0.7 with a teacher, else 0)"
@@ -27,19 +21,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fine-tune, write the checkpoint, and read the test images once, at the end."""
-    distributed.start()
     if arguments.distill is None:
         arguments.distill = 0.7 if arguments.teacher else 0.0
     config = shared.config_from(arguments)
     model = models.load(arguments.checkpoint).to(shared.device())
-    teacher = Committee(map(models.load, arguments.teacher)).to(shared.device()) if arguments.teacher else None
+    teacher = models.load(arguments.teacher).to(shared.device()) if arguments.teacher else None
     cifar = data.load_cifar10(arguments.data)
-    history = training.finetune(model, cifar, teacher, config, shared.state_path(arguments), distributed.is_first())
-    if distributed.is_first():
-        origin = provenance(config.seed)
-        origin["command"] = after(arguments.checkpoint, origin["command"])
-        shared.finish(model, cifar, history, arguments, origin)
-    distributed.stop()
+    history = training.train(model, cifar, config, teacher=teacher, **shared.saving(arguments))
+    origin = provenance(config.seed)
+    origin["command"] = after(arguments.checkpoint, origin["command"])
+    shared.finish(model, cifar, history, arguments, origin)
     return 0
 
 

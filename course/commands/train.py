@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from course.commands import training_arguments as shared
-from helpers import data, distributed, models, training
+from helpers import data, models, training
 from helpers.provenance import provenance
 
 
@@ -27,18 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, write the checkpoint, and read the test images once, at the end."""
-    distributed.start()
     config = shared.config_from(arguments)
     cifar = data.load_cifar10(arguments.data)
     torch.manual_seed(config.seed)
-    sizes = (
-        {"num_classes": 10, "width_mult": arguments.width, "dropout": 0.0}
-        if arguments.model == "mobilenet_v2_cifar"
-        else {"num_classes": 10}
-    )
-    model = models.build(arguments.model, **sizes).to(shared.device())
-    history = training.train(model, cifar, config, shared.state_path(arguments), progress=distributed.is_first())
-    if distributed.is_first():
-        shared.finish(model, cifar, history, arguments, provenance(config.seed))
-    distributed.stop()
+    sizes = {"width_mult": arguments.width, "dropout": 0.0} if arguments.model == "mobilenet_v2_cifar" else {}
+    model = models.build(arguments.model, num_classes=10, **sizes).to(shared.device())
+    history = training.train(model, cifar, config, **shared.saving(arguments))
+    shared.finish(model, cifar, history, arguments, provenance(config.seed))
     return 0

@@ -14,8 +14,8 @@ from helpers.files import write_atomically
 HELP = {
     "epochs": "passes over the training images",
     "batch_size": "images per step",
-    "lr": "peak learning rate",
-    "momentum": "momentum of SGD",
+    "lr": "peak learning rate of SGD",
+    "muon": "peak learning rate of Muon for dense convolutions, 0 for SGD alone",
     "weight_decay": "on dense weights only",
     "label_smoothing": "how far labels are softened",
     "warmup": "share of the run in which the rate rises",
@@ -27,7 +27,6 @@ HELP = {
     "distill": "weight of a teacher's answers, 0 to 1",
     "temperature": "how far the teacher's answers are softened",
     "precision": "auto, float32 or bfloat16",
-    "compile": "run through torch.compile",
     "seed": "same seed, same device: same network",
 }
 
@@ -53,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: training.Config, le
     parser.add_argument(
         "--state", type=Path, help="resumable state (default: beside the output, with the ending .state)"
     )
+    parser.add_argument(
+        "--handover", type=Path, help="small file, written after each epoch, from which another machine goes on"
+    )
     parser.add_argument("--log", type=Path, help="CSV of the epochs (default: beside the output, with the ending .csv)")
 
 
@@ -62,9 +64,10 @@ def config_from(arguments: argparse.Namespace) -> training.Config:
     return training.Config(**chosen | {"image_sizes": tuple(arguments.image_sizes)})
 
 
-def state_path(arguments: argparse.Namespace) -> Path:
+def saving(arguments: argparse.Namespace) -> dict[str, Path | None]:
     """Where the resumable state of this run is kept."""
-    return (arguments.state or arguments.output.with_suffix(".state")).expanduser()
+    state = arguments.state or arguments.output.with_suffix(".state")
+    return {"checkpoint": state.expanduser(), "handover": arguments.handover}
 
 
 def device() -> torch.device:

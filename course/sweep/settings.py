@@ -8,7 +8,7 @@ from helpers.pruning.criteria import CRITERIA
 from helpers.pruning.pruner import SCOPES
 from helpers.quantization import Recipe, qat
 from helpers.training import Config
-from helpers.training_config import is_whole
+from helpers.training.config import is_whole
 
 AMOUNTS = ("ratio", "target_params", "target_macs")
 PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance", "aggregate"), str)

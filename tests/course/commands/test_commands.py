@@ -42,11 +42,9 @@ def test_a_quantized_network_is_evaluated_in_integers_and_never_timed_as_a_simul
     assert f"{sum(p.numel() for p in models.load(trained).parameters()):,} parameters" in out
 
 
-@pytest.mark.parametrize("teachers", [1, 2])
-def test_finetune_goes_on_with_teachers(trained, tmp_path, teachers):
+def test_finetune_goes_on_with_a_teacher(trained, tmp_path):
     output = tmp_path / "finetuned.safetensors"
-    words = ["finetune", *["--teacher", str(trained)] * teachers, str(trained), *FAST, "--output", str(output)]
-    assert main(words) == 0
+    assert main(["finetune", "--teacher", str(trained), str(trained), *FAST, "--output", str(output)]) == 0
     assert models.load(output).spec == models.load(trained).spec
     first, then = (models.read_header(path)[1]["provenance"]["command"] for path in (trained, output))
     assert then.startswith(f"{first}; ")

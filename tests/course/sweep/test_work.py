@@ -11,8 +11,8 @@ from course.sweep import SweepError, work
 from course.sweep.keys import still_to_do
 from helpers import data, models
 from helpers.quantization.mixed_precision import BudgetError
-from helpers.training_loop import TrainingLoop
-from helpers.training_state import TrainingState
+from helpers.training.loop import TrainingLoop
+from helpers.training.state import TrainingState
 from tests.course.sweep.small import small_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]

@@ -4,8 +4,8 @@ from torch import nn
 
 from helpers import training
 from helpers.training import Config, TrainingError, evaluate, finetune, train, wilson_interval
-from helpers.training_state import TrainingState
-from tests.tiny_training import tiny_cifar, tiny_model
+from helpers.training.state import TrainingState
+from tests.training.tiny import tiny_cifar, tiny_model
 
 FAST = Config(epochs=3, batch_size=20, lr=0.1, precision="float32")
 
@@ -68,6 +68,29 @@ def test_a_killed_run_goes_on_to_the_same_end(finished, tmp_path, monkeypatch):
     assert torch.equal(weights(model), weights(whole))
     columns = ["epoch", "loss", "lr", "validation_accuracy"]
     assert history[columns].equals(expected[columns])
+
+
+def test_a_run_handed_over_twice_ends_within_noise_of_an_undisturbed_one(tmp_path, monkeypatch):
+    config = Config(epochs=15, batch_size=20, lr=0.05, ema=0.9, label_smoothing=0.0)
+    cifar, whole, handover = tiny_cifar(600), tiny_model(), tmp_path / "run.safetensors"
+    train(whole, cifar, config, progress=False)
+    original = TrainingState.finish_epoch
+
+    def finish_then_die(self, row):
+        original(self, row)
+        if self.epoch in (5, 10):
+            raise Killed
+
+    monkeypatch.setattr(TrainingState, "finish_epoch", finish_then_die)
+    for seed in (0, 7):  # Each on a machine that has the hand-over alone.
+        with pytest.raises(Killed):
+            train(tiny_model(seed), cifar, config, progress=False, handover=handover)
+    model = tiny_model(seed=9)
+    history = train(model, cifar, config, progress=False, handover=handover)
+    assert list(history.epoch) == list(range(1, 16))
+    assert [p.name for p in tmp_path.iterdir()] == ["run.csv"]
+    accuracies = [evaluate(m, cifar.test_images, cifar.test_labels).accuracy for m in (whole, model)]
+    assert accuracies[1] > accuracies[0] - 0.1
 
 
 def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.strided_depthwise import unstrided_depthwise
+from helpers.training.strided_depthwise import unstrided_depthwise
 
 
 @pytest.fixture(autouse=True)

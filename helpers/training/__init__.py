@@ -1,4 +1,4 @@
-"""Training, fine-tuning and evaluation: resumable, seeded, on CPU or GPU, one process or several."""
+"""Training, fine-tuning and evaluation: resumable, seeded, on CPU or GPU."""
 
 import math
 from contextlib import nullcontext
@@ -14,12 +14,12 @@ from tqdm.auto import tqdm
 from helpers.allocator import kept_memory
 from helpers.data import Cifar10, normalize
 from helpers.metrics import evaluation_mode
-from helpers.strided_depthwise import unstrided_depthwise
-from helpers.training_config import Config, TrainingError, is_whole
-from helpers.training_loop import TrainingLoop, device_of
-from helpers.training_state import TrainingState
+from helpers.training.config import Config, TrainingError, is_whole
+from helpers.training.loop import TrainingLoop, device_of, learning_rate
+from helpers.training.state import TrainingState
+from helpers.training.strided_depthwise import unstrided_depthwise
 
-__all__ = ["Config", "Evaluation", "TrainingError", "evaluate", "finetune", "train"]
+__all__ = ["Config", "Evaluation", "TrainingError", "evaluate", "finetune", "learning_rate", "train"]
 
 
 class Evaluation(NamedTuple):
@@ -38,6 +38,7 @@ def train(
     checkpoint: str | Path | None = None,
     teacher: nn.Module | None = None,
     progress: bool = True,
+    handover: str | Path | None = None,
 ) -> pd.DataFrame:
     """Train `model` in place; it ends with the averaged weights, in eval mode.
 
@@ -51,6 +52,8 @@ def train(
         checkpoint: where to keep the resumable state; None keeps none.
         teacher: a network to learn from (with ``config.distill`` > 0); its modules stay in their modes.
         progress: show a bar.
+        handover: where to keep a small file, with a CSV of the epochs beside it, from which another machine goes on
+            with the same run, within noise of an undisturbed one; it is removed at the end.
 
     Returns:
         One row per epoch: loss, validation accuracy, learning rate, image size, seconds. No test image is looked at.
@@ -60,7 +63,7 @@ def train(
         raise TrainingError("distillation needs both a teacher and distill > 0; only one of them was given")
     with nullcontext() if teacher is None else evaluation_mode(teacher):
         loop = TrainingLoop(model, cifar.split(), config, teacher)
-        return run(loop, TrainingState(loop, config, checkpoint), progress)
+        return run(loop, TrainingState(loop, checkpoint, handover), progress)
 
 
 def run(loop: TrainingLoop, state: TrainingState, progress: bool) -> pd.DataFrame:
@@ -81,6 +84,8 @@ def run(loop: TrainingLoop, state: TrainingState, progress: bool) -> pd.DataFram
             bar.set_postfix(loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}")
     model.load_state_dict(loop.averaged.state_dict())
     model.eval()
+    if state.handover is not None:
+        state.handover.unlink(missing_ok=True)
     return pd.DataFrame(state.history)
 
 

@@ -4,16 +4,20 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-RANGES = {  # setting -> lowest, highest
-    "lr": (0, 100),
-    "momentum": (0, 1),
-    "weight_decay": (0, 1),
-    "label_smoothing": (0, 1),
-    "warmup": (0, 1),
-    "ema": (0, 1),
-    "clip": (0, math.inf),
-    "distill": (0, 1),
-    "temperature": (0.01, 1000),
+RANGES = {  # setting -> lowest, highest; whole numbers where both are
+    "epochs": (1, 10**6),
+    "batch_size": (1, 10**6),
+    "seed": (-(10**9), 10**9),
+    "cutout": (0, 1000),
+    "lr": (0.0, 100.0),
+    "muon": (0.0, 100.0),
+    "weight_decay": (0.0, 1.0),
+    "label_smoothing": (0.0, 1.0),
+    "warmup": (0.0, 1.0),
+    "ema": (0.0, 1.0),
+    "clip": (0.0, math.inf),
+    "distill": (0.0, 1.0),
+    "temperature": (0.01, 1000.0),
 }
 
 
@@ -27,23 +31,24 @@ class Config:
 
     Attributes:
         epochs: passes over the training images.
-        lr: peak learning rate.
+        lr: peak learning rate of SGD.
+        muon: peak learning rate of Muon, which then steps the dense convolutions; 0 leaves them to SGD.
         weight_decay: on dense weights only; BatchNorm, biases and depthwise filters are left alone.
         warmup: share of all steps in which the rate rises; after it the rate falls to zero along a cosine.
         ema: decay of the averaged weights, which are what is evaluated and kept; 0 switches averaging off.
         clip: largest norm of the gradient; 0 switches clipping off.
         image_sizes: sides of the images, in equal parts of the run: (24, 32) trains the first half small.
+        cutout: side of the blanked square; 0 for none.
         autoaugment: use torchvision's AutoAugment policy for CIFAR-10.
         distill: weight of the teacher's softened answers against the labels, 0 to 1.
         temperature: how far the teacher's answers are softened.
         precision: "auto" (bfloat16 where the hardware computes in it), "float32" or "bfloat16".
-        compile: run the network through torch.compile.
     """
 
     epochs: int = 30
     batch_size: int = 128
     lr: float = 0.2
-    momentum: float = 0.9
+    muon: float = 0.0
     weight_decay: float = 5e-4
     label_smoothing: float = 0.1
     warmup: float = 0.1
@@ -55,21 +60,15 @@ class Config:
     distill: float = 0.0
     temperature: float = 4.0
     precision: str = "auto"
-    compile: bool = False
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("epochs", "batch_size"):
-            if not (is_whole(getattr(self, name)) and getattr(self, name) > 0):
-                raise TrainingError(f"{name} must be a positive whole number, got {getattr(self, name)!r}")
-        if not (is_whole(self.cutout) and self.cutout >= 0):
-            raise TrainingError(f"cutout must be a whole number of pixels, or 0 for none, got {self.cutout!r}")
-        if not is_whole(self.seed):
-            raise TrainingError(f"seed must be a whole number, got {self.seed!r}")
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise TrainingError(f"{name} must lie between {low} and {high}, got {value!r}")
+            whole = isinstance(low, int)
+            if not (is_whole(value) or (not whole and isinstance(value, float))) or not low <= value <= high:
+                kind = "be a whole number" if whole else "lie"
+                raise TrainingError(f"{name} must {kind} between {low} and {high}, got {value!r}")
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise TrainingError(f"precision must be auto, float32 or bfloat16, got {self.precision!r}")
         sizes = self.image_sizes

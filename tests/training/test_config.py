@@ -1,30 +1,30 @@
 import pytest
 
-from helpers.training_config import Config, TrainingError
+from helpers.training.config import Config, TrainingError
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs must be a positive whole number, got 0"),
+        ({"epochs": 0}, "epochs must be a whole number between 1 and 1000000, got 0"),
         ({"epochs": 1.5}, "epochs"),
         ({"batch_size": -1}, "batch_size"),
         ({"lr": float("nan")}, "lr must lie between"),
         ({"warmup": 2}, "warmup"),
         ({"distill": -0.1}, "distill"),
         ({"precision": "int8"}, "precision must be"),
-        ({"epochs": True}, "epochs must be a positive whole number, got True"),
+        ({"epochs": True}, "epochs must be a whole number between 1 and .*, got True"),
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"cutout": -5}, "cutout must be a whole number"),
         ({"cutout": 2.5}, "cutout must be a whole number"),
-        ({"lr": "a"}, "lr must lie between 0 and 100, got 'a'"),
+        ({"lr": "a"}, "lr must lie between 0.0 and 100.0, got 'a'"),
         ({"lr": True}, "lr must lie between"),
-        ({"clip": -1}, "clip must lie between 0 and inf"),
+        ({"clip": -1}, "clip must lie between 0.0 and inf"),
         ({"temperature": -4}, "temperature must lie between"),
         ({"temperature": 0}, "temperature must lie between"),
-        ({"momentum": 5}, "momentum must lie between 0 and 1"),
+        ({"muon": -1}, "muon must lie between"),
         ({"weight_decay": -1}, "weight_decay must lie between"),
-        *(({n: float("nan")}, f"{n} must lie") for n in ("clip", "temperature", "momentum", "weight_decay")),
+        *(({n: float("nan")}, f"{n} must lie") for n in ("clip", "temperature", "muon", "weight_decay")),
         ({"image_sizes": 32}, "image_sizes must be a tuple"),
         ({"image_sizes": (16.5, 32)}, "8 pixels or more"),
         ({"image_sizes": (8, 16, 24, 32), "epochs": 2}, "need an epoch each, and epochs is 2"),

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 from helpers import models
-from helpers.training_config import Config
-from helpers.training_loop import TrainingLoop, device_of, learning_rate, uses_bfloat16, weight_groups
-from tests.tiny_training import tiny_cifar, tiny_model
+from helpers.training.config import Config
+from helpers.training.loop import TrainingLoop, device_of, learning_rate, uses_bfloat16
+from helpers.training.optimizers import weight_groups
+from tests.training.tiny import tiny_cifar, tiny_model
 
 
 def test_the_rate_rises_then_falls_to_zero():
@@ -23,10 +24,9 @@ def test_the_rate_rises_then_falls_to_zero():
 def test_the_rate_really_reaches_the_optimizer_at_each_step(monkeypatch):
     loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(epochs=2, batch_size=20, lr=0.1))
     seen = []
-    original = loop.optimizer.step
-    monkeypatch.setattr(
-        loop.optimizer, "step", lambda: seen.append([g["lr"] for g in loop.optimizer.param_groups]) or original()
-    )
+    [optimizer] = loop.optimizers
+    original = optimizer.step
+    monkeypatch.setattr(optimizer, "step", lambda: seen.append([g["lr"] for g in optimizer.param_groups]) or original())
     loop.run_epoch(0)
     loop.run_epoch(1)
     expected = [learning_rate(step, 10, loop.config) for step in range(10)]
@@ -83,26 +83,38 @@ def test_the_average_of_an_untrained_start_is_forgotten():
 def test_gradients_are_clipped(monkeypatch):
     loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(batch_size=20, clip=1e-3))
     norms = []
-    original = loop.optimizer.step
+    [optimizer] = loop.optimizers
+    original = optimizer.step
 
     def step():
         norms.append(float(torch.cat([p.grad.flatten() for p in loop.model.parameters()]).norm()))
         return original()
 
-    monkeypatch.setattr(loop.optimizer, "step", step)
+    monkeypatch.setattr(optimizer, "step", step)
     loop.run_epoch(0)
     assert max(norms) < 1.01e-3
 
 
-def test_without_momentum_a_step_is_the_gradient_alone():
-    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(momentum=0, weight_decay=0, batch_size=20, epochs=1))
-    generator = torch.Generator().manual_seed(0)
-    for step in (0, 4):
-        before = [p.detach().clone() for p in loop.model.parameters()]
-        loop.step(0, step, torch.arange(20), 32, generator)
-    rate = learning_rate(4, 5, loop.config)
-    for old, new in zip(before, loop.model.parameters(), strict=True):
-        torch.testing.assert_close(new.detach(), old - rate * new.grad)
+def test_muon_turns_the_filters_of_dense_convolutions_and_sgd_the_rest(monkeypatch):
+    model = tiny_model()
+    config = Config(muon=0.05, lr=0.0, batch_size=20, epochs=1, warmup=0.0)
+    loop = TrainingLoop(model, tiny_cifar().split(), config)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    loop.step(0, 0, torch.arange(20), 32, torch.Generator().manual_seed(0))
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {"0.weight"}
+    # An orthogonal step: all of its singular values are alike, those of the gradient are not.
+    step = (model[0].weight.detach() - before["0.weight"]).permute(0, 2, 3, 1).flatten(1)
+    for matrix, alike in ((step, True), (model[0].weight.grad.permute(0, 2, 3, 1).flatten(1), False)):
+        values = torch.linalg.svdvals(matrix)
+        assert bool(values.max() < 3 * values.min()) == alike
+
+
+def test_muon_learns():
+    cifar = tiny_cifar(600)
+    loop = TrainingLoop(tiny_model(), cifar.split(), Config(muon=0.02, lr=0.05, epochs=6, batch_size=20))
+    losses = [loop.run_epoch(epoch)["loss"] for epoch in range(6)]
+    assert losses[-1] < 0.9 * losses[0]
 
 
 def test_image_sizes_take_equal_parts_of_the_run():

@@ -11,28 +11,26 @@ from torch.nn import functional as F
 from torchvision.transforms import v2
 from tqdm.auto import tqdm
 
-from helpers import distributed
 from helpers.augment import training_batch
 from helpers.data import Split
-from helpers.training_config import Config, TrainingError
+from helpers.training.config import Config, TrainingError
+from helpers.training.optimizers import optimizers
 
 
 class TrainingLoop:
-    """A model, its averaged twin, an optimizer and the data; `run_epoch` trains through the data once."""
+    """A model, its averaged twin, its optimizers and the data; `run_epoch` trains through the data once."""
 
     def __init__(self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None):
-        """Move data to the model's device and set up the optimizer; `model` is trained in place."""
+        """Move data to the model's device and set up the optimizers; `model` is trained in place."""
         self.config, self.split = config, split
         self.device = device_of(model)
         self.model = model.to(memory_format=torch.channels_last)
         self.averaged = copy.deepcopy(model).eval()
         self.teacher = teacher.eval() if teacher is not None else None
-        self.forward = torch.compile(model) if config.compile else model
         self.images, self.labels = split.train_images.to(self.device), split.train_labels.to(self.device)
         self.batch_size = min(config.batch_size, len(self.images))
         self.steps_per_epoch = len(self.images) // self.batch_size
-        groups, nesterov = weight_groups(model, config.weight_decay), config.momentum > 0
-        self.optimizer = torch.optim.SGD(groups, config.lr, config.momentum, nesterov=nesterov)
+        self.optimizers = optimizers(model, config)
         self.policy = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10) if config.autoaugment else None
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
@@ -47,15 +45,14 @@ class TrainingLoop:
             order = torch.randperm(len(self.images), generator=generator, device=self.device)
             steps = range(self.steps_per_epoch)
             for step in tqdm(steps, desc=f"epoch {epoch + 1}", leave=False, disable=not progress):
-                mine = distributed.share_of(order[step * self.batch_size : (step + 1) * self.batch_size])
-                losses.append(self.step(epoch, step, mine, size, generator))
+                indices = order[step * self.batch_size : (step + 1) * self.batch_size]
+                losses.append(self.step(epoch, step, indices, size, generator))
                 if self.device.type == "cpu" or step % 50 == 49 or step + 1 == len(steps):
                     refuse_nan(losses, epoch)
-        distributed.average_buffers(self.averaged)
         return {
             "epoch": epoch + 1,
             "loss": float(torch.stack(losses).mean()),
-            "lr": self.optimizer.param_groups[0]["lr"],
+            "lr": self.optimizers[0].param_groups[0]["lr"],
             "image_size": size,
             "seconds": time.perf_counter() - started,
         }
@@ -63,9 +60,9 @@ class TrainingLoop:
     def step(self, epoch: int, step: int, indices: torch.Tensor, size: int, generator: torch.Generator) -> torch.Tensor:
         """One optimizer step; the learning rate is set anew for each."""
         done = epoch * self.steps_per_epoch + step
-        rate = learning_rate(done, self.config.epochs * self.steps_per_epoch, self.config)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        share = share_of_peak(done, self.config.epochs * self.steps_per_epoch, self.config.warmup)
+        for group in chain.from_iterable(optimizer.param_groups for optimizer in self.optimizers):
+            group["lr"] = group["peak"] * share
         batch = training_batch(
             self.images, indices, epoch, generator, size, cutout=self.config.cutout, policy=self.policy
         )
@@ -73,18 +70,18 @@ class TrainingLoop:
             self.device.type, torch.bfloat16, enabled=uses_bfloat16(self.config.precision, self.device)
         ):
             loss = self.loss(batch, self.labels[indices])
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         loss.backward()
-        distributed.average_gradients(self.model)
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         self.update_average(done)
         return loss.detach()
 
     def loss(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Cross-entropy with the labels, mixed with the teacher's softened answers."""
-        scores = self.forward(batch)
+        scores = self.model(batch)
         hard = F.cross_entropy(scores, labels, label_smoothing=self.config.label_smoothing)
         if self.teacher is None:
             return hard
@@ -114,23 +111,16 @@ class TrainingLoop:
 
 
 def learning_rate(step: int, steps: int, config: Config) -> float:
-    """Rise in a line over the warm-up, then fall to zero along a cosine; stepped per optimizer step."""
-    warmup = config.warmup * steps
-    if step < warmup:
-        return config.lr * (step + 1) / (warmup + 1)
-    return config.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+    """SGD's rate: it rises in a line over the warm-up, then falls to zero along a cosine."""
+    return config.lr * share_of_peak(step, steps, config.warmup)
 
 
-def weight_groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Two parameter groups: dense weights decay; BatchNorm, biases and depthwise filters do not."""
-    depthwise = {
-        id(m.weight)
-        for m in model.modules()
-        if isinstance(m, nn.modules.conv._ConvNd) and m.groups == m.in_channels > 1
-    }
-    decayed = [p for p in model.parameters() if p.dim() > 1 and id(p) not in depthwise]
-    spared = [p for p in model.parameters() if p.dim() <= 1 or id(p) in depthwise]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
+def share_of_peak(step: int, steps: int, warmup: float) -> float:
+    """How much of its peak a learning rate has at this step."""
+    rising = warmup * steps
+    if step < rising:
+        return (step + 1) / (rising + 1)
+    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
 
 
 def uses_bfloat16(precision: str, device: torch.device) -> bool:

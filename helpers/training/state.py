@@ -1,0 +1,147 @@
+"""What a training run writes after each epoch, so that it can be stopped at any time and go on.
+
+Two safetensors files, both written whole. The *checkpoint* holds everything, and a run that goes on from it ends as if
+it had never been stopped. The *hand-over* is small enough to be committed, and takes the run to another machine: the
+averaged weights in float16, from which the trained weights start again, and the rows of the finished epochs.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from helpers.files import write_atomically
+from helpers.training.config import Config, TrainingError
+from helpers.training.loop import TrainingLoop
+
+
+class TrainingState:
+    """Weights, averaged weights, momenta, and the rows of the finished epochs."""
+
+    def __init__(self, loop: TrainingLoop, checkpoint: str | Path | None = None, handover: str | Path | None = None):
+        self.loop = loop
+        self.checkpoint = Path(checkpoint) if checkpoint is not None else None
+        self.handover = Path(handover) if handover is not None else None
+        self.history: list[dict] = []
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs are finished."""
+        return len(self.history)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that the end of a run depends on, beside the weights that it starts with."""
+        teacher = None if self.loop.teacher is None else digest(self.loop.teacher.state_dict().values())
+        images = digest([self.loop.images, self.loop.labels])
+        return plain(self.loop.config) | {"images": images, "teacher": teacher}
+
+    def finish_epoch(self, row: dict) -> None:
+        """Add an epoch's row and write the files."""
+        self.history.append(row)
+        if self.checkpoint is not None:
+            self.write(self.checkpoint, self.tensors())
+        if self.handover is not None:
+            self.write(self.handover, self.small_tensors())
+            write_atomically(self.handover.with_suffix(".csv"), pd.DataFrame(self.history).to_csv(index=False))
+
+    def write(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
+        """One file, in one piece."""
+        header = {"settings": json.dumps(self.settings), "history": json.dumps(self.history)}
+        # Copies: safetensors refuses tensors that share memory, as those of two layers with the same weight do.
+        apart = {"device": "cpu", "copy": True, "memory_format": torch.contiguous_format}
+        write_atomically(path, save({name: t.detach().to(**apart) for name, t in tensors.items()}, header))
+
+    def resume(self) -> int:
+        """Go back to the last finished epoch that a file knows, if there is one; returns how many are finished."""
+        found = [self.read(path) for path in (self.checkpoint, self.handover) if path is not None and path.exists()]
+        if found:  # Another machine may have brought the hand-over further than this one's checkpoint.
+            path, self.history, tensors = max(found, key=lambda state: len(state[1]))
+            self.restore(path, tensors)
+        return self.epoch
+
+    def read(self, path: Path) -> tuple[Path, list[dict], dict[str, torch.Tensor]]:
+        """The finished epochs and the tensors of a file, if it was made with these settings."""
+        try:
+            with safe_open(path, "pt") as file:
+                header = file.metadata()
+                self.refuse_other_settings(path, json.loads(header["settings"]))
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return path, json.loads(header["history"]), tensors
+        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+            raise TrainingError(f"{path} is not a training state ({error}); delete it to start anew") from error
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Every tensor of the state, by a flat name."""
+        found = {}
+        for twin, model in (("model", self.loop.model), ("averaged", self.loop.averaged)):
+            # Buffers that a checkpoint leaves out may change in training all the same.
+            found |= {f"{twin}.{name}": t for name, t in (dict(model.named_buffers()) | model.state_dict()).items()}
+        for name, parameter, optimizer in self.stepped():
+            momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
+            if momentum is not None:
+                found[name] = momentum
+        return found
+
+    def small_tensors(self) -> dict[str, torch.Tensor]:
+        """The averaged twin alone, its weights in half the bytes; what BatchNorm has measured stays exact."""
+        weights = {f"averaged.{name}" for name, _ in self.loop.averaged.named_parameters(remove_duplicate=False)}
+        averaged = {name: t for name, t in self.tensors().items() if name.startswith("averaged.")}
+        return {name: t.half() if name in weights else t for name, t in averaged.items()}
+
+    def stepped(self) -> Iterable[tuple[str, torch.Tensor, torch.optim.Optimizer]]:
+        """What each optimizer steps, with a name for its momentum."""
+        for place, optimizer in enumerate(self.loop.optimizers):
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            yield from ((f"momentum.{place}.{i}", p, optimizer) for i, p in enumerate(parameters))
+
+    @torch.no_grad()
+    def restore(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
+        """Put every tensor back where `tensors` found it."""
+        if not any(name.startswith("model.") for name in tensors):  # A hand-over.
+            tensors |= {name.replace("averaged.", "model.", 1): tensor for name, tensor in tensors.items()}
+        for name, parameter, optimizer in self.stepped():
+            # An empty place for the momentum, which the optimizer makes only at the first gradient: a parameter that is
+            # frozen, or that no image has reached, has none.
+            if name in tensors:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        places = self.tensors()
+        wrong = [
+            n
+            for n in places.keys() | tensors.keys()
+            if n not in places or n not in tensors or places[n].shape != tensors[n].shape
+        ]
+        if wrong:
+            raise TrainingError(f"{path} belongs to another network (see {sorted(wrong)[0]}); choose another path")
+        for name, place in places.items():
+            place.copy_(tensors[name])
+
+    def refuse_other_settings(self, path: Path, stored: dict) -> None:
+        """A run can only go on with the settings that it was started with; one that is newer had its default then."""
+        stored = plain(Config()) | stored
+        other = [f"{name} was {stored[name]}, now {now}" for name, now in self.settings.items() if stored[name] != now]
+        if other:
+            raise TrainingError(
+                f"{path} was made with other settings ({'; '.join(other)}); delete it or choose another"
+            )
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """The settings as JSON gives them back."""
+    return json.loads(json.dumps(asdict(config)))
+
+
+def digest(tensors: Iterable[torch.Tensor]) -> str:
+    """Tells one list of tensors from another."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()[:16]
