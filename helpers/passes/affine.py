@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import torch
 from torch import fx, nn
 
-from helpers.passes.editing import Editor, called, may_match, with_tensors
+from helpers.graphs.editing import Editor, called, may_match, with_tensors
+from helpers.graphs.layers import CONVS, TRANSPOSED, rank
+from helpers.graphs.match import Match
+from helpers.graphs.matching import find
+from helpers.graphs.opaque import opaque
+from helpers.graphs.patterns import Op
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.layers import CONVS, TRANSPOSED, rank
-from helpers.passes.match import Match
-from helpers.passes.matching import find
-from helpers.passes.opaque import opaque
-from helpers.passes.patterns import Op
 
 LAYERS = (*CONVS, *TRANSPOSED)
 # One factor or summand per output channel, or one number for all of them.

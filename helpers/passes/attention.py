@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from helpers.graphs.match import Match
+from helpers.graphs.patterns import Constant, Op, Value
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fuser import Fuser
-from helpers.passes.match import Match
-from helpers.passes.patterns import Constant, Op, Value
 from helpers.passes.registry import register
 
 aten = torch.ops.aten

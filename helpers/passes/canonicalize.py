@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from helpers.passes import effects, forms, registry, sizes
-from helpers.passes.editing import Editor
+from helpers.graphs import effects, forms
+from helpers.graphs.editing import Editor
+from helpers.graphs.layers import ARGUMENTS, Layers
+from helpers.graphs.opaque import FOLDABLE, opaque
+from helpers.passes import registry, sizes
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.layers import ARGUMENTS, Layers
-from helpers.passes.opaque import FOLDABLE, opaque
 
 
 @registry.register

@@ -10,9 +10,9 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from helpers.graphs.editing import Editor
+from helpers.graphs.effects import is_pure
 from helpers.passes import registry
-from helpers.passes.editing import Editor
-from helpers.passes.effects import is_pure
 from helpers.passes.folder import Pass, PassResult
 
 

@@ -11,9 +11,9 @@ copy instead of a view. So where the original value was contiguous,
 import torch
 from torch import fx
 
+from helpers.graphs.editing import Editor
+from helpers.graphs.effects import is_fresh, op_name
 from helpers.passes import registry
-from helpers.passes.editing import Editor
-from helpers.passes.effects import is_fresh, op_name
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fused_ops import conv_act
 

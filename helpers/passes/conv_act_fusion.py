@@ -18,12 +18,12 @@ from dataclasses import replace
 import torch
 from torch import fx
 
+from helpers.graphs.match import Match
+from helpers.graphs.patterns import Op, Value
 from helpers.passes import activations
 from helpers.passes.activations import NotFusable
 from helpers.passes.fused_calls import LAYERS, NotReadable, read, value_of
 from helpers.passes.fuser import Fuser
-from helpers.passes.match import Match
-from helpers.passes.patterns import Op, Value
 from helpers.passes.registry import register
 
 aten = torch.ops.aten

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import nn
 
+from helpers.graphs.match import Match
+from helpers.graphs.patterns import Constant, Op
 from helpers.passes import registry
 from helpers.passes.affine import LAYERS, AffineFold, PerChannel, per_channel
-from helpers.passes.match import Match
-from helpers.passes.patterns import Constant, Op
 
 
 def sums_with(layers: tuple[Any, ...]) -> dict[Op, tuple[int, int]]:

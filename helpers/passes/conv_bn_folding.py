@@ -11,14 +11,14 @@ are not when an image comes without a batch dimension), and nobody else reads wh
 
 from torch import fx, nn
 
+from helpers.graphs.editing import Editor
+from helpers.graphs.layers import NORMS, rank
+from helpers.graphs.match import Match
+from helpers.graphs.module_tree import submodule
+from helpers.graphs.opaque import opaque
+from helpers.graphs.patterns import Op
 from helpers.passes import registry
 from helpers.passes.affine import LAYERS, AffineFold, MustNotFold, PerChannel, output_channels
-from helpers.passes.editing import Editor
-from helpers.passes.layers import NORMS, rank
-from helpers.passes.match import Match
-from helpers.passes.module_tree import submodule
-from helpers.passes.opaque import opaque
-from helpers.passes.patterns import Op
 
 
 def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from helpers.graphs.match import Match
+from helpers.graphs.patterns import Constant, Op
 from helpers.passes import registry
 from helpers.passes.affine import LAYERS, AffineFold, MustNotFold, PerChannel, per_channel
-from helpers.passes.match import Match
-from helpers.passes.patterns import Constant, Op
 
 
 def products_with(layers: tuple[Any, ...]) -> tuple[Op, ...]:

@@ -2,11 +2,11 @@
 
 from torch import fx
 
+from helpers.graphs.editing import Editor
+from helpers.graphs.effects import is_pure
+from helpers.graphs.module_tree import modules_by_path
 from helpers.passes import registry
-from helpers.passes.editing import Editor
-from helpers.passes.effects import is_pure
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.module_tree import modules_by_path
 
 
 @registry.register

@@ -19,10 +19,10 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from helpers.graphs.replacing import inherit
 from helpers.passes.errors import CheckFailed, UnsupportedCase
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.registry import register
-from helpers.passes.replacing import inherit
 
 aten = torch.ops.aten
 # Operations whose second argument, or whose arguments from the second on, are the sizes of the result.

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torchvision.ops import stochastic_depth
 
+from helpers.graphs.editing import Editor
+from helpers.graphs.opaque import opaque
 from helpers.passes import registry
-from helpers.passes.editing import Editor
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.opaque import opaque
 
 IDENTITY_MODULES = (nn.Identity, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 # Methods that return the input itself when shape and dtype do not change.

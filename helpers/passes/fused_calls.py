@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from helpers.graphs.layers import CONVS, TRANSPOSED
+from helpers.graphs.match import attribute
+from helpers.graphs.opaque import opaque
 from helpers.passes import fused_ops
 from helpers.passes.activations import NO_ACTIVATION, Activation
 from helpers.passes.how import Geometry, How, parse
 from helpers.passes.kernels import Operands
-from helpers.passes.layers import CONVS, TRANSPOSED
-from helpers.passes.match import attribute
-from helpers.passes.opaque import opaque
 
 FUSED = (fused_ops.conv_act, fused_ops.linear_act)
 # The transposed ones are among them so that they are declined with their reason.

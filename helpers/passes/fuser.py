@@ -16,11 +16,11 @@ from collections.abc import Sequence
 
 from torch import fx
 
+from helpers.graphs.match import Match
+from helpers.graphs.matching import find
+from helpers.graphs.patterns import Op, Pattern
+from helpers.graphs.replacing import Replacement, replace_matches
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.match import Match
-from helpers.passes.matching import find
-from helpers.passes.patterns import Op, Pattern
-from helpers.passes.replacing import Replacement, replace_matches
 
 
 class Fuser(Pass):

@@ -13,12 +13,12 @@ Next means next: one user, a convolution (not transposed) or a linear layer over
 import torch
 from torch import fx, nn
 
-from helpers.passes.editing import Editor, with_tensors
+from helpers.graphs.editing import Editor, with_tensors
+from helpers.graphs.match import Match
+from helpers.graphs.matching import find
+from helpers.graphs.opaque import opaque
+from helpers.graphs.patterns import Op
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.match import Match
-from helpers.passes.matching import find
-from helpers.passes.opaque import opaque
-from helpers.passes.patterns import Op
 from helpers.passes.registry import register
 
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

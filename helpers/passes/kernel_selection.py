@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from torch import fx
 
-from helpers.passes.editing import Editor
+from helpers.graphs.editing import Editor
+from helpers.graphs.layers import CONVS
+from helpers.graphs.replacing import VALUES, inherit
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fused_calls import FUSED, LayerCall, NotReadable, read
 from helpers.passes.fused_ops import objection
 from helpers.passes.kernels import CONV_KERNELS, LINEAR_KERNELS, Operands
-from helpers.passes.layers import CONVS
 from helpers.passes.registry import register
-from helpers.passes.replacing import VALUES, inherit
 
 # The quickest first, as it was for every 1x1 layer of MobileNetV2 at batch 1, 8 and 128 (AVX-512, 1 and 2 threads).
 PREFERRED = ["onednn_product", "onednn", "gemm", "cudnn"]

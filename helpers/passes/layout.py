@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch.fx.passes.operator_support import chain, create_op_support
 
-from helpers.passes.editing import Editor, with_tensors
+from helpers.graphs.editing import Editor, with_tensors
+from helpers.graphs.module_tree import modules_by_path
+from helpers.graphs.partitioner import from_ops, propose
+from helpers.graphs.replacing import inherit
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.module_tree import modules_by_path
-from helpers.passes.partitioner import from_ops, propose
 from helpers.passes.registry import register
-from helpers.passes.replacing import inherit
 
 CONVS = (nn.Conv2d, nn.ConvTranspose2d)
 ACTIVATIONS = (F.relu, F.relu6, F.hardswish, F.silu, F.hardtanh, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU, nn.Dropout)

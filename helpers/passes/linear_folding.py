@@ -8,16 +8,16 @@ Linear, then BatchNorm1d    ->  as for convolutions, when the output is (N, C); 
 import torch
 from torch import fx, nn
 
+from helpers.graphs.editing import Editor, called, may_match, with_tensors
+from helpers.graphs.layers import NORMS
+from helpers.graphs.match import Match
+from helpers.graphs.matching import find
+from helpers.graphs.patterns import Constant, Op, Value
 from helpers.passes import registry
 from helpers.passes.conv_add_folding import AddFold, sums_with
 from helpers.passes.conv_bn_folding import NormFold
 from helpers.passes.conv_mul_folding import MulFold, products_with
-from helpers.passes.editing import Editor, called, may_match, with_tensors
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.layers import NORMS
-from helpers.passes.match import Match
-from helpers.passes.matching import find
-from helpers.passes.patterns import Constant, Op, Value
 
 LINEAR = (nn.Linear,)
 

@@ -9,11 +9,11 @@ import torch
 from torch import fx, nn
 
 from helpers import models
-from helpers.passes.copying import own_tensors
+from helpers.graphs.copying import own_tensors
+from helpers.graphs.tracing import UnknownChoice, trace
 from helpers.passes.passer import Passer
 from helpers.passes.registry import did_you_mean
 from helpers.passes.report import Report
-from helpers.passes.tracing import UnknownChoice, trace
 
 # "fold" runs round after round until it changes nothing; "inference" runs once after it.
 PIPELINES: dict[str, list[str]] = {

@@ -19,15 +19,15 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from helpers.graphs.editing import Editor, called, may_match, with_tensors
+from helpers.graphs.layers import CONVS, rank
+from helpers.graphs.match import Match
+from helpers.graphs.matching import find
+from helpers.graphs.opaque import opaque
+from helpers.graphs.patterns import Op
 from helpers.passes import registry
 from helpers.passes.affine import MustNotFold
-from helpers.passes.editing import Editor, called, may_match, with_tensors
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.layers import CONVS, rank
-from helpers.passes.match import Match
-from helpers.passes.matching import find
-from helpers.passes.opaque import opaque
-from helpers.passes.patterns import Op
 
 
 class FrontFold(Pass):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import fx
 
+from helpers.graphs.module_tree import tensors
+from helpers.graphs.snapshot import Snapshot
 from helpers.passes import registry
 from helpers.passes.errors import CheckFailed, GraphMismatch, NotSettled, PassError
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.module_tree import tensors
 from helpers.passes.report import Report, Row, Statistics
-from helpers.passes.snapshot import Snapshot
 
 # Looks at the graph after a pass, and raises a ValueError, RuntimeError or AssertionError if it is not satisfied.
 Check = Callable[[fx.GraphModule], None]

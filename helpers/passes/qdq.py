@@ -17,12 +17,12 @@ import operator
 import torch
 from torch import fx
 
+from helpers.graphs.match import Match
+from helpers.graphs.patterns import LITERAL, Op, Value
+from helpers.graphs.replacing import inherit
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fuser import Fuser
-from helpers.passes.match import Match
-from helpers.passes.patterns import LITERAL, Op, Value
 from helpers.passes.registry import register
-from helpers.passes.replacing import inherit
 from helpers.quantization.affine import decode, encode
 
 # Three operators of our own, so that tracers record one node for each instead of looking inside.

@@ -2,12 +2,15 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from torch import fx
 
+from helpers.graphs.module_tree import parameters
 from helpers.passes.folder import Change, Decline
-from helpers.passes.module_tree import parameters
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,14 @@ class Report:
         """The time that all passes and checks took."""
         return sum(row.milliseconds for row in self.rows)
 
-    def table(self) -> pd.DataFrame:
+    def table(self) -> "pandas.DataFrame":
         """One line per pass and round, ready to be shown.
 
         Returns:
             Columns pass, round, nodes_before, nodes_after, params_before, params_after, changed, declined, ms, note.
         """
+        import pandas as pd  # slow to load, and only tables need it
+
         lines = [
             {
                 "pass": row.name,

@@ -27,10 +27,10 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from helpers.graphs.match import attribute
+from helpers.graphs.replacing import PROVENANCE
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.match import attribute
-from helpers.passes.replacing import PROVENANCE
 
 
 @dataclass(frozen=True)

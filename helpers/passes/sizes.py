@@ -8,9 +8,9 @@ import operator
 
 from torch import fx, nn
 
-from helpers.passes.editing import Editor
-from helpers.passes.layers import CONVS, TRANSPOSED, rank
-from helpers.passes.opaque import opaque
+from helpers.graphs.editing import Editor
+from helpers.graphs.layers import CONVS, TRANSPOSED, rank
+from helpers.graphs.opaque import opaque
 
 
 def simplify(node: fx.Node, editor: Editor, name: str) -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import fx, nn
 
-from helpers.passes.editing import Editor, with_tensors
+from helpers.graphs.editing import Editor, with_tensors
+from helpers.graphs.opaque import opaque
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.opaque import opaque
 from helpers.passes.registry import register
 
 LAYERS = (nn.Conv2d, nn.Linear)

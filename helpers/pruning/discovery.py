@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from helpers.passes.module_tree import modules_by_path
+from helpers.graphs.module_tree import modules_by_path
 from helpers.pruning.atoms import Labels, Pinned, ascending, distinct
 from helpers.pruning.groups import ChannelGroups, Group, Member
 from helpers.pruning.labelling import Labelling, label

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from torch import nn
 
-from helpers.passes.module_tree import submodule
+from helpers.graphs.module_tree import submodule
 from helpers.pruning.labelling import Call, Labelling, Labels, Layer, Number, Tensor, uncut
 from helpers.pruning.rules_value import elementwise, unknown
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from helpers.passes.copying import structural_copy
-from helpers.passes.module_tree import modules_by_path
+from helpers.graphs.copying import structural_copy
+from helpers.graphs.module_tree import modules_by_path
 
 
 def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from helpers.passes.module_tree import submodule
+from helpers.graphs.module_tree import submodule
 from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups, Group
 from helpers.pruning.stored import stored_tensors, with_tensors

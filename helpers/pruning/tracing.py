@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from helpers.passes.module_tree import modules_by_path
+from helpers.graphs.module_tree import modules_by_path
 from helpers.pruning.recorder import Node, Recorder
 from helpers.pruning.stored import with_tensors
 

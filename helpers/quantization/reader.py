@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
-from helpers.passes.tracing import annotate
+from helpers.graphs.tracing import annotate
 from helpers.quantization.operations import operation
 from helpers.quantization.plan import INPUT, Op, Plan, PlanError
 from helpers.quantization.recipe import Recipe

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from helpers.graphs.tracing import trace
 from helpers.passes import Passer
 from helpers.passes.report import Report
-from helpers.passes.tracing import trace
 from tests.passes.equivalence import differences
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from helpers.passes.tracing import trace
+from helpers.graphs.tracing import trace
 from tests.passes.zoo import CONVS, NORMS, TRANSPOSED
 
 LAYERS = (*CONVS.values(), *TRANSPOSED.values(), nn.Linear)

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers import passes
+from helpers.graphs.tracing import trace
 from helpers.passes.passer import Passer
-from helpers.passes.tracing import trace
 from tests.passes.graphs import graph_of, network
 
 Q, K, V = (torch.randn(2, 4, length, 8, dtype=torch.float64) for length in (5, 7, 7))

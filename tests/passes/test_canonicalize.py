@@ -3,8 +3,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from helpers.graphs.tracing import trace
 from helpers.passes import Passer
-from helpers.passes.tracing import trace
 from tests.passes.equivalence import differences
 from tests.passes.zoo import Net
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from helpers import passes
-from helpers.passes.tracing import trace
+from helpers.graphs.tracing import trace
 from tests.passes.equivalence import differences
 from tests.passes.zoo import conv, norm, with_conv
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from helpers.graphs.tracing import trace
 from helpers.passes import PIPELINES, Passer, optimize
 from helpers.passes.fused_calls import FUSED
 from helpers.passes.fused_ops import conv_act
 from helpers.passes.how import parse
-from helpers.passes.tracing import trace
 from tests.passes.graphs import network
 
 IMAGES = (2, 4, 8, 8)

@@ -3,9 +3,9 @@ import torch
 from torch import nn
 
 from helpers import passes
+from helpers.graphs.tracing import trace
 from helpers.passes.errors import CheckFailed, UnsupportedCase
 from helpers.passes.passer import Passer
-from helpers.passes.tracing import trace
 from tests.passes.graphs import network
 
 X = torch.randn(4, 3, 6, 6)

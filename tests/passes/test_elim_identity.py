@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision.ops import StochasticDepth
 
+from helpers.graphs.tracing import trace
 from helpers.passes import Passer
-from helpers.passes.tracing import trace
 from tests.passes.folding import calls, fold, reasons
 from tests.passes.zoo import alone
 

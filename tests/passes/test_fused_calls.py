@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.graphs.tracing import trace
 from helpers.passes import fused_ops
 from helpers.passes.activations import Activation
 from helpers.passes.fused_calls import LayerCall, NotReadable, read
-from helpers.passes.tracing import trace
 from tests.passes.graphs import network
 from tests.passes.zoo import conv, up
 

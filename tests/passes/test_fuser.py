@@ -2,10 +2,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from helpers.graphs.patterns import traced
 from helpers.passes.folder import Pass
 from helpers.passes.fuser import Fuser
 from helpers.passes.passer import Passer
-from helpers.passes.patterns import traced
 from tests.passes.graphs import graph_of
 
 

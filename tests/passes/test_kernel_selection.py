@@ -7,13 +7,13 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers import models
+from helpers.graphs.tracing import trace
 from helpers.passes import Passer, optimize
 from helpers.passes.activations import Activation
 from helpers.passes.fused_ops import conv_act, linear_act
 from helpers.passes.how import Geometry, parse
 from helpers.passes.kernel_selection import choose
 from helpers.passes.kernels import Operands
-from helpers.passes.tracing import trace
 from tests.passes.graphs import network
 
 

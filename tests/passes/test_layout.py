@@ -3,8 +3,8 @@ import torch
 from torch import fx, nn
 
 from helpers import passes
+from helpers.graphs.tracing import trace
 from helpers.passes.passer import Passer
-from helpers.passes.tracing import trace
 from helpers.passes.type_inference import describe
 from tests.passes.graphs import network
 

@@ -6,10 +6,10 @@ import torchvision
 from torch import fx, nn
 
 from helpers import passes
+from helpers.graphs.tracing import trace
 from helpers.passes import memory_planning
 from helpers.passes.memory_planning import ALIGNMENT, Slot, place
 from helpers.passes.passer import Passer
-from helpers.passes.tracing import trace
 from tests.passes.graphs import allocated, network
 
 

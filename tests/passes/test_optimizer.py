@@ -5,8 +5,8 @@ import torch
 from torch import fx, nn
 
 from helpers import models, passes
+from helpers.graphs.tracing import UnknownChoice
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
-from helpers.passes.tracing import UnknownChoice
 from tests.passes.equivalence import differences
 from tests.passes.zoo import Net, conv, norm
 

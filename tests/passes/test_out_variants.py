@@ -4,10 +4,10 @@ import torchvision
 from torch import nn
 
 from helpers import passes
+from helpers.graphs.tracing import trace
 from helpers.passes import out_variants
 from helpers.passes.out_variants import OutVariants
 from helpers.passes.passer import Passer
-from helpers.passes.tracing import trace
 from tests.passes.graphs import allocated, network
 
 X = torch.randn(2, 6, 5, 5)

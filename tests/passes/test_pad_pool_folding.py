@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.graphs.tracing import trace
 from helpers.passes import Passer
-from helpers.passes.tracing import trace
 from tests.passes.equivalence import differences
 from tests.passes.zoo import conv
 

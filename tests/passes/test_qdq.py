@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import fx, nn
 
+from helpers.graphs.tracing import trace
 from helpers.passes.passer import Passer
 from helpers.passes.qdq import DEQUANTIZE, QUANTIZE, REQUANTIZE, dequantize, quantize
-from helpers.passes.tracing import trace
 from tests.passes.graphs import graph_of, network
 
 X = torch.randn(4, 6, 5)

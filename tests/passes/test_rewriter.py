@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from helpers.graphs.tracing import trace
 from helpers.passes.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.passes.passer import Passer
 from helpers.passes.rewriter import Rewriter
-from helpers.passes.tracing import trace
 from tests.passes.graphs import graph_of, network
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import fx, nn
 
+from helpers.graphs.tracing import annotate, trace
 from helpers.passes.passer import Passer
 from helpers.passes.scalars import ScalarsToTensors
-from helpers.passes.tracing import annotate, trace
 from tests.passes.graphs import network
 
 ADD, MUL = torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor

@@ -3,9 +3,9 @@ import torch
 import torchvision
 from torch import fx, nn
 
+from helpers.graphs.tracing import trace
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from helpers.passes.passer import Passer
-from helpers.passes.tracing import trace
 from helpers.passes.type_inference import TypeInference, describe
 from tests.passes.graphs import graph_of, network
 

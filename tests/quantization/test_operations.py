@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from helpers.passes.tracing import annotate
+from helpers.graphs.tracing import annotate
 from helpers.quantization.operations import operation
 
 

@@ -1,0 +1,141 @@
+"""Draws a graph, and what a pass did to it. No graphviz needed.
+
+Colour and line both tell what happened, so the picture can be read in greyscale:
+
+    dashed, red     removed by the pass
+    thick, green    made by the pass
+    thick, amber    there before, but changed
+
+Constants are not drawn: a box that reads some tells the shape of the first, which is the weight.
+
+Example:
+    >>> before = outline(graph_module)
+    >>> Passer(["conv_bn_folding"]).run(graph_module)
+    >>> draw_before_after(before, outline(graph_module), "folding.svg")
+"""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch, Patch
+
+from helpers.graphs.layered import HALF, Layout, arrange
+from helpers.graphs.outline import CHANGED, MADE, REMOVED, SAME, Box, Outline, compare
+
+BOX_WIDTH, BOX_HEIGHT = 2.3, 0.52  # inches that one box has for itself
+TEXT, LINE = "#111820", "#4a5563"
+MIN_ROWS = 20  # up to here a graph stays in one column
+# fill, border, border width, border style
+STYLES = {
+    SAME: ("#eef1f5", "#7a8594", 0.8, "-"),
+    MADE: ("#c9ecd2", "#0b6b3a", 2.4, "-"),
+    CHANGED: ("#fde7b0", "#9a5b00", 2.4, "-"),
+    REMOVED: ("#f8d3d0", "#a3201b", 1.6, (0, (3, 2))),
+}
+MEANING = {MADE: "made by the pass", CHANGED: "changed by the pass", REMOVED: "removed by the pass"}
+
+
+def draw(graph: Outline, path: str | Path | None = None, title: str = "") -> Figure:
+    """Draw one graph.
+
+    Args:
+        graph: from `outline(graph_module)`.
+        path: where to write it; the suffix says how (.svg, .png, .pdf).
+        title: stands above the drawing.
+
+    Returns:
+        The figure; a notebook shows it.
+    """
+    return _figure([(graph, dict.fromkeys((box.name for box in graph), SAME), title)], path)
+
+
+def draw_before_after(before: Outline, after: Outline, path: str | Path | None = None) -> Figure:
+    """Draw a graph before and after a pass, side by side; arguments and result as in `draw`."""
+    went, came = compare(before, after)
+    titles = [
+        f"{when}: {len(_without_constants(graph))} nodes" for when, graph in (("before", before), ("after", after))
+    ]
+    return _figure([(before, went, titles[0]), (after, came, titles[1])], path)
+
+
+def _without_constants(graph: Outline) -> Outline:
+    constants = {box.name: box for box in graph if box.op == "get_attr"}
+    drawn = []
+    for box in graph:
+        read = [name for name in box.inputs if name in constants]
+        what = f"{box.what} {constants[read[0]].shape}" if read else box.what
+        if box.op != "get_attr":
+            drawn.append(replace(box, what=what, inputs=tuple(name for name in box.inputs if name not in constants)))
+    return tuple(drawn)
+
+
+def _figure(panels: list[tuple[Outline, dict[str, str], str]], path: str | Path | None) -> Figure:
+    panels = [(_without_constants(graph), status, title) for graph, status, title in panels]
+    boxes = sum(len(graph) for graph, _, _ in panels)
+    rows = max(MIN_ROWS, math.ceil(math.sqrt(boxes * BOX_WIDTH / BOX_HEIGHT)))  # about as wide as a screen
+    layouts = [arrange({box.name: box.inputs for box in graph}, rows) for graph, _, _ in panels]
+    width = BOX_WIDTH * (sum(layout.width for layout in layouts) + 0.6 * (len(layouts) - 1)) + 0.4
+    height = BOX_HEIGHT * (max(layout.height for layout in layouts) + 1) + 0.9
+    figure = Figure(figsize=(max(width, 5.0), height))
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, len(panels), squeeze=False, width_ratios=[layout.width for layout in layouts])[0]
+    tallest = max(layout.height for layout in layouts)
+    for ax, layout, (graph, status, title) in zip(axes, layouts, panels, strict=True):
+        _panel(ax, layout, graph, status)
+        ax.set(xlim=(-0.1, layout.width + 0.1), ylim=(tallest + 0.4, -0.4))
+        ax.set_title(title, fontsize=12, fontweight="bold")
+        ax.set_axis_off()
+    _legend(figure, {one for graph, status, _ in panels for one in (status[box.name] for box in graph)} - {SAME})
+    figure.tight_layout(rect=(0, 0.45 / height, 1, 1))
+    if path is not None:
+        with mpl.rc_context({"svg.fonttype": "none"}):  # Text stays text: small, searchable and readable aloud.
+            figure.savefig(path, dpi=120)
+    return figure
+
+
+def _panel(ax: Axes, layout: Layout, graph: Outline, status: dict[str, str]) -> None:
+    for corners in layout.paths.values():
+        x, y = zip(*corners, strict=True)
+        ax.add_line(Line2D(x, y, color=LINE, linewidth=1.0, zorder=1, solid_joinstyle="round"))
+        arrow = {"arrowstyle": "-|>", "color": LINE, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", corners[-1], corners[-2], arrowprops=arrow)
+    for box in graph:
+        _draw_box(ax, layout.places[box.name], box, status[box.name])
+
+
+def _draw_box(ax: Axes, place: tuple[float, float], box: Box, status: str) -> None:
+    fill, border, width, style = STYLES[status]
+    x, y = place
+    shape = FancyBboxPatch(
+        (x - 0.46, y - HALF),
+        0.92,
+        2 * HALF,
+        boxstyle="round,pad=0,rounding_size=0.05",
+        mutation_aspect=BOX_WIDTH / BOX_HEIGHT,
+        facecolor=fill,
+        edgecolor=border,
+        linewidth=width,
+        linestyle=style,
+        zorder=2,
+    )
+    ax.add_patch(shape)
+    centred = {"ha": "center", "va": "center", "zorder": 3}
+    size = 10.5 * min(1, 22 / len(box.what))  # long names in smaller letters
+    ax.text(x, y - (0.12 if box.shape else 0), box.what, fontsize=size, color=TEXT, **centred)
+    ax.text(x, y + 0.2, box.shape, fontsize=8.5, color=LINE, **centred)
+
+
+def _legend(figure: Figure, shown: set[str]) -> None:
+    entries = [
+        Patch(facecolor=fill, edgecolor=border, linewidth=width, linestyle=style, label=MEANING[status])
+        for status, (fill, border, width, style) in STYLES.items()
+        if status in shown
+    ]
+    if entries:
+        figure.legend(handles=entries, loc="lower center", ncols=len(entries), frameon=False, fontsize=10)

@@ -1,0 +1,177 @@
+"""Reads and writes what hangs on a graph: modules, tensors, names. Every pass that folds edits through this.
+
+Nothing that exists is overwritten: a module with new weights is a new module, and it only takes over the old name when
+nobody else calls it or reads from it.
+"""
+
+import functools
+import operator
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from helpers.graphs.effects import Storage
+from helpers.graphs.module_tree import modules_by_path, submodule
+from helpers.graphs.patterns import Op, as_pattern
+
+
+def called(graph_module: fx.GraphModule) -> set[Any]:
+    """Every function, method name and module class that a graph calls."""
+    nodes = [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
+    modules = {node.target for node in nodes if node.op == "call_module"}
+    others = {node.target for node in nodes if node.op != "call_module"}
+    return others | {type(submodule(graph_module, path)) for path in modules}
+
+
+def may_match(pattern: Op, present: set[Any]) -> bool:
+    """Whether each operation of a pattern is called at all: a quick look before a search."""
+    return all(not part.targets.isdisjoint(present) for part in as_pattern(pattern).nodes() if isinstance(part, Op))
+
+
+def _read_by(node: fx.Node) -> list[str]:
+    """A node reads its target, and by that a part of everything that the target is in: a.b.c, a.b and a."""
+    path = node.target if node.op in ("call_module", "get_attr") else ""
+    found = []
+    while path:
+        found.append(path)
+        path = path.rpartition(".")[0]
+    return found
+
+
+class Editor:
+    """The modules and tensors of one graph, looked up once.
+
+    Example:
+        >>> editor = Editor(graph_module)
+        >>> editor.swap_module(node, with_tensors(editor.module(node), weight=2 * weight))
+    """
+
+    def __init__(self, graph_module: fx.GraphModule):
+        self.graph_module, self.graph = graph_module, graph_module.graph
+
+    @functools.cached_property
+    def _modules(self) -> dict[str, nn.Module]:
+        return modules_by_path(self.graph_module)
+
+    @functools.cached_property
+    def _called(self) -> set[str]:
+        return {node.target for node in self.graph.nodes if node.op == "call_module"}
+
+    @functools.cached_property
+    def _readers(self) -> Counter[str]:
+        """How many nodes read what hangs at a path, or a part of it."""
+        paths = [path for node in self.graph.nodes for path in _read_by(node)]
+        return Counter(paths)
+
+    @functools.cached_property
+    def storage(self) -> Storage:
+        """Who shares storage with whom, and who writes; found out at the first question."""
+        return Storage(self.graph_module)
+
+    def _count(self, node: fx.Node, step: int) -> None:
+        for path in _read_by(node):
+            self._readers[path] += step
+
+    def module(self, node: fx.Node) -> nn.Module | None:
+        """What a call_module node calls."""
+        return self._modules.get(node.target) if node.op == "call_module" else None
+
+    def named(self, path: str) -> nn.Module | None:
+        """The module at a dotted path."""
+        return self._modules.get(path)
+
+    def tensor(self, value: Any) -> torch.Tensor | None:
+        """The tensor that a get_attr node reads; None for anything else."""
+        if not isinstance(value, fx.Node) or value.op != "get_attr":
+            return None
+        found = operator.attrgetter(value.target)(self.graph_module)
+        return found if isinstance(found, torch.Tensor) else None
+
+    def swap_module(self, node: fx.Node, module: nn.Module) -> None:
+        """Make a call_module node call another module, under the old name if nobody else reads anything there."""
+        path = node.target
+        self._count(node, -1)
+        if self._readers[path] > 0 or self._is_inside_something_called(path):
+            path = self.free_name(path)
+        self.set_module(path, module)
+        node.target = path
+        self._count(node, 1)
+
+    def _is_inside_something_called(self, path: str) -> bool:
+        """A network may call both a block as a whole and, elsewhere, one of its layers."""
+        while path := path.rpartition(".")[0]:
+            if path in self._called:
+                return True
+        return False
+
+    def set_module(self, path: str, module: nn.Module) -> None:
+        """Hang a module into the tree."""
+        owner, _, name = path.rpartition(".")
+        setattr(self._modules[owner], name, module)
+        self._modules[path] = module
+
+    def retarget(self, node: fx.Node, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Make a node do something else; it keeps its users, its name and its source line."""
+        self._count(node, -1)
+        node.op, node.target = op, target
+        node.args, node.kwargs = args, kwargs
+        self._count(node, 1)
+
+    def put_tensor(self, tensor: torch.Tensor, hint: str, before: fx.Node) -> fx.Node:
+        """A get_attr node for a new constant, which becomes a buffer of the network."""
+        name = self.free_name(hint)
+        self.graph_module.register_buffer(name, tensor)
+        with self.graph.inserting_before(before):
+            node = self.graph.get_attr(name)
+        node.meta["val"] = torch.empty_like(tensor, device="meta")
+        self._count(node, 1)
+        return node
+
+    def free_name(self, path: str) -> str:
+        """`path` itself, or the first of path_1, path_2, ... under which nothing hangs."""
+        owner, _, name = path.rpartition(".")
+        holder, stem, count = self._modules[owner], name, 0
+        while hasattr(holder, name):
+            count += 1
+            name = f"{stem}_{count}"
+        return f"{owner}.{name}" if owner else name
+
+    def replace(self, node: fx.Node, value: Any) -> None:
+        """Give all users of a node something else, and take the node away."""
+        node.replace_all_uses_with(value)
+        self.erase(node)
+
+    def erase(self, node: fx.Node) -> None:
+        """Take away a node without users, and the constants that only it read."""
+        inputs = node.all_input_nodes
+        self._count(node, -1)
+        self.graph.erase_node(node)
+        self.forget(inputs)
+
+    def forget(self, nodes: Iterable[fx.Node]) -> None:
+        """Take away those of the nodes that are constants which nobody reads any more."""
+        for node in nodes:
+            if node.op == "get_attr" and not node.users:
+                self._count(node, -1)
+                self.graph.erase_node(node)
+
+
+def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module:
+    """A new module with the same settings and other parameters; the old one stays as it is.
+
+    Args:
+        module: to take the class and the settings from.
+        tensors: the new parameters by name. They train if those that they replace do; None removes one.
+    """
+    new = object.__new__(type(module))  # the constructor would draw random weights
+    for name, value in vars(module).items():
+        vars(new)[name] = value.copy() if isinstance(value, dict) else value
+    trains = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
+    for name, tensor in tensors.items():
+        if tensor is not None and not isinstance(tensor, nn.Parameter):
+            tensor = nn.Parameter(tensor, requires_grad=trains and tensor.is_floating_point())
+        new._parameters[name] = tensor
+    return new

@@ -1,0 +1,202 @@
+"""What a node does besides computing its result: what it writes to, what it shares storage with, whether it is random.
+
+Whoever moves, merges or deletes a node asks here first. All answers err on the safe side: a function or module that is
+not known to be torch's own may do anything.
+"""
+
+import functools
+import inspect
+import math
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
+
+from helpers.graphs.module_tree import modules_by_path
+
+# Operators of Python that write into their first operand.
+WRITING_OPERATORS = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imatmul", "ipow", "imod", "setitem", "delitem"}
+# By name, for functions, methods and ATen operators alike: the result never shares storage with an operand.
+_FRESH = """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution linear batch_norm
+    add sub rsub mul div truediv neg pow abs exp sqrt rsqrt relu relu6 hardtanh hardswish hardsigmoid sigmoid silu tanh
+    gelu elu leaky_relu softmax matmul mm bmm addmm cat stack mean sum avg_pool1d avg_pool2d avg_pool3d max_pool1d
+    max_pool2d max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d layer_norm group_norm zeros ones
+    full zeros_like ones_like clone rand randn conv_act linear_act"""
+FRESH = frozenset(_FRESH.split())
+FRESH_MODULES = (
+    *(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear),
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm),
+    *(nn.ReLU, nn.ReLU6, nn.Hardswish, nn.Hardsigmoid, nn.SiLU, nn.Sigmoid, nn.Tanh, nn.GELU, nn.LeakyReLU),
+    *(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d),
+)
+
+
+def op_name(node: fx.Node) -> str:
+    """The bare name of what a function or method node calls: "add_" for `x.add_(y)`, `aten.add_.Tensor`, ..."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.name.split("::")[1]
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+def is_torch(node: fx.Node) -> bool:
+    """Whether a function or method node calls something of torch, or an operator of Python."""
+    return node.op == "call_method" or _is_torch_function(node.target)
+
+
+@functools.cache
+def _is_torch_function(function: Any) -> bool:
+    if isinstance(function, torch._ops.HigherOrderOperator):
+        return False  # it runs a graph of its own, which may do anything
+    origin = (getattr(function, "__module__", None) or "").split(".")[0]
+    if origin in ("torch", "_operator", "math") or function is getattr:
+        return True
+    name = getattr(function, "__name__", "")
+    is_overload = isinstance(function, torch._ops.OpOverload)
+    return is_overload or any(getattr(home, name, None) is function for home in (torch, F, math))
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether calling this module also calls somebody's hook."""
+    before, after = module._forward_pre_hooks, module._forward_hooks
+    return bool(before or after or module._backward_pre_hooks or module._backward_hooks)
+
+
+def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.Node]:
+    """The nodes into whose values this one writes; `module` is what a call_module node calls."""
+    if node.op == "call_module":
+        known = type(module).__module__.startswith("torch.nn.") and not has_hooks(module)
+        if not known:
+            return node.all_input_nodes
+        return _nodes(node.args[:1]) if getattr(module, "inplace", False) else []
+    if node.op not in ("call_function", "call_method"):
+        return []
+    if isinstance(node.target, torch._ops.OpOverload):
+        return _written_by_schema(node)
+    if not is_torch(node):
+        return node.all_input_nodes
+    name = op_name(node)
+    if name in WRITING_OPERATORS or (name.endswith("_") and not name.endswith("__")) or inplace_flag(node) is not False:
+        return _nodes(node.args[:1] or tuple(node.kwargs.values())[:1])
+    return _nodes(node.kwargs.get("out"))
+
+
+def _written_by_schema(node: fx.Node) -> list[fx.Node]:
+    written = []
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            written += _nodes(given)
+    return written
+
+
+def inplace_flag(node: fx.Node) -> Any:
+    """The value of a function's `inplace` argument; False when it has none."""
+    position = _inplace_position(node.target) if node.op == "call_function" else None
+    if position is not None and position < len(node.args):
+        return node.args[position]
+    return node.kwargs.get("inplace", False)
+
+
+@functools.cache
+def _inplace_position(function: Any) -> int | None:
+    if not getattr(function, "__module__", "").startswith("torch.nn"):
+        return None
+    try:
+        names = list(inspect.signature(function).parameters)
+    except ValueError:
+        return None
+    return names.index("inplace") if "inplace" in names else None
+
+
+def is_fresh(node: fx.Node, module: nn.Module | None = None) -> bool:
+    """Whether the result is a new tensor that shares storage with none of the node's inputs."""
+    if node.op == "call_module":
+        return type(module) in FRESH_MODULES and not has_hooks(module) and not getattr(module, "inplace", False)
+    return is_torch(node) and op_name(node) in FRESH and inplace_flag(node) is False and "out" not in node.kwargs
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether a function or method draws random numbers."""
+    name = op_name(node)
+    if name.endswith("dropout") or name == "stochastic_depth":
+        flags = [value for value in (*node.args[2:], *node.kwargs.values()) if isinstance(value, (bool, fx.Node))]
+        return flags[:1] != [False]
+    return draws(name)
+
+
+@functools.cache
+def draws(name: str) -> bool:
+    """Whether the operation of this name draws random numbers by its nature (dropout does when training)."""
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
+    return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in overloads)
+
+
+def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
+    """Whether nobody would notice if this node were not run, provided that its result is not used."""
+    if node.op == "get_attr":
+        return True
+    if node.op == "call_module":
+        known = type(module).__module__.startswith("torch.nn.") and not any(m.training for m in module.modules())
+        return known and not has_hooks(module) and not written_inputs(node, module)
+    return node.op in ("call_function", "call_method") and is_torch(node) and not (
+        written_inputs(node) or is_random(node) or op_name(node).startswith("_assert")
+    )  # fmt: skip
+
+
+class Storage:
+    """Which values of a graph may share storage, and which of them somebody writes to.
+
+    Example:
+        >>> storage = Storage(graph_module)
+        >>> storage.is_written(node)
+    """
+
+    def __init__(self, graph_module: fx.GraphModule):
+        self._parent: dict[Any, Any] = {}
+        modules = modules_by_path(graph_module)
+        written = []
+        for node in graph_module.graph.nodes:
+            module = modules.get(node.target) if node.op == "call_module" else None
+            if node.op == "get_attr":
+                self._join(node, _storage_key(graph_module, node.target))
+            elif node.op != "output" and not is_fresh(node, module):
+                for value in node.all_input_nodes:
+                    self._join(node, value)
+            written += written_inputs(node, module)
+        self._written = {self._group(node) for node in written}
+
+    def is_written(self, node: fx.Node) -> bool:
+        """Whether the graph may write into the value of `node`, directly or through something that shares storage."""
+        return self._group(node) in self._written
+
+    def is_tensor_written(self, tensor: torch.Tensor | None) -> bool:
+        """The same for a parameter or buffer of the network."""
+        return tensor is not None and self._group(_key(tensor)) in self._written
+
+    def _group(self, key: Any) -> Any:
+        while (parent := self._parent.get(key, key)) is not key:
+            self._parent[key] = self._parent.get(parent, parent)
+            key = parent
+        return key
+
+    def _join(self, one: Any, other: Any) -> None:
+        self._parent[self._group(one)] = self._group(other)
+
+
+def _storage_key(graph_module: fx.GraphModule, target: str) -> Any:
+    value = operator.attrgetter(target)(graph_module)
+    return _key(value) if isinstance(value, torch.Tensor) else target
+
+
+def _key(tensor: torch.Tensor) -> int:
+    """The same number for all tensors on the same storage."""
+    return tensor.untyped_storage()._cdata
+
+
+def _nodes(value: Any) -> list[fx.Node]:
+    found: list[fx.Node] = []
+    fx.map_arg(value, found.append)
+    return found

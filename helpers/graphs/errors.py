@@ -1,0 +1,42 @@
+"""The errors of reading and changing graphs: each names who complains, the node, its source line and the reason."""
+
+import re
+
+from torch import fx
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def source_line(node: fx.Node) -> str | None:
+    """Where in the user's code a node came from, as "file:line", when the tracer wrote it down.
+
+    The last frame outside of torch is the one that the reader wrote.
+    """
+    frames = _FRAME.findall(node.stack_trace or "")
+    own = [frame for frame in frames if "/torch/" not in frame[0]] or frames
+    return ":".join(own[-1]) if own else None
+
+
+class PassError(RuntimeError):
+    """Something went wrong inside a pass or a check; the graph was put back as it was.
+
+    Attributes:
+        pass_name: the pass (or check, or tracer) that complained.
+        node: the node it complained about, by name; None when it is about the whole graph.
+        reason: what is wrong and what to do about it.
+    """
+
+    def __init__(self, pass_name: str, reason: str, node: fx.Node | str | None = None):
+        self.pass_name, self.reason = pass_name, reason
+        self.node = None if node is None else str(node)
+        line = source_line(node) if isinstance(node, fx.Node) else None
+        place = "" if node is None else f" at node {self.node!r}" + (f" ({line})" if line else "")
+        super().__init__(f"{pass_name}{place}: {reason}")
+
+
+class UnsupportedCase(PassError):
+    """The graph or the model contains something that this pass (or tracer) cannot handle."""
+
+
+class GraphMismatch(PassError):
+    """The graph is malformed, or does not fit the inputs that came with it."""

@@ -1,0 +1,174 @@
+"""Functional convolutions, batch norms and linear maps become modules, sharing the tensors that they read.
+
+    F.conv2d(x, w, b, stride=2)  or  aten.conv2d.default(x, w, b, [2, 2])   ->   nn.Conv2d(..., stride=2)(x)
+
+A layer's settings must be literals and its tensors constants of the network that no node writes to. Otherwise the call
+stays as it is, and the reason is given.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from helpers.graphs.editing import Editor, with_tensors
+from helpers.graphs.effects import op_name
+
+CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+# name -> the arguments after the input, in order. torch.nn.functional and ATen agree on them.
+_CONV = ("weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+ARGUMENTS = {
+    **{f"conv{d}d": _CONV for d in (1, 2, 3)},
+    **{f"conv_transpose{d}d": _TRANSPOSED for d in (1, 2, 3)},
+    "convolution": ("weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"),
+    "linear": ("weight", "bias"),
+}
+# These two order their arguments differently.
+F_BATCH_NORM = ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+ATEN_BATCH_NORM = ("weight", "bias", "running_mean", "running_var", "training", "momentum", "eps", "cudnn_enabled")
+TENSORS = ("weight", "bias", "running_mean", "running_var")
+
+
+class NotALayer(Exception):
+    """This call cannot become a module; the message is the reason."""
+
+
+class Layers:
+    """Makes modules out of functional calls, one module for calls that agree in everything."""
+
+    def __init__(self, editor: Editor):
+        self._editor = editor
+        self._made: dict[Any, str] = {}
+
+    def convert(self, node: fx.Node) -> str | None:
+        """Turn the node into a module call.
+
+        Returns:
+            None when that was done, or the reason why the node stays as it is.
+        """
+        try:
+            arguments = bind(node)
+            tensors = {name: self._constant(name, arguments.pop(name, None)) for name in TENSORS}
+            settings = {name: self._literal(name, value) for name, value in arguments.items()}
+            sources = [source for source in node.all_input_nodes if source.op == "get_attr"]
+            key = (op_name(node), rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
+            path = self._made.get(key) or self._place(node, sources, tensors, build(node, tensors, settings))
+        except NotALayer as reason:
+            return str(reason)
+        self._made[key] = path
+        self._editor.retarget(node, "call_module", path, _input_of(node), {})
+        self._editor.forget(sources)
+        return None
+
+    def _constant(self, name: str, value: Any) -> torch.Tensor | None:
+        tensor = self._editor.tensor(value)
+        if value is not None and tensor is None:
+            raise NotALayer(f"its {name} is computed by the graph")
+        if value is not None and self._editor.storage.is_written(value):
+            raise NotALayer(f"the graph writes to its {name}")
+        return tensor
+
+    def _literal(self, name: str, value: Any) -> Any:
+        if any(isinstance(item, fx.Node) for item in (value if isinstance(value, (list, tuple)) else [value])):
+            raise NotALayer(f"its {name} is computed by the graph")
+        return tuple(value) if isinstance(value, list) else value
+
+    def _place(
+        self, node: fx.Node, sources: Sequence[fx.Node], tensors: dict[str, torch.Tensor | None], module: nn.Module
+    ) -> str:
+        """Where the tensors came from, if that is a bare holder of just these tensors; a new name otherwise."""
+        owner = sources[0].target.rpartition(".")[0]
+        holder = self._editor.named(owner)
+        bare = type(holder) is nn.Module and not holder._modules
+        held = {**holder._parameters, **holder._buffers} if bare else {}
+        held.pop("num_batches_tracked", None)
+        if not bare or any(tensors.get(name) is not tensor for name, tensor in held.items()):
+            owner = self._editor.free_name(node.name)
+        self._editor.set_module(owner, module)
+        return owner
+
+
+def bind(node: fx.Node) -> dict[str, Any]:
+    """The arguments after the input, by name."""
+    name = op_name(node)
+    aten = isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm
+    names = (ATEN_BATCH_NORM if aten else F_BATCH_NORM) if name == "batch_norm" else ARGUMENTS[name]
+    given = dict(zip(("input", *names), node.args, strict=False)) | dict(node.kwargs)
+    given.pop("input", None)
+    return given
+
+
+def _input_of(node: fx.Node) -> tuple[Any, ...]:
+    return node.args[:1] or (node.kwargs["input"],)
+
+
+def rank(node: fx.Node) -> int | None:
+    """The number of dimensions of a node's value, None when nobody wrote it down."""
+    value = node.meta.get("val")
+    return value.dim() if isinstance(value, torch.Tensor) else None
+
+
+def build(node: fx.Node, tensors: dict[str, torch.Tensor | None], settings: dict[str, Any]) -> nn.Module:
+    """The module that does what the node does."""
+    name = op_name(node)
+    if name == "batch_norm":
+        return _build_norm(node, tensors, settings)
+    weight, bias = tensors["weight"], tensors["bias"]
+    if weight is None or not weight.is_leaf:
+        raise NotALayer("its weight is not a parameter or buffer")
+    if name == "linear":
+        if weight.dim() != 2:
+            raise NotALayer(f"its weight has {weight.dim()} dimensions, and nn.Linear takes 2")
+        outside = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    else:
+        outside = _build_conv(name, weight, settings)
+    return with_tensors(outside, weight=_parameter(weight), bias=None if bias is None else _parameter(bias)).eval()
+
+
+def _build_conv(name: str, weight: torch.Tensor, settings: dict[str, Any]) -> nn.Module:
+    dimensions = weight.dim() - 2
+    transposed = settings.pop("transposed", name.startswith("conv_transpose"))
+    groups = settings.get("groups", 1)
+    if not transposed:
+        settings.pop("output_padding", None)
+    settings = {key: _spread(value, dimensions) for key, value in settings.items() if key != "groups"}
+    # (Cout, Cin / groups, *kernel), and for transposed convolutions (Cin, Cout / groups, *kernel)
+    channels = weight.shape[0], weight.shape[1] * groups
+    inside, out = channels if transposed else channels[::-1]
+    cls = (TRANSPOSED if transposed else CONVS)[dimensions - 1]
+    return cls(inside, out, tuple(weight.shape[2:]), groups=groups, bias=False, device="meta", **settings)
+
+
+def _spread(value: Any, dimensions: int) -> Any:
+    """One number per spatial dimension, as ATen accepts it too: 2 or [2] for [2, 2]. Strings stay."""
+    if isinstance(value, (int, tuple)):
+        value = (value,) if isinstance(value, int) else value
+        return value * dimensions if len(value) == 1 else value
+    return value
+
+
+def _build_norm(node: fx.Node, tensors: dict[str, torch.Tensor | None], settings: dict[str, Any]) -> nn.Module:
+    if settings.get("training", False):
+        raise NotALayer("it normalises by the statistics of the batch (training=True)")
+    if tensors["running_mean"] is None or tensors["running_var"] is None:
+        raise NotALayer("it has no running statistics, so it normalises by those of the batch")
+    if rank(node) not in (2, 3, 4, 5):
+        raise NotALayer("the rank of its input is not known: trace with example inputs")
+    cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[rank(node)]
+    mean, var = tensors["running_mean"], tensors["running_var"]
+    norm = cls(mean.numel(), eps=settings.get("eps", 1e-5), affine=False, device="meta")
+    affine = {name: _parameter(tensors[name]) for name in ("weight", "bias") if tensors[name] is not None}
+    norm = with_tensors(norm, **affine).eval()
+    norm.affine = len(affine) == 2
+    norm._buffers |= {"running_mean": mean.detach(), "running_var": var.detach()}
+    norm._buffers["num_batches_tracked"] = torch.tensor(0)
+    return norm
+
+
+def _parameter(tensor: torch.Tensor) -> nn.Parameter:
+    return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)

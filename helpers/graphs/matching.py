@@ -1,0 +1,245 @@
+"""Looks a pattern up in a graph: what matches, and why a piece that almost matched was refused.
+
+The search goes from an anchor to its operands. Operations are compared before values, so a refusal is only ever about a
+piece of graph that has the *shape* of the pattern. A piece of another shape is not worth a line.
+
+Differs from `torch.fx.passes.utils.matcher_utils.SubgraphMatcher` in three ways: modules are compared by class and not
+by the names under which they are called, operands of commutative operations may stand in either order, and there are
+reasons.
+
+Example:
+    >>> found = find(graph_module, Op([nn.BatchNorm2d], (Op([nn.Conv2d], name="conv"),), name="bn"))
+    >>> [match["conv"] for match in found.matches]
+    >>> [(refusal.node, refusal.reason) for refusal in found.refused]
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from helpers.graphs.effects import Storage, written_inputs
+from helpers.graphs.match import Bound, Found, Match, Refusal, attribute
+from helpers.graphs.module_tree import modules_by_path
+from helpers.graphs.patterns import LITERAL, Constant, Op, Pattern, Value, as_pattern
+
+Filter = Callable[[Match], str | None]
+
+
+def find(
+    graph_module: fx.GraphModule,
+    pattern: Op | Pattern,
+    *,
+    match_output: bool = False,
+    match_placeholders: bool = False,
+    any_literals: bool = False,
+    allow_overlap: bool = False,
+    filters: Sequence[Filter] = (),
+) -> Found:
+    """Find every place where a pattern fits.
+
+    Args:
+        graph_module: the graph to search; it is not changed.
+        pattern: what to look for.
+        match_output: the pattern's results must be exactly what the network returns.
+        match_placeholders: the pattern's values must be inputs of the network.
+        any_literals: every literal of the pattern stands for any literal.
+        allow_overlap: keep matches that share operations; otherwise the first in graph order wins.
+        filters: further conditions on a whole match; each returns None or a one-line reason.
+
+    Returns:
+        The matches and the refused near misses.
+    """
+    search = _Search(graph_module, as_pattern(pattern), match_placeholders, any_literals)
+    matches: list[Match] = []
+    refused: list[Refusal] = []
+    claimed: dict[fx.Node, fx.Node] = {}
+    checks = [*filters] if allow_overlap else [*filters, lambda match: _overlap(match, claimed)]
+    if match_output:
+        checks.insert(0, _is_the_output)
+    for node in graph_module.graph.nodes:
+        match, reason = search.at(node, checks)
+        if match is not None:
+            matches.append(match)
+            claimed.update(dict.fromkeys((*match.anchors, *match.vanishing), match.anchor))
+        elif reason is not None:
+            refused.append(Refusal(node, reason))
+    return Found(matches, refused)
+
+
+def _is_the_output(match: Match) -> str | None:
+    returned = match.graph_module.graph.output_node().args[0]
+    returned = tuple(returned) if isinstance(returned, (list, tuple)) else (returned,)
+    return None if returned == match.anchors else f"is not what the network returns ({returned})"
+
+
+def _overlap(match: Match, claimed: dict[fx.Node, fx.Node]) -> str | None:
+    shared = next((node for node in (*match.anchors, *match.vanishing) if node in claimed), None)
+    return None if shared is None else f"{shared} already belongs to the match at {claimed[shared]}"
+
+
+class _Search:
+    """One pattern, one graph. Solutions come from generators: asking for the next one is the backtracking."""
+
+    def __init__(self, graph_module: fx.GraphModule, pattern: Pattern, match_placeholders: bool, any_literals: bool):
+        self.graph_module, self.pattern = graph_module, pattern
+        self.match_placeholders, self.any_literals = match_placeholders, any_literals
+        self.parts = pattern.nodes()
+        self.modules = modules_by_path(graph_module)
+        self.reason: str | None = None
+
+    def at(self, node: fx.Node, checks: Sequence[Filter]) -> tuple[Match | None, str | None]:
+        """The first match whose first anchor is `node`, or why there is none (None when the shape differs)."""
+        if not self._calls(self.pattern.outputs[0], node):
+            return None, None
+        self.reason = None
+        for bound in self._outputs(self.pattern.outputs, [node], {}):
+            match = self._match(bound)
+            reasons = (check(match) for check in (self._escapes, self._sees_a_write, *checks))
+            reason = next((reason for reason in reasons if reason is not None), None)
+            if reason is None:
+                return match, None
+            self._refuse(reason)
+        return None, self.reason
+
+    def _refuse(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+    def _outputs(self, outputs: Sequence[Op], candidates: Sequence[fx.Node], bound: Bound) -> Iterator[Bound]:
+        """All ways to match the anchors: the first at the given node, the others anywhere."""
+        if not outputs:
+            yield bound
+            return
+        anywhere = list(self.graph_module.graph.nodes) if len(outputs) > 1 else []
+        for node in candidates:
+            for one in self._part(outputs[0], node, bound):
+                yield from self._outputs(outputs[1:], anywhere, one)
+
+    def _part(self, part: Any, value: Any, bound: Bound) -> Iterator[Bound]:
+        """All ways to match one element of a pattern with what stands in the graph."""
+        if isinstance(part, (Op, Value)) and part in bound:
+            if _same(bound[part], value):
+                yield bound
+        elif isinstance(part, Op):
+            yield from self._op(part, value, bound)
+        elif isinstance(part, Value):
+            reason = self._objection(part, value)
+            if reason is None:
+                yield {**bound, part: value}
+            else:
+                self._refuse(reason)
+        elif isinstance(part, (list, tuple)) and isinstance(value, (list, tuple)):
+            if len(part) == len(value):
+                yield from self._all(list(zip(part, value, strict=True)), bound)
+        elif not _holds_node(value) and (part is LITERAL or self.any_literals or _same(part, value)):
+            yield bound
+
+    def _all(self, pairs: list[tuple[Any, Any]], bound: Bound) -> Iterator[Bound]:
+        """All ways to match several elements at once, operations first."""
+        if not pairs:
+            yield bound
+            return
+        first = next((i for i, (part, _) in enumerate(pairs) if isinstance(part, Op)), 0)
+        for one in self._part(*pairs[first], bound):
+            yield from self._all(pairs[:first] + pairs[first + 1 :], one)
+
+    def _op(self, part: Op, node: Any, bound: Bound) -> Iterator[Bound]:
+        if not self._calls(part, node):
+            return
+        named = [(pattern, node.kwargs[key]) for key, pattern in part.kwargs.items() if key in node.kwargs]
+        if len(named) < len(part.kwargs) or len(node.args) < len(part.args):
+            return
+        for operands in part.orders():
+            for one in self._all([*zip(operands, node.args, strict=False), *named], {**bound, part: node}):
+                objection = self._surplus(part, node) or (part.where(node) if part.where else None)
+                if objection is None:
+                    yield one
+                else:
+                    self._refuse(objection)
+
+    def _calls(self, part: Op, node: Any) -> bool:
+        if not isinstance(node, fx.Node):
+            return False
+        if node.op == "call_module":
+            return type(self.modules.get(node.target)) in part.targets
+        return node.op in ("call_function", "call_method") and node.target in part.targets
+
+    def _surplus(self, part: Op, node: fx.Node) -> str | None:
+        if part.open:
+            return None
+        extra = [f"{key}={value}" for key, value in node.kwargs.items() if key not in part.kwargs]
+        extra += [str(value) for value in node.args[len(part.args) :]]
+        return f"{node} also passes {', '.join(extra)}" if extra else None
+
+    def _objection(self, part: Value, value: Any) -> str | None:
+        """What keeps a graph node or literal from being this value."""
+        if self.match_placeholders and not (isinstance(value, fx.Node) and value.op == "placeholder"):
+            return f"{value} is not an input of the network"
+        if not isinstance(part, Constant):
+            return part.where(value) if part.where else None
+        if isinstance(value, fx.Node):
+            if value.op != "get_attr":
+                return f"{value} is not a constant"
+            if self.storage.is_written(value):
+                return f"{value} is written to by the network"
+            value = attribute(self.graph_module, value.target)
+        if not isinstance(value, (torch.Tensor, int, float, complex)):
+            return f"{value!r} is neither a number nor a tensor"
+        return part.where(value) if part.where else None
+
+    @functools.cached_property
+    def storage(self) -> Storage:
+        """Who shares memory with whom; worked out once, and only if somebody asks."""
+        return Storage(self.graph_module)
+
+    @functools.cached_property
+    def writers(self) -> list[fx.Node]:
+        """The nodes that write into a value, in graph order."""
+        nodes = self.graph_module.graph.nodes
+        return [node for node in nodes if written_inputs(node, self.modules.get(str(node.target)))]
+
+    def _sees_a_write(self, match: Match) -> str | None:
+        """A rewrite computes everything where the anchor stands: nothing may write to the inputs before that."""
+        first, last = min(match.vanishing), max(match.anchors)
+        between = [node for node in self.writers if first < node < last and node not in match.vanishing]
+        inputs = {source for node in match.vanishing for source in node.all_input_nodes}
+        if between and any(self.storage.is_written(source) for source in inputs):
+            return f"{between[0]}, which stands in between, may write to its inputs"
+        return None
+
+    def _match(self, bound: Bound) -> Match:
+        """The bindings, sorted into what a rewrite asks for."""
+        ops = [part for part in self.parts if isinstance(part, Op)]
+        anchors = tuple(bound[part] for part in self.pattern.outputs)
+        inside = {bound[part] for part in ops}
+        vanishing = [bound[part] for part in reversed(ops) if not part.keep or bound[part] in anchors]
+        return Match(
+            graph_module=self.graph_module,
+            anchors=anchors,
+            nodes=bound,
+            placeholders=tuple(bound[part] for part in self.parts if isinstance(part, Value)),
+            returning=tuple(dict.fromkeys(bound[part] for part in ops if not inside.issuperset(bound[part].users))),
+            vanishing=tuple(dict.fromkeys(vanishing)),
+        )
+
+    def _escapes(self, match: Match) -> str | None:
+        """An intermediate that somebody outside the match needs cannot vanish."""
+        for node in match.returning:
+            if node in match.vanishing and node not in match.anchors:
+                users = [user for user in node.users if user not in match.vanishing]
+                returned = any(user.op == "output" for user in users)
+                return f"{node} is also {'returned' if returned else 'used by ' + ', '.join(map(str, users))}"
+        return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """The same node, or equal literals."""
+    return one is other or (not _holds_node(one) and not _holds_node(other) and one == other)
+
+
+def _holds_node(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_holds_node(item) for item in value)
+    return isinstance(value, fx.Node)

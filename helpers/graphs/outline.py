@@ -1,0 +1,160 @@
+"""What a graph looked like at one moment: enough to print it, draw it, and compare it with a later moment.
+
+Passes work in place, so the graph before a pass is gone after it. An outline is plain data that stays.
+
+Example:
+    >>> before = outline(graph_module)
+    >>> Passer(["conv_bn_folding"]).run(graph_module)
+    >>> table(outline(graph_module), before)
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx, nn
+
+from helpers.graphs.match import attribute
+
+if TYPE_CHECKING:
+    import pandas
+
+SAME, MADE, CHANGED, REMOVED = "", "made", "changed", "removed"
+
+
+@dataclass(frozen=True)
+class Box:
+    """One node: its name, what it does, the shape and dtype of its result, its operands, and sums over its weights."""
+
+    name: str
+    op: str
+    what: str
+    shape: str
+    dtype: str
+    inputs: tuple[str, ...]
+    weights: tuple[float, ...] = ()
+
+
+Outline = tuple[Box, ...]
+
+
+def outline(graph_module: fx.GraphModule) -> Outline:
+    """Take down the graph as it is now."""
+    return tuple(_box(graph_module, node) for node in graph_module.graph.nodes)
+
+
+def compare(before: Outline, after: Outline) -> tuple[dict[str, str], dict[str, str]]:
+    """What happened to each node between two moments.
+
+    A node is the same if it has the same name and does the same with the same weights, even if an operand of it was
+    replaced: that shows at the operand.
+
+    Returns:
+        Node name -> "removed" or "" for the boxes before, and "made", "changed" or "" for those after.
+    """
+    old, new = {box.name: box for box in before}, {box.name: box for box in after}
+    went = {name: REMOVED if name not in new or new[name].op != old[name].op else SAME for name in old}
+    came = {}
+    for name, box in new.items():
+        if went.get(name, REMOVED) == REMOVED:
+            came[name] = MADE
+        else:
+            same = (box.what, box.weights) == (old[name].what, old[name].weights)
+            came[name] = SAME if same else CHANGED
+    return went, came
+
+
+def table(after: Outline, before: Outline | None = None) -> "pandas.DataFrame":
+    """A graph as text, one line per node.
+
+    Args:
+        after: the graph.
+        before: an earlier moment to compare with; removed nodes then stand where they were.
+
+    Returns:
+        Columns node, op, what, shape, dtype, inputs, and (with `before`) status.
+    """
+    import pandas as pd  # slow to load, and only tables need it
+
+    if before is None:
+        return pd.DataFrame([_line(box) for box in after])
+    went, came = compare(before, after)
+    survivors = {name for name, status in came.items() if status != MADE and name in went}
+    lines, rest = [], list(after)
+    for box in before:
+        if box.name not in survivors:
+            lines.append(_line(box) | {"status": REMOVED})
+            continue
+        while rest:  # everything that now stands in front of this survivor, and the survivor itself
+            current = rest.pop(0)
+            lines.append(_line(current) | {"status": came[current.name]})
+            if current.name == box.name:
+                break
+    lines += [_line(box) | {"status": came[box.name]} for box in rest]
+    return pd.DataFrame(lines)
+
+
+def _line(box: Box) -> dict[str, str]:
+    inputs = ", ".join(box.inputs)
+    return {"node": box.name, "op": box.op, "what": box.what, "shape": box.shape, "dtype": box.dtype, "inputs": inputs}
+
+
+def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
+    whose = node.args[0] if node.op == "output" and isinstance(node.args[0], fx.Node) else node
+    value = whose.meta.get("val", whose.meta.get("tensor_meta"))
+    if node.op == "get_attr" and value is None:
+        value = attribute(graph_module, node.target)
+    known = hasattr(value, "shape") and hasattr(value, "dtype")
+    shape = "x".join(map(str, value.shape)) if known else ""
+    dtype = str(value.dtype).removeprefix("torch.") if known else ""
+    inputs = tuple(source.name for source in node.all_input_nodes)
+    return Box(node.name, node.op, _what(graph_module, node), shape, dtype, inputs, _weights(graph_module, node))
+
+
+def _weights(graph_module: fx.GraphModule, node: fx.Node) -> tuple[float, ...]:
+    """One sum for each tensor that belongs to the node: enough to see that a pass wrote others."""
+    if node.op == "call_module":
+        tensors = graph_module.get_submodule(node.target).state_dict().values()
+    else:
+        tensors = [attribute(graph_module, node.target)] if node.op == "get_attr" else []
+    known = (tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_meta)
+    return tuple(tensor.detach().abs().double().sum().item() for tensor in known)
+
+
+def _what(graph_module: fx.GraphModule, node: fx.Node) -> str:
+    if node.op == "call_module":
+        return _module(graph_module.get_submodule(node.target))
+    if node.op in ("placeholder", "output"):
+        return "input" if node.op == "placeholder" else "output"
+    if node.op == "get_attr":
+        return f"constant {node.target}"
+    literals = [_literal(value) for value in node.args if _is_number(value)]
+    literals += [f"{key}={_literal(value)}" for key, value in node.kwargs.items() if _is_number(value)]
+    target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    return " ".join([target, *literals])
+
+
+def _module(module: nn.Module) -> str:
+    """A module in a few characters; for the common layers the numbers that matter."""
+    kind = type(module).__name__
+    if isinstance(module, nn.modules.conv._ConvNd):
+        stride = "" if math.prod(module.stride) == 1 else f" /{module.stride[0]}"
+        groups = "" if module.groups == 1 else f" g{module.groups}"
+        groups = " depthwise" if 1 < module.groups == module.in_channels else groups
+        kernel = "x".join(map(str, module.kernel_size))
+        bias = "" if module.bias is None else " +bias"
+        return f"{kind} {kernel}{stride} {module.in_channels}→{module.out_channels}{groups}{bias}"
+    if isinstance(module, nn.Linear):
+        return f"Linear {module.in_features}→{module.out_features}{'' if module.bias is None else ' +bias'}"
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return f"{kind} {module.num_features}"
+    return kind
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, torch.dtype))
+
+
+def _literal(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).removeprefix("torch.")

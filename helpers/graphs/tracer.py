@@ -1,0 +1,160 @@
+"""torch.fx's tracer, made to record what it would otherwise lose without a word.
+
+y += 1, y[0] = 1          write into y, and into whatever shares its storage; torch.fx makes the first y = y + 1
+torch.rand(3)             draws new numbers in each call; torch.fx draws them once
+self.count += 1           writes into a buffer; torch.fx hangs a stand-in into the network
+forward(x, mask=None)     called without a mask; torch.fx takes the branch with one
+forward(*images)          as many inputs as the example call has; torch.fx cannot say how many there are
+with torch.autocast()     changes dtypes; torch.fx forgets it, so it is refused
+
+Whether gradients are computed (`torch.no_grad`) is no part of a graph: the answers are the same.
+"""
+
+import inspect
+import operator
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.overrides import TorchFunctionMode
+
+from helpers.graphs.effects import draws, op_name
+from helpers.graphs.module_tree import modules_by_path
+
+# What an augmented assignment does to a tensor, and what it does to a number.
+AUGMENTED = {
+    operator.iadd: operator.add,
+    operator.isub: operator.sub,
+    operator.imul: operator.mul,
+    operator.itruediv: operator.truediv,
+    operator.ifloordiv: operator.floordiv,
+    operator.imod: operator.mod,
+    operator.ipow: operator.pow,
+    operator.iand: operator.and_,
+    operator.ior: operator.or_,
+    operator.ixor: operator.xor,
+}
+
+
+class LostAssignment(RuntimeError):
+    """The network assigns something to a buffer, which a graph cannot do."""
+
+
+class LostContext(RuntimeError):
+    """The network computes in a context that a graph does not have."""
+
+
+class _Proxy(fx.Proxy):
+    """A stand-in that also records writing."""
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.tracer.create_proxy("call_function", operator.setitem, (self, place, value), {})
+
+
+def _autocast() -> tuple[bool, bool]:
+    return torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
+
+
+def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: self.tracer.create_proxy("call_function", function, (self, other), {})
+
+
+for _function in AUGMENTED:
+    setattr(_Proxy, f"__{_function.__name__}__", _recorded(_function))
+
+
+class Tracer(fx.Tracer):
+    """Records one call with `given` positional arguments; None, as in reading a saved graph, gives all there are."""
+
+    proxy_buffer_attributes = True  # else what the network does to its buffers happens now, and never again
+
+    def __init__(self, given: int | None = None):
+        super().__init__()
+        self._given = given
+        self._autocast = _autocast()
+
+    def record(self, model: nn.Module) -> fx.Graph:
+        """The graph of a model, which keeps its parameters and buffers.
+
+        Raises:
+            LostAssignment: the network puts another tensor in the place of a buffer.
+        """
+        tables = [
+            (f"{path}." if path else "", module._buffers, dict(module._buffers))
+            for path, module in modules_by_path(model, each_once=True).items()
+        ]
+        graph = self.trace(model)
+        for path, table, before in tables:
+            for name, value in list(table.items()):
+                if isinstance(value, fx.Proxy):
+                    table[name] = before[name]
+                    _check_assignment(f"{path}{name}", value.node)
+        return graph
+
+    def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
+        """The graph of a model, whose tables of buffers may hold stand-ins afterwards."""
+        with _RecordRandom(self):
+            return super().trace(root, concrete_args)
+
+    def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        """A node of the graph.
+
+        Raises:
+            LostContext: it is under an autocast that the call as a whole is not under.
+        """
+        if _autocast() != self._autocast:
+            name = getattr(target, "__name__", target)
+            raise LostContext(f"it calls {name} under torch.autocast, which a graph of torch.fx does not record")
+        return super().create_node(kind, target, *args, **kwargs)
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """A stand-in for the value of a node."""
+        return _Proxy(node, self)
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
+        """The arguments of the call: an optional one that is not given is None, and no input of the graph."""
+        code = inspect.unwrap(root_fn).__code__
+        if self._given is not None and code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+            names = _names_of_inputs(code, self._given)
+            return root_fn, [self.root, *(self.create_proxy("placeholder", name, (), {}) for name in names)]
+        function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
+        for position in range(len(args) if self._given is None else 1 + self._given, len(args)):
+            if isinstance(args[position], fx.Proxy) and args[position].node.args == (None,):
+                self.graph.erase_node(args[position].node)
+                args[position] = None
+        return function, args
+
+
+def _names_of_inputs(code: CodeType, given: int) -> list[str]:
+    """x, y, rest_0, rest_1 for forward(self, x, y, *rest) that is called with four arguments."""
+    named = list(code.co_varnames[1 : code.co_argcount])
+    rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    return (named + [f"{rest}_{number}" for number in range(given)])[:given]
+
+
+def _check_assignment(path: str, node: fx.Node) -> None:
+    """`self.count += 1` writes into the buffer and puts it where it was; that is all right."""
+    source = node
+    while isinstance(source, fx.Node) and (source.target in AUGMENTED or op_name(source).endswith("_")):
+        source = source.args[0]
+    if not (isinstance(source, fx.Node) and source.op == "get_attr" and source.target == path):
+        name = path.rpartition(".")[2]
+        raise LostAssignment(
+            f"it assigns the result of {node} to its buffer {path}, and a graph cannot put another tensor in its "
+            f"place: write into it instead, self.{name}.copy_(...)"
+        )
+
+
+class _RecordRandom(TorchFunctionMode):
+    """torch.fx runs a call without traced arguments at once. That would freeze random numbers, so they are recorded."""
+
+    def __init__(self, tracer: fx.Tracer):
+        super().__init__()
+        self._tracer = tracer
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if draws(getattr(function, "__name__", "")):
+            return self._tracer.create_proxy("call_function", function, args, kwargs or {})
+        return function(*args, **(kwargs or {}))

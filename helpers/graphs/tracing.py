@@ -1,0 +1,148 @@
+"""From a model to a graph whose nodes know their shapes: two tracers, one kind of result.
+
+    route="fx"      torch.fx runs the model's Python code on stand-ins; layers stay module calls
+    route="export"  torch.export runs it on fake tensors and records ATen operations
+
+Either way parameters keep their names in the module tree, and `node.meta["val"]` holds a tensor without data for each
+value: its shape and dtype count, its device does not.
+"""
+
+import os
+import traceback
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.utils._pytree import tree_map_only
+
+from helpers.graphs import tracer
+from helpers.graphs.annotation import annotate
+from helpers.graphs.copying import independent_copy, structural_copy
+from helpers.graphs.errors import PassError, UnsupportedCase
+from helpers.graphs.module_tree import tensors
+from helpers.graphs.subgraphs import inline
+
+ROUTES = ("fx", "export")
+OWN_FILES = (__file__, tracer.__file__)
+
+
+class UnknownChoice(ValueError):
+    """A level or route that does not exist."""
+
+
+class Draft(fx.GraphModule):
+    """A graph that is not compiled to Python code until `recompile` is called, since passes will change it first."""
+
+    _compiles = True
+
+    def __init__(self, *args: Any):
+        self._compiles = False
+        super().__init__(*args)
+        self._compiles = True
+
+    def recompile(self) -> Any:
+        """Write the code, except while the graph is being hung in."""
+        return super().recompile() if self._compiles else None
+
+
+def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", draft: bool = False) -> fx.GraphModule:
+    """Turn a copy of a model into a graph with shapes.
+
+    Args:
+        model: in eval mode; it is not changed.
+        example_inputs: the positional arguments of one call.
+        route: "fx" or "export".
+        draft: for a caller that goes on working on the graph. Tensors are shared with the model and must not be
+            written into, and there is no code: call `copying.own_tensors` and `recompile` at the end.
+
+    Returns:
+        A GraphModule that shares nothing with the model (but see `draft`).
+
+    Raises:
+        UnsupportedCase: the model is in train mode, or cannot be copied or traced.
+        GraphMismatch: the model does not accept the example inputs.
+    """
+    if route not in ROUTES:
+        raise UnknownChoice(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
+    if model.training:
+        raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
+    try:
+        copied = structural_copy(model) if draft and not _is_frozen(model) else independent_copy(model)
+    except Exception as error:
+        raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
+    kind = Draft if draft else fx.GraphModule
+    return (_trace_fx if route == "fx" else _trace_export)(copied, example_inputs, kind)
+
+
+def _is_frozen(model: nn.Module) -> bool:
+    """Whether a tensor was made in inference mode; export refuses those, and copies are none."""
+    return any(tensor.is_inference() for tensor in tensors(model))
+
+
+def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...], kind: type[fx.GraphModule]) -> fx.GraphModule:
+    recorder = tracer.Tracer(given=len(example_inputs))
+    try:
+        graph = recorder.record(model)
+    except Exception as error:
+        raise _untraceable(model, error) from error
+    graph_module = kind(recorder.root, graph, type(model).__name__)
+    annotate(graph_module, example_inputs)
+    return graph_module
+
+
+def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], kind: type[fx.GraphModule]) -> fx.GraphModule:
+    try:
+        exported = torch.export.export(model, _all_different(example_inputs)).module(check_guards=False)
+    except Exception as error:
+        raise _untraceable(model, error) from error
+    _simplify_signature(exported.graph)
+    # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
+    graph_module = kind(exported, exported.graph, type(model).__name__).eval()
+    if _call_gradient_modes(graph_module):
+        inline(graph_module)
+    return graph_module
+
+
+def _all_different(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Export takes a tensor that is given twice for one input, and would forget the other."""
+    seen: set[int] = set()
+
+    def copied_if_seen(tensor: torch.Tensor) -> torch.Tensor:
+        repeated = id(tensor) in seen
+        seen.add(id(tensor))
+        return tensor.detach().clone() if repeated else tensor
+
+    return tree_map_only(torch.Tensor, copied_if_seen, example_inputs)
+
+
+def _call_gradient_modes(graph_module: fx.GraphModule) -> bool:
+    """Make what export puts apart for `torch.no_grad` an ordinary submodule. Returns whether there was any."""
+    wrapped = graph_module.graph.find_nodes(
+        op="call_function", target=torch.ops.higher_order.wrap_with_set_grad_enabled
+    )
+    for node in wrapped:
+        _, body, *args = node.args
+        node.op, node.target, node.args = "call_module", body.target, tuple(args)
+    return bool(wrapped)
+
+
+def _simplify_signature(graph: fx.Graph) -> None:
+    """Export packs inputs and results into trees; where these are plain positional tensors, so is the signature."""
+    info = graph._codegen.pytree_info
+    args, kwargs = info.in_spec.children()
+    if kwargs.num_children == 0 and all(spec.is_leaf() for spec in args.children()) and info.out_spec.is_leaf():
+        graph.set_codegen(fx.graph.CodeGen())
+        output = graph.output_node()
+        output.args = (output.args[0][0],)
+
+
+def _untraceable(model: nn.Module, error: Exception) -> PassError:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_of_the_model(frame.filename)]
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    advice = "mark the part that cannot be traced with torch.fx.wrap, or try the other route"
+    return UnsupportedCase("tracing", f"{type(model).__name__} cannot be traced{place}: {error} ({advice})")
+
+
+def _is_of_the_model(filename: str) -> bool:
+    """Whether a line of code belongs neither to torch nor to this tracer."""
+    return filename not in OWN_FILES and f"{os.sep}torch{os.sep}" not in filename and not filename.startswith("<")

@@ -1,0 +1,105 @@
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import create_op_support
+
+from helpers.graphs.partitioner import any_chain, chain, covered_by_both, from_ops, from_patterns, propose
+from helpers.graphs.patterns import Op, Value, traced
+from helpers.graphs.subgraphs import check_acyclic
+from tests.passes.graphs import graph_of
+
+
+def names(partitions):
+    return [[str(node) for node in nodes] for nodes in partitions]
+
+
+def test_the_largest_groups_of_supported_operations():
+    network = graph_of(lambda net, x: torch.relu(torch.sin(torch.relu(net.conv(x)) + 1)).abs(), conv=nn.Conv2d(1, 1, 1))
+    support = from_ops([nn.Conv2d, torch.relu, operator.add, "abs"])
+    assert names(propose(network, support)) == [["conv", "relu", "add"], ["relu_1", "abs_1"]]
+
+
+def test_unlike_torch_module_calls_count_as_computation():
+    network = graph_of(lambda net, x: net.bn(net.conv(x)), conv=nn.Conv2d(1, 1, 1), bn=nn.BatchNorm2d(1))
+    support = from_ops([nn.Conv2d, nn.BatchNorm2d])
+    assert CapabilityBasedPartitioner(network, support).propose_partitions() == []
+    assert names(propose(network, support)) == [["conv", "bn"]]
+
+
+def test_single_nodes_and_non_computing_operations_are_options():
+    network = graph_of(lambda net, x: torch.relu(torch.sin(torch.relu(x.view(-1)))))
+    support = from_ops([torch.relu, "view"])
+    assert names(propose(network, support)) == [["view", "relu"]]
+    assert names(propose(network, support, allow_single_node=True)) == [["view", "relu"], ["relu_1"]]
+    assert names(propose(network, support, non_compute=["view"])) == []
+    assert names(propose(network, from_ops(["view"]), allow_single_node=True, non_compute=["view"])) == []
+
+
+def test_chain_asks_all_and_any_chain_asks_one():
+    network = graph_of(lambda net, x: torch.sin(torch.cos(torch.tanh(x))))
+    first, second = from_ops([torch.sin, torch.cos]), from_ops([torch.cos, torch.tanh])
+    single = {"allow_single_node": True}
+    assert names(propose(network, chain(first, second), **single)) == [["cos"]]
+    assert names(propose(network, any_chain(first, second), **single)) == [["tanh", "cos", "sin"]]
+
+
+SILU = traced(lambda x: x * torch.sigmoid(x))
+
+
+def test_support_from_patterns_takes_whole_matches():
+    network = graph_of(lambda net, x: torch.sigmoid((y := torch.sin(x)) * torch.sigmoid(y)))
+    assert names(propose(network, from_patterns(network, [SILU]))) == [["sigmoid", "mul"]]
+    sine = Op([torch.sin], (Value("x"),))
+    assert names(propose(network, from_patterns(network, [SILU, sine]))) == [["sin", "sigmoid", "mul"]]
+
+
+def test_operators_and_patterns_combined():
+    network = graph_of(lambda net, x: torch.sigmoid((y := torch.sin(x)) * torch.sigmoid(y)))
+    ops = from_ops([torch.sigmoid, operator.mul])
+    assert names(propose(network, covered_by_both(network, ops, [SILU]))) == [["sigmoid", "mul"]]
+    # half a match is of no use to an engine that wants the whole
+    assert names(propose(network, covered_by_both(network, from_ops([operator.mul]), [SILU]))) == []
+    either = any_chain(ops, from_patterns(network, [SILU]))
+    assert names(propose(network, either)) == [["sigmoid", "mul", "sigmoid_1"]]
+
+
+def test_matches_side_by_side_become_one_large_partition():
+    network = graph_of(lambda net, x: (y := x * torch.sigmoid(x)) * torch.sigmoid(y))
+    ops = from_ops([torch.sigmoid, operator.mul])
+    assert names(propose(network, covered_by_both(network, ops, [SILU]))) == [["sigmoid", "mul", "sigmoid_1", "mul_1"]]
+
+
+def test_no_partition_closes_a_cycle():
+    # relu and add are supported and adjacent, but sin would have to run in the middle of the group
+    network = graph_of(lambda net, x: (y := torch.relu(x)) + torch.sin(y))
+    support = from_ops([torch.relu, operator.add])
+    assert names(propose(network, support, allow_single_node=True)) == [["relu"], ["add"]]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_graphs_have_disjoint_supported_acyclic_partitions(seed):
+    generator = torch.Generator().manual_seed(seed)
+    draw = lambda count: int(torch.randint(count, (), generator=generator))  # noqa: E731
+    graph = fx.Graph()
+    values = [graph.placeholder("x"), graph.placeholder("y")]
+    for _ in range(25):
+        operands = (values[draw(len(values))], values[-1 - draw(3 if len(values) > 2 else 2)])
+        values.append(graph.call_function([torch.add, torch.mul][draw(2)], operands))
+    graph.output(tuple(values[-3:]))
+    network = fx.GraphModule(nn.Module(), graph)
+    chosen = {node for node in graph.nodes if draw(3)}
+    support = create_op_support(lambda modules, node: node in chosen and node.op == "call_function")
+    partitions = propose(network, support, allow_single_node=True)
+    nodes = [node for partition in partitions for node in partition]
+    assert sorted(nodes) == sorted(node for node in chosen if node.op == "call_function")
+    assert len(set(nodes)) == len(nodes)
+    check_acyclic(network, partitions)
+
+
+def test_functional_relu_is_not_the_method():
+    network = graph_of(lambda net, x: F.relu(x).relu())
+    assert names(propose(network, from_ops([F.relu]), allow_single_node=True)) == [["relu"]]

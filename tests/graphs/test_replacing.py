@@ -1,0 +1,172 @@
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+from helpers.graphs.matching import find
+from helpers.graphs.patterns import Op, Pattern, Value, traced
+from helpers.graphs.replacing import ReplacementError, by_function, replace_all, replace_match
+from tests.passes.graphs import graph_of
+
+SILU = traced(lambda x: x * torch.sigmoid(x))
+
+
+def targets(graph_module):
+    return [node.target for node in graph_module.graph.nodes if node.op.startswith("call")]
+
+
+def test_a_match_is_replaced_and_reported():
+    network = graph_of(lambda net, x: torch.sigmoid(x + 1) * (x + 1) + torch.sigmoid(x) * x)
+    x = torch.randn(5, dtype=torch.float64)
+    expected = network(x)
+    (report,) = replace_all(network, SILU, by_function(lambda x: F.silu(x)))
+    assert report.anchors == ("mul_1",)  # the first product is of two different sums
+    assert report.removed == ("mul_1", "sigmoid_1")
+    assert [str(node) for node in report.inserted] == ["silu"]
+    assert report.results == report.inserted
+    assert set(map(str, report.nodes_map.values())) == {"x", "sigmoid_1", "mul_1"}
+    assert targets(network).count(F.silu) == 1
+    torch.testing.assert_close(network(x), expected, rtol=1e-12, atol=0)
+
+
+def test_matches_in_a_row_feed_each_other():
+    network = graph_of(lambda net, x: (y := x * torch.sigmoid(x)) * torch.sigmoid(y))
+    x = torch.randn(5, dtype=torch.float64)
+    expected = network(x)
+    assert len(replace_all(network, SILU, by_function(lambda x: F.silu(x)))) == 2
+    assert targets(network) == [F.silu, F.silu]
+    torch.testing.assert_close(network(x), expected, rtol=1e-12, atol=0)
+
+
+def test_metadata_is_carried_over():
+    network = fx.symbolic_trace(nn.Sequential(nn.Hardsigmoid(), nn.Tanh()))
+    ShapeProp(network).propagate(torch.randn(2, 3))
+    old = network.graph.find_nodes(op="call_module", target="1")[0]
+    old.meta["stack_trace"], shape = "file.py line 7", old.meta["tensor_meta"].shape
+    pattern = Op([nn.Tanh], (Value("x"),))
+    (report,) = replace_all(network, pattern, by_function(lambda x: 2 * torch.sigmoid(2 * x) - 1))
+    assert [str(node.target.__name__) for node in report.inserted] == ["mul", "sigmoid", "mul", "sub"]
+    assert all(node.meta["stack_trace"] == "file.py line 7" for node in report.inserted)
+    assert all(node.meta["nn_module_stack"] == old.meta["nn_module_stack"] for node in report.inserted)
+    assert report.results[0].meta["tensor_meta"].shape == shape
+    assert "tensor_meta" not in report.inserted[0].meta  # nobody knows the shape of the steps in between
+
+
+def test_the_inserted_nodes_may_use_the_replaced_one_again():
+    network = graph_of(lambda net, x: torch.relu(x) + 1)
+
+    def build(match):
+        return match.graph_module.graph.call_function(torch.neg, (match.anchor,))
+
+    (match,) = find(network, Op([torch.relu])).matches
+    report = replace_match(match, build)
+    network.recompile()
+    assert report.removed == ()
+    assert targets(network) == [torch.relu, torch.neg, operator.add]
+    assert network(torch.tensor(3.0)) == -2
+
+
+def test_modules_of_the_replacement_move_in_under_free_names():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.shift = nn.Linear(3, 3), nn.Buffer(torch.ones(3))
+
+        def forward(self, x):
+            return self.linear(x) + self.shift
+
+    scale = Scale()
+    network = graph_of(lambda net, x: net.linear(torch.tanh(torch.tanh(x))), linear=nn.Linear(3, 2))
+    replace_all(network, Op([torch.tanh], (Value("x"),)), by_function(scale))
+    assert [name for name, _ in network.named_children()] == ["linear", "linear_1"]
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(network(x), network.linear(scale(scale(x))))
+
+
+class Counted:
+    """The nodes of a graph; each step through them counts."""
+
+    steps = 0
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+    def __iter__(self):
+        for node in self.nodes:
+            Counted.steps += 1
+            yield node
+
+    def __reversed__(self):
+        return iter(Counted(list(reversed(self.nodes))))
+
+    def __len__(self):
+        return len(self.nodes)
+
+
+def steps_for(matches: int) -> int:
+    """How many nodes are looked at to replace so many matches in a row."""
+
+    def run(net, x):
+        for _ in range(matches):
+            x = x * torch.sigmoid(x)
+        return x
+
+    network = graph_of(run)
+    Counted.steps = 0
+    assert len(replace_all(network, SILU, by_function(lambda x: F.silu(x)))) == matches
+    return Counted.steps
+
+
+def test_the_cost_of_a_replacement_does_not_grow_with_the_graph(monkeypatch):
+    nodes = fx.Graph.nodes
+    monkeypatch.setattr(fx.Graph, "nodes", property(lambda graph: Counted(nodes.fget(graph))))
+    small, large = steps_for(1000), steps_for(2000)
+    assert small > 1000 and large < 2.5 * small
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_several_results_are_replaced_together(swap):
+    x, y = Value("x"), Value("y")
+    pattern = Pattern((Op([torch.sin], (x,)), Op([torch.cos], (y,))))
+    network = graph_of(lambda net, x: (torch.sin(x), torch.cos(-x)))
+    value = torch.randn(4)
+    expected = network(value)
+    function = (lambda x, y: (torch.cos(y), torch.sin(x))) if swap else (lambda x, y: (torch.sin(x), torch.cos(y)))
+    (report,) = replace_all(network, pattern, by_function(function))
+    assert report.anchors == ("sin", "cos")
+    network.graph.lint()
+    assert all(map(torch.equal, network(value), expected)) != swap
+
+
+def test_results_that_feed_each_other_cannot_be_replaced_together():
+    pattern = Pattern((Op([torch.sin], (Value("x"),)), Op([torch.cos], (Value("y"),))))
+    network = graph_of(lambda net, x: torch.cos(torch.neg(torch.sin(x))))
+    before = str(network.graph)
+    with pytest.raises(ReplacementError, match="neg needs a result of the match at sin before its input neg is known"):
+        replace_all(network, pattern, by_function(lambda x, y: (torch.sin(x), torch.cos(y))))
+    assert str(network.graph) == before
+
+
+def test_a_replacement_with_the_wrong_number_of_results_changes_nothing():
+    network = graph_of(lambda net, x: torch.sin(x))
+    before = str(network.graph)
+    with pytest.raises(ReplacementError, match="has 1 results, not 2"):
+        replace_all(network, traced(lambda x: torch.sin(x)), by_function(lambda x: (x + 1, x + 2)))
+    assert str(network.graph) == before
+
+
+def test_filters_hold_a_replacement_back():
+    network = graph_of(lambda net, x: torch.sin(x))
+    assert (
+        replace_all(
+            network,
+            traced(lambda x: torch.sin(x)),
+            by_function(lambda x: torch.cos(x)),
+            filters=[lambda match: "not today"],
+        )
+        == []
+    )
+    assert targets(network) == [torch.sin]

@@ -1,0 +1,148 @@
+"""Both tracers give a graph of the same answers, with shapes; tests/passes/test_optimizer.py has the bad inputs."""
+
+import copy
+import inspect
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from helpers import passes
+from helpers.graphs.copying import own_tensors
+from helpers.graphs.layers import NORMS
+from helpers.graphs.tracing import ROUTES, UnknownChoice, trace
+from helpers.passes.errors import GraphMismatch, UnsupportedCase
+from tests.passes.equivalence import differences
+from tests.passes.graphs import network
+from tests.passes.zoo import conv, norm
+
+X = torch.randn(2, 3, 6, 6)
+
+
+def block() -> nn.Module:
+    return nn.Sequential(conv(), norm(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).eval()
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_same_answers_shapes_and_names(route):
+    model = block()
+    graph_module = trace(model, (X,), route)
+    assert differences(model, graph_module, X) == []
+    assert graph_module.graph.output_node().args[0].meta["val"].shape == (2, 3)
+    assert graph_module.state_dict().keys() == model.state_dict().keys()
+    assert not graph_module.training
+    theirs = {tensor.data_ptr() for tensor in model.state_dict().values()}
+    assert theirs.isdisjoint(tensor.data_ptr() for tensor in graph_module.state_dict().values())
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_draft_shares_the_tensors_and_has_no_code_until_it_is_finished(route):
+    model = block()
+    draft = trace(model, (X,), route, draft=True)
+    assert draft.get_submodule("0").weight is model[0].weight
+    with pytest.raises(RuntimeError, match="Code has not been generated"):
+        print(draft.code)
+    own_tensors(draft, model)
+    draft.recompile()
+    for finished in (draft, copy.deepcopy(draft), pickle.loads(pickle.dumps(draft))):
+        assert torch.equal(finished(X), model(X))
+        assert finished.get_submodule("0").weight is not model[0].weight
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_results_in_any_form(route):
+    def run(net, x):
+        return {"a": net.conv(x), "b": [x, (x * 2, None)]}
+
+    model = network(run, conv=conv())
+    result = trace(model, (X,), route)(X)
+    assert result.keys() == {"a", "b"} and torch.equal(result["b"][1][0], 2 * X) and result["b"][1][1] is None
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_tensor_that_is_given_twice_is_two_inputs(route):
+    graph_module = trace(network(lambda net, x, *rest: x - rest[0] * rest[1]["y"]), (X, X, {"y": X}), route)
+    one, two, three = (torch.randn_like(X) for _ in range(3))
+    assert torch.equal(graph_module(one, two, {"y": three}), one - two * three)
+
+
+def modes(net, x):
+    """Gradients on and off, one inside the other, with two results."""
+    with torch.no_grad():
+        x = net.conv(x)
+        with torch.enable_grad():
+            x = net.norm(x)
+        one, two = x.chunk(2, 1)
+    return torch.relu(one).mean() + net.last(two)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_whether_gradients_are_computed_makes_no_difference(route):
+    model = network(modes, conv=conv(), norm=norm(4), last=conv(2, 2))
+    folded, _ = passes.optimize(model, X, route=route)
+    assert [type(module) for module in folded.modules() if isinstance(module, NORMS)] == []
+    assert {name.split(".")[0] for name, _ in folded.named_modules()} == {"", "conv", "last"}
+    assert differences(model, folded, X) == []
+
+
+def test_what_runs_under_autocast_is_refused_or_declined():
+    def run(net, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return net.norm(net.conv(x))
+
+    model = network(run, conv=conv(), norm=norm(4))
+    with pytest.raises(UnsupportedCase, match=r"py:\d+: it calls conv under torch\.autocast.*other route"):
+        trace(model, (X,))
+    folded, report = passes.optimize(model, X, route="export")
+    assert folded(X).dtype == torch.bfloat16 and torch.equal(folded(X), model(X))
+    assert [reason for *_, reason in report.declined] == [
+        "wrap_with_autocast runs a graph of its own, into which no pass looks"
+    ]
+
+
+def by_content(net, x):
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+def raises(net, x):
+    raise KeyError("no such block")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(("function", "line"), [(by_content, 1), (raises, 1)])
+def test_what_cannot_be_traced_is_named_with_the_line(function, line, route):
+    number = inspect.getsourcelines(function)[1] + line
+    with pytest.raises(
+        UnsupportedCase, match=rf"(?s)Net cannot be traced at .*test_tracing\.py:{number}: .*other route"
+    ):
+        trace(network(function), (X,), route)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "node"),
+    [
+        (block, X[:, :2], "_0"),
+        (block, X.double(), "_0"),
+        (lambda: block().half(), X, "_0"),
+        (lambda: nn.Sequential(conv(), norm(4), conv(4, 2).double()).eval(), X, "_2"),
+    ],
+    ids=["channels", "double input", "half network", "mixed network"],
+)
+def test_what_does_not_fit_is_named_with_the_node(model, x, node):
+    model = model()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(GraphMismatch, match=f"(?s)node '{node}'.*does not accept its inputs.*dtypes and devices agree"):
+        trace(model, (x,))
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+    with pytest.raises(UnsupportedCase, match="cannot be traced"):
+        trace(model, (x,), "export")
+
+
+def test_train_mode_and_unknown_routes():
+    with pytest.raises(UnsupportedCase, match=r"Sequential is in train mode: call model\.eval\(\) first"):
+        trace(block().train(), (X,))
+    with pytest.raises(UnknownChoice, match="no route 'jit': choose one of fx, export"):
+        trace(block(), (X,), "jit")
