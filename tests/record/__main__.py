@@ -1,53 +1,35 @@
-"""Renew the record, or dump what its digests are of; see the docstring of the package."""
+"""Renew the record, or dump the channel groups; see the docstring of the package."""
 
-import argparse
+import json
+import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from tests.record import files, measure
+from tests.record import measure
+from tests.record.test_record import FOLDER, load
 
-
-def logits() -> dict[str, Any]:
-    old = files.load("logits")
-    found = {f"{name} {mode}": (mode, y) for name in measure.CHECKPOINTS for mode, y in measure.logits(name).items()}
-    return {key: files.entry_of(mode, y, old.get(key)) for key, (mode, y) in found.items()}
+KEYS = {"logits": measure.CHECKPOINTS, "groups": measure.NETWORKS, "folds": measure.ROUTES}
 
 
-def groups() -> dict[str, Any]:
-    return {name: measure.summary(measure.groups(name)) for name in (measure.OURS, *measure.NETWORKS)}
+def write(path: Path, entries: dict) -> None:
+    lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in sorted(entries.items()))
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def folds() -> dict[str, Any]:
-    return {case: value for route in measure.ROUTES for case, value in measure.zoo_folds(route).items()}
+def renew(part: str, keys: list) -> None:
+    found = {name: entry for key in keys for name, entry in getattr(measure, part)(key).items()}
+    if part == "logits":  # what other machines computed stays as long as nothing changed on this one
+        for name, old in load(part).items():
+            if name in found and old["sha256"].items() >= found[name]["sha256"].items():
+                found[name]["sha256"] = old["sha256"]
+    write(FOLDER / f"{part}.json", found)
 
 
-def networks() -> dict[str, Any]:
-    return {name: measure.network_folds(name) for name in (measure.OURS, *measure.NETWORKS)}
-
-
-def marks() -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        return measure.marks(Path(folder))
-
-
-def dump_groups(folder: Path) -> None:
-    """One file for each network, one line for each group."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in (measure.OURS, *measure.NETWORKS):
-        files.write(folder / f"{name}.json", {group[0]: group[1:] for group in measure.groups(name)})
-
-
-PARTS = {part.__name__: part for part in (logits, groups, folds, networks, marks)}
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m tests.record", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all when none is named")
-    parser.add_argument("--dump", type=Path, help="write the channel groups in full into this folder, renew nothing")
-    args = parser.parse_args()
-    if unknown := set(args.parts) - set(PARTS):
-        parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    if args.dump:
-        dump_groups(args.dump)
-    for part in () if args.dump else args.parts or PARTS:
-        files.write(files.FOLDER / f"{part}.json", PARTS[part]())
+with tempfile.TemporaryDirectory() as temporary:
+    keys = KEYS | {"networks": measure.NETWORKS, "marks": [Path(temporary)]}
+    if sys.argv[1:2] == ["dump"]:
+        for name in measure.NETWORKS:
+            write(Path(sys.argv[2], f"{name}.json"), {group[0]: group[1:] for group in measure.group_list(name)})
+    else:
+        for part in sys.argv[1:] or keys:
+            renew(part, keys[part])

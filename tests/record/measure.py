@@ -1,16 +1,16 @@
-"""What is recorded: each function looks at the code as it is now and returns plain JSON."""
+"""What is recorded: each function looks at the code as it is now and returns plain JSON, one entry a name."""
 
-import csv
+import gc
 import hashlib
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import torch
 import torchvision
 from torch import nn
@@ -19,136 +19,111 @@ from helpers import data, models, passes, pruning, quantization
 from tests.passes.equivalence import build, example
 from tests.passes.zoo import ZOO
 
-PROGRAM = "helpers"  # whose `python -m PROGRAM grade demo` makes the marks
+GRADING = [sys.executable, "-m", "helpers", "grade"]
 CHECKPOINTS = sorted(path.stem for path in models.CHECKPOINTS.glob("*.safetensors"))
 OURS = "mobilenet_v2_cifar"
-NETWORKS = torchvision.models.list_models(module=torchvision.models)
+NETWORKS = [OURS, *torchvision.models.list_models(module=torchvision.models)]
 ROUTES = ("fx", "export")
-IMAGES = 8
-CALIBRATION = 32
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+IMAGES, CALIBRATION = 8, 32
 RANDOM_INITS = ("kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "uniform_", "normal_", "trunc_normal_")
 
 
-def digest(value: bytes | np.ndarray | torch.Tensor) -> str:
-    return hashlib.sha256(value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()).hexdigest()
+def digest(value: bytes) -> str:
+    return hashlib.sha256(value).hexdigest()[:16]
 
 
 def machine() -> str:
     """Where float kernels give the same bits: the processor's instructions and the version of torch."""
-    features = json.dumps(torch.cpu.get_capabilities(), sort_keys=True, default=str)
-    return f"{torch.backends.cpu.get_cpu_capability()} {digest(features.encode())[:8]} torch {torch.__version__}"
+    features = json.dumps(torch.cpu.get_capabilities(), sort_keys=True, default=str).encode()
+    return f"{torch.backends.cpu.get_cpu_capability()} {digest(features)} torch {torch.__version__}"
 
 
-def logits(name: str) -> dict[str, torch.Tensor]:
-    """What one checkpoint answers in each of its modes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums are split among threads
-    try:
-        cifar = data.load_cifar10(source="sample")
-        images = data.normalize(cifar.test_images[:IMAGES])
+def logits(name: str) -> dict[str, dict]:
+    """What a checkpoint answers in each of its modes, rounded, and a digest of the bits with where they hold."""
+    cifar, found, threads = data.load_cifar10(source="sample"), {}, torch.get_num_threads()
+    torch.set_num_threads(1)  # threads split the sums
+    for mode, model in modes(name, cifar):
         with torch.no_grad():
-            return {mode: model(images) for mode, model in modes(name, cifar)}
-    finally:
-        torch.set_num_threads(threads)
+            y = model(data.normalize(cifar.test_images[:IMAGES]))
+        bits = {"anywhere" if mode == "integer" else machine(): digest(y.numpy().tobytes())}
+        found[f"{name} {mode}"] = {"sha256": bits, "logits": [[round(v, 2) for v in row] for row in y.tolist()]}
+    torch.set_num_threads(threads)
+    return found
 
 
 def modes(name: str, cifar: data.Cifar10) -> Iterator[tuple[str, nn.Module]]:
-    model = models.pretrained(name)
+    model, x = models.pretrained(name), torch.zeros(1, 3, 32, 32)
     if isinstance(model, quantization.QuantizedModel):
         for mode in quantization.MODES:
             model.mode = mode
             yield mode, model
         return
-    x = torch.zeros(1, *cifar.test_images.shape[1:])
     yield "float", model
     yield "folded", passes.optimize(model, x)[0]
     yield "fused", passes.optimize(model, x, level="inference")[0]
-    if name != "baseline":
-        return
-    yield "pruned", pruning.prune(model, x, ratio=0.25, scope="all").eval()
-    yield "quantized", quantization.quantize(model, cifar.train_images[:CALIBRATION])
-
-
-@contextmanager
-def same_weights() -> Iterator[None]:
-    """Networks are built with constant weights: faster than random ones, and shapes are all that counts here."""
-
-    def fill(tensor: torch.Tensor, *_args, **_settings) -> torch.Tensor:
-        with torch.no_grad():
-            return tensor.fill_(0.01)
-
-    with mock.patch.multiple(nn.init, **dict.fromkeys(RANDOM_INITS, fill)):
-        yield
+    if name == "baseline":
+        yield "pruned", pruning.prune(model, x, ratio=0.25, scope="all").eval()
+        yield "quantized", quantization.quantize(model, cifar.train_images[:CALIBRATION])
 
 
 def network(name: str) -> tuple[nn.Module, torch.Tensor]:
-    """A network in eval mode, and an image of the smallest usual size that it takes."""
+    """A network and the smallest usual image that it takes. Random weights would take most of the time."""
+    gc.collect()  # the gigabytes of the network before
     extra = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    with same_weights():
-        model = (models.mobilenet_v2() if name == OURS else models.build(name, **extra)).eval()
-    usual = 32 if name == OURS else 299 if name == "inception_v3" else 96
-    size = 224 if name.startswith(("vit", "swin", "maxvit")) else usual
-    return model, torch.zeros(1, 3, size, size)
+    with mock.patch.multiple(nn.init, **dict.fromkeys(RANDOM_INITS, lambda tensor, *_, **__: tensor.data.fill_(0.01))):
+        model = models.mobilenet_v2() if name == OURS else models.build(name, **extra)
+    size = {OURS: 32, "inception_v3": 299}.get(name, 224 if name.startswith(("vit", "swin", "maxvit")) else 96)
+    return model.eval(), torch.zeros(1, 3, size, size)
 
 
-def groups(name: str) -> list:
+def group_list(name: str) -> list:
     """Each channel group: name, size, why it cannot be pruned, whether it is hidden, and all its members."""
-    found = pruning.channel_groups(*network(name))
-    return [[group.name, group.size, group.reason, group.hidden, members(group)] for group in found]
+    return [[g.name, g.size, g.reason, g.hidden, members(g)] for g in pruning.channel_groups(*network(name))]
 
 
-def members(group: pruning.groups.Group) -> list:
-    """Tensor, axis, number of indices and a digest of which index belongs to which unit (in order of appearance)."""
-    ordered = sorted(group.members, key=lambda m: (m.tensor, m.dim, m.positions.tolist()))
+def members(group) -> list:
+    """Tensor, axis, number of indices, and a digest of which index belongs to which unit (in order of appearance)."""
     numbers: dict[int, int] = {}
     lines = []
-    for member in ordered:
+    for member in sorted(group.members, key=lambda m: (m.tensor, m.dim, m.positions.tolist())):
         pairs = sorted(zip(member.positions.tolist(), member.units.tolist(), strict=True))
         units = [(position, numbers.setdefault(unit, len(numbers))) for position, unit in pairs]
-        lines.append([member.tensor, member.dim, len(units), digest(np.array(units, dtype=np.int64))[:12]])
+        lines.append([member.tensor, member.dim, len(units), digest(np.array(units, dtype=np.int64).tobytes())])
     return lines
 
 
-def summary(found: list) -> dict:
-    prunable = [hidden for _, _, reason, hidden, _ in found if reason is None]
-    sizes = {"groups": len(found), "prunable": len(prunable), "hidden": sum(prunable)}
-    return sizes | {"sha256": digest(json.dumps(found).encode())[:16]}
+def groups(name: str) -> dict[str, dict]:
+    found = group_list(name)
+    hidden = [group[3] for group in found if group[2] is None]
+    counts = {"groups": len(found), "prunable": len(hidden), "hidden": sum(hidden)}
+    return {name: counts | {"sha256": digest(json.dumps(found).encode())}}
 
 
-def is_batch_norm(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
-    if node.op == "call_module":
-        return isinstance(graph_module.get_submodule(node.target), nn.modules.batchnorm._BatchNorm)
-    return node.op == "call_function" and "batch_norm" in str(node.target)
-
-
-def folds(model: nn.Module, x: torch.Tensor, route: str, level: str = "fold") -> tuple[list[str], dict[str, list[str]]]:
+def folded_and_left(model: nn.Module, x: torch.Tensor, route: str, level: str = "fold") -> tuple[list, dict]:
     """Which node was folded into which layer, and the batch norms that are left with the reasons."""
     graph_module, report = passes.optimize(model, x, level=level, route=route)
-    folded = sorted(f"{node} {what}" for _, node, what in report.changed if what.startswith("folded into"))
-    left = [node.name for node in graph_module.graph.nodes if is_batch_norm(graph_module, node)]
-    return folded, {norm: sorted({why for _, node, why in report.declined if node == norm}) for norm in left}
+    modules, left = dict(graph_module.named_modules()), {}
+    for node in graph_module.graph.nodes:
+        named = node.op == "call_function" and "batch_norm" in str(node.target)
+        if named or (node.op == "call_module" and isinstance(modules[node.target], NORMS)):
+            left[node.name] = sorted({why for _, declined, why in report.declined if declined == node.name})
+    return sorted(f"{node} {what}" for _, node, what in report.changed if what.startswith("folded into")), left
 
 
-def zoo_folds(route: str, level: str = "fold") -> dict[str, list]:
-    return {
-        f"{case.name} ({route})": list(folds(build(case), example(case), route, level))
-        for case in ZOO
-        if route in case.routes
-    }
+def folds(route: str, level: str = "fold") -> dict[str, list]:
+    """For each network of the zoo; the same at both levels."""
+    cases = [case for case in ZOO if route in case.routes]
+    return {f"{c.name} ({route})": [*folded_and_left(build(c), example(c), route, level)] for c in cases}
 
 
-def network_folds(name: str) -> dict[str, list[int]]:
-    """For each route how many nodes fold, and how many batch norms are left."""
+def networks(name: str) -> dict[str, dict]:
     model, x = network(name)
-    return {route: [len(part) for part in folds(model, x, route)] for route in ROUTES}
+    return {name: {route: [len(part) for part in folded_and_left(model, x, route)] for route in ROUTES}}
 
 
-def marks(folder: Path) -> dict[str, dict[str, float]]:
-    """Points of each student of the demonstration class. It is graded without the box, which not every machine has."""
-    command = [sys.executable, "-m", PROGRAM, "grade", "demo", "--unsafe", "--folder", str(folder)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    table: dict[str, dict[str, float]] = {}
-    with open(folder / "export" / "items.csv", newline="") as file:
-        for row in csv.DictReader(file):
-            table.setdefault(row["student"], {})[row["item"]] = float(row["points"])
-    return table
+def marks(folder: Path) -> dict[str, dict]:
+    """Points of each student of the demonstration class, graded without the box, which not every machine has."""
+    subprocess.run([*GRADING, "demo", "--unsafe", "--folder", folder], check=True, stdout=subprocess.DEVNULL)
+    table = pd.read_csv(folder / "export" / "items.csv")
+    return {name: dict(zip(rows["item"], rows["points"], strict=True)) for name, rows in table.groupby("student")}

@@ -1,55 +1,66 @@
-"""What must not change has not changed: see the docstring of the package on how to run parts and how to renew them."""
+"""What must not change has not changed; the docstring of the package says how to run parts and how to renew them."""
 
-import gc
-from typing import Any
+import json
+from pathlib import Path
 
 import pytest
+import torch
 
-from tests.record import files, measure
+from tests.record import measure
 
-FAST = ("squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v3_small", "mnasnet0_5", "resnet18", "mobilenet_v2")
-QUICK = (measure.OURS, *FAST, "regnet_y_400mf", "googlenet")
-ALL = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in measure.NETWORKS if name not in QUICK)]
-
-
-def differences(found: dict[str, Any], recorded: dict[str, Any]) -> list[str]:
-    """One line for each entry that is not as recorded."""
-    lines = [f"{key}: recorded, but there is no such thing any more" for key in recorded.keys() - found.keys()]
-    lines += [f"{key}: not recorded" for key in found.keys() - recorded.keys()]
-    common = sorted(found.keys() & recorded.keys())
-    lines += [f"{key}: is {found[key]}, was {recorded[key]}" for key in common if found[key] != recorded[key]]
-    return lines
+FOLDER = Path(__file__).parent
+QUICK = (measure.OURS, "squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v3_small", "mnasnet0_5", "resnet18",
+         "regnet_y_400mf", "mobilenet_v2", "googlenet")  # fmt: skip
+OTHERS = (("fx", "inference"), ("export", "fold"), ("export", "inference"))
+FOLDS = [("fx", "fold"), *(pytest.param(*other, marks=[pytest.mark.slow, pytest.mark.ci]) for other in OTHERS)]
+GROUPS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in measure.NETWORKS]
 
 
-def assert_same(found: dict[str, Any], recorded: dict[str, Any]) -> None:
-    assert not (lines := differences(found, recorded)), "\n".join(lines)
+def load(part: str) -> dict:
+    return json.loads((FOLDER / f"{part}.json").read_text())
 
 
+def assert_same(found: dict, recorded: dict) -> None:
+    names = sorted(found.keys() | recorded.keys())
+    wrong = [f"{n}: is {found.get(n)}, was {recorded.get(n)}" for n in names if found.get(n) != recorded.get(n)]
+    assert not wrong, "\n".join(wrong)
+
+
+def difference(mode: str, new: dict, old: dict) -> str | None:
+    """How logits differ from the record, or None. Where no processor like this one made it, int8 codes may flip."""
+    now, before = torch.tensor(new["logits"]), torch.tensor(old["logits"])
+    worst = (now - before).abs().max().item()
+    share = 0.1 if mode.endswith(("simulated", "kernel", "quantized")) else 1e-3
+    ((here, bits),) = new["sha256"].items()
+    right = old["sha256"][here] == bits if here in old["sha256"] else worst <= 0.011 + share * before.std().item()
+    return None if right else f"{mode}: other bits on {here} than recorded {[*old['sha256']]}, up to {worst:.2f} apart"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # a processor without int8 kernels says so
 @pytest.mark.parametrize("name", measure.CHECKPOINTS)
 def test_logits(name):
-    recorded = files.load("logits")
-    found = {f"{name} {mode}": (mode, y) for mode, y in measure.logits(name).items()}
-    assert not found.keys() - recorded.keys(), "not recorded"
-    wrong = {key: files.logits_differ(mode, y, recorded[key]) for key, (mode, y) in found.items()}
-    assert not (lines := [f"{key}: {why}" for key, why in wrong.items() if why]), "\n".join(lines)
+    recorded = load("logits")
+    wrong = [difference(mode, entry, recorded[mode]) for mode, entry in measure.logits(name).items()]
+    assert not any(wrong), "\n".join(filter(None, wrong))
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_channel_groups(name):
-    gc.collect()  # the gigabytes of the network before
-    assert_same(measure.summary(measure.groups(name)), files.load("groups")[name])
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups(name):
+    assert_same(measure.groups(name), {name: load("groups")[name]})
 
 
-def zoo(route: str) -> dict[str, Any]:
-    return {case: value for case, value in files.load("folds").items() if case.endswith(f"({route})")}
-
-
-def test_folds_of_the_zoo():
-    assert_same(measure.zoo_folds("fx"), zoo("fx"))
+@pytest.mark.parametrize(("route", "level"), FOLDS)
+def test_folds(route, level):
+    recorded = {case: entry for case, entry in load("folds").items() if case.endswith(f"({route})")}
+    assert_same(measure.folds(route, level), recorded)
 
 
 @pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize(("route", "level"), [("fx", "inference"), ("export", "fold"), ("export", "inference")])
-def test_folds_of_the_zoo_by_the_other_routes_and_levels(route, level):
-    assert_same(measure.zoo_folds(route, level), zoo(route))
+@pytest.mark.parametrize("name", measure.NETWORKS)
+def test_networks(name):
+    assert_same(measure.networks(name), {name: load("networks")[name]})
+
+
+@pytest.mark.slow
+def test_marks(tmp_path):
+    assert_same(measure.marks(tmp_path), load("marks"))
