@@ -19,7 +19,7 @@ from helpers import data, models, passes, pruning, quantization
 from tests.passes.equivalence import build, example
 from tests.passes.zoo import ZOO
 
-GRADING = [sys.executable, "-m", "helpers", "grade"]
+GRADING = [sys.executable, "-m", "course", "grade"]
 CHECKPOINTS = sorted(path.stem for path in models.CHECKPOINTS.glob("*.safetensors"))
 OURS = "mobilenet_v2_cifar"
 NETWORKS = [OURS, *torchvision.models.list_models(module=torchvision.models)]
