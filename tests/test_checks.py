@@ -1,62 +1,182 @@
+"""Exercises as a learner meets them: cells in a kernel's place, hints in steps, answers that are kept."""
+
+import linecache
+import shutil
+import textwrap
+
 import pytest
 
-from course.publish.runner import REPOSITORY
+from course.publish.runner import NOTEBOOKS
 from helpers import checks
+from helpers.checks import trying
 
-checks.EXERCISES = REPOSITORY / "notebooks" / "exercises"
+RIGHT = """
+def output_size(size, kernel, stride, padding):
+    return (size + 2 * padding - kernel) // stride + 1
+"""
 
 
-def test_says_that_it_is_right(capsys):
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of notebooks: lesson 01 with its exercises, and no answers yet."""
+    (tmp_path / "exercises").mkdir()
+    shutil.copy(NOTEBOOKS / "exercises" / "lesson_01.py", tmp_path / "exercises")
+    shutil.copy(NOTEBOOKS / "01_batchnorm_math.ipynb", tmp_path)
+    checks.use(tmp_path / "exercises" / "lesson_01.py")
+    return tmp_path
+
+
+@pytest.fixture
+def cell(monkeypatch, folder):
+    """Run a cell as a kernel does: its source is known under the name of a file that is none."""
+    cells = []
+
+    def run(source, **names):
+        source = textwrap.dedent(source).lstrip("\n")
+        cells.append(f"<cell {len(cells)} of {id(cells)}>")
+        linecache.cache[cells[-1]] = (len(source), None, source.splitlines(keepends=True), cells[-1])
+        namespace = {"__name__": "__main__", **names}
+        exec(compile(source, cells[-1], "exec"), namespace)
+        return namespace
+
+    yield run
+    for name in cells:
+        linecache.cache.pop(name, None)
+
+
+@pytest.fixture
+def headless(monkeypatch):
+    monkeypatch.setenv("COURSE_HEADLESS", "1")
+
+
+def refusal(function):
+    with pytest.raises(checks.NotRightYet) as caught:
+        checks.check(function)
+    assert caught.value._render_traceback_() == [f"NotRightYet: {caught.value}"]
+    return str(caught.value)
+
+
+def test_a_right_answer_is_kept_and_used_by_the_next_kernel(cell, folder, capsys):
+    checks.check(cell(RIGHT)["output_size"])
+    assert capsys.readouterr().out == "output_size: right (kept in mine.py for later lessons)\n"
+    checks.use(folder / "exercises" / "lesson_01.py")  # as after a restart
+    assert checks.yours("output_size")(32, 3, 2, 1) == 16
+    assert "your own" in capsys.readouterr().out
+    assert [row["exercise"] for row in checks.progress() if row["passed"]] == ["output_size"]
+
+
+def test_without_an_answer_the_solution_of_the_course_is_used(cell, capsys):
+    assert checks.yours("output_size")(32, 3, 2, 1) == 16
+    assert "solution of the course" in capsys.readouterr().out
+
+
+def test_a_headless_run_neither_writes_nor_reads_answers(cell, folder, headless, capsys):
+    wrong = RIGHT.replace("// stride + 1", "// stride + 2")
+    (folder / "mine.py").write_text(f"# ---- output_size ----\n{wrong}")
+    assert checks.yours("output_size")(32, 3, 2, 1) == 16
+    checks.check(cell(RIGHT)["output_size"])
+    assert capsys.readouterr().out.endswith("output_size: right\n")
+    assert wrong in (folder / "mine.py").read_text()
+    assert not [row for row in checks.progress() if row["passed"]]
+
+
+def test_the_cell_goes_along_with_its_imports_and_helpers(cell, folder, capsys):
+    source = """
+    from fractions import Fraction
+    ROOM = 2
+    def steps(room, stride):
+        return int(Fraction(room) // stride)
+    print("drawn")
     def output_size(size, kernel, stride, padding):
-        return (size + 2 * padding - kernel) // stride + 1
+        return steps(size + ROOM * padding - kernel, stride) + 1
+    """
+    checks.check(cell(source)["output_size"])
+    assert "kept" in capsys.readouterr().out
+    assert "drawn" not in (folder / "mine.py").read_text()
+    assert checks.yours("output_size")(32, 3, 2, 1) == 16
 
-    checks.check(output_size)
-    assert capsys.readouterr().out == "output_size: right\n"
+
+def test_what_only_the_notebook_knows_is_named_at_once(cell, folder, capsys):
+    source = RIGHT.replace("size + 2 * padding", "padded(size, padding)")
+    checks.check(cell(source, padded=lambda size, padding: size + 2 * padding)["output_size"])
+    out = capsys.readouterr().out
+    assert "right, but not kept" in out and "name 'padded' is not defined" in out and "same cell" in out
+    assert not (folder / "mine.py").exists()
 
 
-def test_an_empty_answer_is_no_error(capsys):
-    def output_size(size, kernel, stride, padding):
-        raise NotImplementedError
+def test_a_second_answer_replaces_the_first_and_leaves_the_others(cell, folder):
+    (folder / "mine.py").write_text("# ---- other ----\nother = 1\n")
+    for answer in (RIGHT, RIGHT.replace("stride + 1", "stride + 1 + 0")):
+        checks.check(cell(answer)["output_size"])
+    text = (folder / "mine.py").read_text()
+    assert text.count("def output_size") == 1 and "+ 1 + 0" in text and "other = 1" in text
 
-    checks.check(output_size)
+
+def test_an_empty_answer_is_no_error(cell, capsys):
+    checks.check(cell("def output_size(size, kernel, stride, padding):\n    raise NotImplementedError")["output_size"])
     assert "not done yet" in capsys.readouterr().out
 
 
-def test_a_wrong_answer_raises_with_input_difference_and_hint():
+def test_hints_come_in_steps(cell):
+    wrong = cell("def output_size(size, kernel, stride, padding):\n    return 0")["output_size"]
+    first, second, _, fourth = (refusal(wrong) for _ in range(4))
+    assert "expected" in first and "got 0" in first and "Hint" not in first
+    assert "Hint:" in second and "The solution" not in second
+    assert "The solution:\ndef output_size(" in fourth
+
+
+def test_an_error_shows_the_line_of_the_cell(cell):
+    words = refusal(
+        cell("def output_size(size, kernel, stride, padding):\n    half = size / 0\n    return half")["output_size"]
+    )
+    assert "ZeroDivisionError" in words and "in line 2 of your cell: half = size / 0" in words
+
+
+def test_renamed_arguments_are_named(cell):
+    words = refusal(cell("def output_size(n, k, stride, padding):\n    return 0")["output_size"])
+    assert "arguments size, kernel, stride, padding, but yours takes (n, k, stride, padding)" in words
+
+
+def test_prints_do_no_harm(cell, headless, capsys):
+    checks.check(cell(RIGHT.replace("return", "print(size); return"))["output_size"])
+    assert capsys.readouterr().out.endswith("output_size: right\n")
+
+
+def test_an_endless_answer_is_stopped(cell, monkeypatch):
+    monkeypatch.setattr(trying, "time_limit", lambda seconds, limit=trying.time_limit: limit(0.2))
+    source = """
     def output_size(size, kernel, stride, padding):
-        return 0
-
-    with pytest.raises(checks.NotRightYet, match=r"size \d+, kernel \d.*differs by.*round down") as caught:
-        checks.check(output_size)
-    assert caught.value._render_traceback_() == [f"NotRightYet: {caught.value}"]
-
-
-def test_an_answer_that_breaks_says_how():
-    def output_size(size, kernel, stride, padding):
-        return size / 0
-
-    with pytest.raises(checks.NotRightYet, match="ZeroDivisionError"):
-        checks.check(output_size)
+        while True:
+            try:
+                size += 1
+            except Exception:
+                pass
+    """
+    assert "Does a loop never end?" in refusal(cell(source)["output_size"])
 
 
-def test_the_inputs_are_new_each_time():
+def test_the_inputs_are_new_each_time(cell, headless):
     seen = []
-
-    def output_size(size, kernel, stride, padding):
-        seen.append((size, kernel, stride, padding))
-        return (size + 2 * padding - kernel) // stride + 1
-
-    checks.check(output_size)
+    answer = cell(RIGHT.replace("return", "seen.append((size, kernel)); return"), seen=seen)["output_size"]
+    checks.check(answer)
     half = len(seen)
-    checks.check(output_size)
+    checks.check(answer)
     assert seen[:half] != seen[half:]
 
 
-def test_an_unknown_exercise_lists_the_known():
+def test_an_unknown_exercise_lists_the_known(folder):
     with pytest.raises(checks.NotRightYet, match=r"no exercise called 'outputsize'.*output_size"):
         checks.find("outputsize")
 
 
-def test_names_are_given_once():
-    names = [item.function for items in checks.by_lesson().values() for item in items]
-    assert len(names) == len(set(names))
+def test_a_missing_file_of_exercises_is_named(tmp_path):
+    with pytest.raises(checks.NotRightYet, match="lesson_99"):
+        checks.use(tmp_path / "lesson_99.py")
+
+
+def test_names_are_given_once_and_every_solution_is_right(headless):
+    checks.use(NOTEBOOKS / "exercises" / "lesson_00.py")
+    items = [item for lesson in checks.by_lesson().values() for item in lesson]
+    assert len({item.function for item in items}) == len(items) >= 27
+    for item in items:
+        assert trying.first_failure(item, checks.yours(item.function)) is None, item.function

@@ -51,6 +51,35 @@ def difference(expected: Any, got: Any, tolerance: Tolerance | None = None, wher
     return None
 
 
+def expected_and_got(expected: Any, got: Any, tolerance: Tolerance | None = None) -> str | None:
+    """The first value that differs, in both answers; None where the difference is not one of values.
+
+    Example:
+        >>> expected_and_got([1.0, 2.0], [1.0, 2.5])
+        'expected 2.0, got 2.5'
+    """
+    tolerance = tolerance or Tolerance()
+    if isinstance(expected, dict | list | tuple) and type(expected) is type(got) and len(expected) == len(got):
+        keys = expected if isinstance(expected, dict) else range(len(expected))
+        wrong = (key for key in keys if difference(expected[key], got[key], tolerance))
+        return next((expected_and_got(expected[key], got[key], tolerance) for key in wrong), None)
+    if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
+        return _first_wrong_number(expected, got, tolerance) if expected.shape == got.shape else None
+    return f"expected {_short(expected)}, got {_short(got)}" if type(expected) is type(got) else None
+
+
+def _first_wrong_number(expected: torch.Tensor, got: torch.Tensor, tolerance: Tolerance) -> str | None:
+    if expected.is_complex() or got.is_complex():
+        return None
+    right, mine = expected.double(), got.double()
+    allowed = tolerance.absolute + tolerance.relative * max(right[right.isfinite()].abs().flatten().tolist(), default=0)
+    same = (right == mine) | (right.isnan() & mine.isnan()) | ((right - mine).abs() <= allowed)
+    for index in (~same).nonzero().tolist():
+        place = f"at {index}: " if index else ""
+        return f"{place}expected {right[tuple(index)].item():.6g}, got {mine[tuple(index)].item():.6g}"
+    return None
+
+
 def _difference_of_dicts(expected: dict, got: Any, tolerance: Tolerance, where: str) -> str | None:
     if not isinstance(got, dict):
         return f"{where} should be a dictionary, but is {_kind(got)}"

@@ -63,7 +63,10 @@ class Item:
         points: earned when every case is right.
         cases: makes the cases from a generator; called again with every seed.
         oracle: the right answer from `inputs` and `probe`, computed in another way than the solution.
-        hint: what to look at when the answer is wrong.
+        hint: the way to the answer, for somebody whose answer is wrong.
+        nudge: a first hint that gives less away.
+        minutes: how long it takes somebody who has read the lesson so far.
+        dots: how hard it is, from 1 to 3.
         edges: further cases for the hidden grading alone: the shapes and options that are easily forgotten.
         run: calls the learner's functions on the inputs; by default `function(**inputs)`.
         view: turns the answer into what is compared, and stands in the driver under VIEWS; may fail on a malformed
@@ -80,6 +83,9 @@ class Item:
     cases: Callable[[torch.Generator], list[Case]]
     oracle: Callable[[dict[str, Tree], dict[str, Tree]], Tree]
     hint: str
+    nudge: str = ""
+    minutes: int = 5
+    dots: int = 1
     edges: Callable[[torch.Generator], list[Case]] | None = None
     tolerance: Tolerance = field(default_factory=Tolerance)
     run: Callable[[Mapping[str, Any], dict[str, Tree]], Tree] | None = None

@@ -13,7 +13,7 @@ from course.publish import runner
 from helpers import checks
 
 TRIES = 3
-checks.EXERCISES = runner.REPOSITORY / "notebooks" / "exercises"
+checks.use(runner.NOTEBOOKS / "exercises" / "lesson_00.py")
 
 
 def try_answers(function: str, arguments: str, right: list[str], wrong: list[str]) -> None:

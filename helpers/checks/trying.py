@@ -1,0 +1,110 @@
+"""One try at an exercise: on which input it fails, and why, in terms of the learner's own lines."""
+
+import inspect
+import linecache
+import secrets
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from helpers.checks.compare import expected_and_got
+from helpers.checks.specification import Case, Item, Tree, copy_tree
+
+
+class NotDone(Exception):
+    """The answer raises NotImplementedError: the learner has not begun."""
+
+
+class OutOfTime(BaseException):
+    """An answer took too long. No `except Exception` in an answer can swallow it."""
+
+
+def first_failure(item: Item, function: Callable, seed: int | None = None) -> str | None:
+    """What the first case shows that the answer gets wrong; None when it is right on all of them.
+
+    Args:
+        item: the exercise.
+        function: the answer. It gets copies of the inputs, so that nothing it does reaches the next try.
+        seed: which inputs; new ones each time by default.
+
+    Raises:
+        NotDone: there is no answer yet.
+    """
+    for case in item.make_cases(secrets.randbits(62) if seed is None else seed, hidden=True):
+        failure = failure_on(item, function, case)
+        if failure:
+            return failure
+    return None
+
+
+def failure_on(item: Item, function: Callable, case: Case) -> str | None:
+    """What is wrong on one case, or None."""
+    if item.run is None and (words := wrong_arguments(function, case.inputs)):
+        return words
+    expected = item.oracle(case.inputs, case.probe)
+    try:
+        with time_limit(item.seconds):
+            answer = copy_tree(item.answer({item.function: function}, copy_tree(case.inputs)))
+    except NotImplementedError as nothing:
+        raise NotDone from nothing
+    except OutOfTime:
+        return f"{case.label}: no answer after {item.seconds:g} seconds, so it was stopped. Does a loop never end?"
+    except Exception as problem:
+        return f"{case.label}: {type(problem).__name__}: {problem}{place(problem, function)}"
+    verdict = item.judge(case, expected, answer)
+    if verdict.share == 1.0:
+        return None
+    return verdict.message + ("" if item.score else shown(item, case, expected, answer))
+
+
+def shown(item: Item, case: Case, expected: Tree, answer: Tree) -> str:
+    """The first value that differs: what was expected, and what came."""
+    try:
+        observed = item.view(answer, case.probe) if item.view else answer
+    except Exception:  # the verdict says already that the answer cannot be used
+        return ""
+    words = expected_and_got(expected, observed, item.tolerance)
+    return f"\n    {words}" if words else ""
+
+
+def wrong_arguments(function: Callable, inputs: dict[str, Tree]) -> str | None:
+    """A sentence when the function cannot take the arguments that the exercise gives."""
+    try:
+        inspect.signature(function).bind(**inputs)
+    except TypeError:
+        return (
+            f"It is called with the arguments {', '.join(inputs)}, but yours takes "
+            f"{inspect.signature(function)}; keep the names from the exercise."
+        )
+    except ValueError:  # a function without a signature, such as one written in C
+        return None
+    return None
+
+
+def place(problem: Exception, function: Callable) -> str:
+    """The line of the learner's own cell in which an error arose."""
+    own = getattr(getattr(function, "__code__", None), "co_filename", None)
+    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == own]
+    text = linecache.getline(own, lines[-1]).strip() if lines else ""
+    return f"\n    in line {lines[-1]} of your cell: {text}" if text else ""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `OutOfTime` after so many seconds, where the system can (not on Windows, and in the main thread only)."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(signum: int, frame: object) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
