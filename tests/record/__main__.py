@@ -13,6 +13,7 @@ KEYS = {"logits": measure.CHECKPOINTS, "groups": measure.NETWORKS, "folds": meas
 
 def write(path: Path, entries: dict) -> None:
     lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in sorted(entries.items()))
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
