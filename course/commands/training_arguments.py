@@ -1,6 +1,7 @@
 """What `train` and `finetune` share: the settings as options, and the end of a run."""
 
 import argparse
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,35 +12,19 @@ from torch import nn
 from helpers import data, models, training
 from helpers.files import write_atomically
 
-HELP = {
-    "epochs": "passes over the training images",
-    "batch_size": "images per step",
-    "lr": "peak learning rate of SGD",
-    "muon": "peak learning rate of Muon for dense convolutions, 0 for SGD alone",
-    "weight_decay": "on dense weights only",
-    "label_smoothing": "how far labels are softened",
-    "warmup": "share of the run in which the rate rises",
-    "ema": "decay of the averaged weights, 0 for none",
-    "clip": "largest gradient norm, 0 for no limit",
-    "image_sizes": "sides of the images, in equal parts of the run",
-    "cutout": "side of the blanked square, 0 for none",
-    "autoaugment": "use torchvision's AutoAugment policy for CIFAR-10",
-    "distill": "weight of a teacher's answers, 0 to 1",
-    "temperature": "how far the teacher's answers are softened",
-    "precision": "auto, float32 or bfloat16",
-    "seed": "same seed, same device: same network",
-}
-
 
 def add_arguments(parser: argparse.ArgumentParser, defaults: training.Config, leave_out: tuple[str, ...] = ()) -> None:
-    """One option per setting, with the default that `defaults` holds."""
+    """One option per setting, with the default that `defaults` holds, explained as in the settings' docstring."""
+    explained = dict(re.findall(r"^ +(\w+): (.+)$", training.Config.__doc__ or "", re.MULTILINE))
     for field in fields(defaults):
         if field.name in leave_out:
             continue
         value, option = getattr(defaults, field.name), "--" + field.name.replace("_", "-")
-        text = f"{HELP[field.name]} (default: {' '.join(map(str, value)) if isinstance(value, tuple) else value})"
+        text = (
+            f"{explained.get(field.name)} (default: {' '.join(map(str, value)) if isinstance(value, tuple) else value})"
+        )
         if isinstance(value, bool):
-            parser.add_argument(option, action="store_true", help=HELP[field.name])
+            parser.add_argument(option, action="store_true", help=explained.get(field.name))
         elif isinstance(value, tuple):
             parser.add_argument(option, type=int, nargs="+", default=value, help=text, metavar="SIDE")
         else:

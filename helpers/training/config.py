@@ -31,9 +31,11 @@ class Config:
 
     Attributes:
         epochs: passes over the training images.
+        batch_size: images per step.
         lr: peak learning rate of SGD.
         muon: peak learning rate of Muon, which then steps the dense convolutions; 0 leaves them to SGD.
         weight_decay: on dense weights only; BatchNorm, biases and depthwise filters are left alone.
+        label_smoothing: how far labels are softened.
         warmup: share of all steps in which the rate rises; after it the rate falls to zero along a cosine.
         ema: decay of the averaged weights, which are what is evaluated and kept; 0 switches averaging off.
         clip: largest norm of the gradient; 0 switches clipping off.
@@ -43,6 +45,7 @@ class Config:
         distill: weight of the teacher's softened answers against the labels, 0 to 1.
         temperature: how far the teacher's answers are softened.
         precision: "auto" (bfloat16 where the hardware computes in it), "float32" or "bfloat16".
+        seed: the same seed on the same device gives the same network.
     """
 
     epochs: int = 30

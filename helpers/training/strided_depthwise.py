@@ -11,21 +11,25 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 
 @contextmanager
 def unstrided_depthwise(model: nn.Module) -> Iterator[None]:
-    """Run the strided depthwise layers of `model` unstrided, in training mode on a CPU, inside the `with` block."""
-    handles = []
+    """Inside the `with` block the strided depthwise layers of `model` on a CPU compute everything, and keep a part."""
     needed = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    layers = [m for m in model.modules() if is_strided_depthwise(m)] if needed else []
+    strides = {m: m.stride for m in model.modules() if needed and is_strided_depthwise(m)}
+    handles = []
     try:
-        for layer in layers:
-            stride = layer.stride
-            handles.append(layer.register_forward_pre_hook(lambda module, _: setattr(module, "stride", (1, 1))))
-            handles.append(layer.register_forward_hook(keep_every(stride), always_call=True))
+        for layer, stride in strides.items():
+            layer.stride = (1, 1)
+            # Windows of one pixel: the same as slicing, but the gradient keeps the memory format, where that of a slice
+            # is NCHW and the convolution before it reorders everything it reads.
+            handles.append(layer.register_forward_hook(lambda _, __, output, s=stride: F.avg_pool2d(output, 1, s)))
         yield
     finally:
+        for layer, stride in strides.items():
+            layer.stride = stride
         for handle in handles:
             handle.remove()
 
@@ -38,34 +42,3 @@ def is_strided_depthwise(module: nn.Module) -> bool:
         and module.stride != (1, 1)
         and module.weight.device.type == "cpu"
     )
-
-
-def keep_every(stride: tuple[int, int]):
-    """A hook that restores the layer's stride and keeps the rows and columns which that stride would have computed."""
-
-    def hook(module: nn.Module, _: tuple, output: torch.Tensor | None) -> torch.Tensor | None:
-        module.stride = stride
-        return None if output is None else KeepEvery.apply(output, stride)
-
-    return hook
-
-
-class KeepEvery(torch.autograd.Function):
-    """``x[..., ::a, ::b]`` whose gradient keeps the memory format of `x`.
-
-    The gradient of a plain slice is NCHW whatever `x` was, and the convolution before it then reorders everything it
-    reads: an eighth of a training step went there.
-    """
-
-    @staticmethod
-    def forward(ctx, x: torch.Tensor, stride: tuple[int, int]) -> torch.Tensor:
-        """Copy out the rows and columns that stay."""
-        ctx.like, ctx.stride = torch.empty_like(x, device="meta"), stride
-        return x[..., :: stride[0], :: stride[1]].clone(memory_format=torch.preserve_format)
-
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Put them back between zeros."""
-        whole = torch.zeros_like(ctx.like, device=gradient.device)
-        whole[..., :: ctx.stride[0], :: ctx.stride[1]] = gradient
-        return whole, None
