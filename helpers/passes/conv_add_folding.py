@@ -1,46 +1,58 @@
-"""A constant added to the output of a convolution goes into its bias.
+"""A constant added to the output of a convolution, or multiplied with it, goes into its weight and bias.
 
     (W x + b) + z  ->  b' = b + z        (W x + b) - z  ->  b' = b - z        z - (W x + b)  ->  W' = -W, b' = z - b
+    (W x + b) z    ->  W' = z W, b' = z b                (W x + b) / z  ->  W' = W / z, b' = b / z
 
-Folds when z is a number or differs along the channels only, and neither shape nor dtype of the sum depend on it.
+Folds when z is a number or differs along the channels only, and neither shape nor dtype of the result depend on it.
 """
 
 import operator
-from typing import Any
+from typing import ClassVar
 
 from torch import nn
 
 from helpers.graphs.match import Match
 from helpers.graphs.patterns import Constant, Op
 from helpers.passes import registry
-from helpers.passes.affine import LAYERS, AffineFold, PerChannel, per_channel
+from helpers.passes.folding import CONVOLUTIONS, Fold, MustNotFold, PerChannel, Rules, with_constant
 
 
-def sums_with(layers: tuple[Any, ...]) -> dict[Op, tuple[int, int]]:
-    """For each way to write a sum: the pattern, and the signs of the layer's output and of z."""
-    layer, z = Op(layers, name="layer"), Constant("z")
+def sums_after(layers: tuple[type[nn.Module], ...]) -> Rules:
+    """y + z, y - z, z - y for the output y of a layer."""
+    y, z = Op(layers, name="layer"), Constant("z")
     return {
-        Op([operator.add], (layer, z), commutative=True): (1, 1),
-        Op([operator.sub], (layer, z)): (1, -1),
-        Op([operator.sub], (z, layer)): (-1, 1),
+        Op([operator.add], (y, z), commutative=True): with_constant(lambda z: (1, z)),
+        Op([operator.sub], (y, z)): with_constant(lambda z: (1, -z)),
+        Op([operator.sub], (z, y)): with_constant(lambda z: (-1, z)),
     }
 
 
-class AddFold(AffineFold):
-    """Folds the addition of a constant into the layer before it."""
+def products_after(layers: tuple[type[nn.Module], ...]) -> Rules:
+    """y * z, y / z; z / y is declined."""
+    y, z = Op(layers, name="layer"), Constant("z")
+    return {
+        Op([operator.mul], (y, z), commutative=True): with_constant(lambda z: (z, 0.0)),
+        Op([operator.truediv], (y, z)): with_constant(lambda z: (1 / z, 0.0)),
+        Op([operator.truediv], (z, y)): not_affine,
+    }
 
-    signs: dict[Op, tuple[int, int]]
 
-    def affine(self, match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
-        """The signs as factor, and the constant as summand."""
-        factor, sign = next(signs for pattern, signs in self.signs.items() if pattern in match.nodes)
-        return factor, sign * per_channel(match.constant("z"), match["layer"], layer)
+def not_affine(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
+    """z / (W x + b)."""
+    raise MustNotFold(f"dividing by {match['layer']} is not an affine map of it")
 
 
 @registry.register
-class ConvAddFolding(AddFold):
+class ConvAddFolding(Fold):
     """b' = b + z, when z is a constant per channel."""
 
     name = "conv_add_folding"
-    signs = sums_with(LAYERS)
-    patterns = tuple(signs)
+    rules: ClassVar[Rules] = sums_after(CONVOLUTIONS)
+
+
+@registry.register
+class ConvMulFolding(Fold):
+    """W' = z W, b' = z b, when z is a constant per channel."""
+
+    name = "conv_mul_folding"
+    rules: ClassVar[Rules] = products_after(CONVOLUTIONS)

@@ -9,16 +9,16 @@ Folds when: the batch norm normalises by its running statistics, its channels ar
 are not when an image comes without a batch dimension), and nobody else reads what the convolution computes.
 """
 
-from torch import fx, nn
+from typing import ClassVar
 
-from helpers.graphs.editing import Editor
+from torch import nn
+
 from helpers.graphs.layers import NORMS, rank
 from helpers.graphs.match import Match
-from helpers.graphs.module_tree import submodule
 from helpers.graphs.opaque import opaque
 from helpers.graphs.patterns import Op
 from helpers.passes import registry
-from helpers.passes.affine import LAYERS, AffineFold, MustNotFold, PerChannel, output_channels
+from helpers.passes.folding import CONVOLUTIONS, Fold, MustNotFold, PerChannel, Rules, output_channels
 
 
 def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:
@@ -34,45 +34,32 @@ def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:
     return a, beta - a * mean
 
 
-def foldable_norm(norm: nn.Module, node: fx.Node, layer: nn.Module) -> None:
-    """Raise `MustNotFold` unless `norm` is an affine map of the output channels of `layer`, which `node` calls."""
-    reason = opaque(norm)
-    if reason is not None:
+def norm_of(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
+    """The batch norm at the anchor, if it is an affine map of the layer's output channels."""
+    node, norm = match["layer"], match.graph_module.get_submodule(match.anchor.target)
+    if (reason := opaque(norm)) is not None:
         raise MustNotFold(reason)
     if norm.running_mean is None or norm.running_var is None:
         raise MustNotFold("it has no running statistics, so it normalises by those of the batch")
     if norm.training:
         raise MustNotFold("it is in training mode, so it normalises by the statistics of the batch")
-    batched = 2 if isinstance(layer, nn.Linear) else 2 + len(layer.kernel_size)
-    if rank(node) != batched:
+    if rank(node) != (2 if isinstance(layer, nn.Linear) else 2 + len(layer.kernel_size)):
         raise MustNotFold(f"axis 1 of the {rank(node)}-D output of {node} does not count its channels")
     if norm.running_mean.numel() != output_channels(layer):
         raise MustNotFold(f"it has {norm.running_mean.numel()} channels and {node} has {output_channels(layer)}")
     if norm.running_mean.is_meta:
         raise MustNotFold("its statistics have no data (they are on the meta device)")
+    return norm_as_affine(norm)
 
 
-class NormFold(AffineFold):
-    """Folds a batch norm into the layer before it."""
-
-    def affine(self, match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
-        """The batch norm as factor and shift."""
-        norm = submodule(match.graph_module, match.anchor.target)
-        foldable_norm(norm, match["layer"], layer)
-        return norm_as_affine(norm)
-
-    def may_fold(self, match: Match, editor: Editor, ready: dict[fx.Node, nn.Module]) -> str | None:
-        """As for every map; besides, the norm's own tensors must stay as they are."""
-        norm = editor.module(match.anchor)
-        tensors = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
-        if any(map(editor.storage.is_tensor_written, tensors)):
-            return "the graph writes to its statistics or parameters"
-        return super().may_fold(match, editor, ready)
+def norms_after(layers: tuple[type[nn.Module], ...]) -> Rules:
+    """layer -> norm."""
+    return {Op(NORMS, (Op(layers, name="layer"),)): norm_of}
 
 
 @registry.register
-class ConvBnFolding(NormFold):
+class ConvBnFolding(Fold):
     """W' = a W, b' = a (b - mu) + beta, for 1-D, 2-D, 3-D, grouped, depthwise and transposed convolutions."""
 
     name = "conv_bn_folding"
-    patterns = (Op(NORMS, (Op(LAYERS, name="layer"),)),)
+    rules: ClassVar[Rules] = norms_after(CONVOLUTIONS)

@@ -26,8 +26,8 @@ from helpers.graphs.matching import find
 from helpers.graphs.opaque import opaque
 from helpers.graphs.patterns import Op
 from helpers.passes import registry
-from helpers.passes.affine import MustNotFold
 from helpers.passes.folder import Pass, PassResult
+from helpers.passes.folding import MustNotFold
 
 
 class FrontFold(Pass):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers import passes
-from helpers.passes import affine, conv_bn_folding
+from helpers.passes import conv_bn_folding, folding
 from tests.passes.equivalence import build, differences, example
 from tests.passes.naive import rewrite
 from tests.passes.zoo import CONSTANT_CASES, FOLD, NORM_CASES, ZOO
@@ -30,14 +30,14 @@ def test_the_naive_rewrite_is_right_where_nothing_is_tricky():
 @pytest.mark.parametrize("case", FOLDS, ids=[case.name for case in FOLDS])
 def test_wrong_maths_is_caught(case, monkeypatch):
     """Each fold with a factor or a summand that is slightly off."""
-    right = affine.folded
+    right = folding.folded
 
     def off(layer, factor, summand):
         factor = torch.as_tensor(factor)
         return right(layer, factor * 1.001, summand)
 
     model, x = build(case), example(case)
-    monkeypatch.setattr(affine, "folded", off)
+    monkeypatch.setattr(folding, "folded", off)
     assert differences(model, passes.optimize(model, x)[0], x) != []
 
 
@@ -48,9 +48,9 @@ def test_the_wrong_axis_of_a_transposed_convolution_is_caught(groups, monkeypatc
     model, x = build(case), example(case)
     ones = [1] * 2
     if groups == 1:
-        monkeypatch.setattr(affine, "_along_output_axis", lambda layer, factor: factor.reshape(-1, 1, *ones))
+        monkeypatch.setattr(folding, "_along_output_axis", lambda layer, factor: factor.reshape(-1, 1, *ones))
     else:
-        monkeypatch.setattr(affine, "_along_output_axis", lambda layer, factor: factor[:2].reshape(1, -1, *ones))
+        monkeypatch.setattr(folding, "_along_output_axis", lambda layer, factor: factor[:2].reshape(1, -1, *ones))
     assert differences(model, passes.optimize(model, x)[0], x) != []
 
 

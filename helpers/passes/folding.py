@@ -1,16 +1,19 @@
-"""An affine map of a layer's output channels, folded into the layer.
+"""Affine maps fold into the layer before them: one mechanism, and for each pass a table of maps.
 
     y_c = a_c (W x + b)_c + z_c      is the layer      W' = a W,   b' = a b + z
 
-with one factor and one summand for each output channel c. Factors and biases are computed in double precision. Which
-axis of the weight counts the output channels depends on the layer:
+with one factor a and one summand z for each output channel c, computed in double precision. Which axis of the weight
+counts the output channels depends on the layer:
 
     convolution              (Cout, Cin / groups, *kernel)       axis 0
     transposed convolution   (Cin, Cout / groups, *kernel)       axis 1, for each group separately
     linear                   (out, in)                           axis 0
+
+The tables stand in conv_bn_folding.py, conv_add_folding.py and linear_folding.py.
 """
 
 import cmath
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -24,9 +27,11 @@ from helpers.graphs.opaque import opaque
 from helpers.graphs.patterns import Op
 from helpers.passes.folder import Pass, PassResult
 
-LAYERS = (*CONVS, *TRANSPOSED)
+CONVOLUTIONS = (*CONVS, *TRANSPOSED)
 # One factor or summand per output channel, or one number for all of them.
 PerChannel = torch.Tensor | float
+# A pattern whose anchor is the map and whose "layer" is what the map follows -> factor and summand of that map.
+Rules = dict[Op, Callable[[Match, nn.Module], tuple[PerChannel, PerChannel]]]
 
 
 class MustNotFold(Exception):
@@ -80,74 +85,70 @@ def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:
     return per_group.expand(-1, inside, *per_group.shape[2:]).reshape(layer.in_channels, -1, *ones)
 
 
-class AffineFold(Pass):
-    """A pass that folds one kind of affine map into the layer before it.
+class Fold(Pass):
+    """A pass that folds the maps of its table: match -> may I fold? -> fold."""
 
-    Each pattern has an operation named "layer"; the anchor is the map. The three steps of every fold:
-    match (`matching.find`) -> may I fold? (`may_fold`) -> fold (the new module takes the layer's place).
-    """
-
-    patterns: ClassVar[tuple[Op, ...]]
-
-    def affine(self, match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
-        """Abstract: the factor and the summand of the map at the anchor; raises `MustNotFold`."""
-        raise NotImplementedError(f"{type(self).__name__} must say which map it folds")
+    rules: ClassVar[Rules]
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:
-        """Match -> may I fold? -> fold, for each pattern."""
+        """A map behind a folded map is next to the layer the second time: go on until nothing matches."""
         result, present = PassResult(), called(graph_module)
-        for pattern in self.patterns:
+        for pattern, affine in self.rules.items():
             if may_match(pattern, present):
                 editor = Editor(graph_module)
-                # A map behind a folded map is next to the layer the second time: go on until nothing matches.
-                while self._fold_all(pattern, editor, result):
+                while _fold_all(pattern, affine, editor, result):
                     pass
         return result
 
-    def _fold_all(self, pattern: Op, editor: Editor, result: PassResult) -> bool:
-        """Fold every match of a pattern. Returns whether there was one; the last time, the refusals are noted."""
-        ready: dict[fx.Node, nn.Module] = {}
-        found = find(editor.graph_module, pattern, filters=[lambda match: self.may_fold(match, editor, ready)])
-        for match in found.matches:
-            layer = match["layer"]
-            result.change(match.anchor, f"folded into {layer}")
-            editor.swap_module(layer, ready[match.anchor])
-            editor.replace(match.anchor, layer)
-        if not found.matches:
-            for refusal in found.refused:
-                result.decline(refusal.node, refusal.reason)
-        return bool(found.matches)
 
-    def may_fold(self, match: Match, editor: Editor, ready: dict[fx.Node, nn.Module]) -> str | None:
-        """Compute the new layer and put it into `ready`, or say why not. Nothing in the graph changes."""
-        node = match["layer"]
-        layer = editor.module(node)
-        reason = opaque(layer)
-        if reason is not None:
-            return f"{node}: {reason}"
-        if any(editor.storage.is_tensor_written(tensor) for tensor in (layer.weight, layer.bias)):
-            return f"the graph writes to the weights of {node}"
-        before, after = node.meta.get("val"), match.anchor.meta.get("val")
-        if before is None or after is None:
-            return "shapes are not known: trace with example inputs"
-        if before.shape != after.shape:
-            return f"it changes the shape from {tuple(before.shape)} to {tuple(after.shape)}"
-        if before.dtype != after.dtype:
-            return f"it changes the dtype from {before.dtype} to {after.dtype}"
-        try:
-            ready[match.anchor] = folded(layer, *self.affine(match, layer))
-        except MustNotFold as refusal:
-            return str(refusal)
-        return None
+def _fold_all(pattern: Op, affine: Callable[..., Any], editor: Editor, result: PassResult) -> bool:
+    """Fold every match of a pattern. Returns whether there was one; the last time, the refusals are noted."""
+    ready: dict[fx.Node, nn.Module] = {}
+
+    def may_fold(match: Match) -> str | None:
+        reason = _objection(match, editor)
+        if reason is None:
+            layer = editor.module(match["layer"])
+            try:
+                ready[match.anchor] = folded(layer, *affine(match, layer))
+            except MustNotFold as refusal:
+                reason = str(refusal)
+        return reason
+
+    found = find(editor.graph_module, pattern, filters=[may_fold])
+    for match in found.matches:
+        result.change(match.anchor, f"folded into {match['layer']}")
+        editor.swap_module(match["layer"], ready[match.anchor])
+        editor.replace(match.anchor, match["layer"])
+    for refusal in [] if found.matches else found.refused:
+        result.decline(refusal.node, refusal.reason)
+    return bool(found.matches)
 
 
-def channel_axis(node: fx.Node, layer: nn.Module) -> int:
-    """The axis of a layer's output that counts its channels; images may come without a batch dimension."""
-    return rank(node) - 1 if isinstance(layer, nn.Linear) else rank(node) - 1 - len(layer.kernel_size)
+def _objection(match: Match, editor: Editor) -> str | None:
+    """What holds for every map: an ordinary layer, tensors that nobody writes to, shape and dtype that stay."""
+    node, layer, norm = match["layer"], editor.module(match["layer"]), editor.module(match.anchor)
+    if norm is not None and any(map(editor.storage.is_tensor_written, (*norm.parameters(), *norm.buffers()))):
+        return "the graph writes to its statistics or parameters"
+    if opaque(layer) is not None:
+        return f"{node}: {opaque(layer)}"
+    if any(map(editor.storage.is_tensor_written, (layer.weight, layer.bias))):
+        return f"the graph writes to the weights of {node}"
+    before, after = node.meta.get("val"), match.anchor.meta.get("val")
+    if before is None or after is None:
+        return "shapes are not known: trace with example inputs"
+    if before.shape != after.shape:
+        return f"it changes the shape from {tuple(before.shape)} to {tuple(after.shape)}"
+    return f"it changes the dtype from {before.dtype} to {after.dtype}" if before.dtype != after.dtype else None
 
 
-def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> PerChannel:
-    """A constant operand as one number per output channel.
+def with_constant(affine: Callable[[Any], tuple[PerChannel, PerChannel]]) -> Callable[..., Any]:
+    """A map that is given by the constant that its pattern calls z, as one number per output channel."""
+    return lambda match, layer: affine(per_channel(match.constant("z"), match["layer"], layer))
+
+
+def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
+    """A constant operand as one number per output channel, or one for all, in double precision.
 
     Args:
         value: a number, or a tensor that broadcasts against the output of the layer.
@@ -156,12 +157,18 @@ def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> PerChannel:
     Raises:
         MustNotFold: the constant differs along another axis than the channels.
     """
+    wide = torch.complex128 if torch.as_tensor(value).is_complex() else torch.float64
     if not isinstance(value, torch.Tensor):
-        return value
+        return torch.as_tensor(value, dtype=wide)
     if value.is_meta:
         raise MustNotFold("the constant has no data (it is on the meta device)")
     axis, dimensions = channel_axis(node, layer), rank(node)
     shape = (*[1] * (dimensions - value.dim()), *value.shape)
     if any(size != 1 for position, size in enumerate(shape) if position != axis):
         raise MustNotFold(f"the constant of shape {tuple(value.shape)} differs along another axis than the channels")
-    return value.detach().reshape(-1)
+    return value.detach().reshape(-1).to(wide)
+
+
+def channel_axis(node: fx.Node, layer: nn.Module) -> int:
+    """The axis of a layer's output that counts its channels; images may come without a batch dimension."""
+    return rank(node) - 1 if isinstance(layer, nn.Linear) else rank(node) - 1 - len(layer.kernel_size)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.passes.affine import MustNotFold, channel_axis, folded, output_channels, per_channel
+from helpers.passes.folding import MustNotFold, channel_axis, folded, output_channels, per_channel
 from tests.passes.graphs import graph_of
 from tests.passes.zoo import conv, up
 
