@@ -26,7 +26,7 @@ from course.benchmarks import quantization_rivals as rivals
 from course.benchmarks.known_rows import KnownRows, origin
 from course.benchmarks.quantization_agreement import agreement, layers
 from course.benchmarks.quantization_speed import speed
-from course.results.entropy import compress
+from course.reference.entropy import compress
 from helpers import data, models, quantization, training
 from helpers.provenance import provenance
 

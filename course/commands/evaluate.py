@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from course.results.measuring import float_structure, runnable
+from course.reference.measuring import float_structure, runnable
 from helpers import data, metrics, models, training
 from helpers.quantization import QuantizedModel
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from course.results.entropy import compress
+from course.reference.entropy import compress
 from helpers import data, models, training
 from helpers.provenance import provenance
 from helpers.quantization import qat

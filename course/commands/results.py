@@ -4,11 +4,10 @@ import argparse
 
 import pandas as pd
 
-from course import results, sweep
-from course.results import measuring, readme
-from course.sweep import Sweep
-from course.sweep.keys import key_of
-from course.sweep.work import row_of
+from course import reference
+from course.reference import Sweep, measuring, readme
+from course.reference.keys import key_of
+from course.reference.work import row_of
 from helpers import data
 
 
@@ -24,13 +23,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure if asked to, name what was not run, and write figure and README."""
     if arguments.check:
         return check()
-    chosen = sweep.read(arguments.sweep)
+    chosen = reference.read(arguments.sweep)
     if arguments.measure:
         measure(chosen, arguments.runs)
     table = name_the_rest(chosen)
     for name in outdated(chosen, table):
         print(f"{name}: made with other settings or from other networks than now; `sweep` would make it anew")
-    if chosen.results == results.RESULTS:
+    if chosen.results == reference.RESULTS:
         print(f"written: {', '.join(path.name for path in readme.write(table))}")
     else:
         print(table[["name", "stage", "status", "accuracy", "params", "file_bytes", "batch1_ms"]].to_string())
@@ -48,21 +47,21 @@ def measure(chosen: Sweep, runs: int) -> None:
     """The row of every network that is here; latencies of all of them in one run, one after the other."""
     cifar, paths = data.load_cifar10(chosen.data), {}
     if cifar.is_sample and chosen.data != "sample":
-        raise results.ResultsError("the reference results need all of CIFAR-10; fetch it: python -m course data")
+        raise reference.ResultsError("the reference results need all of CIFAR-10; fetch it: python -m course data")
     for job in chosen.jobs.values():
         path = chosen.network(job)
         if path.exists():
             paths[job.name] = path
             row = row_of(job, chosen, measuring.evaluate(measuring.runnable(path), cifar))
-            results.put([row], chosen.results)
+            reference.put([row], chosen.results)
             print(f"{job.name}: test accuracy {row['accuracy']:.2%} ({row['images']:,} images)", flush=True)
     if runs:
-        results.put(measuring.latencies(paths, runs), chosen.results)
+        reference.put(measuring.latencies(paths, runs), chosen.results)
 
 
 def name_the_rest(chosen: Sweep) -> pd.DataFrame:
     """The table with a row for every job of the sweep, in its order; a job that was never run and is gone has none."""
-    table = results.load(chosen.results)
+    table = reference.load(chosen.results)
     known, gone = set(table.name), table[(table.status == "not run") & ~table.name.isin(chosen.jobs)].name
     rows = [
         {
@@ -75,7 +74,7 @@ def name_the_rest(chosen: Sweep) -> pd.DataFrame:
         for job in chosen.jobs.values()
         if job.name not in known
     ]
-    return results.put(rows, chosen.results, order=list(chosen.jobs), without=list(gone))
+    return reference.put(rows, chosen.results, order=list(chosen.jobs), without=list(gone))
 
 
 def outdated(chosen: Sweep, table: pd.DataFrame) -> list[str]:

@@ -3,9 +3,8 @@
 import argparse
 import signal
 
-from course import results
-from course import sweep as sweeps
-from course.sweep.keys import still_to_do
+from course import reference
+from course.reference.keys import still_to_do
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,10 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Stopped with Ctrl-C or killed, the same command goes on from the last finished epoch of each job."
 
 
-def list_jobs(sweep: sweeps.Sweep, names: list[str]) -> int:
+def list_jobs(sweep: reference.Sweep, names: list[str]) -> int:
     """One line per job."""
     wanted = sweep.needed(names)
-    left = {job.name for job in still_to_do(wanted, sweep, results.load(sweep.results))}
+    left = {job.name for job in still_to_do(wanted, sweep, reference.load(sweep.results))}
     for job in wanted:
         print(f"{'to do' if job.name in left else 'done ':5}  {job.stage:10}  {sweep.command(job)}")
     return 0
@@ -28,12 +27,12 @@ def list_jobs(sweep: sweeps.Sweep, names: list[str]) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do the jobs; the status is 1 if any failed."""
-    sweep = sweeps.read(arguments.sweep)
+    sweep = reference.read(arguments.sweep)
     if arguments.list:
         return list_jobs(sweep, arguments.names)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops the jobs too, as Ctrl-C does
     try:
-        failed = sweeps.run(sweep, arguments.names, arguments.jobs, lambda line: print(line, flush=True))
+        failed = reference.run(sweep, arguments.names, arguments.jobs, lambda line: print(line, flush=True))
     finally:
         signal.signal(signal.SIGTERM, before)
     for name, why in failed.items():

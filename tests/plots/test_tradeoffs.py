@@ -3,7 +3,7 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 
-from course import results
+from course import reference
 from helpers.plots.tradeoffs import tradeoffs
 
 
@@ -41,14 +41,14 @@ def test_error_bars_reach_from_low_to_high(table):
 
 
 def test_others_stand_beside_the_bytes_only(table):
-    others = results.published()
+    others = reference.published()
     left, right = tradeoffs(table, others).axes
     assert set(others.letter) <= {name[0] for name in names_in(left)}
     assert names_in(right) == {"big", "half"}
 
 
 def test_a_course_without_measurements_can_be_drawn():
-    empty = results.load(results.RESULTS.with_name("none.csv"))
+    empty = reference.load(reference.RESULTS.with_name("none.csv"))
     for ax in tradeoffs(empty).axes:
         assert "not measured yet" in names_in(ax)
 

@@ -3,7 +3,7 @@ import itertools
 import pandas as pd
 import pytest
 
-from course import results
+from course import reference
 from helpers import plots
 
 
@@ -17,7 +17,7 @@ def run():
 
 
 def test_stars_stand_at_their_costs_and_inside_the_axes(run):
-    empty = results.load(results.RESULTS.with_name("none.csv"))
+    empty = reference.load(reference.RESULTS.with_name("none.csv"))
     left, right = plots.tradeoffs(empty, run=run).axes
     for ax, cost in ((left, "file_bytes"), (right, "batch1_ms")):
         (stars,) = (line for line in ax.lines if line.get_marker() == "*")
@@ -28,14 +28,14 @@ def test_stars_stand_at_their_costs_and_inside_the_axes(run):
 
 
 def test_the_widened_axes_keep_round_numbers(run):
-    reference = results.load().head(1)  # one network alone spans hardly any axis
-    for ax in plots.tradeoffs(reference, run=run).axes:
+    alone = reference.load().head(1)  # one network alone spans hardly any axis
+    for ax in plots.tradeoffs(alone, run=run).axes:
         low, high = ax.get_xlim()
         assert sum(low <= tick <= high for tick in ax.get_xticks()) >= 2
 
 
 def test_whiskers_reach_from_low_to_high(run):
-    empty = results.load(results.RESULTS.with_name("none.csv"))
+    empty = reference.load(reference.RESULTS.with_name("none.csv"))
     left, _ = plots.tradeoffs(empty, run=run).axes
     (segments,) = (one.get_segments() for one in left.collections if len(one.get_segments()) == 2)
     assert segments[0][:, 1] == pytest.approx([75, 84])
@@ -48,7 +48,7 @@ def test_times_are_those_of_one_image(run):
 
 
 def test_names_do_not_lie_on_each_other_however_far_the_run_is_from_the_reference(run):
-    figure = plots.tradeoffs(results.load(), results.published(), run)
+    figure = plots.tradeoffs(reference.load(), reference.published(), run)
     figure.draw_without_rendering()
     for ax in figure.axes:
         boxes = [text.get_window_extent() for text in ax.texts if len(text.get_text()) > 1]  # a letter is a source

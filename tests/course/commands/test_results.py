@@ -1,10 +1,10 @@
 """The table through the shell's door, on a sweep of one's own: nothing that the course ships is written."""
 
-from course import results
+from course import reference
 from course.__main__ import main
 from course.commands import results as command
-from course.results import measuring, readme
-from tests.course.sweep.small import rows_of, small_sweep
+from course.reference import measuring, readme
+from tests.course.reference.small import rows_of, small_sweep
 
 
 def test_check_agrees_with_the_readme(capsys, monkeypatch):
@@ -18,7 +18,7 @@ def test_what_was_not_run_is_named_with_its_command(tmp_path):
     sweep = small_sweep(tmp_path)
     rows_of(sweep, "int8")
     assert main(["results", "--sweep", sweep.name]) == 0
-    table = results.load(sweep.results)
+    table = reference.load(sweep.results)
     assert list(table.name) == list(sweep.jobs)
     left = table[table.status == "not run"].set_index("name")
     assert set(left.index) == {"baseline", "cut", "tuned", "tiny"}
@@ -29,9 +29,9 @@ def test_what_was_not_run_is_named_with_its_command(tmp_path):
 def test_a_job_that_is_gone_leaves_only_what_was_measured(tmp_path):
     sweep = small_sweep(tmp_path)
     rows_of(sweep, "int8")
-    results.put([{"name": "old", "status": "not run"}, {"name": "kept", "status": "measured"}], sweep.results)
+    reference.put([{"name": "old", "status": "not run"}, {"name": "kept", "status": "measured"}], sweep.results)
     main(["results", "--sweep", sweep.name])
-    assert list(results.load(sweep.results).name) == [*sweep.jobs, "kept"]
+    assert list(reference.load(sweep.results).name) == [*sweep.jobs, "kept"]
 
 
 def test_a_row_from_other_settings_is_pointed_out(tmp_path, capsys):
@@ -39,7 +39,7 @@ def test_a_row_from_other_settings_is_pointed_out(tmp_path, capsys):
     rows_of(sweep, "baseline", "cut", "int8")
     main(["results", "--sweep", sweep.name])
     assert "other settings" not in capsys.readouterr().out
-    results.put([{"name": "int8", "key": "another"}], sweep.results)
+    reference.put([{"name": "int8", "key": "another"}], sweep.results)
     main(["results", "--sweep", sweep.name])
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "other settings" in line] == ["int8"]
 
@@ -51,9 +51,9 @@ def test_every_network_that_is_there_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "evaluate", lambda model, cifar: found)
     monkeypatch.setattr(measuring, "latencies", lambda paths, runs: timed.append((list(paths), runs)) or [])
     assert main(["results", "--sweep", sweep.name, "--measure", "--runs", "7"]) == 0
-    table = results.load(sweep.results).set_index("name")
+    table = reference.load(sweep.results).set_index("name")
     assert list(table[table.status == "measured"].index) == ["baseline"]
     assert table.checkpoint["baseline"] == "baseline.safetensors"
     assert table.params["baseline"] > 0
     assert timed == [(["baseline"], 7)]
-    assert command.outdated(sweep, results.load(sweep.results)) == []
+    assert command.outdated(sweep, reference.load(sweep.results)) == []

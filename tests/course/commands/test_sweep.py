@@ -2,15 +2,15 @@
 
 import pytest
 
-from course import sweep as sweeps
+from course import reference
 from course.__main__ import main
-from tests.course.sweep.small import rows_of, small_sweep
+from tests.course.reference.small import rows_of, small_sweep
 
 
 def test_a_list_says_what_is_done_and_runs_nothing(tmp_path, capsys, monkeypatch):
     sweep = small_sweep(tmp_path)
     rows_of(sweep, "baseline")
-    monkeypatch.setattr(sweeps, "run", lambda *words: pytest.fail("run"))
+    monkeypatch.setattr(reference, "run", lambda *words: pytest.fail("run"))
     assert main(["sweep", sweep.name, "cut", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["done", "to"]
@@ -20,11 +20,11 @@ def test_a_list_says_what_is_done_and_runs_nothing(tmp_path, capsys, monkeypatch
 def test_the_status_tells_whether_all_was_done(tmp_path, capsys, monkeypatch):
     sweep = small_sweep(tmp_path)
     asked = []
-    monkeypatch.setattr(sweeps, "run", lambda *words: asked.append(words[1:3]) or {"cut": "no room"})
+    monkeypatch.setattr(reference, "run", lambda *words: asked.append(words[1:3]) or {"cut": "no room"})
     assert main(["sweep", sweep.name, "tuned", "--jobs", "3"]) == 1
     assert asked == [(["tuned"], 3)]
     assert "not done: cut: no room" in capsys.readouterr().out
-    monkeypatch.setattr(sweeps, "run", lambda *words: {})
+    monkeypatch.setattr(reference, "run", lambda *words: {})
     assert main(["sweep", sweep.name]) == 0
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from course.sweep import settings as rules
-from course.sweep.settings import SETTINGS, SweepError
+from course.reference import settings as rules
+from course.reference.settings import SETTINGS, SweepError
 from helpers.data import REPOSITORY, SOURCES
 from helpers.quantization import Recipe
 from helpers.training import Config
@@ -116,7 +116,7 @@ def read(name: str) -> Sweep:
     missing = [key for key in (*PLACES, "jobs") if key not in content]
     if missing or content["data"] not in SOURCES:
         what = f"lacks {', '.join(missing)}" if missing else f"asks for the data {content['data']!r}"
-        raise SweepError(f"{path} {what}; see the top of course/sweep/jobs.py for the form, and `course data --help`")
+        raise SweepError(f"{path} {what}; see the top of jobs.py for the form, and `course data --help`")
     rules.check_kinds(path.name, content, rules.FILE, "a sweep")
     rules.check_defaults(path.name, content.get("defaults", {}))
     places = {key: REPOSITORY / content[key] for key in PLACES[1:]}

@@ -71,7 +71,7 @@ KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
 def check_table(where: str, stated: Any) -> None:
     """Settings are a table."""
     if not isinstance(stated, dict):
-        raise SweepError(f"{where}: {stated!r} is no table; see the top of course/sweep/jobs.py for the form")
+        raise SweepError(f"{where}: {stated!r} is no table; see the top of course/reference/jobs.py for the form")
 
 
 def check_kinds(where: str, stated: dict[str, Any], kinds: Mapping[str, Any], place: str) -> None:

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from course import results
-from course.sweep import SweepError, runner
-from tests.course.sweep.small import rows_of, small_sweep
+from course import reference
+from course.reference import SweepError, runner
+from tests.course.reference.small import rows_of, small_sweep
 
 WRITES_DOWN = """
 import json, sys, time
@@ -84,7 +84,7 @@ def test_only_what_is_asked_for_and_not_done_is_run(sweep):
     rows_of(made, "baseline")
     runner.run(made, ["int8"], say=lambda _: None)
     assert journal(path).keys() == {"int8"}
-    assert "int8" not in set(results.load(made.results).name)
+    assert "int8" not in set(reference.load(made.results).name)
 
 
 def test_stopping_stops_the_jobs_too(sweep, monkeypatch):

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from course import results
-from course.sweep.jobs import Job, Sweep, SweepError
-from course.sweep.keys import still_to_do
+from course.reference import table
+from course.reference.jobs import Job, Sweep, SweepError
+from course.reference.keys import still_to_do
 
 POLL_SECONDS = 0.2
 
@@ -29,7 +29,7 @@ def run(sweep: Sweep, names: list[str], processes: int = 1, say: Callable[[str],
     if processes < 1:
         raise SweepError(f"{sweep.name}: {processes} jobs at a time never end; let at least one run: --jobs 1")
     wanted = sweep.needed(names)
-    waiting = still_to_do(wanted, sweep, results.load(sweep.results))
+    waiting = still_to_do(wanted, sweep, table.load(sweep.results))
     say(f"{sweep.name}: {len(wanted) - len(waiting)} jobs done before, {len(waiting)} to do")
     failed: dict[str, str] = {}
     running: dict[str, subprocess.Popen] = {}
@@ -65,7 +65,7 @@ def start(job: Job, sweep: Sweep, processes: int) -> subprocess.Popen:
     threads = max(1, (os.cpu_count() or 1) // processes)
     environment = {"OMP_NUM_THREADS": str(threads)} | os.environ
     with open(log_of(job, sweep), "w") as log:
-        command = [sys.executable, "-m", "course.sweep.work", sweep.name, job.name]
+        command = [sys.executable, "-m", "course.reference.work", sweep.name, job.name]
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
 

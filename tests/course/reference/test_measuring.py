@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from course.results import measuring
+from course.reference import measuring
 from helpers import metrics, models, quantization
 
 

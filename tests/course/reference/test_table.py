@@ -3,47 +3,49 @@ import multiprocessing
 import pandas as pd
 import pytest
 
-from course import results
-from course.results import COLUMNS, ResultsError
+from course import reference
+from course.reference import COLUMNS, ResultsError
 
 
 def test_rows_come_back_as_they_were_written(tmp_path):
     path = tmp_path / "results.csv"
-    results.put([{"name": "a", "status": "measured", "accuracy": 1 / 3, "params": 2_236_682, "weight_bits": "8"}], path)
-    table = results.load(path)
+    reference.put(
+        [{"name": "a", "status": "measured", "accuracy": 1 / 3, "params": 2_236_682, "weight_bits": "8"}], path
+    )
+    table = reference.load(path)
     assert list(table.columns) == list(COLUMNS)
     assert (table.accuracy[0], table.params[0], table.weight_bits[0]) == (1 / 3, 2_236_682, "8")
     assert pd.isna(table.coded_bytes[0]) and pd.isna(table.checkpoint[0])
     first = path.read_bytes()
-    results.put([], path)
+    reference.put([], path)
     assert path.read_bytes() == first
 
 
 def test_a_row_takes_the_place_of_its_elder_and_keeps_what_it_does_not_say(tmp_path):
     path = tmp_path / "results.csv"
-    results.put([{"name": "a", "accuracy": 0.5, "batch1_ms": 3.0}, {"name": "b"}], path)
-    table = results.put([{"name": "a", "accuracy": 0.6}], path)
+    reference.put([{"name": "a", "accuracy": 0.5, "batch1_ms": 3.0}, {"name": "b"}], path)
+    table = reference.put([{"name": "a", "accuracy": 0.6}], path)
     assert list(table.name) == ["a", "b"]
     assert (table.accuracy[0], table.batch1_ms[0]) == (0.6, 3.0)
 
 
 def test_an_order_can_be_asked_for(tmp_path):
     path = tmp_path / "results.csv"
-    results.put([{"name": name} for name in "abc"], path)
-    assert list(results.put([], path, order=["c", "x", "a"]).name) == ["c", "a", "b"]
+    reference.put([{"name": name} for name in "abc"], path)
+    assert list(reference.put([], path, order=["c", "x", "a"]).name) == ["c", "a", "b"]
 
 
 def test_a_column_that_does_not_exist_and_a_foreign_table_are_refused(tmp_path):
     path = tmp_path / "results.csv"
     with pytest.raises(ResultsError, match="no column 'speed'"):
-        results.put([{"name": "a", "speed": 1}], path)
+        reference.put([{"name": "a", "speed": 1}], path)
     path.write_text("name,accuracy\na,1\n")
     with pytest.raises(ResultsError, match=r"results.csv has other columns"):
-        results.load(path)
+        reference.load(path)
 
 
 def put_one(number, path):
-    results.put([{"name": f"row{number}"}], path)
+    reference.put([{"name": f"row{number}"}], path)
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path):
@@ -54,7 +56,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
         writer.start()
     for writer in writers:
         writer.join()
-    assert set(results.load(path).name) == {f"row{number}" for number in range(4)}
+    assert set(reference.load(path).name) == {f"row{number}" for number in range(4)}
 
 
 def test_the_front_is_what_nothing_cheaper_beats():
@@ -64,11 +66,11 @@ def test_the_front_is_what_nothing_cheaper_beats():
         for name, (cost, accuracy) in points.items()
     ]
     rows.append({"name": "g", "status": "not run"})
-    assert list(results.pareto(pd.DataFrame(rows)).name) == ["e", "a", "c"]
+    assert list(reference.pareto(pd.DataFrame(rows)).name) == ["e", "a", "c"]
 
 
 def test_published_numbers_have_a_source_and_its_words():
-    table = results.published()
+    table = reference.published()
     assert table.source.str.startswith("https://").all()
     for row in table.itertuples():
         assert f"{row.accuracy:.2%}" in row.stated

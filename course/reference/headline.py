@@ -12,7 +12,7 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
     Nothing is chosen on test images: the test accuracy is only shown.
 
     Args:
-        table: as `course.results.load` gives it; rows that were not run are left out.
+        table: as `course.reference.load` gives it; rows that were not run are left out.
     """
     known = table[(table.status == "measured") & table.file_bytes.notna()]
     dense = start(known)

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from course.results.table import FOLDER
+from course.reference.table import FOLDER
 
 ABLATIONS = FOLDER / "ablations.csv"
 HEADER = "| changed | stage | test accuracy | lowest to highest | seeds |\n|---|---|---:|---:|---:|"

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from course.results import rans
-from course.results.rans import CodingError
+from course.reference import rans
+from course.reference.rans import CodingError
 from helpers.files import write_atomically
 from helpers.quantization.affine import code_range
 from helpers.quantization.packing import pack, unpack

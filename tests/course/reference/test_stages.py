@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from course.sweep import stages
-from course.sweep.jobs import Job
+from course.reference import stages
+from course.reference.jobs import Job
 from helpers import data, models, pruning
 
 

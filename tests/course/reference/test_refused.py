@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from course import results
-from course.sweep import SweepError, work
+from course import reference
+from course.reference import SweepError, work
 from helpers import models
-from tests.course.sweep.small import small_sweep
+from tests.course.reference.small import small_sweep
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def refused(job, sweep, complaint):
     with pytest.raises(SweepError, match=complaint):
         work.do(job, sweep)
     assert not sweep.network(job).exists()
-    assert results.load(sweep.results).empty
+    assert reference.load(sweep.results).empty
 
 
 def test_a_file_above_its_budget_is_refused_every_time(sweep):
@@ -41,5 +41,5 @@ def test_a_file_with_other_weights_than_those_measured_is_refused_every_time(swe
         for _ in range(2):
             refused(sweep.jobs["int8"], sweep, "differs from the network that was measured")
     work.do(sweep.jobs["int8"], sweep)
-    assert results.load(sweep.results).name.to_list() == ["int8"]
+    assert reference.load(sweep.results).name.to_list() == ["int8"]
     assert not list(sweep.checkpoints.glob("*.part"))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from course.commands.training_arguments import device
-from course.sweep.jobs import Job
+from course.reference.jobs import Job
 from helpers import models, pruning, quantization, training
 from helpers.data import Cifar10, normalize
 from helpers.quantization import qat

@@ -3,9 +3,9 @@ import struct
 import pytest
 import torch
 
-from course.results import entropy
-from course.results.entropy import compress, decompress
-from course.results.rans import CodingError
+from course.reference import entropy
+from course.reference.entropy import compress, decompress
+from course.reference.rans import CodingError
 from helpers import models
 from helpers.quantization.quantizer import quantize
 from helpers.quantization.recipe import Recipe

@@ -1,9 +1,9 @@
 import pytest
 
-from course.sweep import SweepError, read
-from course.sweep.jobs import FOLDER
+from course.reference import SweepError, read
+from course.reference.jobs import FOLDER
 from helpers import metrics, models
-from tests.course.sweep.small import TEXT, small_sweep
+from tests.course.reference.small import TEXT, small_sweep
 
 
 @pytest.mark.parametrize("name", [path.stem for path in FOLDER.glob("*.toml")])

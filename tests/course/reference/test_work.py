@@ -5,15 +5,15 @@ import dataclasses
 import pytest
 import torch
 
-from course import results
-from course.results.measuring import weights_of
-from course.sweep import SweepError, work
-from course.sweep.keys import still_to_do
+from course import reference
+from course.reference import SweepError, work
+from course.reference.keys import still_to_do
+from course.reference.measuring import weights_of
 from helpers import data, models
 from helpers.quantization.mixed_precision import BudgetError
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
-from tests.course.sweep.small import small_sweep
+from tests.course.reference.small import small_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
@@ -27,7 +27,7 @@ def few(monkeypatch):
     counts = {"train_images": 400, "train_labels": 400, "test_images": 200, "test_labels": 200}
     small = dataclasses.replace(cifar, **{name: getattr(cifar, name)[:count] for name, count in counts.items()})
     monkeypatch.setattr(work.data, "load_cifar10", lambda source: small)
-    monkeypatch.setattr("course.results.measuring.load_cifar10", lambda source: small)
+    monkeypatch.setattr("course.reference.measuring.load_cifar10", lambda source: small)
     return small
 
 
@@ -35,7 +35,7 @@ def test_every_stage_leaves_its_network_and_its_row(tmp_path, few):
     sweep = small_sweep(tmp_path)
     for job in sweep.jobs.values():
         work.do(job, sweep)
-    rows = results.load(sweep.results).set_index("name")
+    rows = reference.load(sweep.results).set_index("name")
     assert list(rows.index) == list(sweep.jobs)
     assert (rows.status == "measured").all() and (rows.images == 200).all()
     for job in sweep.jobs.values():
@@ -50,7 +50,7 @@ def test_every_stage_leaves_its_network_and_its_row(tmp_path, few):
     assert list(rows.weight_bits[["baseline", "int8", "tiny"]]) == ["32", "8", "mixed"]
     assert rows.file_bytes["tiny"] <= sweep.jobs["tiny"].settings["file_bytes"]
     assert rows.coded_bytes["int8"] < rows.file_bytes["int8"]
-    assert still_to_do(sweep.needed([]), sweep, results.load(sweep.results)) == []
+    assert still_to_do(sweep.needed([]), sweep, reference.load(sweep.results)) == []
     assert not list(tmp_path.rglob("*.state")) and not list(tmp_path.rglob("*.part"))
 
 
@@ -72,24 +72,24 @@ def test_a_killed_job_goes_on_from_its_last_finished_epoch(tmp_path, few, monkey
     assert not sweep.network(sweep.jobs["tuned"]).exists()
     work.do(sweep.jobs["tuned"], sweep)
     assert epochs == [0, 1]
-    assert results.load(sweep.results).set_index("name").status["tuned"] == "measured"
+    assert reference.load(sweep.results).set_index("name").status["tuned"] == "measured"
 
 
 def test_a_network_whose_row_was_lost_is_measured_and_not_made_again(tmp_path, few, monkeypatch):
     sweep = small_sweep(tmp_path)
     work.do(sweep.jobs["int8"], sweep)
-    before = results.load(sweep.results)
+    before = reference.load(sweep.results)
     sweep.results.unlink()
     monkeypatch.setattr(work, "make", lambda *words: pytest.fail("made again"))
     work.do(sweep.jobs["int8"], sweep)
-    assert results.load(sweep.results).equals(before)
+    assert reference.load(sweep.results).equals(before)
 
 
 def test_a_budget_that_no_bits_can_meet_is_refused(tmp_path, few):
     sweep = small_sweep(tmp_path, file_bytes=20_000)
     with pytest.raises(BudgetError, match="too few"):
         work.do(sweep.jobs["tiny"], sweep)
-    assert results.load(sweep.results).empty
+    assert reference.load(sweep.results).empty
 
 
 def test_a_job_without_its_inputs_and_a_sweep_without_the_images_are_refused(tmp_path, few):

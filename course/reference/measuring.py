@@ -12,8 +12,8 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from course.results import entropy
-from course.results.table import ResultsError
+from course.reference import entropy
+from course.reference.table import ResultsError
 from helpers import metrics, model_spec, models, pipeline, training
 from helpers.data import Cifar10, load_cifar10
 from helpers.provenance import cpu_name, provenance

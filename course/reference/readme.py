@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
-from course.results import ablations
-from course.results.ablations import ABLATIONS
-from course.results.headline import headline, start
-from course.results.table import FOLDER, PUBLISHED, RESULTS, ResultsError, load, published
+from course.reference import ablations
+from course.reference.ablations import ABLATIONS
+from course.reference.headline import headline, start
+from course.reference.table import FOLDER, PUBLISHED, RESULTS, ResultsError, load, published
 from helpers.data import REPOSITORY
 from helpers.files import write_atomically
 from helpers.plots.tradeoffs import SPAN, pareto, shown, tradeoffs

@@ -2,9 +2,9 @@
 
 import pytest
 
-from course.sweep import SweepError, read
-from course.sweep.settings import KINDS, SETTINGS
-from tests.course.sweep.small import TEXT
+from course.reference import SweepError, read
+from course.reference.settings import KINDS, SETTINGS
+from tests.course.reference.small import TEXT
 
 
 def refused(folder, text, complaint):

@@ -2,11 +2,11 @@ import dataclasses
 
 import torch
 
-from course import results
-from course.results.measuring import weights_of
-from course.sweep.keys import is_done, key_of, still_to_do
+from course import reference
+from course.reference.keys import is_done, key_of, still_to_do
+from course.reference.measuring import weights_of
 from helpers import models
-from tests.course.sweep.small import rows_of, small_sweep
+from tests.course.reference.small import rows_of, small_sweep
 
 
 def with_job(sweep, name, **changes):
@@ -57,4 +57,4 @@ def test_how_a_dense_network_was_trained_does_not_matter_once_it_is_there(tmp_pa
 
 def test_without_its_inputs_a_job_has_no_key(tmp_path):
     sweep = small_sweep(tmp_path)
-    assert key_of(sweep.jobs["tuned"], sweep, results.load(sweep.results)) is None
+    assert key_of(sweep.jobs["tuned"], sweep, reference.load(sweep.results)) is None

@@ -5,8 +5,8 @@ import json
 
 import pandas as pd
 
-from course.results.measuring import weights_of
-from course.sweep.jobs import Job, Sweep
+from course.reference.jobs import Job, Sweep
+from course.reference.measuring import weights_of
 
 LENGTH = 12
 

@@ -1,8 +1,8 @@
 import pandas as pd
 import pytest
 
-from course import results
-from course.results.headline import headline, readable
+from course import reference
+from course.reference.headline import headline, readable
 
 
 def row(name, stage, validation, size, **more):
@@ -34,7 +34,7 @@ def test_of_several_dense_networks_the_best_is_the_one_to_compare_with(table):
 
 
 def test_nothing_measured_gives_no_rows():
-    assert headline(results.load(results.RESULTS.with_name("none.csv"))).empty
+    assert headline(reference.load(reference.RESULTS.with_name("none.csv"))).empty
 
 
 def test_readable_numbers(table):
@@ -51,5 +51,5 @@ def test_what_was_not_timed_is_left_empty(table):
 
 
 def test_the_committed_results_can_be_shown():
-    rows = headline(results.load())
+    rows = headline(reference.load())
     assert rows.empty or len(readable(rows)) == len(rows)

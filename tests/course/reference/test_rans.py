@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course.results import rans
+from course.reference import rans
 
 
 def coded(symbols, alphabet):

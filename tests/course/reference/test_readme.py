@@ -1,8 +1,8 @@
 import pandas as pd
 import pytest
 
-from course import results
-from course.results import COLUMNS, ResultsError, readme
+from course import reference
+from course.reference import COLUMNS, ResultsError, readme
 
 DENSE = {"name": "dense", "stage": "dense", "status": "measured", "accuracy": 0.9412, "low": 0.93, "high": 0.95}
 DENSE |= {"images": 10_000, "seed": 0, "params": 2_236_682, "macs": 87_976_448, "file_bytes": 8_000_000}
@@ -18,9 +18,9 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(readme, "FIGURE", tmp_path / "tradeoffs")
     monkeypatch.setattr(readme, "RESULTS", tmp_path / "results.csv")
     monkeypatch.setattr(readme, "ABLATIONS", tmp_path / "ablations.csv")
-    monkeypatch.setattr(readme, "load", lambda path=tmp_path / "results.csv": results.load(path))
+    monkeypatch.setattr(readme, "load", lambda path=tmp_path / "results.csv": reference.load(path))
     (tmp_path / "README.md").write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
-    results.put([DENSE, SMALL, MISSING], tmp_path / "results.csv")
+    reference.put([DENSE, SMALL, MISSING], tmp_path / "results.csv")
     return tmp_path
 
 
@@ -50,7 +50,7 @@ def test_writing_twice_gives_the_same_text(place):
 
 def test_a_changed_table_makes_readme_and_figure_stale(place):
     readme.write(readme.load())
-    results.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
+    reference.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
     assert len(readme.stale()) == 3
     assert all("python -m course results" in line for line in readme.stale())
 
@@ -67,7 +67,7 @@ def test_the_readme_shows_ablations_over_their_seeds_and_is_stale_without(place)
     trained = SMALL | {"stage": "fine-tuned", "command": "-"}
     trials = [trained | {"name": f"teacher-{seed}", "seed": seed, "accuracy": 0.9 + seed / 100} for seed in range(3)]
     alone, missing = trained | {"name": "bits-8", "accuracy": 0.8}, MISSING | {"name": "bits-4"}
-    results.put([DENSE, *trials, alone, missing], place / "ablations.csv")
+    reference.put([DENSE, *trials, alone, missing], place / "ablations.csv")
     assert ["README.md" in line for line in readme.stale()] == [True]
     readme.write(readme.load())
     text = (place / "README.md").read_text()
@@ -80,7 +80,7 @@ def test_the_readme_shows_ablations_over_their_seeds_and_is_stale_without(place)
 def test_the_smallest_network_within_a_point_is_named_first(place):
     worse = SMALL | {"name": "worse", "file_bytes": 10, "validation_accuracy": 0.92}
     near, dense = ({"name": name, "validation_accuracy": v} for name, v in (("small", 0.935), ("dense", 0.94)))
-    results.put([worse, near, dense], place / "results.csv")
+    reference.put([worse, near, dense], place / "results.csv")
     sentence = readme.block(readme.load()).partition("**In short:** ")[2].splitlines()[0]
     assert sentence.startswith("small is the smallest file") and "**8.0 times smaller**" in sentence
 
@@ -101,7 +101,7 @@ def test_without_a_smaller_network_nothing_is_short():
 
 
 def test_networks_before_fine_tuning_are_folded_away(place):
-    results.put([SMALL | {"name": "half-pruned", "stage": "pruned", "accuracy": 0.5}], place / "results.csv")
+    reference.put([SMALL | {"name": "half-pruned", "stage": "pruned", "accuracy": 0.5}], place / "results.csv")
     before, _, after = readme.block(readme.load()).partition("<details><summary>1 as cut, before fine-tuning</summary>")
     assert "| **half-pruned** |" in after and "half-pruned" not in before
     assert "| **small** |" in before and "**small**" not in after
@@ -114,7 +114,7 @@ def test_a_missing_figure_is_stale(place):
 
 
 def test_the_words_for_the_figure_name_only_what_it_shows(place):
-    results.put([SMALL | {"name": "far", "accuracy": 0.5, "file_bytes": 100}], place / "results.csv")
+    reference.put([SMALL | {"name": "far", "accuracy": 0.5, "file_bytes": 100}], place / "results.csv")
     text = readme.alternative_text(readme.load())
     assert "small 94.1% in 1.00 MB" in text and "far" not in text
 
@@ -127,7 +127,7 @@ def test_marks_that_are_gone_are_named(place):
 def test_without_its_marks_no_file_is_touched(place):
     readme.write(readme.load())
     (place / "README.md").write_text("no marks here")
-    results.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
+    reference.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
     before = {path: path.read_bytes() for path in place.iterdir()}
     with pytest.raises(ResultsError, match="must have the lines"):
         readme.write(readme.load())

@@ -1,4 +1,4 @@
-"""`python -m course.sweep.work SWEEP JOB`: one job in a process of its own, for `runner`."""
+"""`python -m course.reference.work SWEEP JOB`: one job in a process of its own, for `runner`."""
 
 import os
 import sys
@@ -7,11 +7,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from course import results
-from course.results import measuring
-from course.sweep import stages
-from course.sweep.jobs import Job, Sweep, SweepError, read
-from course.sweep.keys import key_of
+from course.reference import measuring, stages, table
+from course.reference.jobs import Job, Sweep, SweepError, read
+from course.reference.keys import key_of
 from helpers import data, models
 from helpers.provenance import provenance
 
@@ -31,14 +29,14 @@ def do_alone(job: Job, sweep: Sweep) -> None:
     cifar = data.load_cifar10(sweep.data)
     if cifar.is_sample and sweep.data != "sample":
         raise SweepError(f"{sweep.name} needs all of CIFAR-10; fetch it: python -m course data")
-    path, key = sweep.network(job), key_of(job, sweep, results.load(sweep.results))
+    path, key = sweep.network(job), key_of(job, sweep, table.load(sweep.results))
     if key is None:
         raise SweepError(f"{job.name} needs {', '.join(job.inputs)}, which are not there; run the sweep, not the job")
     if is_made(job, path, key):
         evaluated = measuring.evaluate(measuring.runnable(path), cifar)
     else:
         evaluated = make(job, sweep, cifar, key)
-    results.put([row_of(job, sweep, evaluated)], sweep.results)
+    table.put([row_of(job, sweep, evaluated)], sweep.results)
 
 
 def row_of(job: Job, sweep: Sweep, evaluated: dict[str, Any]) -> dict[str, Any]:
@@ -46,7 +44,7 @@ def row_of(job: Job, sweep: Sweep, evaluated: dict[str, Any]) -> dict[str, Any]:
     path = sweep.network(job)
     # A dense network counts as what it is, however it was trained; any other was made under its key.
     dense = job.stage == "dense"
-    key = key_of(job, sweep, results.load(sweep.results)) if dense else models.read_header(path)[1].get("key")
+    key = key_of(job, sweep, table.load(sweep.results)) if dense else models.read_header(path)[1].get("key")
     row = {"name": job.name, "stage": job.stage, "source": job.source, "key": key} | measuring.row(path, evaluated)
     return row | {"checkpoint": path.name if job.ship else None}
 

@@ -2,10 +2,10 @@
 
 import torch
 
-from course import results
-from course.results.measuring import weights_of
-from course.sweep import read
-from course.sweep.keys import key_of
+from course import reference
+from course.reference import read
+from course.reference.keys import key_of
+from course.reference.measuring import weights_of
 from helpers import models
 
 TEXT = """
@@ -48,9 +48,9 @@ def rows_of(sweep, *names):
     """A table in which these jobs are done."""
     for name in names:
         job = sweep.jobs[name]
-        key = key_of(job, sweep, results.load(sweep.results))
+        key = key_of(job, sweep, reference.load(sweep.results))
         row = {"name": name, "status": "measured", "key": key, "weights": f"weights of {name}"}
         if sweep.network(job).exists():
             row["weights"] = weights_of(sweep.network(job))
-        results.put([row], sweep.results)
-    return results.load(sweep.results)
+        reference.put([row], sweep.results)
+    return reference.load(sweep.results)

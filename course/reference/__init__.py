@@ -1,0 +1,19 @@
+"""The reference networks: sweeps that make them, the tables about them, and the pages that show the tables.
+
+jobs.py, settings.py    read a sweep, a small TOML file with one line per network, and check it before anything runs
+stages.py               makes the network of a job
+keys.py                 tells whether a job was done already, with these very settings
+work.py, runner.py      do one job in a process of its own; all jobs, several at a time
+measuring.py            what a row says about a saved network
+entropy.py, rans.py     the same network entropy-coded
+table.py                the rows: reading, and writing that several processes may do at once
+headline.py, ablations.py, readme.py    what is shown of the rows
+"""
+
+from course.reference.jobs import Job, Sweep, SweepError, read
+from course.reference.runner import run
+from course.reference.table import COLUMNS, PUBLISHED, RESULTS, ResultsError, load, published, put
+from helpers.plots.tradeoffs import pareto
+
+__all__ = ["COLUMNS", "PUBLISHED", "RESULTS", "Job", "ResultsError", "Sweep", "SweepError"]
+__all__ += ["load", "pareto", "published", "put", "read", "run"]
