@@ -17,7 +17,6 @@ REPLAY = {
     "resize": ("helpers.model_spec", "resize"),
     "optimize": ("helpers.passes", "replay"),
     "quantize": ("helpers.quantization", "replay"),
-    "weights_only": ("helpers.quantization", "weights_only"),
 }
 # The attributes that removing channels changes, and nothing else.
 SIZES = (

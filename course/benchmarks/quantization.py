@@ -40,8 +40,6 @@ RECIPES = {
     "W8A8, learned": LEARNED,
     "W8A8 per tensor": BROKEN,
     "W8A8 per tensor, equalised": BROKEN | {"equalize": True},
-    "W8A8 per tensor, equalised, absorbed": BROKEN | {"equalize": True, "absorb_bias": True},
-    "W8A8 per tensor, corrected analytically": BROKEN | {"bias_correction": "analytic"},
     "W8A8 per tensor, corrected empirically": BROKEN | {"bias_correction": "empirical"},
     "W8A8 per tensor, equalised, corrected": BROKEN | {"equalize": True, "bias_correction": "empirical"},
     "W8A8 per tensor, equalised, learned": BROKEN | {"equalize": True} | LEARNED,

@@ -12,11 +12,10 @@ from helpers import data, models, training
 from helpers.provenance import provenance
 from helpers.quantization import qat
 from helpers.quantization.affine import QuantizationError
-from helpers.quantization.mixed_precision import mixed_recipe
-from helpers.quantization.onnx_export import to_onnx
+from helpers.quantization.mixed import mixed_recipe
+from helpers.quantization.onnx import to_onnx
+from helpers.quantization.plan import CHOICES, Recipe
 from helpers.quantization.quantizer import quantize
-from helpers.quantization.recipe import CHOICES, Recipe
-from helpers.quantization.weight_only import FORMS, weights_only
 
 SCAN_IMAGES = 256
 
@@ -37,12 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{name}", choices=CHOICES[field], default=getattr(start, field), help="(default: %(default)s)"
         )
     parser.add_argument("--equalize", action="store_true", help="equalise the ranges of channels across layers first")
-    parser.add_argument("--absorb-bias", action="store_true", help="move high biases into the next layer")
-    parser.add_argument("--bias-correction", choices=("empirical", "analytic"), help="take back the shift of the means")
+    parser.add_argument("--bias-correction", choices=("empirical",), help="take back the shift of the means")
     parser.add_argument("--file-bytes", type=int, metavar="N", help="choose bits per layer for a file of this size")
-    parser.add_argument(
-        "--weights-only", choices=FORMS, help="store integer weights and leave activations and arithmetic in float"
-    )
     parser.add_argument("--qat-epochs", type=int, default=0, metavar="N", help="train on with rounding (default: 0)")
     parser.add_argument(
         "--qat-batchnorm", choices=qat.BATCHNORM, default="folded", help="before or after training (default: folded)"
@@ -55,8 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Quantize, save, and say what it takes."""
-    if arguments.weights_only:
-        return run_weights_only(arguments)
     model = models.load(arguments.checkpoint)
     cifar = data.load_cifar10(arguments.data)
     images = cifar.split().train_images[: arguments.images]
@@ -78,23 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"entropy-coded: {size:,} bytes ({size / before:.1%}); written to {arguments.entropy}")
     if arguments.onnx:
         print(f"ONNX: written to {to_onnx(quantized, arguments.onnx)}")
-    say_accuracy(measured, quantized.mode)
-    return 0
-
-
-def run_weights_only(arguments: argparse.Namespace) -> int:
-    """Store integer weights, save, and say what it takes."""
-    chosen, plain = vars(recipe_from(arguments)), vars(Recipe(weight_bits=arguments.weight_bits))
-    unfit = [name for name in ("qat_epochs", "file_bytes", "onnx", "entropy") if getattr(arguments, name)]
-    unfit += [name for name, value in plain.items() if chosen[name] != value]
-    if unfit:
-        flag = unfit[0].replace("per_channel", "per_tensor").replace("_", "-")
-        raise QuantizationError(f"--weights-only rounds weights per channel and nothing else: leave --{flag} out")
-    model, cifar = models.load(arguments.checkpoint), data.load_cifar10(arguments.data)
-    small = weights_only(model, arguments.weight_bits, arguments.weights_only)
-    measured = validated(small, cifar)
-    say_sizes(arguments.checkpoint, models.save(small, arguments.output, metrics=measured, provenance=provenance()))
-    say_accuracy(measured, "float arithmetic")
+    low, high = measured["validation_interval"]
+    seen = f"{measured['validation_images']:,} images, {quantized.mode}"
+    print(f"validation accuracy {measured['validation_accuracy']:.2%} ({low:.2%} to {high:.2%}, {seen})")
     return 0
 
 
@@ -116,17 +95,10 @@ def validated(model: nn.Module, cifar: data.Cifar10) -> dict[str, Any]:
     }
 
 
-def say_accuracy(measured: dict[str, Any], how: str) -> None:
-    """Print it."""
-    low, high = measured["validation_interval"]
-    images = f"{measured['validation_images']:,} images"
-    print(f"validation accuracy {measured['validation_accuracy']:.2%} ({low:.2%} to {high:.2%}, {images}, {how})")
-
-
 def recipe_from(arguments: argparse.Namespace) -> Recipe:
     """The recipe that the options describe."""
     if arguments.qat_epochs and (arguments.rounding == "learned" or arguments.bias_correction):
         raise QuantizationError("training chooses codes and biases itself: leave --rounding and --bias-correction out")
     names = ("weight_bits", "activation_bits", "observer", "weight_observer", "weight_range", "residual", "unsupported")
-    names += ("rounding", "equalize", "absorb_bias", "bias_correction")
+    names += ("rounding", "equalize", "bias_correction")
     return Recipe(per_channel=not arguments.per_tensor, **{name: getattr(arguments, name) for name in names})

@@ -25,7 +25,7 @@ from course.reference import rans
 from course.reference.rans import CodingError
 from helpers.files import write_atomically
 from helpers.quantization.affine import code_range
-from helpers.quantization.packing import pack, unpack
+from helpers.quantization.weights import pack, unpack
 
 __all__ = ["compress", "decompress"]
 

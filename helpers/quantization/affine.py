@@ -7,8 +7,7 @@ code of its own (padding and ReLU depend on that). Codes are whole numbers of 2 
     unsigned  0 .. 2^b - 1,            kept in uint8 (codes above 127 would wrap in int8)
 
 Rounding is half to even, as in the ONNX standard and in the int8 kernels: code = clamp(round(x / scale) + zero_point).
-One pair (scale, zero_point) serves a whole tensor, one channel (`axis`), or a group of neighbours along the last
-dimension (`group_size`).
+One pair (scale, zero_point) serves a whole tensor or one channel (`axis`).
 """
 
 from dataclasses import dataclass
@@ -85,10 +84,9 @@ class Affine:
     """How one tensor is quantized.
 
     Attributes:
-        scale, zero_point: scalars (per tensor), (C,) (per channel) or (..., groups) (per group).
+        scale, zero_point: scalars (per tensor) or (C,) (per channel).
         bits, signed, narrow: which codes there are, see `code_range`.
         axis: the channel dimension, or None.
-        group_size: neighbours along the last dimension that share a scale, or None.
     """
 
     scale: torch.Tensor
@@ -97,7 +95,6 @@ class Affine:
     signed: bool
     narrow: bool = False
     axis: int | None = None
-    group_size: int | None = None
 
     @property
     def codes(self) -> tuple[int, int]:
@@ -116,28 +113,18 @@ class Affine:
 
     def _spread(self, parameter: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Shape a parameter so that it broadcasts against x."""
-        if self.group_size is not None:
-            return parameter.repeat_interleave(self.group_size, dim=-1)
         if self.axis is not None:
             return parameter.reshape([-1 if d == self.axis % x.ndim else 1 for d in range(x.ndim)])
         return parameter
 
 
-def fit(
-    x: torch.Tensor,
-    bits: int = 8,
-    signed: bool = True,
-    symmetric: bool = True,
-    axis: int | None = None,
-    group_size: int | None = None,
-) -> Affine:
+def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, symmetric: bool = True, axis: int | None = None) -> Affine:
     """Parameters that cover the whole range of x (the min-max rule).
 
     Args:
         x: floating tensor, finite and not empty.
         bits, signed, symmetric: see `choose`.
         axis: give each index along this dimension a scale of its own.
-        group_size: give each run of so many neighbours along the last dimension a scale of its own.
 
     Example:
         >>> affine = fit(torch.tensor([-1.27, 0.0, 0.5]))
@@ -149,28 +136,16 @@ def fit(
             f"fit: a tensor of shape {tuple(x.shape)} and type {x.dtype} is empty, not floating, or holds NaN or "
             "infinity; check the checkpoint or the images that it came from"
         )
-    low, high = _extremes(x, axis, group_size)
+    low, high = torch.aminmax(x) if axis is None else _extremes_along(x, axis)
     scale, zero_point = choose(low, high, bits, signed, symmetric)
-    return Affine(scale, zero_point, bits, signed, narrow=symmetric, axis=axis, group_size=group_size)
+    return Affine(scale, zero_point, bits, signed, narrow=symmetric, axis=axis)
 
 
-def _extremes(x: torch.Tensor, axis: int | None, group_size: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Minimum and maximum per tensor, per channel or per group."""
-    if axis is not None and group_size is not None:
-        raise QuantizationError("fit: give axis or group_size, not both")
-    if group_size is not None:
-        if x.ndim == 0 or group_size < 1 or x.shape[-1] % group_size:
-            raise QuantizationError(
-                f"fit: the last dimension of shape {tuple(x.shape)} does not divide into groups of {group_size}"
-            )
-        x = x.unflatten(-1, (-1, group_size))
-        return x.amin(-1), x.amax(-1)
-    if axis is not None:
-        if not -x.ndim <= axis < x.ndim:
-            raise QuantizationError(f"fit: axis {axis} does not exist in a tensor of shape {tuple(x.shape)}")
-        others = [d for d in range(x.ndim) if d != axis % x.ndim]
-        return (x.amin(others), x.amax(others)) if others else (x, x)
-    return x.amin(), x.amax()
+def _extremes_along(x: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Minimum and maximum of each index along a dimension."""
+    if not -x.ndim <= axis < x.ndim:
+        raise QuantizationError(f"fit: axis {axis} does not exist in a tensor of shape {tuple(x.shape)}")
+    return torch.aminmax(x.movedim(axis, 0).flatten(1), dim=1) if x.ndim > 1 else (x, x)
 
 
 def sqnr(reference: torch.Tensor, approximation: torch.Tensor) -> float:

@@ -127,12 +127,10 @@ def _equalize_space(plan: Plan, space: Space) -> float:
 
 
 def _divide_output(op: Op, factor: torch.Tensor) -> None:
-    """Divide an operation's output: its weights, bias, limit and what is known about its distribution."""
+    """Divide an operation's output: its weights, bias and limit."""
     if op.kind in WRITERS:
         op.weight = op.weight / factor.reshape(-1, *[1] * (op.weight.ndim - 1))
         op.bias = op.bias / factor
-    if op.normal is not None:
-        op.normal = tuple(moment / factor for moment in op.normal)
     if op.clamp is not None and op.clamp[1] is not None:
         op.clamp = (op.clamp[0], op.clamp[1] / factor)
 

@@ -14,15 +14,12 @@ Four things need care.
 """
 
 import functools
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from helpers.quantization.weights import PAIR_LIMIT, pair_sums
-
-if TYPE_CHECKING:
-    from helpers.quantization.layers import Layer
 
 __all__ = ["PackedConv", "available", "kernels_saturate"]
 
@@ -48,73 +45,69 @@ def kernels_saturate() -> bool:
 
 
 def _try_pair() -> float:
-    codes = torch.full((1, 16, 1, 1), 255, dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
     weight = torch.zeros(16, 16, 1, 1, dtype=torch.int8)
     weight[:, :2] = 127
-    one, zero = torch.ones(16), torch.zeros(16, dtype=torch.int64)
-    geometry = ([1, 1], [0, 0], [1, 1], 1)
-    packed = torch.ops.onednn.qconv_prepack(weight, one, 1.0, 0, *geometry, list(codes.shape))
-    run = torch.ops.onednn.qconv2d_pointwise.default
-    sums = run(codes, 1.0, 0, packed, one, zero, None, *geometry, 1.0, 0, torch.float32, "none", [], "")
-    return sums[0, 0, 0, 0].item()
+    geometry = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+    convolve = PackedConv(weight, torch.ones(16), torch.zeros(16), geometry, zero_in=0, zero_out=None)
+    return convolve(torch.full((1, 16, 1, 1), 255, dtype=torch.uint8))[0, 0, 0, 0].item()
 
 
 class PackedConv:
-    """One layer as a oneDNN convolution; a linear layer is a convolution of 1x1 images.
+    """A convolution of codes by oneDNN; a linear layer is a convolution of 1x1 images."""
 
-    Attributes:
-        usable: False when the kernel could saturate on this processor.
-    """
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        factor: torch.Tensor,
+        bias: torch.Tensor,
+        geometry: dict[str, Any],
+        zero_in: int,
+        zero_out: int | None,
+        residual: tuple[float, int] | None = None,
+    ) -> None:
+        """Settle what the kernel is told whatever its input.
 
-    def __init__(self, layer: "Layer") -> None:
-        self.layer = layer
-        weight = layer.weight if layer.weight.ndim == 4 else layer.weight[:, :, None, None]
-        attributes = layer.op.attributes or {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
-        stride, padding, dilation = (list(attributes[name]) for name in ("stride", "padding", "dilation"))
-        depthwise = weight.shape[1] == 1
-        pair = int(pair_sums(weight.to(torch.int32)).max())
-        self.usable = depthwise or pair <= PAIR_LIMIT or not kernels_saturate()
-        self.border = [padding[1], padding[1], padding[0], padding[0]] if layer.zero_point and any(padding) else None
-        if self.border:
-            padding = [0, 0]
-        self.geometry = (stride, padding, dilation, attributes["groups"])
-        out_scale = layer.out_scale.double() if layer.coded else 1.0
-        factor = layer.unit / out_scale
-        self.scale, self.bias = factor.float(), (layer.folded_bias * factor).float()
+        Args:
+            weight: int8 codes (O, I / groups, kh, kw).
+            factor: float32 (O,), what one unit of the sums is worth in units of the output.
+            bias: float32 (O,), in units of the output, with the input's zero point worked in.
+            geometry: stride, padding, dilation, groups.
+            zero_in: the input's zero point; the border is filled with it.
+            zero_out: the output's zero point; None for float output.
+            residual: factor and zero point of a second input that is added.
+        """
+        stride, padding, dilation = (list(geometry[name]) for name in ("stride", "padding", "dilation"))
+        self.border, self.zero_in = None, zero_in
+        if zero_in and any(padding):
+            self.border, padding = [padding[1], padding[1], padding[0], padding[0]], [0, 0]
+        self.geometry = (stride, padding, dilation, geometry["groups"])
+        self.weight, self.factor, self.bias = weight, factor, bias
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
-        self.weight = weight
+        output = (1.0, 0, torch.float32) if zero_out is None else (1.0, zero_out, torch.uint8)
+        sum_with = () if residual is None else (*residual, "sum", 1.0)
+        self.after = (*output, *sum_with, "none", [], "")
         self.settings: dict[torch.Size, tuple] = {}  # of the kernel, by the shape of its input; the latest few are kept
-        if layer.coded:
-            output = (1.0, int(layer.out_zero_point), torch.uint8)
-            self.limited = int(layer.first) > 0 or int(layer.last.min()) < 255
-        else:
-            output, self.limited = (1.0, 0, torch.float32), False
-        self.after = (*output, "none", [], "")
-        if len(layer.sources) == 2:
-            factor = layer.sources[1].scale.double() / out_scale
-            self.after = (*output, factor.item(), int(layer.sources[1].zero_point), "sum", 1.0, "none", [], "")
+
+    @functools.cached_property
+    def usable(self) -> bool:
+        """Whether the kernel cannot saturate with these weights on this processor."""
+        return int(pair_sums(self.weight.to(torch.int32)).max()) <= PAIR_LIMIT or not kernels_saturate()
 
     def __call__(self, codes: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        """Codes in, codes out (or floats, from the last layer)."""
-        x = codes[:, :, None, None] if codes.ndim == 2 else codes
-        if self.border:
-            x = F.pad(x, self.border, value=self.layer.zero_point)
+        """Codes in, codes out (or floats, without an output zero point); not yet clamped."""
+        x = F.pad(codes, self.border, value=self.zero_in) if self.border else codes
         x = x.contiguous(memory_format=torch.channels_last)
         weights, after = self.settings.get(x.shape) or self.prepare(x.shape)
         if residual is None:
-            y = torch.ops.onednn.qconv2d_pointwise.default(x, *weights, *after)
-        else:
-            residual = residual.clone(memory_format=torch.channels_last)  # the kernel writes its result there
-            y = torch.ops.onednn.qconv2d_pointwise.binary(x, *weights, residual, *after)
-        if codes.ndim == 2:
-            y = y[:, :, 0, 0]
-        return self.layer.limit(y) if self.limited else y
+            return torch.ops.onednn.qconv2d_pointwise.default(x, *weights, *after)
+        residual = residual.clone(memory_format=torch.channels_last)  # the kernel writes its result there
+        return torch.ops.onednn.qconv2d_pointwise.binary(x, *weights, residual, *after)
 
     def prepare(self, shape: torch.Size) -> tuple[tuple, tuple]:
         """What the kernel is told besides its input: the weights in the order that suits this shape, and the rest."""
         if len(self.settings) == SHAPES_KEPT:
             del self.settings[next(iter(self.settings))]
-        packed = torch.ops.onednn.qconv_prepack(self.weight, self.scale, 1.0, 0, *self.geometry, list(shape))
-        weights = (1.0, 0, packed, self.scale, self.zeros)
+        packed = torch.ops.onednn.qconv_prepack(self.weight, self.factor, 1.0, 0, *self.geometry, list(shape))
+        weights = (1.0, 0, packed, self.factor, self.zeros)
         self.settings[shape] = weights, (self.bias, *self.geometry, *self.after)
         return self.settings[shape]

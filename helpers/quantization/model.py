@@ -9,13 +9,11 @@ from torch import nn
 
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
-from helpers.quantization.layers import Layer
-from helpers.quantization.plan import INPUT, Op, Plan, last_uses
-from helpers.quantization.recipe import Recipe
-from helpers.quantization.steps import Edge, Step, make_step
+from helpers.quantization.integer import Edge, Layer, Step, make_step
+from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
 from helpers.quantization.weights import LayerWeights
 
-__all__ = ["MODES", "KernelNote", "ModeError", "QuantizedModel"]
+__all__ = ["MODES", "KernelNote", "ModeError", "QuantizedModel", "module_key"]
 
 MODES = ("simulated", "integer", "kernel")
 
@@ -33,6 +31,7 @@ class QuantizedModel(nn.Module):
 
     Attributes:
         steps: the operations in order; `step(name)` finds one by its name in the float network.
+        edges: how the codes on each edge are read; None for an edge that carries floats.
         recipe: how it was quantized.
         mode: "simulated", "integer" or "kernel".
     """
@@ -42,8 +41,10 @@ class QuantizedModel(nn.Module):
         self.recipe = recipe
         self.input_shape = plan.input_shape
         self.input = make_step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT))
-        self.steps = nn.ModuleDict({_key(op.name): _build(op, edges, weights) for op in plan.ops})
-        self._last_uses = last_uses(plan.ops)
+        self.steps = nn.ModuleDict()
+        for op in plan.ops:
+            step = make_step(op, edges.get(op.name), weights.get(op.name), edges.get(op.inputs[0]))
+            self.steps[module_key(op.name)] = step
         self._mode = "simulated"
         self.settle()
         self.register_load_state_dict_post_hook(_settle_after_loading)
@@ -54,10 +55,10 @@ class QuantizedModel(nn.Module):
         Raises:
             QuantizationError: there is no such operation.
         """
-        if _key(name) not in self.steps:
+        if module_key(name) not in self.steps:
             names = [step.op.name for step in self.steps.values()]
             raise QuantizationError(f"there is no step {name!r} in this network; there are {names}")
-        return self.steps[_key(name)]
+        return self.steps[module_key(name)]
 
     @property
     def float_layers(self) -> list[str]:
@@ -91,18 +92,12 @@ class QuantizedModel(nn.Module):
         layers = [step for step in self.steps.values() if isinstance(step, Layer)]
         return [layer.op.name for layer in layers if not layer.prepare_kernel().usable]
 
-    def settle(self) -> dict[str, Edge | None]:
-        """Compute every integer that follows from the scales and zero points; done after building and after loading.
-
-        Returns:
-            How each edge is coded; None for an edge that carries floats.
-        """
-        edges: dict[str, Edge | None] = {}
-        edges[INPUT] = Edge(self.input.out_scale, self.input.out_zero_point) if self.input.coded else None
+    def settle(self) -> None:
+        """Compute every integer that follows from the scales and zero points; done after building and after loading."""
+        first = Edge(self.input.out_scale, self.input.out_zero_point) if self.input.coded else None
+        self.edges: dict[str, Edge | None] = {INPUT: first}
         for step in self.steps.values():
-            edges[step.op.name] = step.settle([edges[name] for name in step.op.inputs])
-        self._output = edges[step.op.name]
-        return edges
+            self.edges[step.op.name] = step.settle([self.edges[name] for name in step.op.inputs])
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Callable[[str, torch.Tensor], None] | None = None) -> torch.Tensor:
@@ -117,17 +112,11 @@ class QuantizedModel(nn.Module):
             raise QuantizationError(
                 f"quantized network: expected normalised float images (N, {expected}), got {x.dtype} {tuple(x.shape)}"
             )
-        values = {INPUT: self.input.encode(x) if self.input.coded else x}
-        if watch:
-            watch(INPUT, values[INPUT])
-        for step, done in zip(self.steps.values(), self._last_uses, strict=True):
-            name = step.op.name
-            values[name] = getattr(step, self._mode)(*(values[source] for source in step.op.inputs))
-            if watch:
-                watch(name, values[name])
-            for source in done:
-                del values[source]
-        return values[name] if self._output is None else self._output.decode(values[name])
+        ops = [step.op for step in self.steps.values()]
+        codes = self.input.encode(x) if self.input.coded else x
+        y = execute(ops, codes, lambda op, *inputs: getattr(self.step(op.name), self._mode)(*inputs), watch)
+        output = self.edges[ops[-1].name]
+        return y if output is None else output.decode(y)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of normalised float images."""
@@ -143,12 +132,6 @@ def _settle_after_loading(model: QuantizedModel, _: Any) -> None:
     model.settle()
 
 
-def _key(name: str) -> str:
-    return name.replace(".", "/")  # a ModuleDict refuses dots
-
-
-def _build(op: Op, edges: dict[str, Affine], weights: dict[str, LayerWeights]) -> Step:
-    out = edges.get(op.name)
-    if op.name in weights:
-        return Layer(op, weights[op.name], edges[op.inputs[0]], out)
-    return make_step(op, out)
+def module_key(name: str) -> str:
+    """An operation's name as a key of a ModuleDict, which refuses dots."""
+    return name.replace(".", "/")

@@ -1,4 +1,4 @@
-"""Observers watch the values on one edge during calibration and then name the range that the codes should cover.
+"""Calibration: observers watch the values on each edge and then name the range that the codes should cover.
 
 A wide range makes every rounding error larger; a narrow one cuts off large values. The five rules settle this
 differently:
@@ -11,14 +11,18 @@ differently:
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import torch
 
-from helpers.quantization.affine import QuantizationError, choose, code_range
-from helpers.quantization.histogram import Histogram
+from helpers import data
+from helpers.quantization.affine import Affine, QuantizationError, choose, code_range
+from helpers.quantization.plan import HANDS_ON, INPUT, Op, Plan, Recipe
 
-__all__ = ["OBSERVERS", "Entropy", "MinMax", "MovingAverage", "NotCalibrated", "Observer", "Percentile", "SquaredError"]
+__all__ = ["OBSERVERS", "CalibrationError", "NotCalibrated", "Observer", "batches", "calibrate", "check_images"]
 
+_MOST_AT_ONCE = 2**22  # histc counts in float32, which is exact up to 2^24
+BATCH = 64
 Range = tuple[float, float]
 
 
@@ -192,3 +196,140 @@ OBSERVERS: dict[str, type[Observer]] = {
     "mse": SquaredError,
     "entropy": Entropy,
 }
+
+
+class Histogram:
+    """Counts in `bins` equal bins. A value outside doubles the bin width as often as needed, which loses nothing:
+    two neighbouring counts become one.
+
+    Attributes:
+        counts: float64 (bins,).
+        start: the left border of the first bin.
+        width: of one bin.
+        smallest, largest: the exact extremes.
+
+    Example:
+        >>> histogram = Histogram(bins=4)
+        >>> histogram.add(torch.tensor([0.0, 1.0, 2.0, 3.0]))
+        >>> histogram.add(torch.tensor([6.0]))
+        >>> histogram.counts.tolist()
+        [2.0, 2.0, 0.0, 1.0]
+    """
+
+    def __init__(self, bins: int = 2048) -> None:
+        self.counts = torch.zeros(bins, dtype=torch.float64)
+        self.start = self.width = 0.0
+        self.smallest, self.largest = float("inf"), float("-inf")
+
+    @property
+    def centres(self) -> torch.Tensor:
+        """The middle of each bin, float64."""
+        return self.start + self.width * (torch.arange(len(self.counts), dtype=torch.float64) + 0.5)
+
+    def add(self, x: torch.Tensor) -> None:
+        """Count the values of a tensor, which must be finite."""
+        low, high = (bound.item() for bound in torch.aminmax(x))
+        if not self.counts.any():
+            self.start, self.width = low, max((high - low) / len(self.counts), abs(low) * 1e-6, 1e-12)
+        self._grow(low, high)
+        self.smallest, self.largest = min(self.smallest, low), max(self.largest, high)
+        end = self.start + self.width * len(self.counts)
+        first, last = torch.tensor([self.start, end]).tolist()  # as float32, like the values
+        for part in x.detach().float().flatten().split(_MOST_AT_ONCE):
+            inside = part.clamp(first, last)  # histc would drop what rounding put just outside
+            self.counts += torch.histc(inside, len(self.counts), first, last).double().cpu()
+
+    def _grow(self, low: float, high: float) -> None:
+        """Double the bin width until the range takes in [low, high]; the range extends to the side that needs it."""
+        bins = len(self.counts)
+        while low < self.start or high > self.start + self.width * bins:
+            merged = self.counts.reshape(-1, 2).sum(1)
+            empty = torch.zeros_like(merged)
+            if low < self.start:
+                self.counts, self.start = torch.cat([empty, merged]), self.start - self.width * bins
+            else:
+                self.counts = torch.cat([merged, empty])
+            self.width *= 2
+
+
+class CalibrationError(QuantizationError):
+    """Images that a network cannot be calibrated with."""
+
+
+def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Affine]:
+    """Choose how every edge that carries codes is quantized.
+
+    Args:
+        plan: the float network.
+        images: training images, uint8, or float already normalised; (N, C, H, W).
+        recipe: `observer` and `activation_bits` matter here.
+
+    Returns:
+        One unsigned per-tensor `Affine` per edge. Reshaping and max pooling keep the parameters of their input.
+    """
+    check_images(images, plan.input_shape)
+    edges = quantized_edges(plan)
+    observers = {
+        edge: OBSERVERS[recipe.observer](recipe.activation_bits) for edge in edges if plan.origin(edge) == edge
+    }
+
+    def watch(edge: str, value: torch.Tensor) -> None:
+        if edge in observers:
+            try:
+                observers[edge].observe(value)
+            except QuantizationError as error:
+                raise CalibrationError(f"edge {edge!r}: {error}") from error
+
+    for batch in batches(images):
+        plan.run(batch, watch)
+    chosen = {}
+    for edge, observer in observers.items():
+        low, high = (torch.tensor(bound) for bound in observer.range())
+        chosen[edge] = Affine(*choose(low, high, recipe.activation_bits), recipe.activation_bits, signed=False)
+    return {edge: chosen[plan.origin(edge)] for edge in edges}
+
+
+def batches(images: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Normalised float batches of images that may still be uint8."""
+    for part in images.split(BATCH):
+        yield data.normalize(part) if part.dtype == torch.uint8 else part
+
+
+def check_images(images: torch.Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse images of the wrong type or shape, none at all, or with NaN or infinity in them."""
+    if not isinstance(images, torch.Tensor) or images.dtype not in (torch.uint8, torch.float32):
+        kind = images.dtype if isinstance(images, torch.Tensor) else type(images).__name__
+        raise CalibrationError(f"calibration images: expected a uint8 or float32 tensor, got {kind}")
+    if images.ndim != len(shape) + 1 or tuple(images.shape[1:]) != tuple(shape) or not len(images):
+        raise CalibrationError(
+            f"calibration images: expected shape (N, {', '.join(map(str, shape))}), N >= 1, got {tuple(images.shape)}"
+        )
+    if not torch.isfinite(images).all():
+        bad = int((~torch.isfinite(images)).flatten(1).any(1).sum())
+        raise CalibrationError(f"calibration images: {bad} of {len(images)} hold NaN or infinity; leave them out")
+
+
+def quantized_edges(plan: Plan) -> list[str]:
+    """The edges that carry codes, in the order of the plan.
+
+    All but these: the sums of the last layer, and what passes between two operations that stay in float.
+    """
+
+    def read_as_codes(edge: str) -> bool:
+        return any(user.kind != "float" for user in plan.users(edge))
+
+    edges = [INPUT] if read_as_codes(INPUT) else []
+    for op in plan.ops:
+        if op.kind == "float":
+            quantized = read_as_codes(op.name)
+        elif op.kind in HANDS_ON:
+            quantized = op.inputs[0] in edges
+        else:
+            quantized = not ends_in_sums(plan, op)
+        edges += [op.name] * quantized
+    return edges
+
+
+def ends_in_sums(plan: Plan, op: Op) -> bool:
+    """Whether this is the last layer, whose int32 sums become the network's float output without rounding."""
+    return op is plan.ops[-1] and op.kind in ("conv", "linear") and op.clamp is None and op.residual is None

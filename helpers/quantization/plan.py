@@ -1,12 +1,13 @@
-"""The plan: a folded network as a short list of operations, still in float.
+"""What is to be done and how: a `Plan` is a folded network as a short list of operations, a `Recipe` says how to round.
 
 A graph says how the network was written; the plan says what an integer engine has to do. An activation that follows
 an operation is that operation's `clamp`, and (for residual="fused") an addition belongs to the convolution before it.
+Float network, quantized network and network in training run through the same loop, `execute`.
 """
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +15,88 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers.quantization.affine import QuantizationError
+from helpers.quantization.affine import QuantizationError, code_range
 
-__all__ = ["INPUT", "Bound", "Op", "Plan", "PlanError", "last_uses"]
+__all__ = ["CHOICES", "INPUT", "Bound", "Op", "Plan", "PlanError", "Recipe", "RecipeError", "execute"]
 
 INPUT = "input"  # the edge that the network's input travels on
+HANDS_ON = ("reshape", "max_pool")  # their output has the codes of their input
 Bound = float | torch.Tensor | None  # one number, one number per channel, or no bound
+Watch = Callable[[str, torch.Tensor], None] | None
+
+CHOICES = {
+    "observer": ("minmax", "moving_average", "percentile", "mse", "entropy"),
+    "weight_observer": ("minmax", "mse"),
+    "weight_range": ("pairs", "full"),
+    "residual": ("fused", "separate"),
+    "unsupported": ("keep", "refuse"),
+    "bias_correction": (None, "empirical"),
+    "rounding": ("nearest", "learned"),
+}
 
 
 class PlanError(QuantizationError):
     """A network that cannot be written as a plan."""
+
+
+class RecipeError(QuantizationError):
+    """A recipe that asks for something that does not exist."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to quantize a network: everything that `quantize` lets one choose. It goes into the saved file.
+
+    Attributes:
+        weight_bits: 2 to 8, for every layer that `layer_bits` does not name.
+        layer_bits: bits of single layers, by name (mixed precision).
+        activation_bits: 2 to 8; activations are unsigned codes with a zero point.
+        per_channel: one weight scale per output channel instead of one per layer.
+        observer: how the range of an activation follows from the calibration images.
+        weight_observer: how the range of the weights follows from the weights.
+        weight_range: "pairs" keeps the sum of two neighbouring weights within what int8 instructions without
+            VNNI can add exactly (see `weights.py`); "full" uses every code.
+        residual: "fused" adds the residual before the one rounding; "separate" rounds the convolution first.
+        unsupported: "keep" leaves a layer that has no integer form in float and lists it; "refuse" raises.
+        equalize, bias_correction, rounding: the repairs, see `repairs.py`.
+
+    Example:
+        >>> Recipe(weight_bits=4, layer_bits={"classifier.1": 8}).bits_of("classifier.1")
+        8
+    """
+
+    weight_bits: int = 8
+    layer_bits: Mapping[str, int] = field(default_factory=dict)
+    activation_bits: int = 8
+    per_channel: bool = True
+    observer: str = "mse"
+    weight_observer: str = "minmax"
+    weight_range: str = "pairs"
+    residual: str = "fused"
+    unsupported: str = "keep"
+    equalize: bool = False
+    bias_correction: str | None = None
+    rounding: str = "nearest"
+
+    def __post_init__(self) -> None:
+        for bits in (self.weight_bits, self.activation_bits, *self.layer_bits.values()):
+            code_range(bits, signed=True)
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise RecipeError(f"Recipe.{name}: expected one of {allowed}, got {getattr(self, name)!r}")
+
+    def bits_of(self, layer: str) -> int:
+        """The weight bits of one layer."""
+        return self.layer_bits.get(layer, self.weight_bits)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionary; `Recipe.from_json(recipe.to_json())` is the same recipe again."""
+        return {**dataclasses.asdict(self), "layer_bits": dict(self.layer_bits)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Recipe":
+        """A recipe as a file states it. Files of earlier versions name a repair that is gone; their tensors have it."""
+        return cls(**{name: value for name, value in stored.items() if name != "absorb_bias"})
 
 
 @dataclass
@@ -36,11 +109,10 @@ class Op:
         inputs: names of the edges it reads; a conv with two inputs adds the second one (the residual) to its output.
         weight, bias: float parameters of conv and linear; the bias is never None there.
         clamp: (low, high), applied last; high may be one number per channel.
-        attributes: stride, padding, dilation, groups of a conv; kernel, stride, padding of a pool; shape of a reshape.
+        attributes: stride, padding, dilation, groups of a conv; kernel, stride, padding of a pool.
         shape: of one output, without the batch.
         module: what computes a "float" operation.
-        normal: mean and deviation per channel of a layer's output, before residual and clamp, as its BatchNorm had
-            them; None when nobody recorded them (see `normals.py`).
+        node: name of the graph's node whose value the edge carries.
     """
 
     name: str
@@ -52,34 +124,35 @@ class Op:
     attributes: dict[str, Any] = field(default_factory=dict)
     shape: tuple[int, ...] = ()
     module: nn.Module | None = None
-    normal: tuple[torch.Tensor, torch.Tensor] | None = None
+    node: str = ""
 
     @property
     def residual(self) -> str | None:
         """The edge that a convolution adds to its output, or None."""
         return self.inputs[1] if self.kind == "conv" and len(self.inputs) == 2 else None
 
+    @property
+    def channels(self) -> int:
+        """How many channels the output has: its first dimension, or its last for a linear layer."""
+        return self.shape[-1 if self.kind == "linear" else 0]
+
+    def along_channels(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Shape one number per channel so that it broadcasts against the output."""
+        return numbers.reshape(-1, *[1] * (0 if self.kind == "linear" else len(self.shape) - 1))
+
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Compute the operation in float."""
-        return clamp(_FLOAT[self.kind](self, *inputs), self.clamp)
+        return self.limit(_FLOAT[self.kind](self, *inputs))
 
-
-def clamp(x: torch.Tensor, bounds: tuple[Bound, Bound] | None) -> torch.Tensor:
-    """Limit x to (low, high), each a number, one number per channel (dimension 1), or None."""
-    if bounds is None:
-        return x
-    if all(isinstance(bound, int | float) for bound in bounds):
-        return F.hardtanh(x, *bounds)  # the same numbers, and a much faster way back
-    low, high = (_along_channels(bound, x) for bound in bounds)
-    if low is not None:
-        x = torch.clamp(x, min=low)
-    return x if high is None else torch.clamp(x, max=high)
-
-
-def _along_channels(bound: Bound, x: torch.Tensor) -> Bound:
-    if not isinstance(bound, torch.Tensor):
-        return bound
-    return bound.to(x).reshape(-1, *[1] * (x.ndim - 2))
+    def limit(self, y: torch.Tensor) -> torch.Tensor:
+        """Clamp what the operation computed."""
+        if self.clamp is None:
+            return y
+        if all(isinstance(bound, int | float) for bound in self.clamp):
+            return F.hardtanh(y, *self.clamp)  # the same numbers, and a much faster way back
+        low, high = (self.along_channels(b.to(y)) if isinstance(b, torch.Tensor) else b for b in self.clamp)
+        y = y if low is None else torch.clamp(y, min=low)
+        return y if high is None else torch.clamp(y, max=high)
 
 
 def _conv(op: Op, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
@@ -88,7 +161,8 @@ def _conv(op: Op, x: torch.Tensor, residual: torch.Tensor | None = None) -> torc
 
 
 def _average(op: Op, x: torch.Tensor) -> torch.Tensor:
-    return F.avg_pool2d(x, op.attributes["kernel"], op.attributes["stride"])
+    y = F.avg_pool2d(x, op.attributes["kernel"], op.attributes["stride"])
+    return y.reshape(len(x), *op.shape)  # the dimensions of size 1 may be gone
 
 
 def _maximum(op: Op, x: torch.Tensor) -> torch.Tensor:
@@ -101,12 +175,46 @@ _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
     "conv": _conv,
     "linear": lambda op, x: F.linear(x, op.weight, op.bias),
     "add": lambda op, x, y: x + y,
-    "average_pool": lambda op, x: _average(op, x).reshape(x.shape[0], *op.shape),
+    "average_pool": _average,
     "max_pool": _maximum,
     "reshape": lambda op, x: x.reshape(x.shape[0], *op.shape),
     "clamp": lambda op, x: x,
     "float": lambda op, *inputs: op.module(*inputs),
 }
+
+
+def execute(ops: list[Op], x: torch.Tensor, compute: Callable[..., torch.Tensor], watch: Watch = None) -> torch.Tensor:
+    """Run operations in order, and let go of each edge after its last reader.
+
+    Args:
+        ops: in the order in which they run.
+        x: what the input edge carries.
+        compute: gets an operation and the values of its inputs.
+        watch: called with the name and the value of every edge, the input's first.
+
+    Returns:
+        The value of the last edge.
+    """
+    edges = {INPUT: x}
+    if watch:
+        watch(INPUT, x)
+    for op, done in zip(ops, last_uses(ops), strict=True):
+        edges[op.name] = compute(op, *(edges[name] for name in op.inputs))
+        if watch:
+            watch(op.name, edges[op.name])
+        for name in done:
+            del edges[name]
+    return edges[ops[-1].name]
+
+
+def last_uses(ops: Iterable[Op]) -> list[list[str]]:
+    """For each operation, the edges that nobody reads after it."""
+    seen: set[str] = set()
+    result = []
+    for op in reversed(list(ops)):
+        result.append([name for name in dict.fromkeys(op.inputs) if name not in seen])
+        seen.update(op.inputs)
+    return result[::-1]
 
 
 @dataclass
@@ -142,40 +250,23 @@ class Plan:
         """The operations that read an edge."""
         return [op for op in self.ops if edge in op.inputs]
 
+    def origin(self, edge: str) -> str:
+        """The edge whose codes an edge carries: reshaping and max pooling only hand codes on."""
+        while edge != INPUT and self[edge].kind in HANDS_ON:
+            edge = self[edge].inputs[0]
+        return edge
+
     def copy(self) -> "Plan":
-        """A plan with tensors of its own, to change freely."""
-        return Plan([_copy_op(op) for op in self.ops], self.input_shape)
+        """A plan with tensors of its own, to change freely; the modules of float operations are shared."""
+        shared = {id(op.module): op.module for op in self.ops}
+        return copy.deepcopy(self, shared)
 
     @torch.no_grad()
-    def run(self, x: torch.Tensor, watch: Callable[[str, torch.Tensor], None] | None = None) -> torch.Tensor:
+    def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
         """Compute the network in float.
 
         Args:
             x: normalised input, (N, ...).
             watch: called with the name and the value of every edge, the input's first.
         """
-        edges = {INPUT: x}
-        if watch:
-            watch(INPUT, x)
-        for op, done in zip(self.ops, last_uses(self.ops), strict=True):
-            edges[op.name] = op.run(*(edges[name] for name in op.inputs))
-            if watch:
-                watch(op.name, edges[op.name])
-            for name in done:
-                del edges[name]
-        return edges[self.output]
-
-
-def _copy_op(op: Op) -> Op:
-    copied = {f.name: copy.deepcopy(getattr(op, f.name)) for f in dataclasses.fields(op) if f.name != "module"}
-    return Op(**copied, module=op.module)
-
-
-def last_uses(ops: list[Op]) -> list[list[str]]:
-    """For each operation, the edges that nobody reads after it, so that their memory can go."""
-    seen: set[str] = set()
-    result = []
-    for op in reversed(ops):
-        result.append([name for name in dict.fromkeys(op.inputs) if name not in seen])
-        seen.update(op.inputs)
-    return result[::-1]
+        return execute(self.ops, x, Op.run, watch)

@@ -1,35 +1,49 @@
-"""Quantization-aware training: the network learns with the rounding it will have.
+"""Quantization-aware training (QAT): the network learns with the rounding it will have.
 
-Every weight and every edge is rounded in the forward pass, and the way back treats rounding as if it were not there;
-step sizes are learned like weights (`qat_layers.py` has the formulas). BatchNorm is dealt with in one of two ways:
+In the forward pass each weight and each edge goes through fake quantization,
+
+    v = x / s        code = clamp(round(v) + z, first, last)        x' = s (code - z)
+
+Rounding has no useful slope, so it is given the slope 1 (the straight-through estimator), d x' / d x = 1 inside the
+range, its first and last code included, and 0 outside. The step size s is learned as well; the chain rule gives, as in
+the LSQ paper,
+
+    d x' / d s = round(v) - v inside,  first - z or last - z outside
+
+times 1 / sqrt(values that share s * last), which keeps its steps in proportion to those of the weights. The bias is
+rounded too, to whole units of input scale * weight scale, which is coarse when both have few bits. Zero points stay as
+calibrated. BatchNorm is dealt with in one of two ways:
 
     folded   before training: the weights that are trained are the weights that are rounded
     kept     it stays a layer of its own while the network trains, so that it keeps steadying the training; at the end
              its statistics are measured again, for rounding has moved them, and it is folded into the scales:
              a (s code) + c = (|a| s) (sign(a) code) + c needs no new codes
+
+After S. Esser et al., "Learned Step Size Quantization", arXiv:1902.08153.
 """
 
-from collections.abc import Mapping
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import fx, nn
 
 from helpers import training
 from helpers.data import Cifar10
 from helpers.pruning.recovery import reestimate_batchnorm
-from helpers.quantization.affine import Affine, QuantizationError
-from helpers.quantization.calibration import batches, calibrate, check_images
-from helpers.quantization.model import QuantizedModel
-from helpers.quantization.normals import batch_norms
-from helpers.quantization.plan import INPUT, Plan, last_uses
-from helpers.quantization.qat_layers import NormalizedLayer, QatEdge, QatLayer
+from helpers.quantization.affine import Affine, QuantizationError, code_range, encode
+from helpers.quantization.model import QuantizedModel, module_key
+from helpers.quantization.observers import batches, calibrate, check_images
+from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
 from helpers.quantization.quantizer import assemble, make_plan
-from helpers.quantization.recipe import Recipe
-from helpers.quantization.weights import LayerWeights, encode_weights
+from helpers.quantization.weights import LayerWeights, encode_weights, pair_sums, per_row
 
-__all__ = ["BATCHNORM", "QatNetwork", "finished", "prepare", "train"]
+__all__ = ["BATCHNORM", "QatNetwork", "fake_quantize", "finished", "prepare", "train"]
 
+SMALLEST_SLOPE = 1e-6  # a channel that BatchNorm multiplies by less is a constant
 BATCHNORM = ("folded", "kept")
 
 CALIBRATION_IMAGES = 1024
@@ -88,14 +102,25 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe, batchnorm: s
     check_images(images, tuple(getattr(images, "shape", ()))[1:])
     if batchnorm not in BATCHNORM:
         raise QuantizationError(f"batchnorm: expected one of {BATCHNORM}, got {batchnorm!r}")
-    if batchnorm == "kept" and (recipe.equalize or recipe.absorb_bias or not recipe.per_channel):
+    if batchnorm == "kept" and (recipe.equalize or not recipe.per_channel):
         raise QuantizationError(
-            "batchnorm='kept' goes into per-channel scales at the end: leave equalize and absorb_bias out, and"
-            " per_channel on, or fold it first (batchnorm='folded')"
+            "batchnorm='kept' goes into per-channel scales at the end: leave equalize out and per_channel on, "
+            "or fold it first (batchnorm='folded')"
         )
     plan = make_plan(model, tuple(images.shape[1:]), recipe)
-    norms = {n: norm for n, norm in batch_norms(plan, model) if plan[n].kind == "conv" and batchnorm == "kept"}
+    norms = dict(batch_norms(plan, model)) if batchnorm == "kept" else {}
     return QatNetwork(model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe, norms)
+
+
+def batch_norms(plan: Plan, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Each convolution of a plan that had a BatchNorm folded into it, by name, with that BatchNorm."""
+    modules, kinds = dict(model.named_modules()), {op.name: op.kind for op in plan.ops}
+    for node in fx.symbolic_trace(model).graph.nodes:
+        norm = modules[node.target] if node.op == "call_module" and node.target not in kinds else None
+        if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
+            source = node.args[0]
+            if source.op == "call_module" and kinds.get(source.target) == "conv" and len(source.users) == 1:
+                yield source.target, norm
 
 
 class QatNetwork(nn.Module):
@@ -116,44 +141,154 @@ class QatNetwork(nn.Module):
         self.layers = nn.ModuleDict()
         for op in plan.layers:
             layer = QatLayer(op, weights[op.name], recipe)
-            self.layers[_key(op.name)] = NormalizedLayer(layer, norms[op.name]) if op.name in norms else layer
-        self.coded_by = {edge: _origin(plan, edge) for edge in edges}
-        self.edges = nn.ModuleDict({_key(e): QatEdge(edges[e]) for e in edges if self.coded_by[e] == e})
+            self.layers[module_key(op.name)] = NormalizedLayer(layer, norms[op.name]) if op.name in norms else layer
+        self.coded_by = {edge: plan.origin(edge) for edge in edges}
+        self.edges = nn.ModuleDict({module_key(e): QatEdge(edges[e]) for e in edges if self.coded_by[e] == e})
         for op in plan.layers:
             op.weight, op.bias = op.weight.detach(), op.bias.detach()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of normalised images, with every rounding in place."""
-        values = {INPUT: self._round(INPUT, x)}
-        for op, done in zip(self.plan.ops, last_uses(self.plan.ops), strict=True):
-            inputs = [values[edge] for edge in op.inputs]
-            if _key(op.name) in self.layers:
-                source_scale = self.edges[_key(self.coded_by[op.inputs[0]])].step_size()
-                value = self.layers[_key(op.name)].run(op, source_scale, *inputs)
-            else:
-                value = op.run(*inputs)
-            values[op.name] = self._round(op.name, value)
-            for edge in done:
-                del values[edge]
-        return values[self.plan.output]
+        return execute(self.plan.ops, self._round(INPUT, x), self._compute)
+
+    def _compute(self, op: Op, *inputs: torch.Tensor) -> torch.Tensor:
+        """One operation, its output rounded."""
+        if module_key(op.name) not in self.layers:
+            return self._round(op.name, op.run(*inputs))
+        source_scale = self.edges[module_key(self.coded_by[op.inputs[0]])].step_size()
+        return self._round(op.name, self.layers[module_key(op.name)].run(op, source_scale, *inputs))
 
     def convert(self) -> QuantizedModel:
         """The integer network that this one has learned to be."""
         plan = self.plan.copy()
-        weights = {op.name: self.layers[_key(op.name)].convert() for op in plan.layers}
-        edges = {edge: self.edges[_key(origin)].convert() for edge, origin in self.coded_by.items()}
+        weights = {op.name: self.layers[module_key(op.name)].convert() for op in plan.layers}
+        edges = {edge: self.edges[module_key(origin)].convert() for edge, origin in self.coded_by.items()}
         return assemble(self.origin, plan, edges, weights, self.recipe)
 
     def _round(self, edge: str, x: torch.Tensor) -> torch.Tensor:
-        return self.edges[_key(edge)](x) if _key(edge) in self.edges else x
+        return self.edges[module_key(edge)](x) if module_key(edge) in self.edges else x
 
 
-def _origin(plan: Plan, edge: str) -> str:
-    """The edge that an edge has its step size from: reshaping and max pooling only hand codes on."""
-    while edge != INPUT and plan[edge].kind in ("reshape", "max_pool"):
-        edge = plan[edge].inputs[0]
-    return edge
+class QatLayer(nn.Module):
+    """Weight, bias and step size (one per output channel, or one) of a layer."""
+
+    def __init__(self, op: Op, start: LayerWeights, recipe: Recipe) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(op.weight.clone()), nn.Parameter(op.bias.clone())
+        self.scale = nn.Parameter(start.scale.clone() if recipe.per_channel else start.scale[:1].clone())
+        self.bits, self.keep_pairs = start.bits, recipe.weight_range == "pairs" and start.bits == 8
+
+    def run(self, op: Op, source_scale: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        """The operation with its weight and bias rounded."""
+        unit = (source_scale * self.step_size()).detach()
+        bias = self.bias + (torch.round(self.bias / unit) * unit - self.bias).detach()
+        return dataclasses.replace(op, weight=self.rounded_weight(), bias=bias).run(*inputs)
+
+    def rounded_weight(self) -> torch.Tensor:
+        """The weight that codes can stand for."""
+        codes = code_range(self.bits, signed=True, narrow=True)
+        return fake_quantize(self.weight, per_row(self.step_size(), self.weight), 0, *codes)
+
+    def step_size(self) -> torch.Tensor:
+        """The learned step size, positive, and for 8 bits large enough that no pair of weights overflows."""
+        scale = self.scale.abs().clamp(min=torch.finfo(torch.float32).tiny)
+        if self.keep_pairs:
+            least = pair_sums(self.weight.detach()) / code_range(8, signed=True)[1]
+            scale = torch.maximum(scale, least if len(scale) > 1 else least.max())
+        return scale
+
+    def convert(self) -> LayerWeights:
+        """The integers."""
+        weight, scale = self.weight.detach(), self.step_size().detach().expand(len(self.weight)).clone()
+        codes = encode(weight, per_row(scale, weight), torch.tensor(0), *code_range(self.bits, True, narrow=True))
+        return LayerWeights(codes.cpu(), scale.cpu(), self.bias.detach().cpu().clone(), self.bits)
 
 
-def _key(name: str) -> str:
-    return name.replace(".", "/")  # a ModuleDict refuses dots
+class NormalizedLayer(QatLayer):
+    """A convolution in front of its BatchNorm: y = a (w * x) + c, where only w is rounded."""
+
+    def __init__(self, folded: QatLayer, norm: nn.Module) -> None:
+        """Take the BatchNorm out of a folded layer again; codes stay as they are, but for their signs."""
+        nn.Module.__init__(self)
+        self.norm = copy.deepcopy(norm)
+        slope, offset = affine_of(self.norm)
+        slope = torch.where(slope.abs() < SMALLEST_SLOPE, SMALLEST_SLOPE, slope)
+        self.weight = nn.Parameter(folded.weight.detach() / per_row(slope, folded.weight))
+        self.scale = nn.Parameter(folded.scale.detach() / slope.abs())
+        self.bits, self.keep_pairs = folded.bits, folded.keep_pairs
+        self.register_buffer("bias", (folded.bias.detach() - offset) / slope)  # what the convolution had of its own
+
+    def run(self, op: Op, source_scale: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        """Convolve with the rounded weight, normalise, add the residual, clamp."""
+        y = self.norm(F.conv2d(inputs[0], self.rounded_weight(), self.bias, **op.attributes))
+        return op.limit(y + inputs[1] if op.residual else y)
+
+    def convert(self) -> LayerWeights:
+        """The integers, with the BatchNorm folded into scales and bias."""
+        plain, (slope, offset) = super().convert(), (t.cpu() for t in affine_of(self.norm))
+        codes = plain.codes * per_row(torch.where(slope < 0, -1, 1).to(torch.int8), plain.codes)
+        scale = (plain.scale * slope.abs()).clamp(min=torch.finfo(torch.float32).tiny)
+        return LayerWeights(codes, scale, plain.bias * slope + offset, self.bits)
+
+
+def affine_of(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a BatchNorm computes in inference: y = a x + c, as (a, c)."""
+    slope = torch.rsqrt(norm.running_var + norm.eps)
+    if norm.affine:
+        slope = slope * norm.weight.detach()
+    offset = -slope * norm.running_mean
+    return slope, offset + norm.bias.detach() if norm.affine else offset
+
+
+class QatEdge(nn.Module):
+    """Step size of an edge."""
+
+    def __init__(self, affine: Affine) -> None:
+        super().__init__()
+        self.scale, self.bits = nn.Parameter(affine.scale.clone()), affine.bits
+        self.register_buffer("zero_point", affine.zero_point.clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Values rounded to what codes can stand for."""
+        return fake_quantize(x, self.step_size(), self.zero_point, *code_range(self.bits, signed=False))
+
+    def step_size(self) -> torch.Tensor:
+        """The learned step size, positive."""
+        return self.scale.abs().clamp(min=torch.finfo(torch.float32).tiny)
+
+    def convert(self) -> Affine:
+        """The parameters as calibration would give them."""
+        return Affine(self.step_size().detach().cpu(), self.zero_point.cpu(), self.bits, signed=False)
+
+
+def fake_quantize(
+    x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | int, first: int, last: int
+) -> torch.Tensor:
+    """Round x to the values that codes can stand for; the slopes are those at the top of this file.
+
+    Example:
+        >>> fake_quantize(torch.tensor([0.26, 9.0]), torch.tensor(0.5), 0, -7, 7)
+        tensor([0.5000, 3.5000])
+    """
+    return _RoundToSteps.apply(x, scale, zero_point, first, last)
+
+
+class _RoundToSteps(torch.autograd.Function):
+    """Both directions in few passes over memory; composed of plain operations they take more than twice as long."""
+
+    @staticmethod
+    def forward(ctx, x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | int, first: int, last: int):
+        code = (x / scale).round_().add_(zero_point)
+        rounded = code.clamp(first, last).sub_(zero_point).mul_(scale)
+        ctx.save_for_backward(x, scale, code, rounded)
+        ctx.first, ctx.last = first, last
+        return rounded
+
+    @staticmethod
+    def backward(ctx, slope: torch.Tensor):
+        """With x' = s (code - z), d x' / d s is (x' - x) / s inside the range and x' / s outside."""
+        x, scale, code, rounded = ctx.saved_tensors
+        inside = torch.ops.aten.hardtanh_backward(slope, code, ctx.first - 0.5, ctx.last + 0.5)
+        along_scale = (slope * rounded).addcmul_(inside, x, value=-1).sum_to_size(scale.shape) / scale
+        damping = (x.numel() / scale.numel() * ctx.last) ** -0.5
+        return inside, along_scale * damping, None, None, None

@@ -7,34 +7,34 @@ import torch
 from torch import nn
 
 from helpers import models, passes
-from helpers.passes.errors import GraphMismatch
-from helpers.quantization import repairs
+from helpers.graphs.errors import GraphMismatch
+from helpers.quantization import reader, repairs
 from helpers.quantization.affine import Affine
-from helpers.quantization.calibration import CalibrationError, calibrate, check_images, quantized_edges
 from helpers.quantization.model import QuantizedModel
-from helpers.quantization.normals import record_normals
-from helpers.quantization.plan import Plan
-from helpers.quantization.reader import read
-from helpers.quantization.recipe import Recipe
+from helpers.quantization.observers import CalibrationError, batches, calibrate, check_images, quantized_edges
+from helpers.quantization.plan import Plan, Recipe
 from helpers.quantization.weights import encode_weights
 
 __all__ = ["assemble", "make_plan", "quantize", "replay"]
 
 
-def quantize(model: nn.Module, images: torch.Tensor, recipe: Recipe | None = None) -> QuantizedModel:
+def quantize(
+    model: nn.Module, images: torch.Tensor, recipe: Recipe | None = None, verify: bool = True
+) -> QuantizedModel:
     """Quantize a float network. The network itself is not changed.
 
     Args:
         model: in eval mode, on the CPU; BatchNorm is folded here.
         images: calibration images from the training set, uint8, or float already normalised; (N, C, H, W).
         recipe: what to choose; the defaults are 8 bits, per channel.
+        verify: compare the plan, in float and without rounding, with the network on the first calibration images.
 
     Returns:
         The quantized network, in mode "simulated".
 
     Raises:
         QuantizationError (or a subclass): NaN or wrong shape in the images or weights, an unsupported layer with
-            unsupported="refuse", an unknown name in layer_bits.
+            unsupported="refuse", an unknown name in layer_bits, a plan that does not compute the network.
 
     Example:
         q = quantize(model, cifar.train_images[:1024], Recipe(weight_bits=8))
@@ -44,7 +44,7 @@ def quantize(model: nn.Module, images: torch.Tensor, recipe: Recipe | None = Non
     recipe = recipe or Recipe()
     check_images(images, tuple(getattr(images, "shape", ()))[1:])
     try:
-        plan = make_plan(model, tuple(images.shape[1:]), recipe)
+        plan = make_plan(model, tuple(images.shape[1:]), recipe, next(batches(images)) if verify else None)
     except GraphMismatch as error:
         shape = tuple(images.shape)
         raise CalibrationError(f"calibration images: the network does not take shape {shape}: {error}") from error
@@ -54,13 +54,20 @@ def quantize(model: nn.Module, images: torch.Tensor, recipe: Recipe | None = Non
     return assemble(model, plan, edges, weights, recipe)
 
 
-def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe) -> Plan:
-    """Fold a float network, read it as a plan, and apply the repairs that work on float weights."""
+def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, images: torch.Tensor | None = None) -> Plan:
+    """Fold a float network, read it as a plan, and apply the repairs that work on float weights.
+
+    Args:
+        model: the float network, in eval mode.
+        input_shape: of one image.
+        recipe: what to choose.
+        images: normalised images on which the plan is compared with the network; None leaves that out.
+    """
     example = torch.zeros(2, *input_shape)
     folded, _ = passes.optimize(model, (example,), level="fold")
-    plan = read(folded, example, recipe)
-    if recipe.absorb_bias or recipe.bias_correction == "analytic":
-        record_normals(plan, model)
+    plan = reader.read(folded, example, recipe)
+    if images is not None:
+        reader.verify(plan, model, folded, images)
     return repairs.repair_plan(plan, recipe)
 
 
@@ -82,7 +89,7 @@ def replay(model: nn.Module, recipe: Mapping[str, Any], input_shape: Sequence[in
         recipe: as `Recipe.to_json` gave it.
         input_shape: of one image.
     """
-    recipe = Recipe(**recipe)
+    recipe = Recipe.from_json(recipe)
     plan = make_plan(model.eval(), input_shape, recipe)
     placeholder = Affine(torch.tensor(1.0), torch.tensor(0, dtype=torch.int32), recipe.activation_bits, signed=False)
     edges = dict.fromkeys(quantized_edges(plan), placeholder)

@@ -8,17 +8,32 @@ bits, saturating*. The sum is exact as long as 255 * (w0 + w1) fits, that is, as
 pair add up to at most 128. Many channels have a pair beyond that. So weight_range="pairs" lets the sum of a pair count
 like a weight when it chooses the scale, which at worst doubles it: then each pair of codes adds up to at most 127 + 1
 (both rounded up), and the int8 kernels are exact on every processor. Up to 7 bits every pair fits (63 + 63 = 126).
+
+In a file, codes of fewer than 8 bits are packed without gaps: they become one stream of bits, lowest bit first, in
+two's complement, cut into bytes; only the last byte may carry padding (zeros).
 """
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from helpers.quantization.affine import QuantizationError, code_range, decode, encode
-from helpers.quantization.plan import Op, Plan
-from helpers.quantization.recipe import Recipe
+from helpers.quantization.plan import Op, Plan, Recipe
 
-__all__ = ["PAIR_LIMIT", "LayerWeights", "encode_layer", "encode_weights", "pair_sums"]
+__all__ = [
+    "PAIR_LIMIT",
+    "LayerWeights",
+    "PackingError",
+    "encode_layer",
+    "encode_weights",
+    "pack",
+    "packed_bytes",
+    "pair_sums",
+    "per_row",
+    "unpack",
+]
 
 PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
 _CANDIDATES = torch.linspace(0.4, 1.0, 61, dtype=torch.float64)
@@ -106,3 +121,66 @@ def pair_sums(weight: torch.Tensor) -> torch.Tensor:
     pairs = weight.unflatten(1, (-1, 2))
     same_sign = torch.maximum(pairs.clamp(min=0).sum(2), pairs.clamp(max=0).sum(2).neg())
     return same_sign.flatten(1).amax(1)
+
+
+class PackingError(QuantizationError):
+    """Codes that do not fit their bits, or bytes that do not fit their shape."""
+
+
+def packed_bytes(count: int, bits: int) -> int:
+    """How many bytes `count` codes of `bits` bits take: ceil(count * bits / 8)."""
+    return math.ceil(count * bits / 8)
+
+
+def pack(codes: torch.Tensor, bits: int, signed: bool = True) -> torch.Tensor:
+    """Pack integer codes into bytes.
+
+    Args:
+        codes: any shape, any integer type, each within the range of `bits` bits.
+        bits: 2 to 8.
+        signed: codes run from -2^(bits-1) to 2^(bits-1)-1 instead of from 0 to 2^bits-1.
+
+    Returns:
+        uint8 of shape (ceil(codes.numel() * bits / 8),).
+
+    Example:
+        >>> pack(torch.tensor([1, -1, 0, -2]), bits=2)
+        tensor([141], dtype=torch.uint8)
+    """
+    low, high = code_range(bits, signed)
+    if codes.is_floating_point() or codes.is_complex():
+        raise PackingError(f"pack: expected integer codes, got {codes.dtype}; quantize the tensor first")
+    if codes.numel() and (codes.min() < low or codes.max() > high):
+        raise PackingError(
+            f"pack: codes from {codes.min()} to {codes.max()} do not fit {bits} bits ({low} to {high}); "
+            "quantize with these bits, or pack with more"
+        )
+    flat = codes.detach().cpu().reshape(-1, 1).to(torch.int16).numpy().astype(np.uint8)  # two's complement wraps
+    stream = np.unpackbits(flat, axis=1, count=bits, bitorder="little")
+    return torch.from_numpy(np.packbits(stream, bitorder="little")).to(codes.device)
+
+
+def unpack(packed: torch.Tensor, bits: int, shape: tuple[int, ...], signed: bool = True) -> torch.Tensor:
+    """Undo `pack`.
+
+    Args:
+        packed: uint8, as `pack` made it.
+        bits: 2 to 8, as given to `pack`.
+        shape: the shape of the codes.
+        signed: as given to `pack`.
+
+    Returns:
+        int8 (signed) or uint8 (unsigned) codes of the given shape.
+    """
+    low, _ = code_range(bits, signed)
+    count = math.prod(shape)
+    if packed.dtype != torch.uint8 or packed.numel() != packed_bytes(count, bits):
+        raise PackingError(
+            f"unpack: {count} codes of {bits} bits take {packed_bytes(count, bits)} bytes of uint8, "
+            f"got {packed.numel()} of {packed.dtype}; the file is damaged or the bits or the shape are wrong"
+        )
+    stream = np.unpackbits(packed.cpu().numpy().reshape(-1), count=count * bits, bitorder="little")
+    codes = np.packbits(stream.reshape(count, bits), axis=1, bitorder="little").astype(np.int16).reshape(shape)
+    if signed:
+        codes = np.where(codes >= -low, codes + 2 * low, codes)  # the upper half of the patterns is negative
+    return torch.from_numpy(codes.astype(np.int8 if signed else np.uint8)).to(packed.device)

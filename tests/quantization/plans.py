@@ -14,9 +14,8 @@ def conv(name, inputs, channels, out=None, kernel=1, groups=1, clamp=None, seed=
     weight = torch.randn(out, channels // groups, kernel, kernel, generator=generator)
     weight = weight * torch.exp(spread * torch.randn(out, 1, 1, 1, generator=generator)) / (weight[0].numel() ** 0.5)
     attributes = {"stride": (1, 1), "padding": (kernel // 2, kernel // 2), "dilation": (1, 1), "groups": groups}
-    normal = (torch.randn(out, generator=generator), torch.rand(out, generator=generator) + 0.1)
     bias = torch.randn(out, generator=generator)
-    return Op(name, "conv", inputs, weight, bias, clamp, attributes, (out, size, size), normal=normal)
+    return Op(name, "conv", inputs, weight, bias, clamp, attributes, (out, size, size))
 
 
 def inverted_residuals(seed=0, spread=1.0):
@@ -50,7 +49,6 @@ def in_double(plan):
     plan = plan.copy()
     for op in plan.layers:
         op.weight, op.bias = op.weight.double(), op.bias.double()
-        op.normal = op.normal and tuple(moment.double() for moment in op.normal)
     return plan
 
 

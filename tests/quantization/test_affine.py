@@ -78,14 +78,6 @@ def test_each_channel_gets_what_it_would_get_alone(axis):
     assert torch.equal(affine.dequantize(codes), affine.dequantize(affine.quantize(affine.dequantize(codes))))
 
 
-def test_each_group_gets_what_it_would_get_alone():
-    x = torch.randn(3, 12)
-    affine = fit(x, bits=4, group_size=4)
-    assert affine.scale.shape == (3, 3)
-    alone = fit(x[1, 4:8], bits=4)
-    assert torch.equal(affine.quantize(x)[1, 4:8], alone.quantize(x[1, 4:8]))
-
-
 @pytest.mark.parametrize("value", [0.0, 3.5, -2.0])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_all_equal(value, symmetric):
@@ -124,9 +116,7 @@ def test_quantize_refuses_nan():
     assert affine.quantize(torch.tensor([math.inf])).item() == 127  # infinity saturates like any large value
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"axis": 0, "group_size": 2}, {"axis": 2}, {"group_size": 5}, {"group_size": 0}, {"signed": False}]
-)
+@pytest.mark.parametrize("arguments", [{"axis": 2}, {"signed": False}])
 def test_fit_refuses_arguments(arguments):
     with pytest.raises(QuantizationError):
         fit(torch.ones(2, 4), **arguments)

@@ -2,7 +2,6 @@ import pytest
 
 from course.__main__ import main
 from helpers import models
-from helpers.quantization.weight_only import CodedLayer
 from tests.quantization.plans import small_mobilenet
 
 
@@ -40,17 +39,3 @@ def test_options_that_contradict_each_other_are_refused(checkpoint, tmp_path, ca
     words = ["quantize", str(checkpoint), str(tmp_path / "q"), "--qat-epochs", "1", "--rounding", "learned"]
     assert main([*words, "--data", "sample"]) == 1
     assert "leave --rounding" in capsys.readouterr().err
-
-
-def test_weights_only_stores_codes_and_refuses_what_is_about_activations(checkpoint, tmp_path, capsys):
-    target = tmp_path / "w.safetensors"
-    words = ["quantize", str(checkpoint), str(target), "--weights-only", "codebook", "--data", "sample"]
-    for option in (["--onnx", "w.onnx"], ["--observer", "minmax"], ["--per-tensor"], ["--rounding", "learned"]):
-        assert main([*words, *option]) == 1
-        assert f"leave {option[0]} out" in capsys.readouterr().err
-    assert not target.exists()
-    assert main([*words, "--weight-bits", "3"]) == 0
-    layers = [m for m in models.load(target).modules() if isinstance(m, CodedLayer)]
-    assert layers
-    assert {(layer.bits, layer.form) for layer in layers} == {(3, "codebook")}
-    assert f"-> {target.stat().st_size:,} bytes" in capsys.readouterr().out

@@ -3,9 +3,8 @@ import torch
 
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine
-from helpers.quantization.layers import Layer
+from helpers.quantization.integer import Edge, Layer
 from helpers.quantization.plan import Op
-from helpers.quantization.steps import Edge
 from helpers.quantization.weights import LayerWeights
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="this build has no oneDNN int8 convolutions")

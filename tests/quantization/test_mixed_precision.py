@@ -3,11 +3,11 @@ import pytest
 import torch
 
 from helpers import models
-from helpers.quantization.calibration import batches
-from helpers.quantization.mixed_precision import BudgetError, choose_bits, mixed_recipe, sensitivity_scan
+from helpers.quantization.mixed import BudgetError, choose_bits, mixed_recipe, sensitivity_scan
+from helpers.quantization.observers import batches
+from helpers.quantization.plan import Recipe
 from helpers.quantization.quantizer import quantize
-from helpers.quantization.recipe import Recipe
-from helpers.quantization.walk import quantized_op
+from helpers.quantization.repairs import quantized_op
 from helpers.quantization.weights import encode_layer
 from tests.quantization.plans import inverted_residuals, small_mobilenet
 

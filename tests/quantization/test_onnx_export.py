@@ -7,9 +7,9 @@ from torch import nn
 from course.benchmarks.quantization_rivals import onnx_runtime_static
 from helpers import models
 from helpers.equivalence import randomize_batchnorm
-from helpers.quantization.onnx_export import ExportError, runtime_operators, session, to_onnx
+from helpers.quantization.onnx import ExportError, runtime_operators, session, to_onnx
+from helpers.quantization.plan import Recipe
 from helpers.quantization.quantizer import quantize
-from helpers.quantization.recipe import Recipe
 
 
 class Residual(nn.Module):

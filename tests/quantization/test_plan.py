@@ -1,7 +1,10 @@
+import json
+
 import pytest
 import torch
 
-from helpers.quantization.plan import INPUT, Op, Plan, PlanError, clamp, last_uses
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.plan import INPUT, Op, Plan, PlanError, Recipe, RecipeError, last_uses
 
 
 def plan():
@@ -41,11 +44,14 @@ def test_lookup():
 
 
 def test_clamp_per_channel():
-    x = torch.tensor([[-1.0, 9.0], [3.0, 3.0]])
-    assert clamp(x, (0.0, torch.tensor([2.0, 6.0]))).tolist() == [[0.0, 6.0], [2.0, 3.0]]
-    assert clamp(x[:, :, None, None], (0.0, torch.tensor([2.0, 6.0]))).flatten().tolist() == [0.0, 6.0, 2.0, 3.0]
-    assert clamp(x, (None, None)) is x
-    assert torch.equal(clamp(x, (-1.0, 2.0)), x.clamp(-1.0, 2.0))
+    def clamp(x, low, high):
+        return Op("c", "clamp", (INPUT,), clamp=(low, high), shape=tuple(x.shape[1:])).run(x)
+
+    x, high = torch.tensor([[-1.0, 9.0], [3.0, 3.0]]), torch.tensor([2.0, 6.0])
+    assert clamp(x, 0.0, high).tolist() == [[0.0, 6.0], [2.0, 3.0]]
+    assert clamp(x[:, :, None, None], 0.0, high).flatten().tolist() == [0.0, 6.0, 2.0, 3.0]
+    assert clamp(x, None, None) is x
+    assert torch.equal(clamp(x, -1.0, 2.0), x.clamp(-1.0, 2.0))
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
@@ -54,3 +60,23 @@ def test_the_maximum_of_codes_is_that_of_numbers_on_large_images_too(memory_form
     settings = {"kernel": 3, "stride": 2, "padding": 1, "dilation": 1}
     op = Op("pool", "max_pool", (INPUT,), attributes=settings, shape=(8, 10, 9))
     assert torch.equal(op.run(codes).float(), op.run(codes.float()))
+
+
+def test_json_round_trip():
+    recipe = Recipe(weight_bits=4, layer_bits={"fc": 8}, residual="separate", equalize=True)
+    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
+    assert recipe.bits_of("fc") == 8 and recipe.bits_of("other") == 4
+
+
+@pytest.mark.parametrize("wrong", [{"weight_bits": 1}, {"activation_bits": 9}, {"layer_bits": {"fc": 0}}])
+def test_bits_out_of_range(wrong):
+    with pytest.raises(QuantizationError, match="from 2 to 8"):
+        Recipe(**wrong)
+
+
+@pytest.mark.parametrize(
+    "field", ["observer", "weight_observer", "weight_range", "residual", "unsupported", "rounding"]
+)
+def test_unknown_choice_names_the_field(field):
+    with pytest.raises(RecipeError, match=field):
+        Recipe(**{field: "nonsense"})

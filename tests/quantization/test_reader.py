@@ -4,10 +4,9 @@ import torchvision
 from torch import fx, nn
 
 from helpers import passes
-from helpers.quantization.plan import INPUT, PlanError
+from helpers.quantization.plan import INPUT, PlanError, Recipe
 from helpers.quantization.quantizer import quantize
 from helpers.quantization.reader import read
-from helpers.quantization.recipe import Recipe
 from tests.quantization.networks import images, small
 
 

@@ -10,7 +10,7 @@ from course.reference import SweepError, work
 from course.reference.keys import still_to_do
 from course.reference.measuring import weights_of
 from helpers import data, models
-from helpers.quantization.mixed_precision import BudgetError
+from helpers.quantization.mixed import BudgetError
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
 from tests.course.reference.small import small_sweep

@@ -21,13 +21,11 @@ from tqdm.auto import tqdm
 
 from helpers import models
 from helpers.quantization.affine import QuantizationError
-from helpers.quantization.calibration import batches, check_images
-from helpers.quantization.packing import packed_bytes
-from helpers.quantization.plan import Op, Plan
+from helpers.quantization.observers import batches, check_images
+from helpers.quantization.plan import Op, Plan, Recipe
 from helpers.quantization.quantizer import make_plan, replay
-from helpers.quantization.recipe import Recipe
-from helpers.quantization.walk import quantized_op
-from helpers.quantization.weights import encode_layer
+from helpers.quantization.repairs import quantized_op
+from helpers.quantization.weights import encode_layer, packed_bytes
 
 __all__ = ["BudgetError", "choose_bits", "mixed_recipe", "sensitivity_scan"]
 

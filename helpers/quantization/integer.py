@@ -1,0 +1,345 @@
+"""The steps of a quantized network: what one operation does to codes, in float, in integers and with int8 kernels.
+
+All three take codes and return codes (uint8), so that they can be compared and mixed step by step:
+
+    simulated  decode the codes, compute in float32, encode the result
+    integer    int32 sums; each has a real factor, which is a multiplier and a shift (`fixed_point.py`)
+    kernel     the same with a kernel of oneDNN where there is one (`kernels.py`), otherwise integer
+
+    code = clamp(round(sum_i sums_i * factor_i) + zero_point, first, last)
+
+ReLU and ReLU6 need no operation of their own: they are the codes `first` and `last`.
+"""
+
+import copy
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from helpers.quantization import fixed_point, kernels
+from helpers.quantization.affine import Affine, QuantizationError, code_range, decode, encode
+from helpers.quantization.plan import HANDS_ON, Bound, Op
+from helpers.quantization.weights import LayerWeights, pack, per_row, unpack
+
+__all__ = ["Edge", "Layer", "Step", "make_step"]
+
+PART = 8  # images: their 64-bit products stay in the processor's cache
+ONE_PIXEL = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+LARGEST_SUM = 2**30  # for the bias and for the products each, so that together they fit int32
+
+
+@dataclass(frozen=True)
+class Edge:
+    """How the codes on an edge are read: scale (float32) and zero point (int32), both scalars."""
+
+    scale: torch.Tensor
+    zero_point: torch.Tensor
+
+    def decode(self, codes: torch.Tensor) -> torch.Tensor:
+        """Codes to real numbers."""
+        return decode(codes, self.scale, self.zero_point)
+
+
+def make_step(op: Op, out: Affine | None, weights: LayerWeights | None = None, source: Affine | None = None) -> "Step":
+    """The step for an operation.
+
+    Args:
+        op: from the plan.
+        out: how its output is coded; None when it is not.
+        weights: of a convolution or linear layer.
+        source: how a layer's input is coded.
+    """
+    if weights is not None:
+        return Layer(op, weights, source, out)
+    if op.kind in HANDS_ON:
+        return Rearrange(op, None)
+    return {"float": Float, "average_pool": AveragePool}.get(op.kind, Step)(op, out)
+
+
+class Step(nn.Module):
+    """One operation on codes.
+
+    Attributes:
+        op: what it computes, without tensors.
+        out_scale, out_zero_point, first, last: how its output is coded; absent when it hands its input's codes on
+            or returns floats. `last` holds one code per channel.
+    """
+
+    def __init__(self, op: Op, out: Affine | None) -> None:
+        super().__init__()
+        self.op = dataclasses.replace(op, weight=None, bias=None, clamp=None, module=None)
+        self.coded = out is not None
+        if self.coded:
+            first, last = (_code_bound(bound, out, op, end) for end, bound in enumerate(op.clamp or (None, None)))
+            self.register_buffer("out_scale", out.scale.clone())
+            self.register_buffer("out_zero_point", out.zero_point.clone())
+            self.register_buffer("first", first.amax())
+            self.register_buffer("last", last)
+
+    def settle(self, sources: list[Edge | None]) -> Edge | None:
+        """Compute the integers that follow from the scales on both sides.
+
+        Args:
+            sources: how the inputs are coded; None for an input that comes as float.
+
+        Returns:
+            How the output is coded.
+        """
+        self.sources = sources
+        if not self.coded:
+            return None
+        multipliers, shift = fixed_point.combine([factor / self.out_scale.double() for factor in self.factors()])
+        self.multipliers = [multiplier.to(self.out_scale.device) for multiplier in multipliers]
+        self.shift = shift.to(self.out_scale.device)
+        return Edge(self.out_scale, self.out_zero_point)
+
+    def factors(self) -> list[torch.Tensor]:
+        """The real value of one unit of each of `sums`, float64."""
+        return [source.scale.double() for source in self.sources]
+
+    def sums(self, *codes: torch.Tensor) -> list[torch.Tensor]:
+        """Integers that, times their factors, add up to the result."""
+        return [code.to(torch.int32) - source.zero_point for code, source in zip(codes, self.sources, strict=True)]
+
+    def integer(self, *codes: torch.Tensor) -> torch.Tensor:
+        """Compute with integers only, a few images at a time."""
+        return torch.cat([self.integer_part(*part) for part in zip(*(c.split(PART) for c in codes), strict=True)])
+
+    def integer_part(self, *codes: torch.Tensor) -> torch.Tensor:
+        """The same for few images."""
+        first, *others = self.sums(*codes)
+        total = first.long() * self.multipliers[0]
+        for other, multiplier in zip(others, self.multipliers[1:], strict=True):
+            total += other.long() * multiplier  # a scalar multiplier alone would leave the product in int32
+        total = fixed_point.round_shift(total, self.shift).add_(self.out_zero_point)
+        return self.limit(total).to(torch.uint8)
+
+    def limit(self, codes: torch.Tensor) -> torch.Tensor:
+        """Clamp codes (of any type, in place) to what the activation leaves."""
+        return codes.clamp_(self.first.to(codes.dtype), self.op.along_channels(self.last).to(codes.dtype))
+
+    def kernel(self, *codes: torch.Tensor) -> torch.Tensor:
+        """Compute with int8 kernels where there are any."""
+        return self.integer(*codes)
+
+    def simulated(self, *values: torch.Tensor) -> torch.Tensor:
+        """Compute in float32 what the codes stand for, and encode the result."""
+        pairs = zip(values, self.sources, strict=True)
+        y = self.float_op().run(*(value if source is None else source.decode(value) for value, source in pairs))
+        return self.encode(y) if self.coded else y
+
+    def encode(self, y: torch.Tensor) -> torch.Tensor:
+        """Real numbers to this step's output codes."""
+        return self.limit(torch.round(y / self.out_scale).add_(self.out_zero_point)).to(torch.uint8)
+
+    def float_op(self) -> Op:
+        """The float operation that `simulated` runs."""
+        return self.op
+
+
+def _code_bound(bound: Bound, out: Affine, op: Op, end: int) -> torch.Tensor:
+    """The code of a clamp's bound, uint8, one per channel; without a bound the end of the code range."""
+    code = torch.tensor(out.codes[end])
+    if bound is not None:
+        code = out.quantize(torch.as_tensor(bound, dtype=torch.float32, device=out.scale.device))
+    return code.to(out.scale.device, torch.uint8).expand(op.channels).clone()
+
+
+class AveragePool(Step):
+    """The sum of a window; dividing by its size is part of the factor."""
+
+    def factors(self) -> list[torch.Tensor]:
+        rows, columns = self.op.attributes["kernel"]
+        return [self.sources[0].scale.double() / (rows * columns)]
+
+    def sums(self, codes: torch.Tensor) -> list[torch.Tensor]:
+        (rows, columns), (down, right) = self.op.attributes["kernel"], self.op.attributes["stride"]
+        if (rows, columns) == tuple(codes.shape[2:]):
+            sums = codes.sum((2, 3), keepdim=True, dtype=torch.int32)
+        else:
+            sums = codes.unfold(2, rows, down).unfold(3, columns, right).sum((4, 5), dtype=torch.int32)
+        return [(sums - rows * columns * self.sources[0].zero_point).reshape(len(codes), *self.op.shape)]
+
+
+class Rearrange(Step):
+    """Reshaping and max pooling: codes move, none is computed."""
+
+    def settle(self, sources: list[Edge | None]) -> Edge | None:
+        return sources[0]
+
+    def integer(self, codes: torch.Tensor) -> torch.Tensor:
+        return self.op.run(codes)
+
+    simulated = integer
+
+
+class Float(Step):
+    """An operation that has no integer form: decode, compute in float, encode."""
+
+    def __init__(self, op: Op, out: Affine | None) -> None:
+        super().__init__(op, out)
+        self.module = copy.deepcopy(op.module)
+
+    def settle(self, sources: list[Edge | None]) -> Edge | None:
+        self.sources = sources
+        return Edge(self.out_scale, self.out_zero_point) if self.coded else None
+
+    def float_op(self) -> Op:
+        return dataclasses.replace(self.op, module=self.module)
+
+    def integer(self, *values: torch.Tensor) -> torch.Tensor:
+        return self.simulated(*values)
+
+
+class Layer(Step):
+    """A convolution or linear layer: integer weights, an integer bias, int32 sums.
+
+        sum (code - zero_point) * weight = sum code * weight - zero_point * sum weight
+
+    The second part is the same at every position when the border is filled with zero_point, the code of real 0; so it
+    goes into the bias.
+
+    Attributes:
+        weight: int8 codes, zero point 0; saved in as few bytes as its bits need.
+        weight_scale: float32, per output channel.
+        bias: int32, in units of input scale * weight scale.
+    """
+
+    def __init__(self, op: Op, weights: LayerWeights, source: Affine, out: Affine | None) -> None:
+        super().__init__(op, out)
+        weights = make_room_for_bias(weights, source.scale)
+        self.bits = weights.bits
+        unit = source.scale.double() * weights.scale.double()
+        self.register_buffer("weight", weights.codes.clone())
+        self.register_buffer("weight_scale", weights.scale.clone())
+        self.register_buffer("bias", torch.round(weights.bias.double() / unit).to(torch.int32))
+        largest = self.weight.abs().flatten(1).sum(1, dtype=torch.int64).max() * 255
+        if largest > LARGEST_SUM:
+            raise QuantizationError(
+                f"{op.name}: the sum of {self.weight[0].numel()} products may reach {largest}, which int32 cannot hold "
+                "safely; give the layer fewer bits (layer_bits)"
+            )
+
+    def settle(self, sources: list[Edge | None]) -> Edge | None:
+        """Compute the unit of the sums, the folded bias, and the multipliers."""
+        self.packed: kernels.PackedConv | None = None  # made when first used
+        self.zero_point = int(sources[0].zero_point)
+        self.unit = sources[0].scale.double() * self.weight_scale.double()
+        self.folded_bias = self.bias - self.zero_point * self.weight.flatten(1).sum(1, dtype=torch.int32)
+        return super().settle(sources)
+
+    def factors(self) -> list[torch.Tensor]:
+        """The unit of the sums, per output channel, and that of the residual."""
+        return [self.op.along_channels(self.unit), *(source.scale.double() for source in self.sources[1:])]
+
+    def sums(self, codes: torch.Tensor, *residual: torch.Tensor) -> list[torch.Tensor]:
+        """The int32 sums of the layer and the residual without its zero point."""
+        if self.op.kind == "linear":
+            sums = codes.flatten(0, -2).to(torch.int32) @ self.weight.to(torch.int32).T + self.folded_bias
+            return [sums.unflatten(0, codes.shape[:-1])]
+        sums = conv_sums(codes, self.weight, self.zero_point, **self.op.attributes)
+        sums.add_(self.folded_bias[:, None, None])
+        return [sums, *(codes.to(torch.int32) - self.sources[1].zero_point for codes in residual)]
+
+    def integer(self, *codes: torch.Tensor) -> torch.Tensor:
+        """Codes in, codes out; the last layer of a network turns its sums into real numbers."""
+        return super().integer(*codes) if self.coded else self.sums(*codes)[0] * self.factors()[0].float()
+
+    def float_op(self) -> Op:
+        """The float layer that the integers stand for."""
+        weight = self.weight * per_row(self.weight_scale, self.weight)
+        return dataclasses.replace(self.op, weight=weight, bias=(self.bias * self.unit).float())
+
+    def kernel(self, codes: torch.Tensor, *residual: torch.Tensor) -> torch.Tensor:
+        """Compute with the int8 kernel; in integers where it could saturate."""
+        convolve = self.packed or self.prepare_kernel()
+        if not convolve.usable:
+            return self.integer(codes, *residual)
+        if self.op.kind == "linear":
+            y = convolve(codes.reshape(-1, codes.shape[-1], 1, 1)).reshape(*codes.shape[:-1], -1)
+        else:
+            y = convolve(codes, *residual)
+        return self.limit(y) if self.limited else y
+
+    def prepare_kernel(self) -> kernels.PackedConv:
+        """Tell the kernel what follows from the scales."""
+        out_scale, zero_out, self.limited = 1.0, None, False
+        if self.coded:
+            out_scale, zero_out = self.out_scale.double(), int(self.out_zero_point)
+            self.limited = int(self.first) > 0 or int(self.last.min()) < 255
+        linear = self.op.kind == "linear"
+        weight, geometry = (self.weight[:, :, None, None], ONE_PIXEL) if linear else (self.weight, self.op.attributes)
+        factor = self.unit / out_scale
+        bias = (self.folded_bias * factor).float()
+        residual = [((other.scale.double() / out_scale).item(), int(other.zero_point)) for other in self.sources[1:]]
+        self.packed = kernels.PackedConv(weight, factor.float(), bias, geometry, self.zero_point, zero_out, *residual)
+        return self.packed
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "packed": None}  # kernels' own memory can be neither copied nor pickled
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.bits < 8:
+            destination[prefix + "weight"] = pack(self.weight, self.bits)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        key = prefix + "weight"
+        if self.bits < 8 and key in state_dict:
+            state_dict[key] = unpack(state_dict[key], self.bits, tuple(self.weight.shape))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def make_room_for_bias(weights: LayerWeights, source_scale: torch.Tensor) -> LayerWeights:
+    """Give a channel a larger weight scale where its bias would not fit int32.
+
+    That happens when pruning or training left a channel with weights of almost 0: its scale is tiny, and the bias,
+    counted in units of input scale * weight scale, huge. Such a channel is its bias; its weights round to 0.
+    """
+    least = weights.bias.double().abs() / (source_scale.double() * LARGEST_SUM)
+    tight = weights.scale.double() < least
+    if not tight.any():
+        return weights
+    scale = torch.where(tight, least * 1.001, weights.scale.double()).float()
+    first, last = code_range(weights.bits, signed=True, narrow=True)
+    codes = encode(weights.decode(), per_row(scale, weights.codes), torch.tensor(0), first, last)
+    return dataclasses.replace(weights, scale=scale, codes=torch.where(per_row(tight, codes), codes, weights.codes))
+
+
+def conv_sums(
+    codes: torch.Tensor,
+    weight: torch.Tensor,
+    zero_point: int,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> torch.Tensor:
+    """Sum over the window of code * weight: uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, ...).
+
+    `F.conv2d` on int8 tensors would sum in int8 and overflow silently, so codes are widened first.
+    """
+    x, weight = codes.to(torch.int32), weight.to(torch.int32)
+    if any(padding):
+        x = F.pad(x, (padding[1], padding[1], padding[0], padding[0]), value=zero_point)
+    depthwise = weight.shape[1] == 1 and groups == len(weight)
+    if not depthwise and dilation == (1, 1):
+        return F.conv2d(x, weight, None, stride, 0, 1, groups)
+    # A sum over the kernel's positions, each of which sees a shifted image: for depthwise kernels that is ten times
+    # faster than PyTorch's int32 convolution, which knows no dilation either.
+    kernel = weight.shape[2:]
+    rows, columns = ((x.shape[2 + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1))
+    sums = torch.zeros(len(x), len(weight), rows, columns, dtype=torch.int32, device=x.device)
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            shifted = x[:, :, i * dilation[0] :: stride[0], j * dilation[1] :: stride[1]][:, :, :rows, :columns]
+            tap = weight[:, :, i : i + 1, j : j + 1]
+            if depthwise:
+                sums.addcmul_(shifted, tap.reshape(1, -1, 1, 1))
+            else:
+                sums += F.conv2d(shifted, tap, groups=groups)
+    return sums
