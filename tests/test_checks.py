@@ -4,6 +4,7 @@ import linecache
 import shutil
 import textwrap
 
+import nbformat
 import pytest
 
 from course.publish.runner import NOTEBOOKS
@@ -172,6 +173,21 @@ def test_an_unknown_exercise_lists_the_known(folder):
 def test_a_missing_file_of_exercises_is_named(tmp_path):
     with pytest.raises(checks.NotRightYet, match="lesson_99"):
         checks.use(tmp_path / "lesson_99.py")
+
+
+def test_the_progress_page_shows_what_passed_lesson_by_lesson(monkeypatch):
+    """Its cells run where the learner's file says that one exercise is done."""
+    monkeypatch.chdir(NOTEBOOKS)
+    monkeypatch.setattr(checks.exercises.Answers, "names", lambda self: {"output_size"})
+    monkeypatch.delenv("COURSE_HEADLESS", raising=False)
+    names, lessons = {}, sorted((NOTEBOOKS / "exercises").glob("lesson_*.py"))
+    for cell in nbformat.read("progress.ipynb", as_version=4).cells:
+        if cell.cell_type == "code":
+            exec(cell.source, names)
+    assert len(names["lines"]) == len(lessons)
+    first, second = names["lines"][:2]
+    assert "■" not in first and "■□" in second and "a1/a1.ipynb" in second
+    assert sum(row.endswith("✓ |") for row in names["rows"]) == 1
 
 
 def test_names_are_given_once_and_every_solution_is_right(headless):

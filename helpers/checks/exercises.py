@@ -112,7 +112,7 @@ def progress() -> list[dict[str, Any]]:
             "lesson": lesson.removeprefix("lesson_"),
             "exercise": item.function,
             "minutes": item.minutes,
-            "difficulty": "•" * item.dots,
+            "difficulty": "●" * item.dots + "○" * (3 - item.dots),
             "passed": "✓" if item.function in done else "",
         }
         for lesson, items in by_lesson().items()

@@ -44,6 +44,9 @@ ITEMS = (
         cases=size_cases,
         oracle=size_oracle,
         hint="Eight bits are one byte, and 1 MB is 1,000,000 bytes.",
+        nudge="How many bits has a byte, and how many bytes has 1 MB?",
+        minutes=2,
+        dots=1,
     ),
     Item(
         name="accuracy_of",
@@ -53,5 +56,8 @@ ITEMS = (
         oracle=accuracy_oracle,
         view=lambda answer, probe: float(answer),
         hint="The predicted class is where a row is largest; return the share of rows that agree with the label.",
+        nudge="Which method of a tensor gives the place of the largest number in each row?",
+        minutes=4,
+        dots=1,
     ),
 )

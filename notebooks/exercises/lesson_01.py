@@ -84,6 +84,9 @@ ITEMS = (
         cases=output_size_cases,
         oracle=output_size_oracle,
         hint="Add the padding on both sides, count the steps that fit, round down, and do not forget the first place.",
+        nudge="How far can the left edge of the window travel along the padded row?",
+        minutes=5,
+        dots=1,
     ),
     Item(
         name="scale_and_shift",
@@ -93,6 +96,9 @@ ITEMS = (
         oracle=scale_and_shift_oracle,
         tolerance=CLOSE,
         hint="a is gamma over the square root of (variance + eps); c is what is left when y is zero.",
+        nudge="Read steps 3 and 5 of the derivation again, with the square root around the whole sum.",
+        minutes=4,
+        dots=1,
     ),
     Item(
         name="fold_into_convolution",
@@ -103,5 +109,8 @@ ITEMS = (
         view=fold_view,
         tolerance=CLOSE,
         hint="W has the shape (C_out, C_in, K, K): scale its first axis. A missing b counts as zero.",
+        nudge="Which axis of W counts the output channels?",
+        minutes=6,
+        dots=2,
     ),
 )

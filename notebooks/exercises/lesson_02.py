@@ -90,6 +90,9 @@ ITEMS = (
         run=run_count,
         view=as_plain,
         hint="Go through graph.nodes and count node.op; ops that do not occur have no entry.",
+        nudge="Each node has an attribute `op`.",
+        minutes=4,
+        dots=1,
     ),
     Item(
         name="remove_identities",
@@ -100,5 +103,8 @@ ITEMS = (
         run=run_remove,
         tolerance=Tolerance(1e-6, 1e-6),
         hint="node.replace_all_uses_with(node.args[0]), then graph.erase_node(node); go through a copy of the list.",
+        nudge="Three steps: find the node, move its readers, erase it.",
+        minutes=10,
+        dots=2,
     ),
 )

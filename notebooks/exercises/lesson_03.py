@@ -86,6 +86,9 @@ ITEMS = (
         view=convolved,
         tolerance=CLOSE,
         hint="The new bias has one number per output channel: bring z to the shape (C,) first, then add.",
+        nudge="What shape does a bias have, and what shape has z?",
+        minutes=5,
+        dots=1,
     ),
     Item(
         name="fold_into_linear",
@@ -96,6 +99,9 @@ ITEMS = (
         view=applied,
         tolerance=CLOSE,
         hint="A linear layer's W has the shape (out, in): a multiplies the first axis.",
+        nudge="Which axis of W counts the outputs?",
+        minutes=5,
+        dots=1,
     ),
     Item(
         name="scale_transposed",
@@ -106,5 +112,8 @@ ITEMS = (
         view=transposed,
         tolerance=CLOSE,
         hint="W is (C_in, C_out / groups, K, K). Input channels of group g make the output channels of group g.",
+        nudge="Take one group first; with several, each group has its own piece of a.",
+        minutes=10,
+        dots=3,
     ),
 )

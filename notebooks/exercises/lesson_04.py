@@ -120,6 +120,9 @@ ITEMS = (
         oracle=intensity_oracle,
         tolerance=Tolerance(relative=1e-6),
         hint="Two operations per multiply-add; bytes of input, weights and output, 4 each. groups divides W.",
+        nudge="Count operations and bytes separately, then divide.",
+        minutes=6,
+        dots=2,
     ),
     Item(
         name="fusable",
@@ -130,6 +133,9 @@ ITEMS = (
         run=run_fusable,
         view=in_order,
         hint="The ReLU's operand must be a call to a Conv2d, and len(operand.users) must be 1.",
+        nudge="Two questions per ReLU: what does it read, and does anybody else read that?",
+        minutes=10,
+        dots=2,
     ),
     Item(
         name="waits_for_itself",
@@ -139,5 +145,8 @@ ITEMS = (
         oracle=cycle_oracle,
         view=lambda answer, probe: bool(answer),
         hint="Start at the outside nodes that read from the group, follow the edges, and see if you come back into it.",
+        nudge="A path that comes back must first leave the group.",
+        minutes=12,
+        dots=3,
     ),
 )

@@ -60,6 +60,9 @@ ITEMS = (
         cases=macs_cases,
         oracle=macs_oracle,
         hint="Each output number sums over the window and over the input channels of its own group.",
+        nudge="How many output numbers are there, and how long is the sum behind each?",
+        minutes=6,
+        dots=1,
     ),
     Item(
         name="block_weights",
@@ -68,5 +71,8 @@ ITEMS = (
         cases=block_cases,
         oracle=block_oracle,
         hint="Expand 1 x 1, depthwise 3 x 3 (one window per channel), project 1 x 1.",
+        nudge="Three convolutions: write down the shape of each weight tensor.",
+        minutes=4,
+        dots=1,
     ),
 )

@@ -79,6 +79,9 @@ ITEMS = (
         oracle=weakest_oracle,
         view=as_set,
         hint="Add up the absolute values of all weights of a filter W[o], then take the smallest sums.",
+        nudge="One number per filter first; then sort.",
+        minutes=5,
+        dots=1,
     ),
     Item(
         name="prune_block",
@@ -89,5 +92,8 @@ ITEMS = (
         view=block_view,
         tolerance=CLOSE,
         hint="W1 loses outputs, all four BatchNorm vectors lose entries, W2 loses channels, W3 loses inputs (axis 1).",
+        nudge="Go through the tensors one by one: which of their axes counts the channels that go?",
+        minutes=10,
+        dots=2,
     ),
 )

@@ -54,6 +54,9 @@ ITEMS = (
         oracle=statistics_oracle,
         tolerance=CLOSE,
         hint="One mean and variance per channel and batch, over images, rows and columns; then the plain average.",
+        nudge="Over which axes does the mean of one channel run?",
+        minutes=6,
+        dots=1,
     ),
     Item(
         name="distillation_loss",
@@ -63,5 +66,8 @@ ITEMS = (
         oracle=distillation_oracle,
         tolerance=CLOSE,
         hint="Soften both, sum p * (log p - log q) over the classes, average over the images, times T squared.",
+        nudge="Soften both answers with the temperature before you compare them.",
+        minutes=8,
+        dots=2,
     ),
 )

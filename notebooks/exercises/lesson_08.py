@@ -88,6 +88,9 @@ ITEMS = (
         view=choose_view,
         tolerance=CLOSE,
         hint="Widen the range to take in 0 first. The codes run from 0 to 2**bits - 1: one step fewer than codes.",
+        nudge="How many steps lie between the first code and the last?",
+        minutes=6,
+        dots=1,
     ),
     Item(
         name="to_codes",
@@ -97,6 +100,9 @@ ITEMS = (
         oracle=quantize_oracle,
         view=as_numbers,
         hint="Divide, round, add the zero point, and clamp last: values outside the range take the outermost code.",
+        nudge="Which of rounding, shifting and clamping comes last?",
+        minutes=4,
+        dots=1,
     ),
     Item(
         name="round_per_channel",
@@ -106,5 +112,8 @@ ITEMS = (
         oracle=per_channel_oracle,
         tolerance=CLOSE,
         hint="One scale for each W[o]: its largest absolute value over 127. Shape it so that it multiplies axis 0.",
+        nudge="The scales need a shape in which each meets its own filter.",
+        minutes=6,
+        dots=2,
     ),
 )

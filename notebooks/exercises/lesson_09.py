@@ -125,6 +125,9 @@ ITEMS = (
         oracle=fixed_point_oracle,
         view=whole_pair,
         hint="Double the factor until it is at least 2**30; the shift counts how often. Round once, at the end.",
+        nudge="Doubling changes the shift by one; when does the factor have 31 bits?",
+        minutes=8,
+        dots=2,
     ),
     Item(
         name="rescale",
@@ -134,6 +137,9 @@ ITEMS = (
         oracle=rescale_oracle,
         view=whole,
         hint="Whole numbers only: >> rounds down, so add nearly half first; a half goes to the even neighbour.",
+        nudge="What would you add before a shift so that it rounds to the nearest?",
+        minutes=12,
+        dots=3,
     ),
     Item(
         name="integer_layer",
@@ -144,5 +150,8 @@ ITEMS = (
         view=as_numbers,
         tolerance=EXACT,
         hint="Widen to int64 before you multiply; take zero_in off the codes; zero_out comes after the rescaling.",
+        nudge="Four steps: sum of products, bias, rescaling, clamp. Which type holds each?",
+        minutes=15,
+        dots=3,
     ),
 )

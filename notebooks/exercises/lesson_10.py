@@ -78,6 +78,9 @@ ITEMS = (
         oracle=pareto_oracle,
         view=in_order,
         hint="Beaten means: another costs no more and is no less accurate, and is better in one of the two.",
+        nudge="For each network, ask every other one: are you at least as good in both, and better in one?",
+        minutes=8,
+        dots=2,
     ),
     Item(
         name="difference_interval",
@@ -88,5 +91,8 @@ ITEMS = (
         view=two_numbers,
         tolerance=Tolerance(relative=2e-3, absolute=2e-4),
         hint="Take b - a for each image first (1, 0 or -1); then mean plus and minus 1.96 times spread / sqrt(images).",
+        nudge="Make one number per image that says which of the two was right.",
+        minutes=6,
+        dots=2,
     ),
 )

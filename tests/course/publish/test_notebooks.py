@@ -68,10 +68,13 @@ def test_every_exercise_is_asked_checked_and_solved():
     for lesson, items in checks.by_lesson().items():
         (path,) = lessons([lesson[-2:]])
         source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
-        assert 2 <= len(items) <= 4
+        assert len(items) >= 2
         for item in items:
             assert source.count(f"def {item.function}(") >= 2, f"{item.function} lacks its answer cell or its solution"
             assert f"checks.check({item.function})" in source
+            asked = source[: source.index(f"def {item.function}(")].rpartition("### Exercise")[2]
+            assert f"*{item.minutes} minutes · {'●' * item.dots}{'○' * (3 - item.dots)}*" in asked, item.function
+            assert item.nudge and item.nudge != item.hint, item.function
 
 
 def test_all_notebooks_together_are_small():
