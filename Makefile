@@ -40,7 +40,7 @@ lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-# A representative share of the slow tests; ONLY="tests/pruning tests/grading" takes it from these folders alone.
+# A representative share of the slow tests; ONLY="tests/pruning tests/course/grading" takes it from these folders alone.
 check-ci: $(READY)
 	$(TESTS) -m "ci and not network" $(ONLY)
 

@@ -1,4 +1,4 @@
-"""Sweeps through the shell's door; what they do is tested in tests/sweep."""
+"""Sweeps through the shell's door; what they do is tested in tests/course/reference."""
 
 import pytest
 
