@@ -83,6 +83,14 @@ def _run(room: Classroom, args: argparse.Namespace) -> None:
     for exercise in _exercises(room, args):
         counts = runner.run(room, exercise, args.workers, not args.unsafe, scheduler=args.scheduler)
         print(f"{exercise.assignment.name}: {counts['graded']} graded, {counts['kept']} unchanged")
+        _print_noteworthy(room, exercise)
+
+
+def _print_noteworthy(room: Classroom, exercise: course.Exercise) -> None:
+    from course.grading.runner import noteworthy
+
+    if lines := noteworthy(room, exercise):
+        print("Please look at these before the marks go out:", *lines, sep="\n  ")
 
 
 def _item(room: Classroom, args: argparse.Namespace) -> None:
@@ -99,6 +107,7 @@ def _feedback(room: Classroom, args: argparse.Namespace) -> None:
     for exercise in _exercises(room, args):
         pages = write_all(room, exercise)
         print(f"{exercise.assignment.name}: {len(pages)} pages in {room.folder / 'feedback'}")
+        _print_noteworthy(room, exercise)
 
 
 def _export(room: Classroom, args: argparse.Namespace) -> None:

@@ -27,7 +27,7 @@ MIB = 2**20
 class Limits:
     """What one submission may use. Memory is counted per process and for the whole box."""
 
-    wall_seconds: float = 90.0
+    wall_seconds: float = 240.0  # several times what honest work takes, for the machine may be busy
     cpu_seconds: int = 90
     process_bytes: int = 2048 * MIB
     total_bytes: int = 4096 * MIB

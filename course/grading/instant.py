@@ -9,6 +9,7 @@ from pathlib import Path
 import driver
 import wire
 from compare import Tolerance, difference
+from guard import Forbidden, Guard
 
 import __main__
 
@@ -35,9 +36,14 @@ def _try(name, item, case):
     view = driver.VIEWS.get(name, lambda answer, probe: answer)
     wrong = f"not right yet. {case['label']}:"
     try:
-        answer = run(vars(__main__), case["inputs"])
+        with Guard(item["forbidden"]) as guard:
+            answer = run(vars(__main__), case["inputs"])
+        if guard.found:
+            raise Forbidden(guard.found)
     except NotImplementedError:
         return False, "not done yet"
+    except Forbidden as error:
+        return False, f"not allowed: {error}"
     except Exception as error:
         return False, f"{wrong} {type(error).__name__}: {error}"
     try:

@@ -15,7 +15,6 @@ from typing import Any
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from course.grading import forbidden
 from course.grading.files import MOST_FILES, MOST_FILES_BYTES, IntakeError, read_regular
 
 MOST_NOTEBOOK_BYTES = 5 * 2**20
@@ -29,6 +28,7 @@ class Submission:
     notebook: Any  # the rebuilt notebook, an nbformat node
     notes: list[str] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
+    readable: bool = True  # False where nothing of the student's could be taken; a note says why
 
     @property
     def code(self) -> list[dict[str, str]]:
@@ -48,15 +48,6 @@ class Submission:
         code = sum(len(cell.source.encode()) for cell in self.notebook.cells if _is_students_code(cell))
         return code + sum(len(name) + len(data) for name, data in self.files.items())
 
-    def code_for(self, item: str) -> list[str]:
-        """What the student wrote for an item: its answer cell, what that uses, and all cells of the student's own."""
-        answer, others, own = [], [], []
-        for cell in filter(_is_students_code, self.notebook.cells):
-            name = cell.metadata.get("nbgrader", {}).get("grade_id")
-            (own if name is None else answer if name == f"{item}_solution" else others).append(cell.source)
-        found = forbidden.with_what_it_uses(answer, [*others, *own])
-        return found + [source for source in own if source not in found]
-
 
 def _is_students_code(cell: Any) -> bool:
     return cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("locked")
@@ -64,7 +55,7 @@ def _is_students_code(cell: Any) -> bool:
 
 def empty(skeleton: Any, note: str) -> Submission:
     """A submission of which nothing could be used: the untouched release, with the reason."""
-    return Submission(copy.deepcopy(skeleton), [note])
+    return Submission(copy.deepcopy(skeleton), [note], readable=False)
 
 
 def read(folder: Path, notebook_name: str, skeleton: Any) -> Submission:

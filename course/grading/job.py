@@ -46,7 +46,7 @@ class Place:
             (folder / name).mkdir()
         for name in ("inside.py", "seccomp.py"):
             shutil.copy(HERE / name, folder)
-        for path in (HERE / "wire.py", self.exercise.driver):
+        for path in (HERE / "wire.py", HERE / "guard.py", self.exercise.driver):
             shutil.copy(path, folder / "lib")
         (folder / "lib" / "instant.py").write_text(SILENT_CHECK)
         copy_helpers(self.exercise.assignment.modules, folder / "lib")
@@ -55,11 +55,16 @@ class Place:
         for item, inputs in work:
             (folder / "inputs" / item.name).write_bytes(inputs)
         settings = box.job_settings(self.limits, self.boxed, "/tmp" if self.boxed else str(folder / "scratch"))
-        items = [{"name": i.name, "function": i.function, "seconds": i.seconds, "view": view} for i, _ in work]
+        items = [self._describe(item, view) for item, _ in work]
         settings |= {"cells": submission.code, "cell_seconds": CELL_SECONDS, "items": items}
         (folder / "job.json").write_text(json.dumps(settings))
         for path in [folder, *folder.rglob("*")]:
             os.chmod(path, 0o755 if path.is_dir() else 0o644)  # nobody reads it
+
+    def _describe(self, item: Item, view: bool) -> dict:
+        forbidden = () if view else item.forbidden
+        seconds = item.seconds * (2 if forbidden else 1)  # being watched takes its time
+        return {"name": item.name, "function": item.function, "seconds": seconds, "forbidden": forbidden, "view": view}
 
 
 def copy_helpers(modules: tuple[str, ...], library: Path) -> None:

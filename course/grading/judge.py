@@ -18,11 +18,11 @@ import nbformat
 
 from course.grading import box, wire
 from course.grading.course import Exercise
-from course.grading.forbidden import mentioned_in_files, used
 from course.grading.intake import Submission
 from course.grading.job import Place
 from helpers.checks.specification import Case, Item, Tree, Verdict, combine
 
+REFUSED = "Not allowed: "
 NOBODY = Submission(nbformat.v4.new_notebook())
 MOST_NOTES_BYTES = 100_000
 
@@ -65,15 +65,15 @@ def grade(
     """Run and judge one submission.
 
     Returns:
-        {"items": {name: {"points", "of", "message", "measured"}}, "notes", "printed", "boxed"}; points are plain
-        numbers.
+        {"items": {name: {"points", "of", "message", "measured", "refused"}}, "notes", "printed", "boxed", "readable"};
+        points are plain numbers; `refused` says that the answer called what its exercise forbids.
     """
     place = Place(exercise, limits or box.Limits(), boxed)
     outcome = place.run(submission, [(sheet.item, sheet.inputs) for sheet in sheets])
     notes = [*submission.notes, *_cell_problems(outcome)]
     if outcome.reason:
         notes.append(f"Your code was stopped: {outcome.reason}.")
-    given = {sheet.item.name: _given(sheet, submission, outcome) for sheet in sheets}
+    given = {sheet.item.name: _answers(sheet, outcome) for sheet in sheets}
     given |= _look(place, [sheet for sheet in sheets if sheet.item.view], given)
     items = {}
     for sheet in sheets:
@@ -83,19 +83,10 @@ def grade(
             "of": sheet.item.points,
             "message": verdict.message,
             "measured": verdict.measured,
+            "refused": verdict.message.startswith(REFUSED),
         }
-    return {"items": items, "notes": notes, "printed": outcome.printed[:4000], "boxed": boxed}
-
-
-def _given(sheet: Sheet, submission: Submission, outcome: box.BoxResult) -> Given:
-    """What the student's code answered, unless it uses what it must not."""
-    item = sheet.item
-    found = used(submission.code_for(item.name), item.forbidden)
-    found += mentioned_in_files(submission.files.values(), item.forbidden)
-    if found:
-        names = ", ".join(dict.fromkeys(found))
-        return Verdict(0.0, f"What you handed in uses {names}, which this exercise asks you to write yourself")
-    return _answers(sheet, outcome)
+    printed = outcome.printed[:4000]
+    return {"items": items, "notes": notes, "printed": printed, "boxed": boxed, "readable": submission.readable}
 
 
 def _answers(sheet: Sheet, outcome: box.BoxResult) -> Given:
@@ -104,11 +95,13 @@ def _answers(sheet: Sheet, outcome: box.BoxResult) -> Given:
         return Verdict(0.0, f"No answer: {outcome.reason or 'the program ended before it came to this exercise'}")
     try:
         answer = wire.decode(outcome.frames[sheet.item.name])
-        problem, answers = answer["problem"], answer["answers"]
+        problem, answers, refused = answer["problem"], answer["answers"], answer.get("refused")
     except (wire.WireError, KeyError, TypeError):
         answers = None
     if not isinstance(answers, list):
         return Verdict(0.0, "No answer: the function ended the program, ran out of time or returned too much")
+    if refused is True:
+        return Verdict(0.0, f"{REFUSED}{problem}"[:400])
     if problem is not None:
         return Verdict(0.0, f"{_where(sheet, answers, str(problem))}{problem}"[:400])
     if len(answers) != len(sheet.cases):

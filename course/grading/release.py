@@ -19,7 +19,7 @@ from course.grading.job import HERE, copy_helpers
 from helpers.checks import compare
 
 VISIBLE_SEED = "visible"
-SUPPORT = (HERE / "instant.py", HERE / "wire.py", Path(compare.__file__))
+SUPPORT = (HERE / "instant.py", HERE / "wire.py", HERE / "guard.py", Path(compare.__file__))
 GUIDE = "STUDENT.md"
 
 
@@ -56,6 +56,7 @@ def visible_answers(exercise: Exercise) -> bytes:
         items[item.name] = {
             "function": item.function,
             "hint": item.hint,
+            "forbidden": list(item.forbidden),
             "tolerance": [item.tolerance.relative, item.tolerance.absolute],
             "cases": [
                 {

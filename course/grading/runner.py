@@ -114,6 +114,24 @@ def run(
     return {"graded": len(todo), "kept": kept}
 
 
+def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
+    """What a teacher should look at before the marks go out, one sentence each.
+
+    Hand-ins that nobody could read, items that earned nothing because of what they called, names that were left out.
+    """
+    name, lines = exercise.assignment.name, []
+    for student in room.students(name):
+        result = room.result(name, student) or {"readable": True, "notes": [], "items": {}}
+        if not result.get("readable", True):
+            lines.append(f"{student}: {result['notes'][0]}")
+        refused = {item: row["message"] for item, row in result["items"].items() if row.get("refused")}
+        lines += [f"{student}: {item} earned nothing. {message}" for item, message in refused.items()]
+    for path in sorted((room.folder / "submitted").glob(f"*/{name}")):
+        if path.parent.name not in room.students(name):
+            lines.append(f"{path.parent.name!r} in submitted/ was left out: rename the folder to letters and digits")
+    return lines
+
+
 def _make_ready(boxed: bool) -> None:
     """Refuse a machine on which nothing can be graded; clear away what a killed run left on it."""
     if boxed:
@@ -176,7 +194,7 @@ def grade_task(task: Task) -> dict:
         message = "The grader failed; tell your teacher"
         items = {s.item.name: {"points": 0.0, "of": s.item.points, "message": message} for s in sheets}
         note = f"The grader failed on this submission: {type(problem).__name__}: {problem}"
-        return {"items": items, "notes": [note], "printed": "", "boxed": task.boxed}
+        return {"items": items, "notes": [note], "printed": "", "boxed": task.boxed, "readable": False}
 
 
 def _keep(room: Classroom, exercise: Exercise, student: str, mark: str, task: Task, result: dict) -> None:

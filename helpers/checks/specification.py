@@ -73,7 +73,8 @@ class Item:
             answer. By default the answer itself is compared.
         score: judges what was observed, given also how many bytes were submitted; by default all or nothing
             within `tolerance`.
-        forbidden: names, or parts of names, that the answer must not use, such as "fuse_conv_bn".
+        forbidden: full names, or patterns of them, of library functions that the answer must not call, such as
+            "torch.nn.utils.fusion.*". Only calls count, and only those made while the answer is computed.
         seconds: time that all cases of this item together may take.
     """
 

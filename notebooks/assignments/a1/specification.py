@@ -300,7 +300,7 @@ def _model_oracle(inputs, probe):
 
 
 # Parts of the names of torch's own folding functions; a part is enough to be found.
-BUILT_INS = ("fuse_conv_bn", "fuse_linear_bn", "fuse_modules", "fusion")
+BUILT_INS = ("torch.nn.utils.fusion.*", "torch.fx.experimental.optimization.*", "torch.ao.*", "torch.jit._freeze.*")
 
 ITEMS = (
     Item(
@@ -314,7 +314,7 @@ ITEMS = (
     ),
     Item(
         "bn_train", "bn_train", 10, _train_cases, _train_oracle, edges=_train_edges, tolerance=CLOSE,
-        forbidden=("batch_norm", "BatchNorm1d", "BatchNorm2d"),
+        forbidden=("torch.*batch_norm*",),
         hint="Look at which variance normalises, where eps stands, and along which axis gamma lies",
     ),
     Item(

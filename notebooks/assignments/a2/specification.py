@@ -254,12 +254,11 @@ def _fold_edges(rng):
 
 
 READY_MADE = (
-    "eliminate_dead_code",
-    "fuse_conv_bn",
-    "fusion",
-    "experimental.optimization",
-    "remove_dropout",
-    "fx.passes",
+    "torch.fx.graph.Graph.eliminate_dead_code",
+    "torch.fx.experimental.optimization.*",
+    "torch.fx.passes.*",
+    "torch.nn.utils.fusion.*",
+    "torch.ao.*",
 )
 
 

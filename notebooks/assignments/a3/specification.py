@@ -245,7 +245,7 @@ def _global_oracle(inputs, probe):
     return [torch.tensor(sorted(kept)) for kept in left]
 
 
-LIBRARIES = ("nn.utils.prune", "torch_pruning", "ln_structured")
+LIBRARIES = ("torch.nn.utils.prune.*", "torch.ao.*", "torch_pruning.*")
 
 
 def _item(name, points, cases, oracle, edges, hint):

@@ -267,7 +267,7 @@ def _clip_oracle(inputs, probe):
     return errors.index(min(errors))
 
 
-TORCHS_OWN = ("quantize_per", "fake_quantize", "quantized", "MinMaxObserver", "torch.ao")
+TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
 
 ITEMS = (
     Item(

@@ -271,7 +271,7 @@ def _network_oracle(inputs, probe):
     return getattr(data.load_cifar10("sample"), f"{probe['which']}_labels")[probe["chosen"]]
 
 
-TORCHS_OWN = ("quantize_per", "fake_quantize", "MinMaxObserver", "torch.ao")
+TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
 
 
 def _item(name, points, cases, oracle, edges, hint, tolerance=CLOSE, forbidden=()):
@@ -281,9 +281,9 @@ def _item(name, points, cases, oracle, edges, hint, tolerance=CLOSE, forbidden=(
 ITEMS = (
     _item("pack_bits", 9, _pack_cases, _pack_oracle, _pack_edges,
           "The first number fills the lowest bits of the first byte; numbers may reach over into the next byte",
-          EXACT, ("packbits",)),
+          EXACT, ("numpy.*.packbits",)),
     _item("unpack_bits", 7, _unpack_cases, _unpack_oracle, _unpack_edges,
-          "The last byte may hold bits that belong to no number; return int64", EXACT, ("unpackbits",)),
+          "The last byte may hold bits that belong to no number; return int64", EXACT, ("numpy.*.unpackbits",)),
     _item("squeeze_weight", 10, _squeeze_cases, _squeeze_oracle, _squeeze_edges,
           "Levels must be made with the scale that the file holds, not with the one before it was rounded to float16",
           EXACT, TORCHS_OWN),
@@ -293,7 +293,7 @@ ITEMS = (
           "A removed channel leaves weight times mean behind, summed over removed channels and over the kernel"),
     _item("distillation_loss", 10, _distill_cases, _distill_oracle, _distill_edges,
           "The mean over images; the softened part is multiplied by the squared temperature; mind large scores", CLOSE,
-          ("kl_div", "KLDivLoss")),
+          ("torch.*kl_div*",)),
     _item("front", 8, _front_cases, _front_oracle, _front_edges,
           "Beaten means: another is at least as good in both and better in one; equals do not beat each other",
           EXACT),

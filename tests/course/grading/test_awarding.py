@@ -1,6 +1,5 @@
 """What the judge makes of what comes out of a box. No box is opened here: its results are made up."""
 
-import nbformat
 import pytest
 import torch
 from nbformat.v4 import new_code_cell, new_notebook
@@ -116,17 +115,9 @@ def test_what_is_viewed_is_seen_in_a_second_box_and_judged_outside(monkeypatch, 
     assert pairs == [{"answer": answer, "probe": {}} for answer in answers]
 
 
-def test_a_forbidden_name_earns_nothing(award):
-    row, _ = award(right, submission=_submission("double = torch.ao.double"), forbidden=("torch.ao",))
-    assert row["points"] == 0 and "torch.ao" in row["message"]
-
-
-@pytest.mark.parametrize("name", ["tools.py", "notes.txt", "weights.safetensors"])
-def test_a_forbidden_name_in_a_file_earns_nothing(award, name):
-    submission = _submission()
-    submission.files[name] = b"\xff\x00import torch.ao"
-    row, _ = award(right, submission=submission, forbidden=("torch.ao",))
-    assert row["points"] == 0 and "torch.ao" in row["message"]
+def test_what_was_refused_earns_nothing_whatever_was_answered(award):
+    row, _ = award(lambda sheet: right(sheet) | {"problem": "line 2 calls torch.ao.double", "refused": True})
+    assert row["points"] == 0 and row["refused"] and row["message"] == "Not allowed: line 2 calls torch.ao.double"
 
 
 def test_hidden_inputs_follow_from_the_secret_and_hold_the_edges(tmp_path):
@@ -141,23 +132,3 @@ def test_hidden_inputs_follow_from_the_secret_and_hold_the_edges(tmp_path):
 def test_an_oracle_that_changes_its_inputs_does_not_reach_the_box(tmp_path):
     (sheet,) = judge.prepare(_exercise(tmp_path, oracle=lambda inputs, probe: inputs["x"].zero_()), "secret")
     assert all(inputs["x"].abs().sum() > 0 for inputs in wire.decode(sheet.inputs))
-
-
-def test_a_part_that_is_no_notebook_cell_of_the_student_is_not_searched():
-    given = new_code_cell("import torch.ao", metadata={"nbgrader": {"grade_id": "setup", "locked": True}})
-    other = new_code_cell("torch.ao", metadata={"nbgrader": {"grade_id": "triple_solution", "locked": False}})
-    own = new_code_cell("mine = 1")
-    notebook = nbformat.from_dict(new_notebook(cells=[given, other, own, *_submission().notebook.cells]))
-    assert Submission(notebook).code_for("double") == ["def double(x): return 2 * x", "mine = 1"]
-
-
-def test_an_answer_that_is_used_by_another_one_is_searched_with_it():
-    def cell(name, source):
-        return new_code_cell(source, metadata={"nbgrader": {"grade_id": f"{name}_solution", "locked": False}})
-
-    cells = [cell("one", "def helper(x): return far(x)"), cell("two", "far = torch.ao.double"),
-             cell("three", "unused = torch.ao"), cell("double", "def double(x): return helper(x)")]  # fmt: skip
-    trial = new_code_cell("x = 2\nprint(three(x), four(x))")  # it may use everything without tying it together
-    cells += [trial, cell("four", "def four(x): return torch.ao.double(x)")]
-    code = Submission(nbformat.from_dict(new_notebook(cells=cells))).code_for("double")
-    assert code == [cells[3].source, cells[0].source, cells[1].source, trial.source]

@@ -15,7 +15,7 @@ from course.grading import answers, demo, export, feedback, record, runner, stat
 from course.grading.collect import collect
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 def _hand_in(room, a1, skeleton, student, sources):

@@ -1,0 +1,77 @@
+"""Stop an answer that calls what its exercise asks the student to write. Travels to students and into the box.
+
+What counts is what is called while the answer is computed, by whatever name and however deep: no name, comment, import
+or test in another cell costs anything. Best effort: code that shares a process with this one can switch it off.
+"""
+
+import linecache
+import sys
+import sysconfig
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from torch.overrides import TorchFunctionMode
+
+LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+IMPORTING = "<frozen importlib._bootstrap>"
+_set_profile, _frame = sys.setprofile, sys._getframe  # before a student's cell can put others in their place
+
+
+class Forbidden(RuntimeError):
+    """An answer called what it should do itself."""
+
+
+class Guard(TorchFunctionMode):
+    """Raise `Forbidden` at calls of library functions whose full names match a pattern, such as "torch.*batch_norm*".
+
+    Python's functions are seen by a profile function, those that torch wrote in C++ by a mode of torch.
+
+    Attributes:
+        found: what was called, and in which line, in words; empty where all is well. It is to be looked at afterwards,
+            for an answer may swallow the exception.
+    """
+
+    def __init__(self, patterns):
+        super().__init__()
+        self.patterns, self.found = tuple(patterns), ""
+
+    def __enter__(self):
+        if self.patterns:
+            _set_profile(self._see)
+            super().__enter__()
+        return self
+
+    def __exit__(self, *problem):
+        if self.patterns:
+            _set_profile(None)
+            super().__exit__(*problem)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """See a call of one of torch's functions."""
+        self._judge(f"{getattr(func, '__module__', None) or 'torch.Tensor'}.{func.__name__}", _frame(1))
+        return func(*args, **(kwargs or {}))
+
+    def _see(self, frame, event, argument):
+        """See a call of a Python function."""
+        if event == "call":
+            self._judge(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}", frame)
+
+    def _judge(self, name, frame):
+        if _matches(name, self.patterns) and (place := _where(frame)):
+            self.found = f"{place} calls {name}, which this exercise asks you to write yourself"
+            raise Forbidden(self.found)
+
+
+@lru_cache(maxsize=10_000)
+def _matches(name, patterns):
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _where(frame):
+    """The student's line from which a library was called, in words; empty while a module is only being imported."""
+    while frame and (frame.f_code.co_filename.startswith(LIBRARIES) or frame.f_code.co_filename == __file__):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename == IMPORTING:
+        return ""
+    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    return f"line {frame.f_lineno}{f' ({text[:80]})' if text else ''}"
