@@ -77,7 +77,19 @@ def _asks_for_more(node: fx.Node) -> bool:
     known = isinstance(after, torch.Tensor) and isinstance(before, torch.Tensor)
     if known and (after.shape != before.shape or after.dtype != before.dtype):
         return True
+    if _asks_about_batch(node):
+        return True
     return bool(node.kwargs.keys() & {"memory_format", "copy"}) or (node.target == "to" and len(node.args) > 2)
+
+
+def _asks_about_batch(node: fx.Node) -> bool:
+    """Whether a view that does nothing for these images would do something for another number of them."""
+    source, sizes = node.args[0], [*node.args[1:], *node.kwargs.values()]
+    sizes = sizes[0] if sizes and isinstance(sizes[0], (list, tuple)) else sizes
+    if node.target == "squeeze":
+        return not sizes or 0 in sizes
+    own = [isinstance(size, fx.Node) and size.target == "size" and size.args == (source, 0) for size in sizes]
+    return node.target == "expand" and not (own[0] or sizes[0] == -1)
 
 
 def _other_than_neutral(node: fx.Node, editor: Editor) -> fx.Node | None:
@@ -92,6 +104,8 @@ def _other_than_neutral(node: fx.Node, editor: Editor) -> fx.Node | None:
 
 def _is_all(value: Any, number: int, editor: Editor) -> bool:
     tensor = editor.tensor(value)
+    if tensor is not None and editor.storage.is_written(value):
+        return False  # a counter that is 0 now
     if tensor is not None:
         return not tensor.is_meta and tensor.numel() > 0 and bool((tensor == number).all())
     return isinstance(value, (int, float)) and value == number

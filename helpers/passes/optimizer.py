@@ -1,7 +1,8 @@
 """The whole way from a model to its optimised graph, and the lists of passes that lead there."""
 
+import functools
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,9 +12,10 @@ from torch import fx, nn
 from helpers import models
 from helpers.graphs.copying import own_tensors
 from helpers.graphs.tracing import UnknownChoice, trace
-from helpers.passes.passer import Passer
+from helpers.passes.passer import Check, Passer
 from helpers.passes.registry import did_you_mean
 from helpers.passes.report import Report
+from helpers.passes.verify import verify as check_answers
 
 # "fold" runs round after round until it changes nothing; "inference" runs once after it.
 PIPELINES: dict[str, list[str]] = {
@@ -33,7 +35,7 @@ PIPELINES: dict[str, list[str]] = {
 
 
 def optimize(
-    model: nn.Module, example_inputs: Any, level: str = "fold", route: str = "fx"
+    model: nn.Module, example_inputs: Any, level: str = "fold", route: str = "fx", verify: bool = True
 ) -> tuple[fx.GraphModule, Report]:
     """Fold BatchNorm and constants into the layers before them; the result gives the same answers with fewer nodes.
 
@@ -42,10 +44,14 @@ def optimize(
         example_inputs: the positional arguments of one call as a tuple, or a lone tensor. Only shapes and dtypes count.
         level: "fold" leaves ordinary modules and functions, ready to save, prune, quantize and export. "inference" adds
             fused kernels on top.
-        route: the tracer, "fx" or "export".
+        route: the tracer, "fx" or "export". A graph of the latter refuses other sizes than the example's.
+        verify: compare the answers of both networks before the new one is handed out, see verify.py.
 
     Returns:
         The optimised network, and the report of what each pass did and declined.
+
+    Raises:
+        WrongAnswer: the new network answers differently. The error names the first pass to blame.
 
     Example:
         >>> folded, report = optimize(models.mobilenet_v2().eval(), torch.randn(1, 3, 32, 32))
@@ -54,17 +60,31 @@ def optimize(
     if level not in PIPELINES:
         raise UnknownChoice(f"there is no level {level!r}{did_you_mean(level, PIPELINES)}")
     inputs = as_tuple(example_inputs)
+    graph_module, report = _optimized(model, inputs, level, route)
+    if verify:
+        again = functools.partial(_optimized, model, inputs, level, route)
+        check_answers(model, inputs, graph_module, any_batch=route == "fx", stages=again)
+    shapes = [_described(value) for value in inputs]
+    models.record(graph_module, source=model, step="optimize", level=level, route=route, shapes=shapes)
+    return graph_module, report
+
+
+def _optimized(
+    model: nn.Module, inputs: tuple[Any, ...], level: str, route: str, checks: Iterable[Check] = ()
+) -> tuple[fx.GraphModule, Report]:
+    """Trace and run the passes; the checks look at the graph as it was traced, and after each pass."""
     # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not count its changes.
     with _collector_paused(), torch.inference_mode(False):
         graph_module = trace(model, inputs, route, draft=True)
+        for check in checks:
+            graph_module.recompile()
+            check(graph_module)
         # Every change takes at least one node away or puts it into its final form, so this bound is never the limit.
         rounds = 2 + 2 * len(graph_module.graph.nodes)
-        report = Passer(PIPELINES["fold"], rounds=rounds, undo=False).run(graph_module)
+        report = Passer(PIPELINES["fold"], checks, rounds=rounds, undo=False).run(graph_module)
         own_tensors(graph_module, model)
         if level == "inference":
-            report.rows += Passer(PIPELINES["inference"], undo=False).run(graph_module).rows
-    shapes = [_described(value) for value in inputs]
-    models.record(graph_module, source=model, step="optimize", level=level, route=route, shapes=shapes)
+            report.rows += Passer(PIPELINES["inference"], checks, undo=False).run(graph_module).rows
     return graph_module, report
 
 
@@ -77,7 +97,7 @@ def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) ->
         shapes: for each input its sizes and dtype, as recorded: `[[1, 3, 32, 32, "float32"]]`.
     """
     inputs = tuple(_zeros(shape) for shape in shapes)
-    return optimize(model.eval(), inputs, level, route)[0]
+    return optimize(model.eval(), inputs, level, route, verify=False)[0]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from torch import nn
 from torchvision.ops import StochasticDepth
 
 from helpers.graphs.tracing import trace
-from helpers.passes import Passer
+from helpers.passes import Passer, optimize
 from tests.passes.folding import calls, fold, reasons
 from tests.passes.zoo import alone
 
@@ -75,6 +75,21 @@ def test_a_copy_stays_when_it_or_the_original_is_written():
 
     graph_module, report = fold("elim_identity", alone(run)(), torch.randn(2, 3))
     assert operator.add in calls(graph_module) and "writes into it" in reasons(report)[0]
+
+
+VIEWS = {
+    "a class token": lambda m, x: torch.cat([m.ones[None].expand(x.size(0), -1, -1, -1).reshape(-1, 3, 1), x], 2),
+    "squeeze of everything": lambda m, x: x.mean(2).unsqueeze(2).exp().squeeze(),
+    "squeeze of the batch": lambda m, x: x.exp().squeeze(0),
+    "a gate": lambda m, x: x * m.ones[0] + m.ones.add_(1).sum(),
+}
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("what", VIEWS)
+def test_what_does_nothing_for_this_call_only_stays(what, images):
+    model = alone(VIEWS[what], ones=lambda: torch.ones(3, 1, 1))().eval()
+    optimize(model, torch.randn(images, 3, 4))
 
 
 def test_a_module_with_a_hook_stays():

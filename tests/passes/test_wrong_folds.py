@@ -38,7 +38,7 @@ def test_wrong_maths_is_caught(case, monkeypatch):
 
     model, x = build(case), example(case)
     monkeypatch.setattr(folding, "folded", off)
-    assert differences(model, passes.optimize(model, x)[0], x) != []
+    assert differences(model, passes.optimize(model, x, verify=False)[0], x) != []
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -51,7 +51,7 @@ def test_the_wrong_axis_of_a_transposed_convolution_is_caught(groups, monkeypatc
         monkeypatch.setattr(folding, "_along_output_axis", lambda layer, factor: factor.reshape(-1, 1, *ones))
     else:
         monkeypatch.setattr(folding, "_along_output_axis", lambda layer, factor: factor[:2].reshape(1, -1, *ones))
-    assert differences(model, passes.optimize(model, x)[0], x) != []
+    assert differences(model, passes.optimize(model, x, verify=False)[0], x) != []
 
 
 def test_a_forgotten_eps_is_caught(monkeypatch):
@@ -63,4 +63,4 @@ def test_a_forgotten_eps_is_caught(monkeypatch):
         return a, norm.bias - a * norm.running_mean
 
     monkeypatch.setattr(conv_bn_folding, "norm_as_affine", without_eps)
-    assert differences(model, passes.optimize(model, x)[0], x) != []
+    assert differences(model, passes.optimize(model, x, verify=False)[0], x) != []

@@ -1,0 +1,155 @@
+"""Whatever a pass gets wrong, `optimize` raises an error that names it; whatever is right goes through."""
+
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from helpers import passes
+from helpers.graphs.editing import Editor
+from helpers.passes import optimizer
+from helpers.passes.folder import Pass, PassResult
+from helpers.passes.verify import Answers, WrongAnswer
+from tests.passes.zoo import Net, conv, norm
+
+X = torch.randn(2, 3, 6, 6)
+
+
+class Wrong(Pass):
+    """Does something once to the first node that calls `target`."""
+
+    name = "wrong"
+
+    def __init__(self, target, act):
+        self.target, self.act = target, act
+
+    def run(self, graph_module):
+        result = PassResult()
+        for node in [node for node in graph_module.graph.nodes if node.target == self.target][:1]:
+            self.act(node, Editor(graph_module))
+            result.change(node, "was made wrong")
+        return result
+
+
+def counting(m, x):
+    m.count.add_(1)
+    return m.bn(m.conv(x)) + m.count
+
+
+def with_sizes(m, x):
+    return m.conv(x).reshape(x.size(0), -1)
+
+
+def to_sub(node, editor):
+    node.target = operator.sub
+
+
+def forget(node, editor):
+    editor.replace(node, node.args[0])
+
+
+def to_number(node, editor):
+    node.replace_all_uses_with(2)
+    editor.erase(node)
+
+
+WRONG = {
+    "another operation": (lambda m, x: m.conv(x) + x.mean(), operator.add, to_sub),
+    "a forgotten effect": (counting, "add_", forget),
+    "a batch size as a number": (with_sizes, "size", to_number),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_pass_is_named(what, monkeypatch):
+    run, target, act = WRONG[what]
+    model = Net(run, conv=conv(), bn=norm(4), count=torch.zeros(())).eval()
+    assert passes.optimize(model, X)[0] is not None
+    monkeypatch.setitem(optimizer.PIPELINES, "fold", [*passes.PIPELINES["fold"], Wrong(target, act), "dead_code"])
+    with pytest.raises(WrongAnswer, match=r"^wrong: the network answers differently .*verify=False") as caught:
+        passes.optimize(model, X)
+    assert caught.value.pass_name == "wrong"
+    assert torch.equal(model.count, torch.zeros(()))
+    passes.optimize(model, X, verify=False)
+
+
+@pytest.mark.parametrize("factor", [1.001, -1.0])
+@pytest.mark.parametrize("level", ["fold", "inference"])
+def test_wrong_maths_is_blamed_on_the_fold(level, factor, monkeypatch):
+    from helpers.passes import folding
+
+    right = folding.folded
+    monkeypatch.setattr(folding, "folded", lambda layer, a, z: right(layer, torch.as_tensor(a) * factor, z))
+    with pytest.raises(WrongAnswer) as caught:
+        passes.optimize(nn.Sequential(conv(), norm(4), nn.ReLU()).eval(), X, level)
+    assert caught.value.pass_name == "conv_bn_folding"
+
+
+def hooked() -> nn.Module:
+    model = nn.Sequential(conv(), nn.ReLU()).eval()
+    model.register_forward_hook(lambda module, args, result: 2 * result)
+    return model
+
+
+def hooked_before() -> nn.Module:
+    model = nn.Sequential(conv(), nn.ReLU()).eval()
+    model.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    return model
+
+
+def replaced() -> nn.Module:
+    model = nn.Sequential(conv(), nn.ReLU()).eval()
+    model.forward = lambda x: x.mean()
+    return model
+
+
+@pytest.mark.parametrize("build", [hooked, hooked_before, replaced])
+def test_what_the_tracer_does_not_see_is_blamed_on_it(build):
+    with pytest.raises(WrongAnswer) as caught:
+        passes.optimize(build(), X)
+    assert caught.value.pass_name == "tracing"
+
+
+def noisy(m, x):
+    return m.bn(m.conv(F.dropout(x, 0.5, training=True))) + torch.rand(4, 1, 1)
+
+
+RIGHT = {
+    "random numbers": (noisy, X),
+    "half precision": (lambda m, x: m.bn(m.conv(x)), X.bfloat16()),
+    "whole numbers": (lambda m, x: m.conv(x.float() / 9).argmax(1), torch.randint(0, 255, (2, 3, 6, 6))),
+    "several results": (lambda m, x: {"a": m.bn(m.conv(x)), "b": (x.shape[1], None, x > 0)}, X),
+    "an input that is written to": (lambda m, x: m.bn(m.conv(x.add_(1))), X),
+    "another result in each call": (counting, X),
+    "only this batch size": (lambda m, x: m.conv(x).reshape(2, -1), X),
+    "numbers that cancel out": (lambda m, x: 1e4 + (y := m.bn(m.conv(x))) - 1e4 - y + 1e-7 * y, X),
+    "no finite answer": (lambda m, x: (m.bn(m.conv(x)) - 9).log(), X),
+}
+
+
+@pytest.mark.parametrize("what", RIGHT)
+def test_there_is_no_false_alarm(what):
+    run, x = RIGHT[what]
+    torch.manual_seed(0)
+    model = Net(run, conv=conv(), bn=norm(4), count=torch.zeros(())).eval()
+    folded, _ = passes.optimize(model.bfloat16() if x.dtype == torch.bfloat16 else model, x)
+    assert folded is not None
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_it_costs_at_most_eight_forward_passes_of_the_example(images):
+    seen = []
+    model = Net(lambda m, x: (m.conv(x), seen.append(len(x)))[0], conv=conv()).eval()
+    answers = Answers(model, (X[:1].expand(images, -1, -1, -1),))
+    assert answers.difference(model) is None
+    assert sum(seen) <= 8 * images
+
+
+def test_an_exported_graph_may_refuse_other_sizes_but_must_not_answer_them_wrongly():
+    model = nn.Sequential(conv(), nn.Flatten(0)).eval()
+    fixed = Net(lambda m, x: m.conv(x).reshape(2 * 4 * 16)).eval()
+    fixed.conv = model[0]
+    assert "does not run" in Answers(model, (X,)).difference(fixed)
+    assert Answers(model, (X,), any_batch=False).difference(fixed) is None
