@@ -23,7 +23,7 @@ _FRESH = """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpos
     add sub rsub mul div truediv neg pow abs exp sqrt rsqrt relu relu6 hardtanh hardswish hardsigmoid sigmoid silu tanh
     gelu elu leaky_relu softmax matmul mm bmm addmm cat stack mean sum avg_pool1d avg_pool2d avg_pool3d max_pool1d
     max_pool2d max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d layer_norm group_norm zeros ones
-    full zeros_like ones_like clone rand randn conv_act linear_act"""
+    full zeros_like ones_like clone rand randn"""
 FRESH = frozenset(_FRESH.split())
 FRESH_MODULES = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear),
@@ -63,10 +63,19 @@ def has_hooks(module: nn.Module) -> bool:
     return bool(before or after or module._backward_pre_hooks or module._backward_hooks)
 
 
+def _is_known(module: nn.Module | None) -> bool:
+    return type(module).__module__.startswith("torch.nn.") or _only_computes(module)
+
+
+def _only_computes(module: nn.Module | None) -> bool:
+    """Whether a class of our own says that it makes a new tensor and does nothing else (`FusedLayer` does)."""
+    return getattr(type(module), "only_computes", False)
+
+
 def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.Node]:
     """The nodes into whose values this one writes; `module` is what a call_module node calls."""
     if node.op == "call_module":
-        known = type(module).__module__.startswith("torch.nn.") and not has_hooks(module)
+        known = _is_known(module) and not has_hooks(module)
         if not known:
             return node.all_input_nodes
         return _nodes(node.args[:1]) if getattr(module, "inplace", False) else []
@@ -113,7 +122,8 @@ def _inplace_position(function: Any) -> int | None:
 def is_fresh(node: fx.Node, module: nn.Module | None = None) -> bool:
     """Whether the result is a new tensor that shares storage with none of the node's inputs."""
     if node.op == "call_module":
-        return type(module) in FRESH_MODULES and not has_hooks(module) and not getattr(module, "inplace", False)
+        is_fresh_class = type(module) in FRESH_MODULES or _only_computes(module)
+        return is_fresh_class and not has_hooks(module) and not getattr(module, "inplace", False)
     return is_torch(node) and op_name(node) in FRESH and inplace_flag(node) is False and "out" not in node.kwargs
 
 
@@ -139,7 +149,7 @@ def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
     if node.op == "get_attr":
         return True
     if node.op == "call_module":
-        known = type(module).__module__.startswith("torch.nn.") and not any(m.training for m in module.modules())
+        known = _is_known(module) and not any(m.training for m in module.modules())
         return known and not has_hooks(module) and not written_inputs(node, module)
     return node.op in ("call_function", "call_method") and is_torch(node) and not (
         written_inputs(node) or is_random(node) or op_name(node).startswith("_assert")

@@ -30,7 +30,7 @@ PIPELINES: dict[str, list[str]] = {
         "linear_folding",
         "dead_code",
     ],
-    "inference": ["residual_fusion", "conv_act_fusion", "kernel_selection", "contiguity", "direct_access"],
+    "inference": ["fusion", "contiguity"],
 }
 
 

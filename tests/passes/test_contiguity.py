@@ -63,7 +63,7 @@ COUNTS_ON_IT = {
 def test_the_answers_stay_the_same(what, route):
     model = with_conv(COUNTS_ON_IT[what])().eval()
     fast, report = passes.optimize(model, X, level="inference", route=route)
-    assert any("runs on" in change for _, _, change in report.changed)
+    assert any(name == "fusion" for name, _, _ in report.changed)
     assert differences(model, fast, X) == []
     assert passes.Passer(["contiguity"]).run(fast).changed == []
     assert all("val" in node.meta for node in fast.graph.find_nodes(op="call_method", target="contiguous"))
@@ -104,31 +104,24 @@ def in_its_own_order(m, x):
     return m.conv(x).contiguous(memory_format=torch.channels_last).tanh()
 
 
-def straightened_by_itself(m, x):
-    y = m.conv(x)
-    return y.contiguous(), m.bn(y).mean()
-
-
 @torch.no_grad()  # where gradients are wanted, no kernel runs
 def strides(model):
-    result = model(X)
-    return [part.stride() for part in (result if isinstance(result, tuple) else (result,))]
+    return model(X).stride()
 
 
-@pytest.mark.parametrize("run", [matrix, one_pixel, in_its_own_order, straightened_by_itself])
+@pytest.mark.parametrize("run", [matrix, one_pixel, in_its_own_order])
 def test_nothing_is_done_where_nobody_notices(run):
     model = with_conv(run, fc=lambda: nn.Linear(4, 4))().eval()
     fast, report = passes.optimize(model, X, level="inference")
-    assert any("runs on" in change for _, _, change in report.changed)
+    assert any(name == "fusion" for name, _, _ in report.changed)
     assert not any(name == "contiguity" for name, _, _ in report.changed)
     assert differences(model, fast, X) == [] and strides(fast) == strides(model)
 
 
 def test_a_result_that_never_was_contiguous_stays():
     model = with_conv(lambda m, x: m.conv(x).flatten(2).transpose(1, 2).tanh())().eval()
-    fast, report = passes.optimize(model, X, level="inference")
-    assert differences(model, fast, X) == []
-    assert not any(name == "contiguity" for name, _, _ in report.changed)
+    fast, _ = passes.optimize(model, X, level="inference")
+    assert differences(model, fast, X) == [] and strides(fast) == strides(model)
 
 
 def test_without_a_fused_convolution_there_is_nothing_to_undo():

@@ -5,8 +5,7 @@ import torch
 
 from helpers import models
 from helpers.data import normalize
-from helpers.passes.fused_ops import conv_act
-from helpers.passes.how import parse
+from helpers.passes.fused_layer import FusedLayer
 from helpers.passes.predictor import Predictor, UnknownPlace
 
 IMAGES = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -41,8 +40,8 @@ def test_other_precisions_are_compositions(model, precision):
     tolerance = {"float64": 1e-6, "bfloat16": 0.05, "float16": 0.01}[precision]
     probabilities = predictor(IMAGES).probabilities
     assert (probabilities - expected(model, torch.float64)).abs().max() < tolerance
-    kernels = {parse(node.args[-1]).kernel for node in predictor.network.graph.nodes if node.target is conv_act}
-    assert kernels == {"plain"}
+    layers = [layer for layer in predictor.network.modules() if isinstance(layer, FusedLayer)]
+    assert {layer.kernel for layer in layers} == {"composition"}
     assert any(precision in reason for _, _, reason in predictor.report.declined)
 
 
@@ -56,7 +55,7 @@ def test_is_fused_even_when_made_in_inference_mode(model):
     with torch.inference_mode():
         predictor = Predictor(model)
         assert not any(parameter.is_inference() for parameter in predictor.network.parameters())
-    assert not [reason for name, _, reason in predictor.report.declined if name == "kernel_selection"]
+    assert not [reason for name, _, reason in predictor.report.declined if name == "fusion" and "image" in reason]
 
 
 @pytest.mark.parametrize(

@@ -36,5 +36,5 @@ def test_bytes_moved_fall_when_an_activation_moves_into_its_convolution():
     model, x = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU6()).eval(), torch.zeros(2, 3, 5, 5)
     graph, _ = passes.optimize(model, x)
     assert roofline.bytes_moved(graph) == 4 * 2 * 25 * (3 + 8 + 8 + 8)
-    passes.Passer(["conv_act_fusion"]).run(graph)
+    passes.Passer(["fusion"]).run(graph)
     assert roofline.bytes_moved(graph) == 4 * 2 * 25 * (3 + 8)

@@ -9,9 +9,7 @@ from torch import nn
 
 from helpers.graphs.tracing import trace
 from helpers.passes import PIPELINES, Passer, optimize
-from helpers.passes.fused_calls import FUSED
-from helpers.passes.fused_ops import conv_act
-from helpers.passes.how import parse
+from helpers.passes.fused_layer import FusedLayer
 from tests.passes.graphs import network
 
 IMAGES = (2, 4, 8, 8)
@@ -24,8 +22,10 @@ def conv(outside=4, kernel=3, **settings):
 
 def fused(graph_module):
     """The endings of the fused nodes: what is added, and the activation."""
-    nodes = [node for node in graph_module.graph.nodes if node.target in FUSED]
-    return [("" if node.args[3] is None else "other", parse(node.args[4]).activation.name) for node in nodes]
+    modules = dict(graph_module.named_modules())
+    calls = [node for node in graph_module.graph.nodes if isinstance(modules.get(node.target), FusedLayer)]
+    found = [("other" if len(node.args) == 2 else "", modules[node.target].activation) for node in calls]
+    return [(other, "none" if activation is None else activation.function.__name__) for other, activation in found]
 
 
 def check(net, x, route="fx"):
@@ -38,7 +38,7 @@ def check(net, x, route="fx"):
         assert error <= max(1e-5, 4 * own)
         result = copy.deepcopy(graph_module).double()(x.double())
         torch.testing.assert_close(result, exact, rtol=1e-10, atol=1e-10 * exact.abs().max().item())
-    reasons = [reason for name, _, reason in report.declined if name in ("residual_fusion", "conv_act_fusion")]
+    reasons = [reason for name, _, reason in report.declined if name == "fusion"]
     return graph_module, reasons
 
 
@@ -233,7 +233,7 @@ def test_the_state_keeps_its_names_and_the_caller_his_model():
 
 def test_without_shapes_a_residual_is_declined():
     graph_module = torch.fx.symbolic_trace(network(lambda net, x: x + net.conv(x), conv=conv()))
-    report = Passer(["canonicalize", "residual_fusion"]).run(graph_module)
+    report = Passer(["canonicalize", "fusion"]).run(graph_module)
     assert "the shape of conv is not known" in report.declined[0][2]
 
 
@@ -260,4 +260,4 @@ def test_random_chains(layers, batch, size):
 
     parts = {f"conv{i}": conv(kernel=kernel, groups=groups) for i, ((kernel, groups), *_) in enumerate(layers)}
     graph_module, _ = check(network(forward, **parts), torch.randn(batch, 4, size, size))
-    assert sum(node.target is conv_act for node in graph_module.graph.nodes) == len(layers)
+    assert len(fused(graph_module)) == len(layers)
