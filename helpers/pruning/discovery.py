@@ -6,22 +6,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 
 from helpers.graphs.module_tree import modules_by_path
 from helpers.pruning.atoms import Labels, Pinned, ascending, distinct
 from helpers.pruning.groups import ChannelGroups, Group, Member
 from helpers.pruning.labelling import Labelling, label
-from helpers.pruning.recorder import Node
+from helpers.pruning.reader import TraceError, on_meta, read
 from helpers.pruning.rules import rule_for
-from helpers.pruning.tracing import TraceError, on_meta, trace
 from helpers.pruning.trial import first_misfit
 
 
-def read(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labelling, list[Node]]:
+def labelled(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labelling, list[fx.Node]]:
     """Label the graph; and once more the graph in train mode, if some parameters are only used there."""
     labelling = Labelling(model)
-    evaluated = trace(root, example_inputs)
+    evaluated = read(root, example_inputs)
     label(labelling, evaluated, rule_for)
     if idle := sleepers(evaluated, labelling.learned):
         awake = list(labelling.layers)
@@ -33,10 +32,10 @@ def read(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labell
     return labelling, evaluated
 
 
-def awakened(root: nn.Module, example_inputs: Any, idle: list[str]) -> list[Node]:
+def awakened(root: nn.Module, example_inputs: Any, idle: list[str]) -> list[fx.Node]:
     """The graph in train mode. Without it nobody knows which channels the idle layers read, so there is no way on."""
     try:
-        return trace(root.train(), example_inputs)
+        return read(root.train(), example_inputs)
     except TraceError as error:
         raise TraceError(
             f"{error}. This was in train mode, which is read as well because eval mode does not call {idle[0]!r}: take"
@@ -45,9 +44,9 @@ def awakened(root: nn.Module, example_inputs: Any, idle: list[str]) -> list[Node
         ) from error
 
 
-def sleepers(evaluated: list[Node], learned: set[str]) -> list[str]:
+def sleepers(evaluated: list[fx.Node], learned: set[str]) -> list[str]:
     """Layers of the network that an evaluation does not call (auxiliary heads of GoogLeNet and Inception)."""
-    used = {node.name for node in evaluated if node.kind in ("layer", "stored")}
+    used = {node.target for node in evaluated if node.op in ("call_module", "get_attr")}
     owners = {name.rpartition(".")[0] for name in learned}
     awake = used | {u.rpartition(".")[0] for u in used}
     return sorted(owner for owner in owners if awake.isdisjoint(ancestors(owner)))
@@ -59,7 +58,7 @@ def ancestors(path: str) -> set[str]:
     return {".".join(names[:k]) for k in range(1, len(names) + 1)}
 
 
-def build(labelling: Labelling, evaluated: list[Node], model: nn.Module) -> ChannelGroups:
+def build(labelling: Labelling, evaluated: list[fx.Node], model: nn.Module) -> ChannelGroups:
     """Resolve the ties, and gather the units that live on exactly the same axes into groups."""
     roots = labelling.atoms.roots()
     pinned = labelling.atoms.pinned(roots)
@@ -158,7 +157,7 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     if model.training:
         raise TraceError(f"{type(model).__name__} is in train mode; call model.eval() first")
     root = on_meta(model)
-    labelling, evaluated = read(model, root, example_inputs)
+    labelling, evaluated = labelled(model, root, example_inputs)
     while True:
         groups = build(labelling, evaluated, model)
         misfit = first_misfit(groups, root, example_inputs)

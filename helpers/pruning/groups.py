@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+from torch import fx
 
 from helpers.pruning.atoms import Labels
 from helpers.pruning.labelling import Labelling, Layer
-from helpers.pruning.recorder import Node
 
 
 class GroupError(ValueError):
@@ -50,7 +50,7 @@ class ChannelGroups:
     axes: dict[str, dict[int, Labels]]  # tensor -> axis -> atoms
     sizes: dict[tuple[str, str], tuple[Labels, int]]
     labelling: Labelling = field(repr=False)
-    nodes: list[Node] = field(repr=False)
+    nodes: list[fx.Node] = field(repr=False)
 
     @property
     def layers(self) -> list[Layer]:

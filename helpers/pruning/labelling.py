@@ -11,11 +11,11 @@ from types import EllipsisType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from helpers.pruning.atoms import Atoms, Labels
-from helpers.pruning.nesting import leaves, mapped
-from helpers.pruning.recorder import Node
+from helpers.pruning.nesting import leaves
+from helpers.pruning.reader import name_of, operation
 from helpers.pruning.stored import stored_tensors
 
 Axes = list[Labels | None]
@@ -164,32 +164,42 @@ def uncut(output: Any) -> Any:
     return output
 
 
-def label(labelling: Labelling, nodes: list[Node], rule_for: Callable[[Call], Rule]) -> None:
+def label(labelling: Labelling, nodes: list[fx.Node], rule_for: Callable[[Call], Rule]) -> None:
     """Go through the network once, in order, and label every value."""
     for node in nodes:
-        if node.kind in ("input", "constant"):
-            node.labels = uncut(node.value)
-        elif node.kind == "stored":
-            node.labels = labelling.parameter(node.op)
-        elif node.kind == "output":
-            labelling.pin_all(mapped(labels_of, node.args), "it is an output of the network")
-        else:
-            call = as_call(node)
-            node.labels = rule_for(call)(labelling, call)
+        if node.op == "output":
+            held = fx.map_arg(node.args, lambda n: labels_of(labelling, n))
+            labelling.pin_all(held, "it is an output of the network")
+        elif node.op not in ("placeholder", "get_attr"):
+            call = as_call(labelling, node)
+            node.meta["labels"] = rule_for(call)(labelling, call)
+
+
+def labels_of(labelling: Labelling, node: fx.Node) -> Any:
+    """What is known about the value of a node. What comes from outside is labelled when somebody uses it."""
+    if "labels" not in node.meta:
+        stored = node.op == "get_attr" and node.target in labelling.canonical
+        node.meta["labels"] = labelling.parameter(node.target) if stored else uncut(node.meta["value"])
+    return node.meta["labels"]
 
 
 # NumPy's names for what PyTorch calls otherwise; PyTorch takes both.
 ALIASES = {"axis": "dim", "axis0": "dim0", "axis1": "dim1", "keepdims": "keepdim"}
 
 
-def labels_of(value: Any) -> Any:
-    """What is known about a node; any other value as it is."""
-    return value.labels if isinstance(value, Node) else value
-
-
-def as_call(node: Node) -> Call:
+def as_call(labelling: Labelling, node: fx.Node) -> Call:
     """A node with the labels of its arguments."""
-    args, kwargs = mapped(labels_of, node.args), mapped(labels_of, node.kwargs)
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: labels_of(labelling, n))
     kwargs = {ALIASES.get(name, name): value for name, value in kwargs.items()}
-    path = node.name if node.module is not None else ""
-    return Call(f"{node.name} ({node.op})", node.op, args, kwargs, node.value, node.module, path, node.inside)
+    module, op = node.meta.get("module"), operation(node)
+    around = [kind for _, kind in node.meta.get("nn_module_stack", {}).values()]
+    return Call(
+        name=f"{name_of(node)} ({op})",
+        op=op,
+        args=args[:1] if node.target is getattr else args,
+        kwargs=kwargs,
+        output=node.meta["value"],
+        module=module,
+        path=node.target if module else "",
+        inside=around[-1] if around else type(labelling.model),
+    )

@@ -33,7 +33,6 @@ TABLE: dict[Rule, str] = {
     value.decision: "decision",
     value.stated: "stated",
     value.question: "question",
-    value.unseen: "unseen",
     value.ignored: "assert dim ndimension ndim",
     shape.reshape: "view reshape flatten unsqueeze Flatten",
     shape.squeeze: "squeeze",

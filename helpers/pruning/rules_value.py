@@ -96,12 +96,6 @@ def question(labelling: Labelling, call: Call) -> None:
     labelling.pin_all(call.tensors, f"{call.name}: the answer may depend on the number of channels")
 
 
-def unseen(labelling: Labelling, call: Call) -> Tensor:
-    """A tensor that was computed out of sight may come from all that was before it."""
-    labelling.pin_all(call.tensors, f"{call.name}: the forward goes on with a tensor whose origin is not known")
-    return uncut(call.output)
-
-
 def ignored(labelling: Labelling, call: Call) -> Any:
     """Checks, and questions whose answer does not depend on the channels."""
     return call.output

@@ -11,9 +11,9 @@ from tqdm.auto import tqdm
 from helpers import metrics
 from helpers.pruning.allocation import Counts
 from helpers.pruning.groups import ChannelGroups
+from helpers.pruning.reader import as_tuple
 from helpers.pruning.stored import stored_tensors
 from helpers.pruning.surgery import Plan, cut, kept_atoms
-from helpers.pruning.tracing import as_tuple
 
 Cost = Callable[[Plan], float]
 HALVINGS, LAST_RATIO = 40, 1.0 - 1e-9

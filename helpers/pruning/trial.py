@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 
 from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups
 from helpers.pruning.labelling import Number, Tensor
 from helpers.pruning.nesting import leaves
-from helpers.pruning.recorder import Node
+from helpers.pruning.reader import TraceError, name_of, read
 from helpers.pruning.surgery import Stays, kept_atoms, shrink
-from helpers.pruning.tracing import TraceError, trace
 
 
 def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) -> tuple[Labels, str] | None:
@@ -35,21 +34,23 @@ def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) ->
     left = Stays(keep)
     shrink(root, groups, left)
     try:
-        found = trace(root, example_inputs)
+        found = read(root, example_inputs)
     except TraceError as error:
         return blame(groups, keep, groups.nodes[error.position], f"a trial cut fails: {error.cause}")
+    orders = [{node: number for number, node in enumerate(nodes)} for nodes in (groups.nodes, found)]
     for node, other in zip(groups.nodes, found, strict=False):
-        if described(node) != described(other):
+        if described(node, orders[0]) != described(other, orders[1]):
             return blame(groups, keep, node, "the forward computes with a stored number of channels")
-        if shapes(other.value) != predicted(node.labels, left):
+        if "labels" in node.meta and shapes(other.meta["value"]) != predicted(node.meta["labels"], left):
             return blame(groups, keep, node, "a trial cut gave another shape than the channels left")
     return None
 
 
-def described(node: Node) -> tuple:
+def described(node: fx.Node, order: dict[fx.Node, int]) -> tuple:
     """What has to be the same after the cut: the operation, where its inputs come from, and the constants."""
-    names = [f"%{v.name}" if isinstance(v, Node) else constant(v) for v in leaves((node.args, node.kwargs))]
-    return node.kind, node.name, list(node.kwargs), names
+    args = fx.map_arg((node.args, node.kwargs), lambda n: f"%{order[n]}")
+    target = "constant" if node.op == "get_attr" and node.target.startswith("_tensor_constant") else node.target
+    return node.op, target, list(node.kwargs), [constant(v) for v in leaves(args)]
 
 
 def constant(value: Any) -> Any:
@@ -71,10 +72,10 @@ def predicted(labels: Any, left: Stays) -> list[tuple[int, ...]]:
     ]
 
 
-def blame(groups: ChannelGroups, keep: np.ndarray, node: Node, why: str) -> tuple[Labels, str]:
+def blame(groups: ChannelGroups, keep: np.ndarray, node: fx.Node, why: str) -> tuple[Labels, str]:
     """The atoms that reach this node and were cut; if there are none, those of every group."""
-    sources = [value.labels for value in leaves((node.args, node.kwargs)) if isinstance(value, Node)]
-    tensors = [t for t in leaves([*sources, node.labels]) if isinstance(t, Tensor | Number)]
+    found = [n.meta.get("labels") for n in (*node.all_input_nodes, node)]
+    tensors = [t for t in leaves(found) if isinstance(t, Tensor | Number)]
     axes = [a for t in tensors for a in t.axes if isinstance(a, np.ndarray) and not keep[a].all()]
     labels = np.concatenate(axes or [g.units for g in groups.prunable()])
-    return labels, f"{node.name}: {why}"
+    return labels, f"{name_of(node)}: {why}"

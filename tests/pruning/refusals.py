@@ -241,9 +241,9 @@ UNPRUNABLE = {
             ("a shift", lambda s, y: y.shape[1] >> 3, "decides by the number"),
             ("its length in bits", lambda s, y: y.shape[1].bit_length() > 3, "decides by the number"),
             ("a division with remainder", lambda s, y: divmod(y.shape[1], 8)[0], "decides by the number"),
-            ("its logarithm", lambda s, y: math.log2(y.shape[1]) > 2, "stored number"),
-            ("a common divisor", lambda s, y: math.gcd(y.shape[1], 4) > 1, "stored number"),
-            ("how often a loop runs", lambda s, y: [1 for _ in range(y.shape[1] // 8)], "stored number"),
+            ("its logarithm", lambda s, y: math.log2(y.shape[1]) > 2, "decides by the number"),
+            ("a common divisor", lambda s, y: math.gcd(y.shape[1], 4) > 1, "decides by the number"),
+            ("how often a loop runs", lambda s, y: [1 for _ in range(y.shape[1] // 8)], "decides by the number"),
             ("what a layer states", lambda s, y: s.a.out_channels > 4, "stored number"),
             ("the sizes of two tensors", lambda s, y: y.is_same_size(y + 1), "the answer may depend"),
         ]
@@ -277,13 +277,6 @@ UNPRUNABLE = {
         lambda: summed_table(),
         "a",
         "cannot be cut",
-    ),
-    "computed out of sight": (
-        lambda: Net(
-            lambda s, x: s.b(torch.vmap(lambda t: t.mean(0, keepdim=True))(s.a(x))), a=conv(3, 8), b=conv(1, 5)
-        ),
-        "a",
-        "origin is not known",
     ),
     "written elsewhere": (
         lambda: Net(lambda s, x: s.b(torch.cat([s.a(x), s.a(x)], 1, out=x.new_empty(0))), a=conv(3, 8), b=conv(16, 5)),

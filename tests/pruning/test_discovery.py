@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers.pruning.discovery import channel_groups
+from helpers.pruning.reader import TraceError
 from helpers.pruning.surgery import cut
-from helpers.pruning.tracing import TraceError
 from tests.pruning.refusals import UNPRUNABLE
 from tests.pruning.zeroing import cut_and_zeroed, random_plan, zeroed
 from tests.pruning.zoo import PRUNABLE, Block, Net, ToyMobile, build, conv
@@ -295,8 +295,14 @@ def test_control_flow_that_depends_on_values_is_refused_by_name():
         def forward(self, x):
             return x if x.sum() > 0 else -x
 
-    with pytest.raises(TraceError, match=r"Branching does not run without content .* at node bool: .* rewritten"):
+    with pytest.raises(TraceError, match=r"Branching does not run without content .* at node decision: .* rewritten"):
         channel_groups(Branching().eval(), EXAMPLE)
+
+
+def test_what_torch_fx_cannot_follow_is_refused_with_the_place():
+    model = Net(lambda s, x: s.b(torch.vmap(lambda t: t.mean(0, keepdim=True))(s.a(x))), a=conv(3, 8), b=conv(1, 5))
+    with pytest.raises(TraceError, match="at node a: vmap"):
+        groups_of(model.eval())
 
 
 class Idle(nn.Module):

@@ -16,8 +16,8 @@ from helpers.pruning import targets
 from helpers.pruning.allocation import AllocationError
 from helpers.pruning.importance import ImportanceError
 from helpers.pruning.pruner import PruneError
+from helpers.pruning.reader import TraceError
 from helpers.pruning.targets import TargetError, mac_cost, parameter_cost
-from helpers.pruning.tracing import TraceError
 from tests.pruning.counts import mobilenet_counts
 from tests.pruning.zoo import Auxiliary, ToyMobile, build
 

@@ -1,0 +1,295 @@
+"""Read a network: the graph of torch.fx, with the value of each node worked out while it is recorded.
+
+Values are tensors of torch's "meta" device, which have a shape and no content, so that a network of a gigabyte is read
+as quickly as a small one. A forward may compute with sizes and even decide by them: its numbers are stand-ins, too,
+that know their value. What it computes is in the graph, and so is that it decided ("decision"), because with another
+number of channels it could decide otherwise.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from helpers.graphs.annotation import KEEPS_SHAPE
+from helpers.graphs.module_tree import modules_by_path
+from helpers.graphs.tracer import AUGMENTED, Tracer, _Proxy
+from helpers.pruning.stored import stored_tensors, with_tensors
+
+# How a layer states the sizes of its weight. What it is cut to is written there, so a forward could decide by it.
+SIZES = ("in_channels", "out_channels", "in_features", "out_features", "num_features", "num_channels")
+
+CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange)  # they do not ask for stand-ins
+# Their result is like their inputs, if these agree. (An InstanceNorm would look at its num_features, too.)
+SAME_SHAPE = KEEPS_SHAPE | {nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.LayerNorm, nn.GELU, nn.Sigmoid}
+
+
+class TraceError(ValueError):
+    """The network cannot be read; says where and what to do."""
+
+    position: int = 0  # of the node that fails to run
+    cause: str = ""  # in one line
+
+
+class Proxy(_Proxy):
+    """A stand-in for a tensor or a number that knows its value."""
+
+    @property
+    def value(self) -> Any:
+        """A tensor without content, or a number."""
+        return self.node.meta["value"]
+
+    def __getattr__(self, name: str) -> Any:
+        """A method is in the graph when it is called, a property when it is asked for."""
+        if callable(getattr(self.value, name)):
+            return super().__getattr__(name)
+        return self.tracer.create_proxy("call_function", getattr, (self, name), {})
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self[i] for i in range(len(self))])
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+
+def decision(value: Any, kind: Callable[[Any], Any]) -> Any:
+    """The forward looks at a number."""
+    return kind(value)
+
+
+def decides(kind: Callable[[Any], Any]) -> Callable[[Proxy], Any]:
+    """A method that answers with a plain number, and notes that it was asked."""
+    return lambda self: self.tracer.create_node("call_function", decision, (self.node, kind), {}).meta["value"]
+
+
+Proxy.__bool__, Proxy.__int__, Proxy.__float__, Proxy.__index__ = map(decides, (bool, int, float, operator.index))
+Proxy.__round__ = decides(round)
+
+
+def stated(weight: torch.Tensor, size: int) -> int:
+    """A size that a layer states about its weight."""
+    return size
+
+
+class Stated(Proxy):
+    """Such a size; it is a node of the graph each time that somebody computes with it."""
+
+    def __init__(self, tracer: Tracer, weight: str, size: int) -> None:
+        vars(self).update(tracer=tracer, weight=weight, size=size)
+
+    @property
+    def value(self) -> int:
+        """Known without a node."""
+        return self.size
+
+    @property
+    def node(self) -> fx.Node:
+        """A new one."""
+        weight = self.tracer.create_node("get_attr", self.weight, (), {})
+        return self.tracer.create_node("call_function", stated, (weight, self.size), {})
+
+
+class Reader(Tracer):
+    """Records a network that is on the meta device."""
+
+    def __init__(self, root: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        super().__init__(len(inputs))
+        self.root, self.inputs = root, iter(inputs)
+        self.names = {id(tensor): name for name, tensor in reversed(stored_tensors(root).items())}
+        self._autowrap_search.append(torch)
+        self._autowrap_function_ids.update(map(id, CONSTRUCTORS))
+
+    def read(self) -> None:
+        """Fill the graph; layers are as they were afterwards."""
+        modules = modules_by_path(self.root, each_once=True)
+        layers = {path: vars(m) for path, m in modules.items() if m._parameters.get("weight") is not None}
+        before = [(held, {n: held[n] for n in SIZES if type(held.get(n)) is int}) for held in layers.values()]
+        try:
+            for path, (held, sizes) in zip(layers, before, strict=True):
+                held.update({name: Stated(self, f"{path}.weight".lstrip("."), size) for name, size in sizes.items()})
+            with torch.no_grad():
+                self.record(self.root)
+        finally:
+            for held, sizes in before:
+                held.update(sizes)
+
+    def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        """The node is there before its value, so that the last one is the one that fails."""
+        node = super().create_node(kind, target, *args, **kwargs)
+        with torch._C.DisableTorchFunction():
+            node.meta["value"] = without_content(self.value_of(node))
+        return node
+
+    def value_of(self, node: fx.Node) -> Any:
+        """What a node gives; by formula where torch's own rule is slow."""
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["value"])
+        if node.op == "call_module":
+            node.meta["module"] = self.root.get_submodule(node.target)
+        kind = type(node.meta["module"]) if node.op == "call_module" else node.target
+        if kind in SAME_SHAPE and not kwargs and agree(args):
+            return args[0].detach()
+        if node.op == "placeholder":
+            return next(self.inputs)
+        if node.op == "get_attr":
+            return operator.attrgetter(node.target)(self.root)
+        if node.op == "call_function":
+            return node.target(*args, **kwargs)
+        if node.op == "call_method":
+            return getattr(args[0], node.target)(*args[1:], **kwargs)
+        if node.op == "output":
+            return None
+        module = node.meta["module"]
+        if kind is nn.Linear and not kwargs and args[0].shape[-1] == module.weight.shape[1]:
+            return args[0].new_empty((*args[0].shape[:-1], module.weight.shape[0]))
+        if kind is nn.MultiheadAttention and looks_at_itself(module, args, kwargs):
+            return args[0].detach(), None
+        return module(*args, **kwargs)
+
+    def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *more: Any, **named: Any) -> Any:
+        """The result of an operation; what it writes in place is its first argument from then on."""
+        result = super().create_proxy(kind, target, args, kwargs, *more, **named)
+        if kind == "call_method" and target.endswith("_") and isinstance(result, fx.Proxy):
+            args[0].node = result.node
+        return result
+
+    def proxy(self, node: fx.Node) -> Any:
+        """A tensor or number is followed, and so are those in a tuple; anything else (x.dtype) is what it is."""
+        value = node.meta["value"]
+        if isinstance(value, tuple | list):
+            whole = Proxy(node, self)
+            items = [self.create_proxy("call_function", operator.getitem, (whole, i), {}) for i in range(len(value))]
+            return tuple(items) if isinstance(value, torch.Size) else type(value)(items)
+        followed = isinstance(value, torch.Tensor | int | float) and not (isinstance(value, bool) and tensors_of(node))
+        return Proxy(node, self) if followed else value
+
+    def create_args_for_root(self, *args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
+        """The arguments of the call, and a forward whose output is opened."""
+        forward, given = super().create_args_for_root(*args, **kwargs)
+        return (lambda *inputs: opened(forward(*inputs))), given
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """A layer computes what its class says, unless it has been given a forward of its own."""
+        return super().is_leaf_module(m, module_qualified_name) and "forward" not in vars(m)
+
+    def call_module(self, m: nn.Module, forward: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """What a layer does inside is its own business; so below."""
+        inside = torch._C._is_torch_function_all_disabled()
+        return forward(*args, **kwargs) if inside else super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict) -> Any:
+        """A parameter or buffer of the network is a node, the same each time."""
+        name = self.names.get(id(attr_val))
+        if name is None or torch._C._is_torch_function_all_disabled():
+            return attr_val
+        if name not in parameter_proxy_cache:
+            parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {})
+        return parameter_proxy_cache[name]
+
+
+def tensors_of(node: fx.Node) -> list[fx.Node]:
+    """The nodes among the arguments that are tensors."""
+    return [n for n in node.all_input_nodes if isinstance(n.meta["value"], torch.Tensor)]
+
+
+def agree(values: tuple) -> bool:
+    """Whether all of them are tensors of one shape and type."""
+    tensors = bool(values) and all(isinstance(value, torch.Tensor) for value in values)
+    return tensors and len({(value.shape, value.dtype) for value in values}) == 1
+
+
+def looks_at_itself(attention: nn.MultiheadAttention, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether a batch of sequences of the layer's width is its own query, key and value, and only values are wanted."""
+    usual = len(args) == 3 and args[0] is args[1] is args[2] and kwargs == {"need_weights": False}
+    return usual and args[0].dim() == 3 and attention._qkv_same_embed_dim and args[0].shape[2] == attention.embed_dim
+
+
+def without_content(value: Any) -> Any:
+    """The same on the meta device."""
+    if isinstance(value, torch.Tensor) and not value.is_meta:
+        return torch.empty_like(value, device="meta")
+    return type(value)(map(without_content, value)) if type(value) in (list, tuple) else value
+
+
+def operation(node: fx.Node) -> str:
+    """One name for each operation, however it is written: `x + y`, `x += y`, `torch.add`, `x.add_` are all "add"."""
+    if "module" in node.meta:
+        return type(node.meta["module"]).__name__
+    value = node.meta["value"]
+    if isinstance(value, bool | torch.dtype | torch.device | torch.layout | str) and (asked := tensors_of(node)):
+        return "question" if len(asked) > 1 else "ndim"  # whether they are equally large; x.dtype
+    if node.target is getattr:
+        return node.args[1]
+    target = AUGMENTED.get(node.target, node.target)
+    name = (target if isinstance(target, str) else target.__name__).strip("_")
+    home = (getattr(target, "__module__", None) or "torch").split(".")[0]
+    known = isinstance(target, str) or home in ("torch", "_operator", "math", "helpers")
+    return name if known and not isinstance(target, torch._ops.OpOverload) else f"{target.__module__}.{name}"
+
+
+def opened(output: Any) -> Any:
+    """What a network returns, as nests of tensors; an object of a class of its own stands for its attributes."""
+    if output is None or isinstance(output, fx.Proxy | torch.Tensor | nn.Module | str | int | float):
+        return output
+    if isinstance(output, Mapping):
+        return [opened(value) for value in output.values()]
+    if isinstance(output, Iterable):
+        return [opened(value) for value in output]
+    names = [*getattr(output, "__dict__", ()), *getattr(type(output), "__slots__", ())]
+    return [opened(getattr(output, name)) for name in names if hasattr(output, name)]
+
+
+def on_meta(model: nn.Module) -> nn.Module:
+    """A copy in eval mode whose tensors have shapes and no content; nothing large is copied on the way."""
+    root = with_tensors(model, lambda name, tensor: torch.empty_like(tensor, device="meta", requires_grad=False))
+    return root.eval() if any(module.training for module in modules_by_path(root, each_once=True).values()) else root
+
+
+def as_tuple(example_inputs: Any) -> tuple:
+    """A lone tensor is accepted wherever a tuple of inputs is expected."""
+    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs):
+        raise TraceError(
+            "example_inputs: expected one tensor or a tuple of tensors, as the network's forward takes them"
+        )
+    return inputs
+
+
+def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
+    """Read a network that is on the meta device; a forward may leave things in it.
+
+    Args:
+        root: the network, in the mode in which it is to be read.
+        example_inputs: one tensor or a tuple, only their shapes and types matter.
+
+    Returns:
+        One node for each operation, with its value in `meta["value"]`.
+    """
+    reader = Reader(root, as_tuple(example_inputs))
+    try:
+        reader.read()
+    except Exception as error:
+        raise failed(type(root).__name__, reader.graph, error) from error
+    return list(reader.graph.nodes)
+
+
+def failed(network: str, graph: fx.Graph, error: Exception) -> TraceError:
+    """The error to raise, with what the trial cut wants to know."""
+    last = [*graph.nodes][-1]
+    cause = (str(error).strip() or repr(error)).splitlines()[0]
+    remedy = " (control flow that depends on values has to be rewritten)" if "meta" in cause else ""
+    result = TraceError(
+        f"{network} does not run without content on inputs of this shape and type, at node {name_of(last)}: {cause}"
+        f"{remedy}"
+    )
+    result.position, result.cause = len(graph.nodes) - 1, cause
+    return result
+
+
+def name_of(node: fx.Node) -> str:
+    """For people: the layer's path, or the operation and a number."""
+    return node.target if node.op == "call_module" else node.name
