@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -113,11 +114,18 @@ class Answers:
     def solution(self, name: str) -> str:
         """The code that a lesson folds away below the exercise."""
         for path in sorted(self.folder.glob("[0-9]*.ipynb")):
-            for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-                for code in re.findall(r"```python\n(.*?)```", "".join(cell["source"]), re.S):
-                    if cell["cell_type"] == "markdown" and re.search(rf"^(def|class) {name}\b", code, re.M):
-                        return code
+            for code in folded_code(path, path.stat().st_mtime_ns):
+                if re.search(rf"^(def|class) {name}\b", code, re.M):
+                    return code
         raise NotKept(f"no notebook in {self.folder} shows a solution of {name}")
+
+
+@cache
+def folded_code(notebook: Path, changed: int) -> tuple[str, ...]:
+    """The code in a notebook's text; `changed` is the time of its last change, so that it is read again after one."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    texts = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return tuple(code for text in texts for code in re.findall(r"```python\n(.*?)```", text, re.S))
 
 
 def block_of(function: Callable) -> str:

@@ -1,6 +1,7 @@
 """Lesson 01. The oracles run torch's own layers and read the answers off their outputs."""
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from helpers.checks.compare import Tolerance
@@ -15,20 +16,61 @@ CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
 
 def output_size_cases(rng: torch.Generator) -> list[Case]:
     """Sizes that leave pixels over, and sizes that do not."""
-    odd_one = {"size": 2 * between(rng, 2, 20), "kernel": 3, "stride": 2, "padding": between(rng, 0, 3)}
-    cases = [Case(", ".join(f"{name} {value}" for name, value in odd_one.items()), odd_one)]  # a pixel is left over
-    for _ in range(8):
+    left_over = {"size": 2 * between(rng, 2, 20), "kernel": 3, "stride": 2, "padding": between(rng, 0, 3)}
+    padded = {"size": between(rng, 5, 20), "kernel": 3, "stride": 1, "padding": between(rng, 2, 3)}
+    chosen = [left_over, padded]
+    for _ in range(6):
         kernel = between(rng, 1, 5)
         inputs = {"size": between(rng, kernel, 40), "kernel": kernel}
-        inputs |= {"stride": between(rng, 1, 4), "padding": between(rng, 0, 3)}
-        cases.append(Case(", ".join(f"{name} {value}" for name, value in inputs.items()), inputs))
-    return cases
+        chosen.append(inputs | {"stride": between(rng, 1, 4), "padding": between(rng, 0, 3)})
+    return [Case(", ".join(f"{name} {value}" for name, value in inputs.items()), inputs) for inputs in chosen]
 
 
 def output_size_oracle(inputs: dict, probe: dict) -> int:
     """Let torch do the convolution and look."""
     row, filters = torch.zeros(1, 1, inputs["size"]), torch.zeros(1, 1, inputs["kernel"])
     return F.conv1d(row, filters, stride=inputs["stride"], padding=inputs["padding"]).shape[-1]
+
+
+# convolve -------------------------------------------------------------------------------------------------------
+
+
+def convolve_cases(rng: torch.Generator) -> list[Case]:
+    """An image that is not square; with and without bias, stride and padding."""
+    cases = []
+    for stride, padding in ((1, 0), (1, between(rng, 1, 3)), (between(rng, 2, 3), 0), (2, between(rng, 1, 2))):
+        rows = between(rng, 6, 9)
+        inputs = {"x": normal(rng, rows, rows + between(rng, 1, 3)), "W": normal(rng, *[between(rng, 2, 4)] * 2)}
+        inputs |= {"b": normal(rng, 1).item(), "stride": stride, "padding": padding}
+        cases.append(Case(f"stride {stride}, padding {padding}", inputs))
+    return cases
+
+
+def convolve_oracle(inputs: dict, probe: dict) -> torch.Tensor:
+    """torch's convolution; it knows no flipping of the window either."""
+    x, weight = inputs["x"][None, None], inputs["W"][None, None]
+    return F.conv2d(x, weight, stride=inputs["stride"], padding=inputs["padding"])[0, 0] + inputs["b"]
+
+
+# update_statistics ----------------------------------------------------------------------------------------------
+
+
+def statistics_cases(rng: torch.Generator) -> list[Case]:
+    """Small batches, for which it matters whether one divides by n or by n - 1."""
+    cases = []
+    for images in (2, between(rng, 3, 5)):
+        channels = between(rng, 2, 4)
+        inputs = {"mu": normal(rng, channels), "variance": normal(rng, channels).abs() + 0.1}
+        inputs |= {"y": 3 * normal(rng, images, channels, 2, 3) + 1, "momentum": between(rng, 1, 9) / 10}
+        cases.append(Case(f"{images} images of 2 x 3 pixels", inputs))
+    return cases
+
+
+def statistics_oracle(inputs: dict, probe: dict) -> list[torch.Tensor]:
+    """Let torch's layer see the batch in training mode."""
+    mu, variance = inputs["mu"].clone(), inputs["variance"].clone()
+    F.batch_norm(inputs["y"], mu, variance, training=True, momentum=inputs["momentum"])
+    return [mu, variance]
 
 
 # scale_and_shift ------------------------------------------------------------------------------------------------
@@ -76,6 +118,66 @@ def fold_view(answer: list, probe: dict) -> torch.Tensor:
     return F.conv2d(probe["x"], weight, bias, padding=1)
 
 
+# fold_conv_bn ---------------------------------------------------------------------------------------------------
+
+LAYERS = {
+    "a plain convolution": {},
+    "a bias, stride 2 and padding": {"bias": True, "stride": 2, "padding": 1},
+    "groups and dilation": {"groups": 2, "dilation": 2, "bias": True},
+    "a depthwise convolution": {"groups": 4, "padding": 1},
+}
+
+
+def fold_layer_cases(rng: torch.Generator) -> list[Case]:
+    """Layers of all kinds, and three that must be refused."""
+    kinds = [(label, settings, "eval") for label, settings in LAYERS.items()]
+    kinds += [("BatchNorm without gamma and beta", {}, "affine=False")]
+    kinds += [(f"BatchNorm {state}", {}, state) for state in ("in training mode", "without statistics")]
+    kinds += [("a BatchNorm of another number of channels", {}, "wider")]
+    cases = []
+    for label, settings, state in kinds:
+        seed = between(rng, 0, 2**30)
+        inputs = {"settings": {"bias": False} | settings, "state": state, "seed": seed, "x": normal(rng, 2, 4, 7, 7)}
+        cases.append(Case(label, inputs))
+    return cases
+
+
+def two_layers(inputs: dict) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+    """The convolution and the BatchNorm of a case."""
+    rng, state = torch.Generator().manual_seed(inputs["seed"]), inputs["state"]
+    conv = nn.Conv2d(4, 4, 3, dtype=torch.float64, **inputs["settings"])
+    kept = {"affine": state != "affine=False", "track_running_stats": state != "without statistics"}
+    norm = nn.BatchNorm2d(5 if state == "wider" else 4, eps=1e-2, dtype=torch.float64, **kept)
+    norm.train(state == "in training mode")
+    for tensor in (*conv.parameters(), *norm.parameters(), *norm.buffers()):
+        if tensor.is_floating_point():
+            tensor.data = normal(rng, *tensor.shape)
+    if norm.running_var is not None:
+        norm.running_var.abs_().mul_(0.1)
+    return conv, norm
+
+
+def run_fold_layers(student: dict, inputs: dict) -> dict:
+    """What the folded layer makes of x, or that it was refused; and whether the old layers are as they were."""
+    conv, norm = two_layers(inputs)
+    before = [tensor.clone() for layer in (conv, norm) for tensor in layer.state_dict().values()]
+    try:
+        y = student["fold_conv_bn"](conv, norm)(inputs["x"])
+    except ValueError:
+        return {"refused": True, "y": None, "old layers changed": False}
+    after = [tensor for layer in (conv, norm) for tensor in layer.state_dict().values()]
+    changed = not all(map(torch.equal, before, after))
+    return {"refused": False, "y": y, "old layers changed": changed}
+
+
+def fold_layers_oracle(inputs: dict, probe: dict) -> dict:
+    """Run the two layers one after the other, where that is allowed."""
+    conv, norm = two_layers(inputs)
+    refused = inputs["state"] in ("in training mode", "without statistics", "wider")
+    y = None if refused else norm(conv(inputs["x"])).detach()
+    return {"refused": refused, "y": y, "old layers changed": False}
+
+
 ITEMS = (
     Item(
         name="output_size",
@@ -87,6 +189,30 @@ ITEMS = (
         nudge="How far can the left edge of the window travel along the padded row?",
         minutes=5,
         dots=1,
+    ),
+    Item(
+        name="convolve",
+        function="convolve",
+        points=1,
+        cases=convolve_cases,
+        oracle=convolve_oracle,
+        tolerance=CLOSE,
+        hint="Pad first; output (i, j) looks at the rows from i * stride on, and the columns from j * stride on. Add b once.",
+        nudge="Where in the padded image does the window of output (i, j) begin?",
+        minutes=10,
+        dots=2,
+    ),
+    Item(
+        name="update_statistics",
+        function="update_statistics",
+        points=1,
+        cases=statistics_cases,
+        oracle=statistics_oracle,
+        tolerance=CLOSE,
+        hint="Mean and var over axes (0, 2, 3), var with n - 1; then (1 - momentum) * old + momentum * new.",
+        nudge="Which of the two variances is stored?",
+        minutes=6,
+        dots=2,
     ),
     Item(
         name="scale_and_shift",
@@ -112,5 +238,18 @@ ITEMS = (
         nudge="Which axis of W counts the output channels?",
         minutes=6,
         dots=2,
+    ),
+    Item(
+        name="fold_conv_bn",
+        function="fold_conv_bn",
+        points=1,
+        cases=fold_layer_cases,
+        oracle=fold_layers_oracle,
+        run=run_fold_layers,
+        tolerance=CLOSE,
+        hint="copy.deepcopy(conv) keeps its settings; give it new weight and bias. Where gamma and beta are None, take 1 and 0.",
+        nudge="First refuse what cannot be folded, then use your fold_into_convolution.",
+        minutes=15,
+        dots=3,
     ),
 )

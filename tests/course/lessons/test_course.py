@@ -4,7 +4,6 @@ What it may write to is build/ and data/.
 """
 
 import shutil
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -39,10 +38,10 @@ def noise(path):
 @pytest.mark.parametrize("path", LESSONS)
 def test_runs_twice_without_errors_and_noise_and_leaves_nothing(path, tmp_path, monkeypatch):
     here, temporary, executed = tmp_path / "notebooks", tmp_path / "temporary", tmp_path / "executed.ipynb"
-    here.mkdir()
+    shutil.copytree(runner.NOTEBOOKS, here, ignore=shutil.ignore_patterns("assignments", "mine.py", "__pycache__"))
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    lesson = Path(shutil.copy(path, here))
+    lesson = here / path.name
     before, names = files_in(here), set(files_in(runner.NOTEBOOKS))
     for _ in range(2):
         outcome = runner.run_lesson(lesson, executed, "quick")

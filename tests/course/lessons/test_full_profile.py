@@ -1,5 +1,7 @@
 """Every lesson's full branch, on few images and for one epoch: that it works at all, for a real run takes hours."""
 
+import shutil
+
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell
@@ -36,6 +38,7 @@ NOTEBOOKS = [*runner.lessons(), runner.NOTEBOOKS / runner.TALK]
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_the_full_branch_works_on_a_small_scale(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
+    shutil.copytree(runner.NOTEBOOKS, tmp_path, ignore=shutil.ignore_patterns("assignments"), dirs_exist_ok=True)
     notebook.cells.insert(0, new_code_cell(SMALL, id="small"))
     nbformat.write(notebook, tmp_path / path.name)
     outcome = runner.run_lesson(tmp_path / path.name, tmp_path / "executed.ipynb", "full")
