@@ -13,7 +13,7 @@ READY = $(VENV)/.ready
 # One thread for each of several test processes: two pools of threads on the same cores stand in each other's way.
 TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
 
-.PHONY: run test lab slides report bench grade check-ci check-all lint clean
+.PHONY: run test lab slides report bench grade dense check-ci check-all lint clean
 
 run: $(READY)
 	PROFILE=$(PROFILE) $(PY) -m course run
@@ -35,6 +35,11 @@ bench: $(READY)
 
 grade: $(READY)
 	$(PY) -m course grade demo
+
+# The long training of the dense network. Stopped, and given again here or on another machine, it goes on.
+dense: $(READY)
+	$(PY) -m course train --epochs 200 --batch-size 256 --muon 0.02 --skip 0.5 --autoaugment --cutout 16 \
+	  --image-sizes 20 24 28 32 --handover data/training/dense.safetensors --output build/dense.safetensors
 
 lint: $(READY)
 	$(PY) -m ruff check .

@@ -18,7 +18,7 @@ TRAINING = get_type_hints(Config)
 QUANTIZING = get_type_hints(Recipe) | {"file_bytes": int, "seed": int}
 # What may be set for a job of each stage.
 SETTINGS = {
-    "dense": TRAINING,
+    "dense": TRAINING | {"network": str},
     "pruned": PRUNING,
     "fine-tuned": TRAINING,
     "int8": QUANTIZING,
@@ -28,6 +28,7 @@ OF_ANY_STAGE = {"from": str, "teacher": str, "ship": bool}
 FILE = {"data": str, "results": str, "checkpoints": str, "work": str, "defaults": dict, "jobs": dict}
 # Words that nothing else checks before a network is there. "sensitivity" would need a function, which no file can give.
 CHOICES = {
+    "network": ("mobilenet_v2", "tiny"),
     "scope": SCOPES,
     "importance": tuple(CRITERIA),
     "aggregate": ("group", "layer"),

@@ -33,7 +33,8 @@ def make(job: Job, source: nn.Module | None, teacher: nn.Module | None, cifar: C
 
 def dense(job: Job, source: None, teacher: nn.Module | None, cifar: Cifar10, state: Path) -> nn.Module:
     """Trained from random weights."""
-    return trained(models.mobilenet_v2(), job, teacher, cifar, state)
+    network = models.tiny() if job.settings.get("network") == "tiny" else models.mobilenet_v2()
+    return trained(network, job, teacher, cifar, state)
 
 
 def pruned(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, state: Path) -> nn.Module:

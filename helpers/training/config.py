@@ -9,6 +9,7 @@ RANGES = {  # setting -> lowest, highest; whole numbers where both are
     "batch_size": (1, 10**6),
     "seed": (-(10**9), 10**9),
     "cutout": (0, 1000),
+    "skip": (0.0, 0.9),
     "lr": (0.0, 100.0),
     "muon": (0.0, 100.0),
     "weight_decay": (0.0, 1.0),
@@ -42,6 +43,7 @@ class Config:
         image_sizes: sides of the images, in equal parts of the run: (24, 32) trains the first half small.
         cutout: side of the blanked square; 0 for none.
         autoaugment: use torchvision's AutoAugment policy for CIFAR-10.
+        skip: share of the easy images that an epoch leaves out, while the rest of them weighs more.
         distill: weight of the teacher's softened answers against the labels, 0 to 1.
         temperature: how far the teacher's answers are softened.
         precision: "auto" (bfloat16 where the hardware computes in it), "float32" or "bfloat16".
@@ -60,6 +62,7 @@ class Config:
     image_sizes: tuple[int, ...] = (32,)
     cutout: int = 0
     autoaugment: bool = False
+    skip: float = 0.0
     distill: float = 0.0
     temperature: float = 4.0
     precision: str = "auto"

@@ -16,6 +16,8 @@ from helpers.data import Split
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
 
+ALL_IMAGES_FROM = 0.875  # of the run
+
 
 class TrainingLoop:
     """A model, its averaged twin, its optimizers and the data; `run_epoch` trains through the data once."""
@@ -30,6 +32,8 @@ class TrainingLoop:
         self.images, self.labels = split.train_images.to(self.device), split.train_labels.to(self.device)
         self.batch_size = min(config.batch_size, len(self.images))
         self.steps_per_epoch = len(self.images) // self.batch_size
+        self.weights = torch.ones(len(self.labels), device=self.device)
+        self.last_losses = torch.full_like(self.weights, math.inf)
         self.optimizers = optimizers(model, config)
         self.policy = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10) if config.autoaugment else None
 
@@ -42,7 +46,8 @@ class TrainingLoop:
             seed = self.config.seed * 100_003 + epoch
             torch.manual_seed(seed)  # For what draws from the global generator: dropout, AutoAugment.
             generator = torch.Generator(self.device).manual_seed(seed)
-            order = torch.randperm(len(self.images), generator=generator, device=self.device)
+            order = self.choose(epoch, generator)
+            self.steps_per_epoch = max(1, len(order) // self.batch_size)
             steps = range(self.steps_per_epoch)
             for step in tqdm(steps, desc=f"epoch {epoch + 1}", leave=False, disable=not progress):
                 indices = order[step * self.batch_size : (step + 1) * self.batch_size]
@@ -57,6 +62,22 @@ class TrainingLoop:
             "seconds": time.perf_counter() - started,
         }
 
+    def choose(self, epoch: int, generator: torch.Generator) -> torch.Tensor:
+        """The images of this epoch, in a new order; sets how much each of them weighs.
+
+        Of the easy ones, with a loss below the mean when last seen, a share is skipped, and the rest of them weighs
+        more: the sum of gradients to be expected stays the same (InfoBatch, Qin et al. 2024). At the end all are seen.
+        """
+        order = torch.randperm(len(self.labels), generator=generator, device=self.device)
+        self.weights.fill_(1)
+        seen = self.last_losses.isfinite()
+        if self.config.skip and seen.any() and epoch < ALL_IMAGES_FROM * self.config.epochs:
+            easy = self.last_losses < self.last_losses[seen].mean()
+            drawn = torch.rand(len(easy), generator=generator, device=self.device)
+            self.weights[easy] = 1 / (1 - self.config.skip)
+            order = order[~(easy & (drawn < self.config.skip))[order]]
+        return order
+
     def step(self, epoch: int, step: int, indices: torch.Tensor, size: int, generator: torch.Generator) -> torch.Tensor:
         """One optimizer step; the learning rate is set anew for each."""
         done = epoch * self.steps_per_epoch + step
@@ -69,26 +90,27 @@ class TrainingLoop:
         with torch.autocast(
             self.device.type, torch.bfloat16, enabled=uses_bfloat16(self.config.precision, self.device)
         ):
-            loss = self.loss(batch, self.labels[indices])
+            losses = self.losses(batch, self.labels[indices])
         self.model.zero_grad(set_to_none=True)
-        loss.backward()
+        (losses * self.weights[indices]).mean().backward()
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         for optimizer in self.optimizers:
             optimizer.step()
         self.update_average(done)
-        return loss.detach()
+        self.last_losses[indices] = losses.detach().float()
+        return losses.detach().mean()
 
-    def loss(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy with the labels, mixed with the teacher's softened answers."""
+    def losses(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """For each image its cross-entropy with the label, mixed with the teacher's softened answers."""
         scores = self.model(batch)
-        hard = F.cross_entropy(scores, labels, label_smoothing=self.config.label_smoothing)
+        hard = F.cross_entropy(scores, labels, label_smoothing=self.config.label_smoothing, reduction="none")
         if self.teacher is None:
             return hard
         with torch.no_grad():
             wanted = F.log_softmax(self.teacher(batch) / self.config.temperature, 1)
         softened = F.log_softmax(scores / self.config.temperature, 1)
-        soft = F.kl_div(softened, wanted, reduction="batchmean", log_target=True) * self.config.temperature**2
+        soft = F.kl_div(softened, wanted, reduction="none", log_target=True).sum(1) * self.config.temperature**2
         return (1 - self.config.distill) * hard + self.config.distill * soft
 
     @torch.no_grad()

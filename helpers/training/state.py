@@ -81,7 +81,7 @@ class TrainingState:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Every tensor of the state, by a flat name."""
-        found = {}
+        found = {"last_losses": self.loop.last_losses}
         for twin, model in (("model", self.loop.model), ("averaged", self.loop.averaged)):
             # Buffers that a checkpoint leaves out may change in training all the same.
             found |= {f"{twin}.{name}": t for name, t in (dict(model.named_buffers()) | model.state_dict()).items()}
@@ -92,10 +92,11 @@ class TrainingState:
         return found
 
     def small_tensors(self) -> dict[str, torch.Tensor]:
-        """The averaged twin alone, its weights in half the bytes; what BatchNorm has measured stays exact."""
-        weights = {f"averaged.{name}" for name, _ in self.loop.averaged.named_parameters(remove_duplicate=False)}
-        averaged = {name: t for name, t in self.tensors().items() if name.startswith("averaged.")}
-        return {name: t.half() if name in weights else t for name, t in averaged.items()}
+        """No momenta, and the averaged twin alone, in half the bytes; what BatchNorm has measured stays exact."""
+        halved = {f"averaged.{name}" for name, _ in self.loop.averaged.named_parameters(remove_duplicate=False)}
+        halved.add("last_losses")
+        kept = {name: t for name, t in self.tensors().items() if not name.startswith(("model.", "momentum."))}
+        return {name: t.half() if name in halved else t for name, t in kept.items()}
 
     def stepped(self) -> Iterable[tuple[str, torch.Tensor, torch.optim.Optimizer]]:
         """What each optimizer steps, with a name for its momentum."""

@@ -117,6 +117,36 @@ def test_muon_learns():
     assert losses[-1] < 0.9 * losses[0]
 
 
+def test_easy_images_are_skipped_and_the_rest_of_them_weighs_more():
+    config = Config(epochs=8, batch_size=10, skip=0.5)
+    loop, generator = TrainingLoop(tiny_model(), tiny_cifar(1000).split(), config), torch.Generator().manual_seed(0)
+    assert len(loop.choose(1, generator)) == 900  # Nothing is known about any of them.
+    loop.last_losses[:] = torch.arange(900.0)
+    loop.last_losses[899] = torch.inf  # Left over from an epoch that did not come out even.
+    order = loop.choose(2, generator)
+    easy = order[order < 449]
+    assert len(order) - len(easy) == 451
+    assert 180 < len(easy) < 270
+    assert bool((loop.weights[:449] == 2).all() and (loop.weights[449:] == 1).all())
+    assert len(loop.choose(7, generator)) == 900  # The end of the run.
+    assert bool((loop.weights == 1).all())
+
+
+def test_an_image_without_weight_leaves_no_gradient():
+    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(batch_size=20))
+    loop.weights.zero_()
+    loop.step(0, 0, torch.arange(20), 32, torch.Generator().manual_seed(0))
+    assert all(bool((p.grad == 0).all()) for p in loop.model.parameters())
+    assert float(loop.last_losses[:20].min()) > 0
+
+
+def test_an_epoch_with_skipped_images_is_shorter_and_keeps_the_schedule():
+    loop = TrainingLoop(tiny_model(), tiny_cifar(1200).split(), Config(epochs=2, batch_size=20, skip=0.5, warmup=0.0))
+    rates = [loop.run_epoch(epoch)["lr"] for epoch in range(2)]
+    assert loop.steps_per_epoch < 54
+    assert rates[1] < 0.01 * loop.config.lr < rates[0]
+
+
 def test_image_sizes_take_equal_parts_of_the_run():
     loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(epochs=6, image_sizes=(16, 24, 32)))
     assert [loop.image_size(epoch) for epoch in range(6)] == [16, 16, 24, 24, 32, 32]
@@ -151,6 +181,6 @@ def test_device_of_anything(model):
 def test_distillation_loss_is_zero_when_student_and_teacher_agree():
     model = tiny_model().eval()
     loop = TrainingLoop(model, tiny_cifar().split(), Config(distill=1.0), teacher=tiny_model())
-    assert abs(loop.loss(torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)).item()) < 1e-5
+    assert abs(loop.losses(torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)).mean().item()) < 1e-5
     other = TrainingLoop(model, tiny_cifar().split(), Config(distill=1.0), teacher=tiny_model(seed=3))
-    assert other.loss(torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)).item() > 1e-3
+    assert other.losses(torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)).mean().item() > 1e-3

@@ -9,7 +9,7 @@ from tests.course.reference.small import TEXT, small_sweep
 @pytest.mark.parametrize("name", [path.stem for path in FOLDER.glob("*.toml")])
 def test_the_sweeps_of_the_course_can_be_read(name):
     jobs = read(name).jobs
-    assert jobs["baseline"].stage == "dense"
+    assert "dense" in {job.stage for job in jobs.values()}
     assert all(job.source in jobs for job in jobs.values() if job.stage != "dense")
 
 
