@@ -7,13 +7,15 @@ Either way parameters keep their names in the module tree, and `node.meta["val"]
 value: its shape and dtype count, its device does not.
 """
 
+import inspect
 import os
 import traceback
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.utils._pytree import tree_map_only
+from torch.export import Dim, ExportedProgram
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs import tracer
 from helpers.graphs.annotation import annotate
@@ -91,16 +93,73 @@ def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...], kind: type[fx.G
 
 
 def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], kind: type[fx.GraphModule]) -> fx.GraphModule:
+    inputs = _all_different(example_inputs)
     try:
-        exported = torch.export.export(model, _all_different(example_inputs)).module(check_guards=False)
+        exported = _export_any_batch(model, inputs) or torch.export.export(model, inputs)
     except Exception as error:
         raise _untraceable(model, error) from error
+    exported = exported.module(check_guards=False)
     _simplify_signature(exported.graph)
     # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
     graph_module = kind(exported, exported.graph, type(model).__name__).eval()
+    SameSizes(graph_module.graph).watch(graph_module)
     if _call_gradient_modes(graph_module):
         inline(graph_module)
     return graph_module
+
+
+def _export_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram | None:
+    """Record a graph that takes any number of images; None when the network is written for the example's alone.
+
+    Export takes a size of 1 for a constant. So one image is given twice.
+    """
+    if not all(isinstance(x, torch.Tensor) and x.dim() > 0 for x in inputs):
+        return None
+    several = tuple(torch.cat([x, x]) if len(x) == 1 else x for x in inputs)
+    first_axes = tuple({0: Dim.AUTO} for _ in inputs)
+    names = inspect.signature(model.forward).parameters.values()
+    packed = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in names)
+    try:
+        return torch.export.export(model, several, dynamic_shapes=(first_axes,) if packed else first_axes)
+    except Exception:  # whatever is wrong with the network itself, the export of the example says it
+        return None
+
+
+class WrongSize(ValueError):
+    """A recorded graph gets inputs of other sizes than those it was recorded for."""
+
+
+class SameSizes:
+    """Refuses other inputs than a graph was recorded for; where export left a size open, any will do."""
+
+    def __init__(self, graph: fx.Graph):
+        values = [node.meta.get("val") for node in graph.find_nodes(op="placeholder")]
+        self.sizes = [
+            [size if isinstance(size, int) else None for size in value.shape]
+            if isinstance(value, torch.Tensor)
+            else None
+            for value in values
+        ]
+
+    def watch(self, graph_module: fx.GraphModule) -> None:
+        """Look at the inputs of each call, of copies too."""
+        graph_module.register_forward_pre_hook(self)
+        graph_module._register_deepcopy_hook(self.watch)  # fx copies no other hooks
+
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        """Raise `WrongSize`."""
+        for value, recorded in zip(tree_leaves(inputs), self.sizes, strict=False):
+            if not isinstance(value, torch.Tensor) or recorded is None:
+                continue
+            fits = value.dim() == len(recorded) and all(
+                size in (None, given) for size, given in zip(recorded, value.shape, strict=True)
+            )
+            if not fits:
+                known = ", ".join("any" if size is None else str(size) for size in recorded)
+                raise WrongSize(
+                    f"this graph was recorded for inputs of shape ({known}) and got {tuple(value.shape)}: "
+                    "optimize with an example of that shape, or by the route fx"
+                )
 
 
 def _all_different(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:

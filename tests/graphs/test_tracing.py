@@ -11,7 +11,7 @@ from torch import nn
 from helpers import passes
 from helpers.graphs.copying import own_tensors
 from helpers.graphs.layers import NORMS
-from helpers.graphs.tracing import ROUTES, UnknownChoice, trace
+from helpers.graphs.tracing import ROUTES, UnknownChoice, WrongSize, trace
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from tests.passes.equivalence import differences
 from tests.passes.graphs import network
@@ -146,3 +146,13 @@ def test_train_mode_and_unknown_routes():
         trace(block().train(), (X,))
     with pytest.raises(UnknownChoice, match="no route 'jit': choose one of fx, export"):
         trace(block(), (X,), "jit")
+
+
+def test_an_exported_graph_takes_any_batch_and_refuses_other_sizes():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2)).eval()
+    graph_module = trace(model, (torch.randn(1, 3, 8, 8),), route="export")
+    for again in (graph_module, copy.deepcopy(graph_module)):
+        x = torch.randn(5, 3, 8, 8)
+        assert torch.allclose(again(x), model(x), atol=1e-6)
+        with pytest.raises(WrongSize, match=r"\(any, 3, 8, 8\) and got \(5, 3, 9, 9\)"):
+            again(torch.randn(5, 3, 9, 9))
