@@ -1,6 +1,6 @@
 """Zeros instead of missing channels: what unstructured magnitude pruning costs in accuracy, and what it is worth.
 
-    python -m course.benchmarks.pruning_unstructured CHECKPOINT
+    python -m course.benchmarks.pruning unstructured CHECKPOINT
 
 For each sparsity one row in data/results/pruning_unstructured.csv: validation accuracy without fine-tuning, bytes of
 the file that `models.save` writes, the same file after entropy coding (deflate), and the latency of one image, all
@@ -8,22 +8,36 @@ of them in turn. The network without zeros is the first row. No choice is made h
 """
 
 import argparse
+import tempfile
+import zlib
 from pathlib import Path
 
 import pandas as pd
 import torch
 from torch import nn
 
-from course.benchmarks.common import origin
-from course.reference.table import FOLDER
+from course.benchmarks.known_rows import origin
 from helpers import data, metrics, models, training
 from helpers.files import write_atomically
 from helpers.provenance import provenance
-from helpers.pruning.unstructured import file_sizes, share_of_zeros, zero_small_weights
+from helpers.pruning.unstructured import stored_weights, zero_small_weights
 
-RESULTS = FOLDER / "pruning_unstructured.csv"
+RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "pruning_unstructured.csv"
 EXAMPLE = torch.zeros(1, 3, 32, 32)
 SPARSITIES = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+
+
+def share_of_zeros(model: nn.Module) -> float:
+    """How many of the weights of all convolutions and linear layers are zero."""
+    weights = stored_weights(model)
+    return 1 - sum(int(w.count_nonzero()) for w in weights) / sum(w.numel() for w in weights)
+
+
+def file_sizes(model: nn.Module) -> tuple[int, int]:
+    """Bytes of the file that `models.save` writes, and of the same after entropy coding (deflate)."""
+    with tempfile.TemporaryDirectory() as folder:
+        stored = models.save(model, Path(folder) / "model.safetensors").read_bytes()
+    return len(stored), len(zlib.compress(stored, level=6))
 
 
 def compared(

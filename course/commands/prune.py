@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from helpers import data, metrics, models, training
+from helpers import data, metrics, models
 from helpers.provenance import provenance
-from helpers.pruning.criteria import CRITERIA
+from helpers.pruning.importance import CRITERIA
 from helpers.pruning.pruner import SCOPES, prune
 
 BATCH = 128
@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target = "is left of the whole network, as a share up to 1 or as a number"
     amount.add_argument("--target-params", type=float, metavar="N", help=f"how many parameters: what {target}")
     amount.add_argument("--target-macs", type=float, metavar="N", help=f"how many multiply-adds: what {target}")
-    amount.add_argument("--target-latency-ms", type=float, metavar="MS", help=f"how many milliseconds: what {target}")
     parser.add_argument(
         "--tolerance",
         type=float,
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allocation",
         default="uniform",
         metavar="HOW",
-        help="uniform, global, sensitivity, or a JSON file of {group: ratio} (default: %(default)s)",
+        help="uniform, global, or a JSON file of {group: ratio} (default: %(default)s)",
     )
     parser.add_argument(
         "--scope", choices=SCOPES, default="hidden", help="hidden spares the trunk (default: %(default)s)"
@@ -78,7 +77,6 @@ def run(arguments: argparse.Namespace) -> int:
         scope=arguments.scope,
         target_params=arguments.target_params,
         target_macs=arguments.target_macs,
-        target_latency_ms=arguments.target_latency_ms,
         tolerance=arguments.tolerance,
         min_width=arguments.min_width,
         round_to=arguments.round_to,
@@ -100,12 +98,9 @@ def allocation_from(word: str) -> str | dict[str, float]:
 
 
 def looks_at(arguments: argparse.Namespace) -> dict:
-    """Training images for the criteria that need them, validation images for the sensitivity scan."""
-    needed = {}
-    if CRITERIA[arguments.importance].needs_batches or arguments.allocation == "sensitivity":
-        split = data.load_cifar10(arguments.data).split()
-        images = data.normalize(split.train_images[: arguments.images]).split(BATCH)
-        needed["batches"] = list(zip(images, split.train_labels[: arguments.images].split(BATCH), strict=True))
-        held = split.validation_images[: arguments.images], split.validation_labels[: arguments.images]
-        needed["evaluate"] = lambda network: training.evaluate(network, *held).accuracy
-    return needed
+    """Training images for the criteria that need them."""
+    if not CRITERIA[arguments.importance].needs_batches:
+        return {}
+    split = data.load_cifar10(arguments.data).split()
+    images = data.normalize(split.train_images[: arguments.images]).split(BATCH)
+    return {"batches": list(zip(images, split.train_labels[: arguments.images].split(BATCH), strict=True))}

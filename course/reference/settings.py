@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
 from helpers.pruning.allocation import Limits, checked_ratio
-from helpers.pruning.criteria import CRITERIA
+from helpers.pruning.importance import CRITERIA
 from helpers.pruning.pruner import SCOPES
 from helpers.quantization import Recipe, qat
 from helpers.training import Config
@@ -13,20 +13,20 @@ from helpers.training.config import is_whole
 AMOUNTS = ("ratio", "target_params", "target_macs")
 PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance", "aggregate"), str)
 PRUNING |= dict.fromkeys(("min_width", "round_to", "seed"), int)
-PRUNING |= {"tolerance": float, "allocation": str | Mapping[str, float], "reestimate": bool}
+PRUNING |= {"allocation": str | Mapping[str, float], "reestimate": bool}
 TRAINING = get_type_hints(Config)
 QUANTIZING = get_type_hints(Recipe) | {"file_bytes": int, "seed": int}
 # What may be set for a job of each stage.
 SETTINGS = {
     "dense": TRAINING | {"network": str},
     "pruned": PRUNING,
-    "fine-tuned": PRUNING | TRAINING,  # cut first, when the job says how much goes
+    "fine-tuned": TRAINING,
     "int8": QUANTIZING,
     "qat": QUANTIZING | TRAINING | {"batchnorm": str},
 }
 OF_ANY_STAGE = {"from": str, "teacher": str, "ship": bool}
 FILE = {"data": str, "results": str, "checkpoints": str, "work": str, "defaults": dict, "jobs": dict}
-# Words that nothing else checks before a network is there. "sensitivity" would need a function, which no file can give.
+# Words that nothing else checks before a network is there.
 CHOICES = {
     "network": ("mobilenet_v2", "tiny"),
     "scope": SCOPES,

@@ -1,20 +1,31 @@
-"""How many units of each group go: the same share everywhere, or one ranking for all, or a ratio for each group."""
+"""How many units of each group go: the same share everywhere, or one ranking for all, or a ratio for each group.
 
-from collections.abc import Mapping
+And how to meet a target: so many parameters or multiply-adds are to be left.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from torch import nn
 
-from helpers.pruning.criteria import CRITERIA
-from helpers.pruning.groups import Group
-from helpers.pruning.surgery import Plan
+from helpers.pruning.groups import ChannelGroups, Group
+from helpers.pruning.importance import CRITERIA
+from helpers.pruning.reader import stored_tensors
+from helpers.pruning.surgery import Plan, kept_atoms
 
 Scores = dict[str, np.ndarray]
 Counts = dict[str, int]  # group -> how many units go
+Cost = Callable[[Plan], float]
+HALVINGS, LAST_RATIO = 40, 1.0 - 1e-9
 
 
 class AllocationError(ValueError):
     """A ratio or a width is impossible; says which and what is allowed."""
+
+
+class TargetError(ValueError):
+    """A target cannot be met; says what can."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +95,85 @@ def global_ranking(groups: list[Group], scores: Scores, importance: str, ratio: 
 def choose(scores: Scores, counts: Counts) -> Plan:
     """The units with the lowest scores; among equal ones those with the lower numbers."""
     return {name: np.sort(np.argsort(scores[name], kind="stable")[:count]) for name, count in counts.items()}
+
+
+def parameter_cost(model: nn.Module, groups: ChannelGroups) -> Cost:
+    """Parameters that a plan leaves, counted without carrying it out."""
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    return lambda plan: sum(elements(shapes, groups, kept_atoms(groups, plan)).values())
+
+
+def mac_cost(model: nn.Module, groups: ChannelGroups) -> Cost:
+    """Multiply-adds of convolutions and linear layers that a plan leaves, for the batch of the example inputs."""
+    weights = {layer.weight for layer in groups.layers}
+    # A weight may be a buffer as well: a filter that is not learned.
+    shapes = {name: tuple(tensor.shape) for name, tensor in stored_tensors(model).items() if name in weights}
+
+    def cost(plan: Plan) -> float:
+        left = elements(shapes, groups, kept_atoms(groups, plan))
+        return sum(left[layer.weight] * layer.places for layer in groups.layers)
+
+    return cost
+
+
+def elements(shapes: dict[str, tuple[int, ...]], groups: ChannelGroups, keep: np.ndarray) -> dict[str, int]:
+    """How many elements of each tensor are left."""
+    left = {}
+    for name, shape in shapes.items():
+        axes = groups.axes.get(name, {})
+        left[name] = int(np.prod([int(keep[axes[d]].sum()) if d in axes else n for d, n in enumerate(shape)]))
+    return left
+
+
+def meet(
+    target: float, cost: Cost, counts_at: Callable[[float], Counts], plan_of: Callable[[Counts], Plan], tolerance: float
+) -> Plan:
+    """Find the plan whose counted cost is nearest to the target, by halving the interval of ratios in which it lies.
+
+    That ends between two neighbouring plans that differ in many groups at once; from the larger to the smaller of them
+    the groups are then switched one after the other.
+
+    Args:
+        target: a share of the whole network's cost up to 1, or the cost itself above 1.
+        cost: of a plan; smaller with every unit that goes.
+        counts_at: how many units of each group go at a ratio.
+        plan_of: which ones.
+        tolerance: how far off the result may be, as a share of the target.
+    """
+    goal = checked_goal(target, cost({}), tolerance)
+    low, high = 0.0, LAST_RATIO
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if cost(plan_of(counts_at(middle))) > goal else (low, middle)
+    large, small = counts_at(low), counts_at(high)
+    names = list(large)
+    mixtures = [{n: (small if i < k else large)[n] for i, n in enumerate(names)} for k in range(1, len(names))]
+    best = min((plan_of(counts) for counts in (*mixtures, large, small)), key=lambda plan: abs(cost(plan) - goal))
+    if off(cost(best), goal) > tolerance:
+        raise out_of_reach(goal, cost(best), tolerance)
+    return best
+
+
+def checked_goal(target: float, whole: float, tolerance: float) -> float:
+    """The cost to reach: a share of the whole network's cost up to 1, or the cost itself above 1."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise TargetError(f"tolerance is {tolerance!r}; expected a share of the target, 0 <= tolerance < 1")
+    if isinstance(target, bool) or not isinstance(target, int | float) or not target > 0:
+        raise TargetError(f"target is {target!r}; expected a share of the network (0 < share <= 1) or a number above 1")
+    goal = target * whole if target <= 1 else float(target)
+    if goal > whole:
+        raise TargetError(f"target {goal:,.0f} is more than the {whole:,.0f} that the network has now")
+    return goal
+
+
+def off(cost: float, goal: float) -> float:
+    """How far a cost is from the goal, as a share of it."""
+    return abs(cost - goal) / goal
+
+
+def out_of_reach(goal: float, nearest: float, tolerance: float) -> TargetError:
+    """What to say of a goal that no plan meets."""
+    return TargetError(
+        f"target {goal:,.4g} cannot be met within {tolerance:.0%}: the nearest is {nearest:,.4g}"
+        " (try scope='all', a smaller min_width or round_to=1)"
+    )

@@ -1,20 +1,24 @@
-"""Find the channel groups of a network: read its graph, resolve what is tied, and put the result to the test."""
+"""Find the channel groups of a network: read its graph, resolve what is tied, and put the result to the test.
+
+The test is a trial cut: leave one unit of each group, read the small network afresh, compare the two graphs. The rules
+say how large every value will be. A forward that computes with a fixed number (`view(-1, 256)`, a slice, a stored
+width) shows up here as a graph that fails or whose shapes or constants differ. One that decides by a number of channels
+(layers that are equally wide, a power of two) most likely does so when hardly anything is left.
+"""
 
 import dataclasses
-import itertools
 from typing import Any
 
 import numpy as np
 import torch
 from torch import fx, nn
 
-from helpers.graphs.module_tree import modules_by_path
-from helpers.pruning.atoms import Labels, Pinned, ascending, distinct
-from helpers.pruning.groups import ChannelGroups, Group, Member
-from helpers.pruning.labelling import Labelling, label
-from helpers.pruning.reader import TraceError, on_meta, read
+from helpers.pruning.atoms import Labels
+from helpers.pruning.groups import ChannelGroups, build
+from helpers.pruning.labelling import Labelling, Number, Tensor, label, leaves
+from helpers.pruning.reader import TraceError, name_of, on_meta, read
 from helpers.pruning.rules import rule_for
-from helpers.pruning.trial import first_misfit
+from helpers.pruning.surgery import Stays, kept_atoms, shrink
 
 
 def labelled(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labelling, list[fx.Node]]:
@@ -58,83 +62,6 @@ def ancestors(path: str) -> set[str]:
     return {".".join(names[:k]) for k in range(1, len(names) + 1)}
 
 
-def build(labelling: Labelling, evaluated: list[fx.Node], model: nn.Module) -> ChannelGroups:
-    """Resolve the ties, and gather the units that live on exactly the same axes into groups."""
-    roots = labelling.atoms.roots()
-    pinned = labelling.atoms.pinned(roots)
-    tensors = labelling.tensors.items()
-    axes = {name: {d: a for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)} for name, t in tensors}
-    # Most axes are cut with others (a convolution's rows, its bias, four tensors of BatchNorm, ...): each kind once.
-    known = {id(labels): roots[labels] for tensor in axes.values() for labels in tensor.values()}
-    kinds: dict[bytes, Labels] = {}
-    same = {key: kinds.setdefault(units.tobytes(), units) for key, units in known.items()}
-    axes = {name: {d: same[id(labels)] for d, labels in tensor.items()} for name, tensor in axes.items()}
-    arrays = {id(units): units for units in kinds.values()}
-    classes = classes_of(roots, list(arrays.values()), pinned)
-    places = {key: positions_by_class(classes[units]) for key, units in arrays.items()}
-    members: dict[int, list[tuple[str, int, int]]] = {}
-    for name, tensor in axes.items():
-        for dim, labels in tensor.items():
-            for number in places[id(labels)]:
-                members.setdefault(number, []).append((name, dim, id(labels)))
-    trunk = set(roots[np.concatenate(labelling.joined)].tolist()) if labelling.joined else set()
-    blocks = blocks_of(labelling, model)
-    filters = {(layer.weight, layer.out_dim) for layer in labelling.layers}
-    number_of, groups = np.zeros(len(roots), dtype=np.int64), {}
-    for number, held in members.items():
-        units = ascending(arrays[held[0][2]][places[held[0][2]][number]])  # numbered as the first layer does
-        number_of[units] = np.arange(len(units))
-        positions = {key: places[key][number] for _, _, key in held}
-        units_at = {key: number_of[arrays[key][where]] for key, where in positions.items()}
-        parts = tuple(Member(name, dim, positions[key], units_at[key]) for name, dim, key in held)
-        around = [block for block in blocks if held[0][0].startswith(block)]
-        inside = any(all(name.startswith(block) for name, _, _ in held) for block in around)
-        hidden = inside and trunk.isdisjoint(units.tolist())
-        name = free_name(held[0][0].rpartition(".")[0] or held[0][0], groups)
-        produced = any((tensor, dim) in filters for tensor, dim, _ in held)
-        groups[name] = Group(name, units, parts, why_not(units, pinned, produced), hidden)
-    return ChannelGroups(list(groups.values()), roots, axes, labelling.sizes, labelling, evaluated)
-
-
-def positions_by_class(classes: Labels) -> dict[int, np.ndarray]:
-    """Where each class sits on an axis."""
-    found, numbers = distinct(classes)
-    ends = np.cumsum(np.bincount(numbers))
-    return dict(zip(found.tolist(), np.split(np.argsort(numbers, kind="stable"), ends[:-1]), strict=True))
-
-
-def free_name(name: str, taken: dict[str, Group]) -> str:
-    """The name itself, or name#2, name#3, ... when one layer produces several groups."""
-    return next(n for k in itertools.count(1) if (n := name if k == 1 else f"{name}#{k}") not in taken)
-
-
-def classes_of(roots: Labels, axes: list[Labels], pinned: Pinned) -> Labels:
-    """Give two units the same class if the same axes hold them: every axis splits the classes that it cuts through."""
-    classes, following = np.zeros(len(roots), dtype=np.int64), 1
-    for units in [np.flatnonzero(pinned.anyhow), *map(ascending, axes)]:
-        old, split = distinct(classes[units])
-        classes[units] = following + split
-        following += len(old)
-    return classes
-
-
-def why_not(units: Labels, pinned: Pinned, produced: bool) -> str | None:
-    """The reasons why these units stay, the three first found; or that there is nothing to choose from, or by."""
-    if pinned.anyhow[units].any():
-        return "; ".join(itertools.islice(pinned.reasons(units), 3))
-    if not produced:
-        return "no layer has filters for these channels, by which they could be rated"
-    return "all its channels are tied into one, and cutting that would empty it" if len(units) == 1 else None
-
-
-def blocks_of(labelling: Labelling, model: nn.Module) -> list[str]:
-    """Prefixes of the parameters of each block. A block is a module of a class that joins branches in its forward."""
-    kinds = {call.inside for call in labelling.joins}
-    modules = modules_by_path(model, each_once=True).items()
-    paths = [path for path, module in modules if type(module) in kinds]
-    return [f"{path}." if path else "" for path in paths] if kinds else [""]
-
-
 def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> ChannelGroups:
     """Find all channel groups of a network.
 
@@ -166,3 +93,65 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
         labels, why = misfit
         labelling.atoms.pin(labels, why)
         root = on_meta(model)
+
+
+def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) -> tuple[Labels, str] | None:
+    """The atoms and the reason of the first node that a trial cut does not leave as predicted; None if all is well.
+
+    Args:
+        groups: what has been found.
+        root: the network without content; it is cut.
+        example_inputs: as the network takes them.
+    """
+    plan = {g.name: np.arange(1, g.size) for g in groups.prunable()}
+    if not plan:
+        return None
+    keep = kept_atoms(groups, plan)
+    left = Stays(keep)
+    shrink(root, groups, left)
+    try:
+        found = read(root, example_inputs)
+    except TraceError as error:
+        return blame(groups, keep, groups.nodes[error.position], f"a trial cut fails: {error.cause}")
+    orders = [{node: number for number, node in enumerate(nodes)} for nodes in (groups.nodes, found)]
+    for node, other in zip(groups.nodes, found, strict=False):
+        if described(node, orders[0]) != described(other, orders[1]):
+            return blame(groups, keep, node, "the forward computes with a stored number of channels")
+        if "labels" in node.meta and shapes(other.meta["value"]) != predicted(node.meta["labels"], left):
+            return blame(groups, keep, node, "a trial cut gave another shape than the channels left")
+    return None
+
+
+def described(node: fx.Node, order: dict[fx.Node, int]) -> tuple:
+    """What has to be the same after the cut: the operation, where its inputs come from, and the constants."""
+    args = fx.map_arg((node.args, node.kwargs), lambda n: f"%{order[n]}")
+    target = "constant" if node.op == "get_attr" and node.target.startswith("_tensor_constant") else node.target
+    return node.op, target, list(node.kwargs), [constant(v) for v in leaves(args)]
+
+
+def constant(value: Any) -> Any:
+    """A plain argument, so that it equals itself: NaN does not."""
+    return repr(value) if isinstance(value, float) else value
+
+
+def shapes(value: Any) -> list[tuple[int, ...]]:
+    """The shapes of all tensors in a value."""
+    return [tuple(t.shape) for t in leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def predicted(labels: Any, left: Stays) -> list[tuple[int, ...]]:
+    """The shapes that the rules expect once only these atoms are left."""
+    return [
+        tuple(n if (index := left(a)) is None else index.numel() for n, a in zip(t.shape, t.axes, strict=True))
+        for t in leaves(labels)
+        if isinstance(t, Tensor)
+    ]
+
+
+def blame(groups: ChannelGroups, keep: np.ndarray, node: fx.Node, why: str) -> tuple[Labels, str]:
+    """The atoms that reach this node and were cut; if there are none, those of every group."""
+    found = [n.meta.get("labels") for n in (*node.all_input_nodes, node)]
+    tensors = [t for t in leaves(found) if isinstance(t, Tensor | Number)]
+    axes = [a for t in tensors for a in t.axes if isinstance(a, np.ndarray) and not keep[a].all()]
+    labels = np.concatenate(axes or [g.units for g in groups.prunable()])
+    return labels, f"{name_of(node)}: {why}"

@@ -1,13 +1,15 @@
 """Channel groups: which channels of a network can be cut, and what has to be cut with them."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from torch import fx
+from torch import fx, nn
 
-from helpers.pruning.atoms import Labels
+from helpers.graphs.module_tree import modules_by_path
+from helpers.pruning.atoms import Labels, Pinned, ascending, distinct
 from helpers.pruning.labelling import Labelling, Layer
 
 
@@ -79,3 +81,80 @@ class ChannelGroups:
         """One row for each group."""
         rows = [(g.name, g.size, len(g.members), g.hidden, g.reason or "") for g in self.groups]
         return pd.DataFrame(rows, columns=["group", "units", "tensors", "hidden", "unprunable because"])
+
+
+def build(labelling: Labelling, evaluated: list[fx.Node], model: nn.Module) -> ChannelGroups:
+    """Resolve the ties, and gather the units that live on exactly the same axes into groups."""
+    roots = labelling.atoms.roots()
+    pinned = labelling.atoms.pinned(roots)
+    tensors = labelling.tensors.items()
+    axes = {name: {d: a for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)} for name, t in tensors}
+    # Most axes are cut with others (a convolution's rows, its bias, four tensors of BatchNorm, ...): each kind once.
+    known = {id(labels): roots[labels] for tensor in axes.values() for labels in tensor.values()}
+    kinds: dict[bytes, Labels] = {}
+    same = {key: kinds.setdefault(units.tobytes(), units) for key, units in known.items()}
+    axes = {name: {d: same[id(labels)] for d, labels in tensor.items()} for name, tensor in axes.items()}
+    arrays = {id(units): units for units in kinds.values()}
+    classes = classes_of(roots, list(arrays.values()), pinned)
+    places = {key: positions_by_class(classes[units]) for key, units in arrays.items()}
+    members: dict[int, list[tuple[str, int, int]]] = {}
+    for name, tensor in axes.items():
+        for dim, labels in tensor.items():
+            for number in places[id(labels)]:
+                members.setdefault(number, []).append((name, dim, id(labels)))
+    trunk = set(roots[np.concatenate(labelling.joined)].tolist()) if labelling.joined else set()
+    blocks = blocks_of(labelling, model)
+    filters = {(layer.weight, layer.out_dim) for layer in labelling.layers}
+    number_of, groups = np.zeros(len(roots), dtype=np.int64), {}
+    for number, held in members.items():
+        units = ascending(arrays[held[0][2]][places[held[0][2]][number]])  # numbered as the first layer does
+        number_of[units] = np.arange(len(units))
+        positions = {key: places[key][number] for _, _, key in held}
+        units_at = {key: number_of[arrays[key][where]] for key, where in positions.items()}
+        parts = tuple(Member(name, dim, positions[key], units_at[key]) for name, dim, key in held)
+        around = [block for block in blocks if held[0][0].startswith(block)]
+        inside = any(all(name.startswith(block) for name, _, _ in held) for block in around)
+        hidden = inside and trunk.isdisjoint(units.tolist())
+        name = free_name(held[0][0].rpartition(".")[0] or held[0][0], groups)
+        produced = any((tensor, dim) in filters for tensor, dim, _ in held)
+        groups[name] = Group(name, units, parts, why_not(units, pinned, produced), hidden)
+    return ChannelGroups(list(groups.values()), roots, axes, labelling.sizes, labelling, evaluated)
+
+
+def positions_by_class(classes: Labels) -> dict[int, np.ndarray]:
+    """Where each class sits on an axis."""
+    found, numbers = distinct(classes)
+    ends = np.cumsum(np.bincount(numbers))
+    return dict(zip(found.tolist(), np.split(np.argsort(numbers, kind="stable"), ends[:-1]), strict=True))
+
+
+def free_name(name: str, taken: dict[str, Group]) -> str:
+    """The name itself, or name#2, name#3, ... when one layer produces several groups."""
+    return next(n for k in itertools.count(1) if (n := name if k == 1 else f"{name}#{k}") not in taken)
+
+
+def classes_of(roots: Labels, axes: list[Labels], pinned: Pinned) -> Labels:
+    """Give two units the same class if the same axes hold them: every axis splits the classes that it cuts through."""
+    classes, following = np.zeros(len(roots), dtype=np.int64), 1
+    for units in [np.flatnonzero(pinned.anyhow), *map(ascending, axes)]:
+        old, split = distinct(classes[units])
+        classes[units] = following + split
+        following += len(old)
+    return classes
+
+
+def why_not(units: Labels, pinned: Pinned, produced: bool) -> str | None:
+    """The reasons why these units stay, the three first found; or that there is nothing to choose from, or by."""
+    if pinned.anyhow[units].any():
+        return "; ".join(itertools.islice(pinned.reasons(units), 3))
+    if not produced:
+        return "no layer has filters for these channels, by which they could be rated"
+    return "all its channels are tied into one, and cutting that would empty it" if len(units) == 1 else None
+
+
+def blocks_of(labelling: Labelling, model: nn.Module) -> list[str]:
+    """Prefixes of the parameters of each block. A block is a module of a class that joins branches in its forward."""
+    kinds = {call.inside for call in labelling.joins}
+    modules = modules_by_path(model, each_once=True).items()
+    paths = [path for path, module in modules if type(module) in kinds]
+    return [f"{path}." if path else "" for path in paths] if kinds else [""]

@@ -14,11 +14,18 @@ import torch
 from torch import fx, nn
 
 from helpers.pruning.atoms import Atoms, Labels
-from helpers.pruning.nesting import leaves
-from helpers.pruning.reader import name_of, operation
-from helpers.pruning.stored import stored_tensors
+from helpers.pruning.reader import name_of, operation, stored_tensors
 
 Axes = list[Labels | None]
+
+
+def leaves(value: Any) -> list:
+    """The values inside nested lists, tuples, slices and dicts, in order."""
+    if isinstance(value, slice):
+        value = (value.start, value.stop, value.step)
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list | tuple) else [value]
 
 
 @dataclass

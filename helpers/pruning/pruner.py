@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from helpers import models
-from helpers.pruning import sensitivity, targets
 from helpers.pruning.allocation import (
     Counts,
     Limits,
@@ -16,13 +15,15 @@ from helpers.pruning.allocation import (
     choose,
     global_ranking,
     individual,
+    mac_cost,
+    meet,
+    parameter_cost,
     uniform,
 )
-from helpers.pruning.criteria import scores
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, Group
-from helpers.pruning.importance import Batches, Setting
-from helpers.pruning.stored import stored_tensors
+from helpers.pruning.importance import Batches, Setting, scores
+from helpers.pruning.reader import stored_tensors
 from helpers.pruning.surgery import Plan, cut
 
 SCOPES = ("hidden", "all")
@@ -42,13 +43,11 @@ def prune(
     *,
     target_params: float | None = None,
     target_macs: float | None = None,
-    target_latency_ms: float | None = None,
     tolerance: float = 0.01,
     min_width: int = 1,
     round_to: int = 1,
     aggregate: str = "group",
     batches: Batches = (),
-    evaluate: Callable[[nn.Module], float] | None = None,
     seed: int = 0,
 ) -> nn.Module:
     """Build a smaller network from one in eval mode, which stays as it is.
@@ -57,19 +56,16 @@ def prune(
         model: the network.
         example_inputs: a tensor or a tuple of them, as forward takes them.
         ratio: the share of channels taken from each group, 0 <= ratio < 1; at 0 the result is a plain copy.
-        importance: l1, l2, bn_scale, geometric_median, lamp, random, taylor or reconstruction.
-        allocation: "uniform"; "global" (one ranking over all groups); "sensitivity" (needs `evaluate`);
-            or a ratio for each group, by name.
+        importance: l1, l2, bn_scale, geometric_median, random, taylor or reconstruction.
+        allocation: "uniform"; "global" (one ranking over all groups); or a ratio for each group, by name.
         scope: "hidden" cuts only channels inside a block, "all" also the trunk that blocks add to.
-        target_params, target_macs, target_latency_ms: instead of `ratio`: what the whole network keeps, as a share up
-            to 1 or as a number above 1; at most one of them. The latency is measured, on this machine, which takes
-            a minute or two.
+        target_params, target_macs: instead of `ratio`: what the whole network keeps, as a share up to 1 or as a number
+            above 1; at most one of them.
         tolerance: how far from the target the result may be.
         min_width: units that a group keeps at least.
         round_to: what a group keeps is a multiple of this.
         aggregate: "group" adds up all filters of a unit, "layer" takes those of the first layer alone.
         batches: [(normalised inputs, labels), ...] for taylor and reconstruction.
-        evaluate: the quality of a network (larger is better), for allocation="sensitivity".
         seed: of importance="random".
 
     Returns:
@@ -80,20 +76,20 @@ def prune(
         >>> sum(p.numel() for p in small.parameters())
         1333226
     """
-    goals = {"params": target_params, "macs": target_macs, "latency_ms": target_latency_ms}
-    goals = {name: goal for name, goal in goals.items() if goal is not None}
-    if len(goals) > 1:
-        raise PruneError(f"give one target, not {' and '.join('target_' + name for name in goals)}")
+    if target_params is not None and target_macs is not None:
+        raise PruneError("give one target, not target_params and target_macs")
     ratio, limits = checked_ratio(ratio), Limits(min_width, round_to)
     groups = channel_groups(model, example_inputs)
     chosen = in_scope(groups, scope)
     found = scores(Setting(model, groups, aggregate, batches, seed), chosen, importance)
-    counts_at = allocator(model, groups, chosen, found, importance, allocation, limits, evaluate)
-    if not goals:
-        return without(model, groups, choose(found, counts_at(ratio)))
-    ((name, goal),) = goals.items()
-    search = counts_at, functools.partial(choose, found), tolerance
-    plan = targets.reach(name, goal, (model, groups, example_inputs), search)
+    counts_at = allocator(chosen, found, importance, allocation, limits)
+    plan_of = functools.partial(choose, found)
+    if target_params is not None:
+        plan = meet(target_params, parameter_cost(model, groups), counts_at, plan_of, tolerance)
+    elif target_macs is not None:
+        plan = meet(target_macs, mac_cost(model, groups), counts_at, plan_of, tolerance)
+    else:
+        plan = plan_of(counts_at(ratio))
     return without(model, groups, plan)
 
 
@@ -109,14 +105,7 @@ def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
 
 
 def allocator(
-    model: nn.Module,
-    groups: ChannelGroups,
-    chosen: list[Group],
-    found: Scores,
-    importance: str,
-    allocation: str | Mapping[str, float],
-    limits: Limits,
-    evaluate: Callable[[nn.Module], float] | None,
+    chosen: list[Group], found: Scores, importance: str, allocation: str | Mapping[str, float], limits: Limits
 ) -> Callable[[float], Counts]:
     """How many units of each group go at a given ratio."""
     if isinstance(allocation, Mapping):
@@ -126,14 +115,7 @@ def allocator(
         return lambda ratio: uniform(chosen, ratio, limits)
     if allocation == "global":
         return lambda ratio: global_ranking(chosen, found, importance, ratio, limits)
-    if allocation == "sensitivity":
-        if evaluate is None:
-            raise PruneError("allocation='sensitivity' needs evaluate=..., a function that rates a network")
-        table = sensitivity.scan(model, groups, chosen, found, evaluate)
-        return lambda ratio: individual(chosen, sensitivity.ratios(table, chosen, ratio), limits)
-    raise PruneError(
-        f"unknown allocation {allocation!r}; choose 'uniform', 'global', 'sensitivity' or {{group: ratio}}"
-    )
+    raise PruneError(f"unknown allocation {allocation!r}; choose 'uniform', 'global' or {{group: ratio}}")
 
 
 def without(model: nn.Module, groups: ChannelGroups, plan: Plan) -> nn.Module:

@@ -14,9 +14,9 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.annotation import KEEPS_SHAPE
+from helpers.graphs.copying import structural_copy
 from helpers.graphs.module_tree import modules_by_path
 from helpers.graphs.tracer import AUGMENTED, Tracer, _Proxy
-from helpers.pruning.stored import stored_tensors, with_tensors
 
 # How a layer states the sizes of its weight. What it is cut to is written there, so a forward could decide by it.
 SIZES = ("in_channels", "out_channels", "in_features", "out_features", "num_features", "num_channels")
@@ -241,6 +241,31 @@ def opened(output: Any) -> Any:
         return [opened(value) for value in output]
     names = [*getattr(output, "__dict__", ()), *getattr(type(output), "__slots__", ())]
     return [opened(getattr(output, name)) for name in names if hasattr(output, name)]
+
+
+def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Every parameter and then every buffer, by every name that it has; what `named_parameters` says, but sooner."""
+    parameters: dict[str, torch.Tensor | None] = {}
+    buffers: dict[str, torch.Tensor | None] = {}
+    for path, module in modules_by_path(model).items():
+        if not (module._parameters or module._buffers):
+            continue
+        prefix = f"{path}." if path else ""
+        for name, tensor in module._parameters.items():
+            parameters[prefix + name] = tensor
+        for name, tensor in module._buffers.items():
+            buffers[prefix + name] = tensor
+    return {name: tensor for name, tensor in (parameters | buffers).items() if tensor is not None}
+
+
+def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], torch.Tensor]) -> nn.Module:
+    """A copy with other tensors, each asked for once; a parameter's replacement becomes a parameter."""
+    memo: dict[int, Any] = {}
+    for name, tensor in stored_tensors(model).items():
+        if id(tensor) not in memo:
+            new = replacement(name, tensor)
+            memo[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+    return structural_copy(model, memo)
 
 
 def on_meta(model: nn.Module) -> nn.Module:

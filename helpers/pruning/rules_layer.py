@@ -45,27 +45,21 @@ def resized(labelling: Labelling, call: Call, attribute: str, labels: Labels | N
         labelling.sizes[call.path, attribute] = (labels, divisor)
 
 
-def conv_layer(labelling: Labelling, call: Call) -> Tensor:
-    """nn.Conv1d to nn.ConvTranspose3d."""
-    weight, bias = stored(labelling, call, "weight", "bias")
-    return convolution(labelling, call, call.tensors[0], weight, bias, call.module.groups)
+def operands(labelling: Labelling, call: Call) -> list[Tensor | None]:
+    """Input, weight and bias of a layer, or of a function that is called with them."""
+    if call.module is not None:
+        return [call.tensors[0], *stored(labelling, call, "weight", "bias")]
+    return [call.argument(i, name) for i, name in enumerate(("input", "weight", "bias"))]
 
 
-def conv_function(labelling: Labelling, call: Call) -> Tensor:
-    """F.conv1d to F.conv3d with a parameter as weight."""
-    x, weight, bias = (call.argument(i, n) for i, n in enumerate(("input", "weight", "bias")))
-    if weight.name is None:
+def convolution(labelling: Labelling, call: Call) -> Tensor:
+    """Bind the channels of the input and of the weight; returns the output with the channels of its rows."""
+    x, weight, bias = operands(labelling, call)
+    if weight.name is None:  # computed
         return unknown(labelling, call)
-    groups = call.argument(6, "groups", 1)
+    groups = call.module.groups if call.module else call.argument(6, "groups", 1)
     if isinstance(groups, Number):  # `groups=x.shape[1]`: its channels are pinned already, as for any such number
         groups = groups.value
-    return convolution(labelling, call, x, weight, bias, groups)
-
-
-def convolution(
-    labelling: Labelling, call: Call, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int
-) -> Tensor:
-    """Bind the channels of the input and of the weight; returns the output with the channels of its rows."""
     channel = len(x.shape) - len(weight.shape) + 1
     labelling.pin_all(x, f"{call.name}: works across this axis", keep=(channel,))
     inputs = labelling.axis(x, channel)
@@ -115,22 +109,11 @@ def grouped(
     return outputs
 
 
-def linear_layer(labelling: Labelling, call: Call) -> Tensor:
-    """nn.Linear."""
-    weight, bias = stored(labelling, call, "weight", "bias")
-    return linear(labelling, call, call.tensors[0], weight, bias)
-
-
-def linear_function(labelling: Labelling, call: Call) -> Tensor:
-    """F.linear with a parameter as weight."""
-    x, weight, bias = (call.argument(i, n) for i, n in enumerate(("input", "weight", "bias")))
+def linear(labelling: Labelling, call: Call) -> Tensor:
+    """The last axis of the input meets the columns of the weight; the rows are the new last axis."""
+    x, weight, bias = operands(labelling, call)
     if weight.name is None:
         return unknown(labelling, call)
-    return linear(labelling, call, x, weight, bias)
-
-
-def linear(labelling: Labelling, call: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The last axis of the input meets the columns of the weight; the rows are the new last axis."""
     inputs = labelling.axis(x, len(x.shape) - 1)
     labelling.bind(weight, 1, inputs, call.name)
     outputs = labelling.axis(weight, 0)

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers.pruning.labelling import Axes, Call, Labelling, Labels, Number, Tensor, uncut
-from helpers.pruning.nesting import leaves
+from helpers.pruning.labelling import Axes, Call, Labelling, Labels, Number, Tensor, leaves, uncut
 from helpers.pruning.rules_value import unknown
 
 FIXED_SIZE = "the forward asks for a fixed size here, which would no longer fit"

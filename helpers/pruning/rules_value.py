@@ -4,8 +4,7 @@ from typing import Any
 
 import torch
 
-from helpers.pruning.labelling import Call, Labelling, Number, Tensor, uncut
-from helpers.pruning.nesting import leaves
+from helpers.pruning.labelling import Call, Labelling, Number, Tensor, leaves, uncut
 
 
 def elementwise(labelling: Labelling, call: Call) -> Tensor:

@@ -10,7 +10,7 @@ from torch import nn
 from helpers.graphs.module_tree import submodule
 from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups, Group
-from helpers.pruning.stored import stored_tensors, with_tensors
+from helpers.pruning.reader import stored_tensors, with_tensors
 
 Plan = dict[str, np.ndarray]  # name of a group -> the numbers of its units that go
 Indices = dict[int, torch.Tensor]  # axis -> what stays of it

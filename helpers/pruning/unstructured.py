@@ -1,14 +1,10 @@
 """Unstructured magnitude pruning, as the comparison: many zeros, and nothing that is smaller or faster for it."""
 
 import copy
-import tempfile
-import zlib
-from pathlib import Path
 
 import torch
 from torch import nn
 
-from helpers import models
 from helpers.pruning.allocation import AllocationError, checked_ratio, share
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -35,12 +31,6 @@ def zero_small_weights(model: nn.Module, sparsity: float) -> nn.Module:
     return sparse
 
 
-def share_of_zeros(model: nn.Module) -> float:
-    """How many of the weights of all convolutions and linear layers are zero."""
-    weights = stored_weights(model)
-    return 1 - sum(int(w.count_nonzero()) for w in weights) / sum(w.numel() for w in weights)
-
-
 def stored_weights(model: nn.Module) -> list[torch.Tensor]:
     """The weights of all convolutions and linear layers; one that two layers share is there once."""
     layers = {name: m for name, m in model.named_modules() if isinstance(m, WEIGHTED)}
@@ -53,10 +43,3 @@ def stored_weights(model: nn.Module) -> list[torch.Tensor]:
     if not layers:
         raise AllocationError(f"{type(model).__name__} has no convolution and no linear layer, so no weights to zero")
     return list({id(m.weight): m.weight for m in layers.values()}.values())
-
-
-def file_sizes(model: nn.Module) -> tuple[int, int]:
-    """Bytes of the file that `models.save` writes, and of the same after entropy coding (deflate)."""
-    with tempfile.TemporaryDirectory() as folder:
-        stored = models.save(model, Path(folder) / "model.safetensors").read_bytes()
-    return len(stored), len(zlib.compress(stored, level=6))

@@ -18,7 +18,7 @@ from helpers.pruning.allocation import (
     share,
     uniform,
 )
-from helpers.pruning.criteria import CRITERIA
+from helpers.pruning.importance import CRITERIA
 
 
 @dataclass
@@ -84,8 +84,8 @@ def test_global_ranking_leaves_round_widths():
 
 
 def test_scores_that_mean_the_same_everywhere_are_compared_as_they_are():
-    """A share of what is left, a change of loss or output, and chance; a norm depends on the filter's size."""
-    assert {n for n, c in CRITERIA.items() if c.comparable} == {"lamp", "taylor", "reconstruction", "random"}
+    """A change of loss or output, and chance; a norm depends on the filter's size."""
+    assert {n for n, c in CRITERIA.items() if c.comparable} == {"taylor", "reconstruction", "random"}
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

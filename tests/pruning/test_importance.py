@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers.pruning.allocation import Limits, global_ranking
-from helpers.pruning.criteria import CRITERIA, CalibrationError, scores
 from helpers.pruning.discovery import channel_groups
-from helpers.pruning.importance import ImportanceError, Setting
+from helpers.pruning.importance import CRITERIA, CalibrationError, ImportanceError, Setting, scores
 from tests.pruning.zoo import PRUNABLE, Auxiliary, Net, ToyMobile, build, conv
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
@@ -71,12 +70,6 @@ def test_geometric_median(model):
                 total += float((layer.weight[c].double() - layer.weight[other].double()).norm())
         expected.append(total)
     np.testing.assert_allclose(found(model, "geometric_median"), expected, rtol=1e-6)
-
-
-def test_lamp(model):
-    squares = [sum(v * v for v in filters(model, c)) for c in range(24)]
-    expected = [s / sum(t for t in squares if t >= s) for s in squares]
-    np.testing.assert_allclose(found(model, "lamp"), expected, rtol=1e-6)
 
 
 def test_the_trunk_adds_up_every_layer_that_writes_to_it(model):
@@ -194,7 +187,7 @@ def test_distances_of_filters_that_fall_into_two_groups():
 def test_filters_of_zeros_are_worth_nothing():
     model = build(PRUNABLE["chain"][0])
     nn.init.zeros_(model[0].weight)
-    assert found(model, "lamp", name="0").tolist() == [0] * 8
+    assert found(model, "l2", name="0").tolist() == [0] * 8
     groups = channel_groups(model, EXAMPLE)
     both = scores(Setting(model, groups), groups.prunable(), "l1")
     assert global_ranking(groups.prunable(), both, "l1", 0.5, Limits()) == {"0": 7, "3": 0}

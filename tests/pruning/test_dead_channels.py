@@ -1,0 +1,65 @@
+"""Channels that training has switched off are found, and the network without them answers the same."""
+
+import pytest
+import torch
+from torch import nn
+
+from helpers import models, pruning
+from tests.pruning.zoo import ToyMobile, build
+
+EXAMPLE = torch.zeros(1, 3, 8, 8)
+
+
+def answers(model, x):
+    with torch.no_grad():
+        return model.double()(x.double())
+
+
+def switched_off(channels, norm, beta):
+    """What training leaves behind: filters of zeros, a variance of 0."""
+    with torch.no_grad():
+        norm.running_mean[channels], norm.running_var[channels], norm.bias[channels] = 0.0, 0.0, beta
+
+
+@pytest.mark.parametrize(("beta", "removed"), [(-1.0, {"blocks.0.expand": [2, 5]}), (1.0, {})])
+def test_a_constant_goes_unless_a_border_would_show_it(beta, removed):
+    """In front of a depthwise layer with zero padding only the constant 0 is a constant behind it, too."""
+    model = build(ToyMobile)
+    block = model.blocks[0]
+    nn.init.zeros_(block.expand.weight[[2, 5]].data)
+    block.expand.weight.data[[2, 5]] = 0
+    switched_off([2, 5], block.bn1, beta)
+    switched_off([2, 5], block.bn2, 0.7) if beta < 0 else None
+    small, found = pruning.remove_dead_channels(model, EXAMPLE)
+    assert found == removed
+    x = torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(answers(small, x), answers(model, x), rtol=1e-6, atol=1e-6)
+
+
+def test_a_linear_layer_takes_the_constant_into_its_bias():
+    model = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4)).eval()
+    model[0].weight.data[1], model[0].bias.data[1] = 0, 0
+    switched_off([1], model[1], 2.5)
+    small, found = pruning.remove_dead_channels(model, torch.zeros(1, 3))
+    assert found == {"0": [1]}
+    assert small[0].out_features == 5
+    x = torch.randn(9, 3)
+    torch.testing.assert_close(answers(small, x), answers(model, x))
+
+
+def test_one_channel_of_a_group_stays():
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 4)).eval()
+    model[0].weight.data.zero_()
+    switched_off([0, 1], model[1], 1.0)
+    assert pruning.remove_dead_channels(model, torch.zeros(1, 3))[1] == {"0": [1]}
+
+
+def test_the_shipped_network_has_some_and_answers_the_same():
+    model = models.pretrained().eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    small, found = pruning.remove_dead_channels(model, torch.zeros(1, 3, 32, 32))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert sum(map(len, found.values())) > 0
+    assert pruning.remove_dead_channels(small, torch.zeros(1, 3, 32, 32))[1] == {}
+    x = torch.randn(4, 3, 32, 32)
+    torch.testing.assert_close(answers(small, x), answers(model, x), rtol=1e-4, atol=1e-4)
