@@ -3,8 +3,8 @@ import re
 import pytest
 import torch
 
-from helpers.quantization.equalization import equalize, input_view, spaces
 from helpers.quantization.plan import INPUT, Op, Plan
+from helpers.quantization.repairs import equalize, input_view, spaces
 from tests.quantization.plans import conv, in_double, inverted_residuals
 
 

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 from course.benchmarks.quantization_rivals import onnx_runtime_static
+from course.lessons.onnx_float import operators, session
 from helpers import models
 from helpers.equivalence import randomize_batchnorm
-from helpers.quantization.onnx import ExportError, runtime_operators, session, to_onnx
+from helpers.quantization.onnx import ExportError, to_onnx
 from helpers.quantization.plan import Recipe
 from helpers.quantization.quantizer import quantize
 
@@ -71,12 +72,12 @@ def test_onnx_runtime_computes_what_the_integer_mode_computes(export, residual, 
 
 def test_every_layer_runs_in_an_int8_kernel(export):
     _, path = export(Recipe(residual="separate"))
-    operators = runtime_operators(path)
-    assert operators["QLinearConv"] == 4
-    assert operators["QLinearAdd"] == operators["QGemm"] == operators["NhwcMaxPool"] == 1
-    assert operators["QLinearAveragePool"] + operators["QLinearGlobalAveragePool"] == 1
-    assert operators["QuantizeLinear"] == 1, "only the input is quantized"
-    assert not {"Conv", "Gemm", "MatMul", "Add", "DequantizeLinear", "Clip"} & operators.keys()
+    found = operators(path, "all")
+    assert found["QLinearConv"] == 4
+    assert found["QLinearAdd"] == found["QGemm"] == found["NhwcMaxPool"] == 1
+    assert found["QLinearAveragePool"] + found["QLinearGlobalAveragePool"] == 1
+    assert found["QuantizeLinear"] == 1, "only the input is quantized"
+    assert not {"Conv", "Gemm", "MatMul", "Add", "DequantizeLinear", "Clip"} & found.keys()
 
 
 def test_onnx_runtime_does_no_more_work_on_our_file_than_on_its_own(tmp_path):
@@ -84,7 +85,7 @@ def test_onnx_runtime_does_no_more_work_on_our_file_than_on_its_own(tmp_path):
     pictures = torch.randint(0, 256, (128, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     ours = to_onnx(quantize(model, pictures, Recipe(residual="separate")), tmp_path / "ours.onnx")
     theirs = onnx_runtime_static(model, pictures, "MinMax", tmp_path / "theirs.onnx")
-    ours, theirs = runtime_operators(ours), runtime_operators(theirs)
+    ours, theirs = operators(ours, "all"), operators(theirs, "all")
     for operator in ("QLinearConv", "QLinearAdd", "QGemm", "Transpose"):
         assert ours[operator] == theirs[operator] > 0
     assert ours.total() <= theirs.total()
@@ -92,9 +93,9 @@ def test_onnx_runtime_does_no_more_work_on_our_file_than_on_its_own(tmp_path):
 
 def test_a_fused_residual_is_one_integer_convolution_and_the_others_stay_qlinear(export):
     _, path = export(Recipe(residual="fused"))
-    operators = runtime_operators(path)
-    assert operators["ConvInteger"] == 1
-    assert operators["QLinearConv"] == 3
+    found = operators(path, "all")
+    assert found["ConvInteger"] == 1
+    assert found["QLinearConv"] == 3
     assert "Conv" not in operators
 
 
