@@ -112,9 +112,10 @@ class QuantizedModel(nn.Module):
             raise QuantizationError(
                 f"quantized network: expected normalised float images (N, {expected}), got {x.dtype} {tuple(x.shape)}"
             )
+        steps = {step.op.name: getattr(step, self._mode) for step in self.steps.values()}
         ops = [step.op for step in self.steps.values()]
         codes = self.input.encode(x) if self.input.coded else x
-        y = execute(ops, codes, lambda op, *inputs: getattr(self.step(op.name), self._mode)(*inputs), watch)
+        y = execute(ops, codes, lambda op, *inputs: steps[op.name](*inputs), watch)
         output = self.edges[ops[-1].name]
         return y if output is None else output.decode(y)
 

@@ -61,12 +61,10 @@ class Observer(ABC):
         return self._range()
 
     @abstractmethod
-    def _take(self, x: torch.Tensor) -> None:
-        """Take in values that are known to be good."""
+    def _take(self, x: torch.Tensor) -> None: ...
 
     @abstractmethod
-    def _range(self) -> Range:
-        """The range, once values have been seen."""
+    def _range(self) -> Range: ...
 
 
 class MinMax(Observer):
@@ -107,9 +105,8 @@ class HistogramObserver(Observer):
     def _take(self, x: torch.Tensor) -> None:
         self.histogram.add(x)
 
-    @property
-    def _extremes(self) -> Range:
-        return self.histogram.smallest, self.histogram.largest
+    def _with_zero(self) -> Range:
+        return min(self.histogram.smallest, 0.0), max(self.histogram.largest, 0.0)
 
 
 class Percentile(HistogramObserver):
@@ -118,18 +115,16 @@ class Percentile(HistogramObserver):
     share = 0.0001
 
     def _range(self) -> Range:
-        below = self.histogram.counts.cumsum(0) / self.histogram.counts.sum()
-        centres, (smallest, largest) = self.histogram.centres, self._extremes
-        low = centres[torch.searchsorted(below, self.share)].item()
-        high = centres[torch.searchsorted(below, 1 - self.share)].item()
-        return max(low, smallest), min(high, largest)
+        histogram, below = self.histogram, self.histogram.counts.cumsum(0) / self.histogram.counts.sum()
+        low, high = (histogram.centres[torch.searchsorted(below, at)].item() for at in (self.share, 1 - self.share))
+        return max(low, histogram.smallest), min(high, histogram.largest)
 
 
 class SquaredError(HistogramObserver):
     """Tries narrower and narrower ranges, one side at a time, and keeps the one with the least squared error."""
 
     def _range(self) -> Range:
-        low, high = (min(self._extremes[0], 0.0), max(self._extremes[1], 0.0))
+        low, high = self._with_zero()
         shares = torch.linspace(0.3, 1.0, 71, dtype=torch.float64)
         for _ in range(2):  # each side's best bound depends a little on the other's
             high = self._best(torch.full_like(shares, low), high * shares)[1]
@@ -164,7 +159,7 @@ class Entropy(HistogramObserver):
     def _range(self) -> Range:
         if not self.histogram.counts.any():
             return 0.0, 0.0
-        low, high = (min(self._extremes[0], 0.0), max(self._extremes[1], 0.0))
+        low, high = self._with_zero()
         shares = torch.linspace(0.3, 1.0, 71, dtype=torch.float64).tolist()
         best = min(reversed(shares), key=lambda share: self._divergence(low * share, high * share))
         return low * best, high * best

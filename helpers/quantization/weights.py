@@ -133,15 +133,7 @@ def packed_bytes(count: int, bits: int) -> int:
 
 
 def pack(codes: torch.Tensor, bits: int, signed: bool = True) -> torch.Tensor:
-    """Pack integer codes into bytes.
-
-    Args:
-        codes: any shape, any integer type, each within the range of `bits` bits.
-        bits: 2 to 8.
-        signed: codes run from -2^(bits-1) to 2^(bits-1)-1 instead of from 0 to 2^bits-1.
-
-    Returns:
-        uint8 of shape (ceil(codes.numel() * bits / 8),).
+    """Pack integer codes of 2 to 8 bits, of any shape, into a row of bytes (uint8).
 
     Example:
         >>> pack(torch.tensor([1, -1, 0, -2]), bits=2)
@@ -161,17 +153,7 @@ def pack(codes: torch.Tensor, bits: int, signed: bool = True) -> torch.Tensor:
 
 
 def unpack(packed: torch.Tensor, bits: int, shape: tuple[int, ...], signed: bool = True) -> torch.Tensor:
-    """Undo `pack`.
-
-    Args:
-        packed: uint8, as `pack` made it.
-        bits: 2 to 8, as given to `pack`.
-        shape: the shape of the codes.
-        signed: as given to `pack`.
-
-    Returns:
-        int8 (signed) or uint8 (unsigned) codes of the given shape.
-    """
+    """Undo `pack`: int8 (signed) or uint8 (unsigned) codes of the given shape."""
     low, _ = code_range(bits, signed)
     count = math.prod(shape)
     if packed.dtype != torch.uint8 or packed.numel() != packed_bytes(count, bits):

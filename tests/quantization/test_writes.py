@@ -1,0 +1,129 @@
+"""Networks that write in place: the quantized network computes what they compute, or is refused with the reason."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from helpers.quantization import Recipe, quantize
+from helpers.quantization.plan import PlanError
+from tests.quantization.networks import images
+
+
+class Writes(nn.Module):
+    def __init__(self, compute):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+        self.relu, self.selu, self.compute = nn.ReLU(inplace=True), nn.SELU(inplace=True), compute
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        return self.compute(self, self.a(x)).mean((2, 3))
+
+
+def unassigned(write):
+    """Write into what a layer made, throw the result away, and read the tensor again."""
+
+    def compute(m, y):
+        write(m, y)
+        return m.b(y) + y
+
+    return compute
+
+
+def written_between(m, y):
+    """The shortcut is read before the write, the sum after it."""
+    z = m.b(y)
+    F.relu_(y)
+    return z + y
+
+
+FOLLOWED = [
+    unassigned(lambda m, y: F.relu_(y)),
+    unassigned(lambda m, y: y.relu_()),
+    unassigned(lambda m, y: y.clamp_(-0.1, 0.2)),
+    unassigned(lambda m, y: y.masked_fill_(y > 0.1, 0.5)),
+    unassigned(lambda m, y: y.mul_(0.5)),
+    unassigned(lambda m, y: y.add_(y)),
+    unassigned(lambda m, y: m.relu(y)),
+    unassigned(lambda m, y: m.selu(y)),
+    unassigned(lambda m, y: m.relu(m.selu(y))),
+    lambda m, y: m.b(m.relu(y)) + y,  # both read what ReLU wrote
+    lambda m, y: m.relu(m.b(y)) + y,
+    written_between,
+]
+
+
+@pytest.mark.parametrize("compute", FOLLOWED)
+def test_whoever_reads_later_reads_what_was_written(compute):
+    torch.manual_seed(0)
+    model, x = Writes(compute).eval(), images()
+    expected = model(x.clone())
+    for residual in ("fused", "separate"):
+        q = quantize(model, x, Recipe(observer="minmax", residual=residual))
+        for q.mode in ("simulated", "integer"):
+            assert (q(x) - expected).abs().max() <= 0.05 * expected.abs().max()
+
+
+def slice_write(m, y):
+    y[:, 0] = 0
+    return m.b(y)
+
+
+def view_write(m, y):
+    part = y[:, :2]
+    part.relu_()
+    return m.b(y)
+
+
+def counter(m, y):
+    m.calls += 1
+    return m.b(y) * m.calls
+
+
+@pytest.mark.parametrize(
+    ("compute", "reason"),
+    [
+        (slice_write, "into a part of it"),
+        (view_write, "shares its memory"),
+        (counter, "keeps for the next call"),
+    ],
+)
+def test_what_no_plan_can_follow_is_refused(compute, reason):
+    torch.manual_seed(0)
+    model = Writes(compute).eval()
+    with pytest.raises(PlanError, match=reason):
+        quantize(model, images())
+
+
+def test_the_last_check_names_the_operation_and_can_be_left_out():
+    torch.manual_seed(0)
+    model = Writes(lambda m, y: F.dropout(m.b(y), 0.5, training=True)).eval()
+    with pytest.raises(PlanError, match="they differ from 'dropout' on"):
+        quantize(model, images())
+    assert quantize(model, images(), verify=False)(images()).shape == (16, 4)
+
+
+class Tokens(nn.Module):
+    """Linear layers on three dimensions, as in a vision transformer."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 3, stride=3)
+        self.norm, self.widen, self.narrow = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(24, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = x + self.narrow(torch.relu(self.widen(self.norm(x))))
+        return self.head(x.mean(1))
+
+
+@pytest.mark.parametrize("recipe", [{}, {"equalize": True}, {"rounding": "learned", "bias_correction": "empirical"}])
+def test_linear_layers_on_more_dimensions_have_an_integer_form(recipe):
+    torch.manual_seed(0)
+    model, x = Tokens().eval(), images(32)
+    q = quantize(model, x, Recipe(observer="minmax", **recipe))
+    assert {"widen", "narrow", "head"}.isdisjoint(q.float_layers)
+    for q.mode in ("simulated", "integer", "kernel"):
+        assert (q(x) - model(x)).abs().max() <= 0.05 * model(x).abs().max()
