@@ -19,7 +19,7 @@ from pathlib import Path
 
 import nbformat
 
-from course.grading import answers, course, demo, release, runner
+from course.grading import answers, course, release, runner
 from course.grading.classroom import Classroom
 
 ASSIGNMENT = "a1"
@@ -37,7 +37,7 @@ def make_class(folder: Path, students: int) -> Classroom:
             sources[f"{item.name}_solution"] = choice.choice(of_item).code
         target = room.submission(f"student-{index:03}", ASSIGNMENT)
         target.mkdir(parents=True)
-        nbformat.write(demo.fill(skeleton, sources), target / exercise.notebook.name)
+        nbformat.write(answers.fill(skeleton, sources), target / exercise.notebook.name)
     return room
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from course.grading import course
-from course.grading.classroom import DEFAULT, Classroom
+from course.grading.classroom import DEFAULT, Classroom, ClassroomError
+
+DEMO = Path("build/demo")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     }
     for name, explanation in words.items():
         command = commands.add_parser(name, help=explanation)
-        command.add_argument("--folder", type=Path, default=DEFAULT, help="the class folder (default %(default)s)")
+        default = DEMO if name == "demo" else DEFAULT
+        command.add_argument("--folder", type=Path, default=default, help="the class folder (default %(default)s)")
+        command.add_argument("--new", action="store_true", help="make the class folder if it is not there yet")
         if name == "item":
             command.add_argument("assignment", help="for example a1")
             command.add_argument("item", help="name of the item")
@@ -44,10 +49,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry out one sub-command. Returns the exit status."""
-    room = Classroom.open(args.folder)
-    action = globals()[f"_{args.grade_command}"]
-    action(room, args)
+    room = _open(args)
+    with room.locked():
+        globals()[f"_{args.grade_command}"](room, args)
     return 0
+
+
+def _open(args: argparse.Namespace) -> Classroom:
+    """Open the class; a new one is made only on purpose, for a mistyped name would mean another secret."""
+    room = Classroom(args.folder.resolve())
+    if args.grade_command == "demo":
+        if room.exists and not (room.folder / "demo").exists():
+            raise ClassroomError(f"{room.folder} is a real class; give the demonstration a --folder of its own")
+    elif not room.exists and not args.new:
+        question = f"There is no class in {room.folder}."
+        if not sys.stdin.isatty():
+            raise ClassroomError(f"{question} Correct --folder, or add --new to make one")
+        if input(f"{question} Make a new one? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise ClassroomError("nothing was done")
+    return Classroom.open(args.folder)
 
 
 def _exercises(room: Classroom, args: argparse.Namespace) -> list[course.Exercise]:
@@ -72,9 +92,13 @@ def _collect(room: Classroom, args: argparse.Namespace) -> None:
     from course.grading.collect import collect
 
     for exercise in _exercises(room, args):
-        for complaint in collect(room, exercise.assignment.name, args.source):
-            print(complaint)
-        print(f"{exercise.assignment.name}: {len(room.students(exercise.assignment.name))} submissions")
+        name = exercise.assignment.name
+        hand_ins = collect(room, name, args.source)
+        print(*(one.sentence for one in hand_ins if one.remark), sep="\n")
+        renamed = sum(one.student not in ("", one.path.name, one.path.stem) for one in hand_ins)
+        new = sum(one.became == "collected" for one in hand_ins)
+        names = f", {renamed} under names made of theirs" if renamed else ""
+        print(f"{name}: {new} collected{names}, {len(room.students(name))} in all; see collected/{name}.csv")
 
 
 def _run(room: Classroom, args: argparse.Namespace) -> None:
@@ -119,17 +143,18 @@ def _export(room: Classroom, args: argparse.Namespace) -> None:
 
 
 def _stats(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading import leaderboard, stats
+    from course.grading import stats
 
     for exercise in _exercises(room, args):
-        for path in [*stats.draw(room, exercise), *leaderboard.draw(room, exercise, args.pseudonyms)]:
+        for path in [*stats.draw(room, exercise), *stats.draw_leaderboard(room, exercise, args.pseudonyms)]:
             print(path)
 
 
 def _demo(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading.demo import make_class
+    from course.grading.answers import make_class
 
     args.pseudonyms, args.source = False, None
+    (room.folder / "demo").touch()
     _release(room, args)
     make_class(room, course.load("a1"))
     for action in (_collect, _run, _feedback, _export, _stats):

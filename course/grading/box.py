@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from course.grading import processes, requirements
+from course.grading import machine
 
 MIB = 2**20
 
@@ -81,7 +81,7 @@ def command(job: Path, limits: Limits) -> list[str]:
     words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     disk = ["--size", str(limits.disk_bytes), "--perms", "1777", "--tmpfs"]
     words += ["--proc", "/proc", "--dev", "/dev", *disk, "/dev/shm", *disk, "/tmp", "--ro-bind", str(job), "/job"]
-    for folder in requirements.pythons():  # after /tmp, for the project may lie in there
+    for folder in machine.pythons():  # after /tmp, for the project may lie in there
         if not Path(folder).is_relative_to("/usr"):
             # bubblewrap would make the folders above it readable by their owner alone.
             above = [str(parent) for parent in reversed(Path(folder).parents)][1:]
@@ -129,7 +129,7 @@ def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
         BoxError: if the box cannot work here.
     """
     if boxed:
-        requirements.require_box()
+        machine.require_box()
         words, environment = command(job, limits), {"PATH": os.environ.get("PATH", "/usr/bin")}
     else:
         words, environment = [sys.executable, "-IB", str(job / "inside.py"), str(job)], _environment(str(job))
@@ -140,7 +140,7 @@ def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
     try:
         results, printed, reason = _drain(process, limits)
     finally:
-        processes.end(process)
+        machine.end(process)
     return BoxResult(_frames(results), printed.decode("utf-8", "replace"), reason)
 
 
@@ -170,7 +170,7 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
                 return bytes(results), bytes(printed), f"it took longer than {limits.wall_seconds:g} s"
             if now > next_look:
                 next_look = now + 0.2
-                if processes.memory(process.pid) > limits.total_bytes:
+                if machine.memory(process.pid) > limits.total_bytes:
                     return bytes(results), bytes(printed), "it used more memory than allowed"
     return bytes(results), bytes(printed), ""
 

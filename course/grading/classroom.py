@@ -2,6 +2,7 @@
 
 released/<assignment>/      what students get, and <assignment>.zip
 incoming/                   what the learning-management system delivered, before `collect`
+collected/<assignment>.csv  what became of each hand-in, and under which name its student is known
 submitted/<student>/<assignment>/      collected, untouched
 checked/, autograded/       nbgrader's folders: rebuilt notebooks before and after grading
 results/<assignment>/<student>.json    points and messages per item
@@ -15,10 +16,14 @@ import json
 import os
 import re
 import secrets
+import socket
+import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +84,36 @@ class Classroom:
             (room.folder / name).mkdir(parents=True, exist_ok=True)
         if not room.settings.exists():
             write(room.settings, SETTINGS)
-        if not (room.folder / "secret").exists():
-            descriptor = os.open(room.folder / "secret", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_hex(32))
+        if not room.exists:
+            write(room.folder / "secret", secrets.token_hex(32), mode=0o600)
         return room
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a class in the folder."""
+        return (self.folder / "secret").exists()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep the class for this process; raise `ClassroomError` where another one works on it."""
+        if sys.platform == "win32":  # where bundles and tables can be made, but nothing is graded
+            yield
+            return
+        import fcntl
+
+        with open(self.folder / ".lock", "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip()
+                raise ClassroomError(
+                    f"{self.folder} is in use by {holder}; wait, or end that one and start again"
+                ) from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now(UTC):%H:%M:%S} UTC")
+            file.flush()
+            yield
 
     @property
     def settings(self) -> Path:
@@ -105,15 +135,15 @@ class Classroom:
         """Read class.toml."""
         try:
             values = tomllib.loads(self.settings.read_text())
-            due = {name: when.replace(tzinfo=when.tzinfo or UTC) for name, when in values.get("due", {}).items()}
+            due = {name: _moment(when) for name, when in values.get("due", {}).items()}
             rules = Rules(
                 values.get("resubmission", "last"),
                 float(values.get("late_percent_per_day", 0)),
                 float(values.get("late_days", 0)),
                 due,
             )
-        except (tomllib.TOMLDecodeError, AttributeError, TypeError, ValueError) as problem:
-            raise ClassroomError(f"{self.settings}: {problem}") from problem
+        except (AttributeError, TypeError, ValueError) as problem:  # of which TOMLDecodeError is one
+            raise ClassroomError(f"{self.settings} cannot be read: {problem}") from problem
         if rules.resubmission not in ("last", "first"):
             raise ClassroomError(f'{self.settings}: resubmission is {rules.resubmission!r}; use "last" or "first"')
         return rules
@@ -143,6 +173,15 @@ class Classroom:
             file.write(line + "\n")
 
 
+def _moment(when: Any) -> datetime:
+    """A deadline: a time, in UTC unless it says otherwise, or a day, which means its end."""
+    if not isinstance(when, date):  # of which datetime is one
+        raise ValueError(f"{when!r} is no deadline; write 2030-01-31T23:59:00Z, without quotes")
+    if not isinstance(when, datetime):
+        when = datetime.combine(when, time(23, 59, 59))
+    return when.replace(tzinfo=when.tzinfo or UTC)
+
+
 def checked_name(student: str) -> str:
     """Return a student's name if it is safe as the name of a folder, else raise `ClassroomError`."""
     if not NAME.fullmatch(student):
@@ -150,15 +189,19 @@ def checked_name(student: str) -> str:
     return student
 
 
-def write(path: Path, text: str | bytes) -> None:
+def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
     """Write a file whole or not at all, so that a killed run leaves no half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode() if isinstance(text, str) else text)
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
+    except BaseException as problem:
+        if temporary:
+            os.unlink(temporary)
+        if isinstance(problem, OSError):  # a full disk says nothing of the path
+            raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
         raise

@@ -1,21 +1,71 @@
 """Bring in what the learning-management system delivered: one folder, notebook or zip file per student.
 
-incoming/<student>/a1.ipynb        incoming/<student>.ipynb        incoming/<student>.zip
+incoming/a1/<student>/a1.ipynb        incoming/a1/<student>.ipynb        incoming/a1/<student>.zip
+
+Whatever lies there, the rest is still collected, and it can always be done again. collected/a1.csv says what became of
+each hand-in: under which name its student is known, what was left out of it and what to do about that.
 """
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import io
 import os
+import re
 import shutil
+import stat
+import unicodedata
 import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from course.grading.classroom import NAME, Classroom, write
-from course.grading.files import MOST_FILES, MOST_FILES_BYTES, IntakeError, read_regular
+
+NEVER = datetime.fromtimestamp(0, UTC)
+MOST_FILES_BYTES = 32 * 2**20
+MOST_FILES = 20
+MOST_PARTS = 5000  # of a hand-in that are looked at
+MOST_NAME = 100
+NOT_HANDED_IN = re.compile(r"(^|/)(\.[^./]|__MACOSX/|Thumbs\.db$|desktop\.ini$)", re.IGNORECASE)
 
 
-def collect(room: Classroom, assignment: str, source: Path | None = None) -> list[str]:
+class IntakeError(ValueError):
+    """A submission, or a part of it, that cannot be read. The message is meant for the student."""
+
+
+@dataclass
+class HandIn:
+    """One entry of the incoming folder and what became of it."""
+
+    path: Path
+    student: str = ""
+    arrived: datetime = NEVER
+    became: str = "left out"
+    remark: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What a teacher should know of it."""
+        return f"{shown(self.path.name)} was {self.became}: {self.remark}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a hand-in; `read` returns at most so many bytes or raises `IntakeError`."""
+
+    name: PurePosixPath
+    read: Callable[[int], bytes]
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether it is named like one."""
+        return self.name.suffix.lower() == ".ipynb"
+
+
+def collect(room: Classroom, assignment: str, source: Path | None = None) -> list[HandIn]:
     """Copy submissions into the class folder, by the resubmission rule of the class.
 
     Args:
@@ -24,89 +74,221 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
         source: the folder to collect from; by default `incoming/<assignment>` of the class folder.
 
     Returns:
-        One sentence for each thing that was left out.
+        Every entry of that folder, with what became of it.
     """
     source = source or room.folder / "incoming" / assignment
     if not source.is_dir():
         raise FileNotFoundError(f"{source} is not a folder; put one folder, notebook or zip file per student there")
-    complaints, rule = [], room.rules.resubmission
-    for entry in sorted(source.iterdir()):
-        student = entry.name if entry.is_dir() else entry.stem
-        if not NAME.fullmatch(student) or entry.is_symlink():
-            complaints.append(f"{entry.name!r} was left out: its name is no student's name, or it is a link")
-            continue
-        arrived = datetime.fromtimestamp(_newest(entry), UTC)
-        target = room.submission(student, assignment)
-        if target.exists() and (rule == "first" or arrived <= _noted(target)):
-            continue
-        files, problems = _files_of(entry, assignment)
-        complaints += [f"{student}: {problem}" for problem in problems]
-        if target.exists():
-            shutil.rmtree(target)
-        target.mkdir(parents=True)
-        for name, data in files.items():
-            (target / name).write_bytes(data)
-        write(target.parent / f".{assignment}.arrived", arrived.isoformat())
-        room.log("collected", assignment=assignment, student=student, arrived=arrived.isoformat(), files=sorted(files))
-    return complaints
+    first = room.rules.resubmission == "first"
+    found = [_look_at(path) for path in sorted(source.iterdir()) if not path.name.startswith(".")]
+    by_student: dict[str, list[HandIn]] = {}
+    for hand_in in found:
+        if hand_in.student:
+            by_student.setdefault(hand_in.student, []).append(hand_in)
+    for several in by_student.values():
+        several.sort(key=lambda hand_in: hand_in.arrived, reverse=not first)
+        for counts in several:
+            _take(room, assignment, counts, first)
+            if counts.became in ("collected", "unchanged"):
+                break
+        for other in several:
+            if other is not counts and not other.remark:
+                other.remark = f"{shown(counts.path.name)} is by the same student and counts"
+    _write_table(room, assignment, found)
+    return found
 
 
-def _newest(entry: Path) -> float:
-    paths = [entry] if not entry.is_dir() else [entry, *entry.iterdir()]
-    return max(path.lstat().st_mtime for path in paths)
+def _look_at(path: Path) -> HandIn:
+    """Whose an entry is and when it came; without a student where it is no hand-in."""
+    hand_in = HandIn(path)
+    try:
+        is_folder = stat.S_ISDIR(path.lstat().st_mode)
+        if path.is_symlink() or not (is_folder or path.suffix.lower() in (".ipynb", ".zip")):
+            hand_in.remark = "only folders, notebooks and zip files named like a student are collected, no links"
+            return hand_in
+        times = [part.lstat().st_mtime for part in [path, *(path.rglob("*") if is_folder else ())]]
+        hand_in.arrived = datetime.fromtimestamp(max(times), UTC)
+        hand_in.student = name_of(path.name if is_folder else path.stem)
+    except (OSError, ValueError, OverflowError) as problem:
+        hand_in.remark = f"it cannot be read ({problem}); correct its rights or its date"
+    return hand_in
+
+
+def name_of(words: str) -> str:
+    """The name under which a student is known: as given where it can name a folder, else made of it.
+
+    Example:
+        >>> name_of("ada"), name_of("Jürgen O'Neil")
+        ('ada', 'Jurgen_O_Neil-b38f')
+    """
+    words = unicodedata.normalize("NFC", words)
+    if NAME.fullmatch(words):
+        return words
+    plain = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
+    digest = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:4]
+    return f"{re.sub('[^A-Za-z0-9]+', '_', plain).strip('_')[:50] or 'student'}-{digest}"
+
+
+def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> None:
+    """Copy a hand-in, unless what is there already counts."""
+    target = room.submission(hand_in.student, assignment)
+    usable = any(target.glob("*.ipynb"))
+    if usable and (first or hand_in.arrived <= _noted(target)):
+        hand_in.became = "unchanged"
+        return
+    files, problems = _files_of(hand_in.path, assignment)
+    hand_in.remark = "; ".join(problems)
+    readable = f"{assignment}.ipynb" in files
+    if usable and not readable:
+        hand_in.remark += "; the hand-in before it still counts"
+        return
+    hand_in.became = "collected" if readable else "unreadable"
+    _replace(target, files)
+    write(target.parent / f".{assignment}.arrived", hand_in.arrived.isoformat())
+    room.log("collected", assignment=assignment, student=hand_in.student, arrived=hand_in.arrived.isoformat(),
+             files=sorted(files))  # fmt: skip
+
+
+def _replace(target: Path, files: dict[str, bytes]) -> None:
+    """Put a folder with these files in the place of the one that is there."""
+    new = target.parent / f".{target.name}.new"
+    for folder in (new, target):
+        if folder.exists():
+            shutil.rmtree(folder)
+        if folder is new:
+            new.mkdir(parents=True)
+            for name, data in files.items():
+                (new / name).write_bytes(data)
+    new.rename(target)
 
 
 def _noted(target: Path) -> datetime:
-    return datetime.fromisoformat((target.parent / f".{target.name}.arrived").read_text())
+    try:
+        return datetime.fromisoformat((target.parent / f".{target.name}.arrived").read_text())
+    except (OSError, ValueError):
+        return NEVER
+
+
+def _write_table(room: Classroom, assignment: str, found: list[HandIn]) -> None:
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow(["entry", "student", "arrived", "became", "remark"])
+    for one in found:
+        arrived = f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else ""
+        table.writerow([shown(one.path.name), one.student, arrived, one.became, one.remark])
+    write(room.folder / "collected" / f"{assignment}.csv", text.getvalue())
+
+
+def remarks(room: Classroom, assignment: str) -> list[str]:
+    """What the last `collect` had to say about hand-ins that it could not take as they were."""
+    path = room.folder / "collected" / f"{assignment}.csv"
+    rows = csv.DictReader(path.read_text().splitlines()) if path.exists() else ()
+    return [f"{row['entry']} was {row['became']}: {row['remark']}" for row in rows if row["remark"]]
+
+
+def shown(name: str) -> str:
+    """A name in a form that does no harm on a terminal."""
+    return name[:80] if name.isprintable() else ascii(name[:80])
 
 
 def _files_of(entry: Path, assignment: str) -> tuple[dict[str, bytes], list[str]]:
-    """The files of one hand-in, and what was left out of it."""
-    if entry.is_dir():
-        return _gather(
-            (path.name, lambda left, path=path: read_regular(path, left)) for path in sorted(entry.iterdir())
-        )
+    """The files of one hand-in, with its notebook under the assignment's name, and what was left out of it."""
     try:
-        data = read_regular(entry, MOST_FILES_BYTES)
+        if entry.is_dir():
+            return _choose(list(_parts_of_folder(entry)), assignment)
+        if entry.suffix.lower() == ".ipynb":
+            return {f"{assignment}.ipynb": read_regular(entry, MOST_FILES_BYTES)}, []
+        with zipfile.ZipFile(io.BytesIO(read_regular(entry, MOST_FILES_BYTES))) as archive:
+            return _choose(list(_parts_of_zip(archive)), assignment)
     except IntakeError as problem:
         return {}, [str(problem)]
-    if entry.suffix != ".zip":
-        return {f"{assignment}.ipynb": data}, []
-    try:
-        with zipfile.ZipFile(entry) as archive:
-            parts = [info for info in archive.infolist() if not info.is_dir()]
-            return _gather((os.path.basename(info.filename), _unpacker(archive, info)) for info in parts)
-    except (zipfile.BadZipFile, OSError, ValueError) as problem:
-        return {}, [f"{entry.name} cannot be unpacked ({problem})"]
+    except Exception as problem:  # a damaged zip file fails in many ways; all of them mean the same
+        words = f"{type(problem).__name__}: {problem}"[:200]
+        return {}, [f"it cannot be unpacked ({words}); ask for it again, or unpack it into a folder of this name"]
 
 
-def _unpacker(archive: zipfile.ZipFile, info: zipfile.ZipInfo):
+def _parts_of_folder(folder: Path) -> Iterator[Part]:
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            yield Part(PurePosixPath(path.relative_to(folder)), lambda left, path=path: read_regular(path, left))
+
+
+def _parts_of_zip(archive: zipfile.ZipFile) -> Iterator[Part]:
+    for info in archive.infolist():
+        if not info.is_dir():
+            yield Part(PurePosixPath(info.filename.replace("\\", "/")), _unpacker(archive, info))
+
+
+def _unpacker(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[int], bytes]:
     def unpack(left: int) -> bytes:
         # The size that a zip file states may be a lie, so no more than `left` bytes are ever unpacked.
         try:
             with archive.open(info) as file:
                 data = file.read(left + 1)
-        except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as problem:
-            raise IntakeError(f"{info.filename[:60]!r} cannot be unpacked ({problem})") from None
+        except Exception as problem:  # damaged, encrypted, packed in an unknown way
+            raise IntakeError(f"{shown(info.filename)} cannot be unpacked ({problem}); ask for it again") from None
         if len(data) > left:
-            raise IntakeError(f"{info.filename[:60]!r} is too large when unpacked")
+            raise IntakeError(f"{shown(info.filename)} is too large when unpacked")
         return data
 
     return unpack
 
 
-def _gather(parts) -> tuple[dict[str, bytes], list[str]]:
-    """Read files until the allowed number or size is used up."""
+def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[str]]:
+    """Read the notebook and the files that go with it, until the allowed number or size is used up."""
+    parts = sorted((p for p in parts[:MOST_PARTS] if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name))
+    notebooks = [part for part in parts if part.is_notebook]
+    named = [part for part in notebooks if part.name.stem.lower() == assignment]
+    if not notebooks:
+        raise IntakeError(f"there is no notebook in it; ask for {assignment}.ipynb")
+    if len(notebooks) > 1 and len(named) != 1:
+        names = ", ".join(shown(str(part.name)) for part in (named or notebooks)[:4])
+        raise IntakeError(f"which of its notebooks counts: {names}? Delete the others and collect again")
+    notebook = (named or notebooks)[0]
     files, problems, left = {}, [], MOST_FILES_BYTES
-    for name, read in parts:
-        if name.startswith("."):
-            continue
+    # Where two files have one name, the one beside the notebook is meant.
+    others = sorted((p for p in parts if not p.is_notebook), key=lambda part: part.name.parent != notebook.name.parent)
+    for part in [notebook, *others]:
+        name = f"{assignment}.ipynb" if part is notebook else part.name.name
         if len(files) == MOST_FILES:
             problems.append(f"more than {MOST_FILES} files were handed in; the others were left out")
             break
         try:
-            files[name] = read(left)
+            if name in files or len(name.encode("utf-8", "surrogateescape")) > MOST_NAME:
+                raise IntakeError(f"{shown(str(part.name))} was left out: its name is too long or there twice")
+            files[name] = part.read(left)
             left -= len(files[name])
         except IntakeError as problem:
             problems.append(str(problem))
     return files, problems
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Read a regular file of limited size, without following a link or waiting on a pipe."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as problem:
+        reason = f"{problem.strerror}); links are not followed"
+        raise IntakeError(f"{shown(path.name)} cannot be read ({reason}") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        os.close(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise IntakeError(f"{shown(path.name)} is not an ordinary file")
+        raise IntakeError(f"{shown(path.name)} has {status.st_size:,} bytes; {most:,} are allowed")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(most)
+
+
+def fingerprint(folder: Path) -> str:
+    """A digest of everything in a submission folder, cheap for files that are too large to be read."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []:
+        status = path.lstat()
+        digest.update(f"{path.name!r} {status.st_mode} {status.st_size}".encode())
+        try:
+            digest.update(read_regular(path, MOST_FILES_BYTES))
+        except IntakeError as problem:
+            digest.update(str(problem).encode())
+    return digest.hexdigest()

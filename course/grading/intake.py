@@ -15,7 +15,7 @@ from typing import Any
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from course.grading.files import MOST_FILES, MOST_FILES_BYTES, IntakeError, read_regular
+from course.grading.collect import MOST_FILES, MOST_FILES_BYTES, IntakeError, read_regular
 
 MOST_NOTEBOOK_BYTES = 5 * 2**20
 MOST_CELLS = 500
@@ -70,11 +70,10 @@ def read(folder: Path, notebook_name: str, skeleton: Any) -> Submission:
         return empty(skeleton, "The submission is not an ordinary folder.")
     try:
         data = read_regular(_find_notebook(folder, notebook_name), MOST_NOTEBOOK_BYTES)
-        cells = _parse(data)
-    except IntakeError as problem:
+        submission = rebuild(_parse(data), skeleton)
+        _read_files(folder, submission)
+    except (IntakeError, OSError) as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
-    submission = rebuild(cells, skeleton)
-    _read_files(folder, submission)
     return submission
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import helpers
-from course.grading import box, requirements
+from course.grading import box, machine
 from course.grading.course import Exercise
 from course.grading.intake import Submission
 from helpers.checks.specification import Item
@@ -32,11 +32,9 @@ class Place:
 
     def run(self, submission: Submission, work: Work, view: bool = False) -> box.BoxResult:
         """Run the submission's cells, then each item; with `view` the inputs are answers to look at."""
-        from course.grading.private import private_folder  # for Unix alone, while a release is made anywhere
-
         if self.boxed:
-            requirements.require_unseen(self.exercise.folder)
-        with private_folder() as folder:
+            machine.require_unseen(self.exercise.folder)
+        with machine.private_folder() as folder:
             self.build(folder, submission, work, view)
             return box.run(folder, self.limits, self.boxed)
 
@@ -44,8 +42,7 @@ class Place:
         """Fill the folder that the box will see."""
         for name in ("lib", "files", "inputs", "scratch"):
             (folder / name).mkdir()
-        for name in ("inside.py", "seccomp.py"):
-            shutil.copy(HERE / name, folder)
+        shutil.copy(HERE / "inside.py", folder)
         for path in (HERE / "wire.py", HERE / "guard.py", self.exercise.driver):
             shutil.copy(path, folder / "lib")
         (folder / "lib" / "instant.py").write_text(SILENT_CHECK)

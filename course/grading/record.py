@@ -39,7 +39,7 @@ c.CourseDirectory.submitted_directory = "checked"
 # Grading runs student code outside the box here: use `python -m course grade run` instead.
 c.Execute.enabled = False
 # What students wrote is shown, and nothing in it runs; formulas need no network.
-c.HTMLExporter.preprocessors = ["course.grading.formgrader.SafeMarkdown"]
+c.HTMLExporter.preprocessors = ["course.grading.feedback.SafeMarkdown"]
 """
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -23,7 +25,7 @@ import nbformat
 import torch
 from tqdm import tqdm
 
-from course.grading import box, cluster, course, files, intake, job, judge, record, requirements
+from course.grading import box, collect, course, intake, job, judge, machine, record
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.intake import Submission
@@ -93,7 +95,7 @@ def run(
         How many were graded and how many were already up to date.
     """
     if boxed:
-        requirements.require_unseen(room.folder)
+        machine.require_unseen(room.folder)
     if scheduler is None:
         _make_ready(boxed)
     if only_item:
@@ -107,7 +109,7 @@ def run(
         (student, mark, Task(name, room.secret, _read(room, exercise, skeleton, student), boxed, only_item))
         for student, mark in todo
     )
-    with cluster.hands(workers, scheduler, partial(version, name)) as (executor, at_a_time):
+    with hands(workers, scheduler, partial(version, name)) as (executor, at_a_time):
         graded = _as_they_finish(executor, tasks, most=2 * at_a_time)
         for student, mark, task, result in tqdm(graded, total=len(todo), desc=f"grading {name}", leave=False):
             _keep(room, exercise, student, mark, task, result)
@@ -119,7 +121,8 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
 
     Hand-ins that nobody could read, items that earned nothing because of what they called, names that were left out.
     """
-    name, lines = exercise.assignment.name, []
+    name = exercise.assignment.name
+    lines = collect.remarks(room, name)
     for student in room.students(name):
         result = room.result(name, student) or {"readable": True, "notes": [], "items": {}}
         if not result.get("readable", True):
@@ -135,12 +138,10 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
 def _make_ready(boxed: bool) -> None:
     """Refuse a machine on which nothing can be graded; clear away what a killed run left on it."""
     if boxed:
-        requirements.require_box()
+        machine.require_box()
     else:
-        requirements.require_unix()
-    from course.grading import private  # which only Unix can import
-
-    private.clear_leftovers()
+        machine.require_unix()
+    machine.clear_leftovers()
 
 
 def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | None) -> tuple[list[tuple], int]:
@@ -148,7 +149,7 @@ def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | No
     name, base = exercise.assignment.name, edition(exercise, room, boxed)
     todo, kept = [], 0
     for student in room.students(name):
-        mark = hashlib.sha256((base + files.fingerprint(room.submission(student, name))).encode()).hexdigest()
+        mark = hashlib.sha256((base + collect.fingerprint(room.submission(student, name))).encode()).hexdigest()
         old = room.result(name, student)
         if old and old["fingerprint"] == mark and not only_item:
             kept += 1
@@ -188,7 +189,7 @@ def grade_task(task: Task) -> dict:
         exercise, sheets = _sheets(task.assignment, task.secret, task.only_item)
     try:
         return judge.grade(exercise, task.submission, sheets, boxed=task.boxed)
-    except requirements.BoxError:
+    except machine.BoxError:
         raise
     except Exception as problem:
         message = "The grader failed; tell your teacher"
@@ -235,3 +236,69 @@ def arrival(folder: Path) -> datetime:
     if note.exists():
         return datetime.fromisoformat(note.read_text().strip())
     return datetime.fromtimestamp(folder.lstat().st_mtime, UTC)
+
+
+SECONDS_TO_CONNECT = 10
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot be used; says why and what to do."""
+
+
+@contextmanager
+def hands(workers: int | None, scheduler: str | None, version: Callable[[], str]) -> Iterator[tuple[Executor, int]]:
+    """Open something that runs tasks, and say how many it runs at a time.
+
+    Args:
+        workers: threads in this process; by default one for each core. Of no effect with a scheduler.
+        scheduler: address of a Dask scheduler, such as tcp://10.0.0.5:8786, or None to work here.
+        version: a function of a module that the workers have, too; it must return there what it returns here.
+
+    Raises:
+        ClusterError: if the cluster cannot be reached, has no workers, or has workers of another version.
+    """
+    if scheduler is not None:
+        with _connected(scheduler) as client:
+            slots = _check(client, scheduler, version)
+            yield client.get_executor(pure=False), slots
+        return
+    count = workers or os.cpu_count()
+    threads = ThreadPoolExecutor(count)
+    try:
+        yield threads, count
+    finally:
+        threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _connected(scheduler: str):
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ClusterError(
+            "grading over a Dask cluster needs the package distributed: pip install distributed, or the course's "
+            "extra: pip install -e .[dask]"
+        ) from None
+    try:
+        return Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False)
+    except (OSError, ValueError) as problem:
+        raise ClusterError(
+            f"no Dask scheduler answers at {scheduler!r} ({problem}); start one with `dask scheduler` and give the "
+            "address that it prints"
+        ) from None
+
+
+def _check(client, scheduler: str, version: Callable[[], str]) -> int:
+    """Refuse a cluster whose marks would not be ours. Returns how many tasks it runs at a time."""
+    slots = sum(client.nthreads().values())
+    if slots == 0:
+        raise ClusterError(f"the scheduler at {scheduler} has no workers; start some with `dask worker {scheduler}`")
+    try:
+        versions = client.run(version)
+    except Exception as problem:  # whatever a worker raises comes back as it is
+        raise ClusterError(
+            f"a worker at {scheduler} cannot load the course ({type(problem).__name__}: {problem}); install it there"
+        ) from None
+    odd = [worker for worker, theirs in versions.items() if theirs != version()]
+    if odd:
+        raise ClusterError(f"these workers have another version of the course or of torch: {', '.join(sorted(odd))}")
+    return slots

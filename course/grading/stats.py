@@ -1,15 +1,19 @@
-"""How the class did: distribution of totals, difficulty and discrimination of every item."""
+"""How the class did: totals, difficulty and discrimination of every item, and its networks side by side."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from course.grading import course
 from course.grading.classroom import Classroom
 from course.grading.course import Exercise
-from course.grading.export import table
+from course.grading.export import pseudonym, table
 
 
 class StatsError(ValueError):
@@ -78,3 +82,105 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     figure.savefig(files[0], dpi=120)
     statistics.to_csv(files[1], index_label="item")
     return files
+
+
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9)
+LISTED = 15
+MOST_OVER, MOST_UNDER = 2.0, 0.1  # how far beyond the targets the figure reaches
+
+
+def standings(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> pd.DataFrame:
+    """Everybody whose network could be computed, best first.
+
+    Args:
+        room: the class.
+        exercise: an assignment with a network to hand in.
+        pseudonyms: whether to hide the students' names.
+
+    Returns:
+        Columns student, accuracy, bytes, share (of the network's points). Equal shares are ordered by bytes.
+    """
+    rows = []
+    name = exercise.assignment.name
+    for student in room.students(name):
+        for row in (room.result(name, student) or {"items": {}})["items"].values():
+            if "accuracy" in row.get("measured", {}):
+                shown = pseudonym(room, student) if pseudonyms else student
+                share = row["points"] / row["of"]
+                rows.append([shown, row["measured"]["accuracy"], int(row["measured"]["bytes"]), share])
+    table = pd.DataFrame(rows, columns=["student", "accuracy", "bytes", "share"])
+    return table.sort_values(["share", "bytes"], ascending=[False, True], ignore_index=True)
+
+
+def draw_leaderboard(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> list[Path]:
+    """Write the figure and the table; nothing where no network was graded.
+
+    Returns:
+        The files that were written.
+    """
+    table = standings(room, exercise, pseudonyms)
+    if table.empty:
+        return []
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    plot, names = figure.subplots(1, 2, width_ratios=(3, 1))
+    rule = course.load_driver(exercise)
+    _draw_points(plot, rule, table)
+    _draw_networks(plot, table)
+    _list_names(names, table)
+    folder = room.folder / "stats"
+    folder.mkdir(exist_ok=True)
+    files = [folder / f"{exercise.assignment.name}_leaderboard{ending}" for ending in (".png", ".csv")]
+    figure.savefig(files[0], dpi=120)
+    table.to_csv(files[1], index=False)
+    return files
+
+
+def _draw_points(plot: Axes, rule: ModuleType, table: pd.DataFrame) -> None:
+    """The region in which points are earned, and lines of equal points in it."""
+    left = min(table["bytes"].min(), rule.FULL_BYTES) / 1.5
+    right, low = rule.TARGET_BYTES * MOST_OVER, rule.TARGET_ACCURACY - MOST_UNDER
+    high = min(1.0, max(table["accuracy"].max(), rule.FULL_ACCURACY) + 0.03)
+    sizes, accuracies = np.geomspace(left, right, 300), np.linspace(low, high, 300)
+    earned = np.array([[rule.earned(accuracy, size) for size in sizes] for accuracy in accuracies])
+    plot.contourf(sizes, accuracies, earned, levels=[0.2, 2.0], colors=["0.93"])
+    inside = np.where(earned > 0, earned, np.nan)
+    lines = plot.contour(sizes, accuracies, inside, levels=LEVELS, colors="0.45", linewidths=1)
+    plot.clabel(lines, fmt=lambda level: f"{level:.0%}", fontsize=9)
+    plot.plot(
+        [left, rule.FULL_BYTES, rule.FULL_BYTES], [rule.FULL_ACCURACY, rule.FULL_ACCURACY, high],
+        color="black", linestyle="--", linewidth=1,
+    )  # fmt: skip
+    plot.text(rule.FULL_BYTES * 0.98, high - 0.004, "all points", ha="right", va="top", fontsize=9)
+    plot.set(
+        xscale="log", xlim=(left, right), ylim=(low, high), xlabel="submitted bytes",
+        ylabel="accuracy on disturbed images", title="Networks of the class, with lines of equal points",
+    )  # fmt: skip
+    ticks = [size for size in (1e4, 3e4, 1e5, 2e5, 3e5, 5e5, 1e6, 2e6, 5e6, 1e7) if left < size < right]
+    plot.set_xticks(ticks, [f"{size / 1000:,.0f} kB" for size in ticks])
+    plot.minorticks_off()
+    plot.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+
+
+def _draw_networks(plot: Axes, table: pd.DataFrame) -> None:
+    """A disc with its rank for each network that earned something, a cross for each other one."""
+    scored = table["share"] > 0
+    for part, marker in ((table[scored], "o"), (table[~scored], "x")):
+        # What lies far outside stands at the edge, so that it does not squeeze the rest together.
+        sizes, accuracies = (
+            part["bytes"].clip(upper=plot.get_xlim()[1]),
+            part["accuracy"].clip(lower=plot.get_ylim()[0]),
+        )
+        plot.scatter(sizes, accuracies, marker=marker, color="black", s=40, zorder=3, clip_on=False)
+    for rank, row in table[scored].iterrows():
+        plot.annotate(f"{rank + 1}", (row["bytes"], row["accuracy"]), xytext=(6, 4), textcoords="offset points")
+
+
+def _list_names(axes: Axes, table: pd.DataFrame) -> None:
+    axes.axis("off")
+    scored = table[table["share"] > 0]
+    lines = [f"{rank + 1:>3}  {row.share:>4.0%}  {row.student[:20]}" for rank, row in scored.head(LISTED).iterrows()]
+    if len(scored) > LISTED:
+        lines.append(f"     and {len(scored) - LISTED} more")
+    if len(table) > len(scored):
+        lines += ["", f"  x  outside the targets: {len(table) - len(scored)}"]
+    axes.text(0, 1, "\n".join(lines), va="top", family="monospace", fontsize=10, transform=axes.transAxes)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from course.grading import box, requirements, runner
+from course.grading import box, machine, runner
 from course.grading.box import Limits
 from course.grading.classroom import Classroom, write
 from course.grading.intake import Submission
@@ -134,8 +134,8 @@ def test_nothing_is_left_for_the_next_submission(grade):
 def test_a_box_that_still_runs_would_be_seen(grade, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     seen = []
-    end = box.processes.end
-    monkeypatch.setattr(box.processes, "end", lambda process: (seen.extend(_processes_of(tmp_path)), end(process)))
+    end = box.machine.end
+    monkeypatch.setattr(box.machine, "end", lambda process: (seen.extend(_processes_of(tmp_path)), end(process)))
     grade({"own": FLOODS["stopping itself"]}, Limits(wall_seconds=5))
     assert any("bwrap" in name for name in seen) and any("python" in name for name in seen)
     assert _processes_of(tmp_path) == []
@@ -163,39 +163,39 @@ def test_the_limits_are_what_holds(grade):
 
 @pytest.mark.ci
 def test_the_box_refuses_where_it_cannot_work(monkeypatch):
-    monkeypatch.setattr(requirements, "obstacle", lambda: "bubblewrap is not installed; install it")
-    with pytest.raises(requirements.BoxError, match=r"not installed.*--unsafe"):
-        requirements.require_box()
+    monkeypatch.setattr(machine, "obstacle", lambda: "bubblewrap is not installed; install it")
+    with pytest.raises(machine.BoxError, match=r"not installed.*--unsafe"):
+        machine.require_box()
 
 
 @pytest.mark.parametrize(("platform", "found", "says"), [("darwin", True, "Linux"), ("linux", False, "not installed")])
 def test_the_obstacle_is_named_with_its_remedy(monkeypatch, platform, found, says):
-    monkeypatch.setattr(requirements.sys, "platform", platform)
-    monkeypatch.setattr(requirements.shutil, "which", lambda name: "/usr/bin/bwrap" if found else None)
-    requirements.obstacle.cache_clear()
+    monkeypatch.setattr(machine.sys, "platform", platform)
+    monkeypatch.setattr(machine.shutil, "which", lambda name: "/usr/bin/bwrap" if found else None)
+    machine.obstacle.cache_clear()
     try:
-        assert says in requirements.obstacle()
+        assert says in machine.obstacle()
     finally:
-        requirements.obstacle.cache_clear()
+        machine.obstacle.cache_clear()
 
 
 def test_windows_is_refused_even_without_the_box(monkeypatch):
-    requirements.require_unix()
-    monkeypatch.setattr(requirements.sys, "platform", "win32")
-    with pytest.raises(requirements.BoxError, match="WSL2"):
-        requirements.require_unix()
+    machine.require_unix()
+    monkeypatch.setattr(machine.sys, "platform", "win32")
+    with pytest.raises(machine.BoxError, match="WSL2"):
+        machine.require_unix()
 
 
 def test_what_lies_where_every_box_can_see_is_refused(monkeypatch, tmp_path, a1, sheets, skeleton):
-    requirements.require_unseen(tmp_path)
-    monkeypatch.setattr(requirements.sys, "base_prefix", str(tmp_path))
+    machine.require_unseen(tmp_path)
+    monkeypatch.setattr(machine.sys, "base_prefix", str(tmp_path))
     for folder in (tmp_path / "class", Path("/usr/src/course")):
-        with pytest.raises(requirements.BoxError, match="move it"):
-            requirements.require_unseen(folder)
-    with pytest.raises(requirements.BoxError, match="move it"):
+        with pytest.raises(machine.BoxError, match="move it"):
+            machine.require_unseen(folder)
+    with pytest.raises(machine.BoxError, match="move it"):
         runner.run(Classroom(tmp_path), a1)
-    monkeypatch.setattr(requirements.sys, "base_prefix", str(a1.folder.parent))
-    with pytest.raises(requirements.BoxError, match="move it"):
+    monkeypatch.setattr(machine.sys, "base_prefix", str(a1.folder.parent))
+    with pytest.raises(machine.BoxError, match="move it"):
         Place(a1, Limits(), boxed=True).run(Submission(skeleton), [])
 
 

@@ -1,10 +1,12 @@
 import json
 import os
 import stat
+import tempfile
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from course.__main__ import main
 from course.grading.classroom import Classroom, ClassroomError, Rules, checked_name, write
 
 DUE = datetime(2030, 1, 31, 23, 59, tzinfo=UTC)
@@ -25,9 +27,22 @@ def test_settings_are_read(tmp_path):
     assert room.rules == Rules("last", 10, 5, {})
     room.settings.write_text('resubmission = "first"\nlate_days = 2\n[due]\na1 = 2030-01-31T23:59:00Z\n')
     assert room.rules == Rules("first", 0, 2, {"a1": DUE})
+    room.settings.write_text("[due]\na1 = 2030-01-31\n")  # a day means its end
+    assert room.rules.due == {"a1": DUE.replace(second=59)}
 
 
-@pytest.mark.parametrize("text", ['resubmission = "best of all"', "late_days = [", "late_days = 'x'", "[due]\na1 = 5"])
+WRONG_DUES = ("due = 5", "[due]\na1 = 5", "[due]\na1 = '2030-01-31'")
+WRONG_SETTINGS = (
+    'resubmission = "best of all"',
+    "late_days = [",
+    "late_days = 'x'",
+    "late_days = []",
+    "\x00",
+    *WRONG_DUES,
+)
+
+
+@pytest.mark.parametrize("text", WRONG_SETTINGS)
 def test_wrong_settings_are_refused(tmp_path, text):
     room = Classroom.open(tmp_path)
     room.settings.write_text(text)
@@ -62,3 +77,26 @@ def test_the_log_only_grows(tmp_path):
     room.log("two")
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines] == ["one", "two"] and lines[0]["a"] == 1
+
+
+def test_a_class_is_worked_on_by_one_at_a_time(tmp_path):
+    room = Classroom.open(tmp_path)
+    with room.locked(), pytest.raises(ClassroomError, match=f"in use by process {os.getpid()}"), room.locked():
+        pass
+    with room.locked():
+        pass
+
+
+def test_a_full_disk_is_named_with_its_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match=f"No space left on device.*{tmp_path}"):
+        write(tmp_path / "x", "new")
+
+
+def test_a_mistyped_folder_makes_no_class(tmp_path, capsys):
+    words = ["grade", "export", "--folder", str(tmp_path / "typo")]
+    assert main(words) == 1 and "add --new" in capsys.readouterr().err
+    assert not (tmp_path / "typo").exists()
+    assert main([*words, "--new"]) == 0 and (tmp_path / "typo" / "secret").exists()
+    assert main(["grade", "demo", "--folder", str(tmp_path / "typo")]) == 1
+    assert "real class" in capsys.readouterr().err

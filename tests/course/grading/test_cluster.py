@@ -6,8 +6,8 @@ import warnings
 import nbformat
 import pytest
 
-from course.grading import answers, cluster, demo, runner
-from course.grading.cluster import ClusterError, hands
+from course.grading import answers, runner
+from course.grading.runner import ClusterError, hands
 
 distributed = pytest.importorskip("distributed")
 
@@ -47,7 +47,7 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
 
 @pytest.mark.parametrize("scheduler", ["tcp://127.0.0.1:1", "no address"])
 def test_a_dead_address_is_named(scheduler, monkeypatch):
-    monkeypatch.setattr(cluster, "SECONDS_TO_CONNECT", 1)
+    monkeypatch.setattr(runner, "SECONDS_TO_CONNECT", 1)
     with pytest.raises(ClusterError, match=f"{scheduler}.*dask scheduler"), hands(None, scheduler, _version):
         pass
 
@@ -79,7 +79,7 @@ def test_a_class_is_graded_on_a_cluster(address, room, a1, skeleton):
     for student, sources in {"ada": answers.solution_cells(a1), "ben": {}}.items():
         folder = room.submission(student, "a1")
         folder.mkdir(parents=True)
-        nbformat.write(demo.fill(skeleton, sources), folder / "a1.ipynb")
+        nbformat.write(answers.fill(skeleton, sources), folder / "a1.ipynb")
     assert runner.run(room, a1, scheduler=address) == {"graded": 2, "kept": 0}
     points = {s: sum(row["points"] for row in room.result("a1", s)["items"].values()) for s in ("ada", "ben")}
     assert points == {"ada": 88, "ben": 0}

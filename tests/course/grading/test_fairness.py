@@ -8,8 +8,8 @@ import nbformat
 import pytest
 
 from course.grading import answers, course, judge, release
+from course.grading.answers import fill
 from course.grading.classroom import Classroom
-from course.grading.demo import fill
 from course.grading.guard import Guard
 from course.grading.intake import read
 from helpers.checks.specification import check

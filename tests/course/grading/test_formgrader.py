@@ -9,7 +9,7 @@ from nbconvert.exporters import HTMLExporter
 from nbgrader.server_extensions.formgrader import handlers
 from traitlets.config import PyFileConfigLoader
 
-from course.grading import demo
+from course.grading import answers
 from tests.course.grading.test_page import INJECTIONS
 
 
@@ -35,7 +35,7 @@ def show(released, skeleton):
     exporter = HTMLExporter(config=config)
 
     def rendered(answer):
-        notebook = demo.fill(skeleton, {"padding_answer": answer})
+        notebook = answers.fill(skeleton, {"padding_answer": answer})
         notebook.cells.append(nbformat.v4.new_markdown_cell(answer))
         resources = {"base_url": "/", "mathjax_url": "", "index": 0, "total": 1, "student": "ada", "notebook_id": "a1",
                      "assignment_id": "a1", "submission_id": "1", "last_name": "", "first_name": ""}  # fmt: skip

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from course.grading import answers, course, judge, release
+from course.grading.answers import fill
 from course.grading.classroom import Classroom
-from course.grading.demo import fill
 from course.grading.intake import read
 from course.grading.job import Place
 from tests.course.grading.conftest import total
@@ -180,7 +180,7 @@ def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
     place.build(job, submission, [(sheet.item, sheet.inputs) for sheet in sheets])
     names = {path.name for path in job.rglob("*") if path.is_file()}
     items = {item.name for item in a1.assignment.items}
-    assert names == {"inside.py", "seccomp.py", "wire.py", "guard.py", "driver.py", "instant.py", "job.json"} | items
+    assert names == {"inside.py", "wire.py", "guard.py", "driver.py", "instant.py", "job.json"} | items
     everything = b"".join(path.read_bytes() for path in job.rglob("*") if path.is_file())
     for word in (b"_oracle", b"secret of the tests", b"BEGIN SOLUTION", b"Tolerance", b"hint"):
         assert word not in everything

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from course.grading import course, leaderboard
+from course.grading import course, stats
 from course.grading.classroom import Classroom, write
 
 A5 = course.load("a5")
@@ -36,21 +36,21 @@ def _enter(room, student, items):
 
 
 def test_the_best_come_first_and_ties_go_to_the_smaller_file(room):
-    table = leaderboard.standings(room, A5)
+    table = stats.standings(room, A5)
     assert table["student"].tolist() == ["ada", "bela", "chen", "hugo", "dora", "emil", "gwen", "fay", "kira"]
     assert table["share"].is_monotonic_decreasing and table["share"].iloc[:2].tolist() == [1.0, 1.0]
     assert table.set_index("student").loc["emil", ["accuracy", "bytes"]].tolist() == list(CLASS["emil"])
 
 
 def test_pseudonyms_hide_every_name(room):
-    table = leaderboard.standings(room, A5, pseudonyms=True)
+    table = stats.standings(room, A5, pseudonyms=True)
     assert not set(table["student"]) & set(CLASS) and table["student"].nunique() == len(CLASS)
 
 
 def test_the_figure_shows_every_network_and_the_rule(room, monkeypatch):
     drawn = {}
-    monkeypatch.setattr(leaderboard.Figure, "savefig", lambda figure, path, **settings: drawn.update({path: figure}))
-    png, csv = leaderboard.draw(room, A5)
+    monkeypatch.setattr(stats.Figure, "savefig", lambda figure, path, **settings: drawn.update({path: figure}))
+    png, csv = stats.draw_leaderboard(room, A5)
     plot, names = drawn[png].axes
     points = [tuple(map(float, offset)) for part in plot.collections[-2:] for offset in part.get_offsets()]
     left, right = plot.get_xlim()
@@ -63,8 +63,8 @@ def test_the_figure_shows_every_network_and_the_rule(room, monkeypatch):
 
 
 def test_nothing_is_drawn_without_networks(tmp_path, a1):
-    assert leaderboard.draw(Classroom.open(tmp_path), a1) == []
+    assert stats.draw_leaderboard(Classroom.open(tmp_path), a1) == []
 
 
 def test_the_file_is_an_image(room):
-    assert leaderboard.draw(room, A5)[0].read_bytes().startswith(b"\x89PNG")
+    assert stats.draw_leaderboard(room, A5)[0].read_bytes().startswith(b"\x89PNG")

@@ -2,7 +2,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from course.grading.page import SAFE_ELEMENTS, document, markdown
+from course.grading.feedback import SAFE_ELEMENTS, document, markdown
 
 ALLOWED = {name.split("}")[1] for name in SAFE_ELEMENTS} | {
     *("html", "head", "meta", "title", "style", "body", "p", "h1", "h2", "h3", "ul", "ol", "li", "strong", "em"),

@@ -10,9 +10,9 @@ import safetensors.torch
 import torch
 
 from course.grading import answers, course, judge, release
+from course.grading.answers import fill
 from course.grading.box import Limits
 from course.grading.classroom import Classroom
-from course.grading.demo import fill
 from course.grading.intake import Submission, read
 from course.grading.job import Place
 

@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from course.grading.private import clear_leftovers, private_folder
+from course.grading.machine import clear_leftovers, private_folder
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def test_a_folder_goes_with_its_use_and_stays_during_it(own_folder):
     assert os.listdir(own_folder) == []
 
 
-KILLED = "import os; from course.grading.private import private_folder\nwith private_folder() as f: {}"
+KILLED = "import os; from course.grading.machine import private_folder\nwith private_folder() as f: {}"
 
 
 @pytest.mark.parametrize("death", ["os.kill(os.getpid(), 9)", "open(f / 'x', 'w').write('1'); os._exit(1)"])

@@ -3,7 +3,7 @@
 import nbformat
 import pytest
 
-from course.grading import demo, runner
+from course.grading import answers, runner
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def graded(monkeypatch):
 def hand_in(room, skeleton, student, sources):
     folder = room.submission(student, "a1")
     folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(demo.fill(skeleton, sources), folder / "a1.ipynb")
+    nbformat.write(answers.fill(skeleton, sources), folder / "a1.ipynb")
 
 
 def test_whatever_marks_depend_on_has_everything_graded_again(room, a1, skeleton, graded):

@@ -11,7 +11,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from course.grading import answers, demo, export, feedback, record, runner, stats
+from course.grading import answers, export, feedback, record, runner, stats
 from course.grading.collect import collect
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parents[3]
 def _hand_in(room, a1, skeleton, student, sources):
     folder = room.submission(student, "a1")
     folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(demo.fill(skeleton, sources), folder / "a1.ipynb")
+    nbformat.write(answers.fill(skeleton, sources), folder / "a1.ipynb")
     return folder
 
 
@@ -84,7 +84,7 @@ def test_one_item_is_graded_again_for_everybody(room, a1, skeleton):
 def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, skeleton, monkeypatch):
     _hand_in(room, a1, skeleton, "ada", answers.solution_cells(a1))
     monkeypatch.setattr(runner.requirements, "obstacle", lambda: "no box here")
-    with pytest.raises(runner.requirements.BoxError, match="no box here"):
+    with pytest.raises(runner.machine.BoxError, match="no box here"):
         runner.run(room, a1)
     runner.run(room, a1, boxed=False)
     (path,) = feedback.write_all(room, a1)
@@ -96,7 +96,7 @@ def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, skele
 
 
 def test_the_demonstration_class_from_end_to_end(room, a1):
-    students = demo.make_class(room, a1)
+    students = answers.make_class(room, a1)
     broken = room.submission("quin", "a1")
     broken.mkdir(parents=True)
     os.mkfifo(broken / "a1.ipynb")

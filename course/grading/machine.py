@@ -1,0 +1,156 @@
+"""What grading needs of a machine: what is missing and the remedy, processes that end, folders that go."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+
+class BoxError(RuntimeError):
+    """The box cannot be built on this machine."""
+
+
+@cache
+def obstacle() -> str | None:
+    """Return why the box cannot work here, with the remedy, or None when it works."""
+    if not sys.platform.startswith("linux"):
+        return f"the box needs Linux (this is {sys.platform}); grade in a Linux machine, or WSL2, or a container"
+    if shutil.which("bwrap") is None:
+        return "bubblewrap is not installed; install it with your package manager (Debian: apt install bubblewrap)"
+    trial = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--", "/bin/true"]
+    done = subprocess.run(trial, capture_output=True, text=True, timeout=20, env={"PATH": os.environ.get("PATH", "")})
+    if done.returncode:
+        return (
+            f"bubblewrap may not make its namespaces here ({done.stderr.strip()}); allow unprivileged user namespaces "
+            "(Ubuntu 24.04: an AppArmor profile for bwrap; Docker: --security-opt seccomp=unconfined) or move"
+        )
+    return None
+
+
+def require_box() -> None:
+    """Raise `BoxError` where the box cannot work."""
+    if reason := obstacle():
+        raise BoxError(f"{reason}. Or accept the risk with --unsafe, which stamps every result")
+
+
+def require_unix() -> None:
+    """Raise `BoxError` where grading does not even work without the box."""
+    if sys.platform == "win32":
+        raise BoxError("grading needs Linux, or macOS with --unsafe; on Windows, use WSL2")
+
+
+def pythons() -> list[str]:
+    """Folders that a box shows besides /usr, because Python is in them."""
+    return sorted({sys.base_prefix, sys.prefix})
+
+
+def require_unseen(folder: Path) -> None:
+    """Raise `BoxError` if student code could read a folder, because it lies where the box needs Python from."""
+    for shown in ("/usr", *pythons()):
+        if folder.resolve().is_relative_to(Path(shown).resolve()):
+            raise BoxError(f"{folder} lies below {shown}, which every box shows to the student code in it: move it")
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    children = []
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            children += (thread / "children").read_text().split()
+    except OSError:  # it has just ended
+        return [pid]
+    return [pid] + [member for child in children for member in family(int(child))]
+
+
+def memory(pid: int) -> int:
+    """Memory that a process and all its descendants hold for themselves, in bytes."""
+    total = 0
+    for member in family(pid):
+        try:
+            lines = Path(f"/proc/{member}/status").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    return total
+
+
+def end(process: subprocess.Popen) -> None:
+    """Kill the box and wait until all of it is gone.
+
+    The processes of a box share a process namespace, and the kernel ends all of them with its first one. That
+    takes a moment when they hold much memory, and the next box should not have to share it with them.
+    """
+    members = family(process.pid) if process.poll() is None else []
+    for member in members:
+        with suppress(ProcessLookupError):
+            os.kill(member, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 10
+    while any(map(_lives, members)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.stdout.close()
+    process.stderr.close()
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process is still there, other than as a name on its parent's list."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+PREFIX = "grading-"
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Make an empty folder in which a box is made ready, and that goes when its user does.
+
+    Where that user is killed, the lock on the folder goes, so `clear_leftovers` can tell that nobody needs it.
+    """
+    import fcntl  # which only Unix has, while a release is made anywhere
+
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as private:
+        lock = os.open(private, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            folder = Path(private, "job")
+            folder.mkdir()
+            yield folder
+        finally:
+            os.close(lock)
+
+
+def clear_leftovers() -> None:
+    """Remove the folders of graders that are no more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        # One without a job is just being made, and not locked yet.
+        if (folder / "job").is_dir() and folder.lstat().st_uid == os.geteuid():
+            _remove_if_abandoned(folder)
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    import fcntl
+
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # it has just gone, or is a link
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except OSError:  # somebody works in it
+        pass
+    finally:
+        os.close(lock)
