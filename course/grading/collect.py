@@ -133,7 +133,7 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
     """Copy a hand-in, unless what is there already counts."""
     target = room.submission(hand_in.student, assignment)
     usable = any(target.glob("*.ipynb"))
-    if usable and (first or hand_in.arrived <= _noted(target)):
+    if usable and (first or hand_in.arrived <= arrival(target)):
         hand_in.became = "unchanged"
         return
     files, problems = _files_of(hand_in.path, assignment)
@@ -162,11 +162,12 @@ def _replace(target: Path, files: dict[str, bytes]) -> None:
     new.rename(target)
 
 
-def _noted(target: Path) -> datetime:
+def arrival(submission: Path) -> datetime:
+    """When a submission came in: as `collect` noted, else the time of the folder itself."""
     try:
-        return datetime.fromisoformat((target.parent / f".{target.name}.arrived").read_text())
+        return datetime.fromisoformat((submission.parent / f".{submission.name}.arrived").read_text().strip())
     except (OSError, ValueError):
-        return NEVER
+        return datetime.fromtimestamp(submission.lstat().st_mtime, UTC)
 
 
 def _write_table(room: Classroom, assignment: str, found: list[HandIn]) -> None:
@@ -224,6 +225,8 @@ def _unpacker(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[int]
     def unpack(left: int) -> bytes:
         # The size that a zip file states may be a lie, so no more than `left` bytes are ever unpacked.
         try:
+            if info.file_size > left:
+                raise ValueError("too large")
             with archive.open(info) as file:
                 data = file.read(left + 1)
         except Exception as problem:  # damaged, encrypted, packed in an unknown way
@@ -251,7 +254,7 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
     others = sorted((p for p in parts if not p.is_notebook), key=lambda part: part.name.parent != notebook.name.parent)
     for part in [notebook, *others]:
         name = f"{assignment}.ipynb" if part is notebook else part.name.name
-        if len(files) == MOST_FILES:
+        if len(files) == MOST_FILES or len(problems) > MOST_FILES:
             problems.append(f"more than {MOST_FILES} files were handed in; the others were left out")
             break
         try:

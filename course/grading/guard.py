@@ -7,6 +7,7 @@ or test in another cell costs anything. Best effort: code that shares a process 
 import linecache
 import sys
 import sysconfig
+import threading
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -38,12 +39,14 @@ class Guard(TorchFunctionMode):
     def __enter__(self):
         if self.patterns:
             _set_profile(self._see)
+            threading.setprofile(self._see)  # for threads that the answer starts
             super().__enter__()
         return self
 
     def __exit__(self, *problem):
         if self.patterns:
             _set_profile(None)
+            threading.setprofile(None)
             super().__exit__(*problem)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -68,10 +71,12 @@ def _matches(name, patterns):
 
 
 def _where(frame):
-    """The student's line from which a library was called, in words; empty while a module is only being imported."""
+    """From where a student called a library, in words; empty while a module is only being imported."""
     while frame and (frame.f_code.co_filename.startswith(LIBRARIES) or frame.f_code.co_filename == __file__):
         frame = frame.f_back
-    if frame is None or frame.f_code.co_filename == IMPORTING:
+    if frame is None:
+        return "a thread"
+    if frame.f_code.co_filename == IMPORTING:
         return ""
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     return f"line {frame.f_lineno}{f' ({text[:80]})' if text else ''}"

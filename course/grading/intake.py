@@ -19,6 +19,7 @@ from course.grading.collect import MOST_FILES, MOST_FILES_BYTES, IntakeError, re
 
 MOST_NOTEBOOK_BYTES = 5 * 2**20
 MOST_CELLS = 500
+SECOND_CELL = "A second cell marked "
 
 
 @dataclass
@@ -127,18 +128,23 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
             answers[name] = cell
             last = name
         elif name in known and name in answers:
-            notes.append(f"A second cell marked {name} was ignored; the first one counts.")
+            notes.append(f"{SECOND_CELL}{name} was ignored; the first one counts.")
         else:
             own_after.setdefault(last, []).append(cell)
     notebook = copy.deepcopy(skeleton)
-    made = [_own_cell(cell) for cell in own_after.get(None, [])]
+    made, own = [], own_after.get(None, [])
     for cell in notebook.cells:
         marks = cell.metadata.nbgrader
         if marks.grade_id not in answers:
+            # In front of the student's own cells, of which one may be the answer without its mark.
             notes.append(f"The cell {marks.grade_id} was missing and was put back as released.")
-        elif not marks.locked:
+            made.append(cell)
+            continue
+        if not marks.locked:
             cell.source = answers[marks.grade_id]["source"]
-        made += [cell, *map(_own_cell, own_after.get(marks.grade_id, []))]
+        made += [*map(_own_cell, own), cell]
+        own = own_after.get(marks.grade_id, [])
+    made += map(_own_cell, own)
     for index, cell in enumerate(made):
         cell.id = f"cell-{index}"
     notebook.cells = made

@@ -1,9 +1,8 @@
 """Grade a whole class: in parallel, resumable, and no submission stops another.
 
 Boxes run side by side in threads that mostly wait, or on the workers of a Dask cluster; the gradebook is written
-by this thread alone. A result is
-written last, whole or not at all, with a fingerprint of what it was made from. So a run that is killed loses
-nothing that was finished, and the next one grades only what is missing or has changed.
+by this thread alone. A result is written last, whole or not at all, with a fingerprint of what it was made from.
+So a run that is killed loses nothing that was finished, and the next one grades only what is missing or has changed.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from course.grading.course import Exercise
 from course.grading.intake import Submission
 from helpers import checks
 
+SECONDS_TO_CONNECT = 10
 _preparing = Lock()  # two threads must not compute the same expected answers side by side
 
 
@@ -45,21 +45,10 @@ def skeleton_of(room: Classroom, exercise: Exercise):
 def version(assignment: str) -> str:
     """A digest of the code that marks depend on: exercise, grader, torch."""
     exercise, digest = course.load(assignment), hashlib.sha256(torch.__version__.encode())
-    for path in sorted(
-        [
-            *exercise.folder.glob("*.py"),
-            exercise.notebook,
-            *job.HERE.glob("*.py"),
-            *Path(checks.__file__).parent.glob("*.py"),
-        ]
-    ):
+    folders = (exercise.folder, job.HERE, Path(checks.__file__).parent)
+    for path in sorted([exercise.notebook, *(path for folder in folders for path in folder.glob("*.py"))]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def edition(exercise: Exercise, room: Classroom, boxed: bool) -> str:
-    """A digest of all that marks depend on besides the submission: code, secret, box."""
-    return hashlib.sha256(f"{version(exercise.assignment.name)} {room.secret} {boxed}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -127,6 +116,7 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
         result = room.result(name, student) or {"readable": True, "notes": [], "items": {}}
         if not result.get("readable", True):
             lines.append(f"{student}: {result['notes'][0]}")
+        lines += [f"{student}: {note}" for note in result["notes"] if note.startswith(intake.SECOND_CELL)]
         refused = {item: row["message"] for item, row in result["items"].items() if row.get("refused")}
         lines += [f"{student}: {item} earned nothing. {message}" for item, message in refused.items()]
     for path in sorted((room.folder / "submitted").glob(f"*/{name}")):
@@ -146,8 +136,8 @@ def _make_ready(boxed: bool) -> None:
 
 def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | None) -> tuple[list[tuple], int]:
     """Students whose submission is new or changed, each with a mark of what would be graded."""
-    name, base = exercise.assignment.name, edition(exercise, room, boxed)
-    todo, kept = [], 0
+    name, todo, kept = exercise.assignment.name, [], 0
+    base = f"{version(name)} {room.secret} {boxed} "
     for student in room.students(name):
         mark = hashlib.sha256((base + collect.fingerprint(room.submission(student, name))).encode()).hexdigest()
         old = room.result(name, student)
@@ -204,7 +194,7 @@ def _keep(room: Classroom, exercise: Exercise, student: str, mark: str, task: Ta
     old = room.result(name, student)
     if task.only_item and old:
         result["items"] = old["items"] | result["items"]
-    arrived = arrival(room.submission(student, name))
+    arrived = collect.arrival(room.submission(student, name))
     points = {item: row["points"] for item, row in result["items"].items()}
     record.enter(room, name, student, task.submission.notebook, exercise.notebook.name, points, arrived)
     result |= {
@@ -228,17 +218,6 @@ def _keep(room: Classroom, exercise: Exercise, student: str, mark: str, task: Ta
         boxed=result["boxed"],
         versions=result["versions"],
     )
-
-
-def arrival(folder: Path) -> datetime:
-    """When a submission came in: as `collect` noted, else the time of the folder itself."""
-    note = folder.parent / f".{folder.name}.arrived"
-    if note.exists():
-        return datetime.fromisoformat(note.read_text().strip())
-    return datetime.fromtimestamp(folder.lstat().st_mtime, UTC)
-
-
-SECONDS_TO_CONNECT = 10
 
 
 class ClusterError(RuntimeError):

@@ -123,6 +123,9 @@ CALLS = {
     "through partial": _fold("partial(torch.nn.utils.fusion.fuse_conv_bn_weights)", "from functools import partial\n"),
     "by a helper": {"own": "def helper(*a):\n    return torch.nn.utils.fusion.fuse_conv_bn_weights(*a)"}
     | _fold("helper"),
+    "in a thread": _fold("f", "from concurrent.futures import ThreadPoolExecutor\ndef f(*a):\n"
+        "    import torch.nn.utils.fusion as f\n    with ThreadPoolExecutor() as pool:\n"
+        "        return pool.submit(f.fuse_conv_bn_weights, *a).result()\n"),
     "twice, the first time for nothing": _fold("f", "def f(*a):\n    for _ in range(2):\n        try:\n"
         "            return torch.nn.utils.fusion.fuse_conv_bn_weights(*a)\n        except BaseException: pass\n"),
 }  # fmt: skip
@@ -132,7 +135,7 @@ CALLS = {
 def test_a_call_by_any_name_earns_nothing_in_this_exercise_and_those_that_use_it(label):
     lost = _judge_here("a1", CALLS[label])
     assert set(lost) == {"fold_conv", "fold_model"}
-    assert "fuse_conv_bn_weights" in lost["fold_conv"] and "line " in lost["fold_conv"]
+    assert re.search("(line .*|a thread) calls .*fuse_conv_bn_weights", lost["fold_conv"])
 
 
 FORBIDDEN_CALLS = [
@@ -169,7 +172,7 @@ def hand_in(tmp_path_factory):
     """Grade the released notebook of an assignment with some cells replaced and files beside it."""
     made = {}
 
-    def grade(name, changes, files=None, edit=lambda text: text):
+    def grade(name, changes, files=None, edit=lambda text: text, beside=False):
         exercise = EXERCISES[name]
         if name not in made:
             folder = release.release(Classroom.open(tmp_path_factory.mktemp("class")), exercise)
@@ -181,8 +184,8 @@ def hand_in(tmp_path_factory):
         sources = answers.solution_cells(exercise) | changes
         text = nbformat.writes(fill(skeleton, sources))
         (folder / exercise.notebook.name).write_text(edit(text), newline="")
-        files = {p.name: p.read_bytes() for p in bundle.iterdir() if p.suffix != ".ipynb"} if files == "all" else files
-        for file, content in (files or {}).items():
+        whole = {path.name: path.read_bytes() for path in bundle.iterdir() if path.suffix != ".ipynb"} if beside else {}
+        for file, content in (whole | (files or {})).items():
             (folder / file).write_bytes(content)
         result = judge.grade(exercise, read(folder, exercise.notebook.name, skeleton), sheets)
         return {n: row for n, row in result["items"].items() if row["points"] != row["of"]}, result
@@ -200,14 +203,23 @@ def test_a_hand_in_of_odd_style_gets_all_points(hand_in):
     for label in labels:
         changes |= {cell: source for cell, source in MISTAKEN[label][1].items() if cell != "own"}
     windows = {name: source.replace("\n", "\r\n") for name, source in changes.items()}
-    lost, result = hand_in("a1", windows, "all", lambda text: text.replace("\n", "\r\n"))
+    windows["bn_affine_solution"] = (
+        "%%time\n%matplotlib inline\n"
+        + "from tools import scale\n"
+        + (
+            "def bn_affine(gamma, beta, mean, var, eps):\n    display('x')\n    a = scale(gamma, var, eps)\n"
+            "    return a, (0 if beta is None else beta) - mean * a"
+        )
+    )
+    tools = b"def scale(g, v, e):\n    return (1 if g is None else g) / (v + e) ** 0.5"
+    lost, result = hand_in("a1", windows, {"tools.py": tools}, lambda text: text.replace("\n", "\r\n"), True)
     assert lost == {}, (lost, result["notes"])
 
 
 @pytest.mark.box
 @pytest.mark.slow
 def test_the_whole_bundle_of_another_assignment_costs_nothing(hand_in):
-    lost, result = hand_in("a5", {}, "all")
+    lost, result = hand_in("a5", {}, beside=True)
     assert lost == {}, (lost, result["notes"])
 
 

@@ -85,6 +85,17 @@ def test_own_cells_stay_where_they_were_and_checks_are_not_executed(folder, note
     assert "bn_affine" not in names
 
 
+def test_an_answer_in_a_cell_without_its_mark_is_executed_after_what_was_put_back(folder, notebook, skeleton):
+    """As after pasting it into a new cell; or, for the whole notebook, after a program that drops all marks."""
+    _cell(notebook, "bn_affine_solution")["metadata"] = {}
+    codes = [cell["source"] for cell in read(_hand_in(folder, notebook), "a1.ipynb", skeleton).code]
+    assert "NotImplementedError" in codes[codes.index(ANSWER) - 1] and "def bn_affine" in codes[codes.index(ANSWER) - 1]
+    for cell in notebook["cells"]:
+        cell["metadata"] = {}
+    codes = [cell["source"] for cell in read(_hand_in(folder, notebook), "a1.ipynb", skeleton).code]
+    assert codes.index(ANSWER) > next(at for at, code in enumerate(codes) if "def bn_affine" in code)
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [

@@ -17,7 +17,7 @@ def graded(monkeypatch):
         return {"items": rows, "notes": [], "printed": "", "boxed": boxed}
 
     monkeypatch.setattr(runner.judge, "grade", grade)
-    monkeypatch.setattr(runner.requirements, "require_box", lambda: None)
+    monkeypatch.setattr(runner.machine, "require_box", lambda: None)
     return calls
 
 

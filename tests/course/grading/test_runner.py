@@ -83,7 +83,7 @@ def test_one_item_is_graded_again_for_everybody(room, a1, skeleton):
 
 def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, skeleton, monkeypatch):
     _hand_in(room, a1, skeleton, "ada", answers.solution_cells(a1))
-    monkeypatch.setattr(runner.requirements, "obstacle", lambda: "no box here")
+    monkeypatch.setattr(runner.machine, "obstacle", lambda: "no box here")
     with pytest.raises(runner.machine.BoxError, match="no box here"):
         runner.run(room, a1)
     runner.run(room, a1, boxed=False)
@@ -100,7 +100,7 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
     broken = room.submission("quin", "a1")
     broken.mkdir(parents=True)
     os.mkfifo(broken / "a1.ipynb")
-    assert collect(room, "a1") == []
+    assert not [one for one in collect(room, "a1") if one.remark]
     assert runner.run(room, a1)["graded"] == len(students) + 1
     totals = export.table(room, ["a1"]).groupby("student")["points"].sum()
     expected = {"ada": 88, "bela": 88, "chen": 88, "lena": 88, "dora": 38, "hugo": 76}
