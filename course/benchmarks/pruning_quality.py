@@ -1,6 +1,6 @@
 """Accuracy after pruning and fine-tuning, ours beside Torch-Pruning.
 
-    python -m course.benchmarks.pruning quality CHECKPOINT
+    python -m course.benchmarks.pruning_quality CHECKPOINT
 
 Every network is cut to the same share of the multiply-adds and gets the same fine-tuning. First each criterion of each
 tool once, and the best of each is chosen by its validation accuracy; then the two chosen ones with several seeds, and
@@ -18,10 +18,9 @@ import pandas as pd
 import torch
 from torch import nn
 
-from course.benchmarks.known_rows import KnownRows
+from course.benchmarks.common import KnownRows
 from helpers import data, metrics, models, pruning, training
 
-RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "pruning_quality.csv"
 EXAMPLE = torch.zeros(1, 3, 32, 32)
 GRADIENT_BATCHES, GRADIENT_IMAGES = 8, 128
 HALVINGS = 20
@@ -47,16 +46,8 @@ def methods(share: float) -> dict[str, Callable[[nn.Module, Batches], nn.Module]
 
 def ours(model: nn.Module, batches: Batches, share: float, how: tuple[str, str, str]) -> nn.Module:
     scope, allocation, importance = how
-    return pruning.prune(
-        model,
-        EXAMPLE,
-        importance=importance,
-        allocation=allocation,
-        scope=scope,
-        target_macs=share,
-        tolerance=TOLERANCE,
-        batches=batches,
-    )
+    settings = {"importance": importance, "allocation": allocation, "scope": scope}
+    return pruning.prune(model, EXAMPLE, **settings, target_macs=share, tolerance=TOLERANCE, batches=batches)
 
 
 def theirs(model: nn.Module, batches: Batches, share: float, how: tuple[str, str]) -> nn.Module:
@@ -121,7 +112,7 @@ def result(
     return table.add(row, config.seed)
 
 
-def main(argv: list[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, help="the dense network")
     parser.add_argument("--share", type=float, default=0.5, help="of the multiply-adds that is kept")
@@ -129,9 +120,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=2, help="of fine-tuning for the comparison")
     parser.add_argument("--choosing-epochs", type=int, default=1, help="of fine-tuning for the choice")
     parser.add_argument("--image-sizes", type=int, nargs="+", default=[24, 32], help="in the comparison")
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args()
     cifar, dense = data.load_cifar10("offline"), models.load(arguments.checkpoint)
-    table = KnownRows(RESULTS, arguments.checkpoint, share=arguments.share)
+    table = KnownRows("pruning_quality", arguments.checkpoint, share=arguments.share)
     schedule = training.Config(lr=0.02, ema=0.99)
     choosing = {"epochs": arguments.choosing_epochs, "image_sizes": (24,)}
     comparing = {"epochs": arguments.epochs, "image_sizes": tuple(arguments.image_sizes)}

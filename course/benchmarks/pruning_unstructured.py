@@ -1,6 +1,6 @@
 """Zeros instead of missing channels: what unstructured magnitude pruning costs in accuracy, and what it is worth.
 
-    python -m course.benchmarks.pruning unstructured CHECKPOINT
+    python -m course.benchmarks.pruning_unstructured CHECKPOINT
 
 For each sparsity one row in data/results/pruning_unstructured.csv: validation accuracy without fine-tuning, bytes of
 the file that `models.save` writes, the same file after entropy coding (deflate), and the latency of one image, all
@@ -16,13 +16,14 @@ import pandas as pd
 import torch
 from torch import nn
 
-from course.benchmarks.known_rows import origin
+from course.benchmarks.common import origin
+from course.reference.table import FOLDER
 from helpers import data, metrics, models, training
 from helpers.files import write_atomically
 from helpers.provenance import provenance
 from helpers.pruning.unstructured import stored_weights, zero_small_weights
 
-RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "pruning_unstructured.csv"
+RESULTS = FOLDER / "pruning_unstructured.csv"
 EXAMPLE = torch.zeros(1, 3, 32, 32)
 SPARSITIES = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 

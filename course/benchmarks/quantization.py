@@ -1,14 +1,11 @@
-"""Our int8 beside that of ONNX Runtime and PyTorch: accuracy, repairs, size and speed, all from one float network.
+"""Our int8 beside that of ONNX Runtime and PyTorch: accuracy, repairs, sizes and agreement, all from one float network.
 
     python -m course.benchmarks.quantization FILE accuracy     W8A8 for several calibration draws, ours and the others'
     python -m course.benchmarks.quantization FILE repairs      each repair alone and together; 4 bits; size of each file
-    python -m course.benchmarks.quantization FILE speed        milliseconds at batch 1 and 128, interleaved
     python -m course.benchmarks.quantization FILE agreement    the same class from every way to run the integer network
-    python -m course.benchmarks.quantization FILE layers       the same codes in each layer, given the same input
 
-Rows go to data/results/quantization_*.csv. Those of the first two parts go there as soon as they are known, and a row
-that is there, for the same bytes of the checkpoint, is not computed again. torchao is compared with where it is
-installed.
+Rows go to data/results/quantization_*.csv as soon as they are known, and a row that is there, for the same bytes of the
+checkpoint, is not computed again. torchao is compared with where it is installed.
 """
 
 import argparse
@@ -18,22 +15,18 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-import pandas as pd
 import torch
 from torch import nn
 
 from course.benchmarks import quantization_rivals as rivals
-from course.benchmarks.known_rows import KnownRows, origin
-from course.benchmarks.quantization_agreement import agreement, layers
-from course.benchmarks.quantization_speed import speed
+from course.benchmarks.common import KnownRows
 from course.reference.entropy import compress
-from helpers import data, models, quantization, training
-from helpers.provenance import provenance
+from helpers import data, models, quantization
 
-RESULTS = Path(__file__).resolve().parents[2] / "data" / "results"
-CALIBRATION, LAYER_IMAGES, SPEED_IMAGES = 1024, 64, 128
+CALIBRATION, BATCH = 1024, 250
 LEARNED = {"rounding": "learned", "bias_correction": "empirical"}
 BROKEN = {"per_channel": False}
+FOUR_BITS = {"weight_bits": 4, "weight_observer": "mse"}
 RECIPES = {
     "W8A8": {},
     "W8A8, corrected": {"bias_correction": "empirical"},
@@ -43,130 +36,100 @@ RECIPES = {
     "W8A8 per tensor, corrected empirically": BROKEN | {"bias_correction": "empirical"},
     "W8A8 per tensor, equalised, corrected": BROKEN | {"equalize": True, "bias_correction": "empirical"},
     "W8A8 per tensor, equalised, learned": BROKEN | {"equalize": True} | LEARNED,
-    "W4A8": {"weight_bits": 4, "weight_observer": "mse"},
-    "W4A8, corrected": {"weight_bits": 4, "weight_observer": "mse", "bias_correction": "empirical"},
-    "W4A8, learned": {"weight_bits": 4, "weight_observer": "mse"} | LEARNED,
+    "W4A8": FOUR_BITS,
+    "W4A8, corrected": FOUR_BITS | {"bias_correction": "empirical"},
+    "W4A8, learned": FOUR_BITS | LEARNED,
     "W3A8, learned": {"weight_bits": 3, "weight_observer": "mse"} | LEARNED,
 }
+Way = Callable[[], Callable[[torch.Tensor], torch.Tensor]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("part", choices=("accuracy", "repairs", "speed", "agreement", "layers"))
+    parser.add_argument("part", choices=("accuracy", "repairs", "agreement"))
     parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--test-images", type=int, default=10_000)
-    parser.add_argument("--threads", type=int, default=2, help="of each network in `speed`")
-    parser.add_argument("--only", nargs="*", help="names of rows")
     arguments = parser.parse_args()
-    print(getattr(Bench(arguments), arguments.part)().to_string())
+    model, cifar = models.load(arguments.checkpoint).eval(), data.load_cifar10("offline")
+    table = KnownRows(f"quantization_{arguments.part}", arguments.checkpoint, images=len(cifar.test_images))
+    if arguments.part == "agreement":
+        agreement(table, model, cifar)
+        print(table.mine().to_string())
+        return
+    for draw in range(arguments.draws if arguments.part == "accuracy" else 1):
+        images = calibration(cifar, draw)
+        ways = compared(model, images) if arguments.part == "accuracy" else recipes(model, images)
+        ways |= {"float": lambda: model} if draw == 0 else {}
+        for name, way in ways.items():
+            if not table.find(name=name, draw=draw):
+                note(table, name, draw, way(), cifar)
+    print(table.mine().groupby("name").accuracy.agg(["mean", "min", "max", "count"]).to_string())
 
 
-class Bench:
-    """The float network, the data, and one method for each part."""
+def calibration(cifar: data.Cifar10, draw: int) -> torch.Tensor:
+    """The same images for everybody."""
+    images = cifar.split().train_images
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(draw))
+    return images[order[:CALIBRATION]]
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.arguments, self.model = arguments, models.load(arguments.checkpoint).eval()
-        self.cifar = data.load_cifar10("offline")
-        self.images = self.cifar.test_images[: arguments.test_images]
-        self.labels = self.cifar.test_labels[: arguments.test_images]
-        self.folder = Path(tempfile.mkdtemp())
 
-    def calibration(self, draw: int) -> torch.Tensor:
-        """The same images for everybody."""
-        images = self.cifar.split().train_images
-        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(draw))
-        return images[order[:CALIBRATION]]
+def recipes(model: nn.Module, images: torch.Tensor, names: tuple[str, ...] = tuple(RECIPES)) -> dict[str, Way]:
+    """Our own ways to int8, by name, not yet gone."""
 
-    def accuracy(self) -> pd.DataFrame:
-        """W8A8 after training: several draws of calibration images for each method."""
-        table = self.table("accuracy")
-        for draw in range(self.arguments.draws):
-            for name, make in self.methods(draw).items():
-                self.note(table, name, draw, make)
-        return table.mine().groupby("name").accuracy.agg(["mean", "min", "max", "count"])
-
-    def methods(self, draw: int) -> dict[str, Callable[[], Callable]]:
-        """Every way to int8 on one draw, by name, not yet made."""
-        images = self.calibration(draw)
-        ways: dict[str, Callable[[], Callable]] = {"float": lambda: self.model} if draw == 0 else {}
-        ways |= {f"ours {name}": partial(self.ours, RECIPES[name], draw) for name in ("W8A8", "W8A8, corrected")}
-        for method in ("MinMax", "Entropy", "Percentile"):
-            ways[f"ONNX Runtime {method}"] = partial(self.onnx_runtime, images, method)
-        ways["PyTorch FX"] = partial(rivals.pytorch_fx, self.model, images)
-        if find_spec("torchao"):
-            ways["PyTorch PT2E"] = partial(rivals.pytorch_pt2e, self.model, images)
-        return ways
-
-    def repairs(self) -> pd.DataFrame:
-        """Every recipe on one draw, with the size of its file, plain and entropy-coded."""
-        table = self.table("repairs")
-        self.note(table, "float", 0, lambda: self.model, sized=True)
-        for name, options in RECIPES.items():
-            self.note(table, name, 0, partial(self.ours, options), sized=True)
-        return table.mine()[["name", "accuracy", "bytes", "coded_bytes"]]
-
-    def note(self, table: KnownRows, name: str, draw: int, make: Callable[[], Callable], sized: bool = False) -> None:
-        """Make a network, measure it and keep the row at once, unless it is known or not asked for."""
-        if table.find(name=name, draw=draw) or (self.arguments.only and name not in self.arguments.only):
-            return
-        network = make()
-        module = network if isinstance(network, nn.Module) else _Function(network)
-        row = {"name": name, "draw": draw}
-        row["accuracy"] = 100 * training.evaluate(module, self.images, self.labels).accuracy
-        if sized:
-            path = models.save(module, self.folder / "network.safetensors")
-            row["bytes"] = path.stat().st_size
-            row["coded_bytes"] = compress(path, self.folder / "coded") if network is not self.model else None
-        table.add(row)
-
-    def ours(self, options: dict, draw: int = 0) -> quantization.QuantizedModel:
-        quantized = quantization.quantize(self.model, self.calibration(draw), quantization.Recipe(**options))
+    def ours(options: dict) -> quantization.QuantizedModel:
+        quantized = quantization.quantize(model, images, quantization.Recipe(**options))
         quantized.mode = "kernel"
         return quantized
 
-    def onnx_runtime(self, images: torch.Tensor, method: str) -> Callable:
-        return rivals.run_onnx(rivals.onnx_runtime_static(self.model, images, method, self.folder / "static.onnx"))
-
-    def agreement(self) -> pd.DataFrame:
-        """How many test images get the same class from integer arithmetic and from each other way to run it."""
-        return self.write("agreement", agreement(self.model, self.calibration(0), self.images, self.folder))
-
-    def layers(self) -> pd.DataFrame:
-        """The same for the codes of each layer, on a few calibration images."""
-        images = self.calibration(0)
-        return self.write("layers", layers(self.model, images, images[:LAYER_IMAGES], self.folder))
-
-    def speed(self) -> pd.DataFrame:
-        """Milliseconds of every form, beside those of its half-pruned twin."""
-        threads, only = self.arguments.threads, self.arguments.only
-        images = self.calibration(0)[:SPEED_IMAGES]  # milliseconds do not depend on the scales
-        return self.write("speed", speed(self.model, images, threads, self.folder, only))
-
-    def table(self, part: str) -> KnownRows:
-        """The rows of a part that takes long."""
-        return KnownRows(path_of(part), self.arguments.checkpoint, images=len(self.images))
-
-    def write(self, part: str, rows: pd.DataFrame) -> pd.DataFrame:
-        """Keep the rows of a part that is measured in one go."""
-        rows.assign(**origin(self.arguments.checkpoint), **provenance()).to_csv(path_of(part), index=False)
-        return rows
+    return {name: partial(ours, RECIPES[name]) for name in names}
 
 
-def path_of(part: str) -> Path:
-    """Where the rows of a part go."""
-    return RESULTS / f"quantization_{part}.csv"
+def compared(model: nn.Module, images: torch.Tensor) -> dict[str, Way]:
+    """Ours and the others'."""
+
+    def onnx_runtime(method: str) -> Callable:
+        target = Path(tempfile.mkdtemp()) / "static.onnx"
+        return rivals.run_onnx(rivals.onnx_runtime_static(model, images, method, target))
+
+    ways = {f"ours {name}": way for name, way in recipes(model, images, ("W8A8", "W8A8, corrected")).items()}
+    ways |= {f"ONNX Runtime {method}": partial(onnx_runtime, method) for method in ("MinMax", "Entropy", "Percentile")}
+    ways["PyTorch FX"] = partial(rivals.pytorch_fx, model, images)
+    return ways | ({"PyTorch PT2E": partial(rivals.pytorch_pt2e, model, images)} if find_spec("torchao") else {})
 
 
-class _Function(nn.Module):
-    """A function in a module's clothes."""
+def note(table: KnownRows, name: str, draw: int, network: Callable, cifar: data.Cifar10) -> None:
+    """Measure a network and keep its row; of our own ones also the size of the file, plain and entropy-coded."""
+    right = (classes(network, cifar.test_images) == cifar.test_labels).double().mean().item()
+    row = {"name": name, "draw": draw, "accuracy": 100 * right}
+    if table.path.stem.endswith("repairs"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = models.save(network, Path(folder) / "network.safetensors")
+            row["bytes"] = path.stat().st_size
+            row["coded_bytes"] = None if name == "float" else compress(path, Path(folder) / "coded")
+    table.add(row)
 
-    def __init__(self, function: Callable) -> None:
-        super().__init__()
-        self.function = function
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
+@torch.no_grad()
+def classes(network: Callable, images: torch.Tensor) -> torch.Tensor:
+    """The class of each image."""
+    return torch.cat([network(data.normalize(part)).argmax(1) for part in images.split(BATCH)])
+
+
+def agreement(table: KnownRows, model: nn.Module, cifar: data.Cifar10) -> None:
+    """The share of images that get the same class from integer arithmetic and from each other way to run it."""
+    for residual in ("fused", "separate"):
+        network = quantization.quantize(model, calibration(cifar, 0), quantization.Recipe(residual=residual))
+        found = {}
+        for network.mode in quantization.MODES:
+            found[network.mode] = classes(network, cifar.test_images)
+        if residual == "separate":  # the form that ONNX can say
+            with tempfile.TemporaryDirectory() as folder:
+                exported = quantization.to_onnx(network, Path(folder) / "ours.onnx")
+                found["ONNX Runtime"] = classes(rivals.run_onnx(exported), cifar.test_images)
+        exact = found.pop("integer")
+        for name, other in found.items():
+            if not table.find(residual=residual, name=name):
+                table.add({"residual": residual, "name": name, "agrees": (other == exact).double().mean().item()})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import argparse
 import signal
+from pathlib import Path
 
 from course import reference
 from course.reference.keys import still_to_do
@@ -9,9 +10,10 @@ from course.reference.keys import still_to_do
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument("sweep", metavar="SWEEP", help="reference, taste, or a TOML file of your own")
+    parser.add_argument("sweep", metavar="SWEEP", help="reference, ablations, or a TOML file of your own")
     parser.add_argument("names", metavar="JOB", nargs="*", help="only these, and what they need (default: all)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many at a time (default: %(default)s)")
+    parser.add_argument("--dry", type=Path, metavar="FOLDER", help="on the sample, one epoch each, everything in there")
     parser.add_argument("--list", action="store_true", help="only say what is done and what is not")
     parser.epilog = "Stopped with Ctrl-C or killed, the same command goes on from the last finished epoch of each job."
 
@@ -27,7 +29,7 @@ def list_jobs(sweep: reference.Sweep, names: list[str]) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do the jobs; the status is 1 if any failed."""
-    sweep = reference.read(arguments.sweep)
+    sweep = reference.read(arguments.sweep, arguments.dry)
     if arguments.list:
         return list_jobs(sweep, arguments.names)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops the jobs too, as Ctrl-C does

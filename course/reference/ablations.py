@@ -5,6 +5,7 @@ import pandas as pd
 from course.reference.table import FOLDER
 
 ABLATIONS = FOLDER / "ablations.csv"
+NOTE = "One thing changed at a time; a training is the same short one for all: `python -m course sweep ablations`."
 HEADER = "| changed | stage | test accuracy | lowest to highest | seeds |\n|---|---|---:|---:|---:|"
 
 
@@ -19,13 +20,15 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return by_name.accuracy.agg(mean="mean", lowest="min", highest="max", seeds="count").reset_index()
 
 
-def text(rows: pd.DataFrame) -> str:
-    """The summary as README shows it."""
-    note = "One thing changed at a time; a training is the same short one for all: `python -m course sweep ablations`."
-    return "\n".join([note, "", HEADER, *(line(row) for row in rows.itertuples(index=False))])
+def parts(table: pd.DataFrame) -> list[str]:
+    """The summary as the page of results shows it."""
+    rows = [
+        f"| {row.name} | {row.stage} | {row.mean:.2%} | {spread(row)} | {row.seeds} |"
+        for row in summary(table).itertuples(index=False)
+    ]
+    return [NOTE, "\n".join([HEADER, *rows])]
 
 
-def line(row: tuple) -> str:
-    """One thing that was changed."""
-    spread = f"{row.lowest:.2%} to {row.highest:.2%}" if row.seeds > 1 else "-"
-    return f"| {row.name} | {row.stage} | {row.mean:.2%} | {spread} | {row.seeds} |"
+def spread(row: tuple) -> str:
+    """From the lowest to the highest of several seeds."""
+    return f"{row.lowest:.2%} to {row.highest:.2%}" if row.seeds > 1 else ""

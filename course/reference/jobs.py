@@ -9,9 +9,9 @@ work = "build/sweeps/reference"                   # all other networks, unfinish
 epochs = 20
 
 [jobs]
-baseline = {stage = "dense", epochs = 200, ship = true}
-half-cut = {stage = "pruned", from = "baseline", target_params = 0.5}
-half     = {stage = "fine-tuned", from = "half-cut", teacher = "baseline"}
+dense     = {stage = "dense", epochs = 200, ship = true}
+half      = {stage = "fine-tuned", from = "dense", teacher = "dense", target_params = 0.5}
+half-int8 = {stage = "int8", from = "half"}
 """
 
 import tomllib
@@ -26,6 +26,7 @@ from helpers.quantization import Recipe
 from helpers.training import Config
 
 FOLDER = Path(__file__).parent
+TRAINING, DRY = {"epochs", "image_sizes"}, {"epochs": 1, "image_sizes": [32]}
 PLACES = ("data", "results", "checkpoints", "work")
 
 
@@ -55,6 +56,11 @@ class Job:
         return [name for name in (self.source, self.teacher) if name]
 
     @property
+    def cuts(self) -> bool:
+        """Whether channels go before anything else happens."""
+        return self.stage == "pruned" or any(name in self.settings for name in rules.AMOUNTS)
+
+    @property
     def seed(self) -> int:
         """Of whatever is random in the job."""
         return self.settings.get("seed", 0)
@@ -78,10 +84,15 @@ class Sweep:
     checkpoints: Path
     work: Path
     jobs: dict[str, Job]
+    dry: Path | None = None
 
     def network(self, job: Job) -> Path:
         """The file of a job's network."""
         return (self.checkpoints if job.ship else self.work) / f"{job.name}.safetensors"
+
+    def unfinished(self, job: Job, key: str, ending: str) -> Path:
+        """A small file of a job under way. It lies beside the results: committed, it lets another machine go on."""
+        return self.results.parent / "unfinished" / f"{job.name}-{key}.{ending}"
 
     def command(self, job: Job) -> str:
         """The command that does this job, and before it what it needs."""
@@ -98,11 +109,15 @@ class Sweep:
         return [job for job in self.jobs.values() if job.name in wanted]
 
 
-def read(name: str) -> Sweep:
+def read(name: str, dry: Path | None = None) -> Sweep:
     """Read a sweep by its name (a file beside this one) or by its path.
 
+    Args:
+        name: of the sweep, or of its file.
+        dry: a folder for a dry run, on the sample, with trainings of one epoch: it shows that all works, no more.
+
     Example:
-        >>> read("reference").jobs["baseline"].stage
+        >>> read("reference").jobs["dense"].stage
         'dense'
     """
     path = FOLDER / f"{name}.toml" if (FOLDER / f"{name}.toml").exists() else Path(name)
@@ -113,6 +128,9 @@ def read(name: str) -> Sweep:
         raise SweepError(f"{name!r} is neither a sweep of the course ({known}) nor a file that can be read") from error
     except tomllib.TOMLDecodeError as error:
         raise SweepError(f"{path} is not TOML: {error}") from error
+    if dry is not None:
+        content |= {"data": "sample", "results": dry / "results.csv", "checkpoints": dry / "checkpoints", "work": dry}
+        content = {key: str(value) if isinstance(value, Path) else value for key, value in content.items()}
     missing = [key for key in (*PLACES, "jobs") if key not in content]
     if missing or content["data"] not in SOURCES:
         what = f"lacks {', '.join(missing)}" if missing else f"asks for the data {content['data']!r}"
@@ -123,7 +141,9 @@ def read(name: str) -> Sweep:
     jobs: dict[str, Job] = {}
     for job_name, stated in content["jobs"].items():
         jobs[job_name] = make_job(path, job_name, stated, content.get("defaults", {}), jobs)
-    return Sweep(name, content["data"], **places, jobs=jobs)
+        if dry is not None and SETTINGS[jobs[job_name].stage].keys() >= TRAINING:
+            jobs[job_name].settings.update(DRY)
+    return Sweep(name, content["data"], **places, jobs=jobs, dry=dry)
 
 
 def make_job(path: Path, name: str, stated: dict[str, Any], defaults: dict[str, Any], before: dict[str, Job]) -> Job:

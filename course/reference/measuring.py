@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from safetensors import safe_open
 from torch import nn
 
 from course.reference import entropy
 from course.reference.table import ResultsError
-from helpers import metrics, model_spec, models, pipeline, training
+from helpers import metrics, model_spec, models, training
 from helpers.data import Cifar10, load_cifar10
 from helpers.provenance import cpu_name, provenance
 from helpers.quantization import QuantizedModel, kernels
@@ -126,20 +125,3 @@ def stated(evaluated: Mapping[str, Any]) -> dict[str, Any]:
     metrics = {"test_accuracy": evaluated["accuracy"], "test_images": evaluated["images"]}
     metrics["test_interval"] = [evaluated["low"], evaluated["high"]]
     return metrics | {"validation_accuracy": evaluated["validation_accuracy"]}
-
-
-def latencies(paths: Mapping[str, Path], runs: int) -> list[dict[str, Any]]:
-    """The latency columns of several networks, timed in turn in one run.
-
-    A quantized network is timed with int8 kernels or not at all.
-    """
-    timed = {name: runnable(path) for name, path in paths.items()}
-    timed = {name: model for name, model in timed.items() if getattr(model, "mode", "kernel") == "kernel"}
-    if not timed:
-        return []
-    table: pd.DataFrame = pipeline.latencies(timed, torch.zeros(1, 3, 32, 32), runs).rename(columns={"stage": "name"})
-    table["threads"] = torch.get_num_threads()
-    table["latency_mode"] = [
-        "int8 kernels" if isinstance(timed[name], QuantizedModel) else "float" for name in table.name
-    ]
-    return table.to_dict("records")

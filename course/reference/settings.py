@@ -13,14 +13,14 @@ from helpers.training.config import is_whole
 AMOUNTS = ("ratio", "target_params", "target_macs")
 PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance", "aggregate"), str)
 PRUNING |= dict.fromkeys(("min_width", "round_to", "seed"), int)
-PRUNING |= {"allocation": str | Mapping[str, float], "reestimate": bool}
+PRUNING |= {"tolerance": float, "allocation": str | Mapping[str, float], "reestimate": bool}
 TRAINING = get_type_hints(Config)
 QUANTIZING = get_type_hints(Recipe) | {"file_bytes": int, "seed": int}
 # What may be set for a job of each stage.
 SETTINGS = {
     "dense": TRAINING | {"network": str},
     "pruned": PRUNING,
-    "fine-tuned": TRAINING,
+    "fine-tuned": PRUNING | TRAINING,  # cut first, when the job says how much goes
     "int8": QUANTIZING,
     "qat": QUANTIZING | TRAINING | {"batchnorm": str},
 }

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from course.commands.training_arguments import device
 from course.reference.jobs import Job
+from course.reference.settings import PRUNING
 from helpers import models, pruning, quantization, training
 from helpers.data import Cifar10, normalize
 from helpers.quantization import qat
@@ -17,7 +19,15 @@ SCAN_IMAGES = 256
 HEADER_BYTES = 2048  # what a file says about itself comes on top of the bits that a budget is spent on
 
 
-def make(job: Job, source: nn.Module | None, teacher: nn.Module | None, cifar: Cifar10, state: Path) -> nn.Module:
+class Files(NamedTuple):
+    """What a job leaves behind while it is under way, so that it goes on after a kill, or on another machine."""
+
+    state: Path
+    handover: Path
+    cut: Path
+
+
+def make(job: Job, source: nn.Module | None, teacher: nn.Module | None, cifar: Cifar10, files: Files) -> nn.Module:
     """The network of a job, in eval mode, on the CPU.
 
     Args:
@@ -25,21 +35,21 @@ def make(job: Job, source: nn.Module | None, teacher: nn.Module | None, cifar: C
         source: the network to start from; it may be changed.
         teacher: the network to learn from.
         cifar: training images only are looked at; a tenth of them for validation.
-        state: where training keeps what a later call goes on from.
+        files: where training keeps what a later call goes on from.
     """
     torch.manual_seed(job.seed)
-    return MAKERS[job.stage](job, source, teacher, cifar, state).eval()
+    return MAKERS[job.stage](job, source, teacher, cifar, files).eval()
 
 
-def dense(job: Job, source: None, teacher: nn.Module | None, cifar: Cifar10, state: Path) -> nn.Module:
+def dense(job: Job, source: None, teacher: nn.Module | None, cifar: Cifar10, files: Files) -> nn.Module:
     """Trained from random weights."""
     network = models.tiny() if job.settings.get("network") == "tiny" else models.mobilenet_v2()
-    return trained(network, job, teacher, cifar, state)
+    return trained(network, job, teacher, cifar, files)
 
 
-def pruned(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, state: Path) -> nn.Module:
+def pruned(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, files: Files) -> nn.Module:
     """Without some channels; BatchNorm has its statistics measured again unless told not to, no weight is trained."""
-    settings = {"reestimate": True} | job.settings
+    settings = {"reestimate": True} | {name: value for name, value in job.settings.items() if name in PRUNING}
     reestimate, split = settings.pop("reestimate"), cifar.split()
     images = normalize(calibration_images(cifar)).split(128)
     batches = list(zip(images, split.train_labels[:CALIBRATION_IMAGES].split(128), strict=True))
@@ -47,22 +57,26 @@ def pruned(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, state: Pa
     return pruning.reestimate_batchnorm(small, images) if reestimate else small
 
 
-def fine_tuned(job: Job, source: nn.Module, teacher: nn.Module | None, cifar: Cifar10, state: Path) -> nn.Module:
-    """Trained on."""
-    return trained(source, job, teacher, cifar, state)
+def fine_tuned(job: Job, source: nn.Module, teacher: nn.Module | None, cifar: Cifar10, files: Files) -> nn.Module:
+    """Trained on. What is cut first is kept in a file: another processor could choose other channels."""
+    if job.cuts:
+        if not files.cut.exists():
+            models.save(pruned(job, source, None, cifar, files), files.cut)
+        source = models.load(files.cut)
+    return trained(source, job, teacher, cifar, files)
 
 
-def int8(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, state: Path) -> nn.Module:
+def int8(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, files: Files) -> nn.Module:
     """Rounded after training, with calibration only."""
     return quantization.quantize(source, calibration_images(cifar), chosen_recipe(job, source, cifar))
 
 
-def quantization_aware(job: Job, source: nn.Module, teacher: nn.Module, cifar: Cifar10, state: Path) -> nn.Module:
+def quantization_aware(job: Job, source: nn.Module, teacher: nn.Module, cifar: Cifar10, files: Files) -> nn.Module:
     """Trained on with the rounding in place; it is its own teacher unless the job names one."""
     images, batchnorm = calibration_images(cifar), job.settings.get("batchnorm", "folded")
     network = qat.prepare(source, images, chosen_recipe(job, source, cifar), batchnorm)
     teacher = (teacher or source) if job.config().distill > 0 else None
-    return qat.finished(trained(network, job, teacher, cifar, state), images)
+    return qat.finished(trained(network, job, teacher, cifar, files), images)
 
 
 MAKERS: dict[str, Callable[..., nn.Module]] = {
@@ -74,10 +88,10 @@ MAKERS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def trained(model: nn.Module, job: Job, teacher: nn.Module | None, cifar: Cifar10, state: Path) -> nn.Module:
+def trained(model: nn.Module, job: Job, teacher: nn.Module | None, cifar: Cifar10, files: Files) -> nn.Module:
     """Train on the GPU if there is one; the log of the epochs lies beside the state."""
     teacher = teacher.to(device()) if teacher is not None else None
-    training.train(model.to(device()), cifar, job.config(), state, teacher)
+    training.train(model.to(device()), cifar, job.config(), files.state, teacher, handover=files.handover)
     return model.cpu()
 
 

@@ -10,12 +10,12 @@ from filelock import FileLock
 from helpers.files import write_atomically
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "results"
-RESULTS, PUBLISHED = FOLDER / "results.csv", FOLDER / "published.csv"
+RESULTS, PUBLISHED, SPEED = FOLDER / "results.csv", FOLDER / "published.csv", FOLDER / "speed.csv"
 TEXT = ("name", "stage", "status", "source", "split", "weight_bits", "latency_mode", "checkpoint", "weights", "key")
 TEXT += ("command", "date", "torch", "torchvision", "python", "device", "trained_on")
 COLUMNS = (
     *("name", "stage", "status", "source"),
-    *("accuracy", "low", "high", "images", "split", "sample_accuracy", "validation_accuracy", "seed"),
+    *("accuracy", "low", "high", "images", "split", "sample_accuracy", "validation_accuracy", "cut_accuracy", "seed"),
     *("params", "macs", "weight_bits", "file_bytes", "coded_bytes"),
     *("batch1_ms", "batch1_iqr_ms", "batch128_ms", "batch128_iqr_ms", "threads", "latency_mode"),
     *("checkpoint", "weights", "key"),
@@ -46,6 +46,11 @@ def load(path: Path = RESULTS) -> pd.DataFrame:
 def published(path: Path = PUBLISHED) -> pd.DataFrame:
     """What others state for the same network and data, each with its source."""
     return pd.read_csv(path)
+
+
+def speeds(path: Path = SPEED) -> pd.DataFrame:
+    """Median milliseconds of each network in each engine, all in one run; empty where nothing was timed."""
+    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["name", "engine", "batch", "median_ms"])
 
 
 def put(

@@ -1,4 +1,4 @@
-"""`python -m course.reference.work SWEEP JOB`: one job in a process of its own, for `runner`."""
+"""`python -m course.reference.work SWEEP JOB [DRY]`: one job in a process of its own, for `runner`."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 from course.reference import measuring, stages, table
 from course.reference.jobs import Job, Sweep, SweepError, read
 from course.reference.keys import key_of
-from helpers import data, models
+from helpers import data, models, training
 from helpers.provenance import provenance
 
 
@@ -40,7 +40,7 @@ def do_alone(job: Job, sweep: Sweep) -> None:
 
 
 def row_of(job: Job, sweep: Sweep, evaluated: dict[str, Any]) -> dict[str, Any]:
-    """The row of a job whose network is there; its latency is for `results --measure`, when nothing else runs."""
+    """The row of a job whose network is there."""
     path = sweep.network(job)
     # A dense network counts as what it is, however it was trained; any other was made under its key.
     dense = job.stage == "dense"
@@ -57,10 +57,14 @@ def is_made(job: Job, path: Path, key: str) -> bool:
 def make(job: Job, sweep: Sweep, cifar: data.Cifar10, key: str) -> dict[str, Any]:
     """Make the network, write it with what it reached and where it comes from, and return what it reached."""
     source, teacher = (models.load(sweep.network(sweep.jobs[n])) if n else None for n in (job.source, job.teacher))
-    state, path = sweep.work / f"{job.name}-{key}.state", sweep.network(job)
-    written = models.save(stages.make(job, source, teacher, cifar, state), path.with_suffix(".part"))
+    path, unfinished = sweep.network(job), [sweep.unfinished(job, key, end) for end in ("handover", "cut")]
+    files = stages.Files(sweep.work / f"{job.name}-{key}.state", *unfinished)
+    written = models.save(stages.make(job, source, teacher, cifar, files), path.with_suffix(".part"))
     reloaded = measuring.runnable(written)
     evaluated = measuring.evaluate(reloaded, cifar)
+    if files.cut.exists():
+        just_cut = training.evaluate(models.load(files.cut), cifar.test_images, cifar.test_labels)
+        evaluated["cut_accuracy"] = just_cut.accuracy
     origin = provenance(job.seed) | {"command": sweep.command(job), "data": cifar.source}
     # Whoever finds a file of this name with this key takes the job for done: it gets the name after the checks.
     final = path.with_suffix(".final.part")
@@ -69,7 +73,8 @@ def make(job: Job, sweep: Sweep, cifar: data.Cifar10, key: str) -> dict[str, Any
     assert_same_weights(written, final)
     os.replace(final, path)
     written.unlink()
-    state.unlink(missing_ok=True)
+    for left in (*files, files.handover.with_suffix(".csv")):
+        left.unlink(missing_ok=True)
     return evaluated
 
 
@@ -89,7 +94,7 @@ def assert_same_weights(first: Path, second: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        found = read(sys.argv[1])
+        found = read(sys.argv[1], *map(Path, sys.argv[3:]))
         do(found.jobs[sys.argv[2]], found)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -13,17 +13,27 @@ def test_the_sweeps_of_the_course_can_be_read(name):
     assert all(job.source in jobs for job in jobs.values() if job.stage != "dense")
 
 
-def test_the_reference_has_the_four_ratios_in_both_scopes_with_int8():
-    jobs, dense = read("reference").jobs, metrics.count_parameters(models.mobilenet_v2())
-    for scope, names in (("hidden", ("25", "50", "70", "80")), ("all", ("25", "50", "70", "85"))):
-        kind = "hidden" if scope == "hidden" else "trunk"
-        for percent in names:
-            cut = jobs[f"{kind}{percent}-pruned"]
-            assert cut.settings["scope"] == scope
-            left = cut.settings["target_params"] / (1 if cut.source == "baseline" else dense)
-            assert left == pytest.approx(1 - int(percent) / 100, abs=1e-6)
-            assert jobs[f"{kind}{percent}"].teacher == "baseline"
-            assert jobs[f"{kind}{percent}-int8"].source == f"{kind}{percent}"
+def test_the_reference_is_a_family_of_twelve_made_from_one_network_in_widths_that_engines_like():
+    jobs, whole = read("reference").jobs, metrics.count_parameters(models.mobilenet_v2())
+    kinds = {"half": ("int8",), "fifth": ("int8", "mixed"), "tenth": ("int8", "mixed"), "fast": ("int8",)}
+    assert set(jobs) == {
+        "dense",
+        "dense-int8",
+        *kinds,
+        *(f"{k}-{form}" for k, forms in kinds.items() for form in forms),
+    }
+    for name, share in (("half", 0.5), ("fifth", 0.2), ("tenth", 0.1)):
+        left = jobs[name].settings["target_params"]
+        assert left / (1 if jobs[name].source == "dense" else whole) == pytest.approx(share, abs=1e-6)
+    for name in kinds:
+        assert jobs[name].cuts and jobs[name].settings["round_to"] == 16 and jobs[name].teacher == "dense"
+    assert all(job.recipe().residual == "separate" for job in jobs.values() if job.stage in ("int8", "qat"))
+
+
+def test_a_dry_run_trains_little_on_the_sample_and_writes_into_its_folder(tmp_path):
+    sweep = read("reference", tmp_path)
+    assert sweep.data == "sample" and sweep.results.parent == sweep.checkpoints.parent == sweep.work == tmp_path
+    assert all(job.config().epochs == 1 for job in sweep.jobs.values() if job.stage in ("dense", "fine-tuned", "qat"))
 
 
 def test_a_stage_has_defaults_and_a_job_its_own_settings(tmp_path):

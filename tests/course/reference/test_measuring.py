@@ -35,14 +35,6 @@ def test_bits_and_entropy_coded_bytes(files):
     assert 0 < found["plain"]["coded_bytes"] < found["plain"]["file_bytes"]
 
 
-def test_only_int8_kernels_are_timed_as_int8(files, monkeypatch):
-    rows = measuring.latencies(files[1], runs=3)
-    assert {row["name"]: row["latency_mode"] for row in rows}["float"] == "float"
-    assert all(row["batch1_ms"] > 0 and row["threads"] == torch.get_num_threads() for row in rows)
-    monkeypatch.setattr(measuring.kernels, "available", lambda: False)
-    assert [row["name"] for row in measuring.latencies(files[1], runs=3)] == ["float"]
-
-
 def test_a_row_says_where_the_network_comes_from(files):
     row = measuring.row(files[1]["float"], {"accuracy": 0.5})
     assert (row["seed"], row["command"], row["status"], row["accuracy"]) == (3, "train it", "measured", 0.5)

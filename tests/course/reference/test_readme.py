@@ -1,139 +1,139 @@
+import re
+
 import pandas as pd
 import pytest
 
 from course import reference
-from course.reference import COLUMNS, ResultsError, readme
+from course.reference import COLUMNS, ResultsError, headline, page, readme
+from course.reference.chart import chart
+from helpers.data import REPOSITORY
 
-DENSE = {"name": "dense", "stage": "dense", "status": "measured", "accuracy": 0.9412, "low": 0.93, "high": 0.95}
+DENSE = {"name": "big", "stage": "dense", "status": "measured", "accuracy": 0.9412, "low": 0.93, "high": 0.95}
 DENSE |= {"images": 10_000, "seed": 0, "params": 2_236_682, "macs": 87_976_448, "file_bytes": 8_000_000}
-SMALL = DENSE | {"name": "small", "stage": "int8", "file_bytes": 1_000_000, "coded_bytes": 800_000, "threads": 2}
-SMALL |= {"batch1_ms": 4.25, "batch1_iqr_ms": 0.5, "checkpoint": "small.safetensors", "device": "a CPU"}
-MISSING = {"name": "later", "stage": "qat", "status": "not run", "command": "python -m course sweep reference later"}
+DENSE |= {"weight_bits": "32"}
+SMALL = DENSE | {"name": "small", "stage": "int8", "file_bytes": 1_000_000, "coded_bytes": 800_000}
+SMALL |= {"weight_bits": "8", "checkpoint": "small.safetensors"}
+TIMES = pd.DataFrame(
+    [("big", "ONNX Runtime float32", 1, 3.0), ("small", "ONNX Runtime int8", 1, 0.5), ("small", "this course", 1, 9.0)],
+    columns=["name", "engine", "batch", "median_ms"],
+).assign(iqr_ms=0.1, rounds=3, threads=2, device="a CPU")
+OTHER = {"letter": "a", "label": "somebody/something", "source": "https://example.org", "pretrained": "not stated"}
+OTHER |= {
+    "accuracy": 0.95,
+    "file_bytes": 700_000,
+    "entropy_coded": "yes",
+    "method": "cut",
+    "stated": "95.00% in 0.7 MB",
+}
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A README, a table and a figure of one's own."""
-    monkeypatch.setattr(readme, "README", tmp_path / "README.md")
-    monkeypatch.setattr(readme, "FIGURE", tmp_path / "tradeoffs")
-    monkeypatch.setattr(readme, "RESULTS", tmp_path / "results.csv")
-    monkeypatch.setattr(readme, "ABLATIONS", tmp_path / "ablations.csv")
-    monkeypatch.setattr(readme, "load", lambda path=tmp_path / "results.csv": reference.load(path))
+    """A README, tables, a page and a chart of one's own."""
+    results, ablations, times = (tmp_path / f"{name}.csv" for name in ("results", "ablations", "speed"))
+    for module, name, value in (
+        (readme, "README", tmp_path / "README.md"),
+        (readme, "PAGE", tmp_path / "page.md"),
+        (readme, "FIGURE", tmp_path / "chart.svg"),
+        (readme, "RESULTS", results),
+        (readme, "load", lambda: reference.load(results)),
+        (page, "speeds", lambda: pd.read_csv(times)),
+        (headline, "speeds", lambda: pd.read_csv(times)),
+        (headline, "SHOWN", {"dense": "big", "little": "small"}),
+        (page, "PLAN", (("dense", "2 M", "9 MB", "94 %", "big"), ("int8", "2 M", "8 times smaller", "92 %", "small"))),
+    ):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(page.ablations, "ABLATIONS", ablations)
     (tmp_path / "README.md").write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
-    reference.put([DENSE, SMALL, MISSING], tmp_path / "results.csv")
+    reference.put([DENSE, SMALL], results)
+    TIMES.to_csv(times, index=False)
     return tmp_path
 
 
-def test_the_committed_readme_and_figure_show_the_committed_tables():
+def test_the_committed_pages_and_chart_show_the_committed_tables():
     assert readme.stale() == []
 
 
-def test_the_readme_shows_every_row_and_keeps_what_is_around(place):
-    readme.write(readme.load())
+def test_the_first_screen_shows_four_rows_without_a_blank_and_the_plan():
+    rows = headline.readable(headline.headline())
+    assert list(rows.network) == ["dense", "half", "a fifth", "smallest"]
+    assert not rows.isin(["", "-"]).any(axis=None)
+    came_out = page.plan(reference.load())["came out"]
+    assert len(came_out) == 4 and came_out.str.contains("%").all()
+
+
+def test_the_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)]+)\)", (REPOSITORY / "README.md").read_text())
+    assert [link for link in links if "://" not in link and not (REPOSITORY / link).exists()] == []
+
+
+def test_names_in_the_chart_are_few_and_do_not_lie_on_each_other():
+    figure = chart()
+    figure.draw_without_rendering()
+    names = figure.axes[0].texts
+    boxes = [name.get_window_extent() for name in names]
+    assert len(names) <= 6
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_pages_show_every_row_and_keep_what_is_around(place):
+    readme.write()
     text = (place / "README.md").read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n")
+    assert "| little | int8 | 2.24 M | 94.12% ± 1.0% | 1.00 MB | 8.0 | 0.50 ms |" in text
+    assert "| int8 | 2 M, 8 times smaller, 92 % | 2.24 M, 1.00 MB, 8.0 times smaller, 94.12% |" in text
+    whole = (place / "page.md").read_text()
     assert (
-        "| dense | dense | 94.12% (93.00% to 95.00%) | 2,236,682 | 87,976,448 | 8,000,000 | 1.0 x | - | - | - |" in text
+        "| **small** | int8 | 94.12% (93.00% to 95.00%) | 2,236,682 | 87,976,448 | 1,000,000 | 8.0 | 800,000 |" in whole
     )
-    assert "| **small** | int8 |" in text and "| 1,000,000 | 8.0 x | 800,000 | 4.2 ± 0.2 ms | - |" in text
-    assert "| later | qat | `python -m course sweep reference later` |" in text
-    assert "a CPU, 2 threads" in text and "10,000 test images, seed 0" in text
+    assert "a CPU, 2 threads, 3 rounds" in whole
     assert readme.stale() == []
+    readme.write()
+    assert (place / "README.md").read_text() == text
 
 
-def test_writing_twice_gives_the_same_text(place):
-    readme.write(readme.load())
-    first = (place / "README.md").read_text()
-    readme.write(readme.load())
-    assert (place / "README.md").read_text() == first
-
-
-def test_a_changed_table_makes_readme_and_figure_stale(place):
-    readme.write(readme.load())
+def test_a_changed_table_makes_everything_stale(place):
+    readme.write()
     reference.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
     assert len(readme.stale()) == 3
     assert all("python -m course results" in line for line in readme.stale())
 
 
-def test_an_edited_readme_is_stale(place):
-    readme.write(readme.load())
+def test_an_edited_readme_and_a_missing_chart_are_stale(place):
+    readme.write()
     text = (place / "README.md").read_text()
     (place / "README.md").write_text(text.replace("94.12%", "97.00%"))
-    assert ["README.md" in line for line in readme.stale()] == [True]
+    (place / "chart.svg").unlink()
+    assert [line.split()[0] for line in readme.stale()] == ["README.md", "chart.svg"]
 
 
-def test_the_readme_shows_ablations_over_their_seeds_and_is_stale_without(place):
-    readme.write(readme.load())
+def test_ablations_are_shown_over_their_seeds(place):
     trained = SMALL | {"stage": "fine-tuned", "command": "-"}
     trials = [trained | {"name": f"teacher-{seed}", "seed": seed, "accuracy": 0.9 + seed / 100} for seed in range(3)]
-    alone, missing = trained | {"name": "bits-8", "accuracy": 0.8}, MISSING | {"name": "bits-4"}
-    reference.put([DENSE, *trials, alone, missing], place / "ablations.csv")
-    assert ["README.md" in line for line in readme.stale()] == [True]
-    readme.write(readme.load())
-    text = (place / "README.md").read_text()
-    assert "2 ablations" in text and "bits-4" not in text
+    reference.put([DENSE, *trials, trained | {"name": "bits-8", "accuracy": 0.8}], place / "ablations.csv")
+    readme.write()
+    text = (place / "page.md").read_text()
     assert "| teacher | fine-tuned | 91.00% | 90.00% to 92.00% | 3 |" in text
-    assert "| bits-8 | fine-tuned | 80.00% | - | 1 |" in text
-    assert readme.stale() == []
+    assert "| bits-8 | fine-tuned | 80.00% |" in text
 
 
-def test_the_smallest_network_within_a_point_is_named_first(place):
-    worse = SMALL | {"name": "worse", "file_bytes": 10, "validation_accuracy": 0.92}
-    near, dense = ({"name": name, "validation_accuracy": v} for name, v in (("small", 0.935), ("dense", 0.94)))
-    reference.put([worse, near, dense], place / "results.csv")
-    sentence = readme.block(readme.load()).partition("**In short:** ")[2].splitlines()[0]
-    assert sentence.startswith("small is the smallest file") and "**8.0 times smaller**" in sentence
+def test_others_are_ahead_only_with_sizes_that_are_counted_alike(place):
+    table = reference.load(place / "results.csv")
+    said = readme.standing(table, pd.DataFrame([OTHER | {"chosen_on": "test images"}]))
+    assert "ahead of *dense* and *little* ([somebody/something](https://example.org) states 95.00% in 0.7 MB" in said
+    assert "epoch chosen on test images" in said
+    for unlike in ({"entropy_coded": "no"}, {"pretrained": "ImageNet"}, {"accuracy": 0.94}, {"file_bytes": 9_000_000}):
+        said = readme.standing(table, pd.DataFrame([OTHER | {"chosen_on": ""} | unlike]))
+        assert said.endswith("nobody that we know of is both smaller and more accurate than *dense* and *little*.")
 
 
-def test_another_dense_network_is_no_smaller_file_and_nothing_to_compare_with(place):
-    poor = {"validation_accuracy": 0.80, "accuracy": 0.8}
-    others = [DENSE | poor | {"name": f"dense-{size}", "file_bytes": size} for size in (9_000_000, 500_000)]
-    known = [others[0], DENSE | {"validation_accuracy": 0.94}, others[1]]
-    assert "In short" not in readme.block(pd.DataFrame(known, columns=list(COLUMNS)))
-    text = readme.block(pd.DataFrame([*known, SMALL | {"validation_accuracy": 0.935}], columns=list(COLUMNS)))
-    assert "**In short:** small is the smallest file" in text and "bytes instead of 8,000,000" in text
-    assert "| 1,000,000 | 8.0 x |" in text
+@pytest.mark.parametrize("text", ["no marks", f"{readme.END}\n{readme.BEGIN}", f"{readme.BEGIN}\n{readme.BEGIN}"])
+def test_without_its_marks_no_file_is_touched(place, text):
+    (place / "README.md").write_text(text)
+    with pytest.raises(ResultsError, match="once each"):
+        readme.write()
+    assert not (place / "chart.svg").exists() and not (place / "page.md").exists()
 
 
-def test_without_a_smaller_network_nothing_is_short():
-    table = pd.DataFrame([DENSE | {"validation_accuracy": 0.94}], columns=list(COLUMNS))
-    assert "In short" not in readme.block(table)
-
-
-def test_networks_before_fine_tuning_are_folded_away(place):
-    reference.put([SMALL | {"name": "half-pruned", "stage": "pruned", "accuracy": 0.5}], place / "results.csv")
-    before, _, after = readme.block(readme.load()).partition("<details><summary>1 as cut, before fine-tuning</summary>")
-    assert "| **half-pruned** |" in after and "half-pruned" not in before
-    assert "| **small** |" in before and "**small**" not in after
-
-
-def test_a_missing_figure_is_stale(place):
-    readme.write(readme.load())
-    (place / "tradeoffs.png").unlink()
-    assert [line.split()[0] for line in readme.stale()] == ["tradeoffs.png"]
-
-
-def test_the_words_for_the_figure_name_only_what_it_shows(place):
-    reference.put([SMALL | {"name": "far", "accuracy": 0.5, "file_bytes": 100}], place / "results.csv")
-    text = readme.alternative_text(readme.load())
-    assert "small 94.1% in 1.00 MB" in text and "far" not in text
-
-
-def test_marks_that_are_gone_are_named(place):
-    with pytest.raises(ResultsError, match="must have the lines"):
-        readme.with_block("no marks here", "text")
-
-
-def test_without_its_marks_no_file_is_touched(place):
-    readme.write(readme.load())
-    (place / "README.md").write_text("no marks here")
-    reference.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
-    before = {path: path.read_bytes() for path in place.iterdir()}
-    with pytest.raises(ResultsError, match="must have the lines"):
-        readme.write(readme.load())
-    assert {path: path.read_bytes() for path in place.iterdir()} == before
-
-
-def test_nothing_measured_yet_can_be_shown_too():
-    table = pd.DataFrame([MISSING], columns=list(COLUMNS))
-    assert "nothing is measured yet" in readme.block(table)
+def test_the_columns_of_a_row_are_those_of_the_table():
+    assert {*DENSE, *SMALL} <= set(COLUMNS)

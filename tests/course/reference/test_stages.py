@@ -23,18 +23,18 @@ def network():
     return models.mobilenet_v2(width_mult=0.1).eval()
 
 
-def test_statistics_are_measured_again_unless_told_not_to(cifar, tmp_path):
-    cut = {again: stages.make(job(ratio=0.5, reestimate=again), network(), None, cifar, tmp_path) for again in (0, 1)}
+def test_statistics_are_measured_again_unless_told_not_to(cifar):
+    cut = {again: stages.make(job(ratio=0.5, reestimate=again), network(), None, cifar, None) for again in (0, 1)}
     wanted = pruning.prune(network(), torch.zeros(1, 3, 16, 16), ratio=0.5)
     kept, measured, plain = (m.features[0][1].running_var for m in (cut[0], cut[1], wanted))
     assert torch.equal(kept, plain)
     assert not torch.allclose(measured, plain, rtol=0.01)
-    default = stages.make(job(ratio=0.5), network(), None, cifar, tmp_path)
+    default = stages.make(job(ratio=0.5), network(), None, cifar, None)
     assert torch.equal(default.features[0][1].running_var, measured)
 
 
-def test_criteria_that_look_at_images_get_training_images_with_their_labels(cifar, tmp_path):
-    cut = stages.make(job(ratio=0.5, importance="taylor", reestimate=False), network(), None, cifar, tmp_path)
+def test_criteria_that_look_at_images_get_training_images_with_their_labels(cifar):
+    cut = stages.make(job(ratio=0.5, importance="taylor", reestimate=False), network(), None, cifar, None)
     split = cifar.split()
     batches = [(data.normalize(split.train_images), split.train_labels)]
     wanted = pruning.prune(network(), torch.zeros(1, 3, 16, 16), ratio=0.5, importance="taylor", batches=batches)

@@ -1,0 +1,107 @@
+"""What the comparisons share: rows that are kept, networks known by their bytes, turns in processes of their own."""
+
+import hashlib
+import multiprocessing
+import random
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from course.reference.table import FOLDER
+from helpers.files import write_atomically
+from helpers.provenance import provenance
+
+
+class KnownRows:
+    """A table of data/results/ for work that takes long: what is in it need not be computed again.
+
+    Attributes:
+        settings: columns that every row of this run has; they tell its rows from those of other runs.
+    """
+
+    def __init__(self, name: str, checkpoint: Path | None = None, **settings: object) -> None:
+        self.path, self.settings = FOLDER / f"{name}.csv", (origin(checkpoint) if checkpoint else {}) | settings
+        self.rows = pd.read_csv(self.path, dtype={"sha256": str}).to_dict("records") if self.path.exists() else []
+
+    def mine(self) -> pd.DataFrame:
+        """The rows of this run's settings."""
+        return pd.DataFrame([row for row in self.rows if matches(row, self.settings)])
+
+    def find(self, **wanted: object) -> dict | None:
+        """The row of these values, if it is known."""
+        return next((row for row in self.rows if matches(row, self.settings | wanted)), None)
+
+    def add(self, row: dict, seed: int | None = None) -> dict:
+        """Keep a row, at once."""
+        self.rows.append(row | self.settings | provenance(seed))
+        write_atomically(self.path, pd.DataFrame(self.rows).to_csv(index=False))
+        print(row, flush=True)
+        return row
+
+
+def origin(checkpoint: Path) -> dict[str, str]:
+    """The columns that name a network. It is known by its bytes: another one may come to have the same name."""
+    return {"checkpoint": checkpoint.stem, "sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest()[:16]}
+
+
+def matches(row: dict, wanted: dict) -> bool:
+    """Whether a row has all of these values."""
+    return all(name in row and row[name] == value for name, value in wanted.items())
+
+
+def in_drawn_order(names: Iterable[Any], rounds: int) -> Iterator[Any]:
+    """Every name once in each round, each time in another order: what disturbs the machine hits all alike."""
+    names, draw = list(names), random.Random(0)
+    for _ in range(rounds):
+        yield from draw.sample(names, len(names))
+
+
+class WorkerError(RuntimeError):
+    """A worker gave no answer; says why."""
+
+
+class Worker:
+    """A contestant in a process of its own: its thread pool, its memory and its crash touch nobody else's.
+
+    The process is forked, so nothing may have used several threads here before.
+    """
+
+    def __init__(self, make: Callable[..., Callable], *arguments: object) -> None:
+        fork = multiprocessing.get_context("fork")
+        self.pipe, theirs = fork.Pipe()
+        self.process = fork.Process(target=serve, args=(theirs, make, arguments), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def ask(self, *question: object, seconds: float = 540) -> Any:
+        """What the function that `make` gave answers to the question."""
+        try:
+            self.pipe.send(question)
+            if not self.pipe.poll(seconds):
+                raise WorkerError(f"no answer in {seconds} s")
+            good, answer = self.pipe.recv()
+        except (EOFError, OSError) as error:
+            raise WorkerError("the process ended without an answer") from error
+        if not good:
+            raise WorkerError(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.join()
+
+
+def serve(pipe: Connection, make: Callable[..., Callable], arguments: tuple) -> None:
+    """The process of a worker: make the function, then answer questions with it until something goes wrong."""
+    try:
+        answer = make(*arguments)
+        while True:
+            pipe.send((True, answer(*pipe.recv())))
+    except EOFError:
+        pass
+    except Exception as error:
+        pipe.send((False, f"{type(error).__name__}: {error}".splitlines()[0][:200]))

@@ -1,0 +1,180 @@
+"""One clock for all speeds: milliseconds of the reference networks in every engine, for 1 image and for 128.
+
+    python -m course.benchmarks.speed [NAME ...] [--rounds 15]
+
+PyTorch as it comes (eager, channels_last), this course's fused float network and int8 kernels, ONNX Runtime in float32
+and int8, and OpenVINO where it is installed (pip install openvino); ONNX Runtime and OpenVINO read the files that this
+course exports. Each engine has a process of its own for each network, because thread pools that spin spoil each other's
+times. Freed memory is kept by all. In each round everybody has a turn, in drawn order. Times depend on the structure of
+a network and not on its weights, so those are drawn. The rows go to data/results/speed.csv.
+"""
+
+import argparse
+import itertools
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from course.benchmarks.common import Worker, in_drawn_order
+from course.reference.headline import SHOWN
+from course.reference.measuring import float_structure
+from course.reference.table import SPEED
+from helpers import metrics, models, passes, quantization
+from helpers.allocator import kept_memory
+from helpers.files import write_atomically
+from helpers.provenance import provenance
+
+BATCHES = (1, 128)
+SECONDS_PER_TURN, PAUSE_SECONDS = 0.2, 0.02
+CALIBRATION = 64
+
+
+@dataclass(frozen=True)
+class Forms:
+    """One network in every form that an engine takes."""
+
+    network: nn.Module
+    quantized: quantization.QuantizedModel
+    float_file: Path
+    int8_file: Path
+
+
+def forms(checkpoint: Path, folder: Path) -> Forms:
+    """Every form of the structure of a saved network."""
+    torch.manual_seed(0)
+    network = float_structure(checkpoint)
+    metrics.randomize_batchnorm(network, 0)
+    images = torch.randint(0, 256, (CALIBRATION, 3, 32, 32), dtype=torch.uint8)
+    # The one form of a residual addition that engines have an int8 kernel for.
+    separate = quantization.quantize(network, images, quantization.Recipe(residual="separate"))
+    int8_file = quantization.to_onnx(separate, folder / f"{checkpoint.stem}-int8.onnx")
+    quantized = quantization.quantize(network, images)
+    quantized.mode = "kernel"
+    return Forms(network, quantized, export_float(network, folder / f"{checkpoint.stem}.onnx"), int8_file)
+
+
+def export_float(network: nn.Module, path: Path) -> Path:
+    """The float network as ONNX, for any number of images."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's notes about its own future
+        axes = {"input_names": ["x"], "dynamic_axes": {"x": {0: "batch"}}}
+        torch.onnx.export(network, (torch.zeros(1, 3, 32, 32),), path, dynamo=False, **axes)
+    return path
+
+
+def eager(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
+    model, x = form.network.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    return lambda: model(x)
+
+
+def ours_float(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
+    x = x.to(memory_format=torch.channels_last)
+    model = passes.optimize(form.network, x, level="inference")[0]
+    return lambda: model(x)
+
+
+def ours_int8(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
+    return lambda: form.quantized(x)
+
+
+def onnx_runtime(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    feed = {session.get_inputs()[0].name: x.numpy()}
+    return lambda: session.run(None, feed)
+
+
+def openvino(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
+    from openvino import Core
+
+    compiled = Core().compile_model(path, "CPU", {"INFERENCE_NUM_THREADS": threads})
+    request, array = compiled.create_infer_request(), x.numpy()
+    return lambda: request.infer([array])
+
+
+ENGINES: dict[str, Callable[[Forms, Tensor, int], Callable[[], object]]] = {
+    "PyTorch eager float32": eager,
+    "this course float32": ours_float,
+    "this course int8": ours_int8,
+    "ONNX Runtime float32": lambda form, x, threads: onnx_runtime(form.float_file, x, threads),
+    "ONNX Runtime int8": lambda form, x, threads: onnx_runtime(form.int8_file, x, threads),
+    "OpenVINO float32": lambda form, x, threads: openvino(form.float_file, x, threads),
+    "OpenVINO int8": lambda form, x, threads: openvino(form.int8_file, x, threads),
+}
+
+
+def contestant(engine: str, form: Forms, threads: int) -> Callable[[int], float]:
+    """One engine with one network; asked for a batch size, it says how many milliseconds one call takes now."""
+    torch.set_num_threads(threads)
+    torch.inference_mode().__enter__()  # for the life of this process, as is the next line
+    kept_memory().__enter__()
+    draw = torch.Generator().manual_seed(1)
+    calls = {batch: ENGINES[engine](form, torch.randn(batch, 3, 32, 32, generator=draw), threads) for batch in BATCHES}
+
+    def turn(batch: int) -> float:
+        call, count = calls[batch], 0
+        time.sleep(PAUSE_SECONDS)  # threads of the one before spin for a while
+        call()
+        start = time.perf_counter()
+        while (taken := time.perf_counter() - start) < SECONDS_PER_TURN:
+            call()
+            count += 1
+        return 1e3 * taken / count
+
+    return turn
+
+
+def measured(checkpoints: list[Path], rounds: int, threads: int) -> pd.DataFrame:
+    """All turns of all rounds, as one row for each network, engine and batch size."""
+    engines = [name for name in ENGINES if "OpenVINO" not in name or find_spec("openvino")]
+    with tempfile.TemporaryDirectory() as folder:
+        ready = {path.stem: forms(path, Path(folder)) for path in checkpoints}
+        workers = {}
+        for name, engine in itertools.product(ready, engines):
+            workers[name, engine] = Worker(contestant, engine, ready[name], threads)
+            [workers[name, engine].ask(batch) for batch in BATCHES]  # one starts up at a time, and not in a turn
+        print(f"{len(workers)} contestants are ready", flush=True)
+        places = [(*who, batch) for who in workers for batch in BATCHES]
+        turns = [(*place, workers[place[:2]].ask(place[2])) for place in in_drawn_order(places, rounds)]
+        for worker in workers.values():
+            worker.close()
+    place = ["name", "engine", "batch"]
+    by_place = pd.DataFrame(turns, columns=[*place, "ms"]).groupby(place).ms
+    table = pd.DataFrame({"median_ms": by_place.median(), "iqr_ms": by_place.quantile(0.75) - by_place.quantile(0.25)})
+    order = [(path.stem, engine, batch) for path in checkpoints for engine in engines for batch in BATCHES]
+    return table.loc[order].reset_index().assign(rounds=rounds)
+
+
+def measure(names: list[str], rounds: int, threads: int = 2) -> pd.DataFrame:
+    """Measure these networks of data/checkpoints/ and write the table."""
+    torch.set_num_threads(1)  # workers are forked from here
+    table = measured([models.CHECKPOINTS / f"{name}.safetensors" for name in names], rounds, threads)
+    write_atomically(
+        SPEED, table.assign(**provenance() | {"threads": threads}).to_csv(index=False, float_format="%.4f")
+    )
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(SHOWN.values()), help="files of data/checkpoints/")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    table = measure(arguments.names, arguments.rounds, arguments.threads)
+    print(table.pivot_table("median_ms", ["name", "engine"], "batch", sort=False).round(2).to_string())
+
+
+if __name__ == "__main__":
+    main()

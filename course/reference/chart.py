@@ -1,0 +1,66 @@
+"""The one chart of the front page: accuracy against bytes, ours beside what others published, sizes counted alike."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+from course.reference.headline import headline
+from course.reference.table import load, published
+from helpers.plots.style import COLOURS, GREY, INK, subplots
+
+LOWEST = 0.915  # what is further below would squeeze the axis; the table of the results page has it
+NAMED = {"preethibosco/CS6886-A2": (9, 2), "RakshithaKalkura/cs6886-A3-mobileNet-v2": (9, -4)}  # offsets in points
+OURS = {"dense": (-46, 6), "half": (9, 6), "a fifth": (9, 6), "smallest": (9, 6)}
+
+
+def coded_size(rows: pd.DataFrame) -> pd.Series:
+    """Bytes of the entropy-coded file; a float network has none and counts as it is."""
+    return rows.coded_bytes.astype(float).fillna(rows.file_bytes.astype(float))
+
+
+def comparable(others: pd.DataFrame) -> pd.DataFrame:
+    """What others state with entropy-coded sizes, as ours are, and without help from ImageNet."""
+    return others[(others.entropy_coded == "yes") & ~others.pretrained.str.startswith("ImageNet")]
+
+
+def chart(table: pd.DataFrame | None = None, others: pd.DataFrame | None = None) -> Figure:
+    """Draw the four networks that are shown first and what others published."""
+    ours = headline(load() if table is None else table)
+    others = comparable(published() if others is None else others)
+    others = others[others.accuracy >= LOWEST]
+    figure, ax = subplots(size=(8, 4.4))
+    ax.plot(others.file_bytes, 100 * others.accuracy, "x", color=GREY, markersize=8, markeredgewidth=2)
+    for label, offset in NAMED.items():
+        points = others[others.label == label].sort_values("file_bytes")
+        ax.plot(points.file_bytes, 100 * points.accuracy, color=GREY, linewidth=1.2)
+        name_point(ax, label.split("/")[0], points.file_bytes.max(), points.accuracy.max(), offset, "#5b6672")
+    size = coded_size(ours)
+    bars = [100 * (ours.accuracy - ours.low), 100 * (ours.high - ours.accuracy)]
+    look = {"fmt": "o", "color": COLOURS["blue"], "ecolor": INK, "elinewidth": 1.2, "capsize": 3, "markersize": 9}
+    ax.errorbar(size, 100 * ours.accuracy, bars, zorder=3, **look)
+    for name, bytes_, accuracy in zip(ours["name"], size, ours.accuracy, strict=True):
+        name_point(ax, name, bytes_, accuracy, OURS.get(name, (9, 6)), COLOURS["blue"])
+    ax.set_xscale("log")
+    ax.set_xticks([0.1e6, 0.2e6, 0.5e6, 1e6, 2e6, 5e6, 10e6])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1e6:g}"))
+    ax.set_xlabel("MB, entropy-coded (networks in float32: as they are)")
+    ax.set_ylabel("right of the test images, %")
+    return figure
+
+
+def name_point(ax, name: str, size: float, accuracy: float, offset: tuple[int, int], colour: str) -> None:
+    """Write a name beside its point."""
+    style = {"color": colour, "fontsize": 11.5, "fontweight": "bold" if colour == COLOURS["blue"] else "normal"}
+    ax.annotate(name, (size, 100 * accuracy), offset, textcoords="offset points", **style)
+
+
+def alternative_text(table: pd.DataFrame) -> str:
+    """The chart in a sentence."""
+    rows = headline(table)
+    points = [
+        f"{name} {accuracy:.1%} in {size / 1e6:.2g} MB"
+        for name, accuracy, size in zip(rows["name"], rows.accuracy, coded_size(rows), strict=True)
+    ]
+    return f"Accuracy against size, this course's networks as blue points, others as grey crosses: {', '.join(points)}."

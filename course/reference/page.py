@@ -1,0 +1,132 @@
+"""data/results/README.md: every table about the reference networks, and which command writes which file."""
+
+import pandas as pd
+
+from course.reference import ablations
+from course.reference.table import load, published, speeds
+
+# The plan at the outset: stage, parameters, megabytes, accuracy; and the row that came out of the stage.
+PLAN = (
+    ("dense", "2.3 M", "9.0 MB", "94 %", "baseline"),
+    ("half of the parameters cut", "1.15 M", "4.5 MB", "91 %", "hidden50-pruned"),
+    ("trained on", "1.15 M", "4.5 MB", "93 %", "hidden50"),
+    ("int8", "1.15 M", "1.15 MB, 8 times smaller", "92.5 %", "hidden50-int8"),
+)
+FILES = {
+    "results.csv": "python -m course sweep reference",
+    "ablations.csv": "python -m course sweep ablations",
+    "speed.csv": "python -m course.benchmarks.speed",
+    "quantization_*.csv": "python -m course.benchmarks.quantization",
+    "pruning_networks.csv, unprunable.csv": "python -m course.benchmarks.pruning_networks",
+    "pruning_quality.csv": "python -m course.benchmarks.pruning_quality",
+    "pruning_unstructured.csv": "python -m course.benchmarks.pruning_unstructured",
+    "published.csv": "written by hand, with sources",
+    "README.md, chart.svg, and the first screen of the course's README": "python -m course results",
+}
+NAMES = (
+    "The number in a name says how many percent are gone: of the parameters, by one ranking of the channels inside"
+    " blocks (hidden) or of all channels (trunk); or of the multiply-adds, by the same share of every group (fast)."
+    " Fine-tuned for two epochs instead of six: short; for twenty more: long. Accuracy on 10,000 test images, each"
+    " network measured once. Bytes of the file that was reloaded and evaluated; those in **bold** are in"
+    " `data/checkpoints/`. Entropy-coded files decode to the very same bytes."
+)
+PRUNED = "As cut, before any training; deep cuts were made in steps, from a network that had been trained in between."
+SPEED = "Median milliseconds, each engine in a process of its own, freed memory kept, rounds in drawn order"
+
+
+def text(table: pd.DataFrame) -> str:
+    """The whole page."""
+    just_cut = table.stage == "pruned"
+    parts = [
+        "# Results",
+        "Written by `python -m course results`.",
+        "## Networks",
+        NAMES,
+        as_markdown(networks(table[~just_cut], table)),
+        PRUNED,
+        as_markdown(networks(table[just_cut], table)),
+        "## Speed",
+        *speed(),
+        "## The plan, and what came out",
+        as_markdown(plan(table)),
+        "## Others",
+        "What others state for MobileNetV2 on CIFAR-10, in their words; nothing of it was measured here.",
+        as_markdown(others()),
+        "## Ablations",
+        *ablations.parts(load(ablations.ABLATIONS)),
+        "## Files",
+        as_markdown(pd.DataFrame({"file": FILES.keys(), "written by": [f"`{c}`" for c in FILES.values()]})),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def as_markdown(table: pd.DataFrame) -> str:
+    """A table whose first column is text and the rest, if they are numbers with units, stand to the right."""
+    rows = [list(map(str, row)) for row in table.itertuples(index=False)]
+    right = ["---:" if all(row[i][:1].isdigit() for row in rows) else "---" for i in range(len(table.columns))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [list(table.columns), right, *rows])
+
+
+def networks(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """One line per network."""
+    dense = table[table.stage == "dense"].file_bytes.iloc[0] if (table.stage == "dense").any() else float("nan")
+    return pd.DataFrame(
+        {
+            "network": row.name if pd.isna(row.checkpoint) else f"**{row.name}**",
+            "stage": row.stage,
+            "test accuracy (95 %)": f"{row.accuracy:.2%} ({row.low:.2%} to {row.high:.2%})",
+            "parameters": f"{row.params:,}",
+            "multiply-adds": f"{row.macs:,}",
+            "bytes": f"{row.file_bytes:,}",
+            "times smaller": f"{dense / row.file_bytes:.1f}",
+            "entropy-coded": "" if pd.isna(row.coded_bytes) else f"{row.coded_bytes:,}",
+        }
+        for row in rows.itertuples()
+    )
+
+
+def speed() -> list[str]:
+    """The milliseconds of every engine, and under which conditions."""
+    found = speeds()
+    if found.empty:
+        return ["Not measured yet: `python -m course.benchmarks.speed`."]
+    first = found.iloc[0]
+    cells = [f"{row.median_ms:.2f} ± {row.iqr_ms / 2:.2f}" for row in found.itertuples()]
+    order = {"index": found.name.unique(), "columns": found.engine.unique()}
+    tables = []
+    for batch, rows in found.assign(cell=cells).groupby("batch"):
+        wide = rows.pivot_table("cell", "name", "engine", aggfunc="first").reindex(**order)
+        tables.append(as_markdown(wide.rename_axis(f"{batch} image{'s' * (batch > 1)}").reset_index()))
+    return [
+        f"{SPEED} ({first.device}, {first.threads} threads, {first.rounds} rounds) ± half the interquartile range.",
+        *tables,
+    ]
+
+
+def plan(table: pd.DataFrame) -> pd.DataFrame:
+    """The promised numbers beside those that came out, stage by stage."""
+    rows, lines = table.set_index("name"), []
+    for stage, params, size, accuracy, name in PLAN:
+        if name in rows.index:
+            row = rows.loc[name]
+            times = (
+                f", {rows.loc[PLAN[0][-1]].file_bytes / row.file_bytes:.1f} times smaller" if "times" in size else ""
+            )
+            came = (f"{row.params / 1e6:.2f} M", f"{row.file_bytes / 1e6:.2f} MB{times}", f"{row.accuracy:.2%}")
+            lines.append((stage, f"{params}, {size}, {accuracy}", ", ".join(came)))
+    return pd.DataFrame(lines, columns=["stage", "planned", "came out"])
+
+
+def others() -> pd.DataFrame:
+    """What others state."""
+    return pd.DataFrame(
+        {
+            "by": f"{row.letter} [{row.label}]({row.source})",
+            "method": row.method,
+            "stated": row.stated,
+            "entropy-coded": row.entropy_coded,
+            "pretrained": row.pretrained,
+            "network chosen on": row.chosen_on,
+        }
+        for row in published().itertuples()
+    )
