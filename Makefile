@@ -13,7 +13,7 @@ READY = $(VENV)/.ready
 # One thread for each of several test processes: two pools of threads on the same cores stand in each other's way.
 TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
 
-.PHONY: run test lab slides report bench grade dense check-ci check-all lint clean
+.PHONY: run test lab slides report reference grade dense check check-ci check-all lint clean
 
 run: $(READY)
 	PROFILE=$(PROFILE) $(PY) -m course run
@@ -30,8 +30,12 @@ slides: $(READY)
 report: $(READY)
 	$(PY) -m course report
 
-bench: $(READY)
-	for name in training passes "pruning networks"; do $(PY) -m course.benchmarks.$$name || exit 1; done
+# The reference networks from the dense one, and all that depends on them. Each finished row is kept; given again, it goes on.
+reference: $(READY)
+	$(PY) -m course sweep reference
+	$(PY) -m course.benchmarks.speed
+	$(PY) -m course results
+	$(PY) -m course run --publish
 
 grade: $(READY)
 	$(PY) -m course grade demo
@@ -44,6 +48,10 @@ dense: $(READY)
 lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+
+# After each change: lint, and the fast tests of what differs from the main branch.
+check: lint $(READY)
+	$(TESTS) -m "not slow and not network" tests/test_dependencies.py $$(.ci/changed)
 
 # A representative share of the slow tests; ONLY="tests/pruning tests/course/grading" takes it from these folders alone.
 check-ci: $(READY)
