@@ -34,9 +34,7 @@ def run(_: argparse.Namespace) -> int:
     """Print every finding; 0 when the course can run."""
     good = True
     for finding in (f for check in CHECKS for f in check()):
-        print(
-            f"[{'ok ' if finding.good else 'fix'}] {finding.what}" + (f": {finding.remedy}" if finding.remedy else "")
-        )
+        print(f"[{'ok ' if finding.good else 'fix'}] " + ": ".join(filter(None, (finding.what, finding.remedy))))
         good &= finding.good
     return 0 if good else 1
 

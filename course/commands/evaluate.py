@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from course.commands import options
 from course.reference.measuring import float_structure, runnable
 from helpers import data, metrics, models, training
 from helpers.quantization import QuantizedModel
@@ -13,11 +14,8 @@ from helpers.quantization import QuantizedModel
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     parser.add_argument("checkpoint", type=Path, nargs="+", help="files that this course saved")
-    parser.add_argument(
-        "--data", default="auto", choices=data.SOURCES, help="where CIFAR-10 comes from (default: auto)"
-    )
-    parser.add_argument("--batch", type=int, default=1, help="batch size of the latency (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="CPU threads of the latency (default: PyTorch's choice)")
+    latency = {"--batch": (1, "batch size of the latency"), "--threads": (int, "CPU threads of the latency")}
+    options.add(parser, latency | options.DATA)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from course.commands import options
 from course.reference.entropy import compress
 from helpers import data, models, training
 from helpers.provenance import provenance
@@ -25,27 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start = Recipe()
     parser.add_argument("checkpoint", type=Path, help="the float network, as the course's commands save it")
     parser.add_argument("output", type=Path, help="where to write the quantized network")
-    parser.add_argument("--weight-bits", type=int, default=start.weight_bits, metavar="B", help="2 to 8 (default: 8)")
-    parser.add_argument(
-        "--activation-bits", type=int, default=start.activation_bits, metavar="B", help="2 to 8 (default: 8)"
-    )
-    parser.add_argument("--per-tensor", action="store_true", help="one weight scale per layer instead of per channel")
-    for name in ("observer", "weight-observer", "weight-range", "residual", "unsupported", "rounding"):
-        field = name.replace("-", "_")
-        parser.add_argument(
-            f"--{name}", choices=CHOICES[field], default=getattr(start, field), help="(default: %(default)s)"
-        )
-    parser.add_argument("--equalize", action="store_true", help="equalise the ranges of channels across layers first")
-    parser.add_argument("--bias-correction", choices=("empirical",), help="take back the shift of the means")
-    parser.add_argument("--file-bytes", type=int, metavar="N", help="choose bits per layer for a file of this size")
-    parser.add_argument("--qat-epochs", type=int, default=0, metavar="N", help="train on with rounding (default: 0)")
-    parser.add_argument(
-        "--qat-batchnorm", choices=qat.BATCHNORM, default="folded", help="before or after training (default: folded)"
-    )
-    parser.add_argument("--images", type=int, default=1024, help="training images to calibrate with (default: 1024)")
-    parser.add_argument("--onnx", type=Path, metavar="FILE", help="also write an ONNX model with the same integers")
-    parser.add_argument("--entropy", type=Path, metavar="FILE", help="also write the file entropy-coded")
-    parser.add_argument("--data", choices=data.SOURCES, default="auto", help="where CIFAR-10 comes from")
+    settings = {
+        "--weight-bits": (start.weight_bits, "2 to 8"),
+        "--activation-bits": (start.activation_bits, "2 to 8"),
+        "--per-tensor": (False, "one weight scale per layer instead of per channel"),
+        "--equalize": (False, "equalise the ranges of channels across layers first"),
+        "--bias-correction": (str, "take back the shift of the means", ("empirical",)),
+        "--file-bytes": (int, "choose bits per layer for a file of this size"),
+        "--qat-epochs": (0, "train on with rounding"),
+        "--qat-batchnorm": ("folded", "before or after training with rounding", qat.BATCHNORM),
+        "--images": (1024, "training images to calibrate with"),
+        "--onnx": (Path, "also write an ONNX model with the same integers"),
+        "--entropy": (Path, "also write the file entropy-coded"),
+    }
+    for name in ("observer", "weight_observer", "weight_range", "residual", "unsupported", "rounding"):
+        settings["--" + name.replace("_", "-")] = (getattr(start, name), "see Recipe", CHOICES[name])
+    options.add(parser, settings | options.DATA)
 
 
 def run(arguments: argparse.Namespace) -> int:
