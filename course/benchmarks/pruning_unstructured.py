@@ -21,7 +21,7 @@ from course.reference.table import FOLDER
 from helpers import data, metrics, models, training
 from helpers.files import write_atomically
 from helpers.provenance import provenance
-from helpers.pruning.unstructured import stored_weights, zero_small_weights
+from helpers.pruning.pruner import stored_weights, zero_small_weights
 
 RESULTS = FOLDER / "pruning_unstructured.csv"
 EXAMPLE = torch.zeros(1, 3, 32, 32)

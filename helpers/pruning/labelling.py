@@ -127,6 +127,10 @@ class Labelling:
             tensor.axes[dim] = self.atoms.fresh(tensor.shape[dim]) if gives else None
         return tensor.axes[dim]
 
+    def like(self, x: Tensor) -> Tensor:
+        """A result with the channels of its input."""
+        return Tensor(x.shape, [self.axis(x, d) for d in range(len(x.shape))])
+
     def bind(self, tensor: Tensor, dim: int, labels: Labels | None, why: str) -> None:
         """Axis `dim` of the tensor is cut together with `labels`."""
         if tensor.axes[dim] is ...:

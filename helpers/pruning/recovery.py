@@ -1,12 +1,29 @@
-"""Recovery without gradients: BatchNorm statistics that fit the pruned network."""
+"""Recovery without gradients: what BatchNorm's statistics have to say.
 
+`reestimate_batchnorm` measures them again, so that they fit the pruned network. `remove_dead_channels` takes out the
+channels that never change, since training has switched them off: they cost bytes, and ruin scales for a whole tensor.
+A BatchNorm whose running variance is about 0 gets the same number from every image, so it answers beta. Which channels
+are constant further on is found in one run: the image is NaN everywhere, NaN stands for "varies", and those BatchNorms
+answer beta. Activations, depthwise layers, additions and even borders then work themselves out.
+"""
+
+import copy
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
+from helpers.pruning.discovery import channel_groups
+from helpers.pruning.groups import ChannelGroups
+from helpers.pruning.pruner import without
+from helpers.pruning.reader import as_tuple
+
 FEWEST_IMAGES = 16
+NO_VARIANCE = 1e-10  # about 0: the deviation is far below the square root of eps, 1e-5
 
 
 class RecoveryError(ValueError):
@@ -62,3 +79,82 @@ def measure(model: nn.Module, norms: dict[str, BatchNorm], batches: list[torch.T
             raise RecoveryError(
                 f"the BatchNorm {name!r} measured numbers that are not finite; check batches and weights for NaN"
             )
+
+
+def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Module, dict[str, list[int]]]:
+    """Remove channels that are constant, and give what they added to the BatchNorm or bias behind their reader.
+
+    A channel stays where the result would differ: a constant other than 0 in front of a zero-padded border, a reader
+    with neither a BatchNorm nor a bias to take it, the last channel of its group.
+
+    Args:
+        model: in eval mode; it is left alone.
+        example_inputs: a tensor or a tuple of them, as forward takes them.
+
+    Returns:
+        The small network, and the numbers of the removed units of each group.
+    """
+    groups, twin = channel_groups(model, example_inputs), copy.deepcopy(model)
+    constant, plan = constants(twin, groups, example_inputs), {}
+    reads = {(layer.weight, layer.in_dim): layer.weight.removesuffix(".weight") for layer in groups.layers}
+    for group in groups.prunable():
+        readers = [(m, reads[m.tensor, m.dim]) for m in group.members if (m.tensor, m.dim) in reads]
+        dead = np.full(group.size, bool(readers))
+        for member, path in readers:
+            values = constant.get(path, torch.full((member.positions.max() + 1,), torch.nan))[member.positions]
+            taken = taker(twin, groups, path) is not None
+            np.logical_and.at(dead, member.units, ((values == 0) | (taken & ~values.isnan())).numpy())
+        dead[0] &= not dead.all()
+        for member, path in readers if dead.any() else ():
+            gone = torch.from_numpy(member.positions[dead[member.units]])
+            weight = twin.get_submodule(path).weight.detach()[:, gone]
+            added = weight.reshape(*weight.shape[:2], -1).sum(2).double() @ constant[path][gone].double()
+            if added.any():
+                tensor, sign = taker(twin, groups, path)
+                tensor.data.add_(sign * added.to(tensor.dtype))
+        if dead.any():
+            plan[group.name] = np.flatnonzero(dead)
+    return without(twin, groups, plan), {name: units.tolist() for name, units in plan.items()}
+
+
+@torch.no_grad()
+def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> dict[str, torch.Tensor]:
+    """For each convolution and linear layer the constant of each input channel, NaN for those that vary."""
+    found: dict[str, torch.Tensor] = {}
+
+    def answer_beta(norm: nn.Module, args: tuple, output: torch.Tensor) -> torch.Tensor:
+        dead = norm.running_var < NO_VARIANCE
+        output[:, dead] = norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
+        return output
+
+    def look(path: str, layer: nn.Module, args: tuple) -> None:
+        x = args[0].movedim(-1 if isinstance(layer, nn.Linear) else 1, 0).flatten(1)
+        values = torch.where(x.amin(1) == x.amax(1), x[:, 0], torch.nan)
+        found[path] = torch.where(found.get(path, values) == values, values, torch.nan)
+
+    paths = {layer.weight.removesuffix(".weight") for layer in groups.layers}
+    handles = []
+    for path, module in model.named_modules():
+        if isinstance(module, BatchNorm) and module.running_var is not None and module.affine:
+            handles.append(module.register_forward_hook(answer_beta))
+        if path in paths and isinstance(module, nn.Linear | nn.modules.conv._ConvNd):
+            handles.append(module.register_forward_pre_hook(partial(look, path)))
+    try:
+        model(*(torch.full_like(x, torch.nan) for x in as_tuple(example_inputs)))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def taker(model: nn.Module, groups: ChannelGroups, path: str) -> tuple[torch.Tensor, int] | None:
+    """Where a constant goes that a layer no longer adds up, and its sign: BatchNorm's mean, the bias, or nowhere."""
+    layer = model.get_submodule(path)
+    calls = [node for node in groups.nodes if node.op == "call_module" and node.target == path]
+    if len(calls) != 1 or isinstance(layer, nn.modules.conv._ConvTransposeNd) or any(getattr(layer, "padding", ())):
+        return None
+    if layer.bias is not None:
+        return layer.bias, 1
+    users = [model.get_submodule(node.target) for node in calls[0].users if node.op == "call_module"]
+    alone = len(calls[0].users) == 1 and len(users) == 1 and isinstance(users[0], BatchNorm)
+    return (users[0].running_mean, -1) if alone and users[0].running_mean is not None else None

@@ -160,7 +160,7 @@ def batch_norm_function(labelling: Labelling, call: Call) -> Tensor:
             labelling.bind(tensor, 0, labelling.axis(x, 1), call.name)
             if tensor.name is not None:
                 resized(labelling, of_owner(labelling, call, tensor), "num_features", x.axes[1])
-    return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
+    return labelling.like(x)
 
 
 def group_norm(labelling: Labelling, call: Call) -> Tensor:
@@ -178,7 +178,7 @@ def group_norm(labelling: Labelling, call: Call) -> Tensor:
     for tensor in stored(labelling, call, "weight", "bias"):
         if tensor is not None:
             labelling.bind(tensor, 0, channels, call.name)
-    return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
+    return labelling.like(x)
 
 
 def layer_norm(labelling: Labelling, call: Call) -> Tensor:
@@ -191,7 +191,7 @@ def layer_norm(labelling: Labelling, call: Call) -> Tensor:
     averaged_over(labelling, call, x, keep=tuple(range(len(x.shape) - len(shape))))
     scale = stored(labelling, call, "weight", "bias") if call.module else call.tensors[1:]
     labelling.pin_all(scale, f"{call.name}: {SHARED_STATISTICS}")
-    return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
+    return labelling.like(x)
 
 
 def prelu(labelling: Labelling, call: Call) -> Tensor:

@@ -53,7 +53,7 @@ def along_axis(labelling: Labelling, call: Call) -> Tensor:
     for d in range(len(x.shape)):
         if dim is None or d == dim % len(x.shape):
             labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: mixes the channels")
-    return Tensor(x.shape, [labelling.axis(x, d) for d in range(len(x.shape))])
+    return labelling.like(x)
 
 
 def reduction(labelling: Labelling, call: Call) -> Tensor:

@@ -9,7 +9,7 @@ from course.benchmarks import pruning_unstructured
 from course.benchmarks.pruning_unstructured import file_sizes, share_of_zeros
 from helpers import metrics, models
 from helpers.pruning.allocation import AllocationError
-from helpers.pruning.unstructured import WEIGHTED, zero_small_weights
+from helpers.pruning.pruner import WEIGHTED, zero_small_weights
 from tests.pruning.zoo import ToyMobile, build
 
 
