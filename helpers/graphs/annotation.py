@@ -1,30 +1,26 @@
 """Notes on each node of a graph which shape and dtype its value has, as a tensor without data in `node.meta["val"]`.
 
-Three ways, the quickest first; the next one is tried where the one before fails:
-
-    on the meta device      when everything is on one device
-    on fake tensors         knows devices, and takes five times as long
-    by a real call          for shapes that depend on numbers, and for functions that look into tensors
+The graph runs on the meta device, where nothing is computed. Where that fails (devices differ, a shape depends on
+numbers, a function looks into tensors) one real call on copies tells.
 """
 
+import copy
+import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import fx, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from helpers.graphs.copying import independent_copy
 from helpers.graphs.effects import has_hooks, op_name
 from helpers.graphs.errors import GraphMismatch
-from helpers.graphs.module_tree import submodule, tensor_tables, tensors
 from helpers.graphs.tracer import AUGMENTED
 
 # These return something of their first input's shape and dtype (the sum and the product when both inputs agree). Asking
-# torch gives the same answer, but its shape rule for batch_norm takes 20 times as long as that for a convolution.
+# torch gives the same answer, but its rules for batch norm and ReLU6 take 20 times as long as that for a convolution.
 KEEPS_SHAPE = frozenset(
     (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU, nn.Hardsigmoid)
     + (nn.Identity, nn.Dropout, torch.relu, F.relu, F.relu6, F.hardswish, F.silu, operator.add, operator.mul)
@@ -39,51 +35,45 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
     Raises:
         GraphMismatch: a node does not accept what it gets; the node is named.
     """
-    inputs = [value for value in example_inputs if isinstance(value, torch.Tensor)]
-    one_device = len({tensor.device for tensor in (*tensors(graph_module), *inputs)}) <= 1
-    ways = [_on_meta, _exactly, _by_a_real_call] if one_device else [_exactly]
-    for way in ways:
+    tensors = (*graph_module.parameters(), *graph_module.buffers(), *example_inputs)
+    if len({tensor.device for tensor in tensors if isinstance(tensor, torch.Tensor)}) <= 1:
         try:
-            return way(graph_module, example_inputs)
+            inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
+            with _on_meta(graph_module), torch.no_grad():
+                return _run_and_note(graph_module, graph_module, inputs)
         except GraphMismatch:
-            if way is ways[-1]:
-                raise  # before that, perhaps only because of the stand-ins; the last way will tell
-    return None
-
-
-def _on_meta(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
-    inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
-    with _stand_ins(graph_module, lambda tensor: torch.empty_like(tensor, device="meta")), torch.no_grad():
-        _run_and_note(graph_module, graph_module, inputs)
-
-
-def _exactly(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    inputs = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in example_inputs]
-    with _stand_ins(graph_module, mode.from_tensor), mode, torch.no_grad():
-        _run_and_note(graph_module, graph_module, inputs)
-
-
-def _by_a_real_call(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
-    """On a copy, since the call may write into buffers and inputs."""
+            pass  # perhaps only because of the stand-ins; a real call will tell
+    else:
+        _refuse_missing_data(graph_module, example_inputs)
     inputs = [value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        _run_and_note(graph_module, independent_copy(graph_module), inputs)
+        _run_and_note(graph_module, copy.deepcopy(graph_module), inputs)
     for node in graph_module.graph.nodes:
         if "val" in node.meta:
             node.meta["val"] = torch.empty_like(node.meta["val"], device="meta")
+    return None
+
+
+def _refuse_missing_data(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
+    """torch computes with tensors on the meta device and on others at once, and the result has no data."""
+    given = next((value.device for value in example_inputs if isinstance(value, torch.Tensor)), torch.device("cpu"))
+    modules = dict(graph_module.named_modules(remove_duplicate=False))
+    for node in graph_module.graph.nodes:
+        read = [operator.attrgetter(node.target)(graph_module)] if node.op == "get_attr" else []
+        read += modules[node.target].parameters() if node.op == "call_module" else []
+        if any(isinstance(tensor, torch.Tensor) and tensor.is_meta for tensor in read) and given.type != "meta":
+            raise GraphMismatch("tracing", f"reads tensors without data (device meta), the inputs are on {given}", node)
 
 
 @contextmanager
-def _stand_ins(graph_module: fx.GraphModule, make: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+def _on_meta(graph_module: fx.GraphModule) -> Iterator[None]:
     """For a moment, every parameter and buffer is a tensor without data, so that nothing is written to the real one."""
-    tables = [table for table in tensor_tables(graph_module) if table]
-    real = [(table, dict(table)) for table in tables]
+    tables = [table for module in graph_module.modules() for table in (module._parameters, module._buffers)]
+    real = [(table, dict(table)) for table in tables if table]
     try:
-        for table in tables:
-            for name, tensor in table.items():
-                if tensor is not None:
-                    table[name] = make(tensor)
+        for table, contents in real:
+            stand_ins = {name: torch.empty_like(x, device="meta") for name, x in contents.items() if x is not None}
+            table.update(stand_ins)
         yield
     finally:
         for table, contents in real:
@@ -93,19 +83,18 @@ def _stand_ins(graph_module: fx.GraphModule, make: Callable[[torch.Tensor], torc
 def _run_and_note(graph_module: fx.GraphModule, root: nn.Module, inputs: list[Any]) -> None:
     """Run the graph node by node over the modules of `root`, and note each tensor on its node."""
     nodes = graph_module.graph.nodes
-    takes = [node for node in nodes if node.op == "placeholder"]
+    takes = graph_module.graph.find_nodes(op="placeholder")
     if len(inputs) > len(takes):
         raise GraphMismatch("tracing", f"the network takes {len(takes)} input and got {len(inputs)} example inputs")
     calls = [node for node in nodes if node.op in ("call_function", "call_method")]
     reshaping = [node for node in calls if op_name(node) in RESHAPING]
     values: dict[fx.Node, Any] = {}
     given = iter(inputs)
-    for node in nodes:
-        if node.op == "output":
-            return _forget(reshaping, values)
+    for node in itertools.takewhile(lambda node: node.op != "output", nodes):
         try:
             args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            _settle(node, args)
+            if node.target in AUGMENTED and isinstance(args[0], (int, float, torch.SymInt)):
+                node.target = AUGMENTED[node.target]  # `n += 1` writes into nothing when n is a number
             is_input = node.op == "placeholder"
             values[node] = next(given, *args) if is_input else _value(root, node, args, kwargs, not reshaping)
         except Exception as error:
@@ -114,20 +103,10 @@ def _run_and_note(graph_module: fx.GraphModule, root: nn.Module, inputs: list[An
             raise GraphMismatch("tracing", f"{what}. {advice}", node) from error
         if isinstance(values[node], torch.Tensor):
             node.meta["val"] = values[node]
-    raise GraphMismatch("tracing", "the graph has no output")
-
-
-def _settle(node: fx.Node, args: tuple[Any, ...]) -> None:
-    """`n += 1` writes into nothing when n is a number."""
-    if node.target in AUGMENTED and isinstance(args[0], (int, float, torch.SymInt)):
-        node.target = AUGMENTED[node.target]
-
-
-def _forget(reshaping: list[fx.Node], values: dict[fx.Node, Any]) -> None:
-    """What a value looks like that is reshaped in place depends on when one asks."""
-    reshaped = [values[node.args[0]] for node in reshaping]
+    # What a value looks like that is reshaped in place depends on when one asks.
+    reshaped = {id(values[node.args[0]]) for node in reshaping}
     for node in values:
-        if any(values[node] is value for value in reshaped):
+        if id(values[node]) in reshaped:
             node.meta.pop("val", None)
 
 
@@ -136,17 +115,13 @@ def _value(root: nn.Module, node: fx.Node, args: tuple[Any, ...], kwargs: dict[s
         return operator.attrgetter(node.target)(root)
     if node.op == "call_method":
         return getattr(args[0], node.target)(*args[1:], **kwargs)
-    if node.op == "call_function":
-        quick = shortcut and node.target in KEEPS_SHAPE and _agree(args)
-        return args[0] if quick else node.target(*args, **kwargs)
-    module = submodule(root, node.target)
-    quick = shortcut and type(module) in KEEPS_SHAPE and not has_hooks(module) and _agree(args)
-    return args[0] if quick else module(*args, **kwargs)
+    called = node.target if node.op == "call_function" else root.get_submodule(node.target)
+    kind = called if node.op == "call_function" else type(called)
+    plain = shortcut and kind in KEEPS_SHAPE and not (isinstance(called, nn.Module) and has_hooks(called))
+    return args[0] if plain and _agree(args) else called(*args, **kwargs)
 
 
 def _agree(args: tuple[Any, ...]) -> bool:
     """Whether all arguments are tensors of one shape and dtype."""
-    if not args or not all(isinstance(arg, torch.Tensor) for arg in args):
-        return False
-    kinds = {(arg.shape, arg.dtype) for arg in args}
-    return len(kinds) == 1
+    kinds = {(arg.shape, arg.dtype) if isinstance(arg, torch.Tensor) else None for arg in args}
+    return len(kinds) == 1 and None not in kinds

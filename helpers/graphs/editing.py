@@ -14,7 +14,6 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.effects import Storage
-from helpers.graphs.module_tree import modules_by_path, submodule
 from helpers.graphs.patterns import Op, as_pattern
 
 
@@ -23,7 +22,7 @@ def called(graph_module: fx.GraphModule) -> set[Any]:
     nodes = [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
     modules = {node.target for node in nodes if node.op == "call_module"}
     others = {node.target for node in nodes if node.op != "call_module"}
-    return others | {type(submodule(graph_module, path)) for path in modules}
+    return others | {type(graph_module.get_submodule(path)) for path in modules}
 
 
 def may_match(pattern: Op, present: set[Any]) -> bool:
@@ -54,7 +53,7 @@ class Editor:
 
     @functools.cached_property
     def _modules(self) -> dict[str, nn.Module]:
-        return modules_by_path(self.graph_module)
+        return dict(self.graph_module.named_modules(remove_duplicate=False))
 
     @functools.cached_property
     def _called(self) -> set[str]:

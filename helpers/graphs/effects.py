@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from helpers.graphs.module_tree import modules_by_path
-
 # Operators of Python that write into their first operand.
 WRITING_OPERATORS = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imatmul", "ipow", "imod", "setitem", "delitem"}
 # By name, for functions, methods and ATen operators alike: the result never shares storage with an operand.
@@ -166,7 +164,7 @@ class Storage:
 
     def __init__(self, graph_module: fx.GraphModule):
         self._parent: dict[Any, Any] = {}
-        modules = modules_by_path(graph_module)
+        modules = dict(graph_module.named_modules(remove_duplicate=False))
         written = []
         for node in graph_module.graph.nodes:
             module = modules.get(node.target) if node.op == "call_module" else None

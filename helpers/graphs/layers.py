@@ -13,11 +13,26 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.effects import op_name
+from helpers.graphs.effects import has_hooks, op_name
 
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+FOLDABLE = (*CONVS, *TRANSPOSED, *NORMS, nn.Linear)
+
+
+def opaque(module: nn.Module) -> str | None:
+    """Why a module may compute something else than its class says, or None."""
+    if "parametrizations" in module._modules:
+        return "its weight is computed anew at each call (parametrised): remove the parametrisation first"
+    if isinstance(module, FOLDABLE) and type(module) not in FOLDABLE:
+        return f"{type(module).__name__} is a subclass, which may compute something else"
+    if has_hooks(module):
+        return "it has hooks, which may see or change its input and output: remove them first"
+    if "forward" in vars(module):
+        return "its forward was replaced on the instance"
+    return None
+
 
 # name -> the arguments after the input, in order. torch.nn.functional and ATen agree on them.
 _CONV = ("weight", "bias", "stride", "padding", "dilation", "groups")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs.match import attribute
+from helpers.graphs.matching import attribute
 
 if TYPE_CHECKING:
     import pandas

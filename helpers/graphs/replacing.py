@@ -15,8 +15,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from helpers.graphs.match import Match
-from helpers.graphs.matching import Filter, find
+from helpers.graphs.matching import Filter, Match, find
 from helpers.graphs.patterns import Op, Pattern
 
 # Makes the new nodes at the graph's insertion point and returns the new results, one for each anchor.

@@ -21,7 +21,6 @@ from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
 from helpers.graphs.effects import draws, op_name
-from helpers.graphs.module_tree import modules_by_path
 
 # What an augmented assignment does to a tensor, and what it does to a number.
 AUGMENTED = {
@@ -83,7 +82,7 @@ class Tracer(fx.Tracer):
         """
         tables = [
             (f"{path}." if path else "", module._buffers, dict(module._buffers))
-            for path, module in modules_by_path(model, each_once=True).items()
+            for path, module in model.named_modules()
         ]
         graph = self.trace(model)
         for path, table, before in tables:

@@ -7,6 +7,7 @@ Either way parameters keep their names in the module tree, and `node.meta["val"]
 value: its shape and dtype count, its device does not.
 """
 
+import copy
 import inspect
 import os
 import traceback
@@ -19,10 +20,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs import tracer
 from helpers.graphs.annotation import annotate
-from helpers.graphs.copying import independent_copy, structural_copy
 from helpers.graphs.errors import PassError, UnsupportedCase
-from helpers.graphs.module_tree import tensors
-from helpers.graphs.subgraphs import inline
+from helpers.graphs.partition import inline
 
 ROUTES = ("fx", "export")
 OWN_FILES = (__file__, tracer.__file__)
@@ -32,33 +31,16 @@ class UnknownChoice(ValueError):
     """A level or route that does not exist."""
 
 
-class Draft(fx.GraphModule):
-    """A graph that is not compiled to Python code until `recompile` is called, since passes will change it first."""
-
-    _compiles = True
-
-    def __init__(self, *args: Any):
-        self._compiles = False
-        super().__init__(*args)
-        self._compiles = True
-
-    def recompile(self) -> Any:
-        """Write the code, except while the graph is being hung in."""
-        return super().recompile() if self._compiles else None
-
-
-def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", draft: bool = False) -> fx.GraphModule:
+def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx") -> fx.GraphModule:
     """Turn a copy of a model into a graph with shapes.
 
     Args:
         model: in eval mode; it is not changed.
         example_inputs: the positional arguments of one call.
         route: "fx" or "export".
-        draft: for a caller that goes on working on the graph. Tensors are shared with the model and must not be
-            written into, and there is no code: call `copying.own_tensors` and `recompile` at the end.
 
     Returns:
-        A GraphModule that shares nothing with the model (but see `draft`).
+        A GraphModule that shares nothing with the model.
 
     Raises:
         UnsupportedCase: the model is in train mode, or cannot be copied or traced.
@@ -69,30 +51,48 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", 
     if model.training:
         raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
     try:
-        copied = structural_copy(model) if draft and not _is_frozen(model) else independent_copy(model)
+        copied = _copied(model)
     except Exception as error:
         raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
-    kind = Draft if draft else fx.GraphModule
-    return (_trace_fx if route == "fx" else _trace_export)(copied, example_inputs, kind)
+    return (_trace_fx if route == "fx" else _trace_export)(copied, example_inputs)
 
 
-def _is_frozen(model: nn.Module) -> bool:
-    """Whether a tensor was made in inference mode; export refuses those, and copies are none."""
-    return any(tensor.is_inference() for tensor in tensors(model))
+def _copied(model: nn.Module) -> nn.Module:
+    """A deep copy; torch's plain layers, of which most of a network consists, are copied table by table.
+
+    `copy.deepcopy` alone gives the same, but takes as long as all passes together.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        others = (value for name, value in vars(module).items() if name not in ("_parameters", "_buffers"))
+        if type(module).__module__.startswith("torch.nn.modules.") and all(map(_is_plain, others)):
+            new = memo[id(module)] = object.__new__(type(module))
+            for name, value in vars(module).items():
+                vars(new)[name] = value.copy() if isinstance(value, (dict, set, list)) else value
+            for table in (new._parameters, new._buffers):
+                table.update({name: copy.deepcopy(tensor, memo) for name, tensor in table.items()})
+    return copy.deepcopy(model, memo)
 
 
-def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...], kind: type[fx.GraphModule]) -> fx.GraphModule:
+def _is_plain(value: Any) -> bool:
+    """Whether a shallow copy is a deep one: numbers, strings, and tables of hooks and children that are empty."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return not value if isinstance(value, (dict, set)) else isinstance(value, (int, float, str, type(None)))
+
+
+def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
     recorder = tracer.Tracer(given=len(example_inputs))
     try:
         graph = recorder.record(model)
     except Exception as error:
         raise _untraceable(model, error) from error
-    graph_module = kind(recorder.root, graph, type(model).__name__)
+    graph_module = fx.GraphModule(recorder.root, graph, type(model).__name__)
     annotate(graph_module, example_inputs)
     return graph_module
 
 
-def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], kind: type[fx.GraphModule]) -> fx.GraphModule:
+def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
     inputs = _all_different(example_inputs)
     try:
         exported = _export_any_batch(model, inputs) or torch.export.export(model, inputs)
@@ -101,7 +101,7 @@ def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], kind: type[
     exported = exported.module(check_guards=False)
     _simplify_signature(exported.graph)
     # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
-    graph_module = kind(exported, exported.graph, type(model).__name__).eval()
+    graph_module = fx.GraphModule(exported, exported.graph, type(model).__name__).eval()
     SameSizes(graph_module.graph).watch(graph_module)
     if _call_gradient_modes(graph_module):
         inline(graph_module)

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from helpers.graphs.match import Match
+from helpers.graphs.matching import Match
 from helpers.graphs.patterns import Constant, Op, Value
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fuser import Fuser

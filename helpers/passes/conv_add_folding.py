@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from helpers.graphs.match import Match
+from helpers.graphs.matching import Match
 from helpers.graphs.patterns import Constant, Op
 from helpers.passes import registry
 from helpers.passes.folding import CONVOLUTIONS, Fold, MustNotFold, PerChannel, Rules, with_constant

@@ -13,9 +13,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from helpers.graphs.layers import NORMS, rank
-from helpers.graphs.match import Match
-from helpers.graphs.opaque import opaque
+from helpers.graphs.layers import NORMS, opaque, rank
+from helpers.graphs.matching import Match
 from helpers.graphs.patterns import Op
 from helpers.passes import registry
 from helpers.passes.folding import CONVOLUTIONS, Fold, MustNotFold, PerChannel, Rules, output_channels

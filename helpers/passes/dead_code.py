@@ -4,7 +4,6 @@ from torch import fx
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_pure
-from helpers.graphs.module_tree import modules_by_path
 from helpers.passes import registry
 from helpers.passes.folder import Pass, PassResult
 
@@ -40,7 +39,7 @@ class DeadCode(Pass):
 def _drop_modules(graph_module: fx.GraphModule, read: set[str], called: set[str]) -> None:
     """Take away the modules that are neither called nor part of one, and in which nothing is read."""
     holders = {"", *(prefix for path in read for prefix in _prefixes(path))}
-    modules = modules_by_path(graph_module)
+    modules = dict(graph_module.named_modules(remove_duplicate=False))
     for path in modules.keys() - holders:
         owner, _, name = path.rpartition(".")
         inside = any(prefix in called for prefix in _prefixes(owner))
@@ -51,7 +50,7 @@ def _drop_modules(graph_module: fx.GraphModule, read: set[str], called: set[str]
 def _unread_tensors(graph_module: fx.GraphModule, read: set[str], called: set[str]) -> list[str]:
     """Parameters and buffers that no get_attr node reads and no called module contains."""
     unread = []
-    for path, module in modules_by_path(graph_module).items():
+    for path, module in dict(graph_module.named_modules(remove_duplicate=False)).items():
         if not any(prefix in called for prefix in _prefixes(path)):
             names = [*module._parameters, *module._buffers]
             unread += [full for name in names if (full := f"{path}.{name}".lstrip(".")) not in read]

@@ -15,7 +15,7 @@ from torch import fx, nn
 from torchvision.ops import stochastic_depth
 
 from helpers.graphs.editing import Editor
-from helpers.graphs.opaque import opaque
+from helpers.graphs.layers import opaque
 from helpers.passes import registry
 from helpers.passes.folder import Pass, PassResult
 

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from helpers.graphs.match import Match
-from helpers.graphs.matching import find
+from helpers.graphs.matching import Match, find
 from helpers.graphs.patterns import Op, Pattern
 from helpers.graphs.replacing import Replacement, replace_matches
 from helpers.passes.folder import Pass, PassResult

@@ -8,10 +8,8 @@ from torch import fx, nn
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_fresh
-from helpers.graphs.layers import CONVS, TRANSPOSED
-from helpers.graphs.match import Match
-from helpers.graphs.matching import find
-from helpers.graphs.opaque import opaque
+from helpers.graphs.layers import CONVS, TRANSPOSED, opaque
+from helpers.graphs.matching import Match, find
 from helpers.graphs.patterns import Op, Value
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fused_layer import ACTIVATIONS, FusedLayer, NotFusable, read_activation

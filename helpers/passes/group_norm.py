@@ -14,9 +14,8 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.match import Match
-from helpers.graphs.matching import find
-from helpers.graphs.opaque import opaque
+from helpers.graphs.layers import opaque
+from helpers.graphs.matching import Match, find
 from helpers.graphs.patterns import Op
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.registry import register

@@ -20,8 +20,7 @@ from torch import fx, nn
 from torch.fx.passes.operator_support import chain, create_op_support
 
 from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.module_tree import modules_by_path
-from helpers.graphs.partitioner import from_ops, propose
+from helpers.graphs.partition import from_ops, propose
 from helpers.graphs.replacing import inherit
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.registry import register
@@ -83,7 +82,7 @@ class Conversion(Pass, ABC):
         """The nodes to convert, in graph order."""
         known = create_op_support(lambda modules, node: self._fits_around(node))
         support = chain(from_ops([*self.heavy, *self.light]), known)
-        modules = modules_by_path(graph_module)
+        modules = dict(graph_module.named_modules(remove_duplicate=False))
         heavy = from_ops(self.heavy)
         groups = [
             group

@@ -11,8 +11,7 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, called, may_match, with_tensors
-from helpers.graphs.match import Match
-from helpers.graphs.matching import find
+from helpers.graphs.matching import Match, find
 from helpers.graphs.patterns import Constant, Op, Value
 from helpers.passes import registry
 from helpers.passes.conv_add_folding import products_after, sums_after

@@ -10,7 +10,6 @@ import torch
 from torch import fx, nn
 
 from helpers import models
-from helpers.graphs.copying import own_tensors
 from helpers.graphs.tracing import UnknownChoice, trace
 from helpers.passes.passer import Check, Passer
 from helpers.passes.registry import did_you_mean
@@ -75,14 +74,12 @@ def _optimized(
     """Trace and run the passes; the checks look at the graph as it was traced, and after each pass."""
     # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not count its changes.
     with _collector_paused(), torch.inference_mode(False):
-        graph_module = trace(model, inputs, route, draft=True)
+        graph_module = trace(model, inputs, route)
         for check in checks:
-            graph_module.recompile()
             check(graph_module)
         # Every change takes at least one node away or puts it into its final form, so this bound is never the limit.
         rounds = 2 + 2 * len(graph_module.graph.nodes)
         report = Passer(PIPELINES["fold"], checks, rounds=rounds, undo=False).run(graph_module)
-        own_tensors(graph_module, model)
         if level == "inference":
             report.rows += Passer(PIPELINES["inference"], checks, undo=False).run(graph_module).rows
     return graph_module, report

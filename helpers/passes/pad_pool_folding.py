@@ -20,10 +20,8 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, called, may_match, with_tensors
-from helpers.graphs.layers import CONVS, rank
-from helpers.graphs.match import Match
-from helpers.graphs.matching import find
-from helpers.graphs.opaque import opaque
+from helpers.graphs.layers import CONVS, opaque, rank
+from helpers.graphs.matching import Match, find
 from helpers.graphs.patterns import Op
 from helpers.passes import registry
 from helpers.passes.folder import Pass, PassResult

@@ -1,13 +1,12 @@
 """Runs passes: once in order, or round after round until nothing changes. All checks run after each pass."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import fx
 
-from helpers.graphs.module_tree import tensors
-from helpers.graphs.snapshot import Snapshot
 from helpers.passes import registry
 from helpers.passes.errors import CheckFailed, GraphMismatch, NotSettled, PassError
 from helpers.passes.folder import Pass, PassResult
@@ -137,6 +136,43 @@ class Passer:
                 raise CheckFailed(a_pass.name, f"the check {name} is not satisfied afterwards: {error}") from error
 
 
+class Snapshot:
+    """Remembers the nodes of a graph and what each module of the tree holds, to go back to when a pass fails.
+
+    Passes write new tensors instead of changing old ones, so it is enough to remember which object stood where.
+
+    Example:
+        >>> before = Snapshot(graph_module)
+        >>> graph_module.graph.erase_node(node)
+        >>> before.restore()
+    """
+
+    def __init__(self, graph_module: fx.GraphModule):
+        self._graph_module = graph_module
+        self._codegen = graph_module.graph._codegen
+        self._copies: dict[fx.Node, fx.Node] = {}
+        self._graph = fx.Graph()
+        result = self._graph.graph_copy(graph_module.graph, self._copies, return_output_node=True)
+        if result is not None:
+            value, output = result
+            self._copies[output] = self._graph.output(value, output.type)
+            self._copies[output].meta = dict(output.meta)
+        self._tables = [
+            (table, dict(table))
+            for module in graph_module.modules()
+            for table in (module._modules, module._parameters, module._buffers)
+        ]
+
+    def restore(self) -> None:
+        """Put everything back. The graph is a copy: nodes that the caller still holds are no longer part of it."""
+        for table, contents in self._tables:
+            table.clear()
+            table.update(contents)
+        self._graph.set_codegen(self._codegen)
+        self._graph_module.graph = self._graph
+        self._graph_module.recompile()
+
+
 def _lint(pass_name: str, graph_module: fx.GraphModule) -> None:
     """A well-formed graph: inputs before users, nothing dangling, every target exists."""
     try:
@@ -146,7 +182,8 @@ def _lint(pass_name: str, graph_module: fx.GraphModule) -> None:
 
 
 def _device_type(graph_module: fx.GraphModule) -> str:
-    return next((tensor.device.type for tensor in tensors(graph_module)), torch.get_default_device().type)
+    tensors = itertools.chain(graph_module.parameters(), graph_module.buffers())
+    return next((tensor.device.type for tensor in tensors), torch.get_default_device().type)
 
 
 def _not_settled(report: Report, number: int) -> NotSettled:

@@ -17,7 +17,7 @@ import operator
 import torch
 from torch import fx
 
-from helpers.graphs.match import Match
+from helpers.graphs.matching import Match
 from helpers.graphs.patterns import LITERAL, Op, Value
 from helpers.graphs.replacing import inherit
 from helpers.passes.folder import Pass, PassResult

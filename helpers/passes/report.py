@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from torch import fx
 
-from helpers.graphs.module_tree import parameters
 from helpers.passes.folder import Change, Decline
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ class Statistics:
     def of(cls, graph_module: fx.GraphModule) -> "Statistics":
         """Count a graph."""
         ops = Counter(node.op for node in graph_module.graph.nodes)
-        return cls(ops, sum(parameter.numel() for parameter in parameters(graph_module)))
+        return cls(ops, sum(parameter.numel() for parameter in graph_module.parameters()))
 
 
 @dataclass(frozen=True)

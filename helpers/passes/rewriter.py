@@ -27,7 +27,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from helpers.graphs.match import attribute
+from helpers.graphs.matching import attribute
 from helpers.graphs.replacing import PROVENANCE
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from helpers.passes.folder import Pass, PassResult

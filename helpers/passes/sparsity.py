@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.opaque import opaque
+from helpers.graphs.layers import opaque
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.registry import register
 

@@ -6,6 +6,7 @@
 Everything runs on copies. Passes that decline what they must not touch come first; this finds what they overlook.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,6 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from helpers.graphs.copying import independent_copy
 from helpers.passes.errors import CheckFailed, PassError
 
 # How far two answers may lie apart, relative to the largest number in them. Whole numbers must agree.
@@ -41,18 +41,27 @@ class Answers:
 
     def difference(self, network: nn.Module) -> str | None:
         """Where a network gives another answer, in one line, or None."""
+        tolerance = self._tolerance(network)
         for number, (expected, got) in enumerate(zip(self._expected, self._ask(network), strict=True)):
             if isinstance(expected, Exception) or (number > 1 and not self._any_batch and isinstance(got, Exception)):
                 continue  # not a batch size that the network takes
-            reason = self._compare(number, expected, got)
+            reason = self._compare(number, expected, got, tolerance)
             if reason is not None and not self._is_random(number):
                 sizes = [list(x.shape) for x in tree_leaves(self._asked[number]) if isinstance(x, torch.Tensor)]
                 return f"in call {number + 1}, with inputs of shape {', '.join(map(str, sizes))}, {reason}"
         return None
 
+    def _tolerance(self, network: nn.Module) -> float:
+        """That of the coarsest type in which the network stores or computes anything."""
+        nodes = network.graph.nodes if isinstance(network, fx.GraphModule) else ()
+        values = [*network.parameters(), *network.buffers(), *tree_leaves(self._asked[0])]
+        values += [node.meta.get("val") for node in nodes] + [x for x in self._expected if isinstance(x, list)]
+        dtypes = {value.dtype for value in tree_leaves(values) if isinstance(value, torch.Tensor)}
+        return max((TOLERANCE[dtype] for dtype in dtypes & TOLERANCE.keys()), default=0.0)
+
     def _ask(self, network: nn.Module, seed: int = 0, dtype: torch.dtype | None = None) -> list[Any]:
         """For each input the answer and what became of the input, or the error."""
-        network, answers = independent_copy(network).to(dtype=dtype), []
+        network, answers = copy.deepcopy(network).to(dtype=dtype), []
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             for number, inputs in enumerate(self._asked):
                 inputs = tree_map_only(torch.Tensor, lambda x: _as(x, dtype).clone(), inputs)
@@ -63,15 +72,15 @@ class Answers:
                     answers.append(error)
         return answers
 
-    def _compare(self, number: int, expected: list[Any], got: Any) -> str | None:
+    def _compare(self, number: int, expected: list[Any], got: Any, tolerance: float) -> str | None:
         if isinstance(got, Exception):
             return f"it does not run: {got}"
         if len(got) != len(expected):
             return f"it returns {len(got)} values instead of {len(expected)}"
         for position, (one, other) in enumerate(zip(expected, got, strict=True)):
             reason, gap = _gap(one, other)
-            tolerance = TOLERANCE.get(one.dtype, 0.0) if isinstance(one, torch.Tensor) else 0.0
-            if gap > tolerance and not gap <= 10 * self._rounding(number, position):
+            allowed = tolerance if isinstance(one, torch.Tensor) and one.dtype in TOLERANCE else 0.0
+            if gap > allowed and not gap <= 10 * self._rounding(number, position):
                 return reason
         return None
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from torch import fx, nn
 
-from helpers.graphs.module_tree import modules_by_path
 from helpers.pruning.atoms import Labels, Pinned, ascending, distinct
 from helpers.pruning.labelling import Labelling, Layer
 
@@ -155,6 +154,6 @@ def why_not(units: Labels, pinned: Pinned, produced: bool) -> str | None:
 def blocks_of(labelling: Labelling, model: nn.Module) -> list[str]:
     """Prefixes of the parameters of each block. A block is a module of a class that joins branches in its forward."""
     kinds = {call.inside for call in labelling.joins}
-    modules = modules_by_path(model, each_once=True).items()
+    modules = list(model.named_modules())
     paths = [path for path, module in modules if type(module) in kinds]
     return [f"{path}." if path else "" for path in paths] if kinds else [""]

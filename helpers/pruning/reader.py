@@ -6,6 +6,7 @@ that know their value. What it computes is in the graph, and so is that it decid
 number of channels it could decide otherwise.
 """
 
+import copy
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -14,8 +15,6 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.annotation import KEEPS_SHAPE
-from helpers.graphs.copying import structural_copy
-from helpers.graphs.module_tree import modules_by_path
 from helpers.graphs.tracer import AUGMENTED, Tracer, _Proxy
 
 # How a layer states the sizes of its weight. What it is cut to is written there, so a forward could decide by it.
@@ -106,7 +105,7 @@ class Reader(Tracer):
 
     def read(self) -> None:
         """Fill the graph; layers are as they were afterwards."""
-        modules = modules_by_path(self.root, each_once=True)
+        modules = dict(self.root.named_modules())
         layers = {path: vars(m) for path, m in modules.items() if m._parameters.get("weight") is not None}
         before = [(held, {n: held[n] for n in SIZES if type(held.get(n)) is int}) for held in layers.values()]
         try:
@@ -247,7 +246,7 @@ def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """Every parameter and then every buffer, by every name that it has; what `named_parameters` says, but sooner."""
     parameters: dict[str, torch.Tensor | None] = {}
     buffers: dict[str, torch.Tensor | None] = {}
-    for path, module in modules_by_path(model).items():
+    for path, module in model.named_modules(remove_duplicate=False):
         if not (module._parameters or module._buffers):
             continue
         prefix = f"{path}." if path else ""
@@ -265,13 +264,13 @@ def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], to
         if id(tensor) not in memo:
             new = replacement(name, tensor)
             memo[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
-    return structural_copy(model, memo)
+    return copy.deepcopy(model, memo)
 
 
 def on_meta(model: nn.Module) -> nn.Module:
     """A copy in eval mode whose tensors have shapes and no content; nothing large is copied on the way."""
     root = with_tensors(model, lambda name, tensor: torch.empty_like(tensor, device="meta", requires_grad=False))
-    return root.eval() if any(module.training for module in modules_by_path(root, each_once=True).values()) else root
+    return root.eval() if any(module.training for module in root.modules()) else root
 
 
 def as_tuple(example_inputs: Any) -> tuple:

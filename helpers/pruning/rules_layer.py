@@ -12,7 +12,6 @@ import math
 import numpy as np
 from torch import nn
 
-from helpers.graphs.module_tree import submodule
 from helpers.pruning.labelling import Call, Labelling, Labels, Layer, Number, Tensor, uncut
 from helpers.pruning.rules_value import elementwise, unknown
 
@@ -35,7 +34,7 @@ def of_owner(labelling: Labelling, call: Call, weight: Tensor) -> Call:
     if call.module is not None:
         return call
     path = weight.name.rpartition(".")[0]
-    owner = submodule(labelling.model, path) if path else None
+    owner = labelling.model.get_submodule(path) if path else None
     return dataclasses.replace(call, module=owner, path=path) if isinstance(owner, WITH_SIZES) else call
 
 

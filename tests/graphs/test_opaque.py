@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from helpers.graphs.opaque import opaque
+from helpers.graphs.layers import opaque
 
 
 class Odd(nn.Conv2d):

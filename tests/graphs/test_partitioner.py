@@ -7,9 +7,8 @@ from torch import fx, nn
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
 
-from helpers.graphs.partitioner import any_chain, chain, covered_by_both, from_ops, from_patterns, propose
+from helpers.graphs.partition import any_chain, chain, check_acyclic, covered_by_both, from_ops, from_patterns, propose
 from helpers.graphs.patterns import Op, Value, traced
-from helpers.graphs.subgraphs import check_acyclic
 from tests.passes.graphs import graph_of
 
 

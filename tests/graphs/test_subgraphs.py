@@ -3,10 +3,7 @@ import torch
 from torch import fx, nn
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from helpers.graphs.partitioner import from_ops, propose
-from helpers.graphs.subgraphs import PartitionCycle, extract, inline
-from helpers.passes.passer import Passer
-from helpers.passes.subgraphs import ExtractSubgraphs, InlineSubgraphs
+from helpers.graphs.partition import PartitionCycle, extract, from_ops, inline, propose
 from tests.passes.graphs import graph_of
 
 
@@ -87,24 +84,11 @@ def test_a_taken_name_is_refused():
         extract(graph_module, [nodes(graph_module, "relu")])
 
 
-def test_the_passes_report_what_moved():
-    graph_module = fx.symbolic_trace(Block().eval())
-    report = Passer([ExtractSubgraphs(SUPPORT), InlineSubgraphs()]).run(graph_module)
-    assert report.changed == [
-        ("extract_subgraphs", "part_0", "took body_0, body_1, body_2 in"),
-        ("inline_subgraphs", "part_0", "was put back into the network"),
-    ]
-    assert Passer(["extract_subgraphs"]).run(graph_module).changed
-
-
 def test_results_that_are_passed_on_as_one_stay_in_their_subgraph():
     root = nn.Module()
     root.two = fx.symbolic_trace(lambda x: (x + 1, x + 2))
     graph = fx.Graph()
     graph.output(graph.call_module("two", (graph.placeholder("x"),)))
     graph_module = fx.GraphModule(root, graph)
-    report = Passer(["inline_subgraphs"]).run(graph_module)
-    assert report.declined == [
-        ("inline_subgraphs", "two", "returns several results, and a user takes them all at once")
-    ]
+    assert inline(graph_module) == []
     assert graph_module(torch.tensor(1)) == (2, 3)

@@ -2,14 +2,13 @@
 
 import copy
 import inspect
-import pickle
 
 import pytest
 import torch
 from torch import nn
 
 from helpers import passes
-from helpers.graphs.copying import own_tensors
+from helpers.graphs import tracing
 from helpers.graphs.layers import NORMS
 from helpers.graphs.tracing import ROUTES, UnknownChoice, WrongSize, trace
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
@@ -36,18 +35,16 @@ def test_the_same_answers_shapes_and_names(route):
     assert theirs.isdisjoint(tensor.data_ptr() for tensor in graph_module.state_dict().values())
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_a_draft_shares_the_tensors_and_has_no_code_until_it_is_finished(route):
-    model = block()
-    draft = trace(model, (X,), route, draft=True)
-    assert draft.get_submodule("0").weight is model[0].weight
-    with pytest.raises(RuntimeError, match="Code has not been generated"):
-        print(draft.code)
-    own_tensors(draft, model)
-    draft.recompile()
-    for finished in (draft, copy.deepcopy(draft), pickle.loads(pickle.dumps(draft))):
-        assert torch.equal(finished(X), model(X))
-        assert finished.get_submodule("0").weight is not model[0].weight
+def test_a_copy_keeps_what_is_shared_and_what_was_added():
+    layer, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    other.weight, other.note = layer.weight, {"a": [1]}
+    other.hook = other.register_forward_hook(lambda module, args, result: result + 1)
+    model = nn.Sequential(layer, nn.ReLU(), layer, other).eval()
+    copied, x = tracing._copied(model), torch.randn(3, 2)
+    assert torch.equal(copied(x), model(x)) and copied.state_dict().keys() == model.state_dict().keys()
+    assert copied[0] is copied[2] and copied[0].weight is copied[3].weight and copied[0].weight is not layer.weight
+    assert copied[3].note == other.note and copied[3].note["a"] is not other.note["a"]
+    assert copied[1]._forward_hooks is not model[1]._forward_hooks
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -119,6 +119,7 @@ def noisy(m, x):
 RIGHT = {
     "random numbers": (noisy, X),
     "half precision": (lambda m, x: m.bn(m.conv(x)), X.bfloat16()),
+    "float64 of float32": (lambda m, x: m.bn(m.conv(x)).double() + 1, X),
     "whole numbers": (lambda m, x: m.conv(x.float() / 9).argmax(1), torch.randint(0, 255, (2, 3, 6, 6))),
     "several results": (lambda m, x: {"a": m.bn(m.conv(x)), "b": (x.shape[1], None, x > 0)}, X),
     "an input that is written to": (lambda m, x: m.bn(m.conv(x.add_(1))), X),

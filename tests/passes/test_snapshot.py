@@ -1,8 +1,8 @@
 import torch
 from torch import nn
 
-from helpers.graphs.snapshot import Snapshot
 from helpers.graphs.tracing import trace
+from helpers.passes.passer import Snapshot
 from tests.passes.zoo import conv, norm
 
 X = torch.randn(2, 3, 6, 6)

@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.graphs.match import attribute
-from helpers.graphs.matching import find
+from helpers.graphs.matching import attribute, find
 from helpers.graphs.patterns import Constant, Op, Value
 from tests.passes.graphs import graph_of
 
