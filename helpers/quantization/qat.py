@@ -107,7 +107,7 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe, batchnorm: s
             "batchnorm='kept' goes into per-channel scales at the end: leave equalize out and per_channel on, "
             "or fold it first (batchnorm='folded')"
         )
-    plan = make_plan(model, tuple(images.shape[1:]), recipe)
+    plan = make_plan(model, tuple(images.shape[1:]), recipe, next(batches(images)))
     norms = dict(batch_norms(plan, model)) if batchnorm == "kept" else {}
     return QatNetwork(model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe, norms)
 

@@ -5,10 +5,12 @@ form. A node that has none stays in float, as a small graph of its own. Writes i
 tensor after it was written to reads what was written. At last `verify` compares the plan with the network.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers.graphs.effects import is_torch, op_name
@@ -36,6 +38,7 @@ def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) ->
     inputs = [node.name for node in graph_module.graph.nodes if node.op == "placeholder"]
     if len(inputs) != 1:
         raise PlanError(f"plan: the network has the inputs {inputs}; quantize can feed exactly one")
+    _write_out_attention(graph_module)
     annotate(graph_module, (example,))
     with torch.inference_mode(False):
         _Writes(graph_module).run(example.clone())
@@ -140,6 +143,55 @@ class _Writes(fx.Interpreter):
     def _memory(self, node: fx.Node) -> int | None:
         value = self.env[node]
         return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else None
+
+
+class _Attention(nn.Module):
+    """What nn.MultiheadAttention computes, out of linear layers, which have an integer form."""
+
+    def __init__(self, attention: nn.MultiheadAttention) -> None:
+        super().__init__()
+        width, self.heads = attention.embed_dim, attention.num_heads
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        weights = [*attention.in_proj_weight.chunk(3), attention.out_proj.weight]
+        biases = [None] * 4
+        if attention.in_proj_bias is not None:
+            biases = [*attention.in_proj_bias.chunk(3), attention.out_proj.bias]
+        for layer, weight, bias in zip((self.query, self.key, self.value, self.out), weights, biases, strict=True):
+            layer.weight = nn.Parameter(weight.detach().clone())
+            layer.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        by_layer = ((self.query, query), (self.key, key), (self.value, value))
+        parts = (layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer, x in by_layer)
+        return self.out(F.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
+
+
+def _write_out_attention(graph_module: fx.GraphModule) -> None:
+    """Replace each call of nn.MultiheadAttention that has no mask, and whose weights nobody reads, by what it does."""
+    graph, modules = graph_module.graph, dict(graph_module.named_modules())
+    for call in graph.find_nodes(op="call_module"):
+        if type(modules[call.target]) is not nn.MultiheadAttention or not _is_plain(modules[call.target], call):
+            continue
+        inner = fx.symbolic_trace(_Attention(modules[call.target]))
+        graph_module.set_submodule(call.target, inner)
+        made = dict(zip(inner.graph.find_nodes(op="placeholder"), call.args, strict=True))
+        with graph.inserting_before(call):
+            for node in inner.graph.nodes:
+                if node.op not in ("placeholder", "output"):
+                    made[node] = graph.node_copy(node, made.__getitem__)
+                if node.op == "call_module":
+                    made[node].target = f"{call.target}.{node.target}"
+        for result in list(call.users):
+            result.replace_all_uses_with(made[inner.graph.output_node().args[0]])
+            graph.erase_node(result)
+        graph.erase_node(call)
+
+
+def _is_plain(attention: nn.MultiheadAttention, node: fx.Node) -> bool:
+    usual = attention.batch_first and attention._qkv_same_embed_dim
+    usual = usual and attention.bias_k is None and not attention.add_zero_attn
+    reads = all(user.target is operator.getitem and user.args[1] == 0 for user in node.users)
+    return usual and reads and len(node.args) == 3 and node.kwargs.keys() <= {"need_weights"}
 
 
 def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:

@@ -41,14 +41,6 @@ def test_conv_sums(case, zero_point, extreme):
     assert np.array_equal(sums.numpy(), expected)
 
 
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_conv_sums_in_both_layouts(memory_format):
-    codes, weight, bias = make(CONVOLUTIONS[2], False)
-    expected = reference.conv_sums(codes.numpy(), weight.numpy(), bias.numpy(), 0, *CONVOLUTIONS[2][3:])
-    codes = codes.contiguous(memory_format=memory_format)
-    assert np.array_equal((conv_sums(codes, weight, 0, *CONVOLUTIONS[2][3:]) + bias[:, None, None]).numpy(), expected)
-
-
 def affine(scale, zero_point, bits=8):
     return Affine(torch.tensor(scale), torch.tensor(zero_point, dtype=torch.int32), bits, signed=False)
 

@@ -15,9 +15,8 @@ from helpers.quantization.observers import (
     Percentile,
     calibrate,
     check_images,
-    quantized_edges,
 )
-from helpers.quantization.plan import INPUT, Op, Plan, Recipe
+from helpers.quantization.plan import INPUT, Recipe
 from helpers.quantization.quantizer import make_plan
 from tests.quantization.networks import images, small
 
@@ -130,20 +129,6 @@ def test_no_value_is_lost_when_it_grows(order):
     assert mean == pytest.approx(x.double().mean().item(), abs=histogram.width)
 
 
-def test_counts_match_torch_on_one_batch():
-    x = torch.rand(5000)
-    histogram = Histogram(bins=16)
-    histogram.add(x)
-    assert torch.equal(histogram.counts, torch.histc(x, 16).double())
-
-
-def test_a_constant_batch_then_others():
-    histogram = Histogram(bins=8)
-    for batch in (torch.zeros(5), torch.tensor([-1.0, 1.0])):
-        histogram.add(batch)
-    assert histogram.counts.sum() == 7
-
-
 RECIPE = Recipe(observer="minmax")
 
 
@@ -166,27 +151,6 @@ def test_more_images_than_one_batch_count():
     plan, x = small_plan(), images(70)
     x[69] *= 100
     assert calibrate(plan, x, RECIPE)[INPUT].scale > 10 * calibrate(plan, x[:69], RECIPE)[INPUT].scale
-
-
-def test_which_edges_carry_codes():
-    def op(name, kind, *inputs):
-        return Op(name, kind, inputs, shape=(4,), weight=torch.ones(4, 4) if kind == "linear" else None)
-
-    plan = Plan(
-        [
-            op("a", "linear", INPUT),
-            op("f", "float", "a"),
-            op("g", "float", "f"),
-            op("r", "reshape", "g"),
-            op("b", "linear", "r"),
-            op("h", "float", "b"),
-            op("c", "linear", "h"),
-        ],
-        (4,),
-    )
-    assert quantized_edges(plan) == [INPUT, "a", "g", "r", "b", "h"]  # f goes from float to float, c ends in sums
-    plan.ops[-1].clamp = (0.0, None)
-    assert quantized_edges(plan)[-1] == "c"
 
 
 @pytest.mark.parametrize(

@@ -67,15 +67,6 @@ def test_a_clamp_with_a_second_reader_stays_alone():
     assert torch.allclose(plan.run(x), model(x), atol=1e-5)
 
 
-def test_unsupported_layers_are_kept_or_refused():
-    model, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Softplus(), nn.Conv2d(4, 4, 1)), images(2)
-    plan = plan_of(model, x)
-    assert [op.kind for op in plan.ops] == ["conv", "float", "conv"]
-    assert torch.allclose(plan.run(x), model.eval()(x), atol=1e-5)
-    with pytest.raises(PlanError, match=r"\['1'\] have no integer form"):
-        plan_of(model, x, unsupported="refuse")
-
-
 class TwoInputs(nn.Module):
     def forward(self, x, y):
         return x + y

@@ -60,8 +60,6 @@ def test_empirical_correction_restores_the_mean_of_every_layer():
 
     def measure(which):
         def improve(op, layer, exact, rounded):
-            plain, rough = (o.attributes or {} for o in (op, op))
-            del plain, rough
             free = [
                 one.__class__(**{**vars(one), "clamp": None, "inputs": one.inputs[:1]})
                 for one in (op, quantized_op(op, layer))

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 
 from helpers.quantization import repairs
-from helpers.quantization import repairs as under_test
 from helpers.quantization.plan import INPUT, Op, Recipe
 from helpers.quantization.repairs import Moments, columns, learn_rounding, means, moments, output_error, rows
 from helpers.quantization.weights import PAIR_LIMIT, LayerWeights, encode_layer
@@ -127,18 +126,3 @@ def test_means_and_covariances(sizes):
     a, b = a - a.mean(2, keepdim=True), b - b.mean(2, keepdim=True)
     for name, expected in (("exact", a @ a.mT), ("cross", a @ b.mT), ("rounded", b @ b.mT)):
         assert torch.allclose(getattr(found, name), expected / a.shape[2], atol=1e-5), name
-
-
-def test_linear_layers_have_one_place_an_image():
-    op = Op("fc", "linear", (INPUT,), torch.randn(3, 5), torch.zeros(3), shape=(3,))
-    x = torch.randn(7, 5)
-    assert torch.equal(columns(op, x), x.t()[None])
-    assert torch.allclose(means(op, [x[:2], x[2:]])[0, :, 0], x.mean(0), atol=1e-6)
-
-
-def test_it_stops_when_it_has_seen_enough(monkeypatch):
-    op, x = layer()
-    monkeypatch.setattr(under_test, "ENOUGH_PLACES", 2 * 72)
-    monkeypatch.setattr(under_test, "PLACES_PER_INPUT", 0)
-    whole, spoiled = [x], [torch.cat([x[:2], torch.full_like(x[2:], float("nan"))])]
-    assert torch.isfinite(moments(op, whole, spoiled).rounded).all()

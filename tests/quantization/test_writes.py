@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torchvision.models import VisionTransformer
 
-from helpers.quantization import Recipe, quantize
+from helpers.quantization import Recipe, quantize, replay
 from helpers.quantization.plan import PlanError
 from tests.quantization.networks import images
 
@@ -127,3 +128,24 @@ def test_linear_layers_on_more_dimensions_have_an_integer_form(recipe):
     assert {"widen", "narrow", "head"}.isdisjoint(q.float_layers)
     for q.mode in ("simulated", "integer", "kernel"):
         assert (q(x) - model(x)).abs().max() <= 0.05 * model(x).abs().max()
+
+
+def size(model):
+    return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+
+
+def test_a_vision_transformer_keeps_a_third_of_its_bytes():
+    torch.manual_seed(0)
+    model, x = VisionTransformer(32, 8, 2, 2, 64, 128).eval(), torch.randn(8, 3, 32, 32)
+    for tensor in (model.heads.head.weight, model.class_token, model.encoder.pos_embedding):
+        nn.init.normal_(tensor)  # as large as in a trained network
+    q = quantize(model, x, Recipe(observer="minmax"))
+    assert "encoder.layers.encoder_layer_1.self_attention.out" in {step.op.name for step in q.steps.values()}
+    again = replay(model, q.recipe.to_json(), (3, 32, 32))
+    again.load_state_dict(q.state_dict())
+    assert size(q) < 0.35 * size(model)
+    with torch.no_grad():
+        for mode in ("simulated", "integer", "kernel"):
+            q.mode = again.mode = mode
+            assert (q(x) - model(x)).abs().max() <= 0.05 * model(x).abs().max()
+            assert torch.equal(again(x), q(x))
