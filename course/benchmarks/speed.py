@@ -11,6 +11,7 @@ a network and not on its weights, so those are drawn. The rows go to data/result
 
 import argparse
 import itertools
+import os
 import tempfile
 import time
 import warnings
@@ -167,9 +168,8 @@ def measure(names: list[str], rounds: int, threads: int = 2) -> pd.DataFrame:
     """Measure these networks of data/checkpoints/ and write the table."""
     torch.set_num_threads(1)  # workers are forked from here
     table = measured([models.CHECKPOINTS / f"{name}.safetensors" for name in names], rounds, threads)
-    write_atomically(
-        SPEED, table.assign(**provenance() | {"threads": threads}).to_csv(index=False, float_format="%.4f")
-    )
+    conditions = provenance() | {"threads": threads, "load": round(os.getloadavg()[0], 1)}
+    write_atomically(SPEED, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
     return table
 
 

@@ -97,10 +97,8 @@ def speed() -> list[str]:
     for batch, rows in found.assign(cell=cells).groupby("batch"):
         wide = rows.pivot_table("cell", "name", "engine", aggfunc="first").reindex(**order)
         tables.append(as_markdown(wide.rename_axis(f"{batch} image{'s' * (batch > 1)}").reset_index()))
-    return [
-        f"{SPEED} ({first.device}, {first.threads} threads, {first.rounds} rounds) ± half the interquartile range.",
-        *tables,
-    ]
+    how = f"{first.device}, {first.threads} threads, {first.rounds} rounds, load of the machine {first.load:.0f}"
+    return [f"{SPEED} ({how}), ± half the interquartile range.", *tables]
 
 
 def plan(table: pd.DataFrame) -> pd.DataFrame:

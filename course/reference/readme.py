@@ -9,12 +9,13 @@ import pandas as pd
 from course.reference import page
 from course.reference.chart import alternative_text, chart, coded_size, comparable
 from course.reference.headline import headline, readable
-from course.reference.table import FOLDER, PUBLISHED, RESULTS, SPEED, ResultsError, load, published
+from course.reference.table import FOLDER, PUBLISHED, RESULTS, SPEED, ResultsError, load, published, speeds
 from helpers.data import REPOSITORY
 from helpers.files import write_atomically
 
 README, PAGE, FIGURE = REPOSITORY / "README.md", FOLDER / "README.md", FOLDER / "chart.svg"
 BEGIN, END = "<!-- results: written by `python -m course results` -->", "<!-- end of the results -->"
+BUSY = 4  # processes that want to run; two of them are the measured one
 REMEDY = "run `python -m course results`"
 
 
@@ -58,7 +59,8 @@ def with_block(text: str, new: str) -> str:
 
 def block(table: pd.DataFrame) -> str:
     """The first screen: chart, four networks, where others are ahead, and the plan beside what came out."""
-    notes = "Time: median for one image in ONNX Runtime on two CPU threads, from the file that the course exports."
+    notes = "Time: median for one image in ONNX Runtime on two CPU threads, from the file that the course exports"
+    notes += ", while the machine had other work as well." if (speeds().load > BUSY).any() else "."
     parts = [
         f"![{alternative_text(table)}](data/results/{FIGURE.name})",
         page.as_markdown(readable(headline(table))),

@@ -16,7 +16,7 @@ SMALL |= {"weight_bits": "8", "checkpoint": "small.safetensors"}
 TIMES = pd.DataFrame(
     [("big", "ONNX Runtime float32", 1, 3.0), ("small", "ONNX Runtime int8", 1, 0.5), ("small", "this course", 1, 9.0)],
     columns=["name", "engine", "batch", "median_ms"],
-).assign(iqr_ms=0.1, rounds=3, threads=2, device="a CPU")
+).assign(iqr_ms=0.1, rounds=3, threads=2, device="a CPU", load=2.0)
 OTHER = {"letter": "a", "label": "somebody/something", "source": "https://example.org", "pretrained": "not stated"}
 OTHER |= {
     "accuracy": 0.95,
@@ -38,6 +38,7 @@ def place(tmp_path, monkeypatch):
         (readme, "RESULTS", results),
         (readme, "load", lambda: reference.load(results)),
         (page, "speeds", lambda: pd.read_csv(times)),
+        (readme, "speeds", lambda: pd.read_csv(times)),
         (headline, "speeds", lambda: pd.read_csv(times)),
         (headline, "SHOWN", {"dense": "big", "little": "small"}),
         (page, "PLAN", (("dense", "2 M", "9 MB", "94 %", "big"), ("int8", "2 M", "8 times smaller", "92 %", "small"))),
@@ -86,7 +87,7 @@ def test_pages_show_every_row_and_keep_what_is_around(place):
     assert (
         "| **small** | int8 | 94.12% (93.00% to 95.00%) | 2,236,682 | 87,976,448 | 1,000,000 | 8.0 | 800,000 |" in whole
     )
-    assert "a CPU, 2 threads, 3 rounds" in whole
+    assert "a CPU, 2 threads, 3 rounds, load of the machine 2" in whole
     assert readme.stale() == []
     readme.write()
     assert (place / "README.md").read_text() == text
