@@ -41,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             command.add_argument("--workers", type=int, help="submissions at a time (default: one per core)")
             command.add_argument("--scheduler", help="grade on the workers of this Dask scheduler, tcp://HOST:PORT")
             command.add_argument("--unsafe", action="store_true", help="grade without the box; stamps every result")
+        if name == "release":
+            command.add_argument("--edition", action="store_true", help="also the whole course, without what is secret")
         if name == "collect":
             command.add_argument("--source", type=Path, help="where the hand-ins are (default: incoming/<assignment>)")
         if name in ("export", "stats"):
@@ -82,19 +84,23 @@ def _exercises(room: Classroom, args: argparse.Namespace) -> list[course.Exercis
 
 
 def _release(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading.release import release
+    from course.grading.release import edition, release
 
+    if getattr(args, "edition", False):
+        print(edition(room, _exercises(room, args)))
+        return
     for exercise in _exercises(room, args):
         print(f"{release(room, exercise)}.zip")
 
 
 def _collect(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading.collect import collect
+    from course.grading.collect import collect, remarks
 
     for exercise in _exercises(room, args):
         name = exercise.assignment.name
         hand_ins = collect(room, name, args.source)
-        print(*(one.sentence for one in hand_ins if one.remark), sep="\n")
+        for remark in remarks(room, name):
+            print(remark)
         renamed = sum(one.student not in ("", one.path.name, one.path.stem) for one in hand_ins)
         new = sum(one.became == "collected" for one in hand_ins)
         names = f", {renamed} under names made of theirs" if renamed else ""

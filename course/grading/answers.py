@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nbformat
 
-from course.grading.classroom import Classroom
+from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.guard import Forbidden, Guard
 from course.grading.runner import skeleton_of
@@ -117,8 +117,8 @@ def make_class(room: Classroom, exercise: Exercise) -> list[str]:
     students["lena"] = _rearranged(students["ada"])
     folder = room.folder / "incoming" / exercise.assignment.name
     for name, notebook in students.items():
-        _write(folder / name / exercise.notebook.name, nbformat.writes(notebook))
-    _write(folder / "mona" / exercise.notebook.name, '{"cells": [')
+        write(folder / name / exercise.notebook.name, nbformat.writes(notebook))
+    write(folder / "mona" / exercise.notebook.name, '{"cells": [')
     return [*students, "mona"]
 
 
@@ -173,8 +173,3 @@ def _rearranged(notebook):
     checks[1].metadata.nbgrader |= {"points": 1000}
     checks[2].source = "1000.0"
     return notebook
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)

@@ -46,11 +46,6 @@ class HandIn:
     became: str = "left out"
     remark: str = ""
 
-    @property
-    def sentence(self) -> str:
-        """What a teacher should know of it."""
-        return f"{shown(self.path.name)} was {self.became}: {self.remark}"
-
 
 @dataclass(frozen=True)
 class Part:

@@ -8,7 +8,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import helpers
 from course.grading import box, machine
 from course.grading.course import Exercise
 from course.grading.intake import Submission
@@ -46,7 +45,6 @@ class Place:
         for path in (HERE / "wire.py", HERE / "guard.py", self.exercise.driver):
             shutil.copy(path, folder / "lib")
         (folder / "lib" / "instant.py").write_text(SILENT_CHECK)
-        copy_helpers(self.exercise.assignment.modules, folder / "lib")
         for name, data in submission.files.items():
             (folder / "files" / name).write_bytes(data)
         for item, inputs in work:
@@ -62,18 +60,3 @@ class Place:
         forbidden = () if view else item.forbidden
         seconds = item.seconds * (2 if forbidden else 1)  # being watched takes its time
         return {"name": item.name, "function": item.function, "seconds": seconds, "forbidden": forbidden, "view": view}
-
-
-def copy_helpers(modules: tuple[str, ...], library: Path) -> None:
-    """Copy the allowed modules of `helpers`, files or whole packages, and nothing else of it."""
-    if not modules:
-        return
-    root = Path(helpers.__file__).parent
-    (library / "helpers").mkdir()
-    (library / "helpers" / "__init__.py").write_text('"""The part of the course\'s library that is given."""\n')
-    for name in modules:
-        source = root / name
-        if source.is_dir():
-            shutil.copytree(source, library / "helpers" / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source.with_suffix(".py"), library / "helpers")

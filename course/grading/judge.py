@@ -1,7 +1,7 @@
 """Grade one submission: inputs into the box, answers out of it, points awarded outside.
 
-What enters the box: the student's cells, `inside.py`, `wire.py`, the assignment's driver, the allowed modules
-of `helpers` and the inputs. What stays outside: the seeds, the specification with its oracles, the expected
+What enters the box: the student's cells, `inside.py`, `wire.py`, `guard.py`, the assignment's driver
+and the inputs. What stays outside: the seeds, the specification with its oracles, the expected
 values, the probes and the names of the students.
 
 Where an answer has to be computed with before it can be compared, as a network has, that happens in a second

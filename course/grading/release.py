@@ -6,7 +6,9 @@ data; the functions that computed them do not.
 
 from __future__ import annotations
 
+import io
 import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -14,13 +16,16 @@ import nbformat
 
 from course.grading import record, wire
 from course.grading.classroom import Classroom, write
-from course.grading.course import Exercise
-from course.grading.job import HERE, copy_helpers
+from course.grading.course import FOLDER, Exercise
+from course.grading.job import HERE
 from helpers.checks import compare
 
 VISIBLE_SEED = "visible"
 SUPPORT = (HERE / "instant.py", HERE / "wire.py", HERE / "guard.py", Path(compare.__file__))
 GUIDE = "STUDENT.md"
+# Sources of assignments with their solutions, oracles and networks, and the code that grades them.
+NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/benchmarks/grading.py",
+                    "course/commands/grade.py", "tests/", ".ci/")  # fmt: skip
 
 
 class ReleaseError(ValueError):
@@ -94,10 +99,31 @@ def release(room: Classroom, exercise: Exercise) -> Path:
     return bundle
 
 
+def edition(room: Classroom, exercises: list[Exercise]) -> Path:
+    """Write one zip file with everything that a student needs: the course without what is secret, and the bundles.
+
+    Returns:
+        The zip file; its notebooks/assignments/ holds the student bundles in the place of their sources.
+    """
+    root, data = FOLDER.parents[1], io.BytesIO()
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True, check=False)
+    if listed.returncode:
+        raise ReleaseError(f"{root} is no git repository, whose list of files an edition is made of: clone the course")
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in filter(None, listed.stdout.split("\0")):
+            if not name.startswith(NOT_FOR_STUDENTS) and (root / name).is_file():
+                archive.write(root / name, Path("course", name))
+        for exercise in exercises:
+            bundle = release(room, exercise)
+            for path in sorted(bundle.iterdir()):
+                archive.write(path, Path("course/notebooks/assignments", bundle.name, path.name))
+    write(room.folder / "released" / "edition.zip", data.getvalue())
+    return room.folder / "released" / "edition.zip"
+
+
 def fill_support(exercise: Exercise, folder: Path) -> None:
-    """Put everything beside a notebook that it needs to run: checks, driver, data and allowed modules."""
+    """Put everything beside a notebook that it needs to run: checks, driver and data."""
     for path in SUPPORT:
         shutil.copy(path, folder)
     shutil.copy(exercise.driver, folder)
     write(folder / "visible.safetensors", visible_answers(exercise))
-    copy_helpers(exercise.assignment.modules, folder)

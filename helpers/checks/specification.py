@@ -129,13 +129,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A notebook's worth of items, and what its box may import from `helpers`."""
+    """A notebook's worth of items."""
 
     name: str
     title: str
     items: tuple[Item, ...]
     manual_points: float
-    modules: tuple[str, ...] = ()
 
     @property
     def points(self) -> float:

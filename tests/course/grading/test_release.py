@@ -1,4 +1,5 @@
 import ast
+import json
 import re
 import shutil
 import subprocess
@@ -98,6 +99,28 @@ def test_a_second_release_leaves_nothing_of_the_first(a1, tmp_path):
     assert not old.exists()
     with zipfile.ZipFile(old.parent.with_suffix(".zip")) as archive:
         assert "a1/specification.py" not in archive.namelist()
+
+
+def test_an_edition_holds_the_course_and_nothing_that_is_secret(tmp_path):
+    exercises = [course.load(name) for name in ("a1", "a5")]
+    with zipfile.ZipFile(release.edition(Classroom.open(tmp_path), exercises)) as archive:
+        files = {name.removeprefix("course/"): archive.read(name) for name in archive.namelist()}
+    assert {"helpers/__init__.py", "notebooks/01_batchnorm_math.ipynb", "environment.yml"} <= set(files)
+    assert any(name.startswith("notebooks/exercises/") for name in files)
+    assert {name.split("/")[2] for name in files if name.startswith("notebooks/assignments/")} == {"a1", "a5"}
+    everything = b"\n".join(files.values()).decode("latin-1")
+    for exercise in map(course.load, NAMES):
+        secret = (exercise.folder / "specification.py").read_text()
+        oracles = [node for node in ast.parse(secret).body if getattr(node, "name", "").endswith("_oracle")]
+        texts = [ast.get_source_segment(secret, node).split("\n", 1)[1] for node in oracles]
+        texts += [text.strip() for text in re.split(r"\n# %% .*", (exercise.folder / "answers.py").read_text())[1:]]
+        assert len(texts) > 40 and [text for text in texts if text in everything] == []
+        for cell in nbformat.read(exercise.notebook, as_version=4).cells:
+            if cell.metadata.nbgrader.solution and cell.cell_type == "code":
+                body = re.search(r"BEGIN SOLUTION\n(.*?)\n\s*### END", cell.source, re.DOTALL)[1]
+                assert body not in everything and json.dumps(body)[1:-1] not in everything, cell.metadata.nbgrader
+        assert not any(data in files.values() for data in exercise.handed_in.values())
+    assert "make_network.py" not in " ".join(files)
 
 
 def _run_from_top_to_bottom(folder, notebook, replaced=None):

@@ -31,19 +31,6 @@ def _graded(room):
 
 
 @pytest.mark.ci
-def test_only_what_changed_is_graded_again(room, a1, skeleton):
-    solved = answers.solution_cells(a1)
-    _hand_in(room, a1, skeleton, "ada", solved)
-    _hand_in(room, a1, skeleton, "ben", {})
-    assert runner.run(room, a1) == {"graded": 2, "kept": 0}
-    assert runner.run(room, a1) == {"graded": 0, "kept": 2}
-    _hand_in(room, a1, skeleton, "ben", solved)
-    assert runner.run(room, a1) == {"graded": 1, "kept": 1}
-    assert _graded(room) == ["ada", "ben", "ben"] or _graded(room) == ["ben", "ada", "ben"]
-    scores = record.scores(room, "a1", "ben")
-    assert scores["fold_model"]["points"] == 14 and scores["padding_answer"]["points"] == 0
-
-
 def test_a_run_that_is_killed_loses_nothing(room, a1, skeleton):
     for index in range(6):
         _hand_in(room, a1, skeleton, f"s{index}", {"own": f"# {index}"})
