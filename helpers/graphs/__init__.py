@@ -1,1 +1,17 @@
-"""Graphs of networks: how they are recorded, read, searched, changed and drawn. Passes build on it."""
+"""Graphs of networks: how they are recorded, read, searched, changed and drawn. Passes build on this room.
+
+In the order in which to read it:
+
+    tracing, tracer, annotation    from a model to a graph whose nodes know their shapes, by torch.fx or torch.export
+    effects                        what a node writes to, what it shares storage with, whether it is random
+    editing                        modules, tensors and names that hang on a graph; nothing that exists is overwritten
+    layers                         which modules a pass may fold, and functional calls that become such modules
+    patterns, matching, replacing  what a piece of graph looks like, where it is, and what takes its place
+    partition                      parts that may be cut out for an engine, cut out and put back
+    outline, layered, drawing      a graph at one moment, where its boxes go, and the picture of what a pass did
+    errors                         each names the node, the line of the model and the reason
+
+Example:
+    >>> graph_module = tracing.trace(model, (x,))
+    >>> matching.find(graph_module, patterns.Op([nn.BatchNorm2d], (patterns.Op([nn.Conv2d], name="conv"),)))
+"""

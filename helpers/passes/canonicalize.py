@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs import effects, forms
+from helpers.graphs import effects
 from helpers.graphs.editing import Editor
 from helpers.graphs.layers import ARGUMENTS, CONVS, FOLDABLE, TRANSPOSED, Layers, opaque, rank
-from helpers.passes import registry
+from helpers.passes import forms, registry
 from helpers.passes.folder import Pass, PassResult
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.graphs import forms
+from helpers.passes import forms
 
 
 def parameters(function) -> dict[str, inspect.Parameter]:
