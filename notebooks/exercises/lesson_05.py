@@ -1,11 +1,14 @@
-"""Lesson 05. The oracles build the layer and count."""
+"""Lesson 05. The oracles build the layer and count, or go pixel by pixel."""
+
+import math
 
 import torch
 from torch import nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 
 from helpers import metrics
-from helpers.checks.inputs import between
+from helpers.checks.compare import Tolerance
+from helpers.checks.inputs import between, normal
 from helpers.checks.specification import Case, Item
 
 
@@ -52,6 +55,62 @@ def block_oracle(inputs: dict, probe: dict) -> int:
     return sum(m.weight.numel() for m in block.modules() if isinstance(m, nn.Conv2d))
 
 
+def augment_cases(rng: torch.Generator) -> list[Case]:
+    """Images that are not square, moved in all directions."""
+    images = torch.randint(1, 256, (6, 3, 8, 9), generator=rng, dtype=torch.uint8)
+    shifts = torch.tensor([[1, 0], [-2, 0], [0, 3], [0, -1], [-4, 4], [between(rng, -4, 4), between(rng, -4, 4)]])
+    mirror = torch.tensor([False, True])[torch.randint(2, (6,), generator=rng)]
+    mirror[2:4] = torch.tensor([True, False])
+    still = {"images": images, "shifts": torch.zeros_like(shifts), "mirror": mirror}
+    return [Case("images that only turn", still), Case("images that move", still | {"shifts": shifts})]
+
+
+def augment_oracle(inputs: dict, probe: dict) -> torch.Tensor:
+    """Pixel by pixel: where does each one come from?"""
+    images, moved = inputs["images"], torch.zeros_like(inputs["images"])
+    height, width = images.shape[2:]
+    for i, (down, right) in enumerate(inputs["shifts"].tolist()):
+        for row in range(height):
+            for column in range(width):
+                if 0 <= row + down < height and 0 <= column + right < width:
+                    to = width - 1 - column - right if inputs["mirror"][i] else column + right
+                    moved[i, :, row + down, to] = images[i, :, row, column]
+    return moved
+
+
+def rate_cases(rng: torch.Generator) -> list[Case]:
+    """In the warm-up, at its end, after it, at the very end; and a number of steps that ten does not divide."""
+    steps, peak = 10 * between(rng, 3, 9) + between(rng, 1, 9), between(rng, 1, 20) / 10
+    places = (0, steps // 10 - 1, steps // 10, between(rng, steps // 2, steps - 2), steps - 1)
+    return [Case(f"step {step} of {steps}", {"step": step, "steps": steps, "peak": peak}) for step in places]
+
+
+def rate_oracle(inputs: dict, probe: dict) -> float:
+    """The cosine as the half-angle formula gives it."""
+    step, warm = inputs["step"], inputs["steps"] // 10
+    if step < warm:
+        return inputs["peak"] / warm * (step + 1)
+    return inputs["peak"] * math.cos(math.pi / 2 * (step - warm) / (inputs["steps"] - warm)) ** 2
+
+
+def average_cases(rng: torch.Generator) -> list[Case]:
+    """Weights, statistics and the counter of a BatchNorm."""
+    pair = []
+    for _ in range(2):
+        layers = {"weight": normal(rng, 3, 2), "running_var": normal(rng, 3).abs()}
+        pair.append(layers | {"num_batches_tracked": torch.tensor(between(rng, 1, 10**6))})
+    average, current = pair
+    return [Case("two sets of weights", {"average": average, "current": current, "decay": between(rng, 6, 9) / 10})]
+
+
+def average_oracle(inputs: dict, probe: dict) -> dict:
+    """Each weight moves towards its present value by 1 - decay of the way."""
+    current, part = inputs["current"], 1 - inputs["decay"]
+    moved = {name: old + part * (current[name] - old) for name, old in inputs["average"].items() if old.ndim}
+    return moved | {"num_batches_tracked": current["num_batches_tracked"]}
+
+
+CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
 ITEMS = (
     Item(
         name="convolution_macs",
@@ -73,6 +132,41 @@ ITEMS = (
         hint="Expand 1 x 1, depthwise 3 x 3 (one window per channel), project 1 x 1.",
         nudge="Three convolutions: write down the shape of each weight tensor.",
         minutes=4,
+        dots=1,
+    ),
+    Item(
+        name="augment",
+        function="augment",
+        points=1,
+        cases=augment_cases,
+        oracle=augment_oracle,
+        hint="Pad by 4 on all sides, then cut the window that starts at (4 - down, 4 - right); mirror the last axis.",
+        nudge="Where in the padded image must the window start so that the picture moves down?",
+        minutes=8,
+        dots=2,
+    ),
+    Item(
+        name="rate_at",
+        function="rate_at",
+        points=1,
+        cases=rate_cases,
+        oracle=rate_oracle,
+        tolerance=CLOSE,
+        hint="Up to steps // 10: peak * (step + 1) / warm. After it: u = (step - warm) / (steps - warm) in the cosine.",
+        nudge="Two cases, and in the second the steps are counted from the end of the warm-up.",
+        minutes=7,
+        dots=2,
+    ),
+    Item(
+        name="average_weights",
+        function="average_weights",
+        points=1,
+        cases=average_cases,
+        oracle=average_oracle,
+        tolerance=CLOSE,
+        hint="A new dictionary over average.items(); tensor.is_floating_point() tells weights from counters.",
+        nudge="Which of the two gets the factor decay, the old average or the present weights?",
+        minutes=5,
         dots=1,
     ),
 )

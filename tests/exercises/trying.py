@@ -5,13 +5,11 @@ import textwrap
 
 import nbformat
 import pytest
-import torch
-from torch import nn
-from torch.nn import functional as F
 
 from course.publish import runner
 from helpers import checks
 from helpers.checks.exercises import answers
+from helpers.checks.keeping import GIVEN
 
 TRIES = 3
 checks.use(runner.NOTEBOOKS / "exercises" / "lesson_00.py")
@@ -33,7 +31,7 @@ def define(function: str, arguments: str, body: str):
     """A function from its arguments and its body, or a whole cell; other exercises are solved as the course does."""
     others = (item.function for lesson in checks.by_lesson().values() for item in lesson)
     used = {name: answers().reference(name) for name in others if name != function and name in body}
-    names = {"torch": torch, "nn": nn, "F": F} | used
+    names = GIVEN | used
     whole = body if f"def {function}(" in body else f"def {function}({arguments}):\n{textwrap.indent(body, '    ')}"
     exec(whole, names)
     return names[function]

@@ -53,7 +53,7 @@ def test_goals_time_summary_and_questions(notebook):
 def test_cell_names_are_stable_and_cells_are_short(notebook):
     for cell in notebook.cells:
         assert re.fullmatch(r"[a-z0-9-]+", cell.id) and not re.fullmatch(r"[0-9a-f]{8}", cell.id), cell.id
-        assert cell.cell_type != "code" or len(cell.source.splitlines()) <= 30, f"{cell.id} is long"
+        assert cell.cell_type != "code" or len(cell.source.splitlines()) <= 40, f"{cell.id} is long"
 
 
 def test_links_to_other_lessons_lead_somewhere(notebook):
@@ -65,6 +65,7 @@ def test_links_to_other_lessons_lead_somewhere(notebook):
 
 def test_every_exercise_is_asked_checked_and_solved():
     """Each exercise of the package stands in its lesson: an answer cell, a check, a folded solution."""
+    checks.use(NOTEBOOKS / "exercises" / "lesson_00.py")
     for lesson, items in checks.by_lesson().items():
         (path,) = lessons([lesson[-2:]])
         source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
