@@ -100,7 +100,8 @@ def chosen_recipe(job: Job, source: nn.Module, cifar: Cifar10) -> quantization.R
     recipe, budget = job.recipe(), job.settings.get("file_bytes")
     if budget is None:
         return recipe
-    return quantization.mixed_recipe(source, calibration_images(cifar)[:SCAN_IMAGES], budget - HEADER_BYTES, recipe)
+    images = calibration_images(cifar)[: 16 if cifar.is_sample else SCAN_IMAGES]  # the sample is there to try out
+    return quantization.mixed_recipe(source, images, budget - HEADER_BYTES, recipe)
 
 
 def calibration_images(cifar: Cifar10) -> torch.Tensor:
