@@ -51,7 +51,7 @@ lint: $(READY)
 
 # After each change: lint, and the fast tests of what differs from the main branch.
 check: lint $(READY)
-	$(TESTS) -m "not slow and not network" tests/test_dependencies.py $$(.ci/changed)
+	$(TESTS) -m "not slow and not network" tests/test_dependencies.py tests/test_size.py $$(.ci/changed)
 
 # A representative share of the slow tests; ONLY="tests/pruning tests/course/grading" takes it from these folders alone.
 check-ci: $(READY)
