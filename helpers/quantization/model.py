@@ -10,7 +10,7 @@ from torch import nn
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
 from helpers.quantization.integer import Edge, Layer, Step, make_step
-from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
+from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute, last_uses
 from helpers.quantization.weights import LayerWeights
 
 __all__ = ["MODES", "KernelNote", "ModeError", "QuantizedModel", "module_key"]
@@ -98,6 +98,8 @@ class QuantizedModel(nn.Module):
         self.edges: dict[str, Edge | None] = {INPUT: first}
         for step in self.steps.values():
             self.edges[step.op.name] = step.settle([self.edges[name] for name in step.op.inputs])
+        ops = [step.op for step in self.steps.values()]
+        self._order = {step.op.name: step for step in self.steps.values()}, ops, last_uses(ops)
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Callable[[str, torch.Tensor], None] | None = None) -> torch.Tensor:
@@ -112,10 +114,9 @@ class QuantizedModel(nn.Module):
             raise QuantizationError(
                 f"quantized network: expected normalised float images (N, {expected}), got {x.dtype} {tuple(x.shape)}"
             )
-        steps = {step.op.name: getattr(step, self._mode) for step in self.steps.values()}
-        ops = [step.op for step in self.steps.values()]
         codes = self.input.encode(x) if self.input.coded else x
-        y = execute(ops, codes, lambda op, *inputs: steps[op.name](*inputs), watch)
+        steps, ops, done = self._order
+        y = execute(ops, codes, lambda op, *inputs: getattr(steps[op.name], self._mode)(*inputs), watch, done)
         output = self.edges[ops[-1].name]
         return y if output is None else output.decode(y)
 

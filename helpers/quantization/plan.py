@@ -183,7 +183,13 @@ _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def execute(ops: list[Op], x: torch.Tensor, compute: Callable[..., torch.Tensor], watch: Watch = None) -> torch.Tensor:
+def execute(
+    ops: list[Op],
+    x: torch.Tensor,
+    compute: Callable[..., torch.Tensor],
+    watch: Watch = None,
+    done: list[list[str]] | None = None,
+) -> torch.Tensor:
     """Run operations in order, and let go of each edge after its last reader.
 
     Args:
@@ -191,6 +197,7 @@ def execute(ops: list[Op], x: torch.Tensor, compute: Callable[..., torch.Tensor]
         x: what the input edge carries.
         compute: gets an operation and the values of its inputs.
         watch: called with the name and the value of every edge, the input's first.
+        done: `last_uses(ops)`, for a caller that runs the same operations often.
 
     Returns:
         The value of the last edge.
@@ -198,11 +205,11 @@ def execute(ops: list[Op], x: torch.Tensor, compute: Callable[..., torch.Tensor]
     edges = {INPUT: x}
     if watch:
         watch(INPUT, x)
-    for op, done in zip(ops, last_uses(ops), strict=True):
+    for op, finished in zip(ops, done or last_uses(ops), strict=True):
         edges[op.name] = compute(op, *(edges[name] for name in op.inputs))
         if watch:
             watch(op.name, edges[op.name])
-        for name in done:
+        for name in finished:
             del edges[name]
     return edges[ops[-1].name]
 
