@@ -43,13 +43,13 @@ class Outcome:
 
 
 def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
-    """The notebooks of the course in order, or those whose names start with one of `names`."""
-    everything = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
-    names = list(names)
-    for name in names:
-        if not any(path.name.startswith(name) for path in everything):
+    """The notebooks of the course in order, or those whose names start with one of `names` (04 is not 04b)."""
+    everything = sorted(folder.glob("[0-9][0-9]*_*.ipynb"))
+    starts = {name: f"{name}_" if name[:2].isdigit() and "_" not in name else name for name in names}
+    for name, start in starts.items():
+        if not any(path.name.startswith(start) for path in everything):
             raise LessonError(f"no lesson starts with {name!r}; there are {', '.join(p.stem for p in everything)}")
-    return [path for path in everything if not names or path.name.startswith(tuple(names))]
+    return [path for path in everything if not starts or path.name.startswith(tuple(starts.values()))]
 
 
 def chosen(names: Iterable[str], folder: Path = NOTEBOOKS) -> list[Path]:

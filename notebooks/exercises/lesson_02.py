@@ -67,17 +67,55 @@ def run_remove(student: Mapping[str, Any], inputs: dict) -> dict:
     graph_module = traced(inputs)
     graph_module = student["remove_identities"](graph_module) or graph_module
     graph_module.graph.lint()
+    stale = graph_module.code
     graph_module.recompile()
     left = [node for node in graph_module.graph.nodes if node.op == "call_module"]
     x = torch.linspace(-2, 2, 12).reshape(3, 4)
-    return {"modules called": len(left), "nodes": len(graph_module.graph.nodes), "output": graph_module(x).detach()}
+    return {
+        "modules called": len(left),
+        "nodes": len(graph_module.graph.nodes),
+        "the code is that of the graph": stale == graph_module.code,
+        "output": graph_module(x).detach(),
+    }
 
 
 def remove_oracle(inputs: dict, probe: dict) -> dict:
     """The network as it was, and the number of layers that are no identity."""
     kept = sum(kind != "identity" for kind in inputs["kinds"])
     x = torch.linspace(-2, 2, 12).reshape(3, 4)
-    return {"modules called": kept, "nodes": kept + 3, "output": traced(inputs)(x).detach()}
+    return {
+        "modules called": kept,
+        "nodes": kept + 3,
+        "the code is that of the graph": True,
+        "output": traced(inputs)(x).detach(),
+    }
+
+
+def plan_cases(rng: torch.Generator) -> list[Case]:
+    """Lifetimes that touch, that nest, and that leave gaps which are just large enough or just too small."""
+    chain = [(8 * between(rng, 1, 9), step, step + 1) for step in range(between(rng, 4, 7))]
+    gap = 8 * between(rng, 2, 5)
+    gaps = [(gap, 0, 2), (gap, 0, 9), (gap, 3, 5), (gap + 8, 6, 9), (8, 3, 4), (gap, 6, 7)]
+    mixed = []
+    for _ in range(between(rng, 6, 9)):
+        first = between(rng, 0, 9)
+        mixed.append((8 * between(rng, 1, 9), first, first + between(rng, 0, 5)))
+    nested = [(4 * gap, 0, 2), (8, 3, 5), (8, 3, 5), (8, 0, 5)]
+    cases = {"a chain": chain, "gaps": gaps, "one beside two": nested, "lifetimes in any order": mixed}
+    cases["a single buffer"] = [(8, 0, 1)]
+    return [Case(label, {"buffers": buffers}) for label, buffers in cases.items()]
+
+
+def plan_oracle(inputs: dict, probe: dict) -> list[int]:
+    """Try every offset from 0 on, byte by byte in steps of 8, which all sizes are multiples of."""
+    placed = []
+    for size, first, last in inputs["buffers"]:
+        busy = [(place, place + other) for other, begin, end, place in placed if begin <= last and first <= end]
+        offset = 0
+        while any(offset < end and begin < offset + size for begin, end in busy):
+            offset += 8
+        placed.append((size, first, last, offset))
+    return [offset for *_, offset in placed]
 
 
 ITEMS = (
@@ -102,9 +140,22 @@ ITEMS = (
         oracle=remove_oracle,
         run=run_remove,
         tolerance=Tolerance(1e-6, 1e-6),
-        hint="node.replace_all_uses_with(node.args[0]), then graph.erase_node(node); go through a copy of the list.",
+        hint="node.replace_all_uses_with(node.args[0]), then graph.erase_node(node); go through a copy of the list, "
+        "and call graph_module.recompile() at the end.",
         nudge="Three steps: find the node, move its readers, erase it.",
         minutes=10,
+        dots=2,
+    ),
+    Item(
+        name="place_buffers",
+        function="place_buffers",
+        points=2,
+        cases=plan_cases,
+        oracle=plan_oracle,
+        view=lambda answer, probe: [int(offset) for offset in answer],
+        hint="Sort the places of those that are alive together by offset, and take the first gap that is large enough.",
+        nudge="Two buffers are alive together if each begins before, or when, the other ends.",
+        minutes=15,
         dots=2,
     ),
 )

@@ -1,8 +1,12 @@
 """Lesson 03. The oracles run the layers as they stand; the answers are run in their place."""
 
+import copy
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 import torch
+from torch import fx, nn
 from torch.nn import functional as F
 
 from helpers.checks.compare import Tolerance
@@ -76,6 +80,92 @@ def transposed(answer: torch.Tensor, probe: dict) -> torch.Tensor:
     return F.conv_transpose2d(probe["x"], answer, groups=probe["groups"])
 
 
+class Net(nn.Module):
+    """A convolution, a BatchNorm, and one of several ways to use them."""
+
+    def __init__(self, way: str, groups: int, bias: bool):
+        super().__init__()
+        conv = nn.ConvTranspose2d if way == "transposed" else nn.Conv2d
+        self.conv, self.way = conv(4, 4, 3, padding=1, groups=groups, bias=bias), way
+        statistics = {"affine": way != "no gamma and beta", "track_running_stats": way != "no stored statistics"}
+        self.norm = nn.BatchNorm2d(4, **statistics)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve and normalise, in this network's way."""
+        y = self.conv(x)
+        if self.way == "convolution called twice":
+            y = self.conv(y)
+        if self.way == "output read twice":
+            return y + self.norm(y)
+        return self.norm(y) * (self.conv.weight.abs().mean() if self.way == "weight read elsewhere" else 1.0)
+
+
+MUST_FOLD = ("straight", "no gamma and beta")
+WAYS = (
+    *MUST_FOLD,
+    *("output read twice", "convolution called twice", "weight read elsewhere", "transposed", "no stored statistics"),
+    *("norm in training mode", "convolution with a hook"),
+)
+
+
+def fold_cases(rng: torch.Generator) -> list[Case]:
+    """Each way to use the two layers; the harmless one with groups and without a bias too."""
+    settings = [(way, 1, True) for way in WAYS] + [
+        ("straight", 2, True),
+        ("straight", 1, False),
+        ("transposed", 2, True),
+    ]
+    return [
+        Case(
+            f"{way}{', 2 groups' * (groups == 2)}{', no bias' * (not bias)}",
+            {"way": way, "groups": groups, "bias": bias, "seed": between(rng, 0, 10**6), "x": normal(rng, 2, 4, 6, 6)},
+        )
+        for way, groups, bias in settings
+    ]
+
+
+def network_of(inputs: dict) -> Net:
+    """The network of a case, with weights and statistics from its seed, in float64."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(inputs["seed"])
+        net = Net(inputs["way"], inputs["groups"], inputs["bias"]).double().eval()
+        for name, tensor in net.norm.state_dict().items():
+            if tensor.is_floating_point():
+                tensor.uniform_(0.5, 2) if name.endswith(("var", "weight")) else tensor.normal_()
+    if inputs["way"] == "norm in training mode":
+        net.norm.train()
+    if inputs["way"] == "convolution with a hook":
+        net.conv.register_forward_hook(_cut_off)
+    return net
+
+
+def _cut_off(module: nn.Module, inputs: tuple, output: torch.Tensor) -> torch.Tensor:
+    return output.clamp(max=0.5)
+
+
+def run_fold(student: Mapping[str, Any], inputs: dict) -> dict:
+    """Fold, run the result, look whether the argument was left alone and how many BatchNorms are still called."""
+    net = network_of(inputs)
+    before = copy.deepcopy(net.state_dict())
+    folded = student["careful_fold"](net)
+    kept = all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    if not isinstance(folded, fx.GraphModule):
+        raise TypeError(f"careful_fold must return a graph module, and this is a {type(folded).__name__}")
+    modules = dict(folded.named_modules())
+    norms = sum(isinstance(modules.get(str(node.target)), nn.BatchNorm2d) for node in folded.graph.nodes)
+    return {
+        "the argument was left alone": kept,
+        "no BatchNorm is left": norms == 0 if inputs["way"] in MUST_FOLD else True,
+        "output": folded(inputs["x"]).detach(),
+    }
+
+
+def fold_oracle(inputs: dict, probe: dict) -> dict:
+    """The network as it is."""
+    output = network_of(inputs)(inputs["x"]).detach()
+    return {"the argument was left alone": True, "no BatchNorm is left": True, "output": output}
+
+
 ITEMS = (
     Item(
         name="fold_addition",
@@ -114,6 +204,20 @@ ITEMS = (
         hint="W is (C_in, C_out / groups, K, K). Input channels of group g make the output channels of group g.",
         nudge="Take one group first; with several, each group has its own piece of a.",
         minutes=10,
+        dots=3,
+    ),
+    Item(
+        name="careful_fold",
+        function="careful_fold",
+        points=3,
+        cases=fold_cases,
+        oracle=fold_oracle,
+        run=run_fold,
+        tolerance=CLOSE,
+        hint="Work on copy.deepcopy(model). Fold only if the convolution's node has one user, if its target is called "
+        "once and no get_attr reads its weight, if the norm is in eval mode with statistics, and if neither has hooks.",
+        nudge="Look at the name of the case: it says what the network does with its two layers.",
+        minutes=30,
         dots=3,
     ),
 )

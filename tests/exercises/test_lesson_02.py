@@ -42,5 +42,41 @@ def test_remove_identities():
             loop.format(identity + " and node.args[0].op == 'call_module'", bypass),
             "for node in gm.graph.nodes:\n    node.op = 'output'\nreturn gm",
             loop.format(identity, "gm.set_submodule(node.target, nn.ReLU())"),
+            loop.format(identity, bypass).replace("gm.recompile()\n", ""),
+        ],
+    )
+
+
+def test_place_buffers():
+    first_fit = (
+        "offsets = []\n"
+        "for size, first, last in buffers:\n"
+        "    taken = sorted((o, o + s) for o, (s, f, l) in zip(offsets, buffers) if {alive})\n"
+        "    place = {start}\n"
+        "    for begin, end in taken:\n"
+        "        if place + size {fits} begin:\n"
+        "            break\n"
+        "        place = max(place, end)\n"
+        "    offsets.append(place)\n"
+        "return offsets"
+    )
+    right = {"alive": "f <= last and first <= l", "start": "0", "fits": "<="}
+    try_answers(
+        "place_buffers",
+        "buffers",
+        right=[
+            first_fit.format(**right),
+            first_fit.format(**right).replace("return offsets", "return torch.tensor(offsets)"),
+            solution_of("02", "place_buffers"),
+        ],
+        wrong=[
+            first_fit.format(**right | {"alive": "True"}),
+            first_fit.format(**right | {"alive": "f < last and first < l"}),
+            first_fit.format(**right | {"alive": "f <= first <= l"}),
+            first_fit.format(**right | {"fits": "<"}),
+            first_fit.format(**right | {"start": "8"}),
+            first_fit.format(**right).replace("max(place, end)", "end"),
+            first_fit.format(**right).replace("sorted(", "list("),
+            "return [0] * len(buffers)",
         ],
     )

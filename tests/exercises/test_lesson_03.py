@@ -66,3 +66,34 @@ def test_scale_transposed():
             "return W * a.flip(0)[: W.shape[1]][None, :, None, None]",
         ],
     )
+
+
+def test_careful_fold():
+    solution = solution_of("03", "careful_fold")
+
+    def without(part: str, instead: str = "") -> str:
+        assert part in solution
+        return solution.replace(part, instead)
+
+    try_answers(
+        "careful_fold",
+        "model",
+        right=[
+            solution,
+            without("len(source.users) == 1 and", "len(source.users) == 1 and norm.eps > 0 and"),
+            without("    graph_module.recompile()\n", "    graph_module.recompile()\n    graph_module.graph.lint()\n"),
+        ],
+        wrong=[
+            without("copy.deepcopy(model)", "model").replace("new = copy.deepcopy(conv)", "new = conv"),
+            without("len(source.users) == 1 and "),
+            without("called.count(source.target) == 1 and "),
+            without(" and source.target not in read"),
+            without("not norm.training and "),
+            without(" or watched"),
+            without("if norm.weight is not None:", "if False:"),
+            without("conv.weight * a[:, None, None, None]", "conv.weight * a"),
+            without("    graph_module.recompile()\n"),
+            "from torch import fx; return fx.symbolic_trace(model)",
+            "return model",
+        ],
+    )
