@@ -69,6 +69,50 @@ def two_numbers(answer: list, probe: dict) -> list[float]:
     return [float(low), float(high)]
 
 
+def bits_cases(rng: torch.Generator) -> list[Case]:
+    """A loose budget, a tight one, one that everything fits into, and one that nothing does."""
+    layers = [f"layer {number}" for number in range(between(rng, 4, 6))]
+    choices = (8, 6, 4, 3, 2)
+    weights = {layer: 1000 * between(rng, 1, 30) for layer in layers}
+    size = {layer: {n: weights[layer] * n // 8 for n in choices} for layer in layers}
+    harm = {}
+    for layer in layers:
+        growth = torch.rand(len(choices), generator=rng, dtype=torch.float64) + 0.05
+        harm[layer] = dict(zip(choices, (growth.cumsum(0) * between(rng, 1, 9)).tolist(), strict=True))
+    most, least = (sum(kind(one.values()) for one in size.values()) for kind in (max, min))
+    budgets = {
+        "everything fits": most,
+        "a tight budget": (most + 3 * least) // 4,
+        "a loose budget": (most + least) // 2,
+    }
+    budgets |= {"the fewest bits": least, "a budget that is too small": least - 1}
+    return [Case(label, {"harm": harm, "size": size, "budget": budget}) for label, budget in budgets.items()]
+
+
+def run_bits(student: dict, inputs: dict) -> dict | str:
+    """The choice, or that it was refused."""
+    try:
+        return dict(student["spend_bits"](**inputs))
+    except ValueError:
+        return "refused with a ValueError"
+
+
+def bits_oracle(inputs: dict, probe: dict) -> dict | str:
+    """All steps of all layers in a list, walked through again and again."""
+    harm, size = inputs["harm"], inputs["size"]
+    left = {layer: sorted(choices, reverse=True) for layer, choices in size.items()}
+    while sum(size[layer][bits[0]] for layer, bits in left.items()) > inputs["budget"]:
+        steps = []
+        for layer, bits in left.items():
+            if len(bits) > 1:
+                worse = harm[layer][bits[1]] - harm[layer][bits[0]]
+                steps.append((worse / (size[layer][bits[0]] - size[layer][bits[1]]), layer))
+        if not steps:
+            return "refused with a ValueError"
+        left[min(steps)[1]].pop(0)
+    return {layer: bits[0] for layer, bits in left.items()}
+
+
 ITEMS = (
     Item(
         name="pareto_front",
@@ -94,5 +138,17 @@ ITEMS = (
         nudge="Make one number per image that says which of the two was right.",
         minutes=6,
         dots=2,
+    ),
+    Item(
+        name="spend_bits",
+        function="spend_bits",
+        points=1,
+        cases=bits_cases,
+        oracle=bits_oracle,
+        run=run_bits,
+        hint="Keep a dictionary layer -> bits. While it is too large: price each layer's next step, take the cheapest.",
+        nudge="Write a function that says what the next step of one layer costs per byte saved.",
+        minutes=14,
+        dots=3,
     ),
 )

@@ -64,3 +64,39 @@ def test_difference_interval():
             "d = (right_b != right_a).double(); m = 1.96 * d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
         ],
     )
+
+
+SPEND = """
+def spend_bits(harm, size, budget):
+    bits = {layer: max(size[layer]) for layer in size}
+    while sum(size[layer][n] for layer, n in bits.items()) > budget:
+        best = None
+        for layer, n in bits.items():
+            lower = [m for m in size[layer] if m < n]
+            if lower:
+                m = max(lower)
+                price = (harm[layer][m] - harm[layer][n]) / (size[layer][n] - size[layer][m])
+                if best is None or price < best[0]:
+                    best = price, layer, m
+        if best is None:
+            raise ValueError("too small")
+        bits[best[1]] = best[2]
+    return bits
+"""
+
+
+def test_spend_bits():
+    try_answers(
+        "spend_bits",
+        "harm, size, budget",
+        right=[SPEND, SPEND.replace("best[0]:", "best[0] + 0.0:"), solution_of("10", "spend_bits")],
+        wrong=[
+            SPEND.replace(" / (size[layer][n] - size[layer][m])", ""),
+            SPEND.replace("m = max(lower)", "m = min(lower)"),
+            SPEND.replace("price < best[0]", "price > best[0]"),
+            SPEND.replace("> budget:", ">= budget:"),
+            SPEND.replace('raise ValueError("too small")', "return bits"),
+            SPEND.replace("harm[layer][m] - harm[layer][n]", "harm[layer][m]"),
+            "return {layer: 8 for layer in size}",
+        ],
+    )
