@@ -98,7 +98,7 @@ def test_weights_that_two_layers_share_come_back(tmp_path):
     assert all(torch.equal(t, first.tensors()[name]) for name, t in second.tensors().items())
 
 
-def test_a_hand_over_is_small_and_brings_the_averaged_weights(tmp_path):
+def test_a_hand_over_is_small_and_brings_the_weights(tmp_path):
     first = started(None, model=models.tiny())
     first.handover = tmp_path / "run.safetensors"
     first.finish_epoch(first.loop.run_epoch(0))
@@ -107,7 +107,7 @@ def test_a_hand_over_is_small_and_brings_the_averaged_weights(tmp_path):
     second = started(None, model=models.tiny())
     second.handover = first.handover
     assert second.resume() == 1
-    expected = first.loop.averaged.state_dict()
+    expected = first.loop.model.state_dict()
     for twin in (second.loop.model, second.loop.averaged):
         for name, tensor in twin.state_dict().items():
             torch.testing.assert_close(tensor, expected[name], rtol=1e-3, atol=1e-6)
