@@ -107,8 +107,9 @@ def name_points(
 
 
 def draw_published(ax: Axes, published: pd.DataFrame) -> None:
-    """What others state, in grey: a cross with the letter of its source, or a line where no size is stated."""
-    sized, unsized = published[published.file_bytes.notna()], published[published.file_bytes.isna()]
+    """What others state, in grey: a cross with the letter of its source, or a line where it states no size."""
+    sized = published[published.file_bytes.notna()]
+    unsized = published[~published.letter.isin(sized.letter)]
     look = {"color": DARK_GREY, "fontsize": 11, "textcoords": "offset points"}
     percent = 100 * sized.accuracy
     ax.plot(sized.file_bytes, percent, "x", color=GREY, markersize=8, markeredgewidth=2, label="others, as they state")

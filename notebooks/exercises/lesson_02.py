@@ -103,6 +103,7 @@ def plan_cases(rng: torch.Generator) -> list[Case]:
     nested = [(4 * gap, 0, 2), (8, 3, 5), (8, 3, 5), (8, 0, 5)]
     cases = {"a chain": chain, "gaps": gaps, "one beside two": nested, "lifetimes in any order": mixed}
     cases["a single buffer"] = [(8, 0, 1)]
+    cases["one that begins before the one before it"] = [(gap, 2, 3), (8, 0, 2)]
     return [Case(label, {"buffers": buffers}) for label, buffers in cases.items()]
 
 

@@ -75,7 +75,7 @@ def test_without_the_pass_they_would_not(monkeypatch):
     broken = []
     for what, run in COUNTS_ON_IT.items():
         model = with_conv(run)().eval()
-        if differences(model, passes.optimize(model, X, level="inference")[0], X):
+        if differences(model, passes.optimize(model, X, level="inference", verify=False)[0], X):
             broken.append(what)
     assert broken == list(COUNTS_ON_IT)
 
