@@ -31,13 +31,16 @@ class UnknownChoice(ValueError):
     """A level or route that does not exist."""
 
 
-def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx") -> fx.GraphModule:
+def trace(
+    model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", any_batch: bool = True
+) -> fx.GraphModule:
     """Turn a copy of a model into a graph with shapes.
 
     Args:
         model: in eval mode; it is not changed.
         example_inputs: the positional arguments of one call.
         route: "fx" or "export".
+        any_batch: False leaves the graph as export records it by itself, for the sizes of the example, unchecked.
 
     Returns:
         A GraphModule that shares nothing with the model.
@@ -54,7 +57,7 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx") 
         copied = _copied(model)
     except Exception as error:
         raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
-    return (_trace_fx if route == "fx" else _trace_export)(copied, example_inputs)
+    return _trace_fx(copied, example_inputs) if route == "fx" else _trace_export(copied, example_inputs, any_batch)
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -92,17 +95,18 @@ def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModu
     return graph_module
 
 
-def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
+def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:
     inputs = _all_different(example_inputs)
     try:
-        exported = _export_any_batch(model, inputs) or torch.export.export(model, inputs)
+        exported = (any_batch and _export_any_batch(model, inputs)) or torch.export.export(model, inputs)
     except Exception as error:
         raise _untraceable(model, error) from error
     exported = exported.module(check_guards=False)
     _simplify_signature(exported.graph)
     # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
     graph_module = fx.GraphModule(exported, exported.graph, type(model).__name__).eval()
-    SameSizes(graph_module.graph).watch(graph_module)
+    if any_batch:
+        SameSizes(graph_module.graph).watch(graph_module)
     if _call_gradient_modes(graph_module):
         inline(graph_module)
     return graph_module
