@@ -13,27 +13,44 @@ def optimizers(model: nn.Module, config: Config) -> list[torch.optim.Optimizer]:
     if config.muon:
         filters = [p for p in decayed["params"] if p.dim() == 4]
         decayed["params"] = [p for p in decayed["params"] if p.dim() != 4]
-        found = [muon(filters, config.muon)] if filters else []
+        found = [Muon(filters, config.muon)] if filters else []
     found.insert(0, torch.optim.SGD([decayed, spared], config.lr, momentum=0.9, nesterov=True))
     for group in (group for optimizer in found for group in optimizer.param_groups):
         group["peak"] = group["lr"]
     return found
 
 
-def muon(filters: list[nn.Parameter], lr: float) -> torch.optim.Muon:
-    """Muon takes matrices only: it steps on flat views of the filters, one row for each, in the same memory.
+class Muon(torch.optim.Optimizer):
+    """Momentum whose step is made orthogonal: no direction of a filter matrix moves farther than another (Jordan 2024).
 
-    The order of the columns means nothing to Muon, so that of channels_last memory will do.
+    As `torch.optim.Muon`, for filters of any shape. That one iterates in bfloat16, which took 3.1 s a step for
+    MobileNetV2 on one core without bfloat16 instructions; float32 took 0.15 s.
     """
-    views = [nn.Parameter(w.detach().permute(0, 2, 3, 1).view(len(w), -1)) for w in filters]
-    optimizer = torch.optim.Muon(views, lr)
 
-    def take_gradients(*_: object) -> None:
-        for weight, view in zip(filters, views, strict=True):
-            view.grad = None if weight.grad is None else weight.grad.permute(0, 2, 3, 1).reshape(view.shape)
+    def __init__(self, filters: list[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.1):
+        super().__init__(filters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
-    optimizer.register_step_pre_hook(take_gradients)
-    return optimizer
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move every filter that has a gradient."""
+        for group in self.param_groups:
+            for weight in (p for p in group["params"] if p.grad is not None):
+                average = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
+                average.lerp_(weight.grad, 1 - group["momentum"])
+                step = orthogonal(weight.grad.lerp(average, group["momentum"]).flatten(1))
+                tall = max(1, step.shape[0] / step.shape[1]) ** 0.5
+                weight.mul_(1 - group["lr"] * group["weight_decay"])
+                weight.sub_(step.view_as(weight), alpha=group["lr"] * tall)
+
+
+def orthogonal(matrix: torch.Tensor, steps: int = 5) -> torch.Tensor:
+    """Newton-Schulz: bring all singular values near 1 (0.7 to 1.2) by an odd polynomial of the matrix."""
+    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
 
 
 def weight_groups(model: nn.Module, weight_decay: float) -> list[dict]:

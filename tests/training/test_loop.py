@@ -7,7 +7,7 @@ from torch import nn
 from helpers import models
 from helpers.training.config import Config
 from helpers.training.loop import TrainingLoop, device_of, learning_rate, uses_bfloat16
-from helpers.training.optimizers import weight_groups
+from helpers.training.optimizers import Muon, weight_groups
 from tests.training.tiny import tiny_cifar, tiny_model
 
 
@@ -108,6 +108,22 @@ def test_muon_turns_the_filters_of_dense_convolutions_and_sgd_the_rest(monkeypat
     for matrix, alike in ((step, True), (model[0].weight.grad.permute(0, 2, 3, 1).flatten(1), False)):
         values = torch.linalg.svdvals(matrix)
         assert bool(values.max() < 3 * values.min()) == alike
+
+
+@pytest.mark.parametrize("shape", [(8, 4, 3, 3), (64, 16, 1, 1), (16, 64, 1, 1)])
+def test_muon_steps_as_torchs_does_but_for_its_bfloat16(shape):
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(shape, generator=generator)
+    mine = nn.Parameter(start.clone().to(memory_format=torch.channels_last))
+    torchs = nn.Parameter(start.flatten(1))
+    optimizers = Muon([mine], 0.1), torch.optim.Muon([torchs], 0.1)
+    for _ in range(3):
+        mine.grad = torch.randn(shape, generator=generator)
+        torchs.grad = mine.grad.flatten(1)
+        for optimizer in optimizers:
+            optimizer.step()
+    moved = (mine - start).abs().max()
+    assert (mine.flatten(1) - torchs).abs().max() < 0.02 * moved
 
 
 def test_muon_learns():
