@@ -115,7 +115,7 @@ def test_muon_steps_as_torchs_does_but_for_its_bfloat16(shape):
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(shape, generator=generator)
     mine = nn.Parameter(start.clone().to(memory_format=torch.channels_last))
-    torchs = nn.Parameter(start.flatten(1))
+    torchs = nn.Parameter(start.flatten(1).clone())
     optimizers = Muon([mine], 0.1), torch.optim.Muon([torchs], 0.1)
     for _ in range(3):
         mine.grad = torch.randn(shape, generator=generator)
@@ -123,7 +123,7 @@ def test_muon_steps_as_torchs_does_but_for_its_bfloat16(shape):
         for optimizer in optimizers:
             optimizer.step()
     moved = (mine - start).abs().max()
-    assert (mine.flatten(1) - torchs).abs().max() < 0.05 * moved  # bfloat16 keeps two digits
+    assert (mine.flatten(1) - torchs).abs().max() < 0.05 * moved
 
 
 def test_muon_learns():
