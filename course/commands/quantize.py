@@ -14,9 +14,9 @@ from helpers.provenance import provenance
 from helpers.quantization import qat
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.mixed import mixed_recipe
+from helpers.quantization.model import quantize
 from helpers.quantization.onnx import to_onnx
 from helpers.quantization.plan import CHOICES, Recipe
-from helpers.quantization.quantizer import quantize
 
 SCAN_IMAGES = 256
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--onnx": (Path, "also write an ONNX model with the same integers"),
         "--entropy": (Path, "also write the file entropy-coded"),
     }
-    for name in ("observer", "weight_observer", "weight_range", "residual", "unsupported", "rounding"):
+    for name in ("observer", "weight_observer", "residual", "rounding"):
         settings["--" + name.replace("_", "-")] = (getattr(start, name), "see Recipe", CHOICES[name])
     options.add(parser, settings | options.DATA)
 
@@ -95,6 +95,6 @@ def recipe_from(arguments: argparse.Namespace) -> Recipe:
     """The recipe that the options describe."""
     if arguments.qat_epochs and (arguments.rounding == "learned" or arguments.bias_correction):
         raise QuantizationError("training chooses codes and biases itself: leave --rounding and --bias-correction out")
-    names = ("weight_bits", "activation_bits", "observer", "weight_observer", "weight_range", "residual", "unsupported")
-    names += ("rounding", "equalize", "bias_correction")
+    names = ("weight_bits", "activation_bits", "observer", "weight_observer", "residual", "rounding", "equalize")
+    names += ("bias_correction",)
     return Recipe(per_channel=not arguments.per_tensor, **{name: getattr(arguments, name) for name in names})

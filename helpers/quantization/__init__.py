@@ -2,15 +2,15 @@
 
     affine.py       scale, zero point, codes: quantize and dequantize one tensor
     plan.py         `Plan`, a folded network as a short list of `Op`s in float, and `Recipe`, how to round it
-    reader.py       from a graph to a plan, and the check that the plan computes the network
+    reader.py       from a network to a plan, and the check that the plan computes the network
+    equalization.py the same network with weights of equal ranges
     observers.py    calibration: which range each activation has            -> {edge: Affine}
     weights.py      weights as integer codes, packed in files               -> {op: LayerWeights}
-    repairs.py      equalization, learned rounding (AdaRound), bias correction
-    quantizer.py    `quantize`: the steps above in a row                    -> QuantizedModel
+    repairs.py      learned rounding (AdaRound) and bias correction
+    model.py        `quantize`, the steps above in a row   -> QuantizedModel; `q.mode` says how it computes
     integer.py      what each operation does to codes: simulated, integer, kernel
     fixed_point.py  a real factor as an integer multiplier and a shift (requantization)
     kernels.py      oneDNN's int8 convolutions
-    model.py        `QuantizedModel`, the list of steps; `q.mode` says how it computes
     qat.py          training with the rounding in place (QAT, fake quantization)
     mixed.py        bits per layer for a file of a given size
     onnx.py         the same integers for ONNX Runtime
@@ -26,10 +26,10 @@ and `out_zero_point`; all other integers follow from these and are computed agai
 
 from helpers.quantization.affine import Affine, QuantizationError
 from helpers.quantization.mixed import mixed_recipe
-from helpers.quantization.model import MODES, QuantizedModel
+from helpers.quantization.model import MODES, QuantizedModel, quantize, replay
 from helpers.quantization.onnx import to_onnx
 from helpers.quantization.plan import Plan, Recipe
-from helpers.quantization.quantizer import quantize, replay
+from helpers.quantization.reader import make_plan
 
 __all__ = [
     "MODES",
@@ -38,6 +38,7 @@ __all__ = [
     "QuantizationError",
     "QuantizedModel",
     "Recipe",
+    "make_plan",
     "mixed_recipe",
     "quantize",
     "replay",

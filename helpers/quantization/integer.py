@@ -13,7 +13,6 @@ ReLU and ReLU6 need no operation of their own: they are the codes `first` and `l
 
 import copy
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,27 +20,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers.quantization import fixed_point, kernels
-from helpers.quantization.affine import Affine, QuantizationError, code_range, decode, encode
+from helpers.quantization.affine import Affine, QuantizationError, code_range, encode
 from helpers.quantization.plan import HANDS_ON, Bound, Op
 from helpers.quantization.weights import LayerWeights, pack, per_row, unpack
 
-__all__ = ["Edge", "Layer", "Step", "make_step"]
+__all__ = ["Layer", "Step", "make_step"]
 
 PART = 8  # images: their 64-bit products stay in the processor's cache
 ONE_PIXEL = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 LARGEST_SUM = 2**30  # for the bias and for the products each, so that together they fit int32
-
-
-@dataclass(frozen=True)
-class Edge:
-    """How the codes on an edge are read: scale (float32) and zero point (int32), both scalars."""
-
-    scale: torch.Tensor
-    zero_point: torch.Tensor
-
-    def decode(self, codes: torch.Tensor) -> torch.Tensor:
-        """Codes to real numbers."""
-        return decode(codes, self.scale, self.zero_point)
 
 
 def make_step(op: Op, out: Affine | None, weights: LayerWeights | None = None, source: Affine | None = None) -> "Step":
@@ -80,7 +67,7 @@ class Step(nn.Module):
             self.register_buffer("first", first.amax())
             self.register_buffer("last", last)
 
-    def settle(self, sources: list[Edge | None]) -> Edge | None:
+    def settle(self, sources: list[Affine | None]) -> Affine | None:
         """Compute the integers that follow from the scales on both sides.
 
         Args:
@@ -95,7 +82,12 @@ class Step(nn.Module):
         multipliers, shift = fixed_point.combine([factor / self.out_scale.double() for factor in self.factors()])
         self.multipliers = [multiplier.to(self.out_scale.device) for multiplier in multipliers]
         self.shift = shift.to(self.out_scale.device)
-        return Edge(self.out_scale, self.out_zero_point)
+        return self.out
+
+    @property
+    def out(self) -> Affine | None:
+        """How the output is coded, as it is now."""
+        return Affine(self.out_scale, self.out_zero_point, 8, signed=False) if self.coded else None
 
     def factors(self) -> list[torch.Tensor]:
         """The real value of one unit of each of `sums`, float64."""
@@ -129,7 +121,7 @@ class Step(nn.Module):
     def simulated(self, *values: torch.Tensor) -> torch.Tensor:
         """Compute in float32 what the codes stand for, and encode the result."""
         pairs = zip(values, self.sources, strict=True)
-        y = self.float_op().run(*(value if source is None else source.decode(value) for value, source in pairs))
+        y = self.float_op().run(*(value if source is None else source.dequantize(value) for value, source in pairs))
         return self.encode(y) if self.coded else y
 
     def encode(self, y: torch.Tensor) -> torch.Tensor:
@@ -168,7 +160,7 @@ class AveragePool(Step):
 class Rearrange(Step):
     """Reshaping and max pooling: codes move, none is computed."""
 
-    def settle(self, sources: list[Edge | None]) -> Edge | None:
+    def settle(self, sources: list[Affine | None]) -> Affine | None:
         return sources[0]
 
     def integer(self, codes: torch.Tensor) -> torch.Tensor:
@@ -184,9 +176,9 @@ class Float(Step):
         super().__init__(op, out)
         self.module = copy.deepcopy(op.module)
 
-    def settle(self, sources: list[Edge | None]) -> Edge | None:
+    def settle(self, sources: list[Affine | None]) -> Affine | None:
         self.sources = sources
-        return Edge(self.out_scale, self.out_zero_point) if self.coded else None
+        return self.out
 
     def float_op(self) -> Op:
         return dataclasses.replace(self.op, module=self.module)
@@ -224,7 +216,7 @@ class Layer(Step):
                 "safely; give the layer fewer bits (layer_bits)"
             )
 
-    def settle(self, sources: list[Edge | None]) -> Edge | None:
+    def settle(self, sources: list[Affine | None]) -> Affine | None:
         """Compute the unit of the sums, the folded bias, and the multipliers."""
         self.packed: kernels.PackedConv | None = None  # made when first used
         self.zero_point = int(sources[0].zero_point)

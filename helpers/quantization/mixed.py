@@ -21,9 +21,10 @@ from tqdm.auto import tqdm
 
 from helpers import models
 from helpers.quantization.affine import QuantizationError
+from helpers.quantization.model import replay
 from helpers.quantization.observers import batches, check_images
 from helpers.quantization.plan import Op, Plan, Recipe
-from helpers.quantization.quantizer import make_plan, replay
+from helpers.quantization.reader import make_plan
 from helpers.quantization.repairs import quantized_op
 from helpers.quantization.weights import encode_layer, packed_bytes
 

@@ -1,19 +1,24 @@
-"""A quantized network: one list of steps that three executors share."""
+"""From a float network and calibration images to a quantized network: one list of steps that three executors share."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from helpers import models
+from helpers.graphs.errors import GraphMismatch
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
-from helpers.quantization.integer import Edge, Layer, Step, make_step
-from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute, last_uses
-from helpers.quantization.weights import LayerWeights
+from helpers.quantization.integer import Step, make_step
+from helpers.quantization.observers import CalibrationError, batches, calibrate, check_images, quantized_edges
+from helpers.quantization.plan import INPUT, Op, Plan, Recipe, Watch, execute, last_uses
+from helpers.quantization.reader import make_plan
+from helpers.quantization.repairs import repair_weights
+from helpers.quantization.weights import LayerWeights, encode_weights
 
-__all__ = ["MODES", "KernelNote", "ModeError", "QuantizedModel", "module_key"]
+__all__ = ["MODES", "KernelNote", "ModeError", "QuantizedModel", "assemble", "module_key", "quantize", "replay"]
 
 MODES = ("simulated", "integer", "kernel")
 
@@ -23,7 +28,67 @@ class ModeError(QuantizationError):
 
 
 class KernelNote(UserWarning):
-    """The int8 kernels cannot be used, at all or for some layers; integer arithmetic does the work instead."""
+    """The int8 kernels cannot be used; integer arithmetic does the work instead."""
+
+
+def quantize(
+    model: nn.Module, images: torch.Tensor, recipe: Recipe | None = None, verify: bool = True
+) -> "QuantizedModel":
+    """Quantize a float network. The network itself is not changed.
+
+    Args:
+        model: in eval mode, on the CPU; BatchNorm is folded here.
+        images: calibration images from the training set, uint8, or float already normalised; (N, C, H, W).
+        recipe: what to choose; the defaults are 8 bits, per channel.
+        verify: compare the plan, in float and without rounding, with the network on the first calibration images.
+
+    Returns:
+        The quantized network, in mode "simulated".
+
+    Raises:
+        QuantizationError (or a subclass): NaN or wrong shape in the images or weights, an unknown name in layer_bits,
+            a plan that does not compute the network.
+
+    Example:
+        q = quantize(model, cifar.train_images[:1024], Recipe(weight_bits=8))
+        q.mode = "integer"
+        logits = q(data.normalize(cifar.test_images[:100]))
+    """
+    recipe = recipe or Recipe()
+    check_images(images)
+    try:
+        plan = make_plan(model, tuple(images.shape[1:]), recipe, next(batches(images)) if verify else None)
+    except GraphMismatch as error:
+        shape = tuple(images.shape)
+        raise CalibrationError(f"calibration images: the network does not take shape {shape}: {error}") from error
+    edges = calibrate(plan, images, recipe)
+    weights = repair_weights(plan, edges, encode_weights(plan, recipe), images, recipe)
+    return assemble(model, plan, edges, weights, recipe)
+
+
+def assemble(
+    model: nn.Module, plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], recipe: Recipe
+) -> "QuantizedModel":
+    """Put the parts together and note how to rebuild the structure, so that `models.save` can write the result."""
+    quantized = QuantizedModel(plan, edges, weights, recipe).eval()
+    arguments = {"recipe": recipe.to_json(), "input_shape": list(plan.input_shape)}
+    models.record(quantized, source=model, step="quantize", **arguments)
+    return quantized
+
+
+def replay(model: nn.Module, recipe: Mapping[str, Any], input_shape: Sequence[int]) -> "QuantizedModel":
+    """The structure of a quantized network, for a file's tensors to fill; all ranges are placeholders.
+
+    Args:
+        model: the float network, with any weights.
+        recipe: as `Recipe.to_json` gave it.
+        input_shape: of one image.
+    """
+    recipe = Recipe.from_json(recipe)
+    plan = make_plan(model.eval(), input_shape, recipe)
+    placeholder = Affine(torch.tensor(1.0), torch.tensor(0, dtype=torch.int32), recipe.activation_bits, signed=False)
+    edges = dict.fromkeys(quantized_edges(plan), placeholder)
+    return assemble(model, plan, edges, encode_weights(plan, recipe), recipe)
 
 
 class QuantizedModel(nn.Module):
@@ -38,8 +103,7 @@ class QuantizedModel(nn.Module):
 
     def __init__(self, plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], recipe: Recipe) -> None:
         super().__init__()
-        self.recipe = recipe
-        self.input_shape = plan.input_shape
+        self.recipe, self.input_shape = recipe, plan.input_shape
         self.input = make_step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT))
         self.steps = nn.ModuleDict()
         for op in plan.ops:
@@ -47,7 +111,7 @@ class QuantizedModel(nn.Module):
             self.steps[module_key(op.name)] = step
         self._mode = "simulated"
         self.settle()
-        self.register_load_state_dict_post_hook(_settle_after_loading)
+        self.register_load_state_dict_post_hook(QuantizedModel.settle)
 
     def step(self, name: str) -> Step:
         """The step of one operation.
@@ -74,35 +138,22 @@ class QuantizedModel(nn.Module):
     def mode(self, mode: str) -> None:
         if mode not in MODES:
             raise ModeError(f"mode: expected one of {MODES}, got {mode!r}")
-        if mode == "kernel":
-            if not kernels.available():
-                note = "this PyTorch build or processor has no oneDNN int8 convolutions: integers are used instead"
-                warnings.warn(note, KernelNote, stacklevel=2)
-                mode = "integer"
-            elif unsafe := self._unsafe_layers():
-                note = (
-                    f"without VNNI the int8 kernels of this processor could saturate in {len(unsafe)} layers "
-                    f"({unsafe[0]} is the first): these run in integer arithmetic. "
-                    'Recipe(weight_range="pairs") avoids that'
-                )
-                warnings.warn(note, KernelNote, stacklevel=2)
+        if mode == "kernel" and not kernels.available():
+            note = "this PyTorch build or processor has no oneDNN int8 convolutions: integers are used instead"
+            warnings.warn(note, KernelNote, stacklevel=2)
+            mode = "integer"
         self._mode = mode
 
-    def _unsafe_layers(self) -> list[str]:
-        layers = [step for step in self.steps.values() if isinstance(step, Layer)]
-        return [layer.op.name for layer in layers if not layer.prepare_kernel().usable]
-
-    def settle(self) -> None:
+    def settle(self, _: Any = None) -> None:
         """Compute every integer that follows from the scales and zero points; done after building and after loading."""
-        first = Edge(self.input.out_scale, self.input.out_zero_point) if self.input.coded else None
-        self.edges: dict[str, Edge | None] = {INPUT: first}
+        self.edges: dict[str, Affine | None] = {INPUT: self.input.out}
         for step in self.steps.values():
             self.edges[step.op.name] = step.settle([self.edges[name] for name in step.op.inputs])
         ops = [step.op for step in self.steps.values()]
         self._order = {step.op.name: step for step in self.steps.values()}, ops, last_uses(ops)
 
     @torch.no_grad()
-    def run(self, x: torch.Tensor, watch: Callable[[str, torch.Tensor], None] | None = None) -> torch.Tensor:
+    def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
         """Compute the network in its mode.
 
         Args:
@@ -114,11 +165,11 @@ class QuantizedModel(nn.Module):
             raise QuantizationError(
                 f"quantized network: expected normalised float images (N, {expected}), got {x.dtype} {tuple(x.shape)}"
             )
-        codes = self.input.encode(x) if self.input.coded else x
         steps, ops, done = self._order
+        codes = self.input.encode(x) if self.input.coded else x
         y = execute(ops, codes, lambda op, *inputs: getattr(steps[op.name], self._mode)(*inputs), watch, done)
         output = self.edges[ops[-1].name]
-        return y if output is None else output.decode(y)
+        return y if output is None else output.dequantize(y)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of normalised float images."""
@@ -128,10 +179,6 @@ class QuantizedModel(nn.Module):
         super()._apply(*args, **kwargs)
         self.settle()  # what follows from the scales has to move with them
         return self
-
-
-def _settle_after_loading(model: QuantizedModel, _: Any) -> None:
-    model.settle()
 
 
 def module_key(name: str) -> str:

@@ -10,8 +10,7 @@ differently:
     entropy         the range whose codes tell most about the distribution (least Kullback-Leibler divergence)
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -19,178 +18,14 @@ from helpers import data
 from helpers.quantization.affine import Affine, QuantizationError, choose, code_range
 from helpers.quantization.plan import HANDS_ON, INPUT, Op, Plan, Recipe
 
-__all__ = ["OBSERVERS", "CalibrationError", "NotCalibrated", "Observer", "batches", "calibrate", "check_images"]
+__all__ = ["CalibrationError", "Histogram", "Observer", "batches", "calibrate", "check_images", "quantized_edges"]
 
-_MOST_AT_ONCE = 2**22  # histc counts in float32, which is exact up to 2^24
 BATCH = 64
+MEMORY = 0.9  # of the moving average
+OUTERMOST = 0.0001  # the share of the values that "percentile" leaves out on each side
+SHARES = torch.linspace(0.3, 1.0, 71, dtype=torch.float64)  # of the whole range, which "mse" and "entropy" try
+_MOST_AT_ONCE = 2**22  # histc counts in float32, which is exact up to 2^24
 Range = tuple[float, float]
-
-
-class NotCalibrated(QuantizationError):
-    """A range was asked for before any value was seen."""
-
-
-class Observer(ABC):
-    """Watches values, then names a range.
-
-    Example:
-        >>> observer = MinMax()
-        >>> observer.observe(torch.tensor([-1.0, 2.0]))
-        >>> observer.range()
-        (-1.0, 2.0)
-    """
-
-    def __init__(self, bits: int = 8) -> None:
-        self.bits = bits
-        self.seen = 0
-
-    def observe(self, x: torch.Tensor) -> None:
-        """Take in one batch of values."""
-        if x.numel() == 0 or not torch.isfinite(x).all():
-            raise QuantizationError(
-                f"observer: a tensor of shape {tuple(x.shape)} is empty or holds NaN or infinity; "
-                "check the calibration images and the weights"
-            )
-        self.seen += x.numel()
-        self._take(x.detach())
-
-    def range(self) -> Range:
-        """The range to cover."""
-        if not self.seen:
-            raise NotCalibrated("observer: it has seen no values yet; run calibration images through the network first")
-        return self._range()
-
-    @abstractmethod
-    def _take(self, x: torch.Tensor) -> None: ...
-
-    @abstractmethod
-    def _range(self) -> Range: ...
-
-
-class MinMax(Observer):
-    """The smallest and the largest value."""
-
-    low, high = float("inf"), float("-inf")
-
-    def _take(self, x: torch.Tensor) -> None:
-        low, high = torch.aminmax(x)
-        self.low, self.high = min(self.low, low.item()), max(self.high, high.item())
-
-    def _range(self) -> Range:
-        return self.low, self.high
-
-
-class MovingAverage(Observer):
-    """Exponential average of each batch's extremes: average <- average + (1 - memory) * (new - average)."""
-
-    memory = 0.9
-    average: Range | None = None
-
-    def _take(self, x: torch.Tensor) -> None:
-        new = tuple(bound.item() for bound in torch.aminmax(x))
-        old = self.average or new
-        self.average = tuple(before + (1 - self.memory) * (now - before) for before, now in zip(old, new, strict=True))
-
-    def _range(self) -> Range:
-        return self.average
-
-
-class HistogramObserver(Observer):
-    """Keeps counts instead of values."""
-
-    def __init__(self, bits: int = 8) -> None:
-        super().__init__(bits)
-        self.histogram = Histogram()
-
-    def _take(self, x: torch.Tensor) -> None:
-        self.histogram.add(x)
-
-    def _with_zero(self) -> Range:
-        return min(self.histogram.smallest, 0.0), max(self.histogram.largest, 0.0)
-
-
-class Percentile(HistogramObserver):
-    """Leaves out the outermost values of each side."""
-
-    share = 0.0001
-
-    def _range(self) -> Range:
-        histogram, below = self.histogram, self.histogram.counts.cumsum(0) / self.histogram.counts.sum()
-        low, high = (histogram.centres[torch.searchsorted(below, at)].item() for at in (self.share, 1 - self.share))
-        return max(low, histogram.smallest), min(high, histogram.largest)
-
-
-class SquaredError(HistogramObserver):
-    """Tries narrower and narrower ranges, one side at a time, and keeps the one with the least squared error."""
-
-    def _range(self) -> Range:
-        low, high = self._with_zero()
-        shares = torch.linspace(0.3, 1.0, 71, dtype=torch.float64)
-        for _ in range(2):  # each side's best bound depends a little on the other's
-            high = self._best(torch.full_like(shares, low), high * shares)[1]
-            low = self._best(low * shares, torch.full_like(shares, high))[0]
-        return low, high
-
-    def _best(self, lows: torch.Tensor, highs: torch.Tensor) -> Range:
-        """Of several ranges the one with the least error; the widest among equals."""
-        used = self.histogram.counts > 0
-        centres, counts = self.histogram.centres[used], self.histogram.counts[used]
-        scale, zero_point = (p.double().unsqueeze(1) for p in choose(lows, highs, self.bits))
-        codes = torch.round(centres / scale + zero_point).clamp(*code_range(self.bits, signed=False))
-        errors = ((codes - zero_point) * scale - centres).square() @ counts
-        best = len(errors) - 1 - int(errors.flip(0).argmin())
-        return lows[best].item(), highs[best].item()
-
-
-class Entropy(HistogramObserver):
-    """Compares the distribution with what its codes still tell of it, for narrower and narrower ranges.
-
-    P is the distribution with everything outside the range moved to its ends. Q is what the codes say: each code's
-    count, spread evenly over those bins of the code that are not empty. The range with the least KL(P || Q) wins.
-    Exact zeros are left out: they have a code of their own whatever the range, and after a ReLU there are so many of
-    them that they would decide alone.
-    """
-
-    def _take(self, x: torch.Tensor) -> None:
-        x = x[x != 0]
-        if x.numel():
-            super()._take(x)
-
-    def _range(self) -> Range:
-        if not self.histogram.counts.any():
-            return 0.0, 0.0
-        low, high = self._with_zero()
-        shares = torch.linspace(0.3, 1.0, 71, dtype=torch.float64).tolist()
-        best = min(reversed(shares), key=lambda share: self._divergence(low * share, high * share))
-        return low * best, high * best
-
-    def _divergence(self, low: float, high: float) -> float:
-        counts, centres = self.histogram.counts, self.histogram.centres
-        inside = (centres >= low) & (centres <= high)
-        if not inside.any():
-            return float("inf")
-        p = counts[inside].clone()
-        p[0] += counts[centres < low].sum()
-        p[-1] += counts[centres > high].sum()
-        q = self._spread_evenly(counts[inside], centres[inside], low, high)
-        p, q = p / p.sum(), (q / q.sum().clamp(min=1)).clamp(min=1e-6)
-        return torch.where(p > 0, p * torch.log(p.clamp(min=1e-300) / q), 0.0).sum().item()
-
-    def _spread_evenly(self, counts: torch.Tensor, centres: torch.Tensor, low: float, high: float) -> torch.Tensor:
-        last = code_range(self.bits, signed=False)[1]
-        code = ((centres - low) / max(high - low, 1e-30) * last).round().long().clamp(0, last)
-        used = (counts > 0).double()
-        total, bins = (torch.zeros(last + 1, dtype=torch.float64).index_add_(0, code, v) for v in (counts, used))
-        return (total / bins.clamp(min=1))[code] * used
-
-
-OBSERVERS: dict[str, type[Observer]] = {
-    "minmax": MinMax,
-    "moving_average": MovingAverage,
-    "percentile": Percentile,
-    "mse": SquaredError,
-    "entropy": Entropy,
-}
 
 
 class Histogram:
@@ -201,7 +36,6 @@ class Histogram:
         counts: float64 (bins,).
         start: the left border of the first bin.
         width: of one bin.
-        smallest, largest: the exact extremes.
 
     Example:
         >>> histogram = Histogram(bins=4)
@@ -214,7 +48,6 @@ class Histogram:
     def __init__(self, bins: int = 2048) -> None:
         self.counts = torch.zeros(bins, dtype=torch.float64)
         self.start = self.width = 0.0
-        self.smallest, self.largest = float("inf"), float("-inf")
 
     @property
     def centres(self) -> torch.Tensor:
@@ -227,7 +60,6 @@ class Histogram:
         if not self.counts.any():
             self.start, self.width = low, max((high - low) / len(self.counts), abs(low) * 1e-6, 1e-12)
         self._grow(low, high)
-        self.smallest, self.largest = min(self.smallest, low), max(self.largest, high)
         end = self.start + self.width * len(self.counts)
         first, last = torch.tensor([self.start, end]).tolist()  # as float32, like the values
         for part in x.detach().float().flatten().split(_MOST_AT_ONCE):
@@ -247,6 +79,114 @@ class Histogram:
             self.width *= 2
 
 
+class Observer:
+    """Watches values, then names a range.
+
+    Attributes:
+        low, high: the smallest and the largest value seen.
+        average: the exponential average of each batch's extremes.
+        histogram: of all values, for the rules that look at it.
+
+    Example:
+        >>> observer = Observer("minmax")
+        >>> observer.observe(torch.tensor([-1.0, 2.0]))
+        >>> observer.range()
+        (-1.0, 2.0)
+    """
+
+    def __init__(self, rule: str, bits: int = 8) -> None:
+        self.rule, self.bits, self.histogram = rule, bits, Histogram()
+        self.low, self.high = float("inf"), float("-inf")
+        self.average: Range | None = None
+
+    def observe(self, x: torch.Tensor) -> None:
+        """Take in one batch of values."""
+        if x.numel() == 0 or not torch.isfinite(x).all():
+            raise QuantizationError(
+                f"observer: a tensor of shape {tuple(x.shape)} is empty or holds NaN or infinity; "
+                "check the calibration images and the weights"
+            )
+        new = tuple(bound.item() for bound in torch.aminmax(x))
+        self.low, self.high = min(self.low, new[0]), max(self.high, new[1])
+        average = zip(self.average or new, new, strict=True)
+        self.average = tuple(old + (1 - MEMORY) * (now - old) for old, now in average)
+        if self.rule == "entropy":
+            x = x[x != 0]
+        if self.rule in ("percentile", "mse", "entropy") and x.numel():
+            self.histogram.add(x)
+
+    def range(self) -> Range:
+        """The range to cover."""
+        if self.average is None:
+            raise QuantizationError("observer: it has seen no values yet; run images through the network first")
+        return RULES[self.rule](self)
+
+
+def percentile(seen: Observer) -> Range:
+    """Leaves out the outermost values of each side."""
+    below = seen.histogram.counts.cumsum(0) / seen.histogram.counts.sum()
+    low, high = (seen.histogram.centres[torch.searchsorted(below, at)].item() for at in (OUTERMOST, 1 - OUTERMOST))
+    return max(low, seen.low), min(high, seen.high)
+
+
+def least_squares(seen: Observer) -> Range:
+    """Tries narrower and narrower ranges, one side at a time, and keeps the one with the least squared error."""
+    used = seen.histogram.counts > 0
+    centres, counts = seen.histogram.centres[used], seen.histogram.counts[used]
+
+    def best(lows: torch.Tensor, highs: torch.Tensor) -> Range:
+        """Of several ranges the one with the least error; the widest among equals."""
+        scale, zero_point = (p.double().unsqueeze(1) for p in choose(lows, highs, seen.bits))
+        codes = torch.round(centres / scale + zero_point).clamp(*code_range(seen.bits, signed=False))
+        errors = ((codes - zero_point) * scale - centres).square() @ counts
+        at = len(errors) - 1 - int(errors.flip(0).argmin())
+        return lows[at].item(), highs[at].item()
+
+    low, high = min(seen.low, 0.0), max(seen.high, 0.0)
+    for _ in range(2):  # each side's best bound depends a little on the other's
+        high = best(torch.full_like(SHARES, low), high * SHARES)[1]
+        low = best(low * SHARES, torch.full_like(SHARES, high))[0]
+    return low, high
+
+
+def entropy(seen: Observer) -> Range:
+    """Compares the distribution with what its codes still tell of it, for narrower and narrower ranges.
+
+    P is the distribution with everything outside the range moved to its ends. Q is what the codes say: each code's
+    count, spread evenly over those bins of the code that are not empty. The range with the least KL(P || Q) wins.
+    Exact zeros are left out: they have a code of their own whatever the range, and after a ReLU there are so many of
+    them that they would decide alone.
+    """
+    counts, centres, last = seen.histogram.counts, seen.histogram.centres, code_range(seen.bits, signed=False)[1]
+
+    def divergence(low: float, high: float) -> float:
+        inside = (centres >= low) & (centres <= high)
+        if not inside.any():
+            return float("inf")
+        p = counts[inside].clone()
+        p[0] += counts[centres < low].sum()
+        p[-1] += counts[centres > high].sum()
+        code = ((centres[inside] - low) / max(high - low, 1e-30) * last).round().long().clamp(0, last)
+        used = (counts[inside] > 0).double()
+        total, bins = (torch.zeros(last + 1).double().index_add_(0, code, v) for v in (counts[inside], used))
+        q = (total / bins.clamp(min=1))[code] * used
+        p, q = p / p.sum(), (q / q.sum().clamp(min=1)).clamp(min=1e-6)
+        return torch.where(p > 0, p * torch.log(p.clamp(min=1e-300) / q), 0.0).sum().item()
+
+    low, high = (min(seen.low, 0.0), max(seen.high, 0.0)) if counts.any() else (0.0, 0.0)
+    best = min(reversed(SHARES.tolist()), key=lambda share: divergence(low * share, high * share))
+    return low * best, high * best
+
+
+RULES: dict[str, Callable[[Observer], Range]] = {
+    "minmax": lambda seen: (seen.low, seen.high),
+    "moving_average": lambda seen: seen.average,
+    "percentile": percentile,
+    "mse": least_squares,
+    "entropy": entropy,
+}
+
+
 class CalibrationError(QuantizationError):
     """Images that a network cannot be calibrated with."""
 
@@ -263,10 +203,8 @@ def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Aff
         One unsigned per-tensor `Affine` per edge. Reshaping and max pooling keep the parameters of their input.
     """
     check_images(images, plan.input_shape)
-    edges = quantized_edges(plan)
-    observers = {
-        edge: OBSERVERS[recipe.observer](recipe.activation_bits) for edge in edges if plan.origin(edge) == edge
-    }
+    edges, bits = quantized_edges(plan), recipe.activation_bits
+    observers = {plan.origin(edge): Observer(recipe.observer, bits) for edge in edges}
 
     def watch(edge: str, value: torch.Tensor) -> None:
         if edge in observers:
@@ -277,10 +215,8 @@ def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Aff
 
     for batch in batches(images):
         plan.run(batch, watch)
-    chosen = {}
-    for edge, observer in observers.items():
-        low, high = (torch.tensor(bound) for bound in observer.range())
-        chosen[edge] = Affine(*choose(low, high, recipe.activation_bits), recipe.activation_bits, signed=False)
+    ranges = {edge: map(torch.tensor, observer.range()) for edge, observer in observers.items()}
+    chosen = {edge: Affine(*choose(*bounds, bits), bits, signed=False) for edge, bounds in ranges.items()}
     return {edge: chosen[plan.origin(edge)] for edge in edges}
 
 
@@ -290,15 +226,14 @@ def batches(images: torch.Tensor) -> Iterator[torch.Tensor]:
         yield data.normalize(part) if part.dtype == torch.uint8 else part
 
 
-def check_images(images: torch.Tensor, shape: tuple[int, ...]) -> None:
+def check_images(images: torch.Tensor, shape: tuple[int, ...] | None = None) -> None:
     """Refuse images of the wrong type or shape, none at all, or with NaN or infinity in them."""
     if not isinstance(images, torch.Tensor) or images.dtype not in (torch.uint8, torch.float32):
         kind = images.dtype if isinstance(images, torch.Tensor) else type(images).__name__
         raise CalibrationError(f"calibration images: expected a uint8 or float32 tensor, got {kind}")
-    if images.ndim != len(shape) + 1 or tuple(images.shape[1:]) != tuple(shape) or not len(images):
-        raise CalibrationError(
-            f"calibration images: expected shape (N, {', '.join(map(str, shape))}), N >= 1, got {tuple(images.shape)}"
-        )
+    if not len(images) or tuple(images.shape[1:]) != (shape or tuple(images.shape[1:])):
+        expected = ", ".join(map(str, shape or ["..."]))
+        raise CalibrationError(f"calibration images: expected shape (N, {expected}), N >= 1, got {tuple(images.shape)}")
     if not torch.isfinite(images).all():
         bad = int((~torch.isfinite(images)).flatten(1).any(1).sum())
         raise CalibrationError(f"calibration images: {bad} of {len(images)} hold NaN or infinity; leave them out")

@@ -11,7 +11,7 @@ ConvInteger, whose int32 sums are scaled and added in float: exact, but slower t
 
 Saturation. On x86 without VNNI, ONNX Runtime multiplies uint8 by int8 with vpmaddubsw, which adds pairs of products in
 16 bits (see `weights.py`). A layer whose weights could overflow there is stored as uint8, code + 128 with zero point
-128: the kernel used then is exact for every weight, but slower. With weight_range="pairs" that is the stem alone.
+128: the kernel used then is exact for every weight, but slower. In MobileNetV2 that is the stem alone.
 """
 
 from pathlib import Path

@@ -5,7 +5,6 @@ an operation is that operation's `clamp`, and (for residual="fused") an addition
 Float network, quantized network and network in training run through the same loop, `execute`.
 """
 
-import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,12 +26,11 @@ Watch = Callable[[str, torch.Tensor], None] | None
 CHOICES = {
     "observer": ("minmax", "moving_average", "percentile", "mse", "entropy"),
     "weight_observer": ("minmax", "mse"),
-    "weight_range": ("pairs", "full"),
     "residual": ("fused", "separate"),
-    "unsupported": ("keep", "refuse"),
     "bias_correction": (None, "empirical"),
     "rounding": ("nearest", "learned"),
 }
+GONE = ("absorb_bias", "weight_range", "unsupported")
 
 
 class PlanError(QuantizationError):
@@ -54,10 +52,7 @@ class Recipe:
         per_channel: one weight scale per output channel instead of one per layer.
         observer: how the range of an activation follows from the calibration images.
         weight_observer: how the range of the weights follows from the weights.
-        weight_range: "pairs" keeps the sum of two neighbouring weights within what int8 instructions without
-            VNNI can add exactly (see `weights.py`); "full" uses every code.
         residual: "fused" adds the residual before the one rounding; "separate" rounds the convolution first.
-        unsupported: "keep" leaves a layer that has no integer form in float and lists it; "refuse" raises.
         equalize, bias_correction, rounding: the repairs, see `repairs.py`.
 
     Example:
@@ -71,9 +66,7 @@ class Recipe:
     per_channel: bool = True
     observer: str = "mse"
     weight_observer: str = "minmax"
-    weight_range: str = "pairs"
     residual: str = "fused"
-    unsupported: str = "keep"
     equalize: bool = False
     bias_correction: str | None = None
     rounding: str = "nearest"
@@ -95,8 +88,8 @@ class Recipe:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Recipe":
-        """A recipe as a file states it. Files of earlier versions name a repair that is gone; their tensors have it."""
-        return cls(**{name: value for name, value in stored.items() if name != "absorb_bias"})
+        """A recipe as a file states it. Older files name choices that are gone; their tensors have them."""
+        return cls(**{name: value for name, value in stored.items() if name not in GONE})
 
 
 @dataclass
@@ -179,7 +172,7 @@ _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
     "max_pool": _maximum,
     "reshape": lambda op, x: x.reshape(x.shape[0], *op.shape),
     "clamp": lambda op, x: x,
-    "float": lambda op, *inputs: op.module(*inputs),
+    "float": lambda op, *inputs: op.module(*(x.clone() for x in inputs)),  # it may write in place
 }
 
 
@@ -262,11 +255,6 @@ class Plan:
         while edge != INPUT and self[edge].kind in HANDS_ON:
             edge = self[edge].inputs[0]
         return edge
-
-    def copy(self) -> "Plan":
-        """A plan with tensors of its own, to change freely; the modules of float operations are shared."""
-        shared = {id(op.module): op.module for op in self.ops}
-        return copy.deepcopy(self, shared)
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:

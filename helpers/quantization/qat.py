@@ -35,10 +35,10 @@ from helpers import training
 from helpers.data import Cifar10
 from helpers.pruning.recovery import reestimate_batchnorm
 from helpers.quantization.affine import Affine, QuantizationError, code_range, encode
-from helpers.quantization.model import QuantizedModel, module_key
+from helpers.quantization.model import QuantizedModel, assemble, module_key
 from helpers.quantization.observers import batches, calibrate, check_images
 from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
-from helpers.quantization.quantizer import assemble, make_plan
+from helpers.quantization.reader import make_plan
 from helpers.quantization.weights import LayerWeights, encode_weights, pair_sums, per_row
 
 __all__ = ["BATCHNORM", "QatNetwork", "fake_quantize", "finished", "prepare", "train"]
@@ -160,10 +160,9 @@ class QatNetwork(nn.Module):
 
     def convert(self) -> QuantizedModel:
         """The integer network that this one has learned to be."""
-        plan = self.plan.copy()
-        weights = {op.name: self.layers[module_key(op.name)].convert() for op in plan.layers}
+        weights = {op.name: self.layers[module_key(op.name)].convert() for op in self.plan.layers}
         edges = {edge: self.edges[module_key(origin)].convert() for edge, origin in self.coded_by.items()}
-        return assemble(self.origin, plan, edges, weights, self.recipe)
+        return assemble(self.origin, self.plan, edges, weights, self.recipe)
 
     def _round(self, edge: str, x: torch.Tensor) -> torch.Tensor:
         return self.edges[module_key(edge)](x) if module_key(edge) in self.edges else x
@@ -176,7 +175,7 @@ class QatLayer(nn.Module):
         super().__init__()
         self.weight, self.bias = nn.Parameter(op.weight.clone()), nn.Parameter(op.bias.clone())
         self.scale = nn.Parameter(start.scale.clone() if recipe.per_channel else start.scale[:1].clone())
-        self.bits, self.keep_pairs = start.bits, recipe.weight_range == "pairs" and start.bits == 8
+        self.bits = start.bits
 
     def run(self, op: Op, source_scale: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
         """The operation with its weight and bias rounded."""
@@ -192,8 +191,8 @@ class QatLayer(nn.Module):
     def step_size(self) -> torch.Tensor:
         """The learned step size, positive, and for 8 bits large enough that no pair of weights overflows."""
         scale = self.scale.abs().clamp(min=torch.finfo(torch.float32).tiny)
-        if self.keep_pairs:
-            least = pair_sums(self.weight.detach()) / code_range(8, signed=True)[1]
+        if self.bits == 8:
+            least = pair_sums(self.weight.detach()).flatten(1).amax(1) / code_range(8, signed=True)[1]
             scale = torch.maximum(scale, least if len(scale) > 1 else least.max())
         return scale
 
@@ -215,7 +214,7 @@ class NormalizedLayer(QatLayer):
         slope = torch.where(slope.abs() < SMALLEST_SLOPE, SMALLEST_SLOPE, slope)
         self.weight = nn.Parameter(folded.weight.detach() / per_row(slope, folded.weight))
         self.scale = nn.Parameter(folded.scale.detach() / slope.abs())
-        self.bits, self.keep_pairs = folded.bits, folded.keep_pairs
+        self.bits = folded.bits
         self.register_buffer("bias", (folded.bias.detach() - offset) / slope)  # what the convolution had of its own
 
     def run(self, op: Op, source_scale: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:

@@ -1,60 +1,76 @@
 """From a folded graph to a plan: each node becomes one operation, then activations and additions join their producers.
 
-`passes.optimize` has brought the graph into canonical form, so a small table says which operations have an integer
-form. A node that has none stays in float, as a small graph of its own. Writes in place are followed: whoever reads a
-tensor after it was written to reads what was written. At last `verify` compares the plan with the network.
+`passes.optimize` has brought the graph into canonical form, so a small table (`_FORMS`) says which operations have an
+integer form. A node that has none stays in float, as a small graph of its own. At last `verify` compares the plan with
+the network: whatever a plan cannot say is found there.
 """
 
+import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from helpers import passes
 from helpers.graphs.effects import is_torch, op_name
-from helpers.graphs.tracing import annotate
+from helpers.quantization.equalization import equalize
 from helpers.quantization.plan import INPUT, Op, Plan, PlanError, Recipe
 
-__all__ = ["read", "verify"]
+__all__ = ["make_plan", "read", "verify"]
 
 TOLERANCE = 1e-3  # of the largest value: float32 sums in another order stay far below
+
+
+def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, images: torch.Tensor | None = None) -> Plan:
+    """Fold a float network and read it as a plan, with its ranges equalized if the recipe asks for that.
+
+    Args:
+        model: the float network, in eval mode; it is not changed.
+        input_shape: of one image.
+        recipe: `residual` and `equalize` matter here.
+        images: normalised images on which the plan is compared with the network; None leaves that out.
+    """
+    example = torch.zeros(2, *input_shape)
+    folded, _ = passes.optimize(model, (example,), level="fold", verify=False)  # the plan is compared instead
+    plan = read(folded, example, recipe)
+    if images is not None:
+        verify(plan, model, folded, images)
+    if recipe.equalize:
+        equalize(plan)
+    return plan
 
 
 def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) -> Plan:
     """Write a folded graph as a plan.
 
     Args:
-        graph_module: in canonical form, one input, one output, in eval mode; reads of what was written in place are
-            changed in it.
+        graph_module: in canonical form, one input, one output, in eval mode; it may be changed.
         example: an input, batch first.
-        recipe: `residual` and `unsupported` matter here.
+        recipe: `residual` matters here.
 
     Raises:
-        PlanError: more than one input or output, a write in place that no plan can follow, or an unsupported layer
-            with unsupported="refuse".
+        PlanError: more than one input or output.
     """
-    inputs = [node.name for node in graph_module.graph.nodes if node.op == "placeholder"]
+    inputs = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
     if len(inputs) != 1:
         raise PlanError(f"plan: the network has the inputs {inputs}; quantize can feed exactly one")
     _write_out_attention(graph_module)
-    annotate(graph_module, (example,))
-    with torch.inference_mode(False):
-        _Writes(graph_module).run(example.clone())
+    _Run(graph_module).run(example.clone())
     edges = _edges(graph_module)
-    output = next(node for node in graph_module.graph.nodes if node.op == "output").args[0]
+    output = graph_module.graph.output_node().args[0]
     if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
         raise PlanError("plan: the network must compute and return exactly one tensor; wrap it so that it does")
-    needed = _needed(output)
-    ops = [_read_node(node, edges, graph_module) for node in edges if node in needed and node.op != "placeholder"]
-    plan = Plan(ops, tuple(example.shape[1:]))
+    ops = [_read_node(node, edges, graph_module) for node in edges if edges[node] != INPUT]
+    needed = {edges[output]}
+    for op in reversed(ops):
+        needed.update(op.inputs if op.name in needed else ())
+    plan = Plan([op for op in ops if op.name in needed], tuple(example.shape[1:]))
     _join_clamps(plan)
     if recipe.residual == "fused":
         _join_residuals(plan)
-    left = [op.name for op in plan.ops if op.kind == "float"]
-    if left and recipe.unsupported == "refuse":
-        raise PlanError(f'plan: {left} have no integer form; replace them, or keep them in float (unsupported="keep")')
     return plan
 
 
@@ -71,17 +87,18 @@ def verify(plan: Plan, model: nn.Module, graph_module: fx.GraphModule, images: t
     Raises:
         PlanError: the answers differ by more than 1/1000 of the largest one; names the first operation that differs.
     """
-    if _agree(plan.run(images.clone()), model(images.clone())):
+    if _agree(plan.run(images), model(images.clone())):
         return
-    values: dict[str, torch.Tensor] = {}
-    plan.run(images.clone(), lambda edge, value: values.update({edge: value.clone()}))
-    graph = _Values(graph_module)
-    graph.run(images.clone())
-    different = [op.name for op in plan.ops if not _agree(values[op.name], graph.values[op.node])]
+    found: dict[str, torch.Tensor] = {}
+    plan.run(images, lambda edge, value: found.update({edge: value}))
+    run = _Run(graph_module)
+    run.run(images.clone())
+    different = [op.name for op in plan.ops if not _agree(found[op.name], run.values[op.node])]
     place = f"they differ from {different[0]!r} on" if different else "folding BatchNorm changed them already"
     raise PlanError(
         f"plan: on the calibration images its answers are not those of the network: {place}. Is it random, does it "
-        "keep state, or does it depend on the number of images? verify=False leaves this check out"
+        "keep state, write into a part of a tensor, or depend on the number of images? verify=False leaves this check "
+        "out"
     )
 
 
@@ -91,74 +108,40 @@ def _agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
     return bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
 
 
-class _Values(fx.Interpreter):
-    """Runs a graph and keeps a copy of each value."""
+class _Run(fx.Interpreter):
+    """Runs a graph, keeps a copy of each value, and sees who hands its own input on.
 
-    def __init__(self, graph_module: fx.GraphModule) -> None:
-        super().__init__(graph_module)
-        self.values: dict[str, Any] = {}
-
-    def run_node(self, node: fx.Node) -> Any:
-        value = super().run_node(node)
-        self.values[node.name] = value.clone() if isinstance(value, torch.Tensor) else value
-        return value
-
-
-class _Writes(fx.Interpreter):
-    """Runs a graph, sees from PyTorch's version counters who writes in place, and redirects those who read later."""
+    That is what an operation in place does. Whoever reads that input later reads the result in its stead.
+    """
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
         super().__init__(graph_module, garbage_collect_values=False)
+        self.values: dict[str, Any] = {}
 
     @torch.no_grad()
     def run_node(self, node: fx.Node) -> Any:
-        sources = node.all_input_nodes
-        tensors = {source: self.env[source] for source in sources if isinstance(self.env[source], torch.Tensor)}
-        versions = {source: tensor._version for source, tensor in tensors.items()}
         value = super().run_node(node)
-        written = [source for source, tensor in tensors.items() if tensor._version != versions[source]]
-        if written:
-            self._redirect(node, written, value)
+        self.values[node.name] = node.meta["val"] = value.clone() if isinstance(value, torch.Tensor) else value
+        for source in node.all_input_nodes:
+            if isinstance(value, torch.Tensor) and self.env[source] is value:
+                for user in [user for user in source.users if user > node]:
+                    user.replace_input_with(source, node)
         return value
-
-    def _redirect(self, node: fx.Node, written: list[fx.Node], value: Any) -> None:
-        target = written[0]
-        others = [other for other in self.env if other is not target and self._memory(other) == self._memory(target)]
-        reader = next((other.name for other in others if any(user > node for user in other.users)), None)
-        if target.op == "get_attr":
-            problem = "which the network keeps for the next call"
-        elif reader is not None:
-            problem = f"and {reader!r}, which is read later, shares its memory"
-        else:
-            problem = None if value is self.env[target] else "into a part of it"
-        if problem is not None:
-            raise PlanError(
-                f"plan: {node.name!r} writes in place into {target.name!r}, {problem}; no plan can follow that. "
-                "Write a new tensor instead (torch.where, torch.cat, x.clone())"
-            )
-        node.meta["writes"] = target
-        for user in [user for user in target.users if user > node]:
-            user.replace_input_with(target, node)
-
-    def _memory(self, node: fx.Node) -> int | None:
-        value = self.env[node]
-        return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else None
 
 
 class _Attention(nn.Module):
     """What nn.MultiheadAttention computes, out of linear layers, which have an integer form."""
 
-    def __init__(self, attention: nn.MultiheadAttention) -> None:
+    def __init__(self, whole: nn.MultiheadAttention) -> None:
         super().__init__()
-        width, self.heads = attention.embed_dim, attention.num_heads
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
-        weights = [*attention.in_proj_weight.chunk(3), attention.out_proj.weight]
-        biases = [None] * 4
-        if attention.in_proj_bias is not None:
-            biases = [*attention.in_proj_bias.chunk(3), attention.out_proj.bias]
-        for layer, weight, bias in zip((self.query, self.key, self.value, self.out), weights, biases, strict=True):
-            layer.weight = nn.Parameter(weight.detach().clone())
-            layer.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.heads = whole.num_heads
+        weights, biases = [*whole.in_proj_weight.chunk(3), whole.out_proj.weight], [None] * 4
+        if whole.in_proj_bias is not None:
+            biases = [*whole.in_proj_bias.chunk(3), whole.out_proj.bias]
+        for name, weight, bias in zip(("query", "key", "value", "out"), weights, biases, strict=True):
+            layer = nn.Linear(*weight.shape, bias=bias is not None)
+            layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
+            self.add_module(name, layer)
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         by_layer = ((self.query, query), (self.key, key), (self.value, value))
@@ -168,91 +151,78 @@ class _Attention(nn.Module):
 
 def _write_out_attention(graph_module: fx.GraphModule) -> None:
     """Replace each call of nn.MultiheadAttention that has no mask, and whose weights nobody reads, by what it does."""
-    graph, modules = graph_module.graph, dict(graph_module.named_modules())
+    graph = graph_module.graph
     for call in graph.find_nodes(op="call_module"):
-        if type(modules[call.target]) is not nn.MultiheadAttention or not _is_plain(modules[call.target], call):
+        module = graph_module.get_submodule(call.target)
+        if type(module) is not nn.MultiheadAttention or not _is_plain(module, call):
             continue
-        inner = fx.symbolic_trace(_Attention(modules[call.target]))
+        inner = fx.symbolic_trace(_Attention(module))
         graph_module.set_submodule(call.target, inner)
-        made = dict(zip(inner.graph.find_nodes(op="placeholder"), call.args, strict=True))
+        for node in inner.graph.find_nodes(op="call_module"):
+            node.target = f"{call.target}.{node.target}"
         with graph.inserting_before(call):
-            for node in inner.graph.nodes:
-                if node.op not in ("placeholder", "output"):
-                    made[node] = graph.node_copy(node, made.__getitem__)
-                if node.op == "call_module":
-                    made[node].target = f"{call.target}.{node.target}"
-        for result in list(call.users):
-            result.replace_all_uses_with(made[inner.graph.output_node().args[0]])
-            graph.erase_node(result)
+            inputs = inner.graph.find_nodes(op="placeholder")
+            result = graph.graph_copy(inner.graph, dict(zip(inputs, call.args, strict=True)))
+        for first in list(call.users):
+            first.replace_all_uses_with(result)
+            graph.erase_node(first)
         graph.erase_node(call)
 
 
-def _is_plain(attention: nn.MultiheadAttention, node: fx.Node) -> bool:
+def _is_plain(attention: nn.MultiheadAttention, call: fx.Node) -> bool:
     usual = attention.batch_first and attention._qkv_same_embed_dim
     usual = usual and attention.bias_k is None and not attention.add_zero_attn
-    reads = all(user.target is operator.getitem and user.args[1] == 0 for user in node.users)
-    return usual and reads and len(node.args) == 3 and node.kwargs.keys() <= {"need_weights"}
+    reads = all(user.target is operator.getitem and user.args[1] == 0 for user in call.users)
+    return usual and reads and len(call.args) == 3 and call.kwargs.keys() <= {"need_weights"}
 
 
 def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
-    """The nodes whose value is a tensor, with the names of their edges: a layer's name where there is one."""
+    """The nodes whose value is a tensor that depends on the input, with the names of their edges."""
     edges: dict[fx.Node, str] = {}
+    depends: set[fx.Node] = set()
     for node in graph_module.graph.nodes:
         if node.op == "placeholder":
             edges[node] = INPUT
-        elif node.op.startswith("call") and isinstance(node.meta.get("val"), torch.Tensor):
+        elif depends.isdisjoint(node.all_input_nodes):
+            continue
+        elif node.op != "output" and isinstance(node.meta["val"], torch.Tensor):
             name = str(node.target) if node.op == "call_module" else node.name
             edges[node] = f"{name}.{node.name}" if name in edges.values() else name
+        depends.add(node)
     return edges
 
 
-def _needed(output: fx.Node) -> set[fx.Node]:
-    """The output and everything that it follows from."""
-    found, waiting = set(), [output]
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting.extend(node.all_input_nodes)
-    return found
-
-
 def _read_node(node: fx.Node, edges: dict[fx.Node, str], graph_module: fx.GraphModule) -> Op:
-    op = _integer_form(node, graph_module)
-    if op is None:
-        inside = _up_to_edges(node, edges)
-        sources = [source for source in edges if any(source in part.all_input_nodes for part in inside)]
-        if not sources:
-            raise PlanError(f"plan: {node.name!r} depends on constants alone; fold them first (passes.optimize)")
-        op = Op("", "float", (), module=_alone(inside, sources, graph_module))
-    else:
-        sources = node.args if op.kind == "add" else node.args[:1]
+    op, sources = (
+        _integer_form(node, graph_module),
+        [arg for arg in node.args if isinstance(arg, fx.Node) and arg in edges],
+    )
+    if op is None or len(sources) != (2 if op.kind == "add" else 1):
+        sources, module = _alone(node, edges, graph_module)
+        op = Op("", "float", (), module=module)
     op.name, op.inputs, op.node = edges[node], tuple(edges[source] for source in sources), node.name
     op.shape = tuple(node.meta["val"].shape[1:])
     return op
 
 
-def _up_to_edges(node: fx.Node, edges: dict[fx.Node, str]) -> list[fx.Node]:
-    """A node, and before it what it needs that is no edge: constants, sizes, the parts of a tuple."""
-    found, waiting = {node}, [node]
-    while waiting:
-        inner = [source for source in waiting.pop().all_input_nodes if source not in edges and source not in found]
-        found.update(inner)
-        waiting += inner
-    return sorted(found)
+def _alone(
+    node: fx.Node, edges: dict[fx.Node, str], graph_module: fx.GraphModule
+) -> tuple[list[fx.Node], fx.GraphModule]:
+    """A node as a module of its own, with what it needs that is no edge (constants, sizes, the parts of a tuple).
 
+    Returns:
+        The nodes whose edges it reads, and the module.
+    """
+    graph, made = fx.Graph(), {}
 
-def _alone(inside: list[fx.Node], sources: list[fx.Node], graph_module: fx.GraphModule) -> fx.GraphModule:
-    """A few nodes as a module of their own, which returns the value of the last and leaves its inputs alone."""
-    graph = fx.Graph()
-    stands_for = {source: graph.placeholder(source.name) for source in sources}
-    written = {node.meta["writes"] for node in inside if "writes" in node.meta}
-    for source in written.intersection(sources):
-        stands_for[source] = graph.call_method("clone", (stands_for[source],))
-    for node in inside:
-        stands_for[node] = graph.node_copy(node, stands_for.__getitem__)
-    graph.output(stands_for[inside[-1]])
-    return fx.GraphModule(graph_module, graph)
+    def take(needed: fx.Node) -> fx.Node:
+        if needed not in made:
+            given = needed is not node and needed in edges
+            made[needed] = graph.placeholder(needed.name) if given else graph.node_copy(needed, take)
+        return made[needed]
+
+    graph.output(take(node))
+    return [one for one in made if one is not node and one in edges], fx.GraphModule(graph_module, graph)
 
 
 # --- Which nodes have an integer form ---------------------------------------------------------------------------------
@@ -261,90 +231,30 @@ def _alone(inside: list[fx.Node], sources: list[fx.Node], graph_module: fx.Graph
 def _integer_form(node: fx.Node, graph_module: fx.GraphModule) -> Op | None:
     """The operation that a node is, without names; None when it has no integer form."""
     if node.op == "call_module":
-        module = graph_module.get_submodule(node.target)
-        if type(module) is nn.Conv2d and node.meta["val"].ndim == 4:
-            return _conv(module)
-        return _weighted("linear", module, {}) if type(module) is nn.Linear and node.meta["val"].ndim > 1 else None
-    entry = _FORMS.get(op_name(node)) if is_torch(node) else None
-    if entry is None or not node.args or not isinstance(node.args[0], fx.Node):
+        module, dimensions = graph_module.get_submodule(node.target), node.meta["val"].ndim
+        if type(module) is nn.Linear and dimensions > 1:
+            return _weighted("linear", module)
+        if type(module) is nn.Conv2d and dimensions == 4 and module.padding_mode == "zeros":
+            geometry = {name: getattr(module, name) for name in ("stride", "padding", "dilation", "groups")}
+            return None if isinstance(module.padding, str) else _weighted("conv", module, **geometry)
         return None
-    form, *names = entry
-    arguments = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
-    if any(isinstance(value, fx.Node) for value in arguments.values()) and form is not _add:
-        return None  # an argument is computed by the network itself
-    return form(node, arguments)
+    form = _FORMS.get(op_name(node)) if is_torch(node) else None
+    if form is None or not node.args or not isinstance(node.args[0], fx.Node):
+        return None
+    computed = any(isinstance(value, fx.Node) for value in (*node.args[1:], *node.kwargs.values()))
+    if computed and form not in (_add, _reshape):
+        return None
+    try:
+        arguments = inspect.signature(form).bind(node, *node.args[1:], **node.kwargs)
+    except TypeError:
+        return None  # an argument that the form does not know
+    return form(*arguments.args, **arguments.kwargs)
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (value[0], value[-1])
-
-
-def _weighted(kind: str, layer: nn.Module, attributes: dict[str, Any]) -> Op:
+def _weighted(kind: str, layer: nn.Module, **attributes: Any) -> Op:
     weight = layer.weight.detach().clone()
     bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().clone()
     return Op("", kind, (), weight, bias, attributes=attributes)
-
-
-def _conv(layer: nn.Conv2d) -> Op | None:
-    if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
-        return None
-    geometry = {name: _pair(getattr(layer, name)) for name in ("stride", "padding", "dilation")}
-    return _weighted("conv", layer, {**geometry, "groups": layer.groups})
-
-
-def _clamp(low: Any, high: Any) -> Callable[[fx.Node, dict[str, Any]], Op | None]:
-    """A clamp whose bounds are numbers, or the names of the arguments that hold them with their defaults."""
-
-    def form(node: fx.Node, arguments: dict[str, Any]) -> Op | None:
-        bounds = [arguments.get(*bound) if isinstance(bound, tuple) else bound for bound in (low, high)]
-        if None not in bounds and bounds[0] > bounds[1]:
-            return None
-        return Op("", "clamp", (), clamp=tuple(None if bound is None else float(bound) for bound in bounds))
-
-    return form
-
-
-def _add(node: fx.Node, arguments: dict[str, Any]) -> Op | None:
-    sources = [value for value in node.args if isinstance(value, fx.Node) and value.op != "get_attr"]
-    plain = len(sources) == 2 and not node.kwargs
-    alike = plain and sources[0].meta["val"].shape == sources[1].meta["val"].shape
-    return Op("", "add", ()) if alike else None
-
-
-def _average_pool(node: fx.Node, a: dict[str, Any]) -> Op | None:
-    kernel = _pair(a["kernel_size"])
-    stride = kernel if a.get("stride") is None else _pair(a["stride"])
-    plain = _pair(a.get("padding", 0)) == (0, 0) and not a.get("ceil_mode") and a.get("divisor_override") is None
-    return Op("", "average_pool", (), attributes={"kernel": kernel, "stride": stride}) if plain else None
-
-
-def _adaptive_pool(node: fx.Node, a: dict[str, Any]) -> Op | None:
-    (*_, height, width), (*_, rows, columns) = _shapes(node)
-    if height % rows or width % columns:
-        return None
-    kernel = (height // rows, width // columns)
-    return Op("", "average_pool", (), attributes={"kernel": kernel, "stride": kernel})
-
-
-def _mean(node: fx.Node, a: dict[str, Any]) -> Op | None:
-    (before, _), dims = _shapes(node), a.get("dim")
-    if len(before) != 4 or isinstance(dims, int) or dims is None or {d % 4 for d in dims} != {2, 3} or a.get("dtype"):
-        return None
-    return Op("", "average_pool", (), attributes={"kernel": tuple(before[2:]), "stride": tuple(before[2:])})
-
-
-def _max_pool(node: fx.Node, a: dict[str, Any]) -> Op | None:
-    kernel = _pair(a["kernel_size"])
-    if a.get("ceil_mode") or a.get("return_indices"):
-        return None
-    stride = kernel if a.get("stride") is None else _pair(a["stride"])
-    rest = {"padding": _pair(a.get("padding", 0)), "dilation": _pair(a.get("dilation", 1))}
-    return Op("", "max_pool", (), attributes={"kernel": kernel, "stride": stride, **rest})
-
-
-def _reshape(node: fx.Node, a: dict[str, Any]) -> Op | None:
-    before, after = _shapes(node)
-    return Op("", "reshape", ()) if before[0] == after[0] else None
 
 
 def _shapes(node: fx.Node) -> tuple[torch.Size, torch.Size]:
@@ -352,18 +262,78 @@ def _shapes(node: fx.Node) -> tuple[torch.Size, torch.Size]:
     return node.args[0].meta["val"].shape, node.meta["val"].shape
 
 
-# By the bare name after canonicalisation: the form, and the names of the arguments after the input.
-_FORMS: dict[str, tuple[Any, ...]] = {
-    "relu": (_clamp(0.0, None),),
-    "relu6": (_clamp(0.0, 6.0),),
-    "hardtanh": (_clamp(("min_val", -1.0), ("max_val", 1.0)), "min_val", "max_val"),
-    **dict.fromkeys(("clamp", "clamp_", "clip", "clip_"), (_clamp(("min",), ("max",)), "min", "max")),
-    **dict.fromkeys(("add", "add_", "iadd"), (_add,)),
-    "avg_pool2d": (_average_pool, "kernel_size", "stride", "padding"),
-    "adaptive_avg_pool2d": (_adaptive_pool,),
-    "mean": (_mean, "dim", "keepdim"),
-    "max_pool2d": (_max_pool, "kernel_size", "stride", "padding", "dilation"),
-    **dict.fromkeys(("flatten", "reshape", "view", "squeeze"), (_reshape,)),
+def _clamp(node: fx.Node, min: float | None = None, max: float | None = None) -> Op | None:
+    bounds = tuple(None if bound is None else float(bound) for bound in (min, max))
+    return None if None not in bounds and bounds[0] > bounds[1] else Op("", "clamp", (), clamp=bounds)
+
+
+def _add(node: fx.Node, other: Any) -> Op | None:
+    alike = isinstance(other, fx.Node) and _shapes(node)[0] == other.meta["val"].shape
+    return Op("", "add", ()) if alike else None
+
+
+def _pool(node: fx.Node, kind: str, **attributes: Any) -> Op | None:
+    pairs = {name: (v, v) if isinstance(v, int) else (v[0], v[-1]) for name, v in attributes.items()}
+    return Op("", kind, (), attributes=pairs) if len(_shapes(node)[0]) == 4 else None
+
+
+def _average_pool(
+    node: fx.Node,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Op | None:
+    if padding not in (0, (0, 0), [0, 0]) or ceil_mode or divisor_override is not None:
+        return None
+    return _pool(node, "average_pool", kernel=kernel_size, stride=stride or kernel_size)
+
+
+def _adaptive_pool(node: fx.Node, output_size: Any) -> Op | None:
+    sizes = list(zip(*(shape[-2:] for shape in _shapes(node)), strict=True))
+    kernel = [before // after for before, after in sizes]
+    exact = all(before % after == 0 for before, after in sizes)
+    return _pool(node, "average_pool", kernel=kernel, stride=kernel) if exact else None
+
+
+def _mean(node: fx.Node, dim: Any = None, keepdim: bool = False) -> Op | None:
+    kernel = _shapes(node)[0][2:]
+    both = isinstance(dim, Sequence) and {d % 4 for d in dim} == {2, 3}
+    return _pool(node, "average_pool", kernel=kernel, stride=kernel) if both and len(kernel) == 2 else None
+
+
+def _max_pool(
+    node: fx.Node,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Op | None:
+    geometry = {"kernel": kernel_size, "stride": stride or kernel_size, "padding": padding, "dilation": dilation}
+    return None if ceil_mode or return_indices else _pool(node, "max_pool", **geometry)
+
+
+def _reshape(node: fx.Node, *sizes: Any, **others: Any) -> Op | None:
+    before, after = _shapes(node)
+    return Op("", "reshape", ()) if before[0] == after[0] else None
+
+
+# By the bare name after canonicalization; each takes the arguments of the function, after its input.
+_FORMS = {
+    "relu": lambda node, inplace=False: _clamp(node, 0.0),
+    "relu6": lambda node, inplace=False: _clamp(node, 0.0, 6.0),
+    "hardtanh": lambda node, min_val=-1.0, max_val=1.0, inplace=False: _clamp(node, min_val, max_val),
+    **dict.fromkeys(("clamp", "clamp_", "clip", "clip_"), _clamp),
+    **dict.fromkeys(("add", "add_", "iadd"), _add),
+    "avg_pool2d": _average_pool,
+    "adaptive_avg_pool2d": _adaptive_pool,
+    "mean": _mean,
+    "max_pool2d": _max_pool,
+    **dict.fromkeys(("flatten", "reshape", "view", "squeeze"), _reshape),
 }
 
 
@@ -372,10 +342,10 @@ _FORMS: dict[str, tuple[Any, ...]] = {
 
 def _join_clamps(plan: Plan) -> None:
     """conv -> clamp becomes a conv that clamps, when nobody else reads the conv."""
-    for op in [op for op in plan.ops if op.kind == "clamp"]:
-        producer = next((p for p in plan.ops if p.name == op.inputs[0]), None)
-        alone = producer is not None and plan.users(producer.name) == [op]
-        if alone and producer.kind in ("conv", "linear", "add") and producer.clamp is None:
+    for op in [op for op in plan.ops if op.kind == "clamp" and op.inputs != (INPUT,)]:
+        producer = plan[op.inputs[0]]
+        joins = producer.kind in ("conv", "linear", "add") and producer.clamp is None
+        if joins and plan.users(producer.name) == [op]:
             producer.clamp = op.clamp
             _replace(plan, op, producer)
 

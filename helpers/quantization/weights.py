@@ -5,9 +5,9 @@ Weights use the same count of codes on both sides (-127..127 for 8 bits): zero p
 Why neighbours matter. Without VNNI, x86 processors multiply int8 with the instruction `vpmaddubsw`: it multiplies two
 neighbouring input channels (2i, 2i+1), unsigned activation times signed weight, and adds the two products into *16
 bits, saturating*. The sum is exact as long as 255 * (w0 + w1) fits, that is, as long as the weights of one sign in a
-pair add up to at most 128. Many channels have a pair beyond that. So weight_range="pairs" lets the sum of a pair count
-like a weight when it chooses the scale, which at worst doubles it: then each pair of codes adds up to at most 127 + 1
-(both rounded up), and the int8 kernels are exact on every processor. Up to 7 bits every pair fits (63 + 63 = 126).
+pair add up to at most 128. Many channels have a pair beyond that. So the sum of a pair counts like a weight when the
+scale of 8 bits is chosen, which at worst doubles it: then each pair of codes adds up to at most 127 + 1 (both rounded
+up), and the int8 kernels are exact on every processor. Up to 7 bits every pair fits (63 + 63 = 126).
 
 In a file, codes of fewer than 8 bits are packed without gaps: they become one stream of bits, lowest bit first, in
 two's complement, cut into bytes; only the last byte may carry padding (zeros).
@@ -95,8 +95,8 @@ def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
     largest = rows.abs().amax(1)
     if recipe.weight_observer == "mse":
         largest = _least_error(rows, largest, last)
-    if recipe.weight_range == "pairs" and bits == 8:
-        largest = torch.maximum(largest, pair_sums(op.weight.detach().double()))
+    if bits == 8:
+        largest = torch.maximum(largest, pair_sums(op.weight.detach().double()).flatten(1).amax(1))
     if not recipe.per_channel:
         largest = largest.amax().expand_as(largest)
     scale = torch.where(largest > 0, (largest / last).clamp(min=torch.finfo(torch.float32).tiny), 1.0).float()
@@ -115,12 +115,11 @@ def _least_error(rows: torch.Tensor, largest: torch.Tensor, last: int) -> torch.
 
 
 def pair_sums(weight: torch.Tensor) -> torch.Tensor:
-    """Per output channel, the largest sum of the weights of one sign in a pair (2i, 2i+1) of input channels."""
+    """For each pair (2i, 2i+1) of input channels, the larger sum of the weights of one sign."""
     if weight.shape[1] % 2:
         weight = torch.cat([weight, torch.zeros_like(weight[:, :1])], dim=1)
     pairs = weight.unflatten(1, (-1, 2))
-    same_sign = torch.maximum(pairs.clamp(min=0).sum(2), pairs.clamp(max=0).sum(2).neg())
-    return same_sign.flatten(1).amax(1)
+    return torch.maximum(pairs.clamp(min=0).sum(2), pairs.clamp(max=0).sum(2).neg())
 
 
 class PackingError(QuantizationError):

@@ -1,5 +1,7 @@
 """Small plans with random weights for the tests of the repairs."""
 
+import copy
+
 import torch
 from torch import nn
 
@@ -46,7 +48,7 @@ def inverted_residuals(seed=0, spread=1.0):
 
 def in_double(plan):
     """The same plan in float64, so that a comparison shows mistakes and not rounding."""
-    plan = plan.copy()
+    plan = copy.deepcopy(plan)
     for op in plan.layers:
         op.weight, op.bias = op.weight.double(), op.bias.double()
     return plan

@@ -1,10 +1,10 @@
-import re
+import copy
 
 import pytest
 import torch
 
+from helpers.quantization.equalization import equalize, input_view, spaces
 from helpers.quantization.plan import INPUT, Op, Plan
-from helpers.quantization.repairs import equalize, input_view, spaces
 from tests.quantization.plans import conv, in_double, inverted_residuals
 
 
@@ -15,7 +15,7 @@ def images(count=4, seed=9):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_function_stays_and_relu6_still_clips(seed):
     plan = in_double(inverted_residuals(seed, spread=2.0))
-    equalized = plan.copy()
+    equalized = copy.deepcopy(plan)
     equalize(equalized)
     clipped = []
     plan.run(images(), lambda edge, x: clipped.append((x == 6).any().item()))
@@ -34,19 +34,15 @@ def test_ranges_of_both_layers_agree_in_every_channel():
 
 
 def test_a_residual_ties_its_edges_together():
-    tied = next(space for space in spaces(inverted_residuals()) if "a.project" in space.edges)
-    assert tied.edges == {"a.project", "b.project"}
-    assert [op.name for op in tied.writers] == ["a.project", "b.project"]
-    assert [op.name for op in tied.readers] == ["b.expand", "head"]
+    assert {"a.project", "b.project"} in spaces(inverted_residuals())
 
 
 def test_input_and_output_of_the_network_stay():
     plan = inverted_residuals()
-    kept = plan.copy()
-    reasons = {edge: space.reason for space in equalize(plan) for edge in space.edges}
-    assert reasons[INPUT] == reasons["classifier"] == "it holds the network's input or output"
-    assert reasons["stem"] is None
+    kept = copy.deepcopy(plan)
+    equalize(plan)
     assert torch.equal(plan["classifier"].bias, kept["classifier"].bias)
+    assert not torch.equal(plan["stem"].bias, kept["stem"].bias)
 
 
 def test_a_dead_channel_does_no_harm():
@@ -59,19 +55,18 @@ def test_a_dead_channel_does_no_harm():
 
 
 @pytest.mark.parametrize(
-    ("between", "reason"),
+    "between",
     [
-        (Op("middle", "float", ("first",), module=torch.nn.Sigmoid(), shape=(4, 8, 8)), "middle .float. does not let"),
-        (Op("middle", "clamp", ("first",), clamp=(-1.0, 1.0), shape=(4, 8, 8)), "lower clamp of middle is not zero"),
-        (Op("middle", "reshape", ("first",), shape=(16, 4, 4)), "middle .reshape. does not let"),
+        Op("middle", "float", ("first",), module=torch.nn.Sigmoid(), shape=(4, 8, 8)),
+        Op("middle", "clamp", ("first",), clamp=(-1.0, 1.0), shape=(4, 8, 8)),
+        Op("middle", "reshape", ("first",), shape=(16, 4, 4)),
     ],
 )
-def test_what_a_factor_cannot_pass_is_left_alone(between, reason):
+def test_what_a_factor_cannot_pass_is_left_alone(between):
     readers = 16 if between.kind == "reshape" else 4
     plan = Plan([conv("first", (INPUT,), 3, 4), between, conv("last", ("middle",), readers, 2)], (3, 8, 8))
-    before = plan.copy()
-    (declined,) = [space for space in equalize(plan) if "first" in space.edges]
-    assert re.search(reason, declined.reason)
+    before = copy.deepcopy(plan)
+    equalize(plan)
     assert torch.equal(plan["first"].weight, before["first"].weight)
     assert torch.equal(plan["last"].weight, before["last"].weight)
 

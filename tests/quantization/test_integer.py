@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from helpers.quantization.affine import Affine, QuantizationError
-from helpers.quantization.integer import LARGEST_SUM, Edge, Layer, conv_sums, make_room_for_bias, make_step
+from helpers.quantization.integer import LARGEST_SUM, Layer, conv_sums, make_room_for_bias, make_step
 from helpers.quantization.plan import Op
 from helpers.quantization.weights import LayerWeights
 from tests.quantization import reference
@@ -47,7 +47,7 @@ def affine(scale, zero_point, bits=8):
 
 def settled(op, sources, out):
     step = make_step(op, out)
-    step.settle([Edge(torch.tensor(s), torch.tensor(z, dtype=torch.int32)) for s, z in sources])
+    step.settle([affine(*source) for source in sources])
     return step
 
 
@@ -122,7 +122,7 @@ def weights(bias, scale=0.01, bits=8, columns=4):
 def test_bias_is_counted_in_units_of_both_scales():
     layer = Layer(Op("fc", "linear", ("x",), shape=(2,)), weights([1.0, -0.5]), SOURCE, None)
     assert layer.bias.tolist() == [5000, -2500]
-    layer.settle([Edge(SOURCE.scale, SOURCE.zero_point)])
+    layer.settle([SOURCE])
     assert layer.folded_bias.tolist() == [5000 - 100 * 6, -2500 - 100 * 22]
     logits = layer.integer(torch.full((1, 4), 100, dtype=torch.uint8))  # the code of real 0
     assert torch.allclose(logits, torch.tensor([[1.0, -0.5]]))
@@ -135,7 +135,7 @@ def test_a_dead_channel_with_a_bias_keeps_its_bias():
     assert torch.equal(roomy.codes[0], dead.codes[0]) and roomy.scale[0] == dead.scale[0]
     assert not roomy.codes[1].any()
     layer = Layer(Op("fc", "linear", ("x",), shape=(2,)), dead, SOURCE, None)
-    layer.settle([Edge(SOURCE.scale, SOURCE.zero_point)])
+    layer.settle([SOURCE])
     assert layer.bias.abs().max() <= LARGEST_SUM
     assert torch.allclose(layer.integer(torch.full((1, 4), 100, dtype=torch.uint8)), torch.tensor([[3.0, 3.0]]))
     assert make_room_for_bias(weights([3.0]), SOURCE.scale).scale == weights([3.0]).scale

@@ -3,7 +3,7 @@ import torch
 
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine
-from helpers.quantization.integer import Edge, Layer
+from helpers.quantization.integer import Layer
 from helpers.quantization.plan import Op
 from helpers.quantization.weights import LayerWeights
 
@@ -23,9 +23,8 @@ def layer_of(geometry, largest, zero_point, residual, bits=8):
     inputs, outputs, kernel, stride, padding, dilation, groups = geometry
     codes = torch.randint(-largest, largest + 1, (outputs, inputs // groups, *kernel), dtype=torch.int8)
     attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    sources = [Edge(torch.tensor(0.02), torch.tensor(zero_point, dtype=torch.int32))]
-    sources += [Edge(torch.tensor(0.04), torch.tensor(90, dtype=torch.int32))] * residual
-    source = Affine(sources[0].scale, sources[0].zero_point, bits, signed=False)
+    source = Affine(torch.tensor(0.02), torch.tensor(zero_point, dtype=torch.int32), bits, signed=False)
+    sources = [source, *[Affine(torch.tensor(0.04), torch.tensor(90, dtype=torch.int32), 8, signed=False)] * residual]
     out = Affine(torch.tensor(0.05), torch.tensor(2 ** (bits - 1), dtype=torch.int32), bits, signed=False)
     weights = LayerWeights(codes, torch.rand(outputs) * 0.01 + 0.001, torch.randn(outputs), 8)
     op = Op(

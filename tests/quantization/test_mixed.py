@@ -1,12 +1,14 @@
+import copy
+
 import pandas as pd
 import pytest
 import torch
 
 from helpers import models
 from helpers.quantization.mixed import BudgetError, choose_bits, mixed_recipe, sensitivity_scan
+from helpers.quantization.model import quantize
 from helpers.quantization.observers import batches
 from helpers.quantization.plan import Recipe
-from helpers.quantization.quantizer import quantize
 from helpers.quantization.repairs import quantized_op
 from helpers.quantization.weights import encode_layer
 from tests.quantization.plans import inverted_residuals, small_mobilenet
@@ -46,7 +48,7 @@ def test_scan_measures_one_layer_at_a_time():
     scan = sensitivity_scan(plan, images, recipe, bits=(8, 3), progress=False).set_index(["layer", "bits"])
     assert len(scan) == 2 * len(plan.layers)
     for name in ("stem", "a.project", "classifier"):
-        other = plan.copy()
+        other = copy.deepcopy(plan)
         layer = encode_layer(other[name], Recipe(weight_bits=3))
         other.ops[other.ops.index(other[name])] = quantized_op(other[name], layer)
         p, q = (torch.cat([one.run(x) for x in batches(images)]).log_softmax(1) for one in (plan, other))

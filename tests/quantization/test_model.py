@@ -1,24 +1,25 @@
 import copy
 import pickle
-import warnings
+from collections import OrderedDict
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import data, models
-from helpers.quantization import QuantizationError, Recipe, quantize
+from helpers.quantization import QuantizationError, QuantizedModel, Recipe, quantize
 from helpers.quantization import kernels as int8
 from helpers.quantization.model import KernelNote, ModeError
 from tests.quantization import reference
-from tests.quantization.networks import images, quantized
+from tests.quantization.networks import images, quantized, small
 
 RECIPES = [
     Recipe(observer="minmax"),
     Recipe(observer="minmax", residual="separate"),
     Recipe(observer="minmax", weight_bits=3, activation_bits=5, per_channel=False),
-    Recipe(observer="percentile", weight_range="full", weight_observer="mse"),
+    Recipe(observer="percentile", weight_observer="mse"),
     Recipe(observer="minmax", equalize=True),
 ]
 
@@ -72,9 +73,6 @@ def test_each_step_gives_the_same_codes_in_every_mode(recipe, mode):
     model = quantized(recipe)
     x = images(8, seed=3)
     ours = edges(model, "integer", x)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KernelNote)  # weight_range="full" on a processor without VNNI
-        model.mode = mode
     different = total = 0
     for step in model.steps.values():
         codes = getattr(step, mode)(*(ours[name].clone() for name in step.op.inputs))
@@ -90,11 +88,8 @@ def test_modes_agree_on_the_whole_network(recipe):
     model, x = quantized(recipe), images(64, seed=4)
     model.mode = "integer"
     expected = model(x)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KernelNote)
-        for mode in ("simulated", "kernel"):
-            model.mode = mode
-            assert (model(x) - expected).abs().max() <= 0.05 * expected.abs().max()
+    for model.mode in ("simulated", "kernel"):
+        assert (model(x) - expected).abs().max() <= 0.05 * expected.abs().max()
 
 
 class NoFloats(TorchDispatchMode):
@@ -198,17 +193,13 @@ def test_without_kernels_integers_take_over_and_say_so(monkeypatch):
     assert model.mode == "integer"
 
 
-def test_layers_that_could_saturate_are_named(monkeypatch):
+def test_a_layer_that_could_saturate_computes_in_integers(monkeypatch):
     monkeypatch.setattr(int8, "kernels_saturate", lambda: True)
-    model = quantized(Recipe(observer="minmax", weight_range="full"))
+    model, x = quantized(), images(4)
+    ours = edges(model, "integer", x)["stem"]
     model.step("widen").weight[0, :2] = 127
     model.settle()
-    with pytest.warns(KernelNote, match="pairs"):
-        model.mode = "kernel"
-    assert model.mode == "kernel"
-    x = images(4)
-    ours = edges(model, "integer", x)
-    assert torch.equal(model.step("widen").kernel(ours["stem"]), ours["widen"])
+    assert torch.equal(model.step("widen").kernel(ours), model.step("widen").integer(ours))
 
 
 @pytest.mark.parametrize("x", [torch.zeros(1, 3, 12, 12), torch.zeros(1, 3, 9, 9, dtype=torch.uint8)])
@@ -220,3 +211,23 @@ def test_wrong_input(x):
 def test_unknown_step_is_named():
     with pytest.raises(QuantizationError, match="depthwise"):
         quantized().step("nonsense")
+
+
+def test_the_float_network_is_left_alone_and_close():
+    model, x = small(), images(64)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    q = quantize(model, x, Recipe(observer="minmax"))
+    assert isinstance(q, QuantizedModel) and not q.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    expected = model(x)
+    assert (q(x) - expected).abs().max() <= 0.03 * expected.abs().max()
+
+
+def test_a_layer_without_an_integer_form_stays_in_float_and_is_listed():
+    torch.manual_seed(0)
+    layers = {"a": nn.Conv2d(3, 4, 3), "odd": nn.Softplus(), "b": nn.Conv2d(4, 4, 3), "pool": nn.AdaptiveAvgPool2d(1)}
+    model, x = nn.Sequential(OrderedDict(layers)).eval(), images()
+    q = quantize(model, x, Recipe(observer="minmax"))
+    assert q.float_layers == ["odd"]
+    for q.mode in ("simulated", "integer", "kernel"):
+        assert (q(x) - model(x)).abs().max() <= 0.05 * model(x).abs().max()

@@ -5,9 +5,9 @@ import torch
 
 from helpers import data, models, quantization, training
 from helpers.quantization import qat
+from helpers.quantization.model import quantize
 from helpers.quantization.plan import Recipe
 from helpers.quantization.qat import NormalizedLayer, QatLayer, fake_quantize, prepare, train
-from helpers.quantization.quantizer import quantize
 from helpers.quantization.weights import PAIR_LIMIT, encode_layer
 from tests.quantization.plans import conv, small_mobilenet
 

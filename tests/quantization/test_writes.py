@@ -82,18 +82,11 @@ def counter(m, y):
     return m.b(y) * m.calls
 
 
-@pytest.mark.parametrize(
-    ("compute", "reason"),
-    [
-        (slice_write, "into a part of it"),
-        (view_write, "shares its memory"),
-        (counter, "keeps for the next call"),
-    ],
-)
-def test_what_no_plan_can_follow_is_refused(compute, reason):
+@pytest.mark.parametrize("compute", [slice_write, view_write, counter])
+def test_what_no_plan_can_follow_is_refused(compute):
     torch.manual_seed(0)
     model = Writes(compute).eval()
-    with pytest.raises(PlanError, match=reason):
+    with pytest.raises(PlanError, match=r"they differ from .* on"):
         quantize(model, images())
 
 

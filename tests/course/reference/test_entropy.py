@@ -7,8 +7,7 @@ from course.reference import entropy
 from course.reference.entropy import compress, decompress
 from course.reference.rans import CodingError
 from helpers import models
-from helpers.quantization.plan import Recipe
-from helpers.quantization.quantizer import quantize
+from helpers.quantization import Recipe, quantize
 from tests.quantization.plans import small_mobilenet
 
 
