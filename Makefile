@@ -13,7 +13,7 @@ READY = $(VENV)/.ready
 # One thread for each of several test processes: two pools of threads on the same cores stand in each other's way.
 TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
 
-.PHONY: run test lab slides report reference grade dense check check-ci check-all lint clean
+.PHONY: run test lab slides report demo reference grade dense check check-ci check-all lint clean
 
 run: $(READY)
 	PROFILE=$(PROFILE) $(PY) -m course run
@@ -36,6 +36,9 @@ reference: $(READY)
 	$(PY) -m course.benchmarks.speed
 	$(PY) -m course results
 	$(PY) -m course run --publish
+
+demo: $(READY)
+	$(PY) -m course demo
 
 grade: $(READY)
 	$(PY) -m course grade demo

@@ -19,6 +19,7 @@ COMMANDS = {
     "run": ("course.commands.run", "run the lessons without a screen"),
     "report": ("course.commands.report", "the course as one page that works offline"),
     "slides": ("course.commands.slides", "a deck of slides per lesson"),
+    "demo": ("course.commands.demo", "the networks as one page that computes them in the browser"),
     "grade": ("course.commands.grade", "release, collect and grade assignments"),
 }
 

@@ -1,0 +1,149 @@
+"""The networks as one page that computes them in integers: no server, no connection, any photo.
+
+The page holds each network as JSON: its steps in order, weights in the packed bytes of the shipped file, and the whole
+numbers that the integer mode computes with. `demo/interpreter.js` does the rest.
+"""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from helpers import data, models
+from helpers.files import write_atomically
+from helpers.quantization.integer import Layer, Step
+from helpers.quantization.model import QuantizedModel
+from helpers.quantization.plan import INPUT
+from helpers.quantization.weights import pack
+
+SHOWN = {"dense": "baseline-int8", "a fifth": "trunk80-long-int8", "smallest": "trunk90-mixed"}
+IMAGES_PER_CLASS = 4
+LEAST_SHIFT = 17  # below it, the interpreter's two halves of a product no longer do
+PARTS = Path(__file__).parent / "demo"
+
+
+class DemoError(RuntimeError):
+    """A network that the page cannot compute."""
+
+
+def write_demo(target: Path, cifar: data.Cifar10, networks: dict[str, str] | None = None) -> Path:
+    """Write the page.
+
+    Args:
+        target: the HTML file.
+        cifar: where the test images come from.
+        networks: shipped networks by the name that the page shows.
+    """
+    shown = networks or SHOWN
+    packed = [pack_network(told, models.CHECKPOINTS / f"{name}.safetensors") for told, name in shown.items()]
+    chosen = torch.cat([(cifar.test_labels == c).nonzero()[:IMAGES_PER_CLASS, 0] for c in range(len(cifar.classes))])
+    images = {
+        "pixels": text_of(cifar.test_images[chosen].permute(0, 2, 3, 1)),
+        "labels": cifar.test_labels[chosen].tolist(),
+        "classes": list(cifar.classes),
+    }
+    page = (PARTS / "page.html").read_text()
+    for name in ("page.css", "interpreter.js", "worker.js", "page.js"):
+        page = page.replace(f"/* {name} */", (PARTS / name).read_text())
+    for name, content in (("images", images), ("networks", packed)):
+        page = page.replace(f'"{name} go here"', as_json(content))
+    return write_atomically(target, page)
+
+
+def pack_network(name: str, path: Path) -> dict[str, Any]:
+    """A shipped network with its size, and a checksum by which the page sees damage."""
+    model = models.load(path)
+    network = {
+        "shape": list(model.input_shape),
+        "zero": int(model.edges[INPUT].zero_point),
+        "table": text_of(input_table(model)),
+        "steps": [pack_step(step, model) for step in model.steps.values()],
+    }
+    letters = np.frombuffer(as_json(network).encode(), np.uint8)
+    return {"name": name, "bytes": path.stat().st_size, "checksum": checksum(letters), "network": network}
+
+
+def input_table(model: QuantizedModel) -> torch.Tensor:
+    """The code of each of the 256 bytes in each of the three colours."""
+    channels, rows, columns = model.input_shape
+    greys = torch.arange(256, dtype=torch.uint8).reshape(256, 1, 1, 1).expand(256, channels, rows, columns)
+    return model.input.encode(data.normalize(greys))[:, :, 0, 0].T
+
+
+def pack_step(step: Step, model: QuantizedModel) -> dict[str, Any]:
+    """One step as the interpreter reads it; whole numbers and text only, so that JSON is the same everywhere."""
+    op = step.op
+    packed = {"name": op.name, "kind": op.kind, "inputs": list(op.inputs), "shape": [*op.shape, 1, 1][:3]}
+    packed["coded"] = step.coded or op.kind == "reshape"
+    if isinstance(step, Layer):
+        packed |= pack_layer(step)
+    else:
+        before = model.step(op.inputs[0]).op.shape
+        whole_map = op.kind == "average_pool" and tuple(op.attributes["kernel"]) == tuple(before[1:])
+        if not whole_map and not (op.kind == "reshape" and before == (*op.shape, 1, 1)):
+            raise DemoError(f"{op.name} ({op.kind}) has no form in the page's interpreter; leave this network out")
+    return packed | (pack_factors(step) if step.coded else {})
+
+
+def pack_layer(layer: Layer) -> dict[str, Any]:
+    """Geometry, weights and bias. A linear layer is a convolution of a map with one pixel."""
+    op, weight = layer.op, layer.weight
+    geometry = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1} | op.attributes
+    channels = len(weight)
+    depthwise = channels > 1 and geometry["groups"] == channels and weight.shape[1] == 1
+    if geometry["dilation"] != (1, 1) or not (depthwise or geometry["groups"] == 1):
+        raise DemoError(f"{op.name}: the page's interpreter knows no dilation and no groups; leave this network out")
+    packed = {
+        "kind": "conv",
+        "depthwise": depthwise,
+        "kernel": [*weight.shape[2:], 1, 1][:2],
+        "weightShape": [*weight.shape, 1, 1][:4],
+        "stride": list(geometry["stride"]),
+        "padding": list(geometry["padding"]),
+        "bits": layer.bits,
+        "weights": text_of(pack(weight, layer.bits)),
+        "bias": text_of(layer.folded_bias),
+    }
+    return packed if layer.coded else packed | {"factor": text_of(layer.factors()[0].float())}
+
+
+def pack_factors(step: Step) -> dict[str, Any]:
+    """What turns the sums of a step into codes, one number for each channel."""
+    multipliers = [flat(multiplier, step) for multiplier in step.multipliers]
+    shift = flat(step.shift, step)
+    if int(shift.min()) < LEAST_SHIFT:
+        raise DemoError(f"{step.op.name}: its factor is too large for the page's interpreter; leave this network out")
+    packed = {
+        "zero": int(step.out_zero_point),
+        "first": int(step.first),
+        "last": text_of(flat(step.last, step)),
+        "multiplier": text_of(multipliers[0].int()),
+        "shift": text_of(shift.byte()),
+    }
+    return packed | ({"residualMultiplier": text_of(multipliers[1].double())} if len(multipliers) > 1 else {})
+
+
+def flat(numbers: torch.Tensor, step: Step) -> torch.Tensor:
+    """One number for each output channel."""
+    return numbers.flatten().expand(step.op.channels)
+
+
+def checksum(values: np.ndarray) -> int:
+    """As in `demo/interpreter.js`: a signed 32-bit number that changes with any single value and its place."""
+    places = np.arange(values.size, dtype=np.uint32) * np.uint32(2654435761) | np.uint32(1)
+    total = int((values.ravel().astype(np.uint32) * places).sum(dtype=np.uint32))
+    return total - 2**32 if total >= 2**31 else total
+
+
+def text_of(numbers: torch.Tensor) -> str:
+    """The bytes of a tensor, lowest byte first, as base64."""
+    array = numbers.contiguous().numpy()
+    return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode()
+
+
+def as_json(content: Any) -> str:
+    """As JSON.stringify writes it in JavaScript, and without a tag that could end a script."""
+    return json.dumps(content, separators=(",", ":")).replace("</", "<\\/")

@@ -1,0 +1,48 @@
+// Answers the page's questions one after the other, on a thread of its own.
+"use strict";
+
+let networks = [];
+
+const ANSWERS = {
+  /** Unpack the networks of the page; says which bytes are damaged before anything is computed with them. */
+  load({ text }) {
+    const given = JSON.parse(text);
+    networks = given.map(({ name, network, checksum: expected }) => {
+      const letters = Uint8Array.from(JSON.stringify(network), (letter) => letter.charCodeAt(0));
+      if (checksum(letters) !== expected) throw new Error(`the data of ${name} have changed`);
+      return unpackNetwork(network);
+    });
+    return given.map(({ name, bytes }, i) => {
+      const coded = networks[i].steps.filter((step) => step.coded);
+      return { name, bytes, layers: coded.map(({ name, shape }) => ({ name, shape })) };
+    });
+  },
+
+  /** Class scores of an image, the milliseconds they took, and the codes of one layer. */
+  run({ network, pixels, layer }) {
+    const started = performance.now(), { steps } = networks[network];
+    let codes = null;
+    const sums = runNetwork(networks[network], pixels, (step, made) => { if (step.name === layer) codes = made; });
+    const { factor } = steps.at(-1);
+    return { scores: Array.from(sums, (sum, c) => Math.fround(Math.fround(sum) * factor[c])), milliseconds: performance.now() - started, codes };
+  },
+
+  /** A checksum of each layer's codes, in Python's order, and the sums of the last layer. */
+  trace({ network, pixels }) {
+    const seen = {};
+    runNetwork(networks[network], pixels, (step, codes) => {
+      const [channels, height, width] = step.shape, places = height * width;
+      const at = (i) => (i % channels) * places + Math.floor(i / channels);
+      seen[step.name] = step.coded ? checksum(codes, at) : Array.from(codes);
+    });
+    return seen;
+  },
+};
+
+onmessage = ({ data: { id, kind, ...question } }) => {
+  try {
+    postMessage({ id, answer: ANSWERS[kind](question) });
+  } catch (error) {
+    postMessage({ id, problem: error.message });
+  }
+};
