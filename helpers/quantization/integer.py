@@ -28,18 +28,12 @@ __all__ = ["Layer", "Step", "make_step"]
 
 PART = 8  # images: their 64-bit products stay in the processor's cache
 ONE_PIXEL = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+Pair = tuple[int, int]
 LARGEST_SUM = 2**30  # for the bias and for the products each, so that together they fit int32
 
 
 def make_step(op: Op, out: Affine | None, weights: LayerWeights | None = None, source: Affine | None = None) -> "Step":
-    """The step for an operation.
-
-    Args:
-        op: from the plan.
-        out: how its output is coded; None when it is not.
-        weights: of a convolution or linear layer.
-        source: how a layer's input is coded.
-    """
+    """The step for an operation whose output, and whose input if it is a layer, are coded like this."""
     if weights is not None:
         return Layer(op, weights, source, out)
     if op.kind in HANDS_ON:
@@ -48,10 +42,11 @@ def make_step(op: Op, out: Affine | None, weights: LayerWeights | None = None, s
 
 
 class Step(nn.Module):
-    """One operation on codes.
+    """One operation on codes: an addition, a clamp, and what all others share.
 
     Attributes:
         op: what it computes, without tensors.
+        sources: how its inputs are coded; None for an input that comes as float.
         out_scale, out_zero_point, first, last: how its output is coded; absent when it hands its input's codes on
             or returns floats. `last` holds one code per channel.
     """
@@ -67,27 +62,19 @@ class Step(nn.Module):
             self.register_buffer("first", first.amax())
             self.register_buffer("last", last)
 
-    def settle(self, sources: list[Affine | None]) -> Affine | None:
-        """Compute the integers that follow from the scales on both sides.
-
-        Args:
-            sources: how the inputs are coded; None for an input that comes as float.
-
-        Returns:
-            How the output is coded.
-        """
-        self.sources = sources
-        if not self.coded:
-            return None
-        multipliers, shift = fixed_point.combine([factor / self.out_scale.double() for factor in self.factors()])
-        self.multipliers = [multiplier.to(self.out_scale.device) for multiplier in multipliers]
-        self.shift = shift.to(self.out_scale.device)
-        return self.out
-
     @property
     def out(self) -> Affine | None:
-        """How the output is coded, as it is now."""
+        """How the output is coded."""
         return Affine(self.out_scale, self.out_zero_point, 8, signed=False) if self.coded else None
+
+    def settle(self, sources: list[Affine | None]) -> Affine | None:
+        """Compute the integers that follow from the scales on both sides; returns how the output is coded."""
+        self.sources = sources
+        if self.coded and self.op.kind != "float":
+            multipliers, shift = fixed_point.combine([factor / self.out_scale.double() for factor in self.factors()])
+            self.multipliers = [multiplier.to(self.out_scale.device) for multiplier in multipliers]
+            self.shift = shift.to(self.out_scale.device)
+        return self.out
 
     def factors(self) -> list[torch.Tensor]:
         """The real value of one unit of each of `sums`, float64."""
@@ -99,10 +86,9 @@ class Step(nn.Module):
 
     def integer(self, *codes: torch.Tensor) -> torch.Tensor:
         """Compute with integers only, a few images at a time."""
-        return torch.cat([self.integer_part(*part) for part in zip(*(c.split(PART) for c in codes), strict=True)])
+        return torch.cat([self._few(*part) for part in zip(*(c.split(PART) for c in codes), strict=True)])
 
-    def integer_part(self, *codes: torch.Tensor) -> torch.Tensor:
-        """The same for few images."""
+    def _few(self, *codes: torch.Tensor) -> torch.Tensor:
         first, *others = self.sums(*codes)
         total = first.long() * self.multipliers[0]
         for other, multiplier in zip(others, self.multipliers[1:], strict=True):
@@ -176,10 +162,6 @@ class Float(Step):
         super().__init__(op, out)
         self.module = copy.deepcopy(op.module)
 
-    def settle(self, sources: list[Affine | None]) -> Affine | None:
-        self.sources = sources
-        return self.out
-
     def float_op(self) -> Op:
         return dataclasses.replace(self.op, module=self.module)
 
@@ -219,6 +201,7 @@ class Layer(Step):
     def settle(self, sources: list[Affine | None]) -> Affine | None:
         """Compute the unit of the sums, the folded bias, and the multipliers."""
         self.packed: kernels.PackedConv | None = None  # made when first used
+        self.limited = self.coded and (int(self.first) > 0 or int(self.last.min()) < 255)
         self.zero_point = int(sources[0].zero_point)
         self.unit = sources[0].scale.double() * self.weight_scale.double()
         self.folded_bias = self.bias - self.zero_point * self.weight.flatten(1).sum(1, dtype=torch.int32)
@@ -248,28 +231,24 @@ class Layer(Step):
 
     def kernel(self, codes: torch.Tensor, *residual: torch.Tensor) -> torch.Tensor:
         """Compute with the int8 kernel; in integers where it could saturate."""
-        convolve = self.packed or self.prepare_kernel()
-        if not convolve.usable:
+        self.packed = self.packed or self._pack()
+        if not self.packed.usable:
             return self.integer(codes, *residual)
         if self.op.kind == "linear":
-            y = convolve(codes.reshape(-1, codes.shape[-1], 1, 1)).reshape(*codes.shape[:-1], -1)
+            y = self.packed(codes.reshape(-1, codes.shape[-1], 1, 1)).reshape(*codes.shape[:-1], -1)
         else:
-            y = convolve(codes, *residual)
+            y = self.packed(codes, *residual)
         return self.limit(y) if self.limited else y
 
-    def prepare_kernel(self) -> kernels.PackedConv:
+    def _pack(self) -> kernels.PackedConv:
         """Tell the kernel what follows from the scales."""
-        out_scale, zero_out, self.limited = 1.0, None, False
-        if self.coded:
-            out_scale, zero_out = self.out_scale.double(), int(self.out_zero_point)
-            self.limited = int(self.first) > 0 or int(self.last.min()) < 255
         linear = self.op.kind == "linear"
         weight, geometry = (self.weight[:, :, None, None], ONE_PIXEL) if linear else (self.weight, self.op.attributes)
+        out_scale, zero_out = (self.out_scale.double(), int(self.out_zero_point)) if self.coded else (1.0, None)
         factor = self.unit / out_scale
         bias = (self.folded_bias * factor).float()
         residual = [((other.scale.double() / out_scale).item(), int(other.zero_point)) for other in self.sources[1:]]
-        self.packed = kernels.PackedConv(weight, factor.float(), bias, geometry, self.zero_point, zero_out, *residual)
-        return self.packed
+        return kernels.PackedConv(weight, factor.float(), bias, geometry, self.zero_point, zero_out, *residual)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "packed": None}  # kernels' own memory can be neither copied nor pickled
@@ -306,9 +285,9 @@ def conv_sums(
     codes: torch.Tensor,
     weight: torch.Tensor,
     zero_point: int,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
     groups: int,
 ) -> torch.Tensor:
     """Sum over the window of code * weight: uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, ...).

@@ -63,7 +63,7 @@ class PackedConv:
         geometry: dict[str, Any],
         zero_in: int,
         zero_out: int | None,
-        residual: tuple[float, int] | None = None,
+        residual: tuple[float, int] = (),
     ) -> None:
         """Settle what the kernel is told whatever its input.
 
@@ -80,13 +80,12 @@ class PackedConv:
         self.border, self.zero_in = None, zero_in
         if zero_in and any(padding):
             self.border, padding = [padding[1], padding[1], padding[0], padding[0]], [0, 0]
+        self.weight, self.factor = weight, factor
         self.geometry = (stride, padding, dilation, geometry["groups"])
-        self.weight, self.factor, self.bias = weight, factor, bias
-        self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         output = (1.0, 0, torch.float32) if zero_out is None else (1.0, zero_out, torch.uint8)
-        sum_with = () if residual is None else (*residual, "sum", 1.0)
-        self.after = (*output, *sum_with, "none", [], "")
-        self.settings: dict[torch.Size, tuple] = {}  # of the kernel, by the shape of its input; the latest few are kept
+        sum_with = (*residual, "sum", 1.0) if residual else ()
+        self.after = (bias, *self.geometry, *output, *sum_with, "none", [], "")
+        self.in_order = functools.lru_cache(SHAPES_KEPT)(self._in_order)
 
     @functools.cached_property
     def usable(self) -> bool:
@@ -97,17 +96,12 @@ class PackedConv:
         """Codes in, codes out (or floats, without an output zero point); not yet clamped."""
         x = F.pad(codes, self.border, value=self.zero_in) if self.border else codes
         x = x.contiguous(memory_format=torch.channels_last)
-        weights, after = self.settings.get(x.shape) or self.prepare(x.shape)
         if residual is None:
-            return torch.ops.onednn.qconv2d_pointwise.default(x, *weights, *after)
+            return torch.ops.onednn.qconv2d_pointwise.default(x, *self.in_order(x.shape), *self.after)
         residual = residual.clone(memory_format=torch.channels_last)  # the kernel writes its result there
-        return torch.ops.onednn.qconv2d_pointwise.binary(x, *weights, residual, *after)
+        return torch.ops.onednn.qconv2d_pointwise.binary(x, *self.in_order(x.shape), residual, *self.after)
 
-    def prepare(self, shape: torch.Size) -> tuple[tuple, tuple]:
-        """What the kernel is told besides its input: the weights in the order that suits this shape, and the rest."""
-        if len(self.settings) == SHAPES_KEPT:
-            del self.settings[next(iter(self.settings))]
+    def _in_order(self, shape: torch.Size) -> tuple:
+        """What the kernel is told of its input and of the weights, which are brought into the order for this shape."""
         packed = torch.ops.onednn.qconv_prepack(self.weight, self.factor, 1.0, 0, *self.geometry, list(shape))
-        weights = (1.0, 0, packed, self.factor, self.zeros)
-        self.settings[shape] = weights, (self.bias, *self.geometry, *self.after)
-        return self.settings[shape]
+        return 1.0, 0, packed, self.factor, torch.zeros(len(self.weight), dtype=torch.int64)

@@ -9,6 +9,7 @@ Harms of different layers are taken to add up. Every layer starts with the most 
 gives bits away that lose the least per byte saved, until the rest fits.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +58,7 @@ def mixed_recipe(
         q = quantize(model, cifar.train_images[:1024], recipe)
     """
     recipe = recipe or Recipe()
-    check_images(images, tuple(getattr(images, "shape", ()))[1:])
+    check_images(images)
     shape = tuple(images.shape[1:])
     scan = sensitivity_scan(make_plan(model, shape, recipe), images, recipe, progress=progress)
     sizes = scan.set_index(["layer", "bits"]).bytes
@@ -73,10 +74,9 @@ def mixed_recipe(
 
 def written_bytes(model: nn.Module, recipe: Recipe, input_shape: tuple[int, ...]) -> int:
     """The size of the file of a quantized network, which does not depend on what its ranges are."""
-    quantized = replay(model, recipe.to_json(), input_shape)
-    models.record(quantized, source=model, step="quantize", recipe=recipe.to_json(), input_shape=list(input_shape))
     with TemporaryDirectory() as folder:
-        return models.save(quantized, Path(folder) / "size.safetensors").stat().st_size
+        path = models.save(replay(model, recipe.to_json(), input_shape), Path(folder) / "size.safetensors")
+        return path.stat().st_size
 
 
 @torch.no_grad()
@@ -85,38 +85,29 @@ def sensitivity_scan(
 ) -> pd.DataFrame:
     """Measure the harm of every layer at every choice of bits.
 
-    Args:
-        plan: the folded float network.
-        images: uint8 or normalised.
-        recipe: how weights are rounded.
-        bits: the choices.
-        progress: show a bar.
-
     Returns:
         One row per layer and choice: layer, bits, divergence (nats per image), bytes.
     """
-    scores: dict[tuple[str, int], float] = {}
+    harm: Counter[tuple[str, int]] = Counter()
     parts = list(batches(images))
     with tqdm(total=len(parts) * len(plan.layers), desc="sensitivity", disable=not progress) as bar:
         for x in parts:
             values: dict[str, torch.Tensor] = {}
-            answers = plan.run(x, lambda edge, value, kept=values: kept.update({edge: value})).log_softmax(1)
+            answers = plan.run(x, values.__setitem__).log_softmax(1)
             for op in plan.layers:
                 for choice in bits:
                     layer = encode_layer(op, replace(recipe, weight_bits=choice, layer_bits={}))
                     other = _run_from(plan, quantized_op(op, layer), values).log_softmax(1)
-                    harm = (answers.exp() * (answers - other)).sum().item() / len(images)
-                    scores[op.name, choice] = scores.get((op.name, choice), 0.0) + harm
+                    harm[op.name, choice] += (answers.exp() * (answers - other)).sum().item() / len(images)
                 bar.update()
     sizes = {op.name: op.weight.numel() for op in plan.layers}
-    rows = [(name, choice, score, packed_bytes(sizes[name], choice)) for (name, choice), score in scores.items()]
+    rows = [(name, choice, found, packed_bytes(sizes[name], choice)) for (name, choice), found in harm.items()]
     return pd.DataFrame(rows, columns=["layer", "bits", "divergence", "bytes"])
 
 
 def _run_from(plan: Plan, changed: Op, values: dict[str, torch.Tensor]) -> torch.Tensor:
     """The network's output when one operation changes: what comes before it is known."""
-    known = dict(values)
-    fresh = {changed.name}
+    known, fresh = dict(values), {changed.name}
     for op in plan.ops:
         if op.name in fresh or fresh.intersection(op.inputs):
             op = changed if op.name == changed.name else op
@@ -135,20 +126,18 @@ def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
     Raises:
         BudgetError: even the fewest bits take more.
     """
-    choices = {name: rows.sort_values("bits", ascending=False) for name, rows in scan.groupby("layer", sort=False)}
-    tables = {name: list(zip(t.bits, t.divergence, t.bytes, strict=True)) for name, t in choices.items()}
-    least = sum(table[-1][2] for table in tables.values())
+    by_layer = scan.sort_values("bits", ascending=False, kind="stable").groupby("layer", sort=False)
+    left = {name: list(zip(t.bits, t.divergence, t.bytes, strict=True)) for name, t in by_layer}  # the first is chosen
+    least = sum(table[-1][2] for table in left.values())
     if least > weight_bytes:
-        fewest = min(table[-1][0] for table in tables.values())
+        fewest = min(table[-1][0] for table in left.values())
         raise BudgetError(f"{weight_bytes} bytes are too few: {fewest} bits everywhere take {least}; allow that many")
-    position = dict.fromkeys(tables, 0)
-    while sum(tables[name][at][2] for name, at in position.items()) > weight_bytes:
-        steps = [
-            ((table[to][1] - table[at][1]) / (table[at][2] - table[to][2]), name, to)
-            for name, table in tables.items()
-            for at in [position[name]]
-            for to in range(at + 1, len(table))
-        ]
-        _, name, to = min(steps)
-        position[name] = to
-    return {name: int(tables[name][at][0]) for name, at in position.items()}
+    while sum(table[0][2] for table in left.values()) > weight_bytes:
+        _, name, to = min(
+            ((harm - table[0][1]) / (table[0][2] - size), name, to)
+            for name, table in left.items()
+            for to, (_, harm, size) in enumerate(table)
+            if to > 0
+        )
+        left[name] = left[name][to:]
+    return {name: int(table[0][0]) for name, table in left.items()}

@@ -53,11 +53,17 @@ def to_onnx(model: QuantizedModel, path: str | Path) -> Path:
     """
     if model.float_layers:
         raise ExportError(f"{model.float_layers} stayed in float and have no ONNX form here; replace these layers")
-    graph = _Graph(model.input)
+    graph = _Graph()
+    graph.put(model.input, INPUT)
     for step in model.steps.values():
         getattr(graph, step.op.kind)(step)
+    output = graph.nodes[-1].output[0]
+    if step.op.name in graph.coded:
+        output = graph.node("DequantizeLinear", [*graph.coded[step.op.name]], "output")
+    image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["N", *model.input_shape])
+    result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", *step.op.shape])
+    written = helper.make_graph(graph.nodes, "quantized", [image], [result], list(graph.constants.values()))
     opset = helper.make_opsetid("", OPSET)
-    written = graph.finish(model.input_shape, step)
     proto = helper.make_model(written, opset_imports=[opset], ir_version=IR_VERSION, producer_name="helpers")
     onnx.checker.check_model(proto, full_check=True)
     return write_atomically(Path(path), proto.SerializeToString())
@@ -70,22 +76,10 @@ class _Graph:
         coded: for each edge the names of its codes, scale and zero point.
     """
 
-    def __init__(self, first: Step) -> None:
+    def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
         self.coded: dict[str, tuple[str, str, str]] = {}
-        self.put(first, INPUT)
-
-    def finish(self, input_shape: tuple[int, ...], last: Step) -> onnx.GraphProto:
-        """The graph, whose output is that of the last step."""
-        output = self.nodes[-1].output[0]
-        if last.op.name in self.coded:
-            output = self.node("DequantizeLinear", [*self.coded[last.op.name]], "output")
-        image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["N", *input_shape])
-        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", *last.op.shape])
-        return helper.make_graph(self.nodes, "quantized", [image], [result], list(self.constants.values()))
-
-    # --- nodes and constants ---
 
     def node(self, kind: str, inputs: list[str], name: str, **attributes: object) -> str:
         """Add a node whose one output has the node's name."""
@@ -111,8 +105,7 @@ class _Graph:
         codes = self.node("QuantizeLinear", [value, scale, zero], f"{name}.codes")
         for kind, bound, end in (("Max", step.first, 0), ("Min", step.last, 255)):
             if (bound != end).any():  # in float, since ONNX Runtime has no Min for uint8; every bound is exactly a code
-                real = (bound.to(torch.int32) - step.out_zero_point) * step.out_scale
-                limit = self.constant(f"{name}.{kind}.limit", step.op.along_channels(real))
+                limit = self.constant(f"{name}.{kind}.limit", step.op.along_channels(step.out.dequantize(bound)))
                 exact = self.node("DequantizeLinear", [codes, scale, zero], f"{name}.{kind}.real")
                 limited = self.node(kind, [exact, limit], f"{name}.{kind}")
                 codes = self.node("QuantizeLinear", [limited, scale, zero], f"{name}.{kind}.codes")
@@ -122,6 +115,15 @@ class _Graph:
         """The real numbers of an input; a node for each reader, as the QDQ form wants it."""
         edge = step.op.inputs[position]
         return self.node("DequantizeLinear", [*self.coded[edge]], f"{step.op.name}.input{position}")
+
+    def hand_on(self, step: Step, kind: str, *more: str, **attributes: object) -> None:
+        """Codes move or are compared, none is computed."""
+        codes, *where = self.coded[step.op.inputs[0]]
+        self.coded[step.op.name] = (self.node(kind, [codes, *more], step.op.name, **attributes), *where)
+
+    def shape(self, name: str, *shape: int) -> str:
+        """The shape that a Reshape node takes; -1 stands for what is left, 0 for what was there."""
+        return self.constant(f"{name}.shape", np.array(shape, np.int64))
 
     def weight_codes(self, layer: Layer, codes: torch.Tensor) -> tuple[str, str]:
         """A weight's codes and its zero point; with zero point 128 they are stored as uint8."""
@@ -142,17 +144,11 @@ class _Graph:
         weight = self.node("DequantizeLinear", parts, f"{name}.weight", axis=axis)
         return [weight, self.node("DequantizeLinear", units, f"{name}.bias", axis=0)]
 
-    def reshaped(self, value: str, name: str, *shape: int) -> str:
-        """A tensor in another shape; -1 stands for what is left."""
-        return self.node("Reshape", [value, self.constant(f"{name}.shape", np.array(shape, np.int64))], name)
-
     # --- one method for each kind of operation ---
 
     def conv(self, step: Layer) -> None:
         """One int8 convolution; with a residual int32 sums, scaled and added in float, rounded once."""
-        name, a = step.op.name, step.op.attributes
-        pads = (*a["padding"], *a["padding"])
-        geometry = {"strides": a["stride"], "pads": pads, "dilations": a["dilation"], "group": a["groups"]}
+        name, geometry = step.op.name, {**window(step), "group": step.op.attributes["groups"]}
         if not step.op.residual:
             inputs = [self.get(step), *self.parameters(step, step.weight, axis=0)]
             return self.put(step, self.node("Conv", inputs, name, **geometry))
@@ -168,11 +164,13 @@ class _Graph:
 
     def linear(self, step: Layer) -> None:
         """One int8 matrix product; more dimensions than two are laid flat for it."""
-        name, flat = step.op.name, len(step.op.shape) == 1
-        x, (weight, bias) = self.get(step), self.parameters(step, step.weight.t(), axis=1)
-        x = x if flat else self.reshaped(x, f"{name}.flat", -1, step.weight.shape[1])
-        y = self.node("Gemm", [x, weight, bias], name if flat else f"{name}.product")
-        self.put(step, y if flat else self.reshaped(y, name, -1, *step.op.shape))
+        name, x = step.op.name, self.get(step)
+        parameters = self.parameters(step, step.weight.t(), axis=1)
+        if len(step.op.shape) == 1:
+            return self.put(step, self.node("Gemm", [x, *parameters], name))
+        flat = self.node("Reshape", [x, self.shape(f"{name}.flat", -1, step.weight.shape[1])], f"{name}.flat")
+        y = self.node("Gemm", [flat, *parameters], f"{name}.product")
+        return self.put(step, self.node("Reshape", [y, self.shape(name, -1, *step.op.shape)], name))
 
     def add(self, step: Step) -> None:
         """An addition of two edges."""
@@ -180,27 +178,31 @@ class _Graph:
 
     def average_pool(self, step: Step) -> None:
         """A mean over windows; with dimensions of size 1 dropped where the network drops them."""
-        window = {"kernel_shape": step.op.attributes["kernel"], "strides": step.op.attributes["stride"]}
-        keeps = len(step.op.shape) == 3
-        y = self.node("AveragePool", [self.get(step)], step.op.name if keeps else f"{step.op.name}.pool", **window)
-        self.put(step, y if keeps else self.reshaped(y, step.op.name, -1, *step.op.shape))
+        name = step.op.name
+        y = self.node("AveragePool", [self.get(step)], f"{name}.pool", **window(step))
+        if len(step.op.shape) < 3:
+            y = self.node("Reshape", [y, self.shape(name, 0, *step.op.shape)], name)
+        self.put(step, y)
 
     def clamp(self, step: Step) -> None:
         """A clamp of its own is a quantization."""
         self.put(step, self.get(step))
 
     def max_pool(self, step: Step) -> None:
-        """Codes are compared, none is computed."""
-        codes, *where = self.coded[step.op.inputs[0]]
-        a = step.op.attributes
-        geometry = {"strides": a["stride"], "dilations": a["dilation"], "pads": (*a["padding"], *a["padding"])}
-        pooled = self.node("MaxPool", [codes], step.op.name, kernel_shape=a["kernel"], **geometry)
-        self.coded[step.op.name] = (pooled, *where)
+        """The largest codes of windows."""
+        self.hand_on(step, "MaxPool", **window(step))
 
     def reshape(self, step: Step) -> None:
-        """Codes move, none is computed."""
-        codes, *where = self.coded[step.op.inputs[0]]
-        self.coded[step.op.name] = (self.reshaped(codes, step.op.name, 0, *step.op.shape), *where)  # 0 keeps the batch
+        """The same codes in another shape."""
+        self.hand_on(step, "Reshape", self.shape(step.op.name, 0, *step.op.shape))
+
+
+def window(step: Step) -> dict[str, object]:
+    """What ONNX calls the attributes of a window."""
+    names = {"kernel": "kernel_shape", "stride": "strides", "dilation": "dilations"}
+    geometry = {names[key]: value for key, value in step.op.attributes.items() if key in names}
+    padding = step.op.attributes.get("padding", (0, 0))
+    return {**geometry, "pads": (*padding, *padding)}
 
 
 def weight_zero_point(layer: Layer) -> int:

@@ -6,7 +6,7 @@ Float network, quantized network and network in training run through the same lo
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -183,7 +183,7 @@ def execute(
     watch: Watch = None,
     done: list[list[str]] | None = None,
 ) -> torch.Tensor:
-    """Run operations in order, and let go of each edge after its last reader.
+    """Run operations in order, and let go of each edge after its last reader; returns the value of the last edge.
 
     Args:
         ops: in the order in which they run.
@@ -191,9 +191,6 @@ def execute(
         compute: gets an operation and the values of its inputs.
         watch: called with the name and the value of every edge, the input's first.
         done: `last_uses(ops)`, for a caller that runs the same operations often.
-
-    Returns:
-        The value of the last edge.
     """
     edges = {INPUT: x}
     if watch:
@@ -207,14 +204,10 @@ def execute(
     return edges[ops[-1].name]
 
 
-def last_uses(ops: Iterable[Op]) -> list[list[str]]:
+def last_uses(ops: list[Op]) -> list[list[str]]:
     """For each operation, the edges that nobody reads after it."""
-    seen: set[str] = set()
-    result = []
-    for op in reversed(list(ops)):
-        result.append([name for name in dict.fromkeys(op.inputs) if name not in seen])
-        seen.update(op.inputs)
-    return result[::-1]
+    last = {name: position for position, op in enumerate(ops) for name in op.inputs}
+    return [[name for name in dict.fromkeys(op.inputs) if last[name] == at] for at, op in enumerate(ops)]
 
 
 @dataclass
@@ -258,10 +251,5 @@ class Plan:
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
-        """Compute the network in float.
-
-        Args:
-            x: normalised input, (N, ...).
-            watch: called with the name and the value of every edge, the input's first.
-        """
+        """Compute the network in float from normalised input; `watch` gets the name and the value of every edge."""
         return execute(self.ops, x, Op.run, watch)

@@ -24,7 +24,6 @@ After S. Esser et al., "Learned Step Size Quantization", arXiv:1902.08153.
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 import torch
@@ -33,6 +32,7 @@ from torch import fx, nn
 
 from helpers import training
 from helpers.data import Cifar10
+from helpers.passes.conv_bn_folding import norm_as_affine
 from helpers.pruning.recovery import reestimate_batchnorm
 from helpers.quantization.affine import Affine, QuantizationError, code_range, encode
 from helpers.quantization.model import QuantizedModel, assemble, module_key
@@ -99,7 +99,7 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe, batchnorm: s
         training.finetune(network, cifar, teacher=model, config=...)
         quantized = network.convert()
     """
-    check_images(images, tuple(getattr(images, "shape", ()))[1:])
+    check_images(images)
     if batchnorm not in BATCHNORM:
         raise QuantizationError(f"batchnorm: expected one of {BATCHNORM}, got {batchnorm!r}")
     if batchnorm == "kept" and (recipe.equalize or not recipe.per_channel):
@@ -107,20 +107,20 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe, batchnorm: s
             "batchnorm='kept' goes into per-channel scales at the end: leave equalize out and per_channel on, "
             "or fold it first (batchnorm='folded')"
         )
-    plan = make_plan(model, tuple(images.shape[1:]), recipe, next(batches(images)))
-    norms = dict(batch_norms(plan, model)) if batchnorm == "kept" else {}
+    plan = make_plan(model, images.shape[1:], recipe, next(batches(images)))
+    norms = batch_norms(plan, model) if batchnorm == "kept" else {}
     return QatNetwork(model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe, norms)
 
 
-def batch_norms(plan: Plan, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Each convolution of a plan that had a BatchNorm folded into it, by name, with that BatchNorm."""
-    modules, kinds = dict(model.named_modules()), {op.name: op.kind for op in plan.ops}
-    for node in fx.symbolic_trace(model).graph.nodes:
-        norm = modules[node.target] if node.op == "call_module" and node.target not in kinds else None
-        if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
-            source = node.args[0]
-            if source.op == "call_module" and kinds.get(source.target) == "conv" and len(source.users) == 1:
-                yield source.target, norm
+def batch_norms(plan: Plan, model: nn.Module) -> dict[str, nn.Module]:
+    """For each convolution of a plan, by name, the BatchNorm that was folded into it."""
+    modules, kinds, found = dict(model.named_modules()), {op.name: op.kind for op in plan.ops}, {}
+    for node in fx.symbolic_trace(model).graph.find_nodes(op="call_module"):
+        source, norm = node.args[0], modules[node.target]
+        folded = isinstance(norm, nn.BatchNorm2d) and node.target not in kinds
+        if folded and source.op == "call_module" and kinds.get(source.target) == "conv" and len(source.users) == 1:
+            found[source.target] = norm
+    return found
 
 
 class QatNetwork(nn.Module):
@@ -133,7 +133,7 @@ class QatNetwork(nn.Module):
         edges: dict[str, Affine],
         weights: dict[str, LayerWeights],
         recipe: Recipe,
-        norms: Mapping[str, nn.Module],
+        norms: dict[str, nn.Module],
     ) -> None:
         super().__init__()
         self.origin = SimpleNamespace(spec=getattr(model, "spec", None))  # how to rebuild the float network
@@ -144,8 +144,6 @@ class QatNetwork(nn.Module):
             self.layers[module_key(op.name)] = NormalizedLayer(layer, norms[op.name]) if op.name in norms else layer
         self.coded_by = {edge: plan.origin(edge) for edge in edges}
         self.edges = nn.ModuleDict({module_key(e): QatEdge(edges[e]) for e in edges if self.coded_by[e] == e})
-        for op in plan.layers:
-            op.weight, op.bias = op.weight.detach(), op.bias.detach()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of normalised images, with every rounding in place."""
@@ -155,17 +153,17 @@ class QatNetwork(nn.Module):
         """One operation, its output rounded."""
         if module_key(op.name) not in self.layers:
             return self._round(op.name, op.run(*inputs))
-        source_scale = self.edges[module_key(self.coded_by[op.inputs[0]])].step_size()
+        source_scale = positive(self.edges[module_key(self.coded_by[op.inputs[0]])].scale)
         return self._round(op.name, self.layers[module_key(op.name)].run(op, source_scale, *inputs))
+
+    def _round(self, edge: str, x: torch.Tensor) -> torch.Tensor:
+        return self.edges[module_key(edge)](x) if module_key(edge) in self.edges else x
 
     def convert(self) -> QuantizedModel:
         """The integer network that this one has learned to be."""
         weights = {op.name: self.layers[module_key(op.name)].convert() for op in self.plan.layers}
         edges = {edge: self.edges[module_key(origin)].convert() for edge, origin in self.coded_by.items()}
         return assemble(self.origin, self.plan, edges, weights, self.recipe)
-
-    def _round(self, edge: str, x: torch.Tensor) -> torch.Tensor:
-        return self.edges[module_key(edge)](x) if module_key(edge) in self.edges else x
 
 
 class QatLayer(nn.Module):
@@ -175,7 +173,7 @@ class QatLayer(nn.Module):
         super().__init__()
         self.weight, self.bias = nn.Parameter(op.weight.clone()), nn.Parameter(op.bias.clone())
         self.scale = nn.Parameter(start.scale.clone() if recipe.per_channel else start.scale[:1].clone())
-        self.bits = start.bits
+        self.bits, self.codes = start.bits, code_range(start.bits, signed=True, narrow=True)
 
     def run(self, op: Op, source_scale: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
         """The operation with its weight and bias rounded."""
@@ -185,21 +183,20 @@ class QatLayer(nn.Module):
 
     def rounded_weight(self) -> torch.Tensor:
         """The weight that codes can stand for."""
-        codes = code_range(self.bits, signed=True, narrow=True)
-        return fake_quantize(self.weight, per_row(self.step_size(), self.weight), 0, *codes)
+        return fake_quantize(self.weight, per_row(self.step_size(), self.weight), 0, *self.codes)
 
     def step_size(self) -> torch.Tensor:
-        """The learned step size, positive, and for 8 bits large enough that no pair of weights overflows."""
-        scale = self.scale.abs().clamp(min=torch.finfo(torch.float32).tiny)
-        if self.bits == 8:
-            least = pair_sums(self.weight.detach()).flatten(1).amax(1) / code_range(8, signed=True)[1]
-            scale = torch.maximum(scale, least if len(scale) > 1 else least.max())
-        return scale
+        """The learned step size, for 8 bits large enough that no pair of weights overflows (see `weights.py`)."""
+        scale = positive(self.scale)
+        if self.bits < 8:
+            return scale
+        least = pair_sums(self.weight.detach()).flatten(1).amax(1) / self.codes[1]
+        return torch.maximum(scale, least if len(scale) > 1 else least.max())
 
     def convert(self) -> LayerWeights:
         """The integers."""
         weight, scale = self.weight.detach(), self.step_size().detach().expand(len(self.weight)).clone()
-        codes = encode(weight, per_row(scale, weight), torch.tensor(0), *code_range(self.bits, True, narrow=True))
+        codes = encode(weight, per_row(scale, weight), torch.tensor(0), *self.codes)
         return LayerWeights(codes.cpu(), scale.cpu(), self.bias.detach().cpu().clone(), self.bits)
 
 
@@ -209,12 +206,11 @@ class NormalizedLayer(QatLayer):
     def __init__(self, folded: QatLayer, norm: nn.Module) -> None:
         """Take the BatchNorm out of a folded layer again; codes stay as they are, but for their signs."""
         nn.Module.__init__(self)
-        self.norm = copy.deepcopy(norm)
-        slope, offset = affine_of(self.norm)
+        self.norm, self.bits, self.codes = copy.deepcopy(norm), folded.bits, folded.codes
+        slope, offset = (t.float() for t in norm_as_affine(norm))
         slope = torch.where(slope.abs() < SMALLEST_SLOPE, SMALLEST_SLOPE, slope)
         self.weight = nn.Parameter(folded.weight.detach() / per_row(slope, folded.weight))
         self.scale = nn.Parameter(folded.scale.detach() / slope.abs())
-        self.bits = folded.bits
         self.register_buffer("bias", (folded.bias.detach() - offset) / slope)  # what the convolution had of its own
 
     def run(self, op: Op, source_scale: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
@@ -224,19 +220,9 @@ class NormalizedLayer(QatLayer):
 
     def convert(self) -> LayerWeights:
         """The integers, with the BatchNorm folded into scales and bias."""
-        plain, (slope, offset) = super().convert(), (t.cpu() for t in affine_of(self.norm))
+        plain, (slope, offset) = super().convert(), (t.float().cpu() for t in norm_as_affine(self.norm))
         codes = plain.codes * per_row(torch.where(slope < 0, -1, 1).to(torch.int8), plain.codes)
-        scale = (plain.scale * slope.abs()).clamp(min=torch.finfo(torch.float32).tiny)
-        return LayerWeights(codes, scale, plain.bias * slope + offset, self.bits)
-
-
-def affine_of(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a BatchNorm computes in inference: y = a x + c, as (a, c)."""
-    slope = torch.rsqrt(norm.running_var + norm.eps)
-    if norm.affine:
-        slope = slope * norm.weight.detach()
-    offset = -slope * norm.running_mean
-    return slope, offset + norm.bias.detach() if norm.affine else offset
+        return LayerWeights(codes, positive(plain.scale * slope), plain.bias * slope + offset, self.bits)
 
 
 class QatEdge(nn.Module):
@@ -244,20 +230,21 @@ class QatEdge(nn.Module):
 
     def __init__(self, affine: Affine) -> None:
         super().__init__()
-        self.scale, self.bits = nn.Parameter(affine.scale.clone()), affine.bits
+        self.scale, self.affine = nn.Parameter(affine.scale.clone()), affine
         self.register_buffer("zero_point", affine.zero_point.clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Values rounded to what codes can stand for."""
-        return fake_quantize(x, self.step_size(), self.zero_point, *code_range(self.bits, signed=False))
-
-    def step_size(self) -> torch.Tensor:
-        """The learned step size, positive."""
-        return self.scale.abs().clamp(min=torch.finfo(torch.float32).tiny)
+        return fake_quantize(x, positive(self.scale), self.zero_point, *self.affine.codes)
 
     def convert(self) -> Affine:
         """The parameters as calibration would give them."""
-        return Affine(self.step_size().detach().cpu(), self.zero_point.cpu(), self.bits, signed=False)
+        return dataclasses.replace(self.affine, scale=positive(self.scale).detach().cpu())
+
+
+def positive(scale: torch.Tensor) -> torch.Tensor:
+    """A step size that training may have moved to the other side of zero."""
+    return scale.abs().clamp(min=torch.finfo(torch.float32).tiny)
 
 
 def fake_quantize(

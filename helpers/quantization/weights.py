@@ -131,14 +131,14 @@ def packed_bytes(count: int, bits: int) -> int:
     return math.ceil(count * bits / 8)
 
 
-def pack(codes: torch.Tensor, bits: int, signed: bool = True) -> torch.Tensor:
-    """Pack integer codes of 2 to 8 bits, of any shape, into a row of bytes (uint8).
+def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Pack signed integer codes of 2 to 8 bits, of any shape, into a row of bytes (uint8).
 
     Example:
         >>> pack(torch.tensor([1, -1, 0, -2]), bits=2)
         tensor([141], dtype=torch.uint8)
     """
-    low, high = code_range(bits, signed)
+    low, high = code_range(bits, signed=True)
     if codes.is_floating_point() or codes.is_complex():
         raise PackingError(f"pack: expected integer codes, got {codes.dtype}; quantize the tensor first")
     if codes.numel() and (codes.min() < low or codes.max() > high):
@@ -151,9 +151,9 @@ def pack(codes: torch.Tensor, bits: int, signed: bool = True) -> torch.Tensor:
     return torch.from_numpy(np.packbits(stream, bitorder="little")).to(codes.device)
 
 
-def unpack(packed: torch.Tensor, bits: int, shape: tuple[int, ...], signed: bool = True) -> torch.Tensor:
-    """Undo `pack`: int8 (signed) or uint8 (unsigned) codes of the given shape."""
-    low, _ = code_range(bits, signed)
+def unpack(packed: torch.Tensor, bits: int, shape: tuple[int, ...]) -> torch.Tensor:
+    """Undo `pack`: int8 codes of the given shape."""
+    half = code_range(bits, signed=True)[1] + 1
     count = math.prod(shape)
     if packed.dtype != torch.uint8 or packed.numel() != packed_bytes(count, bits):
         raise PackingError(
@@ -162,6 +162,5 @@ def unpack(packed: torch.Tensor, bits: int, shape: tuple[int, ...], signed: bool
         )
     stream = np.unpackbits(packed.cpu().numpy().reshape(-1), count=count * bits, bitorder="little")
     codes = np.packbits(stream.reshape(count, bits), axis=1, bitorder="little").astype(np.int16).reshape(shape)
-    if signed:
-        codes = np.where(codes >= -low, codes + 2 * low, codes)  # the upper half of the patterns is negative
-    return torch.from_numpy(codes.astype(np.int8 if signed else np.uint8)).to(packed.device)
+    codes = np.where(codes >= half, codes - 2 * half, codes)  # the upper half of the patterns is negative
+    return torch.from_numpy(codes.astype(np.int8)).to(packed.device)
