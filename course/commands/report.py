@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from course.commands import demo
 from course.lessons.profile import profile
 from course.publish import report, runner
 
@@ -17,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make the page of the notebooks that were run last; without a run, of those that came with the course."""
     notebooks = runner.executed_lessons()
-    path = report.write_report(notebooks, arguments.output, profile().name)
+    pages = demo.write_pages(arguments.output.with_name("demo.html"))
+    path = report.write_report(notebooks, arguments.output, profile().name, pages)
     print(
         f"{len(notebooks)} lessons in {path.name} ({path.stat().st_size / 1e6:.1f} MB), figures beside it in figures/"
     )

@@ -5,13 +5,13 @@ numbers that the integer mode computes with. `demo/interpreter.js` does the rest
 """
 
 import base64
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from course.publish.page import as_json, filled
 from helpers import data, models
 from helpers.files import write_atomically
 from helpers.quantization.integer import Layer, Step
@@ -22,7 +22,6 @@ from helpers.quantization.weights import pack
 SHOWN = {"dense": "baseline-int8", "a fifth": "trunk80-long-int8", "smallest": "trunk90-mixed"}
 IMAGES_PER_CLASS = 4
 LEAST_SHIFT = 17  # below it, the interpreter's two halves of a product no longer do
-PARTS = Path(__file__).parent / "demo"
 
 
 class DemoError(RuntimeError):
@@ -45,12 +44,7 @@ def write_demo(target: Path, cifar: data.Cifar10, networks: dict[str, str] | Non
         "labels": cifar.test_labels[chosen].tolist(),
         "classes": list(cifar.classes),
     }
-    page = (PARTS / "page.html").read_text()
-    for name in ("page.css", "interpreter.js", "worker.js", "page.js"):
-        page = page.replace(f"/* {name} */", (PARTS / name).read_text())
-    for name, content in (("images", images), ("networks", packed)):
-        page = page.replace(f'"{name} go here"', as_json(content))
-    return write_atomically(target, page)
+    return write_atomically(target, filled("page.html", {"images": images, "networks": packed}))
 
 
 def pack_network(name: str, path: Path) -> dict[str, Any]:
@@ -142,8 +136,3 @@ def text_of(numbers: torch.Tensor) -> str:
     """The bytes of a tensor, lowest byte first, as base64."""
     array = numbers.contiguous().numpy()
     return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode()
-
-
-def as_json(content: Any) -> str:
-    """As JSON.stringify writes it in JavaScript, and without a tag that could end a script."""
-    return json.dumps(content, separators=(",", ":")).replace("</", "<\\/")

@@ -1,7 +1,10 @@
 """Notebook cells as HTML that needs nothing from outside: formulas as MathML, code coloured, figures inside."""
 
 import html
+import json
 import re
+from pathlib import Path
+from typing import Any
 
 import mistune
 from latex2mathml.converter import convert
@@ -118,3 +121,19 @@ def title_of(notebook: NotebookNode) -> str:
         if match:
             return match[1]
     return "Untitled"
+
+
+PARTS = Path(__file__).parent / "demo"
+
+
+def filled(name: str, contents: dict[str, Any]) -> str:
+    """A page of demo/ with its styles and scripts inside, and contents where it says "... go here"."""
+    text = re.sub(r"/\* ([\w.]+) \*/", lambda match: (PARTS / match[1]).read_text(), (PARTS / name).read_text())
+    for key, content in contents.items():
+        text = text.replace(f'"{key} go here"', as_json(content))
+    return text
+
+
+def as_json(content: Any) -> str:
+    """As JSON.stringify writes it in JavaScript, and without a tag that could end a script."""
+    return json.dumps(content, separators=(",", ":")).replace("</", "<\\/")

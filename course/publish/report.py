@@ -23,6 +23,7 @@ section { border-top: 3px solid #0b3f75; margin-top: 3em; }
 details { margin: .6em 0; }
 #provenance td { overflow-wrap: anywhere; }
 .shown { overflow-x: auto; }
+iframe { width: 100%; height: 46em; border: 1px solid #c8d0d9; }
 summary { color: #0b3f75; cursor: pointer; }
 @media (max-width: 60em) { nav { position: static; width: auto; } main { margin-left: 0; } }
 @media print { nav { display: none; } main { margin-left: 0; } }
@@ -30,13 +31,14 @@ summary { color: #0b3f75; cursor: pointer; }
 )
 
 
-def write_report(notebooks: list[Path], target: Path, profile: str) -> Path:
+def write_report(notebooks: list[Path], target: Path, profile: str, demo: list[Path] | None = None) -> Path:
     """Write the page.
 
     Args:
         notebooks: executed notebooks, in order.
         target: the HTML file; the figures go beside it, into figures/.
         profile: what the notebooks were run with, to be told to the reader.
+        demo: pages beside the target that it shows in a frame.
     """
     contents = {path.stem: nbformat.read(path, as_version=4) for path in notebooks}
     for notebook in contents.values():
@@ -44,13 +46,14 @@ def write_report(notebooks: list[Path], target: Path, profile: str) -> Path:
     links = {f"{stem}.ipynb": f"#{stem}" for stem in contents}
     sections = [section(stem, notebook, links) for stem, notebook in contents.items()]
     menu = [f'<a href="#{stem}">{html.escape(page.title_of(nb))}</a>' for stem, nb in contents.items()]
+    menu += ['<a href="#demo">Try the networks</a>'] if demo else []
     menu += ['<a href="#figures">All figures</a>', '<a href="#provenance">Where the numbers come from</a>']
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>From BatchNorm to int8</title><style>{STYLE}</style></head>
 <body><nav aria-label="Contents"><strong>From BatchNorm to int8</strong>{"".join(menu)}</nav>
 <main><h1>From BatchNorm to int8</h1>
-{"".join(sections)}{figure_list(contents)}{provenance_table(profile)}</main></body></html>"""
+{"".join(sections)}{demo_section(demo)}{figure_list(contents)}{provenance_table(profile)}</main></body></html>"""
     return write_atomically(target, text)
 
 
@@ -70,6 +73,16 @@ def anchor_figures(body: str, notebook: NotebookNode) -> str:
     """Give each figure's image its name as id, so that the list of figures can lead to it."""
     names = iter([name for name, _ in page.figures(notebook)])
     return re.sub(r'<img (?=src="data:image/png)', lambda match: f'<img id="{next(names, "")}" ', body)
+
+
+def demo_section(pages: list[Path] | None) -> str:
+    """Each page in a frame, with a link that opens it alone."""
+    frames = [
+        f'<p><a href="{page.name}">Open {page.name} alone</a></p>'
+        f'<iframe src="{page.name}" title="{page.stem}" loading="lazy"></iframe>'
+        for page in pages or []
+    ]
+    return f'<section id="demo"><h1>Try the networks</h1>{"".join(frames)}</section>' if frames else ""
 
 
 def figure_list(contents: dict[str, NotebookNode]) -> str:

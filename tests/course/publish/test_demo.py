@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from course.publish import demo
+from course.publish.page import PARTS
 from helpers import data, models
 from tests.course.publish import chromium
 from tests.course.publish.chromium import opened
@@ -116,7 +117,7 @@ def test_rounding_is_exact_at_ties_and_with_products_of_62_bits():
              ((0, 0), (255, 2**52 - 1), (-255, 2**52 - 1), (1, 1), (-1, 1))]  # fmt: skip
     cases += [((2 * n + 1) << (s - 1), s) for n in (-3, -2, -1, 0, 1, 2) for s in (17, 33, 52)]
     wanted = [round_half_even(product, shift) for product, shift in cases]
-    script, rule = (demo.PARTS / "interpreter.js").read_text(), "(lo > 0 || below % 2 !== 0)"
+    script, rule = (PARTS / "interpreter.js").read_text(), "(lo > 0 || below % 2 !== 0)"
     with opened("about:blank") as (page, _):
         halves = [[p >> 16, p & 0xFFFF, 2.0 ** (s - 16)] for p, s in cases]
         got, up, down = (

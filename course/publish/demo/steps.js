@@ -1,0 +1,76 @@
+// The graph of a network before and after each pass; boxes and lines were placed by Python.
+"use strict";
+
+const BOX = { width: 168, height: 62, inner: 40 };
+const $ = (id) => document.getElementById(id);
+let stages = [], chosen = 0, side = "before";
+
+document.addEventListener("DOMContentLoaded", () => {
+  try {
+    stages = JSON.parse($("stages").textContent);
+  } catch {
+    $("status").textContent = "The graphs cannot be read. Make the page again with “python -m course demo”.";
+    return;
+  }
+  $("passes").append(...stages.map(({ name }, i) => button(name, () => show(i, "before"))));
+  $("sides").append(...["before", "after"].map((which) => button(which, () => show(chosen, which))));
+  document.querySelector("main").hidden = false;
+  $("status").textContent = "";
+  show(0, "before");
+});
+
+function button(text, press) {
+  const made = document.createElement("button");
+  made.type = "button";
+  made.textContent = text;
+  made.onclick = press;
+  return made;
+}
+
+function show(number, which) {
+  chosen = number;
+  const stage = stages[number];
+  side = stage.after ? which : "before";
+  [...$("passes").children].forEach((made, i) => made.setAttribute("aria-pressed", i === number));
+  [...$("sides").children].forEach((made) => made.setAttribute("aria-pressed", made.textContent === side));
+  $("sides").lastChild.disabled = !stage.after;
+  const nodes = stage.after ? `${stage.before.boxes.length} nodes became ${stage.after.boxes.length}.` : "The graph stayed as it was.";
+  $("summary").textContent = `${stage.name}: ${stage.changed} changed, ${stage.declined} declined. ${nodes} ` +
+    `Largest difference from the first network's answers: ${stage.difference.toExponential(1)}.`;
+  draw(stage[side]);
+  const told = stage.before.boxes.filter((box) => box.note);
+  $("list").replaceChildren(...told.map((box) => Object.assign(document.createElement("li"), { textContent: `${box.name} (${box.status || "kept"}): ${box.note}` })));
+  choose(stage[side].boxes.find((box) => box.status) ?? stage[side].boxes[0]);
+}
+
+function svg(tag, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+function draw({ width, height, boxes, lines }) {
+  const place = ([x, y]) => [x * BOX.width + 10, y * BOX.height + 10];
+  const shapes = boxes.map((box) => {
+    const [x, y] = place(box.at);
+    const group = svg("g", { class: box.status, id: `box-${box.name}`, tabindex: 0, role: "button", "aria-label": `${box.name}: ${box.what} ${box.status}` },
+      svg("rect", { x: x - BOX.width / 2 + 6, y: y - BOX.inner / 2, width: BOX.width - 12, height: BOX.inner }),
+      svg("text", { x, y: y - 3 }, shortened(box.what)), svg("text", { x, y: y + 12 }, box.shape));
+    group.onclick = () => choose(box);
+    group.onkeydown = ({ key }) => (key === "Enter" || key === " ") && choose(box);
+    return group;
+  });
+  const paths = lines.map((line) => svg("polyline", { points: line.map((point) => place(point).join(",")).join(" ") }));
+  $("graph").replaceChildren(svg("svg", { width: width * BOX.width + 20, height: height * BOX.height + 20 }, ...paths, ...shapes));
+}
+
+const shortened = (text) => (text.length > 23 ? `${text.slice(0, 22)}…` : text);
+
+function choose(box) {
+  document.querySelectorAll("svg g.chosen").forEach((group) => group.classList.remove("chosen"));
+  $(`box-${box.name}`).classList.add("chosen");
+  $("boxTitle").textContent = box.name;
+  const fate = box.status ? ` This pass: ${box.status}. ` : " This pass left it alone. ";
+  $("box").textContent = `${box.what}${box.shape && `, ${box.shape}`}.${fate}${box.note}`;
+}
