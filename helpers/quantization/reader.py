@@ -44,12 +44,7 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
 
 
 def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) -> Plan:
-    """Write a folded graph as a plan.
-
-    Args:
-        graph_module: in canonical form, one input, one output, in eval mode; it may be changed.
-        example: an input, batch first.
-        recipe: `residual` matters here.
+    """Write a folded graph, which may be changed, as a plan; `recipe.residual` matters.
 
     Raises:
         PlanError: more than one input or output.
@@ -76,22 +71,15 @@ def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) ->
 
 @torch.no_grad()
 def verify(plan: Plan, model: nn.Module, graph_module: fx.GraphModule, images: torch.Tensor) -> None:
-    """Compare a plan, run in float without any rounding, with the network that it was read from.
-
-    Args:
-        plan: from `read`.
-        model: the network, as the caller gave it.
-        graph_module: what the plan was read from.
-        images: normalised input.
+    """Compare a plan, in float and without rounding, with the network that it was read from, on normalised images.
 
     Raises:
         PlanError: the answers differ by more than 1/1000 of the largest one; names the first operation that differs.
     """
     if _agree(plan.run(images), model(images.clone())):
         return
-    found: dict[str, torch.Tensor] = {}
-    plan.run(images, lambda edge, value: found.update({edge: value}))
-    run = _Run(graph_module)
+    found, run = {}, _Run(graph_module)
+    plan.run(images, found.__setitem__)
     run.run(images.clone())
     different = [op.name for op in plan.ops if not _agree(found[op.name], run.values[op.node])]
     place = f"they differ from {different[0]!r} on" if different else "folding BatchNorm changed them already"
@@ -193,10 +181,8 @@ def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
 
 
 def _read_node(node: fx.Node, edges: dict[fx.Node, str], graph_module: fx.GraphModule) -> Op:
-    op, sources = (
-        _integer_form(node, graph_module),
-        [arg for arg in node.args if isinstance(arg, fx.Node) and arg in edges],
-    )
+    op = _integer_form(node, graph_module)
+    sources = [arg for arg in node.args if isinstance(arg, fx.Node) and arg in edges]
     if op is None or len(sources) != (2 if op.kind == "add" else 1):
         sources, module = _alone(node, edges, graph_module)
         op = Op("", "float", (), module=module)
@@ -277,44 +263,27 @@ def _pool(node: fx.Node, kind: str, **attributes: Any) -> Op | None:
     return Op("", kind, (), attributes=pairs) if len(_shapes(node)[0]) == 4 else None
 
 
-def _average_pool(
-    node: fx.Node,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Op | None:
-    if padding not in (0, (0, 0), [0, 0]) or ceil_mode or divisor_override is not None:
-        return None
-    return _pool(node, "average_pool", kernel=kernel_size, stride=stride or kernel_size)
+def _average_pool(node: fx.Node, kernel: Any, stride: Any = None, padding: Any = 0, **others: Any) -> Op | None:
+    plain = padding in (0, (0, 0), [0, 0]) and others.keys() <= {"count_include_pad"}
+    return _pool(node, "average_pool", kernel=kernel, stride=stride or kernel) if plain else None
 
 
 def _adaptive_pool(node: fx.Node, output_size: Any) -> Op | None:
     sizes = list(zip(*(shape[-2:] for shape in _shapes(node)), strict=True))
-    kernel = [before // after for before, after in sizes]
     exact = all(before % after == 0 for before, after in sizes)
-    return _pool(node, "average_pool", kernel=kernel, stride=kernel) if exact else None
+    return _average_pool(node, [before // after for before, after in sizes]) if exact else None
 
 
 def _mean(node: fx.Node, dim: Any = None, keepdim: bool = False) -> Op | None:
-    kernel = _shapes(node)[0][2:]
-    both = isinstance(dim, Sequence) and {d % 4 for d in dim} == {2, 3}
-    return _pool(node, "average_pool", kernel=kernel, stride=kernel) if both and len(kernel) == 2 else None
+    over = isinstance(dim, Sequence) and {d % 4 for d in dim}
+    return _average_pool(node, _shapes(node)[0][2:]) if over == {2, 3} else None
 
 
 def _max_pool(
-    node: fx.Node,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
+    node: fx.Node, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, **others: Any
 ) -> Op | None:
-    geometry = {"kernel": kernel_size, "stride": stride or kernel_size, "padding": padding, "dilation": dilation}
-    return None if ceil_mode or return_indices else _pool(node, "max_pool", **geometry)
+    window = {"kernel": kernel, "stride": stride or kernel, "padding": padding, "dilation": dilation}
+    return None if others else _pool(node, "max_pool", **window)
 
 
 def _reshape(node: fx.Node, *sizes: Any, **others: Any) -> Op | None:
@@ -322,7 +291,7 @@ def _reshape(node: fx.Node, *sizes: Any, **others: Any) -> Op | None:
     return Op("", "reshape", ()) if before[0] == after[0] else None
 
 
-# By the bare name after canonicalization; each takes the arguments of the function, after its input.
+# By the bare name; each takes the arguments in their canonical form: what is not the default, by name.
 _FORMS = {
     "relu": lambda node, inplace=False: _clamp(node, 0.0),
     "relu6": lambda node, inplace=False: _clamp(node, 0.0, 6.0),
@@ -352,9 +321,10 @@ def _join_clamps(plan: Plan) -> None:
 
 def _join_residuals(plan: Plan) -> None:
     """conv -> add becomes a conv with a residual: of two candidates the one that runs later."""
-    for add in [op for op in plan.ops if op.kind == "add"]:
-        candidates = [op for op in plan.ops if op.name in add.inputs and _may_take_residual(op, plan)]
-        if not candidates or add.inputs[0] == add.inputs[1]:
+    for add in [op for op in plan.ops if op.kind == "add" and len(set(op.inputs)) == 2]:
+        bare = [op for op in plan.ops if op.kind == "conv" and op.clamp is None and op.residual is None]
+        candidates = [op for op in bare if op.name in add.inputs and plan.users(op.name) == [add]]
+        if not candidates:
             continue
         conv = candidates[-1]
         other = next(name for name in add.inputs if name != conv.name)
@@ -362,10 +332,6 @@ def _join_residuals(plan: Plan) -> None:
         plan.ops.remove(conv)  # it has to wait for the other edge
         plan.ops.insert(plan.ops.index(add), conv)
         _replace(plan, add, conv)
-
-
-def _may_take_residual(op: Op, plan: Plan) -> bool:
-    return op.kind == "conv" and op.clamp is None and op.residual is None and len(plan.users(op.name)) == 1
 
 
 def _replace(plan: Plan, op: Op, by: Op) -> None:
