@@ -36,7 +36,7 @@ TODAY = {
         "helpers/graphs": 2_600,
         "helpers/passes": 2_500,
         "helpers/pruning": 2_600,
-        "helpers/quantization": 2_950,
+        "helpers/quantization": 2_890,
         "helpers/training": 670,
         "helpers/checks": 900,
         "course/commands": 1_030,

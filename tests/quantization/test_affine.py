@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, decode, encode, fit, sqnr
+from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, encode, fit, sqnr
 
 BITS = range(2, 9)
 
@@ -52,21 +52,6 @@ def test_asymmetric_worked_example():
     assert codes.dtype == torch.uint8
 
 
-def test_unsigned_codes_would_wrap_in_int8():
-    affine = fit(torch.tensor([0.0, 2.55]), signed=False, symmetric=False)
-    codes = affine.quantize(torch.tensor([2.0]))
-    assert codes.dtype == torch.uint8 and codes.item() == 200
-    assert codes.to(torch.int8).item() == -56  # the published mistake
-
-
-def test_decode_is_the_one_convention():
-    assert decode(torch.tensor([0, 10, 255], dtype=torch.uint8), torch.tensor(0.5), torch.tensor(10)).tolist() == [
-        -5.0,
-        0.0,
-        122.5,
-    ]
-
-
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 def test_each_channel_gets_what_it_would_get_alone(axis):
     x = torch.randn(3, 4, 5) * torch.rand(3, 4, 5).exp()
@@ -85,12 +70,6 @@ def test_all_equal(value, symmetric):
     affine = fit(x, symmetric=symmetric)
     assert affine.scale > 0
     assert torch.allclose(affine.dequantize(affine.quantize(x)), x)
-
-
-def test_one_outlier_costs_the_others():
-    x = torch.cat([torch.linspace(-1, 1, 1000), torch.tensor([100.0])])
-    affine = fit(x)
-    assert len(affine.quantize(x[:-1]).unique()) == 3
 
 
 @pytest.mark.parametrize("value", [1e-38, 1e-45, 3e38])

@@ -86,30 +86,6 @@ def test_integer_is_the_reference_and_simulated_agrees(op, sources, out):
     assert torch.equal(step.kernel(*inputs), codes)
 
 
-def test_ties_and_saturation_by_hand():
-    add = settled(Op("s", "add", ("a", "b"), shape=(6,)), [(0.5, 0), (0.5, 0)], affine(1.0, 0))
-    a = torch.tensor([[1, 3, 5, 255, 0, 2]], dtype=torch.uint8)
-    b = torch.tensor([[0, 0, 0, 255, 0, 1]], dtype=torch.uint8)
-    assert add.integer(a, b).tolist() == [[0, 2, 2, 255, 0, 2]]  # 0.5 -> 0, 1.5 -> 2, 2.5 -> 2, 1.5 -> 2
-    negative = settled(Op("s", "add", ("a", "b"), shape=(6,)), [(0.5, 255), (0.5, 255)], affine(1.0, 10))
-    assert negative.integer(a, b)[0, 4] == 0  # -255 + 10 saturates
-
-
-def test_clamp_becomes_codes_one_per_channel():
-    high = torch.tensor([1.0, 2.0, 300.0])
-    step = make_step(Op("s", "clamp", ("a",), clamp=(0.0, high), shape=(3, 1, 1)), affine(0.5, 20))
-    assert step.first == 20 and step.last.tolist() == [22, 24, 255]
-    few = make_step(Op("s", "clamp", ("a",), shape=(1,)), affine(0.5, 3, bits=4))
-    assert (few.first, few.last.tolist()) == (0, [15])
-
-
-def test_float_step_decodes_and_encodes():
-    op = Op("s", "float", ("a",), shape=(4, 8, 8), module=torch.nn.Softplus())
-    step = settled(op, [(0.05, 128)], affine(0.03, 0))
-    real = torch.nn.functional.softplus((IMAGE.float() - 128) * 0.05)
-    assert torch.equal(step.integer(IMAGE), (real / 0.03).round().clamp(0, 255).to(torch.uint8))
-
-
 SOURCE = Affine(torch.tensor(0.02), torch.tensor(100, dtype=torch.int32), 8, signed=False)
 
 

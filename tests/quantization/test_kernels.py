@@ -77,13 +77,6 @@ def test_the_largest_safe_pair_is_exact():
     assert layer.packed.usable
 
 
-def test_activations_of_few_bits():
-    layer = layer_of(GEOMETRIES[1], 7, 3, False, bits=4)
-    x = torch.randint(0, 16, (4, 16, 6, 6), dtype=torch.uint8)
-    assert layer.integer(x).max() == 15
-    assert (layer.kernel(x).int() - layer.integer(x).int()).abs().max() <= 1
-
-
 def test_each_input_shape_has_its_own_packing_and_few_are_kept():
     layer = layer_of((16, 24, (1, 1), (1, 1), (0, 0), (1, 1), 1), 60, 0, False)
     for size in (3, 4, 5, 6, 7, 7, 3):

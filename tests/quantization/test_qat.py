@@ -7,36 +7,25 @@ from helpers import data, models, quantization, training
 from helpers.quantization import qat
 from helpers.quantization.model import quantize
 from helpers.quantization.plan import Recipe
-from helpers.quantization.qat import NormalizedLayer, QatLayer, fake_quantize, prepare, train
+from helpers.quantization.qat import QatLayer, fake_quantize, prepare, train
 from helpers.quantization.weights import PAIR_LIMIT, encode_layer
 from tests.quantization.plans import conv, small_mobilenet
 
 
-def test_slopes_are_those_of_the_paper():
-    x = torch.tensor([-9.0, -0.26, 0.2, 0.3, 9.0], requires_grad=True)
-    scale = torch.tensor(0.5, requires_grad=True)
-    weight = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
-    (fake_quantize(x, scale, torch.tensor(2), 0, 15) * weight).sum().backward()
-    assert torch.allclose(x.grad, weight * torch.tensor([0.0, 1, 1, 1, 0]))
-    v = x.detach() / 0.5
-    inside = torch.round(v) - v
-    by_hand = torch.tensor([0.0 - 2, inside[1], inside[2], inside[3], 15.0 - 2])
-    assert torch.allclose(scale.grad, (weight * by_hand).sum() * (5 * 15) ** -0.5)
-
-
-def test_a_code_at_the_end_of_the_range_still_learns():
+def test_slopes_are_those_of_torch_and_for_the_scale_those_of_the_paper():
     torch.manual_seed(0)
-    x, slope = torch.randn(4, 3, 5, 5), torch.randn(4, 3, 5, 5)
-    x[0, 0, 0] = torch.tensor([-3.5, 3.7, 3.8, 0.25, -0.25])  # -7, 7 and 8 steps, and ties
+    x, slope, zero = torch.randn(4, 3, 5, 5), torch.randn(4, 3, 5, 5), 2
+    x[0, 0, 0] = torch.tensor([-4.5, 2.7, 2.8, 0.25, -0.25])  # -9, 5 and 6 steps, and ties
     scale = torch.tensor([0.5, 0.1, 1.0, 0.3])
     rounded, per_row = x.clone().requires_grad_(), scale.clone()[:, None, None, None].requires_grad_()
-    fake_quantize(rounded, per_row, 0, -7, 7).backward(slope)
-    other = x.clone().requires_grad_()
-    torch.fake_quantize_per_channel_affine(other, scale, torch.zeros(4, dtype=torch.int32), 0, -7, 7).backward(slope)
-    assert rounded.grad[0, 0, 0, :3].ne(0).tolist() == [True, True, False]
+    fake_quantize(rounded, per_row, zero, -7, 7).backward(slope)
+    other, zeros = x.clone().requires_grad_(), torch.full((4,), zero, dtype=torch.int32)
+    torch.fake_quantize_per_channel_affine(other, scale, zeros, 0, -7, 7).backward(slope)
+    assert rounded.grad[0, 0, 0, :3].ne(0).tolist() == [True, True, False]  # the last code still learns
     assert torch.equal(rounded.grad, other.grad)
     v = x / per_row.detach()
-    along_scale = torch.where(v.round().abs() <= 7, v.round() - v, 7 * v.sign()) * slope
+    code = v.round() + zero
+    along_scale = torch.where(code.abs() <= 7, v.round() - v, code.clamp(-7, 7) - zero) * slope
     assert torch.allclose(per_row.grad, along_scale.sum((1, 2, 3), keepdim=True) * (75 * 7) ** -0.5, atol=1e-6)
 
 
@@ -87,12 +76,14 @@ def test_eight_bit_pairs_never_overflow_while_training():
     assert (codes[:, 0] + codes[:, 1]).max() <= PAIR_LIMIT
 
 
-def test_train_takes_the_course_data_and_a_teacher():
+def few_images():
     cifar = data.load_cifar10("sample")
-    tiny = data.Cifar10(
-        cifar.train_images[:40], cifar.train_labels[:40], cifar.test_images[:8], cifar.test_labels[:8], "test", True
-    )
-    model, _ = small_mobilenet()
+    train, test = (cifar.train_images[:40], cifar.train_labels[:40]), (cifar.test_images[:8], cifar.test_labels[:8])
+    return data.Cifar10(*train, *test, "test", True)
+
+
+def test_train_takes_the_course_data_and_a_teacher():
+    tiny, (model, _) = few_images(), small_mobilenet()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     config = training.Config(epochs=1, batch_size=18, lr=0.005, distill=0.5, precision="float32")
     quantized = train(model, tiny, Recipe(weight_bits=4), config, progress=False)
@@ -162,20 +153,13 @@ def test_training_moves_kept_statistics_and_conversion_folds_them():
     assert network.convert()(x).shape == (len(images), 10)
 
 
-def test_train_measures_kept_statistics_again():
-    cifar = data.load_cifar10("sample")
-    tiny = data.Cifar10(
-        cifar.train_images[:40], cifar.train_labels[:40], cifar.test_images[:8], cifar.test_labels[:8], "test", True
-    )
-    seen, (model, _) = [], small_mobilenet()
+def test_train_measures_kept_statistics_again(monkeypatch):
+    seen, (model, _), measure = [], small_mobilenet(), qat.reestimate_batchnorm
     config = training.Config(epochs=1, batch_size=18, lr=0.005, precision="float32")
-    with pytest.MonkeyPatch.context() as patch:
-        measure = qat.reestimate_batchnorm
-        patch.setattr(qat, "reestimate_batchnorm", lambda network, batches: seen.append(measure(network, batches)))
-        train(model, tiny, Recipe(), config, batchnorm="folded", progress=False)
-        assert not seen
-        train(model, tiny, Recipe(), config, batchnorm="kept", progress=False)
-    assert any(isinstance(m, NormalizedLayer) for m in seen[0].modules())
+    monkeypatch.setattr(qat, "reestimate_batchnorm", lambda network, batches: seen.append(measure(network, batches)))
+    for batchnorm, measured in (("folded", 0), ("kept", 1)):
+        train(model, few_images(), Recipe(), config, batchnorm=batchnorm, progress=False)
+        assert len(seen) == measured
 
 
 @pytest.mark.parametrize(
