@@ -1,4 +1,4 @@
-"""`python -m course grade ...`: release, collect, run, feedback, export, stats, item, demo."""
+"""`python -m course grade ...`: release, collect, run, feedback, export, stats, similarity, item, demo."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from course.grading import course
 from course.grading.classroom import DEFAULT, Classroom, ClassroomError
 
 DEMO = Path("build/demo")
+SYSTEMS = ("moodle", "canvas", "gradescope")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "feedback": "write a page for each student",
         "export": "write the marks as CSV",
         "stats": "draw how the class did",
+        "similarity": "show hand-ins that resemble each other",
         "item": "grade one item again for everybody",
         "demo": "make a small class, then do all of the above with it",
     }
@@ -45,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             command.add_argument("--edition", action="store_true", help="also the whole course, without what is secret")
         if name == "collect":
             command.add_argument("--source", type=Path, help="where the hand-ins are (default: incoming/<assignment>)")
+        if name == "export":
+            command.add_argument("--for", dest="system", choices=SYSTEMS, help="write what this system reads")
+        if name == "similarity":
+            command.add_argument("--threshold", type=float, default=0.6, help="share in common (default %(default)s)")
         if name in ("export", "stats"):
             command.add_argument("--pseudonyms", action="store_true", help="replace the students' names")
 
@@ -141,25 +147,36 @@ def _feedback(room: Classroom, args: argparse.Namespace) -> None:
 
 
 def _export(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading.export import export
+    from course.grading import export, systems
 
-    names = [exercise.assignment.name for exercise in _exercises(room, args)]
-    for path in export(room, names, args.pseudonyms):
-        print(path)
+    exercises, remarks = _exercises(room, args), []
+    if args.system:
+        files, remarks = systems.export_for(args.system, room, exercises)
+    else:
+        files = export.export(room, [exercise.assignment.name for exercise in exercises], args.pseudonyms)
+    print(*files, *remarks, sep="\n")
 
 
 def _stats(room: Classroom, args: argparse.Namespace) -> None:
     from course.grading import stats
 
     for exercise in _exercises(room, args):
-        for path in [*stats.draw(room, exercise), *stats.draw_leaderboard(room, exercise, args.pseudonyms)]:
-            print(path)
+        files = [*stats.draw(room, exercise), *stats.draw_leaderboard(room, exercise, args.pseudonyms)]
+        print(*files, stats.write_page(room, exercise), sep="\n")
+
+
+def _similarity(room: Classroom, args: argparse.Namespace) -> None:
+    from course.grading import similarity
+
+    for exercise in _exercises(room, args):
+        path, count = similarity.write_report(room, exercise, args.threshold)
+        print(f"{path}: {count} pairs")
 
 
 def _demo(room: Classroom, args: argparse.Namespace) -> None:
     from course.grading.answers import make_class
 
-    args.pseudonyms, args.source = False, None
+    args.pseudonyms, args.source, args.system = False, None, None
     (room.folder / "demo").touch()
     _release(room, args)
     make_class(room, course.load("a1"))

@@ -7,7 +7,7 @@ submitted/<student>/<assignment>/      collected, untouched
 checked/, autograded/       nbgrader's folders: rebuilt notebooks before and after grading
 results/<assignment>/<student>.json    points and messages per item
 feedback/<assignment>/<student>.html
-gradebook.db, secret, class.toml, log.jsonl
+gradebook.db, secret, class.toml, class_list.csv (if there is one, see roster.py), log.jsonl
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,8 @@ class Rules:
     late_days: float
     due: dict[str, datetime]
 
-    def penalty(self, assignment: str, arrived: datetime, points: float) -> float:
-        """Points lost by arriving late.
+    def penalty(self, assignment: str, arrived: datetime, points: float, extra_days: float = 0.0) -> float:
+        """Points lost by arriving late; `extra_days` is what one student was given beyond the deadline.
 
         Example:
             >>> rules = Rules("last", 10, 5, {"a1": datetime(2030, 1, 1, tzinfo=UTC)})
@@ -63,6 +63,7 @@ class Rules:
             16.0
         """
         due = self.due.get(assignment)
+        due = due and due + timedelta(days=extra_days)
         if due is None or arrived <= due:
             return 0.0
         days = -((due - arrived).total_seconds() // 86400)  # each day begun counts

@@ -28,6 +28,7 @@ from nbgrader.preprocessors import CheckCellMetadata, NbGraderPreprocessor, Save
 from traitlets import Dict
 from traitlets.config import Config
 
+from course.grading import roster
 from course.grading.classroom import Classroom
 
 CONFIG_FILE = """\
@@ -162,7 +163,8 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
 
     The late penalty is worked out anew each time, because points given by hand since then count, too.
     """
-    rows = {}
+    rows, listed = {}, roster.read(room).get(student)
+    extra_days = listed.extension(assignment) if listed else 0.0
     with Gradebook(room.database) as book:
         submission = book.find_submission(assignment, student)
         arrived = submission.timestamp.replace(tzinfo=UTC)
@@ -175,7 +177,7 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                     "waiting": bool(grade.needs_manual_grade),
                     "comment": comments.get(grade.name) or "",
                 }
-            notebook.late_submission_penalty = room.rules.penalty(assignment, arrived, notebook.score)
+            notebook.late_submission_penalty = room.rules.penalty(assignment, arrived, notebook.score, extra_days)
             rows["late penalty"] = {
                 "points": 0.0 - notebook.late_submission_penalty,
                 "of": 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from types import ModuleType
 
@@ -11,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.grading import course
-from course.grading.classroom import Classroom
+from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.export import pseudonym, table
+from course.grading.feedback import document
 
 
 class StatsError(ValueError):
@@ -48,6 +50,12 @@ def item_statistics(marks: pd.DataFrame) -> pd.DataFrame:
     ).loc[list(points)]
 
 
+def without_unread(marks: pd.DataFrame) -> pd.DataFrame:
+    """An item of which answers wait to be read is neither easy nor hard."""
+    waiting = marks["item"].isin(marks.loc[marks["waiting"], "item"])
+    return marks.assign(points=marks["points"].mask(waiting))
+
+
 def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     """Write the figure and the table of item statistics of one assignment.
 
@@ -58,9 +66,7 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     marks = table(room, [name])
     if marks.empty:
         raise StatsError(f"no submission of {name} has been graded yet: run `grade run` first")
-    # An item of which answers wait to be read is neither easy nor hard.
-    waiting = marks["item"].isin(marks.loc[marks["waiting"], "item"])
-    statistics = item_statistics(marks.assign(points=marks["points"].mask(waiting)))
+    statistics = item_statistics(without_unread(marks))
     totals = marks.groupby("student")["points"].sum().clip(lower=0)
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
@@ -82,6 +88,48 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     figure.savefig(files[0], dpi=120)
     statistics.to_csv(files[1], index_label="item")
     return files
+
+
+def write_page(room: Classroom, exercise: Exercise) -> Path:
+    """One page of the class: every item with its difficulty and discrimination in words."""
+    name = exercise.assignment.name
+    marks = table(room, [name])
+    totals = marks.groupby("student")["points"].sum().clip(lower=0)
+    rows = [
+        f"<tr><td>{html.escape(item)}</td><td>{in_words(row.earned, EARNED)}</td>"
+        f"<td class='number'>{'' if pd.isna(row.earned) else f'{row.earned:.0%}'}</td>"
+        f"<td>{in_words(row.discrimination, SEPARATES)}</td></tr>"
+        for item, row in item_statistics(without_unread(marks)).iterrows()
+    ]
+    body = (
+        f"<h1>{html.escape(name)}: how the class did</h1><p>{len(totals)} hand-ins; half of them have "
+        f"{totals.median():g} points or more of {exercise.assignment.points:g}.</p><table><tr><th>item</th><th>who "
+        f"solved it</th><th>points earned</th><th>what it tells</th></tr>{''.join(rows)}</table>"
+    )
+    path = room.folder / "stats" / f"{name}.html"
+    write(path, document(f"{name}: how the class did", body))
+    return path
+
+
+# From this number on the words hold; what is not a number gets the last.
+EARNED = ((0.9, "nearly everybody"), (0.6, "most"), (0.3, "some"), (-1, "few"), (None, "not read yet"))
+SEPARATES = (
+    (0.3, "those who have it did well elsewhere, too"),
+    (0.1, "tells little about the rest"),
+    (-0.1, "tells nothing about the rest"),
+    (-2, "strong hand-ins lose it more often than weak ones: read this item again"),
+    (None, "everybody has the same points, so it tells nothing"),
+)
+
+
+def in_words(number: float, words: tuple) -> str:
+    """The words for a number.
+
+    Example:
+        >>> in_words(0.7, EARNED)
+        'most'
+    """
+    return next(text for least, text in words if least is None or (number == number and number >= least))
 
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9)

@@ -1,0 +1,113 @@
+"""Which hand-ins resemble each other more than the task explains. Everything stays on this machine.
+
+The code of a hand-in becomes a row of tokens in which every name that the student chose is the same word; comments,
+spaces and the released text are gone. Runs of tokens that many students share say little, so each run counts by how
+few hand-ins have it (as in text search). A high number is a reason to read two hand-ins side by side, and no proof.
+"""
+
+from __future__ import annotations
+
+import builtins
+import html
+import io
+import itertools
+import keyword
+import math
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+from course.grading import intake
+from course.grading.classroom import Classroom, write
+from course.grading.course import Exercise
+from course.grading.feedback import document
+from course.grading.runner import skeleton_of
+
+RUN = 8  # tokens
+PUBLIC = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), "torch", "nn", "F", "self"}
+IGNORED = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER)
+LEAST_WEIGHT = 5.0  # of a hand-in; less is too little text to compare
+
+
+def tokens_of(source: str) -> list[str]:
+    """The code without layout and comments; names after a dot and Python's own stay, all others become one word.
+
+    Example:
+        >>> tokens_of("total = x.sum()  # all") == tokens_of("s = values.sum()")
+        True
+    """
+    found: list[str] = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type in IGNORED:
+                continue
+            chosen = token.type == tokenize.NAME and token.string not in PUBLIC and found[-1:] != ["."]
+            found.append("name" if chosen else "text" if token.type == tokenize.STRING else token.string.strip())
+    except (tokenize.TokenError, SyntaxError):  # what comes before the mistake is compared
+        pass
+    return found
+
+
+def runs_of(sources: list[str]) -> set[tuple[str, ...]]:
+    """Every run of RUN tokens in these cells."""
+    rows = [tokens_of(source) for source in sources]
+    return {tuple(row[i : i + RUN]) for row in rows for i in range(len(row) - RUN + 1)}
+
+
+def similar(sources: dict[str, list[str]], released: list[str], threshold: float) -> list[tuple[float, str, str]]:
+    """Pairs of students whose code has more than a share in common, most alike first.
+
+    Args:
+        sources: the code cells of each student.
+        released: the code cells that everybody was given.
+        threshold: 0 to 1, of the weight of the smaller hand-in.
+    """
+    given = runs_of(released)
+    runs = {student: runs_of(cells) - given for student, cells in sources.items()}
+    owners = Counter(itertools.chain.from_iterable(runs.values()))
+    weight = {run: math.log(len(runs) / count) if len(runs) > 2 else 1.0 for run, count in owners.items()}
+    total = {student: sum(weight[run] for run in mine) for student, mine in runs.items()}
+    pairs = []
+    for one, other in itertools.combinations(sorted(runs), 2):
+        smaller = min(total[one], total[other])
+        if smaller >= LEAST_WEIGHT:
+            common = sum(weight[run] for run in runs[one] & runs[other]) / smaller
+            if common >= threshold:
+                pairs.append((common, one, other))
+    return sorted(pairs, key=lambda pair: (-pair[0], *pair[1:]))
+
+
+def by_cell(submission: intake.Submission) -> dict[str, str]:
+    """The code of a hand-in by the name of its cell; a student's own cells are one text."""
+    found: dict[str, str] = {}
+    for cell in submission.code:
+        found[cell["name"]] = f"{found.get(cell['name'], '')}\n{cell['source']}".strip()
+    return found
+
+
+def write_report(room: Classroom, exercise: Exercise, threshold: float = 0.6) -> tuple[Path, int]:
+    """One page with the pairs above the threshold side by side.
+
+    Returns:
+        The page, and how many pairs it shows.
+    """
+    name, skeleton = exercise.assignment.name, skeleton_of(room, exercise)
+    read = {s: intake.read(room.submission(s, name), exercise.notebook.name, skeleton) for s in room.students(name)}
+    code = {student: by_cell(one) for student, one in read.items()}
+    released = by_cell(intake.Submission(skeleton))
+    pairs = similar({s: list(cells.values()) for s, cells in code.items()}, list(released.values()), threshold)
+    parts = [
+        f"<h1>{name}: hand-ins that resemble each other</h1>",
+        f"<p>{len(code)} hand-ins, {len(pairs)} pairs above {threshold:.0%}. The number is the share of the smaller "
+        "hand-in that stands in the other one as well, names, comments, layout and the released text left out; "
+        "what many share counts little. It is a reason to read both, and no proof of anything.</p>",
+    ]
+    for share, one, other in pairs:
+        parts.append(f"<h2>{share:.0%}: {html.escape(one)} and {html.escape(other)}</h2>")
+        both = [cell for cell in code[one] if code[one][cell] != released.get(cell) and cell in code[other]]
+        for cell in both:
+            sides = "".join(f"<td><pre>{html.escape(code[who][cell])}</pre></td>" for who in (one, other))
+            parts.append(f"<h3>{html.escape(cell)}</h3><table><tr>{sides}</tr></table>")
+    path = room.folder / "similarity" / f"{name}.html"
+    write(path, document(f"{name}: similarity", "\n".join(parts)))
+    return path, len(pairs)

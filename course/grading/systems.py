@@ -1,0 +1,117 @@
+"""Marks as other systems read them: Moodle's and Canvas's gradebooks, Gradescope's results.json."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from course.grading import record, roster
+from course.grading.classroom import Classroom, write
+from course.grading.course import Exercise
+
+
+def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> tuple[list[Path], list[str]]:
+    """Write the files of one system.
+
+    Returns:
+        The files, and remarks: marks that were left empty, students who stand on no list.
+    """
+    folder, remarks = room.folder / "export" / system, _strangers(room, exercises)
+    if system == "gradescope":
+        return [_gradescope(room, e, student, folder) for e in exercises for student in _handed_in(room, e)], remarks
+    totals = {exercise.assignment.name: _totals(room, exercise, remarks) for exercise in exercises}
+    if system == "moodle":
+        return [_moodle(room, name, marks, folder) for name, marks in totals.items()], remarks
+    return [_canvas(room, exercises, totals, folder)], remarks
+
+
+def _handed_in(room: Classroom, exercise: Exercise) -> list[str]:
+    return room.students(exercise.assignment.name)
+
+
+def _strangers(room: Classroom, exercises: list[Exercise]) -> list[str]:
+    listed = roster.read(room)
+    if not listed:
+        return [f"without {roster.path_of(room)} the numbers of the students are missing"]
+    return [
+        f"{exercise.assignment.name}: {student} handed in and does not stand on the class list"
+        for exercise in exercises
+        for student in _handed_in(room, exercise)
+        if student not in listed
+    ]
+
+
+def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str, float | None]:
+    """The points of everybody; None where nothing was handed in, nothing graded, or answers wait to be read."""
+    name, found = exercise.assignment.name, {}
+    for student in roster.everybody(room, name):
+        graded = room.result(name, student) is not None
+        rows = record.scores(room, name, student) if graded else {}
+        waiting = [item for item, row in rows.items() if row["waiting"]]
+        if waiting:
+            remarks.append(f"{name}: {student} is left empty, for {', '.join(waiting)} waits to be read")
+        complete = graded and not waiting
+        found[student] = max(0.0, sum(row["points"] for row in rows.values())) if complete else None
+    return found
+
+
+def _moodle(room: Classroom, name: str, marks: dict[str, float | None], folder: Path) -> Path:
+    """What Moodle's grade import reads; students are found by their ID number."""
+    people = roster.everybody(room, name)
+    rows = [[people[s].id, people[s].name or s, "" if mark is None else f"{mark:g}"] for s, mark in marks.items()]
+    return _table(folder / f"{name}.csv", ["ID number", "Full name", name], rows)
+
+
+def _canvas(room: Classroom, exercises: list[Exercise], totals: dict[str, dict], folder: Path) -> Path:
+    """What Canvas's gradebook reads: its five columns first, and a line with the points that are possible."""
+    people = {}
+    for name in totals:
+        people |= roster.everybody(room, name)
+    names = list(totals)
+    rows = [["    Points Possible", "", "", "", "", *(f"{e.assignment.points:g}" for e in exercises)]]
+    for student, person in people.items():
+        marks = (totals[name].get(student) for name in names)
+        shown = ["" if mark is None else f"{mark:g}" for mark in marks]
+        rows.append([person.name or student, person.id, "", student, person.section, *shown])
+    return _table(folder / "gradebook.csv", ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *names], rows)
+
+
+def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path) -> Path:
+    """One results.json per student, also where nothing could be graded."""
+    name = exercise.assignment.name
+    result = room.result(name, student)
+    if result is None:
+        text = "This hand-in has not been graded: the grader stopped before it came to an end."
+        content = {"score": 0.0, "output": text, "tests": []}
+    else:
+        rows = record.scores(room, name, student)
+        content = {
+            "score": max(0.0, sum(row["points"] for row in rows.values())),
+            "output": "\n".join(result["notes"]),
+            "tests": [
+                {
+                    "name": item,
+                    "score": row["points"],
+                    "max_score": row["of"],
+                    "status": "passed" if row["points"] >= row["of"] else "failed",
+                    "output": result["items"].get(item, {}).get("message", "") or row["comment"],
+                }
+                for item, row in rows.items()
+                if row["of"]
+            ],
+        }
+    write(folder / name / student / "results.json", json.dumps(content, indent=1))
+    return folder / name / student / "results.json"
+
+
+def _table(path: Path, header: list[str], rows: Iterable[list[str]]) -> Path:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(header)
+    # A name that begins like a formula would be computed by a spreadsheet.
+    writer.writerows([f"'{cell}" if cell[:1] in ("=", "+", "@") else cell for cell in row] for row in rows)
+    write(path, text.getvalue())
+    return path
