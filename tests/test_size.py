@@ -39,6 +39,8 @@ TODAY = {
         "helpers/quantization": 2_890,
         "helpers/training": 670,
         "helpers/checks": 900,
+        "course": 8_100,
+        "course/grading": 3_300,
         "course/commands": 1_050,
         "tests": 20_000,
     },
