@@ -6,11 +6,14 @@ quantized. Each step is replayed by one known function, on arbitrary weights.
 
 import importlib
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
+
+from helpers.header import Budget, ModelError
 
 # What a step in a file may call; a name that is not here is refused.
 REPLAY = {
@@ -18,6 +21,7 @@ REPLAY = {
     "optimize": ("helpers.passes", "replay"),
     "quantize": ("helpers.quantization", "replay"),
 }
+MOST_NUMBERS = 2**26  # 268 MB; a larger network has a larger file
 # The attributes that removing channels changes, and nothing else.
 SIZES = (
     "in_channels",
@@ -30,10 +34,6 @@ SIZES = (
     "out_features",
     "normalized_shape",
 )
-
-
-class ModelError(ValueError):
-    """A network cannot be built, saved or loaded; names the file or module and what to do."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,11 @@ def reshape_tensors(module: nn.Module) -> None:
         setattr(module, name, tensor)
 
 
+def budget_of(path: str | Path) -> Budget:
+    """What a network may have had that was cut down, to 2 bits a weight perhaps, to a file of this size."""
+    return Budget(max(MOST_NUMBERS, 16 * Path(path).stat().st_size))
+
+
 def replay(model: nn.Module, spec: Spec, path: str | Path) -> nn.Module:
     """Take the steps of a specification on a freshly built network; `path` is named in errors."""
     for step in spec.steps:
@@ -103,5 +108,6 @@ def replay(model: nn.Module, spec: Spec, path: str | Path) -> nn.Module:
         if module is None:
             raise ModelError(f"{path}: unknown step {step.get('step')!r}; a newer version of the course wrote it")
         arguments = {key: value for key, value in step.items() if key != "step"}
-        model = getattr(importlib.import_module(module), function)(model, **arguments)
+        with budget_of(path) if function == "resize" else nullcontext():
+            model = getattr(importlib.import_module(module), function)(model, **arguments)
     return model

@@ -20,7 +20,8 @@ from torchvision.models.resnet import BasicBlock
 from torchvision.ops import Conv2dNormActivation
 
 from helpers.files import write_atomically
-from helpers.model_spec import ModelError, Spec, record, replay, resize
+from helpers.header import ModelError, checked
+from helpers.model_spec import Spec, budget_of, record, replay, resize
 
 __all__ = [
     "ModelError",
@@ -33,6 +34,7 @@ __all__ = [
     "record",
     "resize",
     "save",
+    "structure",
     "tiny",
 ]
 
@@ -169,14 +171,12 @@ def read_header(path: str | Path) -> tuple[Spec, dict[str, Any]]:
     """The specification and the metadata of a file, without its tensors."""
     try:
         with safe_open(path, "pt") as file:
-            header = file.metadata() or {}
-        stored = json.loads(header["spec"])
-        spec = Spec(stored["builder"], stored["arguments"], tuple(stored["steps"]))
-        return spec, json.loads(header.get("metadata", "{}"))
+            stored, metadata = checked(file.metadata() or {})
     except FileNotFoundError as error:
         raise ModelError(f"{path} does not exist") from error
-    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+    except (SafetensorError, ValueError, OSError) as error:
         raise ModelError(f"{path} is not a network saved by this course ({type(error).__name__}: {error})") from error
+    return Spec(stored["builder"], stored["arguments"], tuple(stored["steps"])), metadata
 
 
 def load(path: str | Path) -> nn.Module:
@@ -186,13 +186,29 @@ def load(path: str | Path) -> nn.Module:
         ModelError: the file is damaged, or tensors are missing, left over or of the wrong shape; they are named.
     """
     spec, _ = read_header(path)
-    model = build(spec.builder, **spec.arguments)
-    model = replay(model, spec, path)
+    model = structure(spec, path)
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     put_tensors(model, tensors, path)
     model.spec = spec
     return model.eval()
+
+
+def structure(spec: Spec, path: str | Path) -> nn.Module:
+    """The network that a file's specification describes, with any weights.
+
+    Raises:
+        ModelError: whatever keeps it from being built; it says so in one line.
+    """
+    try:
+        with budget_of(path):
+            model = build(spec.builder, **spec.arguments)
+        return replay(model, spec, path)
+    except ModelError:
+        raise
+    except Exception as error:  # the header led there, and may ask for anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ModelError(f"{path}: its header describes no network ({reason})") from error
 
 
 def put_tensors(model: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path) -> None:

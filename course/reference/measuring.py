@@ -13,7 +13,7 @@ from torch import nn
 
 from course.reference import entropy
 from course.reference.table import ResultsError
-from helpers import metrics, model_spec, models, training
+from helpers import metrics, models, training
 from helpers.data import Cifar10, load_cifar10
 from helpers.provenance import cpu_name, provenance
 from helpers.quantization import QuantizedModel, kernels
@@ -93,8 +93,7 @@ def float_structure(path: Path) -> nn.Module:
     spec, _ = models.read_header(path)
     steps = [step["step"] for step in spec.steps]
     before = spec.steps[: steps.index("quantize")] if "quantize" in steps else spec.steps
-    model = models.build(spec.builder, **spec.arguments)
-    return model_spec.replay(model, models.Spec(spec.builder, spec.arguments, before), path).eval()
+    return models.structure(models.Spec(spec.builder, spec.arguments, before), path).eval()
 
 
 def bits_of(model: QuantizedModel) -> str:

@@ -29,6 +29,8 @@ CHOICES = {
     "residual": ("fused", "separate"),
     "bias_correction": (None, "empirical"),
     "rounding": ("nearest", "learned"),
+    "per_channel": (True, False),
+    "equalize": (False, True),
 }
 GONE = ("absorb_bias", "weight_range", "unsupported")
 

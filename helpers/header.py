@@ -1,0 +1,151 @@
+"""What the header of a network's file may say. A file may come from anybody, so it is checked before anything is built.
+
+Each value of a header is of a *kind*:
+
+    str, bool, type(None)          exactly of this type
+    range(1, 9), Between(0, 4)     a whole number, or a number, among these
+    [kind]                         a list of values of this kind
+    {"a": kind, "b?": kind}        a table; what has a question mark may be missing
+    {...: kind}                    a table that has other names as well
+    (kind, kind)                   of one of these kinds
+    a function                     what it answers True to; its docstring says what that is
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["Budget", "ModelError", "checked"]
+
+
+class ModelError(ValueError):
+    """A network cannot be built, saved or loaded; names the file or module and what to do."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """A number from low to high."""
+
+    low: float
+    high: float
+
+
+def problem(value: Any, kind: Any, where: str = "") -> str | None:
+    """What is wrong with a value, or None."""
+    if isinstance(kind, dict) and isinstance(value, dict):
+        known = {name.rstrip("?"): one for name, one in kind.items() if name is not ...}
+        found = [f"{where} lacks {name!r}" for name in kind if name in known and name not in value]
+        for name, one in value.items():
+            expected = known.get(name, kind.get(..., _nothing))
+            found.append(problem(one, expected, f"{where}.{name:.80}"))
+        return next(filter(None, found), None)
+    if isinstance(kind, list) and isinstance(value, list):
+        return next(filter(None, (problem(one, kind[0], f"{where}[{at}]") for at, one in enumerate(value))), None)
+    if isinstance(kind, dict | list):
+        fits, expected = False, "a table" if isinstance(kind, dict) else "a list"
+    elif isinstance(kind, tuple):
+        fits, expected = any(problem(value, one) is None for one in kind), "of a kind that is known here"
+    elif isinstance(kind, type):
+        fits, expected = type(value) is kind, f"of the type {kind.__name__}"
+    elif isinstance(kind, range):
+        fits, expected = type(value) is int and value in kind, f"a whole number from {kind[0]} to {kind[-1]}"
+    elif isinstance(kind, Between):
+        fits = type(value) in (int, float) and kind.low <= value <= kind.high
+        expected = f"a number from {kind.low} to {kind.high}"
+    else:
+        fits, expected = kind(value), kind.__doc__
+    return None if fits else f"{where} is {value!r:.40}, expected {expected}"
+
+
+def _nothing(value: Any) -> bool:
+    """nothing under this name"""
+    return False
+
+
+def _anything(value: Any) -> bool:
+    """anything"""
+    return True
+
+
+def _sizes(value: Any) -> bool:
+    """a list of sizes of at most 4 million numbers in all"""
+    return isinstance(value, list) and problem(value, [SIZE]) is None and math.prod(value) <= 2**22
+
+
+def _network_input(value: Any) -> bool:
+    """sizes and dtype of a tensor, a plain value, or parts and entries of these"""
+    if isinstance(value, dict):
+        return problem(value, {"parts?": [_network_input], "entries?": {...: _network_input}}) is None
+    if isinstance(value, list):
+        return _sizes(value[:-1]) and isinstance(getattr(torch, str(*value[-1:]), None), torch.dtype)
+    return problem(value, PLAIN) is None
+
+
+SIZE = range(1, 2**16 + 1)
+BITS = range(2, 9)
+PLAIN = (bool, str, type(None), range(2**16 + 1), Between(-1e6, 1e6))
+RECIPE = {
+    **dict.fromkeys(("weight_bits?", "activation_bits?"), BITS),
+    **dict.fromkeys(("per_channel?", "equalize?"), bool),
+    "layer_bits?": {...: BITS},
+    ...: (str, bool, type(None)),  # names, which `Recipe` knows; older files have more
+}
+STEPS = {
+    "resize": {"changes": {...: {"normalized_shape?": [SIZE], ...: SIZE}}},
+    "optimize": {"level": str, "route": str, "shapes": [_network_input]},
+    "quantize": {"recipe": RECIPE, "input_shape": _sizes},
+}
+ARGUMENTS = {
+    "num_classes?": SIZE,
+    "width_mult?": Between(0.01, 100),
+    "dropout?": Between(0, 1),
+    ...: (*PLAIN, [PLAIN], [[PLAIN]]),
+}
+SPEC = {"builder": str, "arguments": ARGUMENTS, "steps": [{"step": str, ...: _anything}]}
+METADATA = {
+    "metrics?": {"test_accuracy?": Between(0.0, 1.0), ...: _anything},
+    "provenance?": {"command?": (str, type(None)), ...: _anything},
+    ...: _anything,
+}
+
+
+def checked(header: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The specification and the metadata in a header.
+
+    Raises:
+        ModelError: there is something in it that no network has; names the place.
+    """
+    try:
+        spec, metadata = json.loads(header["spec"]), json.loads(header.get("metadata", "{}"))
+    except (KeyError, ValueError, RecursionError) as error:
+        raise ModelError(f"{type(error).__name__}: {error}") from error
+    found = problem(spec, SPEC, "spec") or problem(metadata, METADATA, "metadata")
+    for at, step in enumerate(() if found else spec["steps"]):
+        if step["step"] not in STEPS:
+            raise ModelError(f"unknown step {step['step']!r:.40}; a newer version of the course wrote it")
+        found = found or problem(step, {"step": str} | STEPS[step["step"]], f"spec.steps[{at}]")
+    if found:
+        raise ModelError(found)
+    return spec, metadata
+
+
+class Budget(TorchDispatchMode):
+    """Refuses to make new tensors of more numbers than allowed in all, before it makes them."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.left = numbers
+
+    def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        """Count what `torch.empty` and the like are asked for."""
+        sizes = args[0] if args and isinstance(args[0], list | tuple) else ()
+        if sizes and all(isinstance(size, int) for size in sizes):
+            self.left -= math.prod(sizes)
+        if self.left < 0:
+            raise ModelError(f"a tensor of the sizes {list(sizes)} is more than such a file can ask for")
+        return func(*args, **(kwargs or {}))

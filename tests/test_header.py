@@ -1,0 +1,123 @@
+"""A header that somebody changed ends in one named error, before anything large is built, or changes nothing."""
+
+import copy
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from course.__main__ import main
+from helpers import models, pruning, quantization
+from helpers.header import Budget, ModelError, checked
+
+SHIPPED = sorted(path.stem for path in models.CHECKPOINTS.glob("*.safetensors"))
+VALUES = ("x", -1, 0, None, [], {}, 1.5, True, 10**9, 10**40, float("nan"), {"step": "exec"}, [2**16] * 4)
+
+
+def opened(path):
+    """The header of a file, parsed, and its tensors."""
+    with safe_open(path, "pt") as file:
+        stored = {part: json.loads(text) for part, text in file.metadata().items()}
+        return stored, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def tables(value, at=""):
+    """Every table and list in a nest of them, with where it is; layers of one kind are at the same place."""
+    if isinstance(value, dict | list):
+        yield at, value
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from tables(one, f"{at}.{'*' if isinstance(key, int) or '.' in key else key}")
+
+
+def changes(header):
+    """Put another value in each place in turn, take it out, and put something beside it; yields what was done where."""
+    for at, table in list(tables(header)):
+        kept = copy.copy(table)
+        for key in list(kept) if isinstance(kept, dict) else range(len(kept)):
+            for value in VALUES:
+                table[key] = value
+                yield f"{at}.{'*' if isinstance(key, int) or '.' in key else key} = {value!r:.9}"
+            table[key] = kept[key]
+        if isinstance(kept, dict):
+            for key in kept:
+                del table[key]
+                yield f"{at} without {'one' if '.' in key else key}"
+                table[key] = kept[key]
+            table["more"] = 1
+            yield f"{at} with more"
+            del table["more"]
+        else:
+            for value in (1, "more"):
+                table.append(value)
+                yield f"{at} longer by {value!r}"
+                table.pop()
+
+
+def written(header):
+    return {part: json.dumps(value) for part, value in header.items()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A small file with all that ours have: pruned and quantized, with bits of its own for a layer."""
+    small = pruning.prune(models.pretrained("tiny"), torch.zeros(1, 3, 32, 32), ratio=0.5, importance="l1").eval()
+    recipe = quantization.Recipe(weight_bits=4, layer_bits={"classifier": 8}, observer="minmax")
+    quantized = quantization.quantize(small, torch.randn(8, 3, 32, 32), recipe)
+    return models.save(quantized, tmp_path_factory.mktemp("made") / "made.safetensors", metrics={"test_accuracy": 0.5})
+
+
+@pytest.mark.parametrize("name", ["tiny", "made", *(pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED)])
+def test_a_change_in_one_place_of_each_kind_is_refused_or_changes_nothing(name, made, tmp_path):
+    header, tensors = opened(models.CHECKPOINTS / f"{name}.safetensors" if name in SHIPPED else made)
+    original, x = copy.deepcopy(header["spec"]), torch.randn(2, 3, 32, 32)
+    file, tried = tmp_path / "m.safetensors", set()
+    save_file(tensors, file, written(header))
+    expected = models.load(file)(x)
+    for what in changes(header):
+        if what in tried or (header.get("spec") == original and "metadata" not in what):
+            continue
+        tried.add(what)
+        save_file(tensors, file, written(header))
+        try:
+            assert torch.equal(models.load(file)(x), expected), what
+        except ModelError as error:
+            assert "\n" not in str(error), what
+    assert len(tried) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_size_of_another_type_or_range_is_refused_before_anything_is_built(name):
+    header, _ = opened(models.CHECKPOINTS / f"{name}.safetensors")
+    for what in changes(header):
+        if ".changes." in what and " = " in what and not what.endswith((" = {}", "True")):
+            with pytest.raises(ModelError):
+                checked(written(header))
+
+
+def test_nothing_large_is_made_on_the_way():
+    with Budget(1000), pytest.raises(ModelError, match="more than such a file can ask for"):
+        torch.empty(10, 101)
+    with Budget(1000), pytest.raises(ModelError):
+        torch.nn.Conv2d(1000, 1000, 3)
+    with Budget(1000):
+        torch.nn.Linear(30, 30)
+
+
+@pytest.mark.parametrize("change", [{"num_classes": 60_000, "width_mult": 100}, {"num_classes": 10**9}])
+def test_huge_widths_are_refused(change, tmp_path):
+    header, tensors = opened(models.CHECKPOINTS / "trunk90-mixed.safetensors")
+    header["spec"]["arguments"] |= change
+    save_file(tensors, tmp_path / "m.safetensors", written(header))
+    with pytest.raises(ModelError):
+        models.load(tmp_path / "m.safetensors")
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path, capsys):
+    header, tensors = opened(models.CHECKPOINTS / "tiny.safetensors")
+    for place, value in (("spec", {"builder": 3}), ("metadata", [1]), ("spec", header["spec"] | {"steps": [{}]})):
+        save_file(tensors, tmp_path / "m.safetensors", written(header | {place: value}))
+        assert main(["evaluate", str(tmp_path / "m.safetensors"), "--data", "sample"]) == 1
+        assert capsys.readouterr().err.count("\n") == 1
