@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from course.commands import demo
 from course.publish import runner, slides
 
 
@@ -18,4 +19,5 @@ def run(arguments: argparse.Namespace) -> int:
     for notebook in [*runner.executed_lessons(), runner.executed_talk()]:
         path = slides.write_deck(notebook, arguments.output / f"{notebook.stem}.html")
         print(f"{path.name} ({path.stat().st_size / 1e6:.1f} MB)")
+    demo.write_pages(arguments.output / "demo.html")  # which the talk shows in a frame
     return 0

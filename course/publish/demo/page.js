@@ -125,7 +125,7 @@ function showAnswer(n, { scores, milliseconds }) {
 async function showMaps() {
   const network = Number($("network").value), name = $("layer").value;
   const [channels, height, width] = state.networks[network].layers.find((layer) => layer.name === name).shape;
-  const { codes } = await ask({ kind: "run", network, pixels: state.pixels, layer: name });
+  const { codes, checksum } = await ask({ kind: "run", network, pixels: state.pixels, layer: name });
   const shown = Math.min(channels, MAPS_SHOWN), across = Math.min(shown, 16), zoom = Math.max(1, Math.floor(72 / width));
   const canvas = $("maps"), step = width * zoom + 2;
   canvas.width = across * step;
@@ -143,7 +143,7 @@ async function showMaps() {
     }
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
-  const text = `${shown} of ${channels} channels of ${name}: codes 0 (black) to 255 (white), ${height} by ${width} each.`;
+  const text = `${shown} of ${channels} channels of ${name}: codes 0 (black) to 255 (white), ${height} by ${width} each. Checksum: ${checksum}.`;
   canvas.setAttribute("aria-label", text);
   $("mapsText").textContent = text;
 }

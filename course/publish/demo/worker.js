@@ -18,26 +18,33 @@ const ANSWERS = {
     });
   },
 
-  /** Class scores of an image, the milliseconds they took, and the codes of one layer. */
+  /** Class scores of an image, the milliseconds they took, and the codes of one layer with their checksum. */
   run({ network, pixels, layer }) {
     const started = performance.now(), { steps } = networks[network];
-    let codes = null;
-    const sums = runNetwork(networks[network], pixels, (step, made) => { if (step.name === layer) codes = made; });
+    let seen = {};
+    const sums = runNetwork(networks[network], pixels, (step, codes) => {
+      if (step.name === layer) seen = { codes, checksum: checksumOf(step, codes) };
+    });
     const { factor } = steps.at(-1);
-    return { scores: Array.from(sums, (sum, c) => Math.fround(Math.fround(sum) * factor[c])), milliseconds: performance.now() - started, codes };
+    const scores = Array.from(sums, (sum, c) => Math.fround(Math.fround(sum) * factor[c]));
+    return { scores, milliseconds: performance.now() - started, ...seen };
   },
 
-  /** A checksum of each layer's codes, in Python's order, and the sums of the last layer. */
+  /** A checksum of each layer's codes, and the sums of the last layer. */
   trace({ network, pixels }) {
     const seen = {};
     runNetwork(networks[network], pixels, (step, codes) => {
-      const [channels, height, width] = step.shape, places = height * width;
-      const at = (i) => (i % channels) * places + Math.floor(i / channels);
-      seen[step.name] = step.coded ? checksum(codes, at) : Array.from(codes);
+      seen[step.name] = step.coded ? checksumOf(step, codes) : Array.from(codes);
     });
     return seen;
   },
 };
+
+/** A checksum of a layer's codes in Python's order, channel by channel. */
+function checksumOf(step, codes) {
+  const [channels, height, width] = step.shape, places = height * width;
+  return checksum(codes, (i) => (i % channels) * places + Math.floor(i / channels));
+}
 
 onmessage = ({ data: { id, kind, ...question } }) => {
   try {

@@ -14,7 +14,7 @@ def talk():
 
 def test_about_twelve_slides_each_with_notes(talk):
     shown = slides.slides_of(talk)
-    assert 12 <= len(shown) <= 15
+    assert 12 <= len(shown) <= 16
     assert all('<aside class="notes">' in "".join(parts) for parts in shown)
 
 

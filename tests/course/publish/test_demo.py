@@ -183,3 +183,22 @@ def test_a_step_that_the_page_cannot_compute_is_refused():
         demo.pack_step(step, model)
     step.op.attributes["dilation"] = (1, 1)
     json.dumps(demo.pack_step(step, model))
+
+
+@pytest.mark.slow
+def test_no_script_keeps_the_page_waiting_and_the_time_of_a_picture_is_told(page_file, tmp_path, capsys):
+    """Thread time as Chromium's own trace measures it, so that a busy machine does not count."""
+    with opened(page_file.as_uri()) as (page, _):
+        page.context.browser.start_tracing(page=page, path=tmp_path / "trace.json", categories=["devtools.timeline"])
+        page.reload()
+        wait_until_ready(page)
+        page.wait_for_selector("body[data-scored]", timeout=200_000)
+        page.context.browser.stop_tracing()
+        rows = page.locator("#scores tr").all_inner_texts()
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    name = next(e["tid"] for e in events if e["name"] == "thread_name" and e["args"]["name"] == "CrRendererMain")
+    scripts = [e for e in events if e["name"] in ("EvaluateScript", "FunctionCall") and e["tid"] == name]
+    longest = max(e.get("tdur", 0) for e in scripts) / 1000
+    with capsys.disabled():
+        print(f"\nlongest script {longest:.0f} ms; pictures: {rows}")
+    assert len(scripts) > 40 and longest < 50
