@@ -65,12 +65,6 @@ def test_a_chain_is_a_straight_line_also_beside_a_shortcut():
     assert len({x for x, _ in layout.paths["a", "e"]}) > 1  # the shortcut runs beside the chain
 
 
-def test_a_constant_stands_right_above_its_user():
-    edges = {"x": (), "a": ("x",), "b": ("a",), "constant": (), "c": ("b", "constant")}
-    places = arrange(edges, 100).places
-    assert places["constant"][1] == places["b"][1]
-
-
 def test_a_tall_graph_is_wrapped():
     edges = {f"n{i}": (f"n{i - 1}",) if i else () for i in range(30)}
     layout = arrange(edges, 10)
