@@ -1,5 +1,6 @@
 import ast
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -121,6 +122,14 @@ def test_an_edition_holds_the_course_and_nothing_that_is_secret(tmp_path):
                 assert body not in everything and json.dumps(body)[1:-1] not in everything, cell.metadata.nbgrader
         assert not any(data in files.values() for data in exercise.handed_in.values())
     assert "make_network.py" not in " ".join(files)
+    with zipfile.ZipFile(tmp_path / "released" / "edition.zip") as archive:
+        archive.extractall(tmp_path)
+    words = [sys.executable, "-m", "course", "grade"]
+    done = subprocess.run(
+        words, cwd=tmp_path / "course", env=os.environ | {"PYTHONPATH": "."}, capture_output=True, text=True
+    )
+    menu = done.stderr.partition("choose from")[2]
+    assert done.returncode == 2 and "train" in menu and "grade" not in menu, done.stderr
 
 
 def _run_from_top_to_bottom(folder, notebook, replaced=None):
