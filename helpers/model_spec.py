@@ -6,8 +6,9 @@ quantized. Each step is replayed by one known function, on arbitrary weights.
 
 import importlib
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,15 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Spec:
-    """How to build a network's structure again: a builder's name, its arguments, and what was done since."""
+    """How to build a network's structure again: a builder's name, its arguments, and what was done since.
+
+    `make` is the builder itself where the caller gave a function; no file holds it.
+    """
 
     builder: str
     arguments: dict[str, Any]
     steps: tuple[dict[str, Any], ...] = ()
+    make: Callable[..., nn.Module] | None = field(default=None, compare=False, repr=False)
 
 
 def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn.Module:

@@ -1,13 +1,18 @@
-"""Build MobileNetV2 or ResNet-8 for CIFAR-10 from a small specification; save and load any stage of any network.
+"""Build a network from a small specification; save and load any stage of it.
 
-A file holds tensors and a specification in JSON, never code: the name of a builder from an allow-list, its arguments,
-and the steps (channels removed, passes run, quantized) that led to the structure. Loading replays them on fresh
-weights and then puts the tensors of the file in their places.
+A file holds tensors and a specification in JSON, never code: the name of a builder, its arguments, and the steps
+(channels removed, passes run, quantized) that led to the structure. Loading replays them on fresh weights and then puts
+the tensors of the file in their places. Builders are ours, torchvision's, and factories of your own: a factory is a
+function that the file only names, and that runs when whoever loads the file names it too.
 """
 
+import importlib
 import json
+import pickle
 from collections import OrderedDict
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,8 @@ __all__ = [
     "Spec",
     "build",
     "load",
+    "load_weights",
+    "made_by",
     "mobilenet_v2",
     "pretrained",
     "read_header",
@@ -38,6 +45,7 @@ __all__ = [
     "tiny",
 ]
 
+MOST_NAMED = 20  # tensors that do not fit
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "data" / "checkpoints"
 # (expansion, channels, blocks, stride) of each stage: torchvision's table with the second stride 2 -> 1.
 CIFAR_STAGES = (
@@ -71,29 +79,76 @@ def tiny(num_classes: int = 10) -> nn.Module:
     return build("tiny", num_classes=num_classes)
 
 
-def build(builder: str, **arguments: Any) -> nn.Module:
-    """Build a network with random weights by name: ours, or any classification network of torchvision.
+def build(builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Module:
+    """Build a network with random weights: ours, any classification network of torchvision, or your own.
 
     Args:
-        builder: a name from OURS or from ``torchvision.models.list_models(module=torchvision.models)``.
+        builder: a name from OURS or from ``torchvision.models.list_models(module=torchvision.models)``, or a factory: a
+            function, or "package.module:function", which is imported.
         arguments: passed to the builder; plain JSON values only.
     """
-    known = torchvision.models.list_models(module=torchvision.models)
-    if builder not in OURS and builder not in known:
-        ours = ", ".join(map(repr, OURS))
-        raise ModelError(f"unknown builder {builder!r}; use {ours} or one of torchvision's {len(known)} names")
     if arguments.get("weights") is not None:
         raise ModelError("weights come from a file (models.load), not from a builder's download")
+    make, name = (builder, name_of(builder)) if callable(builder) else (maker(builder), builder)
     try:
         arguments = json.loads(json.dumps(arguments))
-        model = OURS[builder](**arguments) if builder in OURS else known_model(builder, arguments)
-    except TypeError as error:
-        raise ModelError(f"builder {builder!r} does not take {arguments}: {error}") from error
-    model.spec = Spec(builder, arguments)
+        model = make(**arguments)
+    except ModelError:
+        raise
+    except Exception as error:  # a factory is anybody's code
+        doing = "take" if isinstance(error, TypeError) else "work with"
+        raise ModelError(f"builder {name!r} does not {doing} {arguments}: {one_line(error)}") from error
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"builder {name!r} gave {type(model).__name__}, expected a torch.nn.Module")
+    model.spec = Spec(name, arguments, make=builder if callable(builder) else None)
     return model
 
 
-def known_model(builder: str, arguments: dict[str, Any]) -> nn.Module:
+def made_by(model: nn.Module, builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Module:
+    """Note on a network that you have which builder makes its structure, so that it can be saved.
+
+    Args:
+        model: the network; its weights stay.
+        builder, arguments: as `build` takes them.
+
+    Raises:
+        ModelError: the builder makes another structure; names the tensors that differ.
+    """
+    twin = build(builder, **arguments)
+    put_tensors(twin, untied_state(model), type(model).__name__, f"what {twin.spec.builder!r} makes")
+    model.spec = twin.spec
+    return model
+
+
+def name_of(function: Callable) -> str:
+    """How a file names a function or a class."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def one_line(error: Exception) -> str:
+    """An error as one short line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def maker(name: str) -> Callable[..., nn.Module]:
+    """What a builder's name stands for. The module of a factory is imported here, and nowhere else."""
+    known = torchvision.models.list_models(module=torchvision.models)
+    if name in OURS or name in known:
+        return OURS.get(name) or partial(known_model, name)
+    module, colon, function = name.partition(":")
+    if not colon:
+        ours = ", ".join(map(repr, OURS))
+        raise ModelError(
+            f"unknown builder {name!r}; use {ours}, one of torchvision's {len(known)} names, or package.module:function"
+        )
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except Exception as error:  # importing runs anybody's code
+        raise ModelError(f"the factory {name!r} cannot be imported ({one_line(error)})") from error
+    return found
+
+
+def known_model(builder: str, **arguments: Any) -> nn.Module:
     """One of torchvision's networks, without its download."""
     extra = {"init_weights": True} if builder in ("googlenet", "inception_v3") else {}
     return torchvision.models.get_model(builder, weights=None, **(extra | arguments))
@@ -153,11 +208,13 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
     spec = getattr(model, "spec", None)
     if spec is None:
         raise ModelError(
-            f"{type(model).__name__} carries no specification, so a file could not be rebuilt;"
-            " build networks with models.build or models.mobilenet_v2"
+            f"{type(model).__name__} carries no specification, so a file could not be rebuilt; say which function makes"
+            " it: models.made_by(model, 'package.module:function', **arguments)"
         )
+    stored = {"builder": spec.builder, "arguments": spec.arguments, "steps": spec.steps}
+    header = {"spec": json.dumps(stored), "metadata": json.dumps(metadata)}
+    checked(header)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in untied_state(model).items()}
-    header = {"spec": json.dumps(asdict(spec)), "metadata": json.dumps(metadata)}
     return write_atomically(Path(path), serialized(tensors, header))
 
 
@@ -179,39 +236,77 @@ def read_header(path: str | Path) -> tuple[Spec, dict[str, Any]]:
     return Spec(stored["builder"], stored["arguments"], tuple(stored["steps"])), metadata
 
 
-def load(path: str | Path) -> nn.Module:
+def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None) -> nn.Module:
     """Rebuild a saved network, in eval mode. Nothing from the file is executed.
+
+    Args:
+        path: the file.
+        factory: for a network of your own: the name of the factory that the file states, once more, or the function.
 
     Raises:
         ModelError: the file is damaged, or tensors are missing, left over or of the wrong shape; they are named.
     """
     spec, _ = read_header(path)
-    model = structure(spec, path)
+    model = structure(spec, path, factory)
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     put_tensors(model, tensors, path)
-    model.spec = spec
+    model.spec = replace(spec, make=factory if callable(factory) else None)
     return model.eval()
 
 
-def structure(spec: Spec, path: str | Path) -> nn.Module:
-    """The network that a file's specification describes, with any weights.
+def structure(spec: Spec, path: str | Path, factory: str | Callable[..., nn.Module] | None = None) -> nn.Module:
+    """The network that a file's specification describes, with any weights; `factory` as in `load`.
 
     Raises:
         ModelError: whatever keeps it from being built; it says so in one line.
     """
+    builder = factory if callable(factory) else spec.builder
+    if not callable(factory) and factory != spec.builder and (factory or ":" in spec.builder):
+        raise ModelError(
+            f"{path} was made by {spec.builder!r}, not by {factory!r}"
+            if factory
+            else f"{path} asks for code, {spec.builder!r}, which runs only if you name it too, so look at it first:"
+            " models.load(path, factory=...), or --model on the command line"
+        )
     try:
         with budget_of(path):
-            model = build(spec.builder, **spec.arguments)
+            model = build(builder, **spec.arguments)
         return replay(model, spec, path)
     except ModelError:
         raise
     except Exception as error:  # the header led there, and may ask for anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise ModelError(f"{path}: its header describes no network ({reason})") from error
+        raise ModelError(f"{path}: its header describes no network ({one_line(error)})") from error
 
 
-def put_tensors(model: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path) -> None:
+def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
+    """Put the tensors of a state dict, written by safetensors or by `torch.save`, into a network; runs no code.
+
+    Raises:
+        ModelError: the file is something else, or a tensor does not fit; names all that do not.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise ModelError(f"{path} does not exist") from error
+    except (SafetensorError, OSError):
+        try:
+            stored = torch.load(path, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, OSError):
+            stored = None
+    tensors = stored.get("state_dict", stored) if isinstance(stored, dict) else {}
+    if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        raise ModelError(f"{path} holds no state dict; write one with torch.save(model.state_dict(), path)")
+    whole = model.state_dict()  # of tensors with two names, either is enough, and so are both
+    twice = whole.keys() - untied_state(model).keys()
+    put_tensors(model, {n: t for n, t in tensors.items() if n not in twice}, path, type(model).__name__)
+    return model
+
+
+def put_tensors(
+    model: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path, owner: str = "its own specification"
+) -> None:
     """Load every tensor into its place, or change nothing and say what does not fit."""
     places = untied_state(model)
     problems = [f"missing {name}" for name in places.keys() - tensors.keys()]
@@ -223,8 +318,9 @@ def put_tensors(model: nn.Module, tensors: dict[str, torch.Tensor], path: str | 
                 f"{name} is {found.dtype} {tuple(found.shape)}, expected {expected.dtype} {tuple(expected.shape)}"
             )
     if problems:
-        listed = "; ".join(sorted(problems)[:8]) + ("; …" if len(problems) > 8 else "")
-        raise ModelError(f"{path} does not fit its own specification: {listed}")
+        listed = "; ".join(sorted(problems)[:MOST_NAMED])
+        more = f"; and {len(problems) - MOST_NAMED} more" if len(problems) > MOST_NAMED else ""
+        raise ModelError(f"{path} does not fit {owner}: {listed}{more}")
     state = model.state_dict()  # carries the layout version that some networks (MNASNet) ask for
     state.update(tensors)
     model.load_state_dict(state, strict=False)  # every name is checked already; tied ones come along

@@ -141,6 +141,97 @@ def test_specifications_that_ask_for_more_are_refused(change, message, tmp_path)
         models.load(tampered(tmp_path, change_spec=change))
 
 
+FACTORY = f"{__name__}:make"
+
+
+class Net(nn.Module):
+    """A network of one's own, which no builder of the course knows."""
+
+    def __init__(self, classes=7, channels=3):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(channels, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, classes)
+
+    def forward(self, x):
+        return self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+
+def make(classes=7, channels=3):
+    return Net(classes, channels)
+
+
+def test_a_network_of_a_factory_comes_back_when_its_name_is_given_again(tmp_path):
+    model, x = models.made_by(Net(classes=5).eval(), FACTORY, classes=5), torch.randn(2, 3, 9, 9)
+    small = pruning.prune(model, x, ratio=0.5, scope="all")
+    folded, _ = passes.optimize(small, x)
+    for network in (model, small, folded):
+        path = models.save(network, tmp_path / "own.safetensors")
+        assert torch.equal(models.load(path, factory=FACTORY)(x), network(x))
+        again = models.load(path, factory=make)
+        assert torch.equal(again(x), network(x)) and metrics.file_bytes(again) == path.stat().st_size
+
+
+def test_a_file_that_names_code_runs_nothing(tmp_path, capsys):
+    spec = {"builder": "builtins:print", "arguments": {"end": "the file ran\n"}, "steps": []}
+    path = tmp_path / "hostile.safetensors"
+    save_file({"a": torch.zeros(1)}, path, {"spec": json.dumps(spec)})
+    for factory, message in ((None, "runs only if you name it too"), (FACTORY, "was made by 'builtins:print', not by")):
+        with pytest.raises(ModelError, match=message):
+            models.load(path, factory=factory)
+    spec |= {"builder": "tests.no_such_module:make"}
+    save_file({"a": torch.zeros(1)}, path, {"spec": json.dumps(spec)})
+    with pytest.raises(ModelError, match="runs only if"):
+        metrics.profile(models.load(path), torch.zeros(1))
+    assert "the file ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("builder", "message"),
+    [
+        ("no.such.module:make", "'no.such.module:make' cannot be imported .*No module named 'no'"),
+        (f"{__name__}:made", "cannot be imported .*has no attribute 'made'"),
+        ("helpers.models:name_of", "does not take"),
+        ("builtins:dict", "gave dict, expected a torch.nn.Module"),
+        ("resnet", "package.module:function"),
+    ],
+)
+def test_a_wrong_factory_is_named_in_one_line(builder, message):
+    with pytest.raises(ModelError, match=message) as caught:
+        models.build(builder, classes=7)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_network_that_its_factory_does_not_make_is_refused_tensor_by_tensor():
+    with pytest.raises(
+        ModelError, match=r"Net does not fit what .*head.bias is .*\(5,\), expected .*\(7,\); head.weight"
+    ):
+        models.made_by(Net(classes=5), FACTORY)
+
+
+class Boom:
+    """Unpickling this would print."""
+
+    def __reduce__(self):
+        return (print, ("the pickle ran",))
+
+
+def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
+    model, path = Net(), tmp_path / "weights.pt"
+    for write in (torch.save, lambda tensors, path: torch.save({"state_dict": tensors}, path), save_file):
+        write(model.state_dict(), path)
+        found = models.load_weights(Net(), path)
+        assert all(torch.equal(tensor, found.state_dict()[name]) for name, tensor in model.state_dict().items())
+    with pytest.raises(ModelError, match=r"weights.pt does not fit Net: conv.weight is .*; missing head.bias; missing"):
+        save_file({"conv.weight": torch.zeros(8, 1, 3, 3)}, path)
+        models.load_weights(Net(), path)
+    for wrong in (Boom(), [1], {}, {"a": 1}):
+        torch.save(wrong, path)
+        with pytest.raises(ModelError, match="holds no state dict"):
+            models.load_weights(Net(), path)
+    with pytest.raises(ModelError, match="does not exist"):
+        models.load_weights(Net(), tmp_path / "nowhere.pt")
+    assert "the pickle ran" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("content", [b"", b"not a network", b"\xff" * 100])
 def test_files_of_other_kinds_are_refused(content, tmp_path):
     path = tmp_path / "x.safetensors"
