@@ -10,9 +10,8 @@ In the order in which to read it:
     passer, report                     runs a list of passes until nothing changes, and tells what each did
     canonicalize, forms                one spelling for each operation
     elim_identity, constant_folding    what returns its input, what nobody uses, what depends on parameters alone
-    folding                            affine maps go into the layer before them; the rules are in the next three
-    conv_bn_folding, conv_add_folding, linear_folding
-    rewriter, fuser                    the two shapes of other rewrites: call by call, and match by match
+    rewriter                           the two shapes of other rewrites: match by match, and call by call
+    conv_bn_folding, conv_add_folding, linear_folding      what goes into the layer beside it
     fusion, fused_layer                layers that apply their activation themselves
     optimizer, verify                  the whole way, and the comparison of answers before anything is handed out
 """

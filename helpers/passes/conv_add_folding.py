@@ -1,58 +1,122 @@
-"""A constant added to the output of a convolution, or multiplied with it, goes into its weight and bias.
+"""What stands beside a convolution or linear layer, and is no layer: constants after it, and zeros before it.
 
     (W x + b) + z  ->  b' = b + z        (W x + b) - z  ->  b' = b - z        z - (W x + b)  ->  W' = -W, b' = z - b
     (W x + b) z    ->  W' = z W, b' = z b                (W x + b) / z  ->  W' = W / z, b' = b / z
+    conv(pad(x, p), padding=q)  ->  conv(x, padding=p + q)
 
-Folds when z is a number or differs along the channels only, and neither shape nor dtype of the result depend on it.
+A constant folds when it is a number or differs along the channels only, and neither shape nor dtype of the result
+depend on it; padding when it is by zeros, and the same on both sides.
 """
 
 import operator
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
 
+from helpers.graphs.editing import Editor, with_tensors
+from helpers.graphs.layers import CONVS, opaque, rank
 from helpers.graphs.matching import Match
 from helpers.graphs.patterns import Constant, Op
-from helpers.passes import registry
-from helpers.passes.folding import CONVOLUTIONS, Fold, MustNotFold, PerChannel, Rules, with_constant
+from helpers.passes.conv_bn_folding import LAYER, PerChannel, after_layer
+from helpers.passes.registry import register
+from helpers.passes.rewriter import MatchRewriter, MustStay, Rule, Rules
+
+Z = Constant("z")
 
 
-def sums_after(layers: tuple[type[nn.Module], ...]) -> Rules:
-    """y + z, y - z, z - y for the output y of a layer."""
-    y, z = Op(layers, name="layer"), Constant("z")
-    return {
-        Op([operator.add], (y, z), commutative=True): with_constant(lambda z: (1, z)),
-        Op([operator.sub], (y, z)): with_constant(lambda z: (1, -z)),
-        Op([operator.sub], (z, y)): with_constant(lambda z: (-1, z)),
-    }
+def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
+    """A constant operand as one number per output channel, or one for all, in double precision.
+
+    Args:
+        value: a number, or a tensor that broadcasts against the output of the layer.
+        node: the call of the layer.
+
+    Raises:
+        MustStay: the constant differs along another axis than the channels.
+    """
+    wide = torch.complex128 if torch.as_tensor(value).is_complex() else torch.float64
+    if not isinstance(value, torch.Tensor):
+        return torch.as_tensor(value, dtype=wide)
+    if value.is_meta:
+        raise MustStay("the constant has no data (it is on the meta device)")
+    # Images may come without a batch dimension, so the axis of the channels is counted from the end.
+    behind = 0 if isinstance(layer, nn.Linear) else len(layer.kernel_size)
+    shape = (*[1] * (rank(node) - value.dim()), *value.shape)
+    if any(size != 1 for position, size in enumerate(shape) if position != rank(node) - 1 - behind):
+        raise MustStay(f"the constant of shape {tuple(value.shape)} differs along another axis than the channels")
+    return value.detach().reshape(-1).to(wide)
 
 
-def products_after(layers: tuple[type[nn.Module], ...]) -> Rules:
-    """y * z, y / z; z / y is declined."""
-    y, z = Op(layers, name="layer"), Constant("z")
-    return {
-        Op([operator.mul], (y, z), commutative=True): with_constant(lambda z: (z, 0.0)),
-        Op([operator.truediv], (y, z)): with_constant(lambda z: (1 / z, 0.0)),
-        Op([operator.truediv], (z, y)): not_affine,
-    }
+def _constant(affine: Callable[[torch.Tensor], tuple[PerChannel, PerChannel]]) -> Rule:
+    """The rule of a map that is given by the constant z."""
+    return after_layer(lambda match, layer: affine(per_channel(match.constant("z"), match["layer"], layer)))
 
 
-def not_affine(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
-    """z / (W x + b)."""
-    raise MustNotFold(f"dividing by {match['layer']} is not an affine map of it")
+def _not_affine(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
+    raise MustStay(f"dividing by {match['layer']} is not an affine map of it")
 
 
-@registry.register
-class ConvAddFolding(Fold):
+@register
+class ConvAddFolding(MatchRewriter):
     """b' = b + z, when z is a constant per channel."""
 
     name = "conv_add_folding"
-    rules: ClassVar[Rules] = sums_after(CONVOLUTIONS)
+    rules: ClassVar[Rules] = {
+        Op([operator.add], (LAYER, Z), commutative=True): _constant(lambda z: (1, z)),
+        Op([operator.sub], (LAYER, Z)): _constant(lambda z: (1, -z)),
+        Op([operator.sub], (Z, LAYER)): _constant(lambda z: (-1, z)),
+    }
 
 
-@registry.register
-class ConvMulFolding(Fold):
+@register
+class ConvMulFolding(MatchRewriter):
     """W' = z W, b' = z b, when z is a constant per channel."""
 
     name = "conv_mul_folding"
-    rules: ClassVar[Rules] = products_after(CONVOLUTIONS)
+    rules: ClassVar[Rules] = {
+        Op([operator.mul], (LAYER, Z), commutative=True): _constant(lambda z: (z, 0.0)),
+        Op([operator.truediv], (LAYER, Z)): _constant(lambda z: (1 / z, 0.0)),
+        Op([operator.truediv], (Z, LAYER)): after_layer(_not_affine),
+    }
+
+
+def _pad(match: Match, editor: Editor) -> Callable[[], str]:
+    """A convolution that pads by more, in place of zeros around its input."""
+    node, conv, pad = match.anchor, editor.module(match.anchor), match["pad"]
+    if opaque(conv) is not None:
+        raise MustStay(opaque(conv))
+    if editor.storage.is_written(pad.args[0]) or editor.storage.is_tensor_written(conv.weight):
+        raise MustStay("somebody writes into its input or its weight")
+    if pad.kwargs.get("mode", "constant") != "constant" or pad.kwargs.get("value") not in (None, 0):
+        raise MustStay("it pads by something else than zeros")
+    if conv.padding_mode != "zeros" or isinstance(conv.padding, str):
+        raise MustStay(f"{node} does not pad by a given number of zeros")
+    amounts, sides = list(pad.args[1]), 2 * len(conv.kernel_size)
+    if not all(isinstance(amount, int) for amount in amounts) or any(amounts[sides:]):
+        raise MustStay("it pads by amounts that are computed, or along other axes than the image's")
+    amounts = (amounts + [0] * sides)[:sides]
+    low, high = amounts[::2][::-1], amounts[1::2][::-1]
+    if low != high or min(low) < 0:
+        raise MustStay(f"it pads differently on both sides, or crops: {pad.args[1]}")
+    new = with_tensors(conv)
+    new.padding = tuple(own + more for own, more in zip(conv.padding, low, strict=True))
+    new._reversed_padding_repeated_twice = [amount for amount in new.padding[::-1] for _ in range(2)]
+
+    def rewrite() -> str:
+        editor.swap_module(node, new)
+        node.args = pad.args[:1]
+        editor.erase(pad)
+        return f"took in {pad}"
+
+    return rewrite
+
+
+@register
+class PadFolding(MatchRewriter):
+    """conv(pad(x)) becomes conv with more padding."""
+
+    name = "pad_folding"
+    rules: ClassVar[Rules] = {Op(CONVS, (Op([F.pad], name="pad"),)): _pad}

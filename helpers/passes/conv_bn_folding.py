@@ -1,30 +1,122 @@
-"""Batch norm folded into the convolution before it.
+"""Batch norm folded into the convolution or linear layer before it.
 
-    BN(y)_c = gamma_c (y_c - mu_c) / sqrt(var_c + eps) + beta_c = a_c y_c + shift_c
-    a = gamma / sqrt(var + eps)        shift = beta - a mu
+    BN(y)_c = gamma_c (y_c - mu_c) / sqrt(var_c + eps) + beta_c = a_c y_c + z_c
+    a = gamma / sqrt(var + eps)        z = beta - a mu
 
-so     W' = a W,   b' = a b + shift = a (b - mu) + beta.
+and a (W x + b) + z is the layer with
 
-Folds when: the batch norm normalises by its running statistics, its channels are those of the convolution (which they
-are not when an image comes without a batch dimension), and nobody else reads what the convolution computes.
+    W' = a W,   b' = a b + z = a (b - mu) + beta,
+
+computed in double precision. Output channels are axis 0 of W, and axis 1, for each group separately, of a transposed
+convolution's. Folds when: the batch norm normalises by its running statistics, its channels are those of the layer
+(which they are not when an image comes without a batch dimension), and nobody else reads what the layer computes.
+
+`after_layer` folds every such map y -> a y + z; conv_add_folding.py has the others.
 """
 
+import cmath
+from collections.abc import Callable
 from typing import ClassVar
 
+import torch
 from torch import nn
 
-from helpers.graphs.layers import NORMS, opaque, rank
+from helpers.graphs.editing import Editor, with_tensors
+from helpers.graphs.layers import CONVS, NORMS, TRANSPOSED, opaque, rank
 from helpers.graphs.matching import Match
 from helpers.graphs.patterns import Op
-from helpers.passes import registry
-from helpers.passes.folding import CONVOLUTIONS, Fold, MustNotFold, PerChannel, Rules, output_channels
+from helpers.passes.registry import register
+from helpers.passes.rewriter import MatchRewriter, MustStay, Rule, Rules
+
+LAYER = Op((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
+# One factor or summand per output channel, or one number for all of them.
+PerChannel = torch.Tensor | float
+
+
+def output_channels(layer: nn.Module) -> int:
+    """The number of channels or features that a layer computes."""
+    return layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+
+
+def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Module:
+    """The layer followed by the map y -> factor y + summand.
+
+    Raises:
+        MustStay: the new weights are not finite, or have no data.
+
+    Example:
+        >>> doubled = folded(nn.Conv2d(3, 8, 3), factor=2.0, summand=0.0)
+    """
+    dtype = layer.weight.dtype
+    if layer.weight.is_meta:
+        raise MustStay("its weight has no data (it is on the meta device)")
+    # Not a question of the summand's values: the structure must come out the same for any weights.
+    needs_bias = layer.bias is not None or isinstance(summand, torch.Tensor) or summand != 0
+    with torch.no_grad():
+        like = {"dtype": torch.complex128 if dtype.is_complex else torch.float64, "device": layer.weight.device}
+        a, z = (torch.as_tensor(value, **like).expand(output_channels(layer)) for value in (factor, summand))
+        weight = layer.weight * _along_output_axis(layer, a.to(torch.promote_types(dtype, torch.float32)))
+        bias = z if layer.bias is None else a * layer.bias.to(a.dtype) + z
+        new = {"weight": weight.to(dtype), "bias": bias.to(dtype) if needs_bias else None}
+    if not all(_is_finite(tensor) for tensor in new.values() if tensor is not None):
+        raise MustStay(f"the folded weights are not finite in {dtype}")
+    return with_tensors(layer, **new)
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """One infinity or NaN makes the sum infinite or NaN; a sum that overflows by itself asks for the slow check."""
+    return cmath.isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
+
+
+def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:
+    """The factors in a shape that multiplies the weight."""
+    ones = [1] * (layer.weight.dim() - 2)
+    if type(layer) not in TRANSPOSED:
+        return factor.reshape(-1, 1, *ones)
+    return factor.reshape(layer.groups, -1, *ones).repeat_interleave(layer.in_channels // layer.groups, 0)
+
+
+def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChannel]]) -> Rule:
+    """The rule that folds a map into the layer before it; `affine` gives its factor and summand, or says why not."""
+
+    def rule(match: Match, editor: Editor) -> Callable[[], str]:
+        layer = editor.module(match["layer"])
+        _refuse(match, editor, layer)
+        new = folded(layer, *affine(match, layer))
+
+        def rewrite() -> str:
+            editor.swap_module(match["layer"], new)
+            editor.replace(match.anchor, match["layer"])
+            return f"folded into {match['layer']}"
+
+        return rewrite
+
+    return rule
+
+
+def _refuse(match: Match, editor: Editor, layer: nn.Module) -> None:
+    """What holds for every map: an ordinary layer, tensors that nobody writes to, shape and dtype that stay."""
+    node, norm = match["layer"], editor.module(match.anchor)
+    if norm is not None and any(map(editor.storage.is_tensor_written, (*norm.parameters(), *norm.buffers()))):
+        raise MustStay("the graph writes to its statistics or parameters")
+    if opaque(layer) is not None:
+        raise MustStay(f"{node}: {opaque(layer)}")
+    if any(map(editor.storage.is_tensor_written, (layer.weight, layer.bias))):
+        raise MustStay(f"the graph writes to the weights of {node}")
+    before, after = node.meta.get("val"), match.anchor.meta.get("val")
+    if before is None or after is None:
+        raise MustStay("shapes are not known: trace with example inputs")
+    if before.shape != after.shape:
+        raise MustStay(f"it changes the shape from {tuple(before.shape)} to {tuple(after.shape)}")
+    if before.dtype != after.dtype:
+        raise MustStay(f"it changes the dtype from {before.dtype} to {after.dtype}")
 
 
 def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:
-    """The factor a and the shift of a batch norm in eval mode, in double precision.
+    """The factor and the summand of a batch norm in eval mode, in double precision.
 
     Example:
-        >>> a, shift = norm_as_affine(nn.BatchNorm2d(8).eval())
+        >>> a, z = norm_as_affine(nn.BatchNorm2d(8).eval())
     """
     mean, var = norm.running_mean.detach().double(), norm.running_var.detach().double()
     gamma = 1.0 if norm.weight is None else norm.weight.detach().double()
@@ -33,32 +125,27 @@ def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:
     return a, beta - a * mean
 
 
-def norm_of(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
+def _norm(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
     """The batch norm at the anchor, if it is an affine map of the layer's output channels."""
     node, norm = match["layer"], match.graph_module.get_submodule(match.anchor.target)
     if (reason := opaque(norm)) is not None:
-        raise MustNotFold(reason)
+        raise MustStay(reason)
     if norm.running_mean is None or norm.running_var is None:
-        raise MustNotFold("it has no running statistics, so it normalises by those of the batch")
+        raise MustStay("it has no running statistics, so it normalises by those of the batch")
     if norm.training:
-        raise MustNotFold("it is in training mode, so it normalises by the statistics of the batch")
+        raise MustStay("it is in training mode, so it normalises by the statistics of the batch")
     if rank(node) != (2 if isinstance(layer, nn.Linear) else 2 + len(layer.kernel_size)):
-        raise MustNotFold(f"axis 1 of the {rank(node)}-D output of {node} does not count its channels")
+        raise MustStay(f"axis 1 of the {rank(node)}-D output of {node} does not count its channels")
     if norm.running_mean.numel() != output_channels(layer):
-        raise MustNotFold(f"it has {norm.running_mean.numel()} channels and {node} has {output_channels(layer)}")
+        raise MustStay(f"it has {norm.running_mean.numel()} channels and {node} has {output_channels(layer)}")
     if norm.running_mean.is_meta:
-        raise MustNotFold("its statistics have no data (they are on the meta device)")
+        raise MustStay("its statistics have no data (they are on the meta device)")
     return norm_as_affine(norm)
 
 
-def norms_after(layers: tuple[type[nn.Module], ...]) -> Rules:
-    """layer -> norm."""
-    return {Op(NORMS, (Op(layers, name="layer"),)): norm_of}
-
-
-@registry.register
-class ConvBnFolding(Fold):
-    """W' = a W, b' = a (b - mu) + beta, for 1-D, 2-D, 3-D, grouped, depthwise and transposed convolutions."""
+@register
+class ConvBnFolding(MatchRewriter):
+    """W' = a W, b' = a (b - mu) + beta, for linear layers and every kind of convolution."""
 
     name = "conv_bn_folding"
-    rules: ClassVar[Rules] = norms_after(CONVOLUTIONS)
+    rules: ClassVar[Rules] = {Op(NORMS, (LAYER,)): after_layer(_norm)}

@@ -1,5 +1,8 @@
-"""Rewrites that read like an interpreter: the graph is run on fake tensors, and every call passes through one method.
+"""The two shapes of rewrites: match by match, and call by call.
 
+`MatchRewriter` has a table of rules: match -> may I? -> rewrite.
+
+`Rewriter` reads like an interpreter: the graph is run on fake tensors, and every call passes through one method.
 `call_operator` gets the operation and its operands and returns the result. What it emits on the way becomes the new
 graph:
 
@@ -19,18 +22,62 @@ Example:
     ...         return super().call_operator(F.silu if target is F.relu else target, args, kwargs)
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from helpers.graphs.matching import attribute
+from helpers.graphs.editing import Editor, called, may_match
+from helpers.graphs.matching import Match, attribute, find
+from helpers.graphs.patterns import Op
 from helpers.graphs.replacing import PROVENANCE
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from helpers.passes.folder import Pass, PassResult
+
+
+class MustStay(Exception):
+    """This match must stay as it is; the message is the reason."""
+
+
+# May this match be rewritten? Raises `MustStay`, or returns what rewrites it and says in one line what it did.
+Rule = Callable[[Match, Editor], Callable[[], str]]
+Rules = dict[Op, Rule]
+
+
+class MatchRewriter(Pass):
+    """A pass that rewrites what its patterns find; a rewrite makes the next one possible, until nothing matches."""
+
+    rules: ClassVar[Rules]
+
+    def run(self, graph_module: fx.GraphModule) -> PassResult:
+        """Rule by rule."""
+        result, editor, present = PassResult(), Editor(graph_module), called(graph_module)
+        for pattern, rule in self.rules.items():
+            while may_match(pattern, present) and _rewrite_all(pattern, rule, editor, result):
+                present = called(graph_module)
+        return result
+
+
+def _rewrite_all(pattern: Op, rule: Rule, editor: Editor, result: PassResult) -> bool:
+    """Rewrite every match of a pattern. Returns whether there was one; the last time, the refusals are noted."""
+    ready: dict[fx.Node, Callable[[], str]] = {}
+
+    def may(match: Match) -> str | None:
+        try:
+            ready[match.anchor] = rule(match, editor)
+        except MustStay as reason:
+            return str(reason)
+        return None
+
+    found = find(editor.graph_module, pattern, filters=[may])
+    for match in found.matches:
+        result.change(match.anchor, ready[match.anchor]())
+    for refusal in [] if found.matches else found.refused:
+        result.decline(refusal.node, refusal.reason)
+    return bool(found.matches)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from helpers.passes.report import Report
 from tests.passes.equivalence import differences
 
 
-def fold(name: str, model: nn.Module, x: torch.Tensor, route: str = "fx") -> tuple[fx.GraphModule, Report]:
-    """Run one pass on a canonical graph in float64 until it settles; answers and model must stay."""
+def fold(names: str, model: nn.Module, x: torch.Tensor, route: str = "fx") -> tuple[fx.GraphModule, Report]:
+    """Run passes on a canonical graph in float64 until it settles; answers and model must stay."""
     model, x = model.double().eval(), x.double()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     graph_module = trace(model, (x,), route)
     Passer(["canonicalize", "dead_code"]).run(graph_module)
-    report = Passer([name], rounds=9).run(graph_module)
+    report = Passer(names.split(), rounds=9).run(graph_module)
     assert differences(model, graph_module, x) == []
     assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
     return graph_module, report

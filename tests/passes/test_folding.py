@@ -2,7 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.passes.folding import MustNotFold, channel_axis, folded, output_channels, per_channel
+from helpers.passes.conv_add_folding import per_channel
+from helpers.passes.conv_bn_folding import folded, output_channels
+from helpers.passes.rewriter import MustStay
 from tests.passes.graphs import graph_of
 from tests.passes.zoo import conv, up
 
@@ -38,9 +40,9 @@ def test_a_bias_appears_only_when_one_is_needed():
 
 
 def test_what_is_not_finite_or_not_there_is_refused():
-    with pytest.raises(MustNotFold, match=r"not finite in torch\.float16"):
+    with pytest.raises(MustStay, match=r"not finite in torch\.float16"):
         folded(conv().half(), 1e6, 0.0)
-    with pytest.raises(MustNotFold, match="no data"):
+    with pytest.raises(MustStay, match="no data"):
         folded(conv().to("meta"), 2.0, 0.0)
 
 
@@ -51,18 +53,15 @@ def call_of(layer: nn.Module, *shape: int):
     return node
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((2, 4, 5, 5), 1), ((4, 5, 5), 0)], ids=["a batch of images", "one image"])
-def test_the_axis_of_the_channels(shape, axis):
-    layer = conv()
-    node = call_of(layer, *shape)
-    assert channel_axis(node, layer) == axis
-    z = torch.randn(4, 1, 1)
-    assert torch.equal(per_channel(z, node, layer), z.flatten())
-    assert per_channel(3, node, layer) == 3
+@pytest.mark.parametrize("shape", [(2, 4, 5, 5), (4, 5, 5)], ids=["a batch of images", "one image"])
+def test_one_number_per_channel(shape):
+    layer, z = conv(), torch.randn(4, 1, 1)
+    assert torch.equal(per_channel(z, call_of(layer, *shape), layer), z.flatten())
+    assert per_channel(3, call_of(layer, *shape), layer) == 3
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 5, 1), (2, 4, 1, 1), (1, 5)])
 def test_a_constant_along_another_axis_is_refused(shape):
     layer = conv()
-    with pytest.raises(MustNotFold, match="another axis"):
+    with pytest.raises(MustStay, match="another axis"):
         per_channel(torch.ones(shape), call_of(layer, 2, 4, 5, 5), layer)

@@ -5,6 +5,7 @@ from torch import nn
 from tests.passes.folding import calls, fold, reasons
 from tests.passes.zoo import Net, norm
 
+PASSES = "linear_folding conv_bn_folding conv_add_folding conv_mul_folding"
 FOLDS = {
     "matmul": (lambda m, x: x @ m.w, (2, 3, 5)),
     "matmul, sum, product": (lambda m, x: (x @ m.w + m.z) * m.z - 1, (2, 5)),
@@ -24,7 +25,7 @@ def network(run) -> nn.Module:
 @pytest.mark.parametrize("what", FOLDS)
 def test_everything_becomes_one_layer(what, route):
     run, shape = FOLDS[what]
-    graph_module, _ = fold("linear_folding", network(run), torch.randn(shape), route)
+    graph_module, _ = fold(PASSES, network(run), torch.randn(shape), route)
     assert calls(graph_module) == [nn.Linear]
 
 
@@ -41,6 +42,6 @@ STAYS = {
 @pytest.mark.parametrize("what", STAYS)
 def test_what_is_no_fully_connected_layer_stays(what):
     run, shape, reason = STAYS[what]
-    graph_module, report = fold("linear_folding", network(run), torch.randn(shape))
+    graph_module, report = fold(PASSES, network(run), torch.randn(shape))
     assert report.changed == [] and len(calls(graph_module)) > 0
     assert not reason or any(reason in given for given in reasons(report)), report.declined

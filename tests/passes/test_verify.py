@@ -78,10 +78,10 @@ def test_a_wrong_pass_is_named(what, monkeypatch):
 @pytest.mark.parametrize("factor", [1.001, -1.0])
 @pytest.mark.parametrize("level", ["fold", "inference"])
 def test_wrong_maths_is_blamed_on_the_fold(level, factor, monkeypatch):
-    from helpers.passes import folding
+    from helpers.passes import conv_bn_folding
 
-    right = folding.folded
-    monkeypatch.setattr(folding, "folded", lambda layer, a, z: right(layer, torch.as_tensor(a) * factor, z))
+    right = conv_bn_folding.folded
+    monkeypatch.setattr(conv_bn_folding, "folded", lambda layer, a, z: right(layer, torch.as_tensor(a) * factor, z))
     with pytest.raises(WrongAnswer) as caught:
         passes.optimize(nn.Sequential(conv(), norm(4), nn.ReLU()).eval(), X, level)
     assert caught.value.pass_name == "conv_bn_folding"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers import passes
-from helpers.passes import conv_bn_folding, folding
+from helpers.passes import conv_bn_folding
 from tests.passes.equivalence import build, differences, example
 from tests.passes.naive import rewrite
 from tests.passes.zoo import CONSTANT_CASES, FOLD, NORM_CASES, ZOO
@@ -30,14 +30,14 @@ def test_the_naive_rewrite_is_right_where_nothing_is_tricky():
 @pytest.mark.parametrize("case", FOLDS, ids=[case.name for case in FOLDS])
 def test_wrong_maths_is_caught(case, monkeypatch):
     """Each fold with a factor or a summand that is slightly off."""
-    right = folding.folded
+    right = conv_bn_folding.folded
 
     def off(layer, factor, summand):
         factor = torch.as_tensor(factor)
         return right(layer, factor * 1.001, summand)
 
     model, x = build(case), example(case)
-    monkeypatch.setattr(folding, "folded", off)
+    monkeypatch.setattr(conv_bn_folding, "folded", off)
     assert differences(model, passes.optimize(model, x, verify=False)[0], x) != []
 
 
@@ -46,11 +46,11 @@ def test_the_wrong_axis_of_a_transposed_convolution_is_caught(groups, monkeypatc
     name = "transposed, Cin == Cout" if groups == 1 else "transposed, 2 groups, Cin == Cout"
     case = next(case for case in ZOO if case.name == name)
     model, x = build(case), example(case)
-    ones = [1] * 2
-    if groups == 1:
-        monkeypatch.setattr(folding, "_along_output_axis", lambda layer, factor: factor.reshape(-1, 1, *ones))
-    else:
-        monkeypatch.setattr(folding, "_along_output_axis", lambda layer, factor: factor[:2].reshape(1, -1, *ones))
+    wrong = {
+        1: lambda layer, factor: factor.reshape(-1, 1, 1, 1),
+        2: lambda layer, factor: factor[:2].reshape(1, -1, 1, 1),
+    }
+    monkeypatch.setattr(conv_bn_folding, "_along_output_axis", wrong[groups])
     assert differences(model, passes.optimize(model, x, verify=False)[0], x) != []
 
 
