@@ -64,7 +64,7 @@ def check(function: Callable) -> None:
     try:
         failure = first_failure(item, function)
     except NotDone:
-        print(f"{name}: not done yet. Write it in the cell above, then run this cell again.")
+        print(f"{name}: not done yet. Write it, then run the cell again.")
         return
     if failure:
         Lessons.misses[name] += 1

@@ -1,10 +1,13 @@
-"""Lesson 08. The oracles go through every code, or use torch's own quantizer."""
+"""Lesson 08. The oracles try every code, or use torch's own quantizer, NumPy, or the length of a written file."""
 
+import numpy as np
 import torch
+from safetensors.torch import save
+from torch import nn
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.inputs import between, normal
-from helpers.checks.specification import Case, Item
+from helpers.checks.specification import Case, Item, Verdict
 
 CLOSE = Tolerance(relative=1e-6, absolute=1e-7)
 
@@ -78,6 +81,124 @@ def per_channel_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     return torch.fake_quantize_per_channel_affine(inputs["W"], scale, zeros, 0, -127, 127)
 
 
+def back_oracle(inputs: dict, probe: dict) -> torch.Tensor:
+    """The value of the nearest code."""
+    return (quantize_oracle(inputs, probe) - inputs["zero_point"]) * inputs["scale"]
+
+
+def size_cases(rng: torch.Generator) -> list[Case]:
+    """Layers with zeros among their weights, a BatchNorm's buffers, and codes of one byte."""
+    wide = between(rng, 3, 9)
+    sparse, codes = nn.Linear(wide, 4), nn.Linear(2, wide, bias=False)
+    sparse.weight.data[:3] = 0
+    codes.register_buffer("codes", torch.zeros(wide, between(rng, 5, 20), dtype=torch.int8))
+    return [
+        Case("half of the weights are 0", {"model": sparse}),
+        Case("a BatchNorm", {"model": nn.Sequential(nn.Conv2d(3, wide, 3), nn.BatchNorm2d(wide))}),
+        Case("int8 codes in a buffer", {"model": nn.Sequential(codes, nn.ReLU())}),
+    ]
+
+
+def size_oracle(inputs: dict, probe: dict) -> int:
+    """What a written file holds behind its header, whose length stands in its first eight bytes."""
+    written = save(inputs["model"].state_dict())
+    return len(written) - 8 - int.from_bytes(written[:8], "little")
+
+
+def size_view(answer: int, probe: dict) -> int:
+    """A whole number, whatever type it has."""
+    return int(answer)
+
+
+def batches_of(rng: torch.Generator, count: int) -> list[torch.Tensor]:
+    """Batches of unequal spread, a rare large value among them."""
+    made = [normal(rng, 4, between(rng, 40, 60)) * (1 + batch) - 0.5 for batch in range(count)]
+    made[-1][2, 3] = 40.0
+    return made
+
+
+def average_cases(rng: torch.Generator) -> list[Case]:
+    """Several memories, and a single batch."""
+    several = {"batches": batches_of(rng, between(rng, 3, 5)), "memory": 0.5 + 0.05 * between(rng, 1, 8)}
+    return [Case("several batches", several), Case("one batch", {"batches": batches_of(rng, 1), "memory": 0.9})]
+
+
+def average_oracle(inputs: dict, probe: dict) -> list[float]:
+    """The same average written as a weighted sum: a later batch weighs more, the first has the rest."""
+    memory, count = inputs["memory"], len(inputs["batches"])
+    weights = [(1 - memory) * memory ** (count - 1 - i) for i in range(count)]
+    weights[0] = memory ** (count - 1)
+    extremes = [(float(batch.min()), float(batch.max())) for batch in inputs["batches"]]
+    return [sum(w * pair[side] for w, pair in zip(weights, extremes, strict=True)) for side in (0, 1)]
+
+
+def two_numbers(answer: list, probe: dict) -> list[float]:
+    """Low and high, whatever type they have."""
+    low, high = answer
+    return [float(low), float(high)]
+
+
+def percentile_cases(rng: torch.Generator) -> list[Case]:
+    """Shares that leave out several values on each side, one, and none."""
+    batches = batches_of(rng, 3)
+    shares = {"several values": 0.01 * between(rng, 3, 9), "fewer than one value": 0.001, "nothing": 0.0}
+    return [Case(f"{label} left out", {"batches": batches, "share": share}) for label, share in shares.items()]
+
+
+def percentile_oracle(inputs: dict, probe: dict) -> list[float]:
+    """NumPy's partition puts a value where it would stand in order."""
+    values = np.concatenate([batch.numpy().ravel() for batch in inputs["batches"]])
+    gone = int(inputs["share"] * values.size)
+    return [float(np.partition(values, place)[place]) for place in (gone, values.size - 1 - gone)]
+
+
+def least_cases(rng: torch.Generator) -> list[Case]:
+    """A long tail, where most of the range has to go; both signs; and values that lie evenly, where none may go."""
+    tail = [torch.cat([normal(rng, 300).abs(), 8 + 4 * torch.rand(2, generator=rng).double()]) for _ in range(2)]
+    both = [3 * normal(rng, 400) - 0.4 for _ in range(3)]
+    even = [torch.linspace(0, 1, 16 * between(rng, 20, 30), dtype=torch.float64)]
+    cases = (("a long tail", tail, 4), ("both signs", both, 3), ("evenly spread", even, 4))
+    return [
+        Case(f"{label}, {bits} bits", {"batches": b, "bits": bits}, {"batches": b, "bits": bits})
+        for label, b, bits in cases
+    ]
+
+
+def squared_error(low: float, high: float, probe: dict) -> float:
+    """What rounding to this range costs, with torch's own fake quantization, summed."""
+    values, steps = torch.cat(probe["batches"]), 2 ** probe["bits"] - 1
+    scale = (high - low) / steps
+    back = torch.fake_quantize_per_tensor_affine(values.float(), scale, round(-low / scale), 0, steps)
+    return float((back - values).square().sum())
+
+
+def least_oracle(inputs: dict, probe: dict) -> list[float]:
+    """The least error of the 36 shares, and the range that has it."""
+    values = torch.cat(inputs["batches"])
+    low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
+    tried = [(low * share, high * share) for share in torch.linspace(0.3, 1, 36).tolist()]
+    best = min(tried, key=lambda ends: squared_error(*ends, probe))
+    return [squared_error(*best, probe), *best]
+
+
+def least_view(answer: list, probe: dict) -> list[float]:
+    """The error of a range, and the range."""
+    low, high = (float(end) for end in answer)
+    return [squared_error(low, high, probe), low, high]
+
+
+def least_score(expected: list, observed: list, submitted: int) -> Verdict:
+    """Right is the best of the shares, or one that is as good but for rounding."""
+    (least, *ends), (error, low, high) = expected, observed
+    if error <= least * (1 + 1e-3):
+        return Verdict(1.0)
+    return Verdict(
+        0.0,
+        f"your range {low:.3f} to {high:.3f} has a squared error of {error:.4g}, "
+        f"{ends[0]:.3f} to {ends[1]:.3f} has {least:.4g}",
+    )
+
+
 ITEMS = (
     Item(
         name="choose_scale",
@@ -105,6 +226,18 @@ ITEMS = (
         dots=1,
     ),
     Item(
+        name="there_and_back",
+        function="there_and_back",
+        points=1,
+        cases=quantize_cases,
+        oracle=back_oracle,
+        tolerance=CLOSE,
+        hint="Call to_codes for the way there. On the way back the zero point goes off first, then the scale comes in.",
+        nudge="Which real number should come back for the code that equals the zero point?",
+        minutes=3,
+        dots=1,
+    ),
+    Item(
         name="round_per_channel",
         function="round_per_channel",
         points=1,
@@ -114,6 +247,58 @@ ITEMS = (
         hint="One scale for each W[o]: its largest absolute value over 127. Shape it so that it multiplies axis 0.",
         nudge="The scales need a shape in which each meets its own filter.",
         minutes=6,
+        dots=2,
+    ),
+    Item(
+        name="size_in_bytes",
+        function="size_in_bytes",
+        points=1,
+        cases=size_cases,
+        oracle=size_oracle,
+        view=size_view,
+        hint="model.state_dict() has every parameter and buffer; numel() times element_size() are the bytes of one.",
+        nudge="Which tensors does a file hold beside the parameters, and does a zero take less room?",
+        minutes=4,
+        dots=1,
+    ),
+    Item(
+        name="moving_average",
+        function="moving_average",
+        points=1,
+        cases=average_cases,
+        oracle=average_oracle,
+        view=two_numbers,
+        tolerance=CLOSE,
+        hint="Start from the first batch's min and max. From then on: memory * old + (1 - memory) * new, for each end.",
+        nudge="With a single batch the range must be that of the batch itself.",
+        minutes=5,
+        dots=1,
+    ),
+    Item(
+        name="percentile",
+        function="percentile",
+        points=1,
+        cases=percentile_cases,
+        oracle=percentile_oracle,
+        view=two_numbers,
+        tolerance=CLOSE,
+        hint="Join the batches, flatten, sort. With k = int(share * n) the ends stand at k and n - 1 - k.",
+        nudge="How many values are left out on each side, and at which place does the next one stand?",
+        minutes=5,
+        dots=1,
+    ),
+    Item(
+        name="least_error",
+        function="least_error",
+        points=1,
+        cases=least_cases,
+        oracle=least_oracle,
+        view=least_view,
+        score=least_score,
+        hint="For each share: the ends, choose_scale of the two ends, there_and_back of all values, the mean square of "
+        "what changed. Return the ends with the least of these.",
+        nudge="Errors are measured on all values, also on those that the narrower range cuts off.",
+        minutes=12,
         dots=2,
     ),
 )
