@@ -14,7 +14,7 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.effects import Storage
-from helpers.graphs.patterns import Op, as_pattern
+from helpers.graphs.patterns import Op
 
 
 def called(graph_module: fx.GraphModule) -> set[Any]:
@@ -27,7 +27,7 @@ def called(graph_module: fx.GraphModule) -> set[Any]:
 
 def may_match(pattern: Op, present: set[Any]) -> bool:
     """Whether each operation of a pattern is called at all: a quick look before a search."""
-    return all(not part.targets.isdisjoint(present) for part in as_pattern(pattern).nodes() if isinstance(part, Op))
+    return not any(op.targets.isdisjoint(present) for op in pattern.ops())
 
 
 def _read_by(node: fx.Node) -> list[str]:

@@ -14,6 +14,7 @@ Example:
 """
 
 import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ import torch
 from torch import fx
 
 from helpers.graphs.effects import Storage, written_inputs
-from helpers.graphs.patterns import LITERAL, Constant, Op, Pattern, Value, as_pattern
+from helpers.graphs.patterns import Constant, Op, Value
 
 Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there
 
@@ -32,24 +33,28 @@ class Match:
     """One place where a pattern fits.
 
     Attributes:
-        anchors: the nodes that stand for the pattern's outputs.
+        anchor: the node that stands for the pattern's result.
         nodes: the node map: pattern node -> graph node (or literal).
-        placeholders: what stands for the pattern's values, in the pattern's order.
-        returning: the matched operations whose results are used outside the match.
-        vanishing: the matched operations that a rewrite removes, last one first.
     """
 
     graph_module: fx.GraphModule
-    anchors: tuple[fx.Node, ...]
+    anchor: fx.Node
     nodes: Bound
-    placeholders: tuple[Any, ...]
-    returning: tuple[fx.Node, ...]
-    vanishing: tuple[fx.Node, ...]
 
     @property
-    def anchor(self) -> fx.Node:
-        """The node of the pattern's first output."""
-        return self.anchors[0]
+    def placeholders(self) -> tuple[Any, ...]:
+        """What stands for the pattern's values."""
+        return tuple(node for part, node in self.nodes.items() if isinstance(part, Value))
+
+    @functools.cached_property
+    def vanishing(self) -> tuple[fx.Node, ...]:
+        """The matched operations, all of which a rewrite removes."""
+        return tuple(dict.fromkeys(node for part, node in self.nodes.items() if isinstance(part, Op)))
+
+    @property
+    def returning(self) -> tuple[fx.Node, ...]:
+        """The matched operations whose results are used outside the match."""
+        return tuple(node for node in self.vanishing if not node.users.keys() <= {*self.vanishing})
 
     def __getitem__(self, name: str) -> Any:
         """The node (or literal) that the pattern calls `name`."""
@@ -80,19 +85,17 @@ class Found:
     refused: list[Refusal]
 
 
+Filter = Callable[[Match], str | None]
+
+
 def attribute(root: torch.nn.Module, path: str) -> Any:
     """What the dotted `path` of a `get_attr` node names."""
-    for name in path.split("."):
-        root = getattr(root, name)
-    return root
-
-
-Filter = Callable[[Match], str | None]
+    return operator.attrgetter(path)(root)
 
 
 def find(
     graph_module: fx.GraphModule,
-    pattern: Op | Pattern,
+    pattern: Op,
     *,
     match_output: bool = False,
     match_placeholders: bool = False,
@@ -105,7 +108,7 @@ def find(
     Args:
         graph_module: the graph to search; it is not changed.
         pattern: what to look for.
-        match_output: the pattern's results must be exactly what the network returns.
+        match_output: the pattern's result must be exactly what the network returns.
         match_placeholders: the pattern's values must be inputs of the network.
         any_literals: every literal of the pattern stands for any literal.
         allow_overlap: keep matches that share operations; otherwise the first in graph order wins.
@@ -114,53 +117,55 @@ def find(
     Returns:
         The matches and the refused near misses.
     """
-    search = _Search(graph_module, as_pattern(pattern), match_placeholders, any_literals)
-    matches: list[Match] = []
-    refused: list[Refusal] = []
-    claimed: dict[fx.Node, fx.Node] = {}
-    checks = [*filters] if allow_overlap else [*filters, lambda match: _overlap(match, claimed)]
-    if match_output:
-        checks.insert(0, _is_the_output)
+    search = _Search(graph_module, pattern, match_placeholders, any_literals)
+    found, claimed = Found([], []), {}
+
+    def overlap(match: Match) -> str | None:
+        shared = next((node for node in match.vanishing if node in claimed), None)
+        return None if shared is None else f"{shared} already belongs to the match at {claimed[shared]}"
+
+    checks = [_escapes, search.sees_a_write, *([_is_the_output] if match_output else []), *filters]
+    checks += [] if allow_overlap else [overlap]
     for node in graph_module.graph.nodes:
         match, reason = search.at(node, checks)
         if match is not None:
-            matches.append(match)
-            claimed.update(dict.fromkeys((*match.anchors, *match.vanishing), match.anchor))
+            found.matches.append(match)
+            claimed.update(dict.fromkeys(match.vanishing, match.anchor))
         elif reason is not None:
-            refused.append(Refusal(node, reason))
-    return Found(matches, refused)
+            found.refused.append(Refusal(node, reason))
+    return found
 
 
 def _is_the_output(match: Match) -> str | None:
     returned = match.graph_module.graph.output_node().args[0]
-    returned = tuple(returned) if isinstance(returned, (list, tuple)) else (returned,)
-    return None if returned == match.anchors else f"is not what the network returns ({returned})"
+    return None if returned is match.anchor else f"is not what the network returns ({returned})"
 
 
-def _overlap(match: Match, claimed: dict[fx.Node, fx.Node]) -> str | None:
-    shared = next((node for node in (*match.anchors, *match.vanishing) if node in claimed), None)
-    return None if shared is None else f"{shared} already belongs to the match at {claimed[shared]}"
+def _escapes(match: Match) -> str | None:
+    """An intermediate that somebody outside the match needs cannot vanish."""
+    for node in match.returning:
+        if node is not match.anchor:
+            users = [user for user in node.users if user not in match.vanishing]
+            returned = any(user.op == "output" for user in users)
+            return f"{node} is also {'returned' if returned else 'used by ' + ', '.join(map(str, users))}"
+    return None
 
 
 class _Search:
     """One pattern, one graph. Solutions come from generators: asking for the next one is the backtracking."""
 
-    def __init__(self, graph_module: fx.GraphModule, pattern: Pattern, match_placeholders: bool, any_literals: bool):
+    def __init__(self, graph_module: fx.GraphModule, pattern: Op, match_placeholders: bool, any_literals: bool):
         self.graph_module, self.pattern = graph_module, pattern
         self.match_placeholders, self.any_literals = match_placeholders, any_literals
-        self.parts = pattern.nodes()
         self.modules = dict(graph_module.named_modules(remove_duplicate=False))
         self.reason: str | None = None
 
     def at(self, node: fx.Node, checks: Sequence[Filter]) -> tuple[Match | None, str | None]:
-        """The first match whose first anchor is `node`, or why there is none (None when the shape differs)."""
-        if not self._calls(self.pattern.outputs[0], node):
-            return None, None
+        """The first match whose anchor is `node`, or why there is none (None when the shape differs)."""
         self.reason = None
-        for bound in self._outputs(self.pattern.outputs, [node], {}):
-            match = self._match(bound)
-            reasons = (check(match) for check in (self._escapes, self._sees_a_write, *checks))
-            reason = next((reason for reason in reasons if reason is not None), None)
+        for bound in self._op(self.pattern, node, {}):
+            match = Match(self.graph_module, node, bound)
+            reason = next((reason for check in checks if (reason := check(match)) is not None), None)
             if reason is None:
                 return match, None
             self._refuse(reason)
@@ -168,16 +173,6 @@ class _Search:
 
     def _refuse(self, reason: str) -> None:
         self.reason = self.reason or reason
-
-    def _outputs(self, outputs: Sequence[Op], candidates: Sequence[fx.Node], bound: Bound) -> Iterator[Bound]:
-        """All ways to match the anchors: the first at the given node, the others anywhere."""
-        if not outputs:
-            yield bound
-            return
-        anywhere = list(self.graph_module.graph.nodes) if len(outputs) > 1 else []
-        for node in candidates:
-            for one in self._part(outputs[0], node, bound):
-                yield from self._outputs(outputs[1:], anywhere, one)
 
     def _part(self, part: Any, value: Any, bound: Bound) -> Iterator[Bound]:
         """All ways to match one element of a pattern with what stands in the graph."""
@@ -195,7 +190,7 @@ class _Search:
         elif isinstance(part, (list, tuple)) and isinstance(value, (list, tuple)):
             if len(part) == len(value):
                 yield from self._all(list(zip(part, value, strict=True)), bound)
-        elif not _holds_node(value) and (part is LITERAL or self.any_literals or _same(part, value)):
+        elif not _holds_node(value) and (self.any_literals or _same(part, value)):
             yield bound
 
     def _all(self, pairs: list[tuple[Any, Any]], bound: Bound) -> Iterator[Bound]:
@@ -210,16 +205,17 @@ class _Search:
     def _op(self, part: Op, node: Any, bound: Bound) -> Iterator[Bound]:
         if not self._calls(part, node):
             return
-        named = [(pattern, node.kwargs[key]) for key, pattern in part.kwargs.items() if key in node.kwargs]
-        if len(named) < len(part.kwargs) or len(node.args) < len(part.args):
+        if len(node.args) < len(part.args) or not part.kwargs.keys() <= node.kwargs.keys():
             return
+        named = [(pattern, node.kwargs[key]) for key, pattern in part.kwargs.items()]
+        surplus = [f"{key}={value}" for key, value in node.kwargs.items() if key not in part.kwargs]
+        surplus += map(str, node.args[len(part.args) :])
         for operands in part.orders():
             for one in self._all([*zip(operands, node.args, strict=False), *named], {**bound, part: node}):
-                objection = self._surplus(part, node) or (part.where(node) if part.where else None)
-                if objection is None:
+                if part.open or not surplus:
                     yield one
                 else:
-                    self._refuse(objection)
+                    self._refuse(f"{node} also passes {', '.join(surplus)}")
 
     def _calls(self, part: Op, node: Any) -> bool:
         if not isinstance(node, fx.Node):
@@ -228,27 +224,19 @@ class _Search:
             return type(self.modules.get(node.target)) in part.targets
         return node.op in ("call_function", "call_method") and node.target in part.targets
 
-    def _surplus(self, part: Op, node: fx.Node) -> str | None:
-        if part.open:
-            return None
-        extra = [f"{key}={value}" for key, value in node.kwargs.items() if key not in part.kwargs]
-        extra += [str(value) for value in node.args[len(part.args) :]]
-        return f"{node} also passes {', '.join(extra)}" if extra else None
-
     def _objection(self, part: Value, value: Any) -> str | None:
         """What keeps a graph node or literal from being this value."""
         if self.match_placeholders and not (isinstance(value, fx.Node) and value.op == "placeholder"):
             return f"{value} is not an input of the network"
-        if not isinstance(part, Constant):
-            return part.where(value) if part.where else None
-        if isinstance(value, fx.Node):
-            if value.op != "get_attr":
-                return f"{value} is not a constant"
-            if self.storage.is_written(value):
-                return f"{value} is written to by the network"
-            value = attribute(self.graph_module, value.target)
-        if not isinstance(value, (torch.Tensor, int, float, complex)):
-            return f"{value!r} is neither a number nor a tensor"
+        if isinstance(part, Constant):
+            if isinstance(value, fx.Node):
+                if value.op != "get_attr":
+                    return f"{value} is not a constant"
+                if self.storage.is_written(value):
+                    return f"{value} is written to by the network"
+                value = attribute(self.graph_module, value.target)
+            if not isinstance(value, (torch.Tensor, int, float, complex)):
+                return f"{value!r} is neither a number nor a tensor"
         return part.where(value) if part.where else None
 
     @functools.cached_property
@@ -262,37 +250,12 @@ class _Search:
         nodes = self.graph_module.graph.nodes
         return [node for node in nodes if written_inputs(node, self.modules.get(str(node.target)))]
 
-    def _sees_a_write(self, match: Match) -> str | None:
+    def sees_a_write(self, match: Match) -> str | None:
         """A rewrite computes everything where the anchor stands: nothing may write to the inputs before that."""
-        first, last = min(match.vanishing), max(match.anchors)
-        between = [node for node in self.writers if first < node < last and node not in match.vanishing]
-        inputs = {source for node in match.vanishing for source in node.all_input_nodes}
-        if between and any(self.storage.is_written(source) for source in inputs):
+        first, inside = min(match.vanishing), match.vanishing
+        between = [node for node in self.writers if first < node < match.anchor and node not in inside]
+        if between and any(self.storage.is_written(source) for node in inside for source in node.all_input_nodes):
             return f"{between[0]}, which stands in between, may write to its inputs"
-        return None
-
-    def _match(self, bound: Bound) -> Match:
-        """The bindings, sorted into what a rewrite asks for."""
-        ops = [part for part in self.parts if isinstance(part, Op)]
-        anchors = tuple(bound[part] for part in self.pattern.outputs)
-        inside = {bound[part] for part in ops}
-        vanishing = [bound[part] for part in reversed(ops) if not part.keep or bound[part] in anchors]
-        return Match(
-            graph_module=self.graph_module,
-            anchors=anchors,
-            nodes=bound,
-            placeholders=tuple(bound[part] for part in self.parts if isinstance(part, Value)),
-            returning=tuple(dict.fromkeys(bound[part] for part in ops if not inside.issuperset(bound[part].users))),
-            vanishing=tuple(dict.fromkeys(vanishing)),
-        )
-
-    def _escapes(self, match: Match) -> str | None:
-        """An intermediate that somebody outside the match needs cannot vanish."""
-        for node in match.returning:
-            if node in match.vanishing and node not in match.anchors:
-                users = [user for user in node.users if user not in match.vanishing]
-                returned = any(user.op == "output" for user in users)
-                return f"{node} is also {'returned' if returned else 'used by ' + ', '.join(map(str, users))}"
         return None
 
 

@@ -19,7 +19,8 @@ Example:
 """
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import torch
@@ -29,11 +30,15 @@ from torch.fx.passes.operator_support import OperatorSupportBase, any_chain, cha
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from helpers.graphs.matching import attribute, find
-from helpers.graphs.patterns import Op, Pattern
+from helpers.graphs.patterns import Op
 
 __all__ = ["any_chain", "chain", "covered_by_both", "extract", "from_ops", "from_patterns", "inline", "propose"]
 
 Partition = tuple[fx.Node, ...]
+
+
+class PartitionCycle(ValueError):
+    """Groups of nodes that cannot be cut out: one would need its own result as input."""
 
 
 def from_ops(targets: Iterable[Any]) -> OperatorSupportBase:
@@ -42,25 +47,27 @@ def from_ops(targets: Iterable[Any]) -> OperatorSupportBase:
     return create_op_support(lambda modules, node: _callee(modules, node) in targets)
 
 
-def from_patterns(graph_module: fx.GraphModule, patterns: Iterable[Op | Pattern]) -> OperatorSupportBase:
-    """Support for the nodes of `graph_module` that belong to a whole match of one of the patterns."""
-    return _from_matches(match for pattern in patterns for match in _matched_nodes(graph_module, pattern))
+def from_patterns(
+    graph_module: fx.GraphModule, patterns: Iterable[Op], covers: Callable[[Partition], bool] = bool
+) -> OperatorSupportBase:
+    """Support for the nodes of `graph_module` that belong to a whole match of one of the patterns.
+
+    A group may hand out an intermediate, but `find` asks that it has no other user.
+    """
+    matches = (m.vanishing for pattern in patterns for m in find(graph_module, pattern, allow_overlap=True).matches)
+    covered = frozenset().union(*filter(covers, matches))
+    return create_op_support(lambda modules, node: node in covered)
 
 
 def covered_by_both(
-    graph_module: fx.GraphModule, ops: OperatorSupportBase, patterns: Iterable[Op | Pattern]
+    graph_module: fx.GraphModule, ops: OperatorSupportBase, patterns: Iterable[Op]
 ) -> OperatorSupportBase:
     """Support for the nodes that both the operators and the patterns cover.
 
     A match of which the operators miss one node counts for nothing: an engine that knows a pattern needs all of it.
     """
     modules = dict(graph_module.named_modules(remove_duplicate=False))
-    return _from_matches(
-        match
-        for pattern in patterns
-        for match in _matched_nodes(graph_module, pattern)
-        if all(ops.is_node_supported(modules, node) for node in match)
-    )
+    return from_patterns(graph_module, patterns, lambda m: all(ops.is_node_supported(modules, node) for node in m))
 
 
 def propose(
@@ -78,20 +85,13 @@ def propose(
         allow_single_node: keep groups with one computing node; handing one operation over is seldom worth its price.
         non_compute: targets that do not count as computation, such as `operator.getitem` or "view". A group of
             nothing else is never proposed.
-
-    Returns:
-        The groups, in the order of their first nodes; the nodes of each in graph order.
     """
     # The size filter of the base class is the part that overlooks module calls: it is switched off and done below.
     everything = CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
     modules = dict(graph_module.named_modules(remove_duplicate=False))
-    least = 1 if allow_single_node else 2
-    partitions = []
-    for proposed in everything.propose_partitions():
-        nodes = tuple(sorted(proposed.nodes))
-        if sum(_callee(modules, node) not in non_compute for node in nodes) >= least:
-            partitions.append(nodes)
-    return sorted(partitions, key=lambda nodes: nodes[0])
+    found = [tuple(sorted(proposed.nodes)) for proposed in everything.propose_partitions()]
+    counts = [sum(_callee(modules, node) not in non_compute for node in nodes) for nodes in found]
+    return sorted(nodes for nodes, count in zip(found, counts, strict=True) if count >= (1 if allow_single_node else 2))
 
 
 def _callee(modules: Mapping[str, nn.Module], node: fx.Node) -> Any:
@@ -99,21 +99,6 @@ def _callee(modules: Mapping[str, nn.Module], node: fx.Node) -> Any:
     if node.op == "call_module":
         return type(modules[node.target])
     return node.target if node.op in ("call_function", "call_method") else None
-
-
-def _matched_nodes(graph_module: fx.GraphModule, pattern: Op | Pattern) -> Iterable[frozenset[fx.Node]]:
-    """The operations of each match. A group may hand out an intermediate, but `find` asks that it has no other user."""
-    for match in find(graph_module, pattern, allow_overlap=True).matches:
-        yield frozenset(node for part, node in match.nodes.items() if isinstance(part, Op))
-
-
-def _from_matches(matches: Iterable[frozenset[fx.Node]]) -> OperatorSupportBase:
-    covered = frozenset().union(*matches)
-    return create_op_support(lambda modules, node: node in covered)
-
-
-class PartitionCycle(ValueError):
-    """Groups of nodes that cannot be cut out: one would need its own result as input."""
 
 
 def extract(graph_module: fx.GraphModule, partitions: Sequence[Partition], prefix: str = "part_") -> list[str]:
@@ -142,40 +127,30 @@ def extract(graph_module: fx.GraphModule, partitions: Sequence[Partition], prefi
 
 
 def check_acyclic(graph_module: fx.GraphModule, partitions: Sequence[Partition]) -> None:
-    """Raise `PartitionCycle` unless the graph is still acyclic with each group seen as one node.
-
-    Nodes are taken off in dependency order (Kahn's algorithm); what is left over at the end waits for itself.
-    """
-    group: dict[fx.Node, object] = {node: node for node in graph_module.graph.nodes}
-    for index, nodes in enumerate(partitions):
+    """Raise `PartitionCycle` unless the graph is still acyclic with each group seen as one node."""
+    group: dict[fx.Node, Any] = {node: node for node in graph_module.graph.nodes}
+    for nodes in map(tuple, partitions):
         for node in nodes:
             if group.get(node) is not node:
                 raise PartitionCycle(f"{node} is not in this graph, or in two groups: each node may be in one group")
-            group[node] = index
-    waits_for = {key: set() for key in group.values()}
-    feeds = {key: set() for key in group.values()}
-    for node, key in group.items():
-        for source in node.all_input_nodes:
-            if group[source] != key:
-                waits_for[key].add(group[source])
-                feeds[group[source]].add(key)
-    ready = [key for key, sources in waits_for.items() if not sources]
-    while ready:
-        done = ready.pop()
-        del waits_for[done]
-        for key in feeds[done]:
-            waits_for[key].discard(done)
-            if not waits_for[key]:
-                ready.append(key)
-    stuck = [f"{{{', '.join(map(str, partitions[key]))}}}" for key in waits_for if isinstance(key, int)]
-    if stuck:
-        raise PartitionCycle(f"{' and '.join(stuck)} would wait for their own results: split them, or use propose()")
+            group[node] = nodes
+    waits_for: dict[Any, set[Any]] = {}
+    for node, one in group.items():
+        waits_for.setdefault(one, set()).update({group[source] for source in node.all_input_nodes} - {one})
+    try:
+        TopologicalSorter(waits_for).prepare()
+    except CycleError as error:
+        stuck = sorted({f"{{{', '.join(map(str, part))}}}" for part in error.args[1] if isinstance(part, tuple)})
+        raise PartitionCycle(
+            f"{' and '.join(stuck)} would wait for their own results: split them, or use propose()"
+        ) from error
 
 
 def inline(graph_module: fx.GraphModule) -> list[str]:
     """Put the nodes of every `GraphModule` that the graph calls in place of the call: the way back from `extract`.
 
-    Modules and tensors get back the names they had, when those are free.
+    Modules and tensors get back the names they had, when those are free. A call whose several results are handed on as
+    one stays.
 
     Returns:
         The names of the submodules that are gone.
@@ -183,36 +158,32 @@ def inline(graph_module: fx.GraphModule) -> list[str]:
     gone = []
     for call in graph_module.graph.find_nodes(op="call_module"):
         inner = graph_module.get_submodule(call.target)
-        if isinstance(inner, fx.GraphModule) and _is_taken_apart(call, inner):
-            _inline_one(graph_module, call, inner)
+        if isinstance(inner, fx.GraphModule) and _inline_one(graph_module, call, inner):
             gone.append(call.target)
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()
     return gone
 
 
-def _is_taken_apart(call: fx.Node, inner: fx.GraphModule) -> bool:
-    """Several results can only be inlined where each user picks one of them."""
-    several = not isinstance(inner.graph.output_node().args[0], fx.Node)
-    return not several or all(user.target is operator.getitem for user in call.users)
-
-
-def _inline_one(graph_module: fx.GraphModule, call: fx.Node, inner: fx.GraphModule) -> None:
-    graph, made = graph_module.graph, {}
-    made.update(zip(inner.graph.find_nodes(op="placeholder"), call.args, strict=True))
+def _inline_one(graph_module: fx.GraphModule, call: fx.Node, inner: fx.GraphModule) -> bool:
+    graph, result = graph_module.graph, inner.graph.output_node().args[0]
+    if not isinstance(result, fx.Node) and any(user.target is not operator.getitem for user in call.users):
+        return False
+    made = dict(zip(inner.graph.find_nodes(op="placeholder"), call.args, strict=True))
     with graph.inserting_before(call):
         for node in inner.graph.nodes:
             if node.op not in ("placeholder", "output"):
                 made[node] = graph.node_copy(node, made.__getitem__)
                 if node.op in ("call_module", "get_attr"):
                     made[node].target = _hand_back(graph_module, call.target, inner, node.target)
-    result = fx.node.map_arg(inner.graph.output_node().args[0], made.__getitem__)
+    result = fx.node.map_arg(result, made.__getitem__)
     if isinstance(result, fx.Node):
         call.replace_all_uses_with(result)
     for pick in list(call.users):
         pick.replace_all_uses_with(result[pick.args[1]])
         graph.erase_node(pick)
     graph.erase_node(call)
+    return True
 
 
 def _hand_back(graph_module: fx.GraphModule, name: str, inner: fx.GraphModule, path: str) -> str:
@@ -223,7 +194,7 @@ def _hand_back(graph_module: fx.GraphModule, name: str, inner: fx.GraphModule, p
         if not hasattr(place, owner):
             place.add_module(owner, nn.Module())
         place = getattr(place, owner)
-    if hasattr(place, leaf) and getattr(place, leaf) is not part:
+    if getattr(place, leaf, part) is not part:
         return f"{name}.{path}"
     if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
         place.register_buffer(leaf, part)
