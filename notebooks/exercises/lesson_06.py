@@ -1,7 +1,13 @@
 """Lesson 06. The oracles look at what the network computes once the unwanted channels are held at zero."""
 
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
 import torch
+from torch import nn
 from torch.nn import functional as F
+from torchvision.models.mobilenetv2 import InvertedResidual
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.inputs import between, normal, statistics
@@ -70,6 +76,109 @@ def block_view(answer: dict, probe: dict) -> list:
     return [run_block(answer, probe["x"]), len(answer["W1"])]
 
 
+def real_block(inputs: dict) -> nn.Module:
+    """A block of MobileNetV2 from its seed, whose BatchNorms have seen something."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(inputs["seed"])
+        block = InvertedResidual(inputs["c_in"], inputs["c_out"], inputs["stride"], 2)
+        for norm in block.modules():
+            if isinstance(norm, nn.BatchNorm2d):
+                for vector in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+                    vector.data.uniform_(0.3, 1.5)
+        return block.eval()
+
+
+def cut_cases(rng: torch.Generator) -> list[Case]:
+    """Blocks with and without a shortcut; neither the first channels stay nor the last ones."""
+    cases = []
+    for label, stride in (("a block with a shortcut", 1), ("a block that halves the map", 2)):
+        c_in = between(rng, 4, 6)
+        keep = torch.randperm(2 * c_in - 2, generator=rng)[: c_in - 1].sort().values
+        inputs = {"c_in": c_in, "c_out": c_in + stride - 1, "stride": stride, "seed": between(rng, 0, 10**6)}
+        cases.append(Case(label, inputs | {"keep": torch.cat([keep, torch.tensor([2 * c_in - 1])])}))
+    return cases
+
+
+def run_cut(student: Mapping[str, Any], inputs: dict) -> dict:
+    """Hand over a block; look at what the small one computes and stores, and whether the old one is still whole."""
+    block = real_block(inputs)
+    before = deepcopy(block.state_dict())
+    with torch.random.fork_rng(devices=[]):
+        small = student["cut_block"](block, inputs["keep"])
+    x = torch.linspace(-2, 2, 2 * inputs["c_in"] * 36).reshape(2, inputs["c_in"], 6, 6)
+    with torch.no_grad():
+        output = small.eval()(x)
+    whole = before.keys() == block.state_dict().keys()
+    return {
+        "output": output,
+        "numbers stored": sum(tensor.numel() for tensor in small.state_dict().values()),
+        "the old block is as it was": whole and all(map(torch.equal, before.values(), block.state_dict().values())),
+    }
+
+
+def cut_oracle(inputs: dict, probe: dict) -> dict:
+    """The whole block, in which the output of the depthwise part is held at zero; and what is stored per channel."""
+    block, hidden, kept = real_block(inputs), 2 * inputs["c_in"], len(inputs["keep"])
+    alive = torch.zeros(hidden)
+    alive[inputs["keep"]] = 1
+    block.conv[1].register_forward_hook(lambda layer, given, y: y * alive[:, None, None])
+    x = torch.linspace(-2, 2, 2 * inputs["c_in"] * 36).reshape(2, inputs["c_in"], 6, 6)
+    per_channel = inputs["c_in"] + inputs["c_out"] + 9 + 2 * 4
+    stored = sum(tensor.numel() for tensor in block.state_dict().values()) - (hidden - kept) * per_channel
+    return {"output": block(x).detach(), "numbers stored": stored, "the old block is as it was": True}
+
+
+def tie_cases(rng: torch.Generator) -> list[Case]:
+    """Blocks in a row whose additions reach back by any number of blocks; layers are named in no order."""
+    cases = []
+    for label, shortcuts in (("no shortcut", 0), ("one shortcut", 1), ("shortcuts in a row", 4), ("many blocks", 7)):
+        steps, values = [("x", "image", ()), ("stem", "conv", ("x",)), ("stem norm", "same", ("stem",))], ["stem norm"]
+        numbers = torch.randperm(40, generator=rng).tolist()
+        for block in range(shortcuts + 1):
+            for kind in ("conv", "same", "depthwise", "same", "conv")[2 * between(rng, 0, 1) :]:
+                steps.append((f"layer {numbers.pop()}", kind, (steps[-1][0],)))
+            if block < shortcuts:
+                other = values[between(rng, 0, len(values) - 1)]
+                pair = (steps[-1][0], other) if between(rng, 0, 1) else (other, steps[-1][0])
+                steps.append((f"sum {block}", "add", pair))
+            values.append(steps[-1][0])
+        steps.append(("classifier", "conv", (steps[-1][0],)))
+        cases.append(Case(label, {"steps": steps}))
+    late = [
+        ("x", "image", ()),
+        ("a", "conv", ("x",)),
+        ("b", "conv", ("x",)),
+        ("c", "conv", ("x",)),
+        ("d", "conv", ("x",)),
+    ]
+    late += [("ab", "add", ("a", "b")), ("cd", "add", ("c", "d")), ("bc", "add", ("b", "c")), ("end", "conv", ("bc",))]
+    return [*cases, Case("two sums that are tied later", {"steps": late})]
+
+
+def tie_oracle(inputs: dict, probe: dict) -> list:
+    """Powers of the matrix of direct ties say what reaches what; no group is ever joined to another."""
+    steps = inputs["steps"]
+    place = {name: i for i, (name, _, _) in enumerate(steps)}
+    tied = torch.eye(len(steps), dtype=torch.float64)
+    for name, kind, sources in steps:
+        for source in sources if kind in ("depthwise", "same", "add") else ():
+            tied[place[name], place[source]] = tied[place[source], place[name]] = 1
+    for _ in range(len(steps).bit_length()):
+        tied = (tied @ tied).clamp(max=1)
+    groups = []
+    for row in tied.unique(dim=0):
+        inside = {name for name, i in place.items() if row[i]}
+        writers = [name for name, kind, _ in steps if name in inside and kind in ("conv", "depthwise")]
+        readers = [name for name, kind, sources in steps if kind == "conv" and sources[0] in inside]
+        groups.append((writers, readers))
+    return as_groups([group for group in groups if group[0]], probe)
+
+
+def as_groups(answer: list, probe: dict) -> list:
+    """Pairs of names, in one order."""
+    return sorted([sorted(writers), sorted(readers)] for writers, readers in answer)
+
+
 ITEMS = (
     Item(
         name="weakest_channels",
@@ -95,5 +204,33 @@ ITEMS = (
         nudge="Go through the tensors one by one: which of their axes counts the channels that go?",
         minutes=10,
         dots=2,
+    ),
+    Item(
+        name="cut_block",
+        function="cut_block",
+        points=2,
+        cases=cut_cases,
+        oracle=cut_oracle,
+        run=run_cut,
+        tolerance=Tolerance(1e-5, 1e-5),
+        hint="Copy the block; then set small.conv[0][0], [0][1], [1][0], [1][1] and small.conv[2], each from the layer "
+        "of the original: rows for the first two convolutions, columns for the last.",
+        nudge="Five layers change, and the last BatchNorm does not: what it normalises are the block's outputs.",
+        minutes=10,
+        dots=2,
+    ),
+    Item(
+        name="tie_channels",
+        function="tie_channels",
+        points=2,
+        cases=tie_cases,
+        oracle=tie_oracle,
+        view=as_groups,
+        hint="Go through the steps twice. First tie: parent[root(source)] = root(name) for each source of a depthwise, "
+        "same or add step. Then collect: a step writes into the group of its own root, and a conv reads from that of "
+        "its input.",
+        nudge="root(name) follows the parents until a name is its own parent. Tie roots, never the names themselves.",
+        minutes=20,
+        dots=3,
     ),
 )

@@ -46,3 +46,71 @@ def test_prune_block():
             "'variance': variance, 'W2': W2, 'W3': W3 * m[:, None, None]}",
         ],
     )
+
+
+def test_cut_block():
+    right = solution_of("06", "cut_block")
+
+    def instead(part: str, other: str) -> str:
+        assert part in right
+        return right.replace(part, other)
+
+    try_answers(
+        "cut_block",
+        "block, keep",
+        right=[
+            right,
+            instead("copy.deepcopy(block)", "copy.deepcopy(block).eval()"),
+            instead("cut_conv(project, columns=keep)", "cut_conv(project, columns=keep.tolist())"),
+        ],
+        wrong=[
+            instead("copy.deepcopy(block)", "block"),
+            instead("columns=keep)", "columns=torch.arange(len(keep)))"),
+            instead("small.conv[2] = cut_conv(project, columns=keep)", "pass"),
+            instead("cut_norm(depthwise_norm, keep)", "nn.BatchNorm2d(len(keep))"),
+            instead("cut_norm(depthwise_norm, keep)", "cut_norm(norm, keep)"),
+            instead("cut_conv(depthwise, rows=keep)", "cut_conv(small.conv[0][0], rows=keep)"),
+            instead("cut_conv(expand, rows=keep)", "cut_conv(expand, rows=torch.arange(len(keep)))"),
+            "return block",
+        ],
+    )
+
+
+def test_tie_channels():
+    right = solution_of("06", "tie_channels")
+
+    def instead(part: str, other: str) -> str:
+        assert part in right
+        return right.replace(part, other)
+
+    spread = """
+marks = {name: {i} for i, (name, _, _) in enumerate(steps)}
+for _ in steps:
+    for name, kind, inputs in steps:
+        for source in inputs if kind not in ("conv", "image") else ():
+            marks[name] = marks[source] = marks[name] | marks[source]
+found = {}
+for name, kind, inputs in steps:
+    if kind in ("conv", "depthwise"):
+        found.setdefault(min(marks[name]), (set(), set()))[0].add(name)
+    if kind == "conv" and inputs[0] != "x":
+        found.setdefault(min(marks[inputs[0]]), (set(), set()))[1].add(name)
+return found.values()
+"""
+    try_answers(
+        "tie_channels",
+        "steps",
+        right=[right, spread, instead("parent[root(source)] = root(name)", "parent[root(name)] = root(source)")],
+        wrong=[
+            instead("parent[root(source)] = root(name)", "parent[source] = name"),
+            instead("        while parent[name] != name:\n            name =", "        if name:\n            name ="),
+            instead('"same", "add")', '"same")'),
+            instead('in ("depthwise", "same", "add")', 'in ("same", "add")'),
+            instead('in ("depthwise", "same", "add")', 'in ("depthwise", "same", "add", "conv")'),
+            instead("for source in inputs if", "for source in inputs[:1] if"),
+            instead('kind in ("conv", "depthwise")', 'kind == "conv"'),
+            instead('if kind == "conv":', 'if kind in ("conv", "depthwise"):'),
+            instead(" if group[0]]", "]"),
+            instead("[root(inputs[0])][1]", "[root(name)][1]"),
+        ],
+    )
