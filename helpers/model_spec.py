@@ -55,12 +55,15 @@ def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn
 
     Args:
         new: the resulting network.
-        source: the network it was made from; without a specification, `new` gets none either.
+        source: the network it was made from; without a specification, `new` gets none either. Images are normalised
+            alike for both.
         step: a name from REPLAY.
         arguments: plain JSON values from which the step's replay function finds the same structure.
     """
     if step not in REPLAY:
         raise ModelError(f"unknown step {step!r}; known steps: {', '.join(REPLAY)}")
+    if hasattr(source, "input_normalization"):
+        new.input_normalization = source.input_normalization
     spec = getattr(source, "spec", None)
     if spec is not None:
         entry = json.loads(json.dumps({"step": step} | arguments))

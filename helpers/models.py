@@ -24,6 +24,7 @@ from torch import nn
 from torchvision.models.resnet import BasicBlock
 from torchvision.ops import Conv2dNormActivation
 
+from helpers.dataset import CIFAR10, Normalization, normalization_of
 from helpers.files import write_atomically
 from helpers.header import ModelError, checked
 from helpers.model_spec import Spec, budget_of, record, replay, resize
@@ -212,6 +213,8 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
             " it: models.made_by(model, 'package.module:function', **arguments)"
         )
     stored = {"builder": spec.builder, "arguments": spec.arguments, "steps": spec.steps}
+    if (normalization := normalization_of(model)) != CIFAR10:
+        stored["normalization"] = normalization
     header = {"spec": json.dumps(stored), "metadata": json.dumps(metadata)}
     checked(header)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in untied_state(model).items()}
@@ -226,14 +229,19 @@ def untied_state(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def read_header(path: str | Path) -> tuple[Spec, dict[str, Any]]:
     """The specification and the metadata of a file, without its tensors."""
+    stored, metadata = stored_header(path)
+    return Spec(stored["builder"], stored["arguments"], tuple(stored["steps"])), metadata
+
+
+def stored_header(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the header of a file says, checked."""
     try:
         with safe_open(path, "pt") as file:
-            stored, metadata = checked(file.metadata() or {})
+            return checked(file.metadata() or {})
     except FileNotFoundError as error:
         raise ModelError(f"{path} does not exist") from error
     except (SafetensorError, ValueError, OSError) as error:
         raise ModelError(f"{path} is not a network saved by this course ({type(error).__name__}: {error})") from error
-    return Spec(stored["builder"], stored["arguments"], tuple(stored["steps"])), metadata
 
 
 def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None) -> nn.Module:
@@ -252,6 +260,7 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     put_tensors(model, tensors, path)
     model.spec = replace(spec, make=factory if callable(factory) else None)
+    model.input_normalization = Normalization(*map(tuple, stored_header(path)[0].get("normalization", CIFAR10)))
     return model.eval()
 
 

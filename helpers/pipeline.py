@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from helpers import metrics, pruning, quantization, training
-from helpers.data import Cifar10
+from helpers.data import Dataset
 from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
@@ -31,7 +31,7 @@ class Compressed:
 
 def compress(
     model: nn.Module,
-    cifar: Cifar10,
+    cifar: Dataset,
     prune_ratio: float = 0.5,
     finetune_epochs: int = 5,
     recipe: quantization.Recipe | None = None,
@@ -77,7 +77,7 @@ def compress(
 def recovered(
     pruned: nn.Module,
     teacher: nn.Module,
-    cifar: Cifar10,
+    cifar: Dataset,
     epochs: int,
     checkpoint: str | Path | None,
     seed: int,
@@ -90,7 +90,7 @@ def recovered(
     return student
 
 
-def describe(stage: str, network: nn.Module, cifar: Cifar10, example: torch.Tensor, progress: bool) -> dict:
+def describe(stage: str, network: nn.Module, cifar: Dataset, example: torch.Tensor, progress: bool) -> dict:
     """Accuracy on the test images, and what the network costs wherever it runs."""
     result = training.evaluate(network, cifar.test_images, cifar.test_labels, progress=progress)
     low, high = result.interval

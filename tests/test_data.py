@@ -5,6 +5,7 @@ import torch
 from helpers import data, data_sources
 from helpers.data import DataError, load_cifar10, normalize
 from helpers.data_formats import fingerprint
+from helpers.dataset import CIFAR10
 from tests.cifar_fixtures import FORMS, tiny_arrays
 
 
@@ -134,7 +135,7 @@ def test_normalize_matches_torchvision():
     from torchvision.transforms.v2 import functional as reference
 
     images = torch.randint(0, 256, (5, 3, 8, 8), dtype=torch.uint8)
-    expected = reference.normalize(reference.to_dtype(images, torch.float32, scale=True), data.MEAN, data.DEVIATION)
+    expected = reference.normalize(reference.to_dtype(images, torch.float32, scale=True), *CIFAR10)
     torch.testing.assert_close(normalize(images), expected)
 
 

@@ -85,7 +85,7 @@ def theirs_at(model: nn.Module, batches: Batches, ratio: float, spread: str, cri
     return small
 
 
-def fine_tuned(small: nn.Module, cifar: data.Cifar10, config: training.Config) -> float:
+def fine_tuned(small: nn.Module, cifar: data.Dataset, config: training.Config) -> float:
     """Train a pruned network on, in place; its validation accuracy."""
     small.zero_grad(set_to_none=True)
     history = training.train(small, cifar, config, progress=False)
@@ -93,7 +93,7 @@ def fine_tuned(small: nn.Module, cifar: data.Cifar10, config: training.Config) -
 
 
 def result(
-    table: KnownRows, cifar: data.Cifar10, dense: nn.Module, name: str, config: training.Config, test: bool
+    table: KnownRows, cifar: data.Dataset, dense: nn.Module, name: str, config: training.Config, test: bool
 ) -> dict:
     """One row: from the table, or computed and put there."""
     stage = "compared" if test else "chosen from"

@@ -66,7 +66,7 @@ def main() -> None:
     print(table.mine().groupby("name").accuracy.agg(["mean", "min", "max", "count"]).to_string())
 
 
-def calibration(cifar: data.Cifar10, draw: int) -> torch.Tensor:
+def calibration(cifar: data.Dataset, draw: int) -> torch.Tensor:
     """The same images for everybody."""
     images = cifar.split().train_images
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(draw))
@@ -97,7 +97,7 @@ def compared(model: nn.Module, images: torch.Tensor) -> dict[str, Way]:
     return ways | ({"PyTorch PT2E": partial(rivals.pytorch_pt2e, model, images)} if find_spec("torchao") else {})
 
 
-def note(table: KnownRows, name: str, draw: int, network: Callable, cifar: data.Cifar10) -> None:
+def note(table: KnownRows, name: str, draw: int, network: Callable, cifar: data.Dataset) -> None:
     """Measure a network and keep its row; of our own ones also the size of the file, plain and entropy-coded."""
     right = (classes(network, cifar.test_images) == cifar.test_labels).double().mean().item()
     row = {"name": name, "draw": draw, "accuracy": 100 * right}
@@ -115,7 +115,7 @@ def classes(network: Callable, images: torch.Tensor) -> torch.Tensor:
     return torch.cat([network(data.normalize(part)).argmax(1) for part in images.split(BATCH)])
 
 
-def agreement(table: KnownRows, model: nn.Module, cifar: data.Cifar10) -> None:
+def agreement(table: KnownRows, model: nn.Module, cifar: data.Dataset) -> None:
     """The share of images that get the same class from integer arithmetic and from each other way to run it."""
     for residual in ("fused", "separate"):
         network = quantization.quantize(model, calibration(cifar, 0), quantization.Recipe(residual=residual))

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def report(path: Path, cifar: data.Cifar10, arguments: argparse.Namespace) -> None:
+def report(path: Path, cifar: data.Dataset, arguments: argparse.Namespace) -> None:
     """One paragraph for one file."""
     model, structure, (spec, metadata) = runnable(path), float_structure(path), models.read_header(path)
     result = training.evaluate(model, cifar.test_images, cifar.test_labels, progress=True)

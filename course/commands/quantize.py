@@ -80,7 +80,7 @@ def say_sizes(source: Path, written: Path) -> int:
     return before
 
 
-def validated(model: nn.Module, cifar: data.Cifar10) -> dict[str, Any]:
+def validated(model: nn.Module, cifar: data.Dataset) -> dict[str, Any]:
     """What the file says about its accuracy: measured on the validation images."""
     split = cifar.split()
     found = training.evaluate(model, split.validation_images, split.validation_labels)

@@ -61,7 +61,7 @@ def device() -> torch.device:
 
 
 def finish(
-    model: nn.Module, cifar: data.Cifar10, history: pd.DataFrame, arguments: argparse.Namespace, provenance: dict
+    model: nn.Module, cifar: data.Dataset, history: pd.DataFrame, arguments: argparse.Namespace, provenance: dict
 ) -> None:
     """Read the test images once; write log and checkpoint; say where they are."""
     result = training.evaluate(model, cifar.test_images, cifar.test_labels, progress=True)

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 from helpers import models
-from helpers.data import Cifar10, normalize
+from helpers.data import Dataset, normalize
 
 
-def baseline(cifar: Cifar10) -> nn.Module:
+def baseline(cifar: Dataset) -> nn.Module:
     """The course's trained MobileNetV2; without its checkpoint, random weights with real BatchNorm statistics.
 
     Args:

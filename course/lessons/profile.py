@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from helpers.data import Cifar10, load_cifar10
+from helpers.data import Dataset, load_cifar10
 
 STATES = Path(__file__).resolve().parents[2] / "build" / "lessons"
 
@@ -34,7 +34,7 @@ class Profile:
     training_images: int
     repeats: int
 
-    def cifar10(self) -> Cifar10:
+    def cifar10(self) -> Dataset:
         """The data: whatever is on this machine in the quick profile, fetched when needed in the full one."""
         return load_cifar10("offline" if self.name == "quick" else "auto")
 

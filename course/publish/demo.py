@@ -28,7 +28,7 @@ class DemoError(RuntimeError):
     """A network that the page cannot compute."""
 
 
-def write_demo(target: Path, cifar: data.Cifar10, networks: dict[str, str] | None = None) -> Path:
+def write_demo(target: Path, cifar: data.Dataset, networks: dict[str, str] | None = None) -> Path:
     """Write the page.
 
     Args:
@@ -47,7 +47,7 @@ def write_demo(target: Path, cifar: data.Cifar10, networks: dict[str, str] | Non
     return write_atomically(target, filled("page.html", {"images": images, "networks": packed}))
 
 
-def pictures(cifar: data.Cifar10) -> torch.Tensor:
+def pictures(cifar: data.Dataset) -> torch.Tensor:
     """Which test images the page shows, in its order: the first few of each class."""
     return torch.cat([(cifar.test_labels == c).nonzero()[:IMAGES_PER_CLASS, 0] for c in range(len(cifar.classes))])
 

@@ -14,7 +14,7 @@ from torch import nn
 from course.reference import entropy
 from course.reference.table import ResultsError
 from helpers import metrics, models, training
-from helpers.data import Cifar10, load_cifar10
+from helpers.data import Dataset, load_cifar10
 from helpers.provenance import cpu_name, provenance
 from helpers.quantization import QuantizedModel, kernels
 
@@ -41,7 +41,7 @@ def row(path: Path, evaluated: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def evaluate(model: nn.Module, cifar: Cifar10) -> dict[str, Any]:
+def evaluate(model: nn.Module, cifar: Dataset) -> dict[str, Any]:
     """Accuracy on the test images, read once, on the images to choose with, and on the committed sample."""
     split, found = cifar.split(), training.evaluate(model, cifar.test_images, cifar.test_labels)
     return {

@@ -11,7 +11,7 @@ from course.commands.training_arguments import device
 from course.reference.jobs import Job
 from course.reference.settings import PRUNING
 from helpers import models, pruning, quantization, training
-from helpers.data import Cifar10, normalize
+from helpers.data import Dataset, normalize
 from helpers.quantization import qat
 
 CALIBRATION_IMAGES = 1024
@@ -27,7 +27,7 @@ class Files(NamedTuple):
     cut: Path
 
 
-def make(job: Job, source: nn.Module | None, teacher: nn.Module | None, cifar: Cifar10, files: Files) -> nn.Module:
+def make(job: Job, source: nn.Module | None, teacher: nn.Module | None, cifar: Dataset, files: Files) -> nn.Module:
     """The network of a job, in eval mode, on the CPU.
 
     Args:
@@ -41,13 +41,13 @@ def make(job: Job, source: nn.Module | None, teacher: nn.Module | None, cifar: C
     return MAKERS[job.stage](job, source, teacher, cifar, files).eval()
 
 
-def dense(job: Job, source: None, teacher: nn.Module | None, cifar: Cifar10, files: Files) -> nn.Module:
+def dense(job: Job, source: None, teacher: nn.Module | None, cifar: Dataset, files: Files) -> nn.Module:
     """Trained from random weights."""
     network = models.tiny() if job.settings.get("network") == "tiny" else models.mobilenet_v2()
     return trained(network, job, teacher, cifar, files)
 
 
-def pruned(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, files: Files) -> nn.Module:
+def pruned(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: Files) -> nn.Module:
     """Without some channels; BatchNorm has its statistics measured again unless told not to, no weight is trained."""
     settings = {"reestimate": True} | {name: value for name, value in job.settings.items() if name in PRUNING}
     reestimate, split = settings.pop("reestimate"), cifar.split()
@@ -57,7 +57,7 @@ def pruned(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, files: Fi
     return pruning.reestimate_batchnorm(small, images) if reestimate else small
 
 
-def fine_tuned(job: Job, source: nn.Module, teacher: nn.Module | None, cifar: Cifar10, files: Files) -> nn.Module:
+def fine_tuned(job: Job, source: nn.Module, teacher: nn.Module | None, cifar: Dataset, files: Files) -> nn.Module:
     """Trained on. What is cut first is kept in a file: another processor could choose other channels."""
     if job.cuts:
         if not files.cut.exists():
@@ -66,12 +66,12 @@ def fine_tuned(job: Job, source: nn.Module, teacher: nn.Module | None, cifar: Ci
     return trained(source, job, teacher, cifar, files)
 
 
-def int8(job: Job, source: nn.Module, teacher: None, cifar: Cifar10, files: Files) -> nn.Module:
+def int8(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: Files) -> nn.Module:
     """Rounded after training, with calibration only."""
     return quantization.quantize(source, calibration_images(cifar), chosen_recipe(job, source, cifar))
 
 
-def quantization_aware(job: Job, source: nn.Module, teacher: nn.Module, cifar: Cifar10, files: Files) -> nn.Module:
+def quantization_aware(job: Job, source: nn.Module, teacher: nn.Module, cifar: Dataset, files: Files) -> nn.Module:
     """Trained on with the rounding in place; it is its own teacher unless the job names one."""
     images, batchnorm = calibration_images(cifar), job.settings.get("batchnorm", "folded")
     network = qat.prepare(source, images, chosen_recipe(job, source, cifar), batchnorm)
@@ -88,14 +88,14 @@ MAKERS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def trained(model: nn.Module, job: Job, teacher: nn.Module | None, cifar: Cifar10, files: Files) -> nn.Module:
+def trained(model: nn.Module, job: Job, teacher: nn.Module | None, cifar: Dataset, files: Files) -> nn.Module:
     """Train on the GPU if there is one; the log of the epochs lies beside the state."""
     teacher = teacher.to(device()) if teacher is not None else None
     training.train(model.to(device()), cifar, job.config(), files.state, teacher, handover=files.handover)
     return model.cpu()
 
 
-def chosen_recipe(job: Job, source: nn.Module, cifar: Cifar10) -> quantization.Recipe:
+def chosen_recipe(job: Job, source: nn.Module, cifar: Dataset) -> quantization.Recipe:
     """The job's recipe, with bits chosen layer by layer when the job sets the size of the file."""
     recipe, budget = job.recipe(), job.settings.get("file_bytes")
     if budget is None:
@@ -104,6 +104,6 @@ def chosen_recipe(job: Job, source: nn.Module, cifar: Cifar10) -> quantization.R
     return quantization.mixed_recipe(source, images, budget - HEADER_BYTES, recipe)
 
 
-def calibration_images(cifar: Cifar10) -> torch.Tensor:
+def calibration_images(cifar: Dataset) -> torch.Tensor:
     """Training images that set ranges and statistics."""
     return cifar.split().train_images[:CALIBRATION_IMAGES]

@@ -54,7 +54,7 @@ def is_made(job: Job, path: Path, key: str) -> bool:
     return path.exists() and (job.stage == "dense" or models.read_header(path)[1].get("key") == key)
 
 
-def make(job: Job, sweep: Sweep, cifar: data.Cifar10, key: str) -> dict[str, Any]:
+def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any]:
     """Make the network, write it with what it reached and where it comes from, and return what it reached."""
     source, teacher = (models.load(sweep.network(sweep.jobs[n])) if n else None for n in (job.source, job.teacher))
     path, unfinished = sweep.network(job), [sweep.unfinished(job, key, end) for end in ("handover", "cut")]

@@ -21,6 +21,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from helpers import models
+from helpers.dataset import input_of
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.model import replay
 from helpers.quantization.observers import batches, check_images
@@ -59,6 +60,7 @@ def mixed_recipe(
     """
     recipe = recipe or Recipe()
     check_images(images)
+    images = input_of(model, images)
     shape = tuple(images.shape[1:])
     scan = sensitivity_scan(make_plan(model, shape, recipe), images, recipe, progress=progress)
     sizes = scan.set_index(["layer", "bits"]).bytes

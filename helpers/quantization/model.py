@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from helpers import models
+from helpers.dataset import input_of
 from helpers.graphs.errors import GraphMismatch
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
@@ -56,6 +57,7 @@ def quantize(
     """
     recipe = recipe or Recipe()
     check_images(images)
+    images = input_of(model, images)
     try:
         plan = make_plan(model, tuple(images.shape[1:]), recipe, next(batches(images)) if verify else None)
     except GraphMismatch as error:

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import training
-from helpers.data import Cifar10
+from helpers.dataset import Dataset, adopt, input_of, normalization_of
 from helpers.passes.conv_bn_folding import norm_as_affine
 from helpers.pruning.recovery import reestimate_batchnorm
 from helpers.quantization.affine import Affine, QuantizationError, code_range, encode
@@ -52,7 +52,7 @@ SHORT = training.Config(epochs=2, lr=0.005, weight_decay=0.0, ema=0.99, distill=
 
 def train(
     model: nn.Module,
-    cifar: Cifar10,
+    cifar: Dataset,
     recipe: Recipe,
     config: training.Config = SHORT,
     batchnorm: str = "folded",
@@ -71,6 +71,7 @@ def train(
     Returns:
         The quantized network, in mode "simulated".
     """
+    adopt(cifar, model)
     images = cifar.split().train_images[:CALIBRATION_IMAGES]
     network = prepare(model, images, recipe, batchnorm)
     teacher = model if config.distill > 0 else None
@@ -81,7 +82,7 @@ def train(
 def finished(network: "QatNetwork", images: torch.Tensor) -> QuantizedModel:
     """The integer network, after kept BatchNorms have been measured again on training images."""
     if any(isinstance(layer, NormalizedLayer) for layer in network.layers.values()):
-        reestimate_batchnorm(network, batches(images))
+        reestimate_batchnorm(network, batches(input_of(network, images)))
     return network.convert()
 
 
@@ -100,6 +101,7 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe, batchnorm: s
         quantized = network.convert()
     """
     check_images(images)
+    images = input_of(model, images)
     if batchnorm not in BATCHNORM:
         raise QuantizationError(f"batchnorm: expected one of {BATCHNORM}, got {batchnorm!r}")
     if batchnorm == "kept" and (recipe.equalize or not recipe.per_channel):
@@ -136,7 +138,10 @@ class QatNetwork(nn.Module):
         norms: dict[str, nn.Module],
     ) -> None:
         super().__init__()
-        self.origin = SimpleNamespace(spec=getattr(model, "spec", None))  # how to rebuild the float network
+        self.input_normalization = normalization_of(model)
+        self.origin = SimpleNamespace(  # the float network, as far as it is needed
+            spec=getattr(model, "spec", None), input_normalization=self.input_normalization
+        )
         self.plan, self.recipe = plan, recipe
         self.layers = nn.ModuleDict()
         for op in plan.layers:

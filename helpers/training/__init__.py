@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from helpers.allocator import kept_memory
-from helpers.data import Cifar10, normalize
+from helpers.dataset import Dataset, adopt, normalization_of, normalize
 from helpers.metrics import evaluation_mode
 from helpers.training.config import Config, TrainingError, is_whole
 from helpers.training.loop import TrainingLoop, device_of, learning_rate
@@ -33,7 +33,7 @@ class Evaluation(NamedTuple):
 
 def train(
     model: nn.Module,
-    cifar: Cifar10,
+    cifar: Dataset,
     config: Config | None = None,
     checkpoint: str | Path | None = None,
     teacher: nn.Module | None = None,
@@ -61,6 +61,8 @@ def train(
     config = config or Config()
     if (config.distill > 0) != (teacher is not None):
         raise TrainingError("distillation needs both a teacher and distill > 0; only one of them was given")
+    adopt(cifar, model, teacher)
+    check_scores(model, cifar)
     with nullcontext() if teacher is None else evaluation_mode(teacher):
         loop = TrainingLoop(model, cifar.split(), config, teacher)
         return run(loop, TrainingState(loop, checkpoint, handover), progress)
@@ -91,7 +93,7 @@ def run(loop: TrainingLoop, state: TrainingState, progress: bool) -> pd.DataFram
 
 def finetune(
     model: nn.Module,
-    cifar: Cifar10,
+    cifar: Dataset,
     teacher: nn.Module | None = None,
     config: Config | None = None,
     checkpoint: str | Path | None = None,
@@ -112,6 +114,21 @@ def finetune(
 
 
 @torch.no_grad()
+def check_scores(model: nn.Module, dataset: Dataset) -> None:
+    """Refuse a network that does not give one score per class for an image of the data set."""
+    with evaluation_mode(model):
+        image = dataset.train_images[:1].to(device_of(model))
+        scores = model(normalize(image, normalization=normalization_of(model)))
+    found, wanted = tuple(getattr(scores, "shape", ())), (1, len(dataset.classes))
+    if found != wanted:
+        what = f"an answer of shape {found}" if found else type(scores).__name__
+        raise TrainingError(
+            f"the network gives {what} for one image, and {dataset.name} has {wanted[1]} classes: accuracy, fine-tuning"
+            f" and the choice of scales need one score per class, of shape {wanted}; regression and detection have none"
+        )
+
+
+@torch.no_grad()
 def evaluate(
     model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch_size: int = 250, progress: bool = False
 ) -> Evaluation:
@@ -119,7 +136,7 @@ def evaluate(
 
     Args:
         model: anything that maps normalised float32 images to one score per class.
-        images: uint8 (N, 3, 32, 32).
+        images: uint8 (N, C, H, W).
         labels: (N,), counted from 0.
         batch_size: images per forward pass.
         progress: show a bar.
@@ -137,7 +154,7 @@ def evaluate(
         for start in tqdm(range(0, len(images), batch_size), desc="evaluating", leave=False, disable=not progress):
             batch = images[start : start + batch_size].to(device).contiguous(memory_format=torch.channels_last)
             truth = labels[start : start + batch_size].to(device)
-            scores = model(normalize(batch))
+            scores = model(normalize(batch, normalization=normalization_of(model)))
             loss += F.cross_entropy(scores.float(), truth, reduction="sum")
             correct += (scores.argmax(1) == truth).sum()
     accuracy = int(correct) / len(images)

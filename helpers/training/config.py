@@ -40,7 +40,7 @@ class Config:
         warmup: share of all steps in which the rate rises; after it the rate falls to zero along a cosine.
         ema: decay of the averaged weights, which are what is evaluated and kept; 0 switches averaging off.
         clip: largest norm of the gradient; 0 switches clipping off.
-        image_sizes: sides of the images, in equal parts of the run: (24, 32) trains the first half small.
+        image_sizes: sides of the images, in equal parts of the run: (24, 32) trains the first half small; none: as are.
         cutout: side of the blanked square; 0 for none.
         autoaugment: use torchvision's AutoAugment policy for CIFAR-10.
         skip: share of the easy images that an epoch leaves out, while the rest of them weighs more.
@@ -59,7 +59,7 @@ class Config:
     warmup: float = 0.1
     ema: float = 0.999
     clip: float = 5.0
-    image_sizes: tuple[int, ...] = (32,)
+    image_sizes: tuple[int, ...] = ()
     cutout: int = 0
     autoaugment: bool = False
     skip: float = 0.0
@@ -78,7 +78,7 @@ class Config:
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise TrainingError(f"precision must be auto, float32 or bfloat16, got {self.precision!r}")
         sizes = self.image_sizes
-        if not isinstance(sizes, tuple | list) or not sizes or not all(is_whole(s) and s >= 8 for s in sizes):
+        if not isinstance(sizes, tuple | list) or not all(is_whole(s) and s >= 8 for s in sizes):
             raise TrainingError(f"image_sizes must be a tuple of sides of 8 pixels or more, got {sizes!r}")
         if len(sizes) > self.epochs:  # Some would be left out, the last among them.
             raise TrainingError(f"image_sizes {sizes!r} need an epoch each, and epochs is {self.epochs}")

@@ -12,7 +12,7 @@ from torchvision.transforms import v2
 from tqdm.auto import tqdm
 
 from helpers.augment import training_batch
-from helpers.data import Split
+from helpers.dataset import Split, normalization_of
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
 
@@ -25,9 +25,12 @@ class TrainingLoop:
     def __init__(self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None):
         """Move data to the model's device and set up the optimizers; `model` is trained in place."""
         self.config, self.split = config, split
-        self.device = device_of(model)
+        self.device, self.normalization = device_of(model), normalization_of(model)
+        if teacher is not None and normalization_of(teacher) != self.normalization:
+            raise TrainingError(f"the teacher's images are normalised otherwise: {normalization_of(teacher)}")
         self.model = model.to(memory_format=torch.channels_last)
         self.averaged = copy.deepcopy(model).eval()
+        self.averaged.input_normalization = self.normalization  # a copied graph forgets it
         self.teacher = teacher.eval() if teacher is not None else None
         self.images, self.labels = split.train_images.to(self.device), split.train_labels.to(self.device)
         self.batch_size = min(config.batch_size, len(self.images))
@@ -58,7 +61,7 @@ class TrainingLoop:
             "epoch": epoch + 1,
             "loss": float(torch.stack(losses).mean()),
             "lr": self.optimizers[0].param_groups[0]["lr"],
-            "image_size": size,
+            "image_size": size or self.images.shape[-1],
             "seconds": time.perf_counter() - started,
         }
 
@@ -84,9 +87,8 @@ class TrainingLoop:
         share = share_of_peak(done, self.config.epochs * self.steps_per_epoch, self.config.warmup)
         for group in chain.from_iterable(optimizer.param_groups for optimizer in self.optimizers):
             group["lr"] = group["peak"] * share
-        batch = training_batch(
-            self.images, indices, epoch, generator, size, cutout=self.config.cutout, policy=self.policy
-        )
+        options = {"cutout": self.config.cutout, "policy": self.policy, "normalization": self.normalization}
+        batch = training_batch(self.images, indices, epoch, generator, size, **options)
         with torch.autocast(
             self.device.type, torch.bfloat16, enabled=uses_bfloat16(self.config.precision, self.device)
         ):
@@ -126,9 +128,9 @@ class TrainingLoop:
             if not average.is_floating_point():
                 average.copy_(current)
 
-    def image_size(self, epoch: int) -> int:
-        """The side of the images in this epoch: the run is cut into equal parts, one for each size."""
-        sizes = self.config.image_sizes
+    def image_size(self, epoch: int) -> int | None:
+        """The side of the images in this epoch: the run is cut into equal parts, one for each; None keeps theirs."""
+        sizes = self.config.image_sizes or (None,)
         return sizes[epoch * len(sizes) // self.config.epochs]
 
 

@@ -79,7 +79,7 @@ def test_eight_bit_pairs_never_overflow_while_training():
 def few_images():
     cifar = data.load_cifar10("sample")
     train, test = (cifar.train_images[:40], cifar.train_labels[:40]), (cifar.test_images[:8], cifar.test_labels[:8])
-    return data.Cifar10(*train, *test, "test", True)
+    return data.Dataset(*train, *test, "test", True)
 
 
 def test_train_takes_the_course_data_and_a_teacher():

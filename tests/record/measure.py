@@ -52,7 +52,7 @@ def logits(name: str) -> dict[str, dict]:
     return found
 
 
-def modes(name: str, cifar: data.Cifar10) -> Iterator[tuple[str, nn.Module]]:
+def modes(name: str, cifar: data.Dataset) -> Iterator[tuple[str, nn.Module]]:
     model, x = models.pretrained(name), torch.zeros(1, 3, 32, 32)
     if isinstance(model, quantization.QuantizedModel):
         for mode in quantization.MODES:

@@ -28,7 +28,6 @@ from helpers.training.config import Config, TrainingError
         ({"image_sizes": 32}, "image_sizes must be a tuple"),
         ({"image_sizes": (16.5, 32)}, "8 pixels or more"),
         ({"image_sizes": (8, 16, 24, 32), "epochs": 2}, "need an epoch each, and epochs is 2"),
-        ({"image_sizes": ()}, "image_sizes"),
         ({"image_sizes": (4, 32)}, "8 pixels or more"),
     ],
 )

@@ -3,12 +3,12 @@
 import torch
 from torch import nn
 
-from helpers.data import Cifar10
+from helpers.data import Dataset
 
 COLOURS = 10
 
 
-def tiny_cifar(count: int = 120) -> Cifar10:
+def tiny_cifar(count: int = 120) -> Dataset:
     """Images whose brightness is their class, with noise: learnable in a few steps."""
     generator = torch.Generator().manual_seed(0)
 
@@ -17,7 +17,7 @@ def tiny_cifar(count: int = 120) -> Cifar10:
         return (labels[:, None, None, None] * 23 + noise).to(torch.uint8)
 
     labels = [torch.arange(n) % COLOURS for n in (count, 50)]
-    return Cifar10(images(labels[0]), labels[0], images(labels[1]), labels[1], "made up", is_sample=True)
+    return Dataset(images(labels[0]), labels[0], images(labels[1]), labels[1], "made up", is_sample=True)
 
 
 def tiny_model(seed: int = 0) -> nn.Module:

@@ -11,7 +11,7 @@ def cifar():
     """Every eighth image, in small."""
     whole = data.load_cifar10("sample")
     images = torch.nn.functional.interpolate(whole.train_images[::8].float(), size=16).to(torch.uint8)
-    return data.Cifar10(images, whole.train_labels[::8], images[:8], whole.train_labels[:64:8], "test", True)
+    return data.Dataset(images, whole.train_labels[::8], images[:8], whole.train_labels[:64:8], "test", True)
 
 
 def job(**settings):

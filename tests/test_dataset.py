@@ -1,0 +1,196 @@
+"""Images of one's own: from arrays and folders, and the normalisation that a network keeps."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from helpers import data, models, passes, pruning, quantization, training
+from helpers.data import DataError, Normalization
+from helpers.dataset import normalization_of, normalize
+
+
+def write_images(folder, classes=3, each=5, size=(16, 16), mode="RGB", parts=("",)):
+    """Images of noise, one folder per class; the first pixel of each tells its class."""
+    draw = np.random.default_rng(0)
+    for part in parts:
+        for label in range(classes):
+            (folder / part / f"class{label}").mkdir(parents=True)
+            for number in range(each):
+                shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
+                pixels = draw.integers(0, 256, shape, dtype=np.uint8)
+                pixels[0, 0] = label
+                Image.fromarray(pixels, mode).save(folder / part / f"class{label}" / f"{number}.png")
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:'mode' parameter is deprecated")
+@pytest.mark.parametrize(("mode", "channels"), [("RGB", 3), ("L", 1)])
+def test_a_folder_is_read_and_a_fifth_of_each_class_set_aside(mode, channels, tmp_path):
+    found = data.from_folder(write_images(tmp_path / "birds", mode=mode, size=(20, 16)))
+    assert (found.name, found.classes) == ("birds", ("class0", "class1", "class2"))
+    assert found.train_images.shape == (12, channels, 16, 20) and found.test_images.shape == (3, channels, 16, 20)
+    for part in ("train", "test"):
+        assert torch.equal(getattr(found, f"{part}_images")[:, 0, 0, 0].long(), getattr(found, f"{part}_labels"))
+    again = data.from_folder(tmp_path / "birds")
+    assert torch.equal(found.test_images, again.test_images)
+    images = found.train_images.double() / 255
+    torch.testing.assert_close(
+        torch.tensor(found.normalization.mean).double(), images.mean((0, 2, 3)), atol=1e-4, rtol=0
+    )
+    deviation = images.std((0, 2, 3), correction=0)
+    torch.testing.assert_close(torch.tensor(found.normalization.deviation).double(), deviation, atol=1e-4, rtol=0)
+    assert found.describe() == f"birds: 12 training + 3 test images ({channels} x 16 x 20 pixels, 3 classes)"
+
+
+@pytest.mark.parametrize("test", ["test", "val"])
+def test_folders_called_train_and_test_stay_apart(test, tmp_path):
+    write_images(tmp_path, parts=("train",))
+    write_images(tmp_path, parts=(test,), each=2)
+    found = data.from_folder(tmp_path)
+    assert (len(found.train_images), len(found.test_images)) == (15, 6)
+
+
+def test_a_size_scales_and_cuts_out_the_middle_and_three_numbers_make_grey_images_coloured(tmp_path):
+    write_images(tmp_path, size=(30, 20))
+    assert data.from_folder(tmp_path, size=10).train_images.shape[1:] == (3, 10, 10)
+    Image.new("L", (30, 40), 7).save(tmp_path / "class1" / "grey.png")
+    found = data.from_folder(tmp_path, 10, Normalization((0.5,) * 3, (0.25,) * 3))
+    assert found.normalization == ((0.5,) * 3, (0.25,) * 3)
+    assert data.from_folder(tmp_path, 10, Normalization((0.5,), (0.25,))).train_images.shape[1] == 1
+
+
+def break_image(folder):
+    (folder / "class1" / "1.png").write_bytes((folder / "class1" / "1.png").read_bytes()[:60])
+
+
+def no_image(folder):
+    (folder / "class1" / "1.jpg").write_text("not an image")
+
+
+def deep_image(folder):
+    Image.fromarray(np.zeros((16, 16), np.uint16)).save(folder / "class1" / "1.png")
+
+
+def empty_class(folder):
+    (folder / "empty").mkdir()
+    (folder / "empty" / "notes.txt").touch()
+
+
+def other_size(folder):
+    Image.new("RGB", (9, 8)).save(folder / "class2" / "z.png")
+
+
+def half_split(folder):
+    write_images(folder, parts=("train", "test"))
+    (folder / "test" / "class2").rename(folder / "test" / "other")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (break_image, r"class1/1\.png cannot be used as an image \(.*; remove it"),
+        (no_image, r"class1/1\.jpg cannot be used as an image \(.*; remove it"),
+        (deep_image, r"class1/1\.png cannot be used as an image \(it is of the mode I;16, and 8 bits"),
+        (empty_class, r"birds/empty: the class has 0 images, and needs 2 or more"),
+        (other_size, r"class2/z\.png has 9 x 8 pixels, .* 16 x 16; give one size for all: size=64, .*--input-size 64"),
+        (half_split, r"birds: the class 'class2' is in only one of train and test"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_one_line(spoil, message, tmp_path):
+    folder = write_images(tmp_path / "birds")
+    spoil(folder)
+    with pytest.raises(DataError, match=message) as caught:
+        data.from_folder(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_classes_and_none_at_all(tmp_path):
+    with pytest.raises(DataError, match="holds 0 folders; expected one for each class"):
+        data.from_folder(tmp_path)
+    with pytest.raises(DataError, match="nowhere is no folder"):
+        data.from_folder(tmp_path / "nowhere")
+
+
+def grey_arrays(count=200, classes=100, size=28):
+    """Bright stripes on noise, at a place that tells the class."""
+    labels = torch.arange(count) % classes
+    images = torch.randint(0, 60, (count, size, size), dtype=torch.uint8)
+    images[torch.arange(count), labels % size] = 250
+    return images.numpy(), labels.numpy()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train_images": np.zeros((200, 28, 28))}, r"train images are torch.float64 .*expected torch.uint8"),
+        ({"test_images": np.zeros((200, 20, 20), np.uint8)}, r"the test images are .*20, 20\), expected .*1, 28, 28"),
+        ({"test_labels": np.arange(199)}, r"expected torch.uint8 \(199, 1, 28, 28"),
+        ({"train_labels": np.arange(200) - 1}, r"the train labels are -1 to 198; expected 0 to"),
+        ({"classes": ("one", "two")}, "labels are 0 to 99; expected 0 to 1"),
+        ({"normalization": data.Normalization((0.5,) * 3, (0.2,) * 3)}, r"expected torch.uint8 \(200, 3, 28, 28"),
+        ({"test_images": np.zeros((0, 28, 28), np.uint8), "test_labels": []}, "200 training and 0 test images"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(change, message):
+    images, labels = grey_arrays()
+    given = {"train_images": images, "train_labels": labels, "test_images": images, "test_labels": labels}
+    with pytest.raises(DataError, match=message):
+        data.from_arrays(**given | change)
+
+
+def small(classes=100, channels=1):
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 3, 2), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 13 * 13, classes)
+    )
+
+
+def make(classes=100, channels=1):
+    return small(classes, channels)
+
+
+def test_a_network_for_grey_images_keeps_their_normalisation_through_every_stage(tmp_path):
+    images, labels = grey_arrays()
+    grey, model = data.from_arrays(images, labels, images, labels), models.build(make)
+    history = training.train(model, grey, training.Config(epochs=2, batch_size=50, lr=0.05), progress=False)
+    assert set(history.image_size) == {28}  # as they are
+    assert model.input_normalization == grey.normalization != normalization_of(nn.Identity())
+    x = normalize(grey.test_images, normalization=grey.normalization)
+    pruned = pruning.prune(model, x[:1], ratio=0.5, scope="all")
+    folded, _ = passes.optimize(pruned, x[:2])
+    quantized = quantization.quantize(pruned, grey.train_images)
+    assert torch.equal(quantized(x), quantization.quantize(pruned, x)(x))
+    for network in (model, pruned, folded, quantized):
+        assert normalization_of(network) == grey.normalization
+        loaded = models.load(models.save(network, tmp_path / "m.safetensors"), factory=make)
+        found = training.evaluate(loaded, grey.test_images, grey.test_labels)
+        assert found == training.evaluate(network, grey.test_images, grey.test_labels)
+        with torch.no_grad():
+            assert found.accuracy == float((network(x).argmax(1) == grey.test_labels).double().mean())
+
+
+def test_two_normalisations_do_not_meet_in_one_training():
+    images, labels = grey_arrays()
+    grey, model, teacher = data.from_arrays(images, labels, images, labels), small(), small()
+    teacher.input_normalization = Normalization((0.1,), (0.2,))
+    with pytest.raises(training.TrainingError, match="teacher's images are normalised otherwise"):
+        training.train(model, grey, training.Config(distill=0.5), teacher=teacher)
+
+
+@pytest.mark.parametrize("model", [small(1), small(99), nn.Conv2d(1, 100, 3), nn.LSTM(28, 5)])
+def test_a_network_that_gives_no_score_per_class_is_refused(model):
+    images, labels = grey_arrays()
+    if isinstance(model, nn.LSTM):
+        model = nn.Sequential(nn.Flatten(2), nn.Flatten(0, 1), nn.LSTM(784, 5))
+    with pytest.raises(training.TrainingError, match=r"100 classes: .* need one score per class, of shape \(1, 100\)"):
+        training.train(model, data.from_arrays(images, labels, images, labels))
+
+
+@pytest.mark.parametrize("wrong", [[[0.5], [0]], [[0.5], [0.1, 0.2]], [[], []], "x", [[0.5]], [[None], [1]]])
+def test_a_normalisation_that_is_none_is_refused(wrong, tmp_path):
+    model = models.build(make)
+    model.input_normalization = wrong
+    with pytest.raises(models.ModelError, match="as many means as deviations"):
+        models.save(model, tmp_path / "m.safetensors")
+    assert list(tmp_path.iterdir()) == []
