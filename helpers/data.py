@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from helpers.data_formats import Arrays, decode, fingerprint, members_of, write_npz
-from helpers.data_sources import FETCHERS
 from helpers.dataset import CLASSES, DataError, Dataset, Normalization, Split, from_arrays, from_folder, normalize
+from helpers.download import FETCHERS
 
 __all__ = [
     "CLASSES",

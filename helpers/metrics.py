@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import models
+from helpers.dataset import Dataset, normalization_of, normalize
 from helpers.equivalence import EquivalenceError, assert_equivalent, randomize_batchnorm
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "MeasurementError",
     "Profile",
     "assert_equivalent",
+    "check_scores",
     "compare_latency",
     "count_macs",
     "count_parameters",
@@ -62,6 +65,27 @@ class Latency:
     runs: int
     threads: int
     batch: int
+
+
+@torch.no_grad()
+def check_scores(model: nn.Module, dataset: Dataset) -> None:
+    """Refuse a network that does not give one score per class for an image of the data set."""
+    with evaluation_mode(model):
+        image = dataset.train_images[:1].to(device_of(model))
+        scores = model(normalize(image, normalization=normalization_of(model)))
+    found, wanted = tuple(getattr(scores, "shape", ())), (1, len(dataset.classes))
+    if found != wanted:
+        what = f"an answer of shape {found}" if found else type(scores).__name__
+        raise MeasurementError(
+            f"the network gives {what} for one image, and {dataset.name} has {wanted[1]} classes: accuracy, fine-tuning"
+            f" and the choice of scales need one score per class, of shape {wanted}; regression and detection have none"
+        )
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's tensors live; a model without any is taken to live on the CPU."""
+    tensor = next(chain(model.parameters(), model.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
 
 
 def profile(model: nn.Module, example_input: torch.Tensor) -> Profile:

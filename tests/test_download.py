@@ -6,7 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from helpers import download as module
-from helpers.download import DownloadError, download
+from helpers.dataset import DataError
+from helpers.download import download
 
 CONTENT = bytes(range(256)) * 2000
 DIGEST = hashlib.md5(CONTENT).hexdigest()
@@ -76,14 +77,14 @@ def test_a_download_killed_before_its_checksum_is_complete(server, tmp_path):
 
 
 def test_a_broken_connection_keeps_what_came_under_another_name(server, tmp_path):
-    with pytest.raises(DownloadError, match="run it again"):
+    with pytest.raises(DataError, match="run it again"):
         download(f"{server}/breaks", tmp_path / "it", "md5", DIGEST)
     assert not (tmp_path / "it").exists()
     assert download(f"{server}/good", tmp_path / "it", "md5", DIGEST).read_bytes() == CONTENT
 
 
 def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
-    with pytest.raises(DownloadError, match=r"md5 is .* expected 0000"):
+    with pytest.raises(DataError, match=r"md5 is .* expected 0000"):
         download(f"{server}/good", tmp_path / "it", "md5", "0" * 32)
     assert list(tmp_path.iterdir()) == []
 
@@ -91,7 +92,7 @@ def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
 def test_a_silent_host_is_left_after_the_time_out(server, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "STALL_SECONDS", 0.3)
     started = time.monotonic()
-    with pytest.raises(DownloadError, match=r"(?i)timed out"):
+    with pytest.raises(DataError, match=r"(?i)timed out"):
         download(f"{server}/silent", tmp_path / "it", "md5", DIGEST)
     assert time.monotonic() - started < 1.5
 
@@ -101,7 +102,7 @@ def test_a_slow_host_is_left_only_when_there_is_another(server, tmp_path, monkey
     monkeypatch.setattr(module, "STALL_SECONDS", 0.5)
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 5 if impatient else 0)
     if impatient:
-        with pytest.raises(DownloadError, match="kB/s would take over"):
+        with pytest.raises(DataError, match="kB/s would take over"):
             download(f"{server}/drips", tmp_path / "it", "md5", DIGEST, impatient=True)
     else:
         (tmp_path / "it.part").write_bytes(CONTENT[:-20_000])
@@ -109,14 +110,14 @@ def test_a_slow_host_is_left_only_when_there_is_another(server, tmp_path, monkey
 
 
 def test_errors_name_the_address(server, tmp_path):
-    with pytest.raises(DownloadError, match=rf"{server}/missing.*Not Found"):
+    with pytest.raises(DataError, match=rf"{server}/missing.*Not Found"):
         download(f"{server}/missing", tmp_path / "it", "md5", DIGEST)
-    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:1/"):
+    with pytest.raises(DataError, match=r"127\.0\.0\.1:1/"):
         download("http://127.0.0.1:1/x", tmp_path / "it", "md5", DIGEST)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_named(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DownloadError, match="file"):
+    with pytest.raises(DataError, match="file"):
         download(f"{server}/good", tmp_path / "file" / "it", "md5", DIGEST)

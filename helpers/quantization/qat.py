@@ -139,9 +139,7 @@ class QatNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.input_normalization = normalization_of(model)
-        self.origin = SimpleNamespace(  # the float network, as far as it is needed
-            spec=getattr(model, "spec", None), input_normalization=self.input_normalization
-        )
+        self.origin = SimpleNamespace(spec=getattr(model, "spec", None), input_normalization=self.input_normalization)
         self.plan, self.recipe = plan, recipe
         self.layers = nn.ModuleDict()
         for op in plan.layers:

@@ -13,9 +13,9 @@ from tqdm.auto import tqdm
 
 from helpers.allocator import kept_memory
 from helpers.dataset import Dataset, adopt, normalization_of, normalize
-from helpers.metrics import evaluation_mode
+from helpers.metrics import check_scores, device_of, evaluation_mode
 from helpers.training.config import Config, TrainingError, is_whole
-from helpers.training.loop import TrainingLoop, device_of, learning_rate
+from helpers.training.loop import TrainingLoop, learning_rate
 from helpers.training.state import TrainingState
 from helpers.training.strided_depthwise import unstrided_depthwise
 
@@ -111,21 +111,6 @@ def finetune(
     """
     config = config or Config(epochs=5, lr=0.02, ema=0.99, distill=0.7 if teacher is not None else 0.0)
     return train(model, cifar, config, checkpoint, teacher, progress)
-
-
-@torch.no_grad()
-def check_scores(model: nn.Module, dataset: Dataset) -> None:
-    """Refuse a network that does not give one score per class for an image of the data set."""
-    with evaluation_mode(model):
-        image = dataset.train_images[:1].to(device_of(model))
-        scores = model(normalize(image, normalization=normalization_of(model)))
-    found, wanted = tuple(getattr(scores, "shape", ())), (1, len(dataset.classes))
-    if found != wanted:
-        what = f"an answer of shape {found}" if found else type(scores).__name__
-        raise TrainingError(
-            f"the network gives {what} for one image, and {dataset.name} has {wanted[1]} classes: accuracy, fine-tuning"
-            f" and the choice of scales need one score per class, of shape {wanted}; regression and detection have none"
-        )
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from helpers.augment import training_batch
 from helpers.dataset import Split, normalization_of
+from helpers.metrics import device_of
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
 
@@ -165,9 +166,3 @@ def refuse_nan(losses: list[torch.Tensor], epoch: int) -> None:
             " these settings would come to it again: lower lr, or lower clip, and start anew with another checkpoint,"
             " since a checkpoint goes on only with the settings that it was made with"
         )
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the model's tensors live; a model without any is taken to live on the CPU."""
-    tensor = next(chain(model.parameters(), model.buffers()), None)
-    return torch.device("cpu") if tensor is None else tensor.device
