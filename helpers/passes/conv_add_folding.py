@@ -22,7 +22,7 @@ from helpers.graphs.matching import Match
 from helpers.graphs.patterns import Constant, Op
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, after_layer
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, MustStay, Rule, Rules
+from helpers.passes.rewriter import MatchRewriter, MustStay, Rewrite, Rule, Rules
 
 Z = Constant("z")
 
@@ -83,7 +83,7 @@ class ConvMulFolding(MatchRewriter):
     }
 
 
-def _pad(match: Match, editor: Editor) -> Callable[[], str]:
+def _pad(match: Match, editor: Editor) -> Rewrite:
     """A convolution that pads by more, in place of zeros around its input."""
     node, conv, pad = match.anchor, editor.module(match.anchor), match["pad"]
     if opaque(conv) is not None:
@@ -105,11 +105,11 @@ def _pad(match: Match, editor: Editor) -> Callable[[], str]:
     new.padding = tuple(own + more for own, more in zip(conv.padding, low, strict=True))
     new._reversed_padding_repeated_twice = [amount for amount in new.padding[::-1] for _ in range(2)]
 
-    def rewrite() -> str:
+    def rewrite() -> tuple[fx.Node, str]:
         editor.swap_module(node, new)
         node.args = pad.args[:1]
         editor.erase(pad)
-        return f"took in {pad}"
+        return pad, f"folded into {node}"
 
     return rewrite
 

@@ -19,14 +19,14 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.layers import CONVS, NORMS, TRANSPOSED, opaque, rank
 from helpers.graphs.matching import Match
 from helpers.graphs.patterns import Op
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, MustStay, Rule, Rules
+from helpers.passes.rewriter import MatchRewriter, MustStay, Rewrite, Rule, Rules
 
 LAYER = Op((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
 # One factor or summand per output channel, or one number for all of them.
@@ -79,15 +79,15 @@ def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:
 def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChannel]]) -> Rule:
     """The rule that folds a map into the layer before it; `affine` gives its factor and summand, or says why not."""
 
-    def rule(match: Match, editor: Editor) -> Callable[[], str]:
+    def rule(match: Match, editor: Editor) -> Rewrite:
         layer = editor.module(match["layer"])
         _refuse(match, editor, layer)
         new = folded(layer, *affine(match, layer))
 
-        def rewrite() -> str:
+        def rewrite() -> tuple[fx.Node, str]:
             editor.swap_module(match["layer"], new)
             editor.replace(match.anchor, match["layer"])
-            return f"folded into {match['layer']}"
+            return match.anchor, f"folded into {match['layer']}"
 
         return rewrite
 

@@ -1,6 +1,6 @@
-"""A layer with what follows it, as one module that one oneDNN call computes: activation(layer(x) + other).
+"""A convolution with what follows it, as one module that one oneDNN call computes: activation(conv(x) + other).
 
-Without fusion the result of a convolution is written to memory, read and written again by an addition, and again by the
+Without fusion its result is written to memory, read and written again by an addition, and again by the
 activation. The fused kernel does all of it while the numbers are still in registers.
 
 oneDNN wants the weight in an order of its own, which depends on the shape of the input. That packed copy is kept beside
@@ -19,15 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from helpers.graphs.layers import CONVS
+from helpers.passes.rewriter import MustStay
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
-Run = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # takes x, bias and what is added
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-SHAPES_KEPT = 4  # a weight is packed for one input shape; more than this push the oldest out
-
-
-class NotFusable(ValueError):
-    """A layer or an activation that no fused kernel computes; the message is the reason."""
+SHAPES_KEPT = 4  # a weight is packed for one input shape; after more than this all are packed anew
+Run = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # takes x, bias and what is added
 
 
 class Activation(NamedTuple):
@@ -48,59 +45,56 @@ def _hardtanh(min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 
 
 def _clamp(min: float | None = None, max: float | None = None) -> Activation:
-    if max is None and min == 0:
-        return Activation(F.relu, (), "relu")
-    if min is None or max is None:
-        raise NotFusable("clamp with one limit is no activation that the kernels know, except min=0")
-    return _hardtanh(min, max)
+    if (min is None or max is None) and (min, max) != (0, None):
+        raise MustStay("clamp with one limit is no activation that the kernels know, except min=0")
+    return Activation(F.relu, (), "relu") if max is None else _hardtanh(min, max)
 
 
 def _gelu(approximate: str = "none") -> Activation:
     if approximate != "none":
-        raise NotFusable(f"gelu with approximate={approximate!r} is not the gelu that the kernels compute")
+        raise MustStay(f"gelu with approximate={approximate!r} is not the gelu that the kernels compute")
     return Activation(F.gelu, (), "gelu", "none")
 
 
-NOTHING = Activation(lambda y: y)
-
+PLAIN = {F.relu: "relu", F.hardswish: "hardswish", F.silu: "swish", torch.sigmoid: "sigmoid", torch.tanh: "tanh"}
 CLAMPS = (torch.clamp, torch.clip, "clamp", "clamp_", "clip", "clip_", aten.clamp.default, aten.clamp_.default)
 # What a node of a canonical graph calls -> what it computes, from the arguments behind its input.
 ACTIVATIONS: dict[Any, Callable[..., Activation]] = {
-    F.relu: lambda inplace=False: Activation(F.relu, (), "relu"),
+    **{f: lambda inplace=False, f=f, name=name: Activation(f, (), name) for f, name in PLAIN.items()},
     F.relu6: lambda inplace=False: _hardtanh(0.0, 6.0),
     F.hardtanh: _hardtanh,
     F.leaky_relu: lambda negative_slope=0.01, inplace=False: Activation(F.leaky_relu, (negative_slope,), "leaky_relu"),
-    F.hardswish: lambda inplace=False: Activation(F.hardswish, (), "hardswish"),
-    F.silu: lambda inplace=False: Activation(F.silu, (), "swish"),
     F.gelu: _gelu,
-    torch.sigmoid: lambda: Activation(torch.sigmoid, (), "sigmoid"),
-    torch.tanh: lambda: Activation(torch.tanh, (), "tanh"),
     **dict.fromkeys(CLAMPS, _clamp),
 }
+NOTHING = Activation(lambda y: y)
 
 
 def read_activation(node: fx.Node) -> Activation:
     """What an activation node computes.
 
     Raises:
-        NotFusable: its arguments ask for something that the kernels do not compute.
+        MustStay: its arguments ask for something that the kernels do not compute.
     """
     found = ACTIVATIONS[node.target](*node.args[1:], **node.kwargs)
     for value in found.scalars:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise NotFusable(f"{value} is not a number that is known beforehand")
+            raise MustStay(f"{value} is not a number that is known beforehand")
     return found._replace(scalars=tuple(map(float, found.scalars)))
 
 
 class FusedLayer(nn.Module):
-    """activation(layer(x) + other), with the parameters of the layer.
+    """activation(conv(x) + other), with the parameters of the convolution.
 
     Args:
-        layer: a convolution, a linear layer, or a `FusedLayer` that has no activation yet.
+        layer: a convolution, or a `FusedLayer` that has no activation yet.
         activation: what follows, None for nothing.
 
     Attributes:
-        kernel: what the last new shape was prepared for: "convolution", "matrix product" or "composition".
+        kernel: what the last new shape was prepared for: "oneDNN" or "composition".
+
+    Raises:
+        MustStay: there is no fused form of the layer.
 
     Example:
         >>> fused = FusedLayer(nn.Conv2d(3, 8, 3), read_activation(node))
@@ -121,43 +115,23 @@ class FusedLayer(nn.Module):
     def refresh(self) -> None:
         """Forget the packed weights; the next call packs them again."""
         self._runs: dict[Any, Run] = {}
-        self._packed_from: tuple[int, int] | None = None
-        self._source: Tensor | None = None
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         """Run the kernel that is prepared for this shape, or the composition."""
         weight, bias = self._parameters["weight"], self._parameters["bias"]  # self.weight takes five times as long
-        if self._needs_composition(x, weight, bias, other):
+        if _needs_composition(x, weight, bias, other):
             return self.composition(x, other)
-        state = weight._version, weight.data_ptr()
-        if state != self._packed_from:
-            self.refresh()
-            self._packed_from, self._source = state, weight.detach()  # kept, so that no other tensor gets its address
-        key = x.shape if other is None else (x.shape, other.shape, other.dtype)
-        run = self._runs.get(key)
-        return (run or self._prepare(key, x, other))(x, bias, other)
-
-    @staticmethod
-    def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
-        """Whether somebody looks inside: autograd, autocast, a compiler, or a tracer with stand-ins for tensors."""
-        return (
-            type(x) is not Tensor
-            or x.dtype is not torch.float32
-            or torch.compiler.is_compiling()
-            or torch.is_autocast_enabled("cpu")
-            or others[0].is_inference()  # it does not count its changes
-            or (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *others)))
-        )
+        key = x.shape, weight._version, weight.data_ptr(), None if other is None else (other.shape, other.dtype)
+        return (self._runs.get(key) or self._prepare(key, x, other))(x, bias, other)
 
     def composition(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         """The same in PyTorch's own operations."""
-        if self.geometry is None:
-            result = F.linear(x, self.weight, self.bias)
-        else:
-            result = CONVOLUTIONS[len(self.geometry[0])](x, self.weight, self.bias, *self.geometry)
-        if other is not None:
-            result = result + other
+        result = self._convolution(x, self.weight, self.bias)
+        result = result if other is None else result + other
         return result if self.activation is None else self.activation.function(result, *self.activation.scalars)
+
+    def _convolution(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return CONVOLUTIONS[len(self.geometry[0])](x, weight, bias, *self.geometry)
 
     def objection(self, x: Tensor, other: Tensor | None = None) -> str | None:
         """Why no kernel can run on such inputs; None when one can."""
@@ -167,67 +141,41 @@ class FusedLayer(nn.Module):
             return f"the kernels are for float32, not {self.weight.dtype if x.dtype == torch.float32 else x.dtype}"
         if self.weight.device.type != "cpu":
             return f"the kernels are for cpu, not {self.weight.device.type}"
-        if self.geometry is not None and x.dim() != 4:
+        if x.dim() != 4:
             return f"the kernels take a batch of images (4 dimensions), not {x.dim()} dimensions"
-        if other is not None and (other.shape != self._output_shape(x) or other.dtype != x.dtype):
-            return f"what is added ({tuple(other.shape)}, {other.dtype}) is not of the output's shape and dtype"
+        if other is not None:
+            own = self._convolution(x.to("meta"), self.weight.to("meta"), None)
+            if (own.shape, own.dtype) != (other.shape, other.dtype):
+                return f"what is added ({tuple(other.shape)}, {other.dtype}) is not of the output's shape and dtype"
         return "there is nothing to compute" if x.numel() == 0 else None
 
-    def _output_shape(self, x: Tensor) -> tuple[int, ...]:
-        if self.geometry is None:
-            return (*x.shape[:-1], self.weight.shape[0])
-        sides = zip(x.shape[2:], self.weight.shape[2:], *self.geometry[:3], strict=True)
-        spatial = ((size + 2 * pad - dilation * (k - 1) - 1) // step + 1 for size, k, step, pad, dilation in sides)
-        return (x.shape[0], self.weight.shape[0], *spatial)
-
     def _prepare(self, key: Any, x: Tensor, other: Tensor | None) -> Run:
-        """The best way to run this shape, remembered."""
-        if self.objection(x, other) is not None:
-            self.kernel, run = "composition", lambda x, bias, other: self.composition(x, other)
-        elif self.geometry is None or (self._is_product() and (other is None or self.activation is None)):
-            self.kernel, run = "matrix product", self._product(x)
+        """How to run this shape, remembered."""
+        if self.objection(x, other) is None:
+            self.kernel, run = "oneDNN", self._packed(x)
         else:
-            self.kernel, run = "convolution", self._convolution(x, other)
+            self.kernel, run = "composition", lambda x, bias, other: self.composition(x, other)
         if len(self._runs) == SHAPES_KEPT:
-            del self._runs[next(iter(self._runs))]
+            self.refresh()
+        run.packed_from = self.weight.detach()  # so that no other tensor gets its address
         self._runs[key] = run
         return run
 
-    def _is_product(self) -> bool:
-        """In channels_last memory a 1x1 convolution is a matrix product, for which oneDNN needs fewer steps."""
-        return (tuple(self.weight.shape[2:]), *self.geometry) == ((1, 1), (1, 1), (0, 0), (1, 1), 1)
-
-    def _convolution(self, x: Tensor, other: Tensor | None) -> Run:
+    def _packed(self, x: Tensor) -> Run:
         stride, padding, dilation, groups = self.geometry
         dense = self.weight.detach().contiguous(memory_format=torch.channels_last)
         with torch.inference_mode(False):
             packed = mkldnn._reorder_convolution_weight(dense, padding, stride, dilation, groups, tuple(x.shape))
         _, scalars, name, algorithm = self.activation or NOTHING
         one, two = mkldnn._convolution_pointwise.default, mkldnn._convolution_pointwise.binary
-        geometry = (padding, stride, dilation, groups)
-        if other is None:
-            return lambda x, bias, other: one(x, packed, bias, *geometry, name, scalars, algorithm)
-        then = None if name == "none" else name
-        return lambda x, bias, other: two(x, other, packed, bias, *geometry, "add", 1.0, then, (), None)
-
-    def _product(self, x: Tensor) -> Run:
-        """A linear layer; for a 1x1 convolution one over the channels, the images seen in another order of axes."""
-        rows = x.numel() // self.weight.shape[1]
-        with torch.inference_mode(False):
-            packed = mkldnn._reorder_linear_weight(self.weight.detach().flatten(1), rows)
-        _, scalars, name, algorithm = self.activation or NOTHING
-        one, two = mkldnn._linear_pointwise.default, mkldnn._linear_pointwise.binary
+        geometry, then = (padding, stride, dilation, groups), None if name == "none" else name
 
         def run(x: Tensor, bias: Tensor | None, other: Tensor | None) -> Tensor:
-            return (
-                one(x, packed, bias, name, scalars, algorithm) if other is None else two(x, other, packed, bias, "add")
-            )
+            if other is None:
+                return one(x, packed, bias, *geometry, name, scalars, algorithm)
+            return two(x, other, packed, bias, *geometry, "add", 1.0, then, (), None)
 
-        def permuted(x: Tensor, bias: Tensor | None, other: Tensor | None) -> Tensor:
-            other = None if other is None else other.permute(0, 2, 3, 1)
-            return run(x.permute(0, 2, 3, 1), bias, other).permute(0, 3, 1, 2)
-
-        return run if self.geometry is None else permuted
+        return run
 
     def _apply(self, *args: Any, **kwargs: Any) -> nn.Module:
         self.refresh()  # to another device or dtype: what was packed goes
@@ -235,31 +183,35 @@ class FusedLayer(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """For copying and saving: without what was packed."""
-        return self.__dict__ | {"_runs": {}, "_packed_from": None, "_source": None}
+        return self.__dict__ | {"_runs": {}}
 
     def extra_repr(self) -> str:
         """What it computes, as shown by print(network)."""
-        kind = "linear" if self.geometry is None else "conv"
-        return f"{kind} {tuple(self.weight.shape)}, then {self.activation or 'nothing'}"
+        return f"{tuple(self.weight.shape)}, then {self.activation or 'nothing'}"
 
 
-def _geometry(layer: nn.Module) -> tuple[Any, ...] | None:
-    """Stride, padding, dilation and groups in numbers, 'same' and 'valid' too; None for a linear layer."""
-    if isinstance(layer, nn.Linear):
-        return None
+def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
+    """Whether somebody looks inside: autograd, autocast, a compiler, or a tracer with stand-ins for tensors."""
+    return (
+        type(x) is not Tensor
+        or x.dtype is not torch.float32
+        or torch.compiler.is_compiling()
+        or torch.is_autocast_enabled("cpu")
+        or others[0].is_inference()  # it does not count its changes
+        or (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *others)))
+    )
+
+
+def _geometry(layer: nn.Module) -> tuple[Any, ...]:
+    """Stride, padding, dilation and groups in numbers, 'same' and 'valid' too."""
     if not isinstance(layer, CONVS):
-        raise NotFusable(f"there is no fused form of {type(layer).__name__}")
+        raise MustStay(f"there is no fused form of {type(layer).__name__}")
     if layer.padding_mode != "zeros":
-        raise NotFusable(f"it pads with padding_mode={layer.padding_mode!r}, and the kernels pad with zeros")
-    padding = layer.padding
-    if padding == "valid":
-        padding = (0,) * len(layer.kernel_size)
-    if padding == "same":
-        totals = [step * (size - 1) for step, size in zip(layer.dilation, layer.kernel_size, strict=True)]
-        if any(total % 2 for total in totals):
-            raise NotFusable("it pads by another amount left than right ('same' with an even kernel)")
-        padding = tuple(total // 2 for total in totals)
-    return layer.stride, padding, layer.dilation, layer.groups
+        raise MustStay(f"it pads with padding_mode={layer.padding_mode!r}, and the kernels pad with zeros")
+    sides = layer._reversed_padding_repeated_twice[::-1]
+    if sides[::2] != sides[1::2]:
+        raise MustStay("it pads by another amount left than right ('same' with an even kernel)")
+    return layer.stride, tuple(sides[::2]), layer.dilation, layer.groups
 
 
 def refresh(network: nn.Module) -> None:

@@ -1,124 +1,116 @@
-"""Layer + residual + activation become one `FusedLayer`, which one kernel computes."""
+"""Convolution + residual + activation become one `FusedLayer`, which one kernel computes."""
 
 import operator
-from typing import Any
+from typing import ClassVar
 
 import torch
-from torch import fx, nn
+from torch import fx
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_fresh
 from helpers.graphs.layers import CONVS, TRANSPOSED, opaque
-from helpers.graphs.matching import Match, find
+from helpers.graphs.matching import Match
 from helpers.graphs.patterns import Op, Value
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.fused_layer import ACTIVATIONS, FusedLayer, NotFusable, read_activation
+from helpers.passes.fused_layer import ACTIVATIONS, FusedLayer, read_activation
 from helpers.passes.registry import register
+from helpers.passes.rewriter import MatchRewriter, MustStay, Rewrite, Rules
 
 aten = torch.ops.aten
 IN_PLACE_ADDITIONS = (operator.iadd, aten.add_.Tensor, "add_")
 ADDITIONS = (operator.add, torch.add, aten.add.Tensor, "add", *IN_PLACE_ADDITIONS)
 # The transposed ones are among them so that they are declined with their reason.
-LAYER = Op((*CONVS, *TRANSPOSED, nn.Linear, FusedLayer), name="layer")
+LAYER = Op((*CONVS, *TRANSPOSED, FusedLayer), name="layer")
 
 
 def _is_tensor(value: object) -> str | None:
     return None if isinstance(value, fx.Node) else f"adds {value}, which is not a tensor"
 
 
-@register
-class Fusion(Pass):
-    """layer(x) + other and activation(layer(x)) become one node, and a convolution on its own gets a kernel too."""
-
-    name = "fusion"
-
-    def run(self, graph_module: fx.GraphModule) -> PassResult:
-        """First the additions, then the activations, at last what is left: each rule stands on the one before."""
-        self.editor, result = Editor(graph_module), PassResult()
-        addition = Op(ADDITIONS, (LAYER, Value("other", where=_is_tensor)), commutative=True)
-        activation = Op(ACTIVATIONS, (LAYER, ...))
-        alone = Op(CONVS, name="layer")
-        rules = ((addition, self._may_add), (activation, self._may_activate), (alone, self._may_run_alone))
-        for pattern, may_fuse in rules:
-            self.made: dict[fx.Node, FusedLayer] = {}
-            found = find(graph_module, pattern, filters=[_is_plain_call, may_fuse])
-            for refusal in found.refused:
-                result.decline(refusal.node, refusal.reason)
-            for match in found.matches:
-                result.change(match.anchor, self._fuse(match))
-        return result
-
-    def _fuse(self, match: Match) -> str:
-        """Make the last node call the fused layer; the layer's node goes, but for one that was alone."""
-        layer, end = match["layer"], match.anchor
-        fused = self.made[end]
-        self.editor.swap_module(layer, fused)
-        if end is layer:
-            return "became a fused layer"
-        added = [value for part, value in match.nodes.items() if part.name == "other"]
-        what = f"{layer} + {end} became a fused layer"
-        self.editor.retarget(end, "call_module", layer.target, (*layer.args, *added), {})
-        self.editor.erase(layer)
-        return what
-
-    def _make(self, match: Match, activation: Any = None) -> str | None:
-        """Make the fused layer for a match; the reason why there is none."""
-        try:
-            activation = activation and read_activation(activation)
-            self.made[match.anchor] = FusedLayer(self.editor.module(match["layer"]), activation)
-        except NotFusable as error:
-            return str(error)
-        return None
-
-    def _may_add(self, match: Match) -> str | None:
-        layer, other, add = match["layer"], match["other"], match.anchor
-        if other is layer:
-            return f"{layer} is added to itself"
-        if add.target in IN_PLACE_ADDITIONS:
-            return f"{add} writes into {add.args[0]}, which others may read"
-        if len(layer.args) == 2:
-            return f"{layer} is fused already"
-        values = [node.meta.get("val") for node in (layer, other)]
-        for node, value in zip((layer, other), values, strict=True):
-            if not isinstance(value, torch.Tensor):
-                return f"the shape of {node} is not known: trace the network with passes.optimize or tracing.trace"
-        one, two = values
-        if (one.shape, one.dtype) != (two.shape, two.dtype):
-            return f"{other} is {_describe(two)} and {layer} is {_describe(one)}: only equal ones add in the kernel"
-        return self._make(match)
-
-    def _may_activate(self, match: Match) -> str | None:
-        layer = match["layer"]
-        reason = self._make(match, match.anchor)
-        if reason is not None or len(layer.args) == 1:
-            return reason
-        fused = self.made[match.anchor]
-        if fused.activation.onednn != "relu" or fused.geometry is None:
-            return f"after an addition the kernels apply ReLU to a convolution, not {fused.activation}"
-        return None
-
-    def _may_run_alone(self, match: Match) -> str | None:
-        x = match["layer"].args[0].meta.get("val")
-        reason = self._make(match)
-        if reason is not None or isinstance(x, torch.Tensor):
-            return reason or self.made[match.anchor].objection(x)
-        return f"the shape of {match['layer'].args[0]} is not known: trace the network with passes.optimize"
-
-
-def _is_plain_call(match: Match) -> str | None:
-    layer = match["layer"]
-    module = layer.graph.owning_module.get_submodule(layer.target)
+def _fused(match: Match, editor: Editor, activation: fx.Node | None = None) -> FusedLayer:
+    """The fused layer for a match."""
+    layer, module = match["layer"], editor.module(match["layer"])
     if isinstance(module, FusedLayer) and module.activation is not None:
-        return f"{layer} already ends in {module.activation}"
+        raise MustStay(f"{layer} already ends in {module.activation}")
     if isinstance(module, TRANSPOSED):
-        return "it is a transposed convolution, which has no fused form here"
+        raise MustStay("it is a transposed convolution, which has no fused form here")
     if layer.kwargs or (len(layer.args) != 1 and not isinstance(module, FusedLayer)):
-        return "it is not called with its input alone"
-    return opaque(module)
+        raise MustStay("it is not called with its input alone")
+    if opaque(module) is not None:
+        raise MustStay(opaque(module))
+    return FusedLayer(module, activation and read_activation(activation))
+
+
+def _end_fused(match: Match, editor: Editor, fused: FusedLayer, *added: fx.Node) -> Rewrite:
+    """The last node calls the fused layer, and the layer's node goes."""
+
+    def rewrite() -> tuple[fx.Node, str]:
+        layer, end = match["layer"], match.anchor
+        editor.swap_module(layer, fused)
+        editor.retarget(end, "call_module", layer.target, (*layer.args, *added), {})
+        editor.erase(layer)
+        return end, f"{layer} + {end} became a fused layer"
+
+    return rewrite
+
+
+def _add(match: Match, editor: Editor) -> Rewrite:
+    layer, other, add = match["layer"], match["other"], match.anchor
+    fused = _fused(match, editor)
+    if other is layer:
+        raise MustStay(f"{layer} is added to itself")
+    if add.target in IN_PLACE_ADDITIONS:
+        raise MustStay(f"{add} writes into {add.args[0]}, which others may read")
+    if len(layer.args) == 2:
+        raise MustStay(f"{layer} is fused already")
+    one, two = _value(layer), _value(other)
+    if (one.shape, one.dtype) != (two.shape, two.dtype):
+        raise MustStay(f"{other} is {_describe(two)} and {layer} is {_describe(one)}: only equal ones add")
+    return _end_fused(match, editor, fused, other)
+
+
+def _activate(match: Match, editor: Editor) -> Rewrite:
+    fused = _fused(match, editor, match.anchor)
+    if len(match["layer"].args) == 2 and fused.activation.onednn != "relu":
+        raise MustStay(f"after an addition the kernels apply ReLU, not {fused.activation}")
+    return _end_fused(match, editor, fused)
+
+
+def _alone(match: Match, editor: Editor) -> Rewrite:
+    fused, node = _fused(match, editor), match.anchor
+    if (objection := fused.objection(_value(node.args[0]))) is not None:
+        raise MustStay(objection)
+
+    def rewrite() -> tuple[fx.Node, str]:
+        editor.swap_module(node, fused)
+        return node, "became a fused layer"
+
+    return rewrite
+
+
+def _value(node: fx.Node) -> torch.Tensor:
+    if not isinstance(node.meta.get("val"), torch.Tensor):
+        raise MustStay(f"the shape of {node} is not known: trace the network with passes.optimize or tracing.trace")
+    return node.meta["val"]
 
 
 def _describe(value: torch.Tensor) -> str:
     return f"{str(value.dtype).removeprefix('torch.')}{tuple(value.shape)}"
+
+
+@register
+class Fusion(MatchRewriter):
+    """conv(x) + other and activation(conv(x)) become one node, and a convolution on its own gets a kernel too.
+
+    First the additions, then the activations, at last what is left: each rule stands on the one before.
+    """
+
+    name = "fusion"
+    rules: ClassVar[Rules] = {
+        Op(ADDITIONS, (LAYER, Value("other", where=_is_tensor)), commutative=True): _add,
+        Op(ACTIVATIONS, (LAYER, ...)): _activate,
+        Op(CONVS, name="layer"): _alone,
+    }
 
 
 @register
@@ -140,7 +132,7 @@ class Contiguity(Pass):
         reordered: set[fx.Node] = set()
         for node in list(graph_module.graph.nodes):
             module = editor.module(node)
-            is_source = isinstance(module, FusedLayer) and module.geometry is not None
+            is_source = isinstance(module, FusedLayer)
             if not _was_contiguous(node) or not (is_source or reordered.intersection(node.all_input_nodes)):
                 continue
             if all(is_fresh(user, editor.module(user)) for user in node.users):

@@ -3,17 +3,16 @@
 x @ W, addmm(b, x, W)       ->  nn.Linear with weight W^T
 """
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.matching import Match
 from helpers.graphs.patterns import Constant, Op, Value
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, MustStay, Rules
+from helpers.passes.rewriter import MatchRewriter, MustStay, Rewrite, Rules
 
 
 def is_matrix(value: torch.Tensor | float) -> str | None:
@@ -23,7 +22,7 @@ def is_matrix(value: torch.Tensor | float) -> str | None:
     return None
 
 
-def _layer(match: Match, editor: Editor) -> Callable[[], str]:
+def _layer(match: Match, editor: Editor) -> Rewrite:
     weight, bias, node = match.constant("weight").detach().T.contiguous(), None, match.anchor
     if len(match.placeholders) == 3:
         bias = match.constant("bias")
@@ -32,12 +31,12 @@ def _layer(match: Match, editor: Editor) -> Callable[[], str]:
         bias = bias.detach()
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
 
-    def rewrite() -> str:
+    def rewrite() -> tuple[fx.Node, str]:
         path, sources = editor.free_name(node.name), node.all_input_nodes
         editor.set_module(path, with_tensors(layer, weight=weight, bias=bias).eval())
         editor.retarget(node, "call_module", path, (match["x"],), {})
         editor.forget(sources)
-        return f"became the linear layer {path}"
+        return node, f"became the linear layer {path}"
 
     return rewrite
 

@@ -42,8 +42,9 @@ class MustStay(Exception):
     """This match must stay as it is; the message is the reason."""
 
 
-# May this match be rewritten? Raises `MustStay`, or returns what rewrites it and says in one line what it did.
-Rule = Callable[[Match, Editor], Callable[[], str]]
+Rewrite = Callable[[], tuple[fx.Node, str]]  # rewrites a match, and says at which node it did what
+# May this match be rewritten? Raises `MustStay`, or returns what rewrites it.
+Rule = Callable[[Match, Editor], Rewrite]
 Rules = dict[Op, Rule]
 
 
@@ -63,7 +64,7 @@ class MatchRewriter(Pass):
 
 def _rewrite_all(pattern: Op, rule: Rule, editor: Editor, result: PassResult) -> bool:
     """Rewrite every match of a pattern. Returns whether there was one; the last time, the refusals are noted."""
-    ready: dict[fx.Node, Callable[[], str]] = {}
+    ready: dict[fx.Node, Rewrite] = {}
 
     def may(match: Match) -> str | None:
         try:
@@ -74,7 +75,7 @@ def _rewrite_all(pattern: Op, rule: Rule, editor: Editor, result: PassResult) ->
 
     found = find(editor.graph_module, pattern, filters=[may])
     for match in found.matches:
-        result.change(match.anchor, ready[match.anchor]())
+        result.change(*ready[match.anchor]())
     for refusal in [] if found.matches else found.refused:
         result.decline(refusal.node, refusal.reason)
     return bool(found.matches)

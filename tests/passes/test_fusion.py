@@ -90,12 +90,6 @@ def test_every_kind_of_convolution(case):
     assert fused(graph_module) == [("", "hardtanh")]
 
 
-@pytest.mark.parametrize("layer", [nn.Linear(8, 5), nn.Linear(8, 5, bias=False)])
-def test_linear_layers(layer):
-    graph_module, _ = check(network(lambda net, x: F.gelu(net.linear(x)), linear=layer), torch.randn(2, 3, 8))
-    assert fused(graph_module) == [("", "gelu")]
-
-
 def branch_write(net, x):
     y = net.conv(x)
     x.mul_(2)
