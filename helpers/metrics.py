@@ -70,9 +70,13 @@ class Latency:
 @torch.no_grad()
 def check_scores(model: nn.Module, dataset: Dataset) -> None:
     """Refuse a network that does not give one score per class for an image of the data set."""
-    with evaluation_mode(model):
-        image = dataset.train_images[:1].to(device_of(model))
-        scores = model(normalize(image, normalization=normalization_of(model)))
+    image = normalize(dataset.train_images[:1].to(device_of(model)), normalization=normalization_of(model))
+    try:
+        with evaluation_mode(model):
+            scores = model(image)
+    except Exception as error:  # a network may raise anything
+        reason = " ".join(str(error).split())[:200]
+        raise MeasurementError(f"the network does not take images of {tuple(image.shape[1:])}: {reason}") from error
     found, wanted = tuple(getattr(scores, "shape", ())), (1, len(dataset.classes))
     if found != wanted:
         what = f"an answer of shape {found}" if found else type(scores).__name__

@@ -1,19 +1,20 @@
 """The whole way in one call: dense, pruned, fine-tuned, quantized, with one row of honest numbers per stage."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 import torch
 from torch import nn
 
-from helpers import metrics, pruning, quantization, training
-from helpers.data import Dataset
+from helpers import metrics, models, pruning, quantization, training
+from helpers.dataset import Dataset, adopt
 from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
 LATENCY_BATCHES = (1, 128)
+FINETUNING = training.Config(epochs=5, lr=0.02, ema=0.99, distill=0.7)
 
 
 @dataclass(frozen=True)
@@ -31,26 +32,29 @@ class Compressed:
 
 def compress(
     model: nn.Module,
-    cifar: Dataset,
+    dataset: Dataset,
     prune_ratio: float = 0.5,
     finetune_epochs: int = 5,
     recipe: quantization.Recipe | None = None,
     scope: str = "hidden",
-    checkpoint: str | Path | None = None,
+    folder: str | Path | None = None,
     seed: int = 0,
     latency_runs: int = 10,
     progress: bool = True,
 ) -> Compressed:
     """Prune, fine-tune with the dense network as teacher, quantize; the given network stays as it is.
 
+    What can fail is tried on the pruned network before the long part, fine-tuning, begins. If something fails all the
+    same, or is stopped, the error has the finished networks as `stages`, and with a `folder` the same call goes on.
+
     Args:
-        model: a trained network, in eval mode.
-        cifar: fine-tuning and calibration see training images only; each row reads the test images once.
+        model: a trained network, in eval mode: from this course, or any other module with one score per class.
+        dataset: fine-tuning and calibration see training images only; each row reads the test images once.
         prune_ratio: the share of channels taken from each group.
         finetune_epochs: 0 leaves the stage out.
         recipe: how to quantize; the defaults are 8 bits, per channel.
         scope: "hidden" or "all", see `pruning.prune`.
-        checkpoint: where fine-tuning keeps its resumable state.
+        folder: where each stage is written as soon as it is there, and fine-tuning keeps its resumable state.
         seed: of fine-tuning.
         latency_runs: timed passes per stage and batch size.
         progress: show bars.
@@ -59,40 +63,53 @@ def compress(
         >>> result = compress(models.pretrained(), load_cifar10(), prune_ratio=0.5)  # doctest: +SKIP
         >>> result.table[["stage", "accuracy", "file_bytes"]]  # doctest: +SKIP
     """
-    example = torch.zeros(1, *cifar.test_images.shape[1:])
-    stages = {"dense": model, "pruned": pruning.prune(model, example, ratio=prune_ratio, scope=scope)}
-    if finetune_epochs:
-        stages["fine-tuned"] = recovered(stages["pruned"], model, cifar, finetune_epochs, checkpoint, seed, progress)
-    calibration = cifar.split().train_images[:CALIBRATION_IMAGES]
-    quantized = quantization.quantize(list(stages.values())[-1].eval(), calibration, recipe)
-    quantized.mode = "kernel"
-    stages["quantized"] = quantized
-    rows = [describe(name, network, cifar, example, progress) for name, network in stages.items()]
-    # The quantized network multiplies as often as the one it was made from, only in integers.
-    rows[-1] |= {key: rows[-2][key] for key in ("params", "macs")}
-    table = pd.DataFrame(rows).merge(latencies(stages, example, latency_runs), on="stage")
+    stages = {"dense": given(model, dataset)}
+    folder, recipe = folder and Path(folder), recipe or quantization.Recipe()
+    calibration = dataset.split().train_images[:CALIBRATION_IMAGES]
+    example = torch.zeros(1, *dataset.test_images.shape[1:])
+
+    def finish(stage: str, network: nn.Module) -> None:
+        stages[stage] = network
+        if folder:
+            models.save(network, folder / f"{stage}.safetensors")
+
+    try:
+        small = pruning.prune(stages["dense"], example, ratio=prune_ratio, scope=scope).eval()
+        rehearsal = replace(recipe, rounding="nearest")
+        metrics.file_bytes(quantization.quantize(small, calibration[:2], rehearsal))  # what would fail fails now
+        finish("dense", stages["dense"])
+        finish("pruned", small)
+        if finetune_epochs:
+            config = replace(FINETUNING, epochs=finetune_epochs, seed=seed)
+            student, state = copy.deepcopy(small), folder and folder / "finetuning.state"
+            training.finetune(student, dataset, stages["dense"], config, state, progress)
+            finish("fine-tuned", student)
+        finish("quantized", quantization.quantize(list(stages.values())[-1], calibration, recipe))
+        stages["quantized"].mode = "kernel"
+        rows = [describe(name, network, dataset, example, progress) for name, network in stages.items()]
+        # The quantized network multiplies as often as the one it was made from, only in integers.
+        rows[-1] |= {key: rows[-2][key] for key in ("params", "macs")}
+        table = pd.DataFrame(rows).merge(latencies(stages, example, latency_runs), on="stage")
+    except BaseException as error:  # Ctrl-C too
+        error.stages = stages
+        raise
     return Compressed(stages, table.assign(**provenance(seed)))
 
 
-def recovered(
-    pruned: nn.Module,
-    teacher: nn.Module,
-    cifar: Dataset,
-    epochs: int,
-    checkpoint: str | Path | None,
-    seed: int,
-    progress: bool,
-) -> nn.Module:
-    """A fine-tuned copy of the pruned network."""
-    student = copy.deepcopy(pruned)
-    config = training.Config(epochs=epochs, lr=0.02, ema=0.99, distill=0.7, seed=seed)
-    training.finetune(student, cifar, teacher, config, checkpoint, progress)
-    return student
+def given(model: nn.Module, dataset: Dataset) -> nn.Module:
+    """The network itself; of a module that nobody has described, a copy that can be saved.
+
+    Whoever loads such a file gives a function that makes the module: `models.load(path, factory=...)`.
+    """
+    model = model if hasattr(model, "spec") else models.as_given(model)
+    adopt(dataset, model)
+    metrics.check_scores(model, dataset)
+    return model
 
 
-def describe(stage: str, network: nn.Module, cifar: Dataset, example: torch.Tensor, progress: bool) -> dict:
+def describe(stage: str, network: nn.Module, dataset: Dataset, example: torch.Tensor, progress: bool) -> dict:
     """Accuracy on the test images, and what the network costs wherever it runs."""
-    result = training.evaluate(network, cifar.test_images, cifar.test_labels, progress=progress)
+    result = training.evaluate(network, dataset.test_images, dataset.test_labels, progress=progress)
     low, high = result.interval
     row = {"stage": stage, "accuracy": result.accuracy, "low": low, "high": high, "test_images": result.n}
     if isinstance(network, quantization.QuantizedModel):

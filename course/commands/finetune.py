@@ -3,14 +3,15 @@
 import argparse
 from pathlib import Path
 
+from course.commands import options
 from course.commands import training_arguments as shared
-from helpers import data, models, training
+from helpers import models, training
 from helpers.provenance import provenance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument("checkpoint", type=Path, help="the network to train on")
+    options.add_network(parser)
     parser.add_argument("--teacher", type=Path, help="a saved network to learn from, usually the dense one")
     shared.add_arguments(parser, training.Config(epochs=5, lr=0.02, ema=0.99), leave_out=("distill",))
     parser.add_argument(
@@ -24,13 +25,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.distill is None:
         arguments.distill = 0.7 if arguments.teacher else 0.0
     config = shared.config_from(arguments)
-    model = models.load(arguments.checkpoint).to(shared.device())
-    teacher = models.load(arguments.teacher).to(shared.device()) if arguments.teacher else None
-    cifar = data.load_cifar10(arguments.data)
-    history = training.train(model, cifar, config, teacher=teacher, **shared.saving(arguments))
+    model, dataset = options.opened(arguments)
+    model = model.to(shared.device())
+    teacher = models.load(arguments.teacher, arguments.model).to(shared.device()) if arguments.teacher else None
+    history = training.train(model, dataset, config, teacher=teacher, **shared.saving(arguments))
     origin = provenance(config.seed)
-    origin["command"] = after(arguments.checkpoint, origin["command"])
-    shared.finish(model, cifar, history, arguments, origin)
+    if arguments.checkpoint:
+        origin["command"] = after(arguments.checkpoint, origin["command"])
+    shared.finish(model, dataset, history, arguments, origin)
     return 0
 
 

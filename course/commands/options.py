@@ -1,15 +1,112 @@
-"""Options as a table: one line each, with the default, which also tells the kind, and what it does."""
+"""Options as a table: one line each, with the default, which also tells the kind, and what it does.
+
+The commands about one network take it, and its images, in the same way: as a file that this course saved, or as your
+own, `--model FACTORY --weights FILE --data FOLDER --input-size N`.
+"""
 
 import argparse
+import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from helpers import data
+from torch import Tensor, nn, zeros
 
-# The options that several commands share.
-DATA = {"--data": ("auto", "where CIFAR-10 comes from", data.SOURCES)}
+from helpers import data, models, training
+from helpers.dataset import Dataset, Normalization, adopt, normalization_of
+
+
+def positive(word: str) -> int:
+    """A whole number of 1 or more; a negative one would count from the end of the images."""
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
+    return int(word)
+
+
+IMAGES_OF = {
+    "--data": ("auto", f"where CIFAR-10 comes from ({', '.join(data.SOURCES)}), or a folder of images of your own"),
+    "--input-size": (positive, "bring your images to this side"),
+}
 IMAGES = "training images to look at, where any are"
+
+
+def add_network(parser: argparse.ArgumentParser, count: str = "?") -> None:
+    """The network and its images; as many files of the course as argparse's `count` says."""
+    parser.add_argument("checkpoint", type=Path, nargs=count, help="a network that this course saved")
+    own = parser.add_argument_group("a network and images of your own")
+    network = {
+        "--model": (str, "its builder: package.module:function, which is imported, or a name of torchvision"),
+        "--weights": (Path, "its state dict, of torch.save or safetensors"),
+    }
+    add(own, network | IMAGES_OF)
+    own.add_argument("--arguments", nargs="+", default=[], metavar="NAME=VALUE", help="of the builder: num_classes=7")
+    for name in Normalization._fields:
+        text = f"{name} per channel that the weights were trained with (default: that of the training images)"
+        own.add_argument(f"--{name}", nargs="+", type=float, help=text, metavar="X")
+
+
+def opened(
+    arguments: argparse.Namespace, checkpoint: Path | None = None, look: bool = True
+) -> tuple[nn.Module, Dataset | None]:
+    """The network and the images that the options name, which fit together.
+
+    Args:
+        arguments: with the options of `add_network`.
+        checkpoint: one of several; by default the only one.
+        look: False spares reading CIFAR-10; None stands for it.
+    """
+    checkpoint = checkpoint or arguments.checkpoint
+    if bool(checkpoint) == bool(arguments.weights) or (arguments.weights and not arguments.model):
+        raise models.ModelError(
+            "give a file that this course saved, or --model and --weights for a network of your own"
+        )
+    if checkpoint:
+        model = models.load(checkpoint, arguments.model)
+    else:
+        model = models.build(arguments.model, **dict(map(named, arguments.arguments)))
+        models.load_weights(model, arguments.weights).eval()
+        ways = Normalization(tuple(arguments.mean or ()), tuple(arguments.deviation or ()))
+        if len(ways.mean) != len(ways.deviation):
+            raise models.ModelError(
+                f"{len(ways.mean)} of --mean and {len(ways.deviation)} of --deviation; give as many"
+            )
+        if ways.mean:
+            model.input_normalization = ways
+    if not look and arguments.data in data.SOURCES:
+        return model, None
+    dataset = images(arguments.data, arguments.input_size, getattr(model, "input_normalization", None))
+    print(dataset.describe())
+    adopt(dataset, model)
+    training.check_scores(model, dataset)
+    return model, dataset
+
+
+def images(source: str, size: int | None = None, normalization: Normalization | None = None) -> Dataset:
+    """CIFAR-10 from one of its sources, or a folder of your own."""
+    if source in data.SOURCES:
+        return data.load_cifar10(source)
+    if not Path(source).is_dir():
+        raise data.DataError(f"--data {source}: no such folder, and no source of CIFAR-10 ({', '.join(data.SOURCES)})")
+    return data.from_folder(source, size, normalization)
+
+
+def example(arguments: argparse.Namespace, model: nn.Module, dataset: Dataset | None) -> Tensor:
+    """An image as the network takes it; without images to look at, square ones."""
+    if dataset is not None:
+        return zeros(1, *dataset.train_images.shape[1:])
+    size = arguments.input_size or 32
+    return zeros(1, len(normalization_of(model).mean), size, size)
+
+
+def named(word: str) -> tuple[str, Any]:
+    """NAME=VALUE, with a value in JSON, or a plain word."""
+    name, equals, value = word.partition("=")
+    if not equals:
+        raise models.ModelError(f"--arguments: {word!r} is not NAME=VALUE, such as num_classes=7")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def add(parser: Any, table: Mapping[str, tuple]) -> None:
@@ -38,10 +135,3 @@ def first(choices: list[Iterable[str]]) -> list[str] | None:
 def name_of(kind: Callable) -> str | None:
     """What a help text calls a value of a kind."""
     return {int: "N", float: "X", Path: "FILE"}.get(kind)
-
-
-def positive(word: str) -> int:
-    """A whole number of 1 or more; a negative one would count from the end of the images."""
-    if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
-    return int(word)

@@ -4,10 +4,11 @@ import argparse
 import json
 from pathlib import Path
 
-import torch
+from torch import Tensor, nn
 
 from course.commands import options
-from helpers import data, metrics, models
+from helpers import metrics, models
+from helpers.dataset import Dataset, input_of
 from helpers.provenance import provenance
 from helpers.pruning.importance import CRITERIA
 from helpers.pruning.pruner import SCOPES, prune
@@ -17,7 +18,7 @@ BATCH = 128
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument("checkpoint", type=Path, help="the network to prune, as the course's commands save it")
+    options.add_network(parser)
     parser.add_argument("output", type=Path, help="where to write the small network")
     target = "is left of the whole network, as a share up to 1 or as a number"
     amounts = {
@@ -35,18 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--round-to": (1, "what a group keeps is a multiple of this"),
         "--seed": (0, "of --importance random"),
     }
-    options.add(parser, settings | options.DATA)
+    options.add(parser, settings)
     parser.add_argument("--images", type=options.positive, default=512, metavar="N", help=f"{options.IMAGES} (512)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prune, save, and say what is left."""
-    model = models.load(arguments.checkpoint)
-    example = torch.zeros(1, 3, 32, 32)
+    looks = CRITERIA[arguments.importance].needs_batches
+    model, dataset = options.opened(arguments, look=looks)
+    example = options.example(arguments, model, dataset)
     names = ("ratio", "importance", "scope", "target_params", "target_macs", "tolerance")
     chosen = {name: getattr(arguments, name) for name in (*names, "min_width", "round_to", "seed")}
+    batches = looked_at(model, dataset, arguments.images) if looks else ()
     allocation = allocation_from(arguments.allocation)
-    small = prune(model, example, allocation=allocation, **chosen, **looks_at(arguments))
+    small = prune(model, example, allocation=allocation, batches=batches, **chosen)
     path = models.save(small, arguments.output, provenance=provenance(arguments.seed))
     before, after = (metrics.profile(m, example) for m in (model, small))
     print(f"parameters {before.params:,} -> {after.params:,} ({after.params / before.params:.1%})")
@@ -61,10 +64,8 @@ def allocation_from(word: str) -> str | dict[str, float]:
     return json.loads(path.read_text()) if path.suffix == ".json" else word
 
 
-def looks_at(arguments: argparse.Namespace) -> dict:
-    """Training images for the criteria that need them."""
-    if not CRITERIA[arguments.importance].needs_batches:
-        return {}
-    split = data.load_cifar10(arguments.data).split()
-    images = data.normalize(split.train_images[: arguments.images]).split(BATCH)
-    return {"batches": list(zip(images, split.train_labels[: arguments.images].split(BATCH), strict=True))}
+def looked_at(model: nn.Module, dataset: Dataset, count: int) -> list[tuple[Tensor, Tensor]]:
+    """Training images, for the criteria that need them."""
+    split = dataset.split()
+    images = input_of(model, split.train_images[:count]).split(BATCH)
+    return list(zip(images, split.train_labels[:count].split(BATCH), strict=True))

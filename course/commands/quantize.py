@@ -9,7 +9,8 @@ from torch import nn
 
 from course.commands import options
 from course.reference.entropy import compress
-from helpers import data, models, training
+from helpers import models, training
+from helpers.dataset import Dataset
 from helpers.provenance import provenance
 from helpers.quantization import qat
 from helpers.quantization.affine import QuantizationError
@@ -24,7 +25,7 @@ SCAN_IMAGES = 256
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     start = Recipe()
-    parser.add_argument("checkpoint", type=Path, help="the float network, as the course's commands save it")
+    options.add_network(parser)
     parser.add_argument("output", type=Path, help="where to write the quantized network")
     settings = {
         "--weight-bits": (start.weight_bits, "2 to 8"),
@@ -41,25 +42,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     }
     for name in ("observer", "weight_observer", "residual", "rounding"):
         settings["--" + name.replace("_", "-")] = (getattr(start, name), "see Recipe", CHOICES[name])
-    options.add(parser, settings | options.DATA)
+    options.add(parser, settings)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Quantize, save, and say what it takes."""
-    model = models.load(arguments.checkpoint)
-    cifar = data.load_cifar10(arguments.data)
-    images = cifar.split().train_images[: arguments.images]
+    model, dataset = options.opened(arguments)
+    images = dataset.split().train_images[: arguments.images]
     recipe = recipe_from(arguments)
     if arguments.file_bytes is not None:
         recipe = mixed_recipe(model, images[:SCAN_IMAGES], arguments.file_bytes, recipe)
     if arguments.qat_epochs:
         schedule = replace(qat.SHORT, epochs=arguments.qat_epochs)
-        quantized = qat.train(model, cifar, recipe, schedule, arguments.qat_batchnorm)
+        quantized = qat.train(model, dataset, recipe, schedule, arguments.qat_batchnorm)
     else:
         quantized = quantize(model, images, recipe)
-    measured = validated(quantized, cifar)
+    measured = validated(quantized, dataset)
     path = models.save(quantized, arguments.output, metrics=measured, provenance=provenance(qat.SHORT.seed))
-    before = say_sizes(arguments.checkpoint, path)
+    before = say_sizes(arguments.checkpoint or arguments.weights, path)
     if quantized.float_layers:
         print(f"left in float: {', '.join(quantized.float_layers)}")
     if arguments.entropy:
@@ -80,9 +80,9 @@ def say_sizes(source: Path, written: Path) -> int:
     return before
 
 
-def validated(model: nn.Module, cifar: data.Dataset) -> dict[str, Any]:
+def validated(model: nn.Module, dataset: Dataset) -> dict[str, Any]:
     """What the file says about its accuracy: measured on the validation images."""
-    split = cifar.split()
+    split = dataset.split()
     found = training.evaluate(model, split.validation_images, split.validation_labels)
     return {
         "validation_accuracy": found.accuracy,

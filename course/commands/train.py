@@ -5,8 +5,9 @@ from pathlib import Path
 
 import torch
 
+from course.commands import options
 from course.commands import training_arguments as shared
-from helpers import data, models, training
+from helpers import models, training
 from helpers.provenance import provenance
 
 
@@ -17,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--width", type=float, default=1.0, help="width multiplier of MobileNetV2 (default: %(default)s)"
     )
     shared.add_arguments(parser, training.Config())
+    options.add(parser, options.IMAGES_OF)
     parser.add_argument(
         "--output",
         type=Path,
@@ -28,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train, write the checkpoint, and read the test images once, at the end."""
     config = shared.config_from(arguments)
-    cifar = data.load_cifar10(arguments.data)
+    dataset = options.images(arguments.data, arguments.input_size)
     torch.manual_seed(config.seed)
     sizes = {"width_mult": arguments.width, "dropout": 0.0} if arguments.model == "mobilenet_v2_cifar" else {}
-    model = models.build(arguments.model, num_classes=10, **sizes).to(shared.device())
-    history = training.train(model, cifar, config, **shared.saving(arguments))
-    shared.finish(model, cifar, history, arguments, provenance(config.seed))
+    model = models.build(arguments.model, num_classes=len(dataset.classes), **sizes).to(shared.device())
+    history = training.train(model, dataset, config, **shared.saving(arguments))
+    shared.finish(model, dataset, history, arguments, provenance(config.seed))
     return 0

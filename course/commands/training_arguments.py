@@ -9,7 +9,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from helpers import data, models, training
+from helpers import models, training
+from helpers.dataset import Dataset
 from helpers.files import write_atomically
 
 
@@ -31,9 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: training.Config, le
             parser.add_argument(
                 option, type=type(value), default=value, help=text, metavar=type(value).__name__.upper()
             )
-    parser.add_argument(
-        "--data", default="auto", choices=data.SOURCES, help="where CIFAR-10 comes from (default: auto)"
-    )
     parser.add_argument(
         "--state", type=Path, help="resumable state (default: beside the output, with the ending .state)"
     )
@@ -61,15 +59,15 @@ def device() -> torch.device:
 
 
 def finish(
-    model: nn.Module, cifar: data.Dataset, history: pd.DataFrame, arguments: argparse.Namespace, provenance: dict
+    model: nn.Module, dataset: Dataset, history: pd.DataFrame, arguments: argparse.Namespace, provenance: dict
 ) -> None:
     """Read the test images once; write log and checkpoint; say where they are."""
-    result = training.evaluate(model, cifar.test_images, cifar.test_labels, progress=True)
+    result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
     metrics = {"test_accuracy": result.accuracy, "test_images": result.n, "test_interval": result.interval}
     metrics["validation_accuracy"] = float(history.validation_accuracy.iloc[-1])
     log = arguments.log or arguments.output.with_suffix(".csv")
     write_atomically(log, history.to_csv(index=False))
-    models.save(model, arguments.output, metrics=metrics, provenance=provenance | {"data": cifar.source})
+    models.save(model, arguments.output, metrics=metrics, provenance=provenance | {"data": dataset.source})
     low, high = result.interval
     print(f"test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {result.n:,} images)")
     print(f"checkpoint {arguments.output}, log {log}")

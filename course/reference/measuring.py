@@ -67,8 +67,12 @@ def weights_of(path: Path) -> str:
 
 
 def runnable(path: Path) -> nn.Module:
-    """A network ready to be measured: a quantized one in real int8, or without such kernels in integers."""
-    model = models.load(path)
+    """A network of a file, ready to be measured."""
+    return in_integers(models.load(path))
+
+
+def in_integers(model: nn.Module) -> nn.Module:
+    """A quantized network in real int8, or without such kernels in integers; any other as it is."""
     if isinstance(model, QuantizedModel):
         model.mode = "kernel" if kernels.available() else "integer"
     return model
@@ -88,12 +92,12 @@ def derived(path: Path) -> dict[str, Any]:
     }
 
 
-def float_structure(path: Path) -> nn.Module:
+def float_structure(path: Path, factory: str | None = None) -> nn.Module:
     """The network that a file's one was quantized from, with any weights: integers multiply as often."""
     spec, _ = models.read_header(path)
     steps = [step["step"] for step in spec.steps]
     before = spec.steps[: steps.index("quantize")] if "quantize" in steps else spec.steps
-    return models.structure(models.Spec(spec.builder, spec.arguments, before), path).eval()
+    return models.structure(models.Spec(spec.builder, spec.arguments, before), path, factory).eval()
 
 
 def bits_of(model: QuantizedModel) -> str:

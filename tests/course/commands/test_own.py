@@ -1,0 +1,187 @@
+"""A network and images of one's own, through the shell's door; and what keeps a long run from being lost."""
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torchvision.models import resnet18
+
+from course.__main__ import main
+from helpers import data, models, pipeline, quantization, training
+
+FACTORY = f"{__name__}:make"
+
+
+def make(classes=7, channels=3, width=16):
+    """A small network that no builder of the course knows."""
+    return nn.Sequential(
+        *(nn.Conv2d(channels, width, 3, 2), nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, width, 3, 2)),
+        *(nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)),
+    )
+
+
+def write_images(folder, classes=7, each=10, size=64):
+    """One folder per class: noise around a colour of the class."""
+    draw = np.random.default_rng(0)
+    for label in range(classes):
+        (folder / f"kind {label}").mkdir(parents=True)
+        colour = draw.integers(0, 200, 3)
+        for number in range(each):
+            pixels = (colour + draw.integers(0, 50, (size, size, 3))).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"kind {label}" / f"{number}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """The options that name a small network and 64-pixel images of 7 classes."""
+    place = tmp_path_factory.mktemp("own")
+    torch.manual_seed(0)
+    torch.save(make().state_dict(), place / "weights.pt")
+    images = write_images(place / "images")
+    return ["--model", FACTORY, "--weights", str(place / "weights.pt"), "--data", str(images)]
+
+
+def without_weights(options):
+    """The same options for a file of the course: it has the weights."""
+    return options[:2] + options[4:]
+
+
+def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys):
+    files = {name: str(tmp_path / f"{name}.safetensors") for name in ("small", "tuned", "int8")}
+    again = without_weights(own)
+    fast = ["--epochs", "1", "--batch-size", "16"]
+    assert main(["prune", files["small"], *own]) == 0
+    assert (
+        main(["finetune", files["small"], *again, "--teacher", files["small"], *fast, "--output", files["tuned"]]) == 0
+    )
+    onnx = tmp_path / "int8.onnx"
+    assert main(["quantize", files["tuned"], files["int8"], *again, "--onnx", str(onnx), "--images", "32"]) == 0
+    assert main(["evaluate", *files.values(), *again]) == 0
+    assert main(["evaluate", *own]) == 0
+    printed = capsys.readouterr().out
+    assert "images: 56 training + 14 test images (3 x 64 x 64 pixels, 7 classes)" in printed
+    assert f"small.safetensors: {FACTORY}, steps after building: resize" in printed
+    assert f"weights.pt: {FACTORY}, steps after building: none" in printed
+    assert set(pd.read_csv(tmp_path / "tuned.csv").image_size) == {64}
+    images = data.from_folder(own[-1])
+    network = models.load(files["int8"], factory=FACTORY)
+    assert network.input_normalization == images.normalization
+    x = data.normalize(images.test_images, normalization=images.normalization)
+    session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    (answer,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    network.mode = "integer"
+    torch.testing.assert_close(torch.from_numpy(answer), network(x), atol=1e-4, rtol=1e-4)
+    assert main(["evaluate", files["int8"], *again[2:]]) == 1
+    assert "runs only if you name it too" in capsys.readouterr().err
+
+
+WRONG = {
+    "no such module": (["--model", "no.such:make"], "'no.such:make' cannot be imported (ModuleNotFoundError"),
+    "no such function": (["--model", f"{__name__}:made"], "has no attribute 'made'"),
+    "other sizes": (["--arguments", "width=8"], "weights.pt does not fit Sequential: 0.bias is torch.float32 (16,)"),
+    "another head": (
+        ["--arguments", "classes=5"],
+        "8.bias is torch.float32 (7,), expected torch.float32 (5,); 8.weight",
+    ),
+    "no argument": (["--arguments", "wide"], "'wide' is not NAME=VALUE, such as num_classes=7"),
+    "unknown argument": (["--arguments", "wide=[1]"], "does not take {'wide': [1]}"),
+    "no weights": (["--weights", "nowhere.pt"], "nowhere.pt does not exist"),
+    "no folder": (["--data", "nowhere"], "--data nowhere: no such folder, and no source of CIFAR-10 (auto, "),
+    "channels": (["--mean", "0.5", "--deviation", "0.2"], "the network does not take images of (1, 64, 64): "),
+    "too few numbers": (["--mean", "0.5", "0.5", "0.5"], "3 of --mean and 0 of --deviation; give as many"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_does_not_fit_is_said_in_one_line(wrong, own, tmp_path, capsys):
+    options, message = WRONG[wrong]
+    assert main(["compress", *own, *options, "--output", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_either_a_file_of_the_course_or_weights_with_a_model(own, tmp_path, capsys):
+    for options in (own[2:], ["x.safetensors", *own], own[:2]):
+        assert main(["compress", *options, "--output", str(tmp_path / "out")]) == 1
+        assert "or --model and --weights for a network of your own" in capsys.readouterr().err
+
+
+def test_a_head_for_another_task_is_refused_with_the_reason(own, tmp_path, capsys):
+    torch.save(make(1).state_dict(), tmp_path / "regression.pt")
+    options = ["--arguments", "classes=1", "--weights", str(tmp_path / "regression.pt")]
+    assert main(["compress", *own, *options, "--output", str(tmp_path / "out")]) == 1
+    assert "answer of shape (1, 1) for one image, and images has 7 classes" in capsys.readouterr().err
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C."""
+
+
+def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(own, tmp_path, monkeypatch, capsys):
+    words = ["compress", *own, "--epochs", "2", "--output", str(tmp_path)]
+    quantize, steps = quantization.quantize, []
+
+    def fail(model, images, recipe):
+        if len(images) > 2:  # not the rehearsal
+            raise Stopped
+        return quantize(model, images, recipe)
+
+    with monkeypatch.context() as change:
+        change.setattr(quantization, "quantize", fail)
+        assert main(words) == 130
+    tuned = models.load(tmp_path / "fine-tuned.safetensors", factory=FACTORY)
+    monkeypatch.setattr(training.TrainingLoop, "run_epoch", lambda *_: steps.append("trained"))
+    assert main(words) == 0
+    assert steps == []
+    table = pd.read_csv(tmp_path / "table.csv")
+    assert list(table.stage) == ["dense", "pruned", "fine-tuned", "quantized"]
+    for row in table.itertuples():
+        file = tmp_path / f"{row.stage}.safetensors"
+        assert row.file_bytes == file.stat().st_size
+        models.load(file, factory=FACTORY)
+    after = models.load(tmp_path / "fine-tuned.safetensors", factory=FACTORY)
+    assert all(torch.equal(tensor, after.state_dict()[name]) for name, tensor in tuned.state_dict().items())
+
+
+def test_what_would_fail_at_the_end_fails_before_anything_is_trained(own, monkeypatch):
+    monkeypatch.setattr(training.TrainingLoop, "run_epoch", lambda *_: pytest.fail("trained"))
+    images, recipe = data.from_folder(own[-1]), quantization.Recipe(layer_bits={"no such layer": 4})
+    with pytest.raises(quantization.QuantizationError, match="no such layer"):
+        pipeline.compress(make().eval(), images, recipe=recipe, progress=False)
+
+
+def test_a_plain_module_goes_the_whole_way_and_an_error_hands_over_what_is_finished(own, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    images, model = data.from_folder(own[-1], size=24), make().eval()
+    result = pipeline.compress(model, images, finetune_epochs=1, folder=tmp_path, latency_runs=3, progress=False)
+    assert not hasattr(model, "spec") and not hasattr(model, "input_normalization")
+    loaded = models.load(tmp_path / "quantized.safetensors", factory=make)
+    found = training.evaluate(loaded, images.test_images, images.test_labels)
+    assert found == training.evaluate(result.model, images.test_images, images.test_labels)
+    with pytest.raises(models.ModelError, match="runs only if you name it too"):
+        models.load(tmp_path / "quantized.safetensors")
+    monkeypatch.setattr(pipeline, "latencies", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as caught:
+        pipeline.compress(model, images, finetune_epochs=0, progress=False)
+    assert list(caught.value.stages) == ["dense", "pruned", "quantized"]
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_resnet18_on_64_pixel_images_of_7_classes_by_one_command(own, tmp_path):
+    torch.manual_seed(0)
+    torch.save(resnet18(num_classes=7).state_dict(), tmp_path / "resnet18.pt")
+    words = ["--model", "torchvision.models:resnet18", "--arguments", "num_classes=7", "--weights"]
+    words += [str(tmp_path / "resnet18.pt"), *own[4:], "--epochs", "1", "--output", str(tmp_path / "out")]
+    assert main(["compress", *words]) == 0
+    table = pd.read_csv(tmp_path / "out" / "table.csv").set_index("stage")
+    assert table.params["pruned"] < 0.6 * table.params["dense"]
+    assert table.file_bytes["quantized"] < 0.3 * table.file_bytes["fine-tuned"]
+    loaded = models.load(tmp_path / "out" / "quantized.safetensors", factory="torchvision.models:resnet18")
+    images = data.from_folder(own[-1])
+    assert training.evaluate(loaded, images.test_images, images.test_labels).accuracy == table.accuracy["quantized"]
