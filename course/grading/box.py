@@ -25,15 +25,17 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Limits:
-    """What one submission may use. Memory is counted per process and for the whole box."""
+    """What one submission may use. Memory and processor time are counted per process and for the whole box."""
 
-    wall_seconds: float = 240.0  # several times what honest work takes, for the machine may be busy
+    wall_seconds: float = 240.0  # without the time that the box waited for a processor that others kept busy
     cpu_seconds: int = 90
+    total_cpu_seconds: float = 180.0
     process_bytes: int = 2048 * MIB
     total_bytes: int = 4096 * MIB
-    processes: int = 64
+    processes: int = 32
     file_bytes: int = 64 * MIB
     disk_bytes: int = 128 * MIB
+    files: int = 10_000
     open_files: int = 256
     printed_bytes: int = 64 * MIB
     result_bytes: int = 64 * MIB
@@ -80,7 +82,22 @@ def command(job: Path, limits: Limits) -> list[str]:
         words += ["--symlink", f"usr/{name}", f"/{name}"] if Path("/", name).is_symlink() else []
     words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     disk = ["--size", str(limits.disk_bytes), "--perms", "1777", "--tmpfs"]
-    words += ["--proc", "/proc", "--dev", "/dev", *disk, "/dev/shm", *disk, "/tmp", "--ro-bind", str(job), "/job"]
+    words += [
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--ro-bind",
+        "/dev/null",
+        "/dev/zero",
+        *disk,
+        "/dev/shm",
+        *disk,
+        "/tmp",
+        "--ro-bind",
+        str(job),
+        "/job",
+    ]
     for folder in machine.pythons():  # after /tmp, for the project may lie in there
         if not Path(folder).is_relative_to("/usr"):
             # bubblewrap would make the folders above it readable by their owner alone.
@@ -147,7 +164,7 @@ def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
 def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str]:
     """Read both pipes until they close or a limit is overstepped."""
     results, printed, seen = bytearray(), bytearray(), 0
-    deadline, next_look = time.monotonic() + limits.wall_seconds, 0.0
+    start, next_look = time.monotonic(), 0.0
     with selectors.DefaultSelector() as pipes:
         pipes.register(process.stdout, selectors.EVENT_READ)
         pipes.register(process.stderr, selectors.EVENT_READ)
@@ -166,13 +183,24 @@ def _drain(process: subprocess.Popen, limits: Limits) -> tuple[bytes, bytes, str
                 return b"", bytes(printed), "it sent more results than allowed"
             if seen > limits.printed_bytes:
                 return bytes(results), bytes(printed), "it printed more than allowed"
-            if now > deadline:
-                return bytes(results), bytes(printed), f"it took longer than {limits.wall_seconds:g} s"
             if now > next_look:
                 next_look = now + 0.2
-                if machine.memory(process.pid) > limits.total_bytes:
-                    return bytes(results), bytes(printed), "it used more memory than allowed"
+                if problem := _overstepped(machine.usage(process.pid), now - start, limits):
+                    return bytes(results), bytes(printed), problem
     return bytes(results), bytes(printed), ""
+
+
+def _overstepped(used: machine.Usage, seconds: float, limits: Limits) -> str:
+    """Which limit of the whole box was overstepped, in words."""
+    if used.memory > limits.total_bytes:
+        return "it used more memory than allowed"
+    if used.files > limits.files:
+        return f"it made more than {limits.files:,} files"
+    if used.cpu_seconds > limits.total_cpu_seconds:
+        return f"it computed for more than {limits.total_cpu_seconds:g} s"
+    return (
+        f"it took longer than {limits.wall_seconds:g} s" if seconds - used.waited_seconds > limits.wall_seconds else ""
+    )
 
 
 def _frames(data: bytes) -> dict[str, bytes]:

@@ -11,8 +11,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+DISKS = ("tmp", "dev/shm")  # where student code can write
 
 
 class BoxError(RuntimeError):
@@ -71,16 +74,41 @@ def family(pid: int) -> list[int]:
     return [pid] + [member for child in children for member in family(int(child))]
 
 
-def memory(pid: int) -> int:
-    """Memory that a process and all its descendants hold for themselves, in bytes."""
-    total = 0
+@dataclass(frozen=True)
+class Usage:
+    """What a box uses: bytes of memory, seconds of all processors, seconds in which it waited for one, and files."""
+
+    memory: int = 0
+    cpu_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    files: int = 0
+
+
+def usage(pid: int) -> Usage:
+    """Measure a process and all its descendants; what has ended counts in the one that buried it."""
+    memory, ticks, waited, files = 0, 0, 0, 0
     for member in family(pid):
+        place = Path(f"/proc/{member}")
         try:
-            lines = Path(f"/proc/{member}/status").read_text().splitlines()
-        except OSError:
+            lines = (place / "status").read_text().splitlines()
+            ticks += sum(map(int, (place / "stat").read_text().rpartition(")")[2].split()[11:15]))
+            waited = max(waited, int((place / "schedstat").read_text().split()[1]))
+            files = max(files, *(_files_on(place / "root", disk) for disk in DISKS))
+        except (OSError, IndexError):  # it has just ended
             continue
-        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
-    return total
+        # Page tables are memory, too, and those of a sparse mapping are all there is of it.
+        sizes = (line.split()[1] for line in lines if line.startswith(("RssAnon:", "RssShmem:", "VmPTE:")))
+        memory += 1024 * sum(map(int, sizes))
+    return Usage(memory, ticks / os.sysconf("SC_CLK_TCK"), waited / 1e9, files)
+
+
+def _files_on(root: Path, disk: str) -> int:
+    """How many files are on a memory disk of a box: empty ones cost memory and fill no disk."""
+    inside = root / disk
+    if inside.stat().st_dev == Path("/", disk).stat().st_dev:  # no box, or not yet
+        return 0
+    state = os.statvfs(inside)
+    return state.f_files - state.f_ffree
 
 
 def end(process: subprocess.Popen) -> None:

@@ -93,6 +93,18 @@ FLOODS = {
     "        x = bytearray(2**28); time.sleep(60)",
     "shared memory": "import mmap\nx = [mmap.mmap(-1, 2**28) for _ in range(40)]\n"
     "for m in x:\n    m.write(b'1' * 2**28)",
+    "shared memory that is let go": "import mmap\nx = [mmap.mmap(-1, 2**28) for _ in range(40)]\n"
+    "for m in x:\n    m.write(b'1' * 2**28); m.madvise(mmap.MADV_DONTNEED)\nprint('got:', len(x))",
+    "shared memory of a device": "import mmap\nf = open('/dev/zero', 'r+b')\n"
+    "x = [mmap.mmap(f.fileno(), 2**28) for _ in '12345678']\nfor m in x:\n    m.write(b'1' * 2**28); m.madvise(mmap.MADV_DONTNEED)\nprint('got:', len(x))",
+    "full sockets": "import socket\npairs = [socket.socketpair() for _ in range(100)]\nprint('got:', len(pairs))",
+    "page tables": "import mmap\nx = mmap.mmap(-1, 2**42, flags=mmap.MAP_PRIVATE | 0x4000, prot=mmap.PROT_READ)\n"
+    "for place in range(0, len(x), 2**21): x[place]\nprint('got:', len(x))",
+    "empty files": "import os\nfor i in range(10**6): os.close(os.open(f'/tmp/{i}', os.O_CREAT))\nprint('got:', i)",
+    "empty folders": "import os\nfor i in range(10**6): os.mkdir(f'/dev/shm/{i}')\nprint('got:', i)",
+    "busy processes": "import os, time\nfor _ in range(5):\n    if os.fork() == 0:\n        while True: pass\n"
+    "time.sleep(60)\nprint('got:', 1)",
+    "sessions": "import os\nos.setsid()\nprint('got:', 1)",
     "disk": "import os\nfor i in range(100):\n    for folder in ('/tmp', '/dev/shm'):\n"
     "        open(f'{folder}/{i}', 'wb').write(bytes(2**26))",
     "output": "import os\nwhile True:\n    os.write(2, b'x' * 65536)",
@@ -113,7 +125,9 @@ FLOODS = {
 def test_a_flood_ends_in_time_and_leaves_nothing(label, grade, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # so that the box's processes can be told from others
     start = time.monotonic()
-    result = grade({"own": f"print('started')\n{FLOODS[label]}"}, Limits(wall_seconds=20, total_bytes=1536 * box.MIB))
+    limits = Limits(wall_seconds=20, total_cpu_seconds=20, total_bytes=1536 * box.MIB)
+    result = grade({"own": f"print('started')\n{FLOODS[label]}"}, limits)
+    assert "got:" not in result["printed"]
     assert time.monotonic() - start < 60
     assert "started" in result["printed"]
     assert total(result) == 0 and len(result["printed"]) <= 4000

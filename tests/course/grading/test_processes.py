@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from course.grading.machine import end, family, memory
+from course.grading.machine import Usage, end, family, usage
 
 PARENT = (
     "import subprocess, sys, time; x = b'1' * 30_000_000; subprocess.Popen(['sleep', '60']); print(1, flush=True); "
@@ -17,8 +17,8 @@ def test_a_family_is_counted_and_ended():
     process.stdout.readline()
     members = family(process.pid)
     assert len(members) == 2 and members[0] == process.pid
-    assert memory(process.pid) > 30_000_000
-    assert memory(members[1]) < 30_000_000
+    assert usage(process.pid).memory > 30_000_000
+    assert usage(members[1]).memory < 30_000_000
     start = time.monotonic()
     end(process)
     assert time.monotonic() - start < 5
@@ -31,6 +31,23 @@ def test_a_family_is_counted_and_ended():
 def test_what_has_ended_has_no_family_left(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.wait()
-    assert family(process.pid) == [process.pid] and memory(process.pid) == 0
+    assert family(process.pid) == [process.pid] and usage(process.pid) == Usage()
     end(process)
     assert os.getpid() in family(os.getpid())
+
+
+def test_the_work_of_children_counts_after_they_have_ended():
+    child = "import time\nwhile time.process_time() < 0.5: pass"
+    words = [
+        sys.executable,
+        "-c",
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])\ninput()",
+    ]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while len(family(process.pid)) == 1:
+        time.sleep(0.01)
+    while len(family(process.pid)) == 2:
+        time.sleep(0.01)
+    assert 0.5 <= usage(process.pid).cpu_seconds < 5
+    process.stdin.close()
+    end(process)
