@@ -161,8 +161,7 @@ def _stats(room: Classroom, args: argparse.Namespace) -> None:
     from course.grading import stats
 
     for exercise in _exercises(room, args):
-        files = [*stats.draw(room, exercise), *stats.draw_leaderboard(room, exercise, args.pseudonyms)]
-        print(*files, stats.write_page(room, exercise), sep="\n")
+        print(*stats.draw(room, exercise), *stats.draw_leaderboard(room, exercise, args.pseudonyms), sep="\n")
 
 
 def _similarity(room: Classroom, args: argparse.Namespace) -> None:

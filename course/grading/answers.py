@@ -14,6 +14,7 @@ import nbformat
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.guard import Forbidden, Guard
+from course.grading.intake import packed_bytes
 from course.grading.runner import skeleton_of
 from helpers.checks.specification import Item, Tree, Verdict, check
 
@@ -53,7 +54,7 @@ def try_out(exercise: Exercise, answer: Answer, seed: str = "tests") -> Verdict:
     """Judge an answer as the hidden grading would, in this process: only for answers that are our own."""
     item = exercise.assignment.item(answer.item)
     sources = solution_cells(exercise) | {f"{answer.item}_solution": answer.code}
-    submitted = sum(map(len, [*sources.values(), *exercise.handed_in.values()]))
+    submitted = packed_bytes(sources.values()) + sum(map(len, exercise.handed_in.values()))
     with contextlib.chdir(exercise.folder):  # where the files lie that belong to the solution
         return check(guarded(item), execute(sources), seed, hidden=True, submitted_bytes=submitted)
 
@@ -107,11 +108,7 @@ Sources = dict[str, str]
 
 
 def make_class(room: Classroom, exercise: Exercise) -> list[str]:
-    """Write the submissions of a demonstration class into the class's incoming folder.
-
-    Returns:
-        The students' names.
-    """
+    """Write the submissions of a demonstration class into its incoming folder. Returns the students' names."""
     skeleton = skeleton_of(room, exercise)
     students = {name: fill(skeleton, sources) for name, sources in _people(exercise).items()}
     students["lena"] = _rearranged(students["ada"])

@@ -135,16 +135,7 @@ def job_settings(limits: Limits, boxed: bool, scratch: str) -> dict:
 
 
 def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
-    """Run a job folder and return what it sent.
-
-    Args:
-        job: a folder with inside.py, job.json and what they need; the box can read all of it.
-        limits: what the job may use.
-        boxed: False runs it as an ordinary child, with the kernel's limits alone.
-
-    Raises:
-        BoxError: if the box cannot work here.
-    """
+    """Run a job folder, all of which can be read, and return what it sent; unboxed has but the kernel's limits."""
     if boxed:
         machine.require_box()
         words, environment = command(job, limits), {"PATH": os.environ.get("PATH", "/usr/bin")}

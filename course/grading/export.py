@@ -38,11 +38,7 @@ def table(room: Classroom, assignments: list[str], pseudonyms: bool = False) -> 
 
 
 def export(room: Classroom, assignments: list[str], pseudonyms: bool = False) -> list[Path]:
-    """Write items.csv (long) and one table per assignment with all items and the total in columns.
-
-    Returns:
-        The files that were written.
-    """
+    """Write items.csv (long), and per assignment a table with all items and the total in columns. Returns the files."""
     marks = table(room, assignments, pseudonyms)
     folder = room.folder / "export"
     files = [folder / "items.csv"]

@@ -107,11 +107,7 @@ STAMP = "Graded without the box (--unsafe): these marks are not protected agains
 
 
 def write_all(room: Classroom, exercise: Exercise) -> list[Path]:
-    """Write the feedback page of everybody whose submission was graded.
-
-    Returns:
-        The pages, in order of the students' names.
-    """
+    """Write the feedback page of everybody whose submission was graded. Returns the pages, in order of names."""
     name, pages = exercise.assignment.name, []
     for student in room.students(name):
         if result := room.result(name, student):

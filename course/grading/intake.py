@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import json
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,8 +48,13 @@ class Submission:
 
         Outputs, attachments, metadata and written answers stay outside, so weights hidden there are of no use.
         """
-        code = sum(len(cell.source.encode()) for cell in self.notebook.cells if _is_students_code(cell))
+        code = packed_bytes(cell.source for cell in self.notebook.cells if _is_students_code(cell))
         return code + sum(len(name) + len(data) for name, data in self.files.items())
+
+
+def packed_bytes(texts: Iterable[str]) -> int:
+    """What code weighs: its bytes when packed, so that words cost little, and weights as much as in a file."""
+    return len(zlib.compress("\n".join(texts).encode(), 9))
 
 
 def _is_students_code(cell: Any) -> bool:
@@ -59,20 +66,21 @@ def empty(skeleton: Any, note: str) -> Submission:
     return Submission(copy.deepcopy(skeleton), [note], readable=False)
 
 
-def read(folder: Path, notebook_name: str, skeleton: Any) -> Submission:
+def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None = None) -> Submission:
     """Read a submission folder. Never raises: what cannot be read becomes a note.
 
     Args:
         folder: where the submission lies.
         notebook_name: the file name that was released.
         skeleton: the released notebook, trusted.
+        released: the folder of the release; what comes back from it unchanged is left out.
     """
     if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
         return empty(skeleton, "The submission is not an ordinary folder.")
     try:
         data = read_regular(_find_notebook(folder, notebook_name), MOST_NOTEBOOK_BYTES)
         submission = rebuild(_parse(data), skeleton)
-        _read_files(folder, submission)
+        _read_files(folder, submission, released)
     except (IntakeError, OSError) as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
     return submission
@@ -155,7 +163,7 @@ def _own_cell(cell: dict) -> Any:
     return new_code_cell(cell["source"]) if cell["type"] == "code" else new_markdown_cell(cell["source"])
 
 
-def _read_files(folder: Path, submission: Submission) -> None:
+def _read_files(folder: Path, submission: Submission, released: Path | None) -> None:
     """Take the files beside the notebook that an assignment may ask for."""
     left = MOST_FILES_BYTES
     for path in sorted(folder.iterdir()):
@@ -164,9 +172,12 @@ def _read_files(folder: Path, submission: Submission) -> None:
         try:
             if not path.name.isascii() or not path.name.isprintable():
                 raise IntakeError("a file has a name with letters that are not plain ASCII")
+            data = read_regular(path, left)
+            if released and (released / path.name).is_file() and (released / path.name).read_bytes() == data:
+                continue
             if len(submission.files) >= MOST_FILES:
                 raise IntakeError(f"{path.name} is one file too many; {MOST_FILES} are allowed")
-            submission.files[path.name] = read_regular(path, left)
-            left -= len(submission.files[path.name])
+            submission.files[path.name] = data
+            left -= len(data)
         except IntakeError as problem:
             submission.notes.append(f"Left out: {problem}.")

@@ -40,12 +40,7 @@ class Sheet:
 
 
 def prepare(exercise: Exercise, *seed: str) -> list[Sheet]:
-    """Draw the hidden inputs of an assignment and compute the expected answers, once for a whole class.
-
-    Args:
-        exercise: the assignment.
-        seed: the class secret; everything is drawn from it, so all students get the same inputs.
-    """
+    """Draw the hidden inputs of an assignment from a class secret, once for all, and compute the expected answers."""
     sheets = []
     for item in exercise.assignment.items:
         cases = item.make_cases(*seed, exercise.assignment.name, hidden=True)

@@ -112,11 +112,7 @@ def _files_on(root: Path, disk: str) -> int:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Kill the box and wait until all of it is gone.
-
-    The processes of a box share a process namespace, and the kernel ends all of them with its first one. That
-    takes a moment when they hold much memory, and the next box should not have to share it with them.
-    """
+    """Kill the box and wait until all of it, and the memory it held, is gone: the next box should not have to share."""
     members = family(process.pid) if process.poll() is None else []
     for member in members:
         with suppress(ProcessLookupError):

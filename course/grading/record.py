@@ -113,11 +113,7 @@ def _nbgrader(what: str) -> Iterator[None]:
 
 
 def register(room: Classroom, assignment: str, source: Path) -> Path:
-    """Let nbgrader make the student version of a source notebook and enter it in the gradebook.
-
-    Returns:
-        The folder with the student version.
-    """
+    """Let nbgrader make the student version of a source notebook and enter it in the gradebook. Returns its folder."""
     target = room.folder / "source" / assignment
     target.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
@@ -136,17 +132,7 @@ def enter(
     points: dict[str, float],
     arrived: datetime,
 ) -> None:
-    """Enter one graded submission in the gradebook; manual scores that are there stay.
-
-    Args:
-        room: the class.
-        assignment: its name.
-        student: the folder name of the student.
-        notebook: the rebuilt notebook; it holds no output and no foreign metadata.
-        name: file name of the notebook.
-        points: awarded points by grade id.
-        arrived: when the submission came in.
-    """
+    """Enter one graded submission, a rebuilt notebook, in the gradebook; manual scores that are there stay."""
     folder = room.folder / "checked" / student / assignment
     folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, folder / name)

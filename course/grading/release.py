@@ -77,11 +77,7 @@ def visible_answers(exercise: Exercise) -> bytes:
 
 
 def release(room: Classroom, exercise: Exercise) -> Path:
-    """Write the student bundle, as a folder and as a zip file.
-
-    Returns:
-        The folder; its zip file lies beside it.
-    """
+    """Write the student bundle, as a folder, which is returned, and as a zip file beside it."""
     verify(exercise)
     name = exercise.assignment.name
     student_version = record.register(room, name, exercise.notebook)

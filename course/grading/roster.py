@@ -43,11 +43,7 @@ def path_of(room: Classroom) -> Path:
 
 
 def read(room: Classroom) -> dict[str, Listed]:
-    """The class list by student; empty where there is none.
-
-    Raises:
-        ClassroomError: names the line and what is wrong with it.
-    """
+    """The class list by student, empty where there is none; a `ClassroomError` names the line and what is wrong."""
     path = path_of(room)
     if not path.exists():
         return {}

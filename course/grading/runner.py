@@ -106,10 +106,7 @@ def run(
 
 
 def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
-    """What a teacher should look at before the marks go out, one sentence each.
-
-    Hand-ins that nobody could read, items that earned nothing because of what they called, names that were left out.
-    """
+    """What a teacher should look at before the marks go out: what was not read, refused, ignored or left out."""
     name = exercise.assignment.name
     lines = collect.remarks(room, name)
     for student in room.students(name):
@@ -149,7 +146,9 @@ def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | No
 
 
 def _read(room: Classroom, exercise: Exercise, skeleton, student: str) -> Submission:
-    return intake.read(room.submission(student, exercise.assignment.name), exercise.notebook.name, skeleton)
+    name = exercise.assignment.name
+    released = room.folder / "released" / name
+    return intake.read(room.submission(student, name), exercise.notebook.name, skeleton, released)
 
 
 def _as_they_finish(executor: Executor, tasks: Iterator, most: int) -> Iterator[tuple[str, str, Task, dict]]:

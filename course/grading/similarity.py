@@ -55,13 +55,7 @@ def runs_of(sources: list[str]) -> set[tuple[str, ...]]:
 
 
 def similar(sources: dict[str, list[str]], released: list[str], threshold: float) -> list[tuple[float, str, str]]:
-    """Pairs of students whose code has more than a share in common, most alike first.
-
-    Args:
-        sources: the code cells of each student.
-        released: the code cells that everybody was given.
-        threshold: 0 to 1, of the weight of the smaller hand-in.
-    """
+    """Pairs of students whose code has more than a share (of the smaller one) in common, most alike first."""
     given = runs_of(released)
     runs = {student: runs_of(cells) - given for student, cells in sources.items()}
     owners = Counter(itertools.chain.from_iterable(runs.values()))
@@ -86,11 +80,7 @@ def by_cell(submission: intake.Submission) -> dict[str, str]:
 
 
 def write_report(room: Classroom, exercise: Exercise, threshold: float = 0.6) -> tuple[Path, int]:
-    """One page with the pairs above the threshold side by side.
-
-    Returns:
-        The page, and how many pairs it shows.
-    """
+    """One page with the pairs above the threshold side by side. Returns it, and how many it shows."""
     name, skeleton = exercise.assignment.name, skeleton_of(room, exercise)
     read = {s: intake.read(room.submission(s, name), exercise.notebook.name, skeleton) for s in room.students(name)}
     code = {student: by_cell(one) for student, one in read.items()}

@@ -57,58 +57,36 @@ def without_unread(marks: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(room: Classroom, exercise: Exercise) -> list[Path]:
-    """Write the figure and the table of item statistics of one assignment.
-
-    Returns:
-        The files that were written.
-    """
-    name = exercise.assignment.name
+    """Write how the class did: a histogram, item statistics, and a page with each item in words. Returns the files."""
+    name, most = exercise.assignment.name, exercise.assignment.points
     marks = table(room, [name])
     if marks.empty:
         raise StatsError(f"no submission of {name} has been graded yet: run `grade run` first")
     statistics = item_statistics(without_unread(marks))
     totals = marks.groupby("student")["points"].sum().clip(lower=0)
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
-    left.hist(totals, bins=range(0, int(exercise.assignment.points) + 11, 10), color="0.5", edgecolor="white")
-    left.axvline(totals.median(), color="black", linestyle="--", label=f"median {totals.median():g}")
-    left.set(title=f"{name}: {len(totals)} students", xlabel="total points", ylabel="students")
-    left.legend()
-    middle.barh(statistics.index, statistics["earned"].fillna(0), color="0.5")
-    for item in statistics.index[statistics["earned"].isna()]:
-        middle.annotate(" not read yet", (0, item), va="center", color="0.4")
-    middle.set(title="share of the points earned", xlim=(0, 1))
-    right.barh(statistics.index, statistics["discrimination"].fillna(0), color="0.5")
-    right.set(title="correlation with the rest", xlim=(-1, 1), yticklabels=[])
-    for axes in (middle, right):
-        axes.invert_yaxis()
-    folder = room.folder / "stats"
-    folder.mkdir(exist_ok=True)
-    files = [folder / f"{name}.png", folder / f"{name}.csv"]
-    figure.savefig(files[0], dpi=120)
-    statistics.to_csv(files[1], index_label="item")
-    return files
-
-
-def write_page(room: Classroom, exercise: Exercise) -> Path:
-    """One page of the class: every item with its difficulty and discrimination in words."""
-    name = exercise.assignment.name
-    marks = table(room, [name])
-    totals = marks.groupby("student")["points"].sum().clip(lower=0)
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.hist(totals, bins=range(0, int(most) + 11, 10), color="0.5", edgecolor="white")
+    axes.axvline(totals.median(), color="black", linestyle="--", label=f"median {totals.median():g}")
+    axes.set(title=f"{name}: {len(totals)} students", xlabel="total points", ylabel="students")
+    axes.legend()
     rows = [
         f"<tr><td>{html.escape(item)}</td><td>{in_words(row.earned, EARNED)}</td>"
         f"<td class='number'>{'' if pd.isna(row.earned) else f'{row.earned:.0%}'}</td>"
         f"<td>{in_words(row.discrimination, SEPARATES)}</td></tr>"
-        for item, row in item_statistics(without_unread(marks)).iterrows()
+        for item, row in statistics.iterrows()
     ]
+    title = f"{html.escape(name)}: how the class did"
     body = (
-        f"<h1>{html.escape(name)}: how the class did</h1><p>{len(totals)} hand-ins; half of them have "
-        f"{totals.median():g} points or more of {exercise.assignment.points:g}.</p><table><tr><th>item</th><th>who "
-        f"solved it</th><th>points earned</th><th>what it tells</th></tr>{''.join(rows)}</table>"
+        f"<h1>{title}</h1><p>{len(totals)} hand-ins; half of them have {totals.median():g} points or more of {most:g}."
+        "</p><table><tr><th>item</th><th>who solved it</th><th>points earned</th><th>what it tells</th></tr>"
+        f"{''.join(rows)}</table>"
     )
-    path = room.folder / "stats" / f"{name}.html"
-    write(path, document(f"{name}: how the class did", body))
-    return path
+    files = [room.folder / "stats" / f"{name}{ending}" for ending in (".png", ".csv", ".html")]
+    write(files[2], document(title, body))
+    figure.savefig(files[0], dpi=120)
+    statistics.to_csv(files[1], index_label="item")
+    return files
 
 
 # From this number on the words hold; what is not a number gets the last.
@@ -132,22 +110,13 @@ def in_words(number: float, words: tuple) -> str:
     return next(text for least, text in words if least is None or (number == number and number >= least))
 
 
-LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9)
+LEVELS = (0.2, 0.4, 0.6, 0.8)
 LISTED = 15
 MOST_OVER, MOST_UNDER = 2.0, 0.1  # how far beyond the targets the figure reaches
 
 
 def standings(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> pd.DataFrame:
-    """Everybody whose network could be computed, best first.
-
-    Args:
-        room: the class.
-        exercise: an assignment with a network to hand in.
-        pseudonyms: whether to hide the students' names.
-
-    Returns:
-        Columns student, accuracy, bytes, share (of the network's points). Equal shares are ordered by bytes.
-    """
+    """Everybody whose network could be computed: accuracy, bytes, share of its points; best first, then few bytes."""
     rows = []
     name = exercise.assignment.name
     for student in room.students(name):
@@ -161,23 +130,22 @@ def standings(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> 
 
 
 def draw_leaderboard(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> list[Path]:
-    """Write the figure and the table; nothing where no network was graded.
-
-    Returns:
-        The files that were written.
-    """
+    """Write the figure and the table; nothing where no network was graded. Returns the files."""
     table = standings(room, exercise, pseudonyms)
     if table.empty:
         return []
     figure = Figure(figsize=(11, 6), layout="constrained")
     plot, names = figure.subplots(1, 2, width_ratios=(3, 1))
-    rule = course.load_driver(exercise)
-    _draw_points(plot, rule, table)
+    _draw_points(plot, course.load_driver(exercise), table)
     _draw_networks(plot, table)
-    _list_names(names, table)
-    folder = room.folder / "stats"
-    folder.mkdir(exist_ok=True)
-    files = [folder / f"{exercise.assignment.name}_leaderboard{ending}" for ending in (".png", ".csv")]
+    scored = table[table["share"] > 0]
+    lines = [f"{rank + 1:>3}  {row.share:>4.0%}  {row.student[:20]}" for rank, row in scored.head(LISTED).iterrows()]
+    lines += [f"     and {len(scored) - LISTED} more"] if len(scored) > LISTED else []
+    lines += ["", f"  x  outside the targets: {len(table) - len(scored)}"] if len(table) > len(scored) else []
+    names.axis("off")
+    names.text(0, 1, "\n".join(lines), va="top", family="monospace", fontsize=10, transform=names.transAxes)
+    files = [room.folder / "stats" / f"{exercise.assignment.name}_leaderboard{ending}" for ending in (".png", ".csv")]
+    files[0].parent.mkdir(exist_ok=True)
     figure.savefig(files[0], dpi=120)
     table.to_csv(files[1], index=False)
     return files
@@ -185,50 +153,37 @@ def draw_leaderboard(room: Classroom, exercise: Exercise, pseudonyms: bool = Fal
 
 def _draw_points(plot: Axes, rule: ModuleType, table: pd.DataFrame) -> None:
     """The region in which points are earned, and lines of equal points in it."""
-    left = min(table["bytes"].min(), rule.FULL_BYTES) / 1.5
-    right, low = rule.TARGET_BYTES * MOST_OVER, rule.TARGET_ACCURACY - MOST_UNDER
+    left, right = min(table["bytes"].min(), rule.FULL_BYTES) / 1.5, rule.TARGET_BYTES * MOST_OVER
+    low = rule.TARGET_ACCURACY - MOST_UNDER
     high = min(1.0, max(table["accuracy"].max(), rule.FULL_ACCURACY) + 0.03)
     sizes, accuracies = np.geomspace(left, right, 300), np.linspace(low, high, 300)
     earned = np.array([[rule.earned(accuracy, size) for size in sizes] for accuracy in accuracies])
-    plot.contourf(sizes, accuracies, earned, levels=[0.2, 2.0], colors=["0.93"])
-    inside = np.where(earned > 0, earned, np.nan)
-    lines = plot.contour(sizes, accuracies, inside, levels=LEVELS, colors="0.45", linewidths=1)
+    plot.contourf(sizes, accuracies, earned, levels=[0.1, 2.0], colors=["0.93"])
+    lines = plot.contour(sizes, accuracies, earned, levels=LEVELS, colors="0.45", linewidths=1)
     plot.clabel(lines, fmt=lambda level: f"{level:.0%}", fontsize=9)
-    plot.plot(
-        [left, rule.FULL_BYTES, rule.FULL_BYTES], [rule.FULL_ACCURACY, rule.FULL_ACCURACY, high],
-        color="black", linestyle="--", linewidth=1,
-    )  # fmt: skip
+    corner = [rule.FULL_ACCURACY, rule.FULL_ACCURACY, high]
+    plot.plot([left, rule.FULL_BYTES, rule.FULL_BYTES], corner, color="black", linestyle="--", linewidth=1)
     plot.text(rule.FULL_BYTES * 0.98, high - 0.004, "all points", ha="right", va="top", fontsize=9)
     plot.set(
         xscale="log", xlim=(left, right), ylim=(low, high), xlabel="submitted bytes",
-        ylabel="accuracy on disturbed images", title="Networks of the class, with lines of equal points",
+        ylabel="accuracy on disturbed images", title="Networks of the class, their front, and lines of equal points",
     )  # fmt: skip
-    ticks = [size for size in (1e4, 3e4, 1e5, 2e5, 3e5, 5e5, 1e6, 2e6, 5e6, 1e7) if left < size < right]
+    ticks = [size for size in (5e3, 1e4, 2e4, 3e4, 5e4, 1e5, 2e5) if left < size < right]
     plot.set_xticks(ticks, [f"{size / 1000:,.0f} kB" for size in ticks])
     plot.minorticks_off()
     plot.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
 
 
 def _draw_networks(plot: Axes, table: pd.DataFrame) -> None:
-    """A disc with its rank for each network that earned something, a cross for each other one."""
-    scored = table["share"] > 0
-    for part, marker in ((table[scored], "o"), (table[~scored], "x")):
-        # What lies far outside stands at the edge, so that it does not squeeze the rest together.
-        sizes, accuracies = (
-            part["bytes"].clip(upper=plot.get_xlim()[1]),
-            part["accuracy"].clip(lower=plot.get_ylim()[0]),
-        )
-        plot.scatter(sizes, accuracies, marker=marker, color="black", s=40, zorder=3, clip_on=False)
-    for rank, row in table[scored].iterrows():
-        plot.annotate(f"{rank + 1}", (row["bytes"], row["accuracy"]), xytext=(6, 4), textcoords="offset points")
-
-
-def _list_names(axes: Axes, table: pd.DataFrame) -> None:
-    axes.axis("off")
+    """A disc with its rank for each network that earned something, a cross for each other one, and the front."""
     scored = table[table["share"] > 0]
-    lines = [f"{rank + 1:>3}  {row.share:>4.0%}  {row.student[:20]}" for rank, row in scored.head(LISTED).iterrows()]
-    if len(scored) > LISTED:
-        lines.append(f"     and {len(scored) - LISTED} more")
-    if len(table) > len(scored):
-        lines += ["", f"  x  outside the targets: {len(table) - len(scored)}"]
-    axes.text(0, 1, "\n".join(lines), va="top", family="monospace", fontsize=10, transform=axes.transAxes)
+    front = scored.sort_values(["bytes", "accuracy"], ascending=[True, False])
+    front = front[front["accuracy"] > front["accuracy"].cummax().shift(fill_value=0)]
+    plot.step(front["bytes"], front["accuracy"], where="post", color="black", linewidth=1.5, label="front")
+    for part, marker in ((scored, "o"), (table[table["share"] == 0], "x")):
+        # What lies far outside stands at the edge, so that it does not squeeze the rest together.
+        sizes = part["bytes"].clip(upper=plot.get_xlim()[1])
+        accuracies = part["accuracy"].clip(lower=plot.get_ylim()[0])
+        plot.scatter(sizes, accuracies, marker=marker, color="black", s=40, zorder=3, clip_on=False)
+    for rank, row in scored.iterrows():
+        plot.annotate(f"{rank + 1}", (row["bytes"], row["accuracy"]), xytext=(6, 4), textcoords="offset points")

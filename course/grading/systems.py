@@ -14,11 +14,7 @@ from course.grading.course import Exercise
 
 
 def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> tuple[list[Path], list[str]]:
-    """Write the files of one system.
-
-    Returns:
-        The files, and remarks: marks that were left empty, students who stand on no list.
-    """
+    """Write the files of one system. Returns them, and remarks: marks left empty, students who stand on no list."""
     folder, remarks = room.folder / "export" / system, _strangers(room, exercises)
     if system == "gradescope":
         return [_gradescope(room, e, student, folder) for e in exercises for student in _handed_in(room, e)], remarks

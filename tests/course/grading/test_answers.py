@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from course.grading import answers, course
+from course.grading.intake import packed_bytes
 from helpers.checks.specification import check, copy_tree
 
 EXERCISES = {name: course.load(name) for name in course.names()}
@@ -24,7 +25,8 @@ def _solved(exercise):
 
 
 def _submitted_bytes(exercise):
-    return sum(map(len, [*answers.solution_cells(exercise).values(), *exercise.handed_in.values()]))
+    code = answers.solution_cells(exercise).values()
+    return packed_bytes(code) + sum(map(len, exercise.handed_in.values()))
 
 
 @pytest.mark.parametrize(("name", "answer"), list(_every_answer()), ids=lambda value: getattr(value, "label", value))

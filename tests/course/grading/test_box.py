@@ -96,7 +96,8 @@ FLOODS = {
     "shared memory that is let go": "import mmap\nx = [mmap.mmap(-1, 2**28) for _ in range(40)]\n"
     "for m in x:\n    m.write(b'1' * 2**28); m.madvise(mmap.MADV_DONTNEED)\nprint('got:', len(x))",
     "shared memory of a device": "import mmap\nf = open('/dev/zero', 'r+b')\n"
-    "x = [mmap.mmap(f.fileno(), 2**28) for _ in '12345678']\nfor m in x:\n    m.write(b'1' * 2**28); m.madvise(mmap.MADV_DONTNEED)\nprint('got:', len(x))",
+    "x = [mmap.mmap(f.fileno(), 2**28) for _ in '12345678']\n"
+    "for m in x:\n    m.write(b'1' * 2**28); m.madvise(mmap.MADV_DONTNEED)\nprint('got:', len(x))",
     "full sockets": "import socket\npairs = [socket.socketpair() for _ in range(100)]\nprint('got:', len(pairs))",
     "page tables": "import mmap\nx = mmap.mmap(-1, 2**42, flags=mmap.MAP_PRIVATE | 0x4000, prot=mmap.PROT_READ)\n"
     "for place in range(0, len(x), 2**21): x[place]\nprint('got:', len(x))",
