@@ -8,7 +8,7 @@ from torch import fx, nn
 
 from course.publish.page import filled
 from helpers.files import write_atomically
-from helpers.graphs.layered import arrange
+from helpers.graphs.drawing import arrange
 from helpers.graphs.outline import Outline, compare, outline
 from helpers.graphs.tracing import trace
 from helpers.passes.optimizer import PIPELINES

@@ -12,19 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers.graphs.effects import has_hooks, op_name
 from helpers.graphs.errors import GraphMismatch
+from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import AUGMENTED
 
-# These return something of their first input's shape and dtype (the sum and the product when both inputs agree). Asking
-# torch gives the same answer, but its rules for batch norm and ReLU6 take 20 times as long as that for a convolution.
-KEEPS_SHAPE = frozenset(
-    (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU, nn.Hardsigmoid)
-    + (nn.Identity, nn.Dropout, torch.relu, F.relu, F.relu6, F.hardswish, F.silu, operator.add, operator.mul)
-)
 # After these a value has another shape than before.
 RESHAPING = frozenset({"unsqueeze_", "squeeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "resize_", "resize_as_"})
 

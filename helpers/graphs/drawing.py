@@ -8,6 +8,10 @@ Colour and line both tell what happened, so the picture can be read in greyscale
 
 Constants are not drawn: a box that reads some tells the shape of the first, which is the weight.
 
+Boxes stand one below the other in the order of the graph, in columns of equal height. What a node hands to the one
+below it is a straight line. Every other line leaves its column for a lane of its own, runs down or up in that, and
+reaches its user through the gap above it, so that none runs through a box.
+
 Example:
     >>> before = outline(graph_module)
     >>> Passer(["conv_bn_folding"]).run(graph_module)
@@ -15,7 +19,7 @@ Example:
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -25,10 +29,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 
-from helpers.graphs.layered import HALF, Layout, arrange
 from helpers.graphs.outline import CHANGED, MADE, REMOVED, SAME, Box, Outline, compare
 
 BOX_WIDTH, BOX_HEIGHT = 2.3, 0.52  # inches that one box has for itself
+HALF = 0.36  # half the height of a drawn box, in rows
+LANE, GAP = 0.12, 0.3  # between two lanes, and between the last one and the next column, in boxes
 TEXT, LINE = "#111820", "#4a5563"
 MIN_ROWS = 20  # up to here a graph stays in one column
 # fill, border, border width, border style
@@ -39,6 +44,63 @@ STYLES = {
     REMOVED: ("#f8d3d0", "#a3201b", 1.6, (0, (3, 2))),
 }
 MEANING = {MADE: "made by the pass", CHANGED: "changed by the pass", REMOVED: "removed by the pass"}
+
+
+@dataclass
+class Layout:
+    """Places in units of one box: x to the right, y downwards.
+
+    Attributes:
+        places: box name -> (x, y) of its centre.
+        paths: (from, to) -> the corners of the line between two boxes.
+        width, height: of the whole drawing.
+    """
+
+    places: dict[str, tuple[float, float]] = field(default_factory=dict)
+    paths: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
+    width: float = 0.0
+    height: float = 0.0
+
+
+def arrange(edges: dict[str, tuple[str, ...]], rows_per_column: int) -> Layout:
+    """Arrange a graph.
+
+    Args:
+        edges: node -> its operands; operands come before the nodes that use them.
+        rows_per_column: how tall the drawing may grow before it is wrapped.
+
+    Returns:
+        The places of all nodes and the corners of all edges.
+    """
+    columns = -(-len(edges) // rows_per_column)
+    height = -(-len(edges) // columns)
+    at = {name: divmod(number, height) for number, name in enumerate(edges)}
+    lines = [(source, user) for user, operands in edges.items() for source in operands]
+    lanes: list[list[set[int]]] = [[] for _ in range(columns)]  # of each column: the gaps that each lane passes
+    lane_of = {line: _lane(lanes[at[line[0]][0]], *(at[name] for name in line)) for line in lines}
+    layout, left = Layout(height=float(height)), []
+    for lanes_here in lanes:
+        left.append(layout.width)
+        layout.width += 1 + LANE * (len(lanes_here) + 1) + GAP
+    layout.width -= GAP
+    layout.places = {name: (left[column] + 0.5, row + 0.5) for name, (column, row) in at.items()}
+    for line, lane in lane_of.items():
+        (x1, y1), (x2, y2) = (layout.places[name] for name in line)
+        beside = [] if lane is None else [x1 + 0.5 + LANE * (lane + 1)]
+        layout.paths[line] = [(x1, y1 + HALF), *((x, y) for x in beside for y in (y1 + 0.5, y2 - 0.5)), (x2, y2 - HALF)]
+    return layout
+
+
+def _lane(lanes: list[set[int]], source: tuple[int, int], user: tuple[int, int]) -> int | None:
+    """The first lane that is free between the gap below the source and the gap above its user; None for a neighbour."""
+    if user == (source[0], source[1] + 1):
+        return None
+    gaps = set(range(min(source[1] + 1, user[1]), max(source[1] + 1, user[1]) + 1))
+    number = next((number for number, taken in enumerate(lanes) if taken.isdisjoint(gaps)), len(lanes))
+    if number == len(lanes):
+        lanes.append(set())
+    lanes[number] |= gaps
+    return number
 
 
 def draw(graph: Outline, path: str | Path | None = None, title: str = "") -> Figure:
@@ -58,10 +120,8 @@ def draw(graph: Outline, path: str | Path | None = None, title: str = "") -> Fig
 def draw_before_after(before: Outline, after: Outline, path: str | Path | None = None) -> Figure:
     """Draw a graph before and after a pass, side by side; arguments and result as in `draw`."""
     went, came = compare(before, after)
-    titles = [
-        f"{when}: {len(_without_constants(graph))} nodes" for when, graph in (("before", before), ("after", after))
-    ]
-    return _figure([(before, went, titles[0]), (after, came, titles[1])], path)
+    one, other = (len(_without_constants(graph)) for graph in (before, after))
+    return _figure([(before, went, f"before: {one} nodes"), (after, came, f"after: {other} nodes")], path)
 
 
 def _without_constants(graph: Outline) -> Outline:
@@ -112,19 +172,9 @@ def _panel(ax: Axes, layout: Layout, graph: Outline, status: dict[str, str]) -> 
 def _draw_box(ax: Axes, place: tuple[float, float], box: Box, status: str) -> None:
     fill, border, width, style = STYLES[status]
     x, y = place
-    shape = FancyBboxPatch(
-        (x - 0.46, y - HALF),
-        0.92,
-        2 * HALF,
-        boxstyle="round,pad=0,rounding_size=0.05",
-        mutation_aspect=BOX_WIDTH / BOX_HEIGHT,
-        facecolor=fill,
-        edgecolor=border,
-        linewidth=width,
-        linestyle=style,
-        zorder=2,
-    )
-    ax.add_patch(shape)
+    look = {"facecolor": fill, "edgecolor": border, "linewidth": width, "linestyle": style, "zorder": 2}
+    corners = {"boxstyle": "round,pad=0,rounding_size=0.05", "mutation_aspect": BOX_WIDTH / BOX_HEIGHT}
+    ax.add_patch(FancyBboxPatch((x - 0.46, y - HALF), 0.92, 2 * HALF, **look, **corners))
     centred = {"ha": "center", "va": "center", "zorder": 3}
     size = 10.5 * min(1, 22 / len(box.what))  # long names in smaller letters
     ax.text(x, y - (0.12 if box.shape else 0), box.what, fontsize=size, color=TEXT, **centred)

@@ -14,21 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from helpers.graphs.operations import FRESH, FRESH_MODULES
+
 # Operators of Python that write into their first operand.
 WRITING_OPERATORS = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imatmul", "ipow", "imod", "setitem", "delitem"}
-# By name, for functions, methods and ATen operators alike: the result never shares storage with an operand.
-_FRESH = """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution linear batch_norm
-    add sub rsub mul div truediv neg pow abs exp sqrt rsqrt relu relu6 hardtanh hardswish hardsigmoid sigmoid silu tanh
-    gelu elu leaky_relu softmax matmul mm bmm addmm cat stack mean sum avg_pool1d avg_pool2d avg_pool3d max_pool1d
-    max_pool2d max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d layer_norm group_norm zeros ones
-    full zeros_like ones_like clone rand randn"""
-FRESH = frozenset(_FRESH.split())
-FRESH_MODULES = (
-    *(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear),
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm),
-    *(nn.ReLU, nn.ReLU6, nn.Hardswish, nn.Hardsigmoid, nn.SiLU, nn.Sigmoid, nn.Tanh, nn.GELU, nn.LeakyReLU),
-    *(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d),
-)
 
 
 def op_name(node: fx.Node) -> str:

@@ -14,11 +14,9 @@ from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.effects import has_hooks, op_name
+from helpers.graphs.operations import CONVS, FOLDABLE, LAYERS, TRANSPOSED
 
-CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-FOLDABLE = (*CONVS, *TRANSPOSED, *NORMS, nn.Linear)
+TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
 def opaque(module: nn.Module) -> str | None:
@@ -32,21 +30,6 @@ def opaque(module: nn.Module) -> str | None:
     if "forward" in vars(module):
         return "its forward was replaced on the instance"
     return None
-
-
-# name -> the arguments after the input, in order. torch.nn.functional and ATen agree on them.
-_CONV = ("weight", "bias", "stride", "padding", "dilation", "groups")
-_TRANSPOSED = ("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
-ARGUMENTS = {
-    **{f"conv{d}d": _CONV for d in (1, 2, 3)},
-    **{f"conv_transpose{d}d": _TRANSPOSED for d in (1, 2, 3)},
-    "convolution": ("weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"),
-    "linear": ("weight", "bias"),
-}
-# These two order their arguments differently.
-F_BATCH_NORM = ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
-ATEN_BATCH_NORM = ("weight", "bias", "running_mean", "running_var", "training", "momentum", "eps", "cudnn_enabled")
-TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
 class NotALayer(Exception):
@@ -110,9 +93,9 @@ class Layers:
 
 def bind(node: fx.Node) -> dict[str, Any]:
     """The arguments after the input, by name."""
-    name = op_name(node)
-    aten = isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm
-    names = (ATEN_BATCH_NORM if aten else F_BATCH_NORM) if name == "batch_norm" else ARGUMENTS[name]
+    name, names = op_name(node), LAYERS[op_name(node)]
+    if name == "batch_norm" and (isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm):
+        names = (*TENSORS, *names[4:], "cudnn_enabled")
     given = dict(zip(("input", *names), node.args, strict=False)) | dict(node.kwargs)
     given.pop("input", None)
     return given

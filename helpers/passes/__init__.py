@@ -8,7 +8,7 @@ In the order in which to read it:
 
     folder, registry, errors           what a pass is, how it is found by name, how it complains
     passer, report                     runs a list of passes until nothing changes, and tells what each did
-    canonicalize, forms                one spelling for each operation
+    canonicalize                       one spelling for each operation
     elim_identity, constant_folding    what returns its input, what nobody uses, what depends on parameters alone
     rewriter                           the two shapes of other rewrites: match by match, and call by call
     conv_bn_folding, conv_add_folding, linear_folding      what goes into the layer beside it

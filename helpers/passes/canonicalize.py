@@ -1,7 +1,7 @@
 """One form for each operation, so that the passes that follow have one thing to look for.
 
     convolution, batch norm, linear   a call of an ordinary nn module (layers.py)
-    activations, pooling, ...         a call of one function (forms.py)
+    activations, pooling, ...         a call of one function (operations.py)
     + - * /                           Python's operators
     x.shape[1], x.size(1), x.ndim     numbers, where the network fixes them; x.size(i) otherwise
 
@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs import effects
+from helpers.graphs import effects, operations
 from helpers.graphs.editing import Editor
-from helpers.graphs.layers import ARGUMENTS, CONVS, FOLDABLE, TRANSPOSED, Layers, opaque, rank
-from helpers.passes import forms, registry
+from helpers.graphs.layers import Layers, opaque, rank
+from helpers.graphs.operations import CONVS, FOLDABLE, TRANSPOSED
+from helpers.passes import registry
 from helpers.passes.folder import Pass, PassResult
 
 
@@ -60,9 +61,9 @@ def _module(node: fx.Node, editor: Editor, result: PassResult) -> None:
         return
     if len(node.args) == 0 and "input" in node.kwargs:
         node.args, node.kwargs = (node.kwargs["input"],), {k: v for k, v in node.kwargs.items() if k != "input"}
-    name = forms.MODULES.get(type(module))
+    name = operations.MODULES.get(type(module))
     if name is not None and len(node.args) == 1 and not node.kwargs:
-        attributes = {key: forms.ATTRIBUTES.get(key, key) for key in forms.FORMS[name].arguments}
+        attributes = {key: operations.ATTRIBUTES.get(key, key) for key in operations.OPERATIONS[name].arguments}
         settings = {
             key: getattr(module, attribute) for key, attribute in attributes.items() if hasattr(module, attribute)
         }
@@ -71,19 +72,19 @@ def _module(node: fx.Node, editor: Editor, result: PassResult) -> None:
 
 def _function(node: fx.Node, editor: Editor, layers: Layers, result: PassResult) -> None:
     name = effects.op_name(node)
-    name = forms.SYNONYMS.get(name, name)
+    name = operations.SYNONYMS.get(name, name)
     in_place = name.endswith("_") and not name.endswith("__")
-    if name in ARGUMENTS or name == "batch_norm":
+    if name in operations.LAYERS:
         reason = layers.convert(node)
         if reason is not None:
             result.decline(node, reason)
-    elif name in forms.ARITHMETIC:
+    elif name in operations.ARITHMETIC:
         _arithmetic(node, editor, name)
-    elif name in forms.ARITHMETIC_IN_PLACE:
+    elif name in operations.ARITHMETIC_IN_PLACE:
         _read_result_instead(node)
         if _only_it_can_see(node, editor):
-            _arithmetic(node, editor, forms.ARITHMETIC_IN_PLACE[name])
-    elif (form := forms.FORMS.get(name.rstrip("_") if in_place else name)) is not None:
+            _arithmetic(node, editor, operations.ARITHMETIC_IN_PLACE[name])
+    elif (form := operations.OPERATIONS.get(name.rstrip("_") if in_place else name)) is not None:
         settings = _bind(node, form.arguments)
         if settings is not None and (not in_place or "inplace" in form.arguments):
             first = settings.pop("input")
@@ -95,11 +96,11 @@ def _function(node: fx.Node, editor: Editor, layers: Layers, result: PassResult)
 def _bind(node: fx.Node, arguments: dict[str, Any]) -> dict[str, Any] | None:
     """The arguments by name, the input among them; None when some are not part of the form."""
     names = ["input", *arguments]
-    given = {forms.ARGUMENT_SYNONYMS.get(key, key): value for key, value in node.kwargs.items()}
-    if "self" in given:
-        given["input"] = given.pop("self")
+    given = {operations.ARGUMENT_SYNONYMS.get(key, key): value for key, value in node.kwargs.items()}
     given |= dict(zip(names, node.args, strict=False))
-    complete = "input" in given and all(key in given for key, default in arguments.items() if default is forms.REQUIRED)
+    complete = "input" in given and all(
+        key in given for key, default in arguments.items() if default is operations.REQUIRED
+    )
     return given if complete and len(node.args) <= len(names) and given.keys() <= set(names) else None
 
 
@@ -107,12 +108,12 @@ def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[
     """Call the form's function, required settings by position, the others by name when they are not the default."""
     if name == "hardtanh" and settings.get("min_val", -1) == 0 and settings.get("max_val", 1) == 6:
         name, settings = "relu6", {"inplace": settings.get("inplace", False)}
-    form = forms.FORMS[name]
-    args = [settings[key] for key, default in form.arguments.items() if default is forms.REQUIRED]
+    form = operations.OPERATIONS[name]
+    args = [settings[key] for key, default in form.arguments.items() if default is operations.REQUIRED]
     kwargs = {
         key: settings[key]
         for key, default in form.arguments.items()
-        if default is not forms.REQUIRED and key in settings and not _same(settings[key], default)
+        if default is not operations.REQUIRED and key in settings and not _same(settings[key], default)
     }
     editor.retarget(node, "call_function", form.function, (first, *args), kwargs)
 
@@ -135,7 +136,7 @@ def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
         operands[1] = _scaled(node, editor, operands[1], alpha)
     if operands[1] is None:
         return
-    function, swapped = forms.ARITHMETIC[name]
+    function, swapped = operations.ARITHMETIC[name]
     editor.retarget(node, "call_function", function, tuple(operands[::-1] if swapped else operands), {})
 
 

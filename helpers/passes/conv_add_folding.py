@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.layers import CONVS, opaque, rank
+from helpers.graphs.layers import opaque, rank
 from helpers.graphs.matching import Match
+from helpers.graphs.operations import CONVS
 from helpers.graphs.patterns import Constant, Op
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, after_layer
 from helpers.passes.registry import register

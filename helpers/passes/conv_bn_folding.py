@@ -22,8 +22,9 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.layers import CONVS, NORMS, TRANSPOSED, opaque, rank
+from helpers.graphs.layers import opaque, rank
 from helpers.graphs.matching import Match
+from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED
 from helpers.graphs.patterns import Op
 from helpers.passes.registry import register
 from helpers.passes.rewriter import MatchRewriter, MustStay, Rewrite, Rule, Rules

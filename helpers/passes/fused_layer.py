@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from helpers.graphs.layers import CONVS
+from helpers.graphs.operations import CONVS
 from helpers.passes.rewriter import MustStay
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn

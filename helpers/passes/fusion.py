@@ -8,8 +8,9 @@ from torch import fx
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_fresh
-from helpers.graphs.layers import CONVS, TRANSPOSED, opaque
+from helpers.graphs.layers import opaque
 from helpers.graphs.matching import Match
+from helpers.graphs.operations import CONVS, TRANSPOSED
 from helpers.graphs.patterns import Op, Value
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fused_layer import ACTIVATIONS, FusedLayer, read_activation

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs.annotation import KEEPS_SHAPE
+from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import AUGMENTED, Tracer, _Proxy
 
 # How a layer states the sizes of its weight. What it is cut to is written there, so a forward could decide by it.

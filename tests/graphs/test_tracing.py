@@ -9,7 +9,7 @@ from torch import nn
 
 from helpers import passes
 from helpers.graphs import tracing
-from helpers.graphs.layers import NORMS
+from helpers.graphs.operations import NORMS
 from helpers.graphs.tracing import ROUTES, UnknownChoice, WrongSize, trace
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from tests.passes.equivalence import differences

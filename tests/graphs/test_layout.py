@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from helpers.graphs.layered import HALF, arrange
+from helpers.graphs.drawing import HALF, arrange
 
 
 def overlaps(layout):
