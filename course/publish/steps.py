@@ -46,8 +46,8 @@ def stages(model: nn.Module, images: torch.Tensor) -> list[dict[str, Any]]:
     rows += Passer(PIPELINES["inference"], [remember]).run(graph_module).rows
     found, seen = [], 0
     for row in rows:
-        before, seen = outlines[seen], seen + bool(row.changed)
-        if row.changed or (row.declined and row.round == 1):
+        before, seen = outlines[seen], seen + bool(row.result.changed)
+        if row.result.changed or (row.result.declined and row.round == 1):
             found.append(stage(row, before, outlines[seen]) | {"difference": differences[seen]})
     return found
 
@@ -55,15 +55,15 @@ def stages(model: nn.Module, images: torch.Tensor) -> list[dict[str, Any]]:
 def stage(row: Row, before: Outline, after: Outline) -> dict[str, Any]:
     """What a pass found and what it left, drawn, with the notes of its report at the nodes that they name."""
     went, came = compare(before, after)
-    declined = {decline.node: decline.reason for decline in row.declined}
-    notes = {change.node: change.what for change in row.changed} | declined
+    declined = {decline.node: decline.reason for decline in row.result.declined}
+    notes = {change.node: change.what for change in row.result.changed} | declined
     went |= {name: "declined" for name in declined if name in went}
     return {
         "name": row.name,
-        "changed": len(row.changed),
-        "declined": len(row.declined),
+        "changed": len(row.result.changed),
+        "declined": len(row.result.declined),
         "before": drawing(before, went, notes),
-        "after": drawing(after, came, notes) if row.changed else None,
+        "after": drawing(after, came, notes) if row.result.changed else None,
     }
 
 

@@ -56,8 +56,6 @@ class Pass:
     Attributes:
         name: under which the registry knows the pass.
         kind: "program" changes the topology, "statement" changes state only, "debug" collects or draws.
-        targets: the device types the pass is meant for; empty means all. `Passer` skips it elsewhere, with a note.
-        kernels: the kernels the pass is bound to, by qualified name ("aten::relu"); kernel selection reads this.
 
     Example:
         >>> @registry.register
@@ -70,8 +68,6 @@ class Pass:
 
     name: ClassVar[str]
     kind: ClassVar[str] = "program"
-    targets: ClassVar[tuple[str, ...]] = ()
-    kernels: ClassVar[tuple[str, ...]] = ()
 
     def requires(self, graph_module: fx.GraphModule) -> None:
         """Raise a `PassError` if this graph is not one that the pass can work on."""

@@ -3,7 +3,7 @@
 Example:
     >>> registry.get("conv_bn_folding")
     <pass conv_bn_folding (program)>
-    >>> registry.names(kind="debug", target="cpu")
+    >>> registry.names(kind="debug")
 """
 
 import difflib
@@ -49,23 +49,9 @@ def get(name: str) -> Pass:
     return _PASSES[name]()
 
 
-def names(kind: str | None = None, target: str | None = None) -> list[str]:
-    """The registered passes, sorted; all of them, or those of one kind, or those that apply to one target."""
-    return sorted(
-        name
-        for name, cls in _PASSES.items()
-        if (kind is None or cls.kind == kind) and (target is None or applies(cls, target))
-    )
-
-
-def applies(a_pass: Pass | type[Pass], target: str) -> bool:
-    """Whether a pass is meant for a device type such as "cpu"."""
-    return not a_pass.targets or target in a_pass.targets
-
-
-def resolve(passes: Iterable[str | Pass]) -> list[Pass]:
-    """Turn a list of names and passes into a list of passes."""
-    return [get(item) if isinstance(item, str) else item for item in passes]
+def names(kind: str | None = None) -> list[str]:
+    """The registered passes, sorted; all of them, or those of one kind."""
+    return sorted(name for name, cls in _PASSES.items() if kind in (None, cls.kind))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import fx
 
-from helpers.passes.folder import Change, Decline
+from helpers.passes.folder import PassResult
 
 if TYPE_CHECKING:
     import pandas
@@ -36,65 +36,38 @@ class Row:
     """One run of one pass."""
 
     name: str
-    kind: str
     round: int
     before: Statistics
     after: Statistics
-    changed: list[Change]
-    declined: list[Decline]
+    result: PassResult
     milliseconds: float
-    note: str = ""
 
 
 @dataclass
 class Report:
-    """All rows of one run, in order.
-
-    Attributes:
-        rows: one `Row` per pass and round.
-        failures: errors that were collected instead of raised.
-    """
+    """All rows of one run, in order."""
 
     rows: list[Row] = field(default_factory=list)
-    failures: list[RuntimeError] = field(default_factory=list)
 
     @property
     def changed(self) -> list[tuple[str, str, str]]:
         """Every change as (pass, node, what)."""
-        return [(row.name, change.node, change.what) for row in self.rows for change in row.changed]
+        return [(row.name, change.node, change.what) for row in self.rows for change in row.result.changed]
 
     @property
     def declined(self) -> list[tuple[str, str, str]]:
         """Everything that was declined as (pass, node, reason), each once however many rounds there were."""
-        rows = [(row.name, decline.node, decline.reason) for row in self.rows for decline in row.declined]
+        rows = [(row.name, decline.node, decline.reason) for row in self.rows for decline in row.result.declined]
         return list(dict.fromkeys(rows))
 
-    @property
-    def milliseconds(self) -> float:
-        """The time that all passes and checks took."""
-        return sum(row.milliseconds for row in self.rows)
-
     def table(self) -> "pandas.DataFrame":
-        """One line per pass and round, ready to be shown.
-
-        Returns:
-            Columns pass, round, nodes_before, nodes_after, params_before, params_after, changed, declined, ms, note.
-        """
+        """One line per pass and round, ready to be shown."""
         import pandas as pd  # slow to load, and only tables need it
 
+        sizes = ["nodes_before", "nodes_after", "params_before", "params_after"]
         lines = [
-            {
-                "pass": row.name,
-                "round": row.round,
-                "nodes_before": row.before.nodes,
-                "nodes_after": row.after.nodes,
-                "params_before": row.before.parameters,
-                "params_after": row.after.parameters,
-                "changed": len(row.changed),
-                "declined": len(row.declined),
-                "ms": round(row.milliseconds, 2),
-                "note": row.note,
-            }
+            (row.name, row.round, row.before.nodes, row.after.nodes, row.before.parameters, row.after.parameters)
+            + (len(row.result.changed), len(row.result.declined), round(row.milliseconds, 2))
             for row in self.rows
         ]
-        return pd.DataFrame(lines)
+        return pd.DataFrame(lines, columns=["pass", "round", *sizes, "changed", "declined", "ms"])

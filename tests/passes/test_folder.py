@@ -31,5 +31,4 @@ def test_every_registered_pass_says_what_it_is():
     for name in names:
         a_pass = registry.get(name)
         assert a_pass.name == name and a_pass.kind in KINDS and type(a_pass).__doc__
-        assert all(isinstance(text, str) for text in (*a_pass.targets, *a_pass.kernels))
     assert {"canonicalize", "conv_bn_folding", "contiguity"} <= set(names)
