@@ -18,6 +18,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import nn
 
 from helpers import data
+from helpers.quantization.observers import batches
 
 Network = Callable[[torch.Tensor], torch.Tensor]
 BATCH = 64
@@ -28,7 +29,7 @@ class Reader(CalibrationDataReader):
     """Feeds calibration images to ONNX Runtime, a range of batches at a time."""
 
     def __init__(self, images: torch.Tensor, name: str) -> None:
-        self.batches = [{name: data.normalize(part).numpy()} for part in images.split(BATCH)]
+        self.batches = [{name: part.numpy()} for part in batches(images)]
         self.set_range(0, len(self.batches))
 
     def __len__(self) -> int:
@@ -41,13 +42,13 @@ class Reader(CalibrationDataReader):
         return next(self.waiting, None)
 
 
-def export_float(model: nn.Module, path: Path) -> Path:
+def export_float(model: nn.Module, path: Path, side: int = 32) -> Path:
     """The float network as ONNX, prepared as ONNX Runtime asks for (shapes inferred, BatchNorm folded)."""
     raw = path.with_suffix(".raw.onnx")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecation notes
-        example = (torch.zeros(2, 3, 32, 32),)
-        batch = {"x": {0: torch.export.Dim("batch")}}
+        example = (torch.zeros(2, 3, side, side),)
+        batch = ({0: torch.export.Dim("batch")},)
         torch.onnx.export(model, example, raw, dynamo=True, dynamic_shapes=batch, external_data=False, verbose=False)
     quant_pre_process(raw, path)
     return path
@@ -56,7 +57,7 @@ def export_float(model: nn.Module, path: Path) -> Path:
 def onnx_runtime_static(model: nn.Module, images: torch.Tensor, method: str, target: Path) -> Path:
     """ONNX Runtime's own static quantization: QDQ, per channel, uint8 activations, int8 weights."""
     with tempfile.TemporaryDirectory() as folder:
-        source = export_float(model, Path(folder) / "float.onnx")
+        source = export_float(model, Path(folder) / "float.onnx", images.shape[-1])
         name = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"]).get_inputs()[0].name
         quantize_static(
             source,

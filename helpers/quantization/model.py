@@ -184,5 +184,5 @@ class QuantizedModel(nn.Module):
 
 
 def module_key(name: str) -> str:
-    """An operation's name as a key of a ModuleDict, which refuses dots."""
-    return name.replace(".", "/")
+    """An operation's name as a key of a ModuleDict, which refuses dots and the names of its own methods."""
+    return f"{name}/" if hasattr(nn.ModuleDict, name) else name.replace(".", "/")

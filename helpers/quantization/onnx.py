@@ -6,6 +6,8 @@ ONNX Runtime recognises such a group and replaces it by one int8 kernel (QLinear
 ReLU6 need no node: quantization saturates where they do. Only a limit per channel, left by equalization, becomes a Min
 of its own.
 
+An operation without an integer form is written by PyTorch's own exporter, all of them in one go.
+
 A residual that is added before the one rounding (residual="fused") has no QDQ form. Such a convolution is written with
 ConvInteger, whose int32 sums are scaled and added in float: exact, but slower than residual="separate".
 
@@ -20,6 +22,7 @@ import numpy as np
 import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from torch import nn
 
 from helpers.files import write_atomically
 from helpers.quantization.affine import QuantizationError
@@ -30,7 +33,8 @@ from helpers.quantization.weights import PAIR_LIMIT, pair_sums
 
 __all__ = ["ExportError", "to_onnx"]
 
-OPSET = 17
+FREE = {0: torch.export.Dim.AUTO}
+OPSET = 18
 IR_VERSION = 8  # the one that belongs to the opset
 
 
@@ -42,31 +46,87 @@ def to_onnx(model: QuantizedModel, path: str | Path) -> Path:
     """Write a quantized network as an ONNX file.
 
     Args:
-        model: every operation must have an integer form.
+        model: the network; what stayed in float is written in float.
         path: the file to write.
 
     Returns:
         The path. The file takes normalised float32 images (N, C, H, W), any N, and gives logits.
 
+    Raises:
+        ExportError: an operation that stayed in float has no ONNX form.
+
     Example:
         to_onnx(quantize(model, images, Recipe(residual="separate")), "int8.onnx")
     """
-    if model.float_layers:
-        raise ExportError(f"{model.float_layers} stayed in float and have no ONNX form here; replace these layers")
     graph = _Graph()
     graph.put(model.input, INPUT)
+    if model.float_layers:
+        _add_floats(graph, model)
     for step in model.steps.values():
         getattr(graph, step.op.kind)(step)
-    output = graph.nodes[-1].output[0]
-    if step.op.name in graph.coded:
-        output = graph.node("DequantizeLinear", [*graph.coded[step.op.name]], "output")
+    output = graph.real(step.op.name, "output")
     image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["N", *model.input_shape])
     result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", *step.op.shape])
-    written = helper.make_graph(graph.nodes, "quantized", [image], [result], list(graph.constants.values()))
+    nodes = _in_order(graph.nodes, {INPUT, *graph.constants})
+    written = helper.make_graph(nodes, "quantized", [image], [result], list(graph.constants.values()))
     opset = helper.make_opsetid("", OPSET)
     proto = helper.make_model(written, opset_imports=[opset], ir_version=IR_VERSION, producer_name="helpers")
     onnx.checker.check_model(proto, full_check=True)
     return write_atomically(Path(path), proto.SerializeToString())
+
+
+class _Floats(nn.Module):
+    """All operations without an integer form side by side, for one export."""
+
+    def __init__(self, operations: list[nn.Module], counts: list[int]) -> None:
+        super().__init__()
+        self.operations, self.counts = nn.ModuleList(operations), counts
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Each takes as many of the inputs as it has."""
+        given = iter(inputs)
+        taken = ([next(given) for _ in range(count)] for count in self.counts)
+        return tuple(run(*some) for run, some in zip(self.operations, taken, strict=True))
+
+
+def _add_floats(graph: "_Graph", model: QuantizedModel) -> None:
+    """Add what PyTorch's exporter writes for the operations that stayed in float."""
+    shapes = {INPUT: model.input_shape} | {step.op.name: step.op.shape for step in model.steps.values()}
+    steps = [step for step in model.steps.values() if step.op.kind == "float"]
+    edges = {input_name(step, i): edge for step in steps for i, edge in enumerate(step.op.inputs)}
+    examples = tuple(torch.zeros(2, *shapes[edge]) for edge in edges.values())
+    ends = {"input_names": list(edges), "output_names": model.float_layers}
+    free = ((FREE,) * len(examples),)
+    floats = _Floats([step.module for step in steps], [len(step.op.inputs) for step in steps]).eval()
+    try:
+        exported = torch.onnx.export(
+            floats, examples, dynamo=True, opset_version=OPSET, dynamic_shapes=free, verbose=False, **ends
+        )
+    except Exception as error:  # whatever PyTorch's exporter does not know
+        reason = " ".join(str(error).split())[:200]
+        raise ExportError(
+            f"what stayed in float ({', '.join(model.float_layers)}) has no ONNX form: {reason}"
+        ) from error
+    written, own = exported.model_proto.graph, {"", *edges, *model.float_layers}
+    for node in written.node:
+        for names in (node.input, node.output):
+            names[:] = [name if name in own else f"float.{name}" for name in names]
+        node.name = f"float.{node.name}"
+    graph.nodes.extend(written.node)
+    for constant in written.initializer:
+        constant.name = f"float.{constant.name}"
+        graph.constants[constant.name] = constant
+
+
+def _in_order(nodes: list[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
+    """The nodes, each behind those whose results it reads."""
+    ordered, known = [], {"", *known}
+    while nodes:
+        ready = [node for node in nodes if known.issuperset(node.input)]
+        known.update(name for node in ready for name in node.output)
+        nodes = [node for node in nodes if not known.issuperset(node.output)]
+        ordered += ready
+    return ordered
 
 
 class _Graph:
@@ -113,8 +173,11 @@ class _Graph:
 
     def get(self, step: Step, position: int = 0) -> str:
         """The real numbers of an input; a node for each reader, as the QDQ form wants it."""
-        edge = step.op.inputs[position]
-        return self.node("DequantizeLinear", [*self.coded[edge]], f"{step.op.name}.input{position}")
+        return self.real(step.op.inputs[position], input_name(step, position))
+
+    def real(self, edge: str, name: str) -> str:
+        """The real numbers of an edge, under this name if they have to be decoded."""
+        return self.node("DequantizeLinear", [*self.coded[edge]], name) if edge in self.coded else edge
 
     def hand_on(self, step: Step, kind: str, *more: str, **attributes: object) -> None:
         """Codes move or are compared, none is computed."""
@@ -145,6 +208,13 @@ class _Graph:
         return [weight, self.node("DequantizeLinear", units, f"{name}.bias", axis=0)]
 
     # --- one method for each kind of operation ---
+
+    def float(self, step: Step) -> None:
+        """What `_add_floats` wrote, between the edges; an edge without codes only gets the name that it has there."""
+        for position, edge in enumerate(step.op.inputs):
+            if self.get(step, position) == edge:
+                self.node("Identity", [edge], input_name(step, position))
+        self.put(step, step.op.name)
 
     def conv(self, step: Layer) -> None:
         """One int8 convolution; with a residual int32 sums, scaled and added in float, rounded once."""
@@ -195,6 +265,11 @@ class _Graph:
     def reshape(self, step: Step) -> None:
         """The same codes in another shape."""
         self.hand_on(step, "Reshape", self.shape(step.op.name, 0, *step.op.shape))
+
+
+def input_name(step: Step, position: int) -> str:
+    """What an input of an operation is called in the file."""
+    return f"{step.op.name}.input{position}"
 
 
 def window(step: Step) -> dict[str, object]:

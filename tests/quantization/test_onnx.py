@@ -2,6 +2,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from course.benchmarks.quantization_rivals import onnx_runtime_static
@@ -88,10 +89,32 @@ def test_scales_and_codes_in_the_file_are_the_models_own(export):
     assert constants["narrow.scale"] == step.out_scale.numpy()
 
 
-def test_what_stayed_in_float_is_refused_and_no_file_is_written(tmp_path):
-    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Sigmoid(), nn.Conv2d(4, 2, 1)).eval()
-    with pytest.raises(ExportError, match="stayed in float"):
-        to_onnx(quantize(model, images(8), Recipe()), tmp_path / "model.onnx")
+class Floats(nn.Module):
+    """Operations without an integer form: first, last, next to each other and with several inputs."""
+
+    def __init__(self, middle):
+        super().__init__()
+        self.a, self.b, self.middle = nn.Conv2d(3, 4, 3), nn.Conv2d(8, 2, 1), middle
+
+    def forward(self, x):
+        y = self.a(x.tanh())
+        y = torch.cat([y, F.silu(self.middle(y)) * y], 1)
+        return self.b(y).softmax(1)
+
+
+def test_what_stayed_in_float_is_written_in_float(export):
+    torch.manual_seed(0)
+    quantized, path = export(Recipe(residual="separate"), Floats(nn.GELU()).eval())
+    assert len(quantized.float_layers) == 6
+    for count in (1, 5):
+        outputs_agree(quantized, path, images(count, seed=count))
+    assert operators(path, "all")["QLinearConv"] == 2
+
+
+def test_what_has_no_onnx_form_is_named_and_no_file_is_written(tmp_path):
+    quantized = quantize(Floats(torch.special.bessel_j0).eval(), images(8), Recipe())
+    with pytest.raises(ExportError, match=r"special_bessel_j0.*has no ONNX form"):
+        to_onnx(quantized, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
