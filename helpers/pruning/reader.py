@@ -264,7 +264,13 @@ def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], to
         if id(tensor) not in memo:
             new = replacement(name, tensor)
             memo[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
-    return copy.deepcopy(model, memo)
+    try:
+        return copy.deepcopy(model, memo)
+    except RuntimeError as error:  # a weight that is computed, as the old weight_norm does
+        cause = str(error).partition(". ")[0]
+        raise TraceError(
+            f"{type(model).__name__} cannot be copied, remove what computes its weights: {cause}"
+        ) from error
 
 
 def on_meta(model: nn.Module) -> nn.Module:
@@ -297,18 +303,17 @@ def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
     try:
         reader.read()
     except Exception as error:
-        raise failed(type(root).__name__, reader.graph, error) from error
+        raise failed(type(root).__name__, getattr(reader, "graph", fx.Graph()), error) from error
     return list(reader.graph.nodes)
 
 
 def failed(network: str, graph: fx.Graph, error: Exception) -> TraceError:
     """The error to raise, with what the trial cut wants to know."""
-    last = [*graph.nodes][-1]
+    place = f"at node {name_of([*graph.nodes][-1])}" if graph.nodes else "before its first node"
     cause = (str(error).strip() or repr(error)).splitlines()[0]
     remedy = " (control flow that depends on values has to be rewritten)" if "meta" in cause else ""
     result = TraceError(
-        f"{network} does not run without content on inputs of this shape and type, at node {name_of(last)}: {cause}"
-        f"{remedy}"
+        f"{network} does not run without content on inputs of this shape and type, {place}: {cause}{remedy}"
     )
     result.position, result.cause = len(graph.nodes) - 1, cause
     return result

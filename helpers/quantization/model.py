@@ -167,6 +167,8 @@ class QuantizedModel(nn.Module):
             raise QuantizationError(
                 f"quantized network: expected normalised float images (N, {expected}), got {x.dtype} {tuple(x.shape)}"
             )
+        if x.isnan().any():
+            raise QuantizationError("quantized network: the images hold NaN, which no code stands for; leave them out")
         steps, ops, done = self._order
         codes = self.input.encode(x) if self.input.coded else x
         y = execute(ops, codes, lambda op, *inputs: getattr(steps[op.name], self._mode)(*inputs), watch, done)

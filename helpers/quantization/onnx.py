@@ -260,7 +260,7 @@ class _Graph:
 
     def max_pool(self, step: Step) -> None:
         """The largest codes of windows."""
-        self.hand_on(step, "MaxPool", **window(step))
+        self.hand_on(step, "MaxPool", **window(step), ceil_mode=int(step.op.attributes["ceil_mode"]))
 
     def reshape(self, step: Step) -> None:
         """The same codes in another shape."""

@@ -19,6 +19,7 @@ from helpers.quantization.affine import QuantizationError, code_range
 __all__ = ["CHOICES", "INPUT", "Bound", "Op", "Plan", "PlanError", "Recipe", "RecipeError", "execute"]
 
 INPUT = "input"  # the edge that the network's input travels on
+POOL = ("kernel", "stride", "padding", "dilation", "ceil_mode")  # what a max pool is told
 HANDS_ON = ("reshape", "max_pool")  # their output has the codes of their input
 Bound = float | torch.Tensor | None  # one number, one number per channel, or no bound
 Watch = Callable[[str, torch.Tensor], None] | None
@@ -163,7 +164,7 @@ def _average(op: Op, x: torch.Tensor) -> torch.Tensor:
 def _maximum(op: Op, x: torch.Tensor) -> torch.Tensor:
     # In channels_last PyTorch counts the places of an image in the image's own type, which ends at 255 for codes.
     x = x if x.is_floating_point() else x.contiguous()
-    return F.max_pool2d(x, *(op.attributes[name] for name in ("kernel", "stride", "padding", "dilation")))
+    return F.max_pool2d(x, *(op.attributes[name] for name in POOL))
 
 
 _FLOAT: dict[str, Callable[..., torch.Tensor]] = {

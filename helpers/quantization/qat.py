@@ -177,6 +177,7 @@ class QatLayer(nn.Module):
         self.weight, self.bias = nn.Parameter(op.weight.clone()), nn.Parameter(op.bias.clone())
         self.scale = nn.Parameter(start.scale.clone() if recipe.per_channel else start.scale[:1].clone())
         self.bits, self.codes = start.bits, code_range(start.bits, signed=True, narrow=True)
+        self.small_pairs = start.bits == 8 and start.small_pairs
 
     def run(self, op: Op, source_scale: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
         """The operation with its weight and bias rounded."""
@@ -189,9 +190,9 @@ class QatLayer(nn.Module):
         return fake_quantize(self.weight, per_row(self.step_size(), self.weight), 0, *self.codes)
 
     def step_size(self) -> torch.Tensor:
-        """The learned step size, for 8 bits large enough that no pair of weights overflows (see `weights.py`)."""
+        """The learned step size, large enough that no pair overflows where none did (see `weights.py`)."""
         scale = positive(self.scale)
-        if self.bits < 8:
+        if not self.small_pairs:
             return scale
         least = pair_sums(self.weight.detach()).flatten(1).amax(1) / self.codes[1]
         return torch.maximum(scale, least if len(scale) > 1 else least.max())
@@ -210,6 +211,7 @@ class NormalizedLayer(QatLayer):
         """Take the BatchNorm out of a folded layer again; codes stay as they are, but for their signs."""
         nn.Module.__init__(self)
         self.norm, self.bits, self.codes = copy.deepcopy(norm), folded.bits, folded.codes
+        self.small_pairs = folded.small_pairs
         slope, offset = (t.float() for t in norm_as_affine(norm))
         slope = torch.where(slope.abs() < SMALLEST_SLOPE, SMALLEST_SLOPE, slope)
         self.weight = nn.Parameter(folded.weight.detach() / per_row(slope, folded.weight))

@@ -280,10 +280,12 @@ def _mean(node: fx.Node, dim: Any = None, keepdim: bool = False) -> Op | None:
 
 
 def _max_pool(
-    node: fx.Node, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, **others: Any
+    node: fx.Node, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Op | None:
-    window = {"kernel": kernel, "stride": stride or kernel, "padding": padding, "dilation": dilation}
-    return None if others else _pool(node, "max_pool", **window)
+    op = _pool(node, "max_pool", kernel=kernel, stride=stride or kernel, padding=padding, dilation=dilation)
+    if op is not None:
+        op.attributes["ceil_mode"] = ceil_mode
+    return op
 
 
 def _reshape(node: fx.Node, *sizes: Any, **others: Any) -> Op | None:

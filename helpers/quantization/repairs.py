@@ -178,7 +178,7 @@ def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeig
     nearest = rows(op, layer.codes).float()
     worst = output_error(weight, nearest * scale, seen).clamp(min=1e-12)
     codes = _learn(weight, scale, worst, seen, limits)
-    if layer.bits == 8:  # undo what would let a pair overflow (see `weights.py`)
+    if layer.small_pairs:  # undo what would let a pair overflow (see `weights.py`)
         overflow = pair_sums(codes.reshape(op.weight.shape)) > PAIR_LIMIT
         overflow = overflow.repeat_interleave(2, dim=1)[:, : op.weight.shape[1]]
         codes = torch.where(rows(op, overflow), nearest, codes)

@@ -6,8 +6,10 @@ Why neighbours matter. Without VNNI, x86 processors multiply int8 with the instr
 neighbouring input channels (2i, 2i+1), unsigned activation times signed weight, and adds the two products into *16
 bits, saturating*. The sum is exact as long as 255 * (w0 + w1) fits, that is, as long as the weights of one sign in a
 pair add up to at most 128. Many channels have a pair beyond that. So the sum of a pair counts like a weight when the
-scale of 8 bits is chosen, which at worst doubles it: then each pair of codes adds up to at most 127 + 1 (both rounded
-up), and the int8 kernels are exact on every processor. Up to 7 bits every pair fits (63 + 63 = 126).
+scale of 8 bits is chosen: then each pair of codes adds up to at most 127 + 1 (both rounded up), and the int8 kernels
+are exact on every processor. A layer whose scales would grow by more than half (SqueezeNet's, whose weights all lie
+near the largest, would lose one of eight bits) keeps them, and is computed in integers where kernels could saturate.
+Up to 7 bits every pair fits (63 + 63 = 126).
 
 In a file, codes of fewer than 8 bits are packed without gaps: they become one stream of bits, lowest bit first, in
 two's complement, cut into bytes; only the last byte may carry padding (zeros).
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
+MOST_GROWTH = 1.5  # of a layer's scales, for the sake of pairs
 _CANDIDATES = torch.linspace(0.4, 1.0, 61, dtype=torch.float64)
 
 
@@ -58,6 +61,11 @@ class LayerWeights:
     def decode(self) -> torch.Tensor:
         """The float weights that the codes stand for."""
         return decode(self.codes, per_row(self.scale, self.codes), torch.tensor(0))
+
+    @property
+    def small_pairs(self) -> bool:
+        """Whether no pair of codes can overflow 16 bits."""
+        return int(pair_sums(self.codes.to(torch.int32)).max()) <= PAIR_LIMIT
 
 
 def per_row(scale: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -95,8 +103,9 @@ def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
     largest = rows.abs().amax(1)
     if recipe.weight_observer == "mse":
         largest = _least_error(rows, largest, last)
-    if bits == 8:
-        largest = torch.maximum(largest, pair_sums(op.weight.detach().double()).flatten(1).amax(1))
+    with_pairs = torch.maximum(largest, pair_sums(op.weight.detach().double()).flatten(1).amax(1))
+    if bits == 8 and with_pairs.sum() <= MOST_GROWTH * largest.sum():
+        largest = with_pairs
     if not recipe.per_channel:
         largest = largest.amax().expand_as(largest)
     scale = torch.where(largest > 0, (largest / last).clamp(min=torch.finfo(torch.float32).tiny), 1.0).float()

@@ -73,9 +73,9 @@ def test_weights_that_could_saturate_are_stored_as_uint8(export):
         model.widen.weight.fill_(1.0)
     quantized, path = export(Recipe(residual="separate"), model)
     stored = {tensor.name: tensor.data_type for tensor in onnx.load(path).graph.initializer}
-    assert stored["stem.weight.codes"] == onnx.TensorProto.UINT8
-    assert stored["widen.weight.codes"] == stored["depthwise.weight.codes"] == onnx.TensorProto.INT8
-    assert quantized.step("widen").weight.abs().max() == 64
+    assert stored["stem.weight.codes"] == stored["widen.weight.codes"] == onnx.TensorProto.UINT8
+    assert stored["narrow.weight.codes"] == stored["depthwise.weight.codes"] == onnx.TensorProto.INT8
+    assert quantized.step("widen").weight.abs().max() == 127
     outputs_agree(quantized, path, 3 * images(8))
 
 
@@ -95,9 +95,10 @@ class Floats(nn.Module):
     def __init__(self, middle):
         super().__init__()
         self.a, self.b, self.middle = nn.Conv2d(3, 4, 3), nn.Conv2d(8, 2, 1), middle
+        self.pool = nn.MaxPool2d(2, ceil_mode=True)
 
     def forward(self, x):
-        y = self.a(x.tanh())
+        y = self.pool(self.a(x.tanh()))
         y = torch.cat([y, F.silu(self.middle(y)) * y], 1)
         return self.b(y).softmax(1)
 

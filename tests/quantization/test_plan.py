@@ -27,7 +27,7 @@ def test_lookup():
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_the_maximum_of_codes_is_that_of_numbers_on_large_images_too(memory_format):
     codes = torch.randint(0, 256, (2, 8, 20, 18), dtype=torch.uint8).contiguous(memory_format=memory_format)
-    settings = {"kernel": 3, "stride": 2, "padding": 1, "dilation": 1}
+    settings = {"kernel": 3, "stride": 2, "padding": 1, "dilation": 1, "ceil_mode": False}
     op = Op("pool", "max_pool", (INPUT,), attributes=settings, shape=(8, 10, 9))
     assert torch.equal(op.run(codes).float(), op.run(codes.float()))
 

@@ -39,10 +39,15 @@ def test_nearest_code_everywhere(bits, per_channel):
 
 @pytest.mark.parametrize("shape", [(8, 6, 3, 3), (8, 5, 1, 1), (8, 1, 3, 3), (8, 30), (8, 31)])
 def test_pairs_fit_sixteen_bits_and_no_more_is_given_away_than_needed(shape):
-    weight = torch.rand(shape) + 0.5  # all large and of one sign: the worst case
+    weight = torch.randn(shape)
     largest = pair_sums(encode_layer(layer(weight), Recipe()).codes.int()).flatten(1).amax(1)
     assert largest.max() <= PAIR_LIMIT
     assert largest.min() >= PAIR_LIMIT - 2
+
+
+def test_a_layer_whose_scales_would_double_keeps_them():
+    weight = torch.rand(8, 30) + 0.5  # all large and of one sign: the worst case
+    assert (encode_layer(layer(weight), Recipe()).codes.amax(1) == 127).all()
 
 
 def test_pair_sums_by_hand():
