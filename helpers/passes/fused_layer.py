@@ -42,7 +42,7 @@ class Activation(NamedTuple):
 
 def _hardtanh(min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Activation:
     if min_val > max_val:
-        raise NotFusable(f"clamp({min_val:g}, {max_val:g}) is a constant, which the kernels refuse")
+        raise MustStay(f"clamp({min_val:g}, {max_val:g}) is a constant, which the kernels refuse")
     return Activation(F.hardtanh, (min_val, max_val), "hardtanh")
 
 
