@@ -12,14 +12,17 @@ such as images, but neither the student's code nor what is expected.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 
 import nbformat
+import torch
 
 from course.grading import box, wire
 from course.grading.course import Exercise
 from course.grading.intake import Submission
 from course.grading.job import Place
+from helpers.checks.compare import expected_and_got
 from helpers.checks.specification import Case, Item, Tree, Verdict, combine
 
 REFUSED = "Not allowed: "
@@ -60,8 +63,8 @@ def grade(
     """Run and judge one submission.
 
     Returns:
-        {"items": {name: {"points", "of", "message", "measured", "refused"}}, "notes", "printed", "boxed", "readable"};
-        points are plain numbers; `refused` says that the answer called what its exercise forbids.
+        {"items": {name: {"points", "of", "message", "measured", "refused", "shown"}}, "notes", "printed", "boxed",
+        "readable"}; points are plain numbers; `refused` says that the answer called what its exercise forbids.
     """
     place = Place(exercise, limits or box.Limits(), boxed)
     outcome = place.run(submission, [(sheet.item, sheet.inputs) for sheet in sheets])
@@ -72,13 +75,15 @@ def grade(
     given |= _look(place, [sheet for sheet in sheets if sheet.item.view], given)
     items = {}
     for sheet in sheets:
-        verdict = _award(sheet, given[sheet.item.name], submission.submitted_bytes)
+        answers = given[sheet.item.name]
+        verdict = _award(sheet, answers, submission.submitted_bytes)
         items[sheet.item.name] = {
             "points": round(sheet.item.points * verdict.share, 2),
             "of": sheet.item.points,
             "message": verdict.message,
             "measured": verdict.measured,
             "refused": verdict.message.startswith(REFUSED),
+            "shown": _shown(sheet, answers, verdict) if verdict.share < 1 else {},
         }
     printed = outcome.printed[:4000]
     return {"items": items, "notes": notes, "printed": printed, "boxed": boxed, "readable": submission.readable}
@@ -126,7 +131,40 @@ def _award(sheet: Sheet, given: Given, submitted_bytes: int) -> Verdict:
     if isinstance(given, Verdict):
         return given
     triples = zip(sheet.cases, sheet.expected, given, strict=True)
-    return combine(sheet.item, [sheet.item.compare(*triple, submitted_bytes) for triple in triples])
+    smallest_first = sorted(triples, key=lambda triple: len(brief(triple[0].inputs, most=10_000)))
+    return combine(sheet.item, [sheet.item.compare(*triple, submitted_bytes) for triple in smallest_first])
+
+
+def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
+    """The case that a lost point is told of: what went in, what was expected, what came, and the first hint."""
+    shown = {"first hint": sheet.item.nudge or sheet.item.hint}
+    place = next((i for i, case in enumerate(sheet.cases) if verdict.message.startswith(f"{case.label}: ")), None)
+    if place is None or not sheet.cases[place].inputs:
+        return shown
+    expected = sheet.expected[place]
+    shown |= {"input": brief(sheet.cases[place].inputs), "expected": brief(expected)}
+    if isinstance(given, list):
+        with suppress(Exception):  # whatever came may be of a kind that cannot be shown
+            first = expected_and_got(expected, given[place], sheet.item.tolerance) or ""
+            shown |= {"got": brief(given[place]), "first difference": first}
+    return shown
+
+
+def brief(tree: Tree, most: int = 12) -> str:
+    """A tree of data in a few words: the first numbers of everything.
+
+    Example:
+        >>> brief({"x": torch.ones(2, 3), "bits": 4}, most=2)
+        'x = (2, 3) 1, 1, ...; bits = 4'
+    """
+    if isinstance(tree, torch.Tensor):
+        numbers = [f"{number:.5g}" for number in tree.flatten()[: most + 1].tolist()]
+        return f"{tuple(tree.shape)} {', '.join([*numbers[:most], *['...'][: len(numbers) - most]])}"
+    if isinstance(tree, dict):
+        return "; ".join(f"{name} = {brief(value, most)}" for name, value in list(tree.items())[:most])
+    if isinstance(tree, list | tuple):
+        return f"[{', '.join([*(brief(value, most) for value in tree[:most]), *['...'][: len(tree) - most]])}]"
+    return repr(tree)[: 5 * most]
 
 
 def _where(sheet: Sheet, answers: list, problem: str) -> str:

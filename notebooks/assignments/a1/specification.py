@@ -37,7 +37,7 @@ def _statistics(rng, channels):
 
 
 def _affine_cases(rng):
-    return [Case("ordinary statistics", _statistics(rng, _between(rng, 2, 9))) for _ in range(2)]
+    return [Case(f"{kind} statistics", _statistics(rng, _between(rng, 2, 9))) for kind in ("ordinary", "other")]
 
 
 def _affine_edges(rng):

@@ -35,6 +35,12 @@ def test_only_right_answers_earn_points(name, answer):
     assert verdict.share == (1.0 if answer.right else 0.0), verdict.message
 
 
+def test_every_case_of_an_item_has_a_label_of_its_own():
+    for name, item in ITEMS:
+        labels = [case.label for case in item.make_cases("any", hidden=True)]
+        assert len(set(labels)) == len(labels), (name, item.name, labels)
+
+
 @pytest.mark.parametrize("name", course.names())
 def test_every_item_has_two_right_and_five_wrong_answers(name):
     exercise = EXERCISES[name]

@@ -54,6 +54,24 @@ def test_right_answers_earn_all(award):
     assert (row["points"], row["of"], row["message"], notes) == (4, 4, "", [])
 
 
+def test_a_lost_point_is_explained_on_the_smallest_case_that_fails(award):
+    def cases(label, size):
+        return lambda rng: [Case(label, {"x": torch.arange(size, dtype=torch.float64)})]
+
+    many, few = {"cases": cases("many", 400), "edges": cases("few", 3)}, {"nudge": "Look again."}
+    row, _ = award(lambda sheet: {"answers": [x + 1 for x in sheet.expected], "problem": None}, **many, **few)
+    assert row["message"].startswith("few: ") and row["shown"] == {
+        "first hint": "Look again.", "input": "x = (3,) 0, 1, 2", "expected": "(3,) 0, 2, 4", "got": "(3,) 1, 3, 5",
+        "first difference": "at [0]: expected 0, got 1",
+    }  # fmt: skip
+    row, _ = award(lambda sheet: {"answers": sheet.expected[:1], "problem": "it broke"}, **many)
+    assert row["shown"] == {"first hint": "Twice.", "input": "x = (3,) 0, 1, 2", "expected": "(3,) 0, 2, 4"}
+    odd = {"a": [None, "text"]}
+    row, _ = award({"answers": [odd, odd], "problem": None}, **many)
+    assert row["points"] == 0 and row["shown"]["input"]
+    assert award(right)[0]["shown"] == {}
+
+
 def test_a_part_of_the_points_can_be_earned(award):
     row, _ = award(right, score=lambda expected, observed, size: Verdict(0.3333, "a third", {"accuracy": 0.5}))
     assert row["points"] == 1.33 and row["measured"] == {"accuracy": 0.5}
