@@ -61,16 +61,7 @@ class Part:
 
 
 def collect(room: Classroom, assignment: str, source: Path | None = None) -> list[HandIn]:
-    """Copy submissions into the class folder, by the resubmission rule of the class.
-
-    Args:
-        room: the class.
-        assignment: its name.
-        source: the folder to collect from; by default `incoming/<assignment>` of the class folder.
-
-    Returns:
-        Every entry of that folder, with what became of it.
-    """
+    """Copy submissions into the class, by its rule of resubmission. Returns every entry, with what became of it."""
     source = source or room.folder / "incoming" / assignment
     if not source.is_dir():
         raise FileNotFoundError(f"{source} is not a folder; put one folder, notebook or zip file per student there")

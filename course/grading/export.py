@@ -20,11 +20,7 @@ def pseudonym(room: Classroom, student: str) -> str:
 
 
 def table(room: Classroom, assignments: list[str], pseudonyms: bool = False) -> pd.DataFrame:
-    """All marks in long form.
-
-    Returns:
-        Columns student, assignment, item, points, of, waiting, boxed; the late penalty is an item of its own.
-    """
+    """All marks, a row per item; the late penalty is an item of its own."""
     rows = []
     for assignment in assignments:
         for student in room.students(assignment):

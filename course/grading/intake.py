@@ -44,10 +44,7 @@ class Submission:
 
     @property
     def submitted_bytes(self) -> int:
-        """Everything of the student's that enters the box: files with their names, answer cells and own cells.
-
-        Outputs, attachments, metadata and written answers stay outside, so weights hidden there are of no use.
-        """
+        """What enters the box of the student: files, answer cells and own cells. The rest is of no use there."""
         code = packed_bytes(cell.source for cell in self.notebook.cells if _is_students_code(cell))
         return code + sum(len(name) + len(data) for name, data in self.files.items())
 
@@ -67,14 +64,7 @@ def empty(skeleton: Any, note: str) -> Submission:
 
 
 def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None = None) -> Submission:
-    """Read a submission folder. Never raises: what cannot be read becomes a note.
-
-    Args:
-        folder: where the submission lies.
-        notebook_name: the file name that was released.
-        skeleton: the released notebook, trusted.
-        released: the folder of the release; what comes back from it unchanged is left out.
-    """
+    """Read a submission; what cannot be read becomes a note, and what was `released` and came back is left out."""
     if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
         return empty(skeleton, "The submission is not an ordinary folder.")
     try:

@@ -139,10 +139,7 @@ PREFIX = "grading-"
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Make an empty folder in which a box is made ready, and that goes when its user does.
-
-    Where that user is killed, the lock on the folder goes, so `clear_leftovers` can tell that nobody needs it.
-    """
+    """An empty folder that goes with its user; where that one is killed the lock goes, so `clear_leftovers` sees it."""
     import fcntl  # which only Unix has, while a release is made anywhere
 
     with tempfile.TemporaryDirectory(prefix=PREFIX) as private:

@@ -145,10 +145,7 @@ def enter(
 
 
 def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
-    """Read what the gradebook holds: for each graded cell its points, its maximum and the grader's comment.
-
-    The late penalty is worked out anew each time, because points given by hand since then count, too.
-    """
+    """What the gradebook holds of each graded cell. The late penalty is worked out anew: points by hand count, too."""
     rows, listed = {}, roster.read(room).get(student)
     extra_days = listed.extension(assignment) if listed else 0.0
     with Gradebook(room.database) as book:

@@ -96,11 +96,7 @@ def release(room: Classroom, exercise: Exercise) -> Path:
 
 
 def edition(room: Classroom, exercises: list[Exercise]) -> Path:
-    """Write one zip file with everything that a student needs: the course without what is secret, and the bundles.
-
-    Returns:
-        The zip file; its notebooks/assignments/ holds the student bundles in the place of their sources.
-    """
+    """Write one zip file with the course without what is secret, and the bundles in the place of their sources."""
     root, data = FOLDER.parents[1], io.BytesIO()
     listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True, check=False)
     if listed.returncode:

@@ -70,19 +70,7 @@ def run(
     only_item: str | None = None,
     scheduler: str | None = None,
 ) -> dict[str, int]:
-    """Grade everything that is new or changed.
-
-    Args:
-        room: the class.
-        exercise: which assignment.
-        workers: how many boxes at a time; by default one for each core.
-        boxed: False grades without the box and stamps the results.
-        only_item: regrade this item for everybody and leave the points of the others alone.
-        scheduler: address of a Dask scheduler whose workers do the grading; the gradebook stays here.
-
-    Returns:
-        How many were graded and how many were already up to date.
-    """
+    """Grade what is new or changed, or `only_item` for everybody. Returns how many were graded and kept."""
     if boxed:
         machine.require_unseen(room.folder)
     if scheduler is None:
@@ -225,16 +213,7 @@ class ClusterError(RuntimeError):
 
 @contextmanager
 def hands(workers: int | None, scheduler: str | None, version: Callable[[], str]) -> Iterator[tuple[Executor, int]]:
-    """Open something that runs tasks, and say how many it runs at a time.
-
-    Args:
-        workers: threads in this process; by default one for each core. Of no effect with a scheduler.
-        scheduler: address of a Dask scheduler, such as tcp://10.0.0.5:8786, or None to work here.
-        version: a function of a module that the workers have, too; it must return there what it returns here.
-
-    Raises:
-        ClusterError: if the cluster cannot be reached, has no workers, or has workers of another version.
-    """
+    """Open something that runs tasks, threads here or a cluster of the same `version`, and say how many at a time."""
     if scheduler is not None:
         with _connected(scheduler) as client:
             slots = _check(client, scheduler, version)

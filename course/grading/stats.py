@@ -23,14 +23,7 @@ class StatsError(ValueError):
 
 
 def item_statistics(marks: pd.DataFrame) -> pd.DataFrame:
-    """Difficulty and discrimination of each item.
-
-    Args:
-        marks: the long table of one assignment.
-
-    Returns:
-        One row per item: `earned`, the mean share of its points, and `discrimination`, the correlation of its
-        points with the points of all other items. It is undefined when everybody has the same points.
+    """Of each item `earned`, the mean share of its points, and `discrimination`, its correlation with all others.
 
     Example:
         >>> marks = pd.DataFrame({"student": list("aabb"), "item": ["x", "y"] * 2, "points": [1, 2, 0, 0], "of": 2})
