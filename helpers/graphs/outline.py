@@ -5,7 +5,7 @@ Passes work in place, so the graph before a pass is gone after it. An outline is
 Example:
     >>> before = outline(graph_module)
     >>> Passer(["conv_bn_folding"]).run(graph_module)
-    >>> table(outline(graph_module), before)
+    >>> compare(before, outline(graph_module))
 """
 
 import math
@@ -54,50 +54,18 @@ def compare(before: Outline, after: Outline) -> tuple[dict[str, str], dict[str, 
         Node name -> "removed" or "" for the boxes before, and "made", "changed" or "" for those after.
     """
     old, new = {box.name: box for box in before}, {box.name: box for box in after}
-    went = {name: REMOVED if name not in new or new[name].op != old[name].op else SAME for name in old}
-    came = {}
-    for name, box in new.items():
-        if went.get(name, REMOVED) == REMOVED:
-            came[name] = MADE
-        else:
-            same = (box.what, box.weights) == (old[name].what, old[name].weights)
-            came[name] = SAME if same else CHANGED
-    return went, came
+    stayed = {name for name in old if name in new and new[name].op == old[name].op}
+    same = {name for name in stayed if (new[name].what, new[name].weights) == (old[name].what, old[name].weights)}
+    came = {name: SAME if name in same else CHANGED if name in stayed else MADE for name in new}
+    return {name: SAME if name in stayed else REMOVED for name in old}, came
 
 
-def table(after: Outline, before: Outline | None = None) -> "pandas.DataFrame":
-    """A graph as text, one line per node.
-
-    Args:
-        after: the graph.
-        before: an earlier moment to compare with; removed nodes then stand where they were.
-
-    Returns:
-        Columns node, op, what, shape, dtype, inputs, and (with `before`) status.
-    """
+def table(graph: Outline) -> "pandas.DataFrame":
+    """A graph as text, one line per node: columns node, op, what, shape, dtype, inputs."""
     import pandas as pd  # slow to load, and only tables need it
 
-    if before is None:
-        return pd.DataFrame([_line(box) for box in after])
-    went, came = compare(before, after)
-    survivors = {name for name, status in came.items() if status != MADE and name in went}
-    lines, rest = [], list(after)
-    for box in before:
-        if box.name not in survivors:
-            lines.append(_line(box) | {"status": REMOVED})
-            continue
-        while rest:  # everything that now stands in front of this survivor, and the survivor itself
-            current = rest.pop(0)
-            lines.append(_line(current) | {"status": came[current.name]})
-            if current.name == box.name:
-                break
-    lines += [_line(box) | {"status": came[box.name]} for box in rest]
-    return pd.DataFrame(lines)
-
-
-def _line(box: Box) -> dict[str, str]:
-    inputs = ", ".join(box.inputs)
-    return {"node": box.name, "op": box.op, "what": box.what, "shape": box.shape, "dtype": box.dtype, "inputs": inputs}
+    lines = [(box.name, box.op, box.what, box.shape, box.dtype, ", ".join(box.inputs)) for box in graph]
+    return pd.DataFrame(lines, columns=["node", "op", "what", "shape", "dtype", "inputs"])
 
 
 def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
@@ -129,8 +97,9 @@ def _what(graph_module: fx.GraphModule, node: fx.Node) -> str:
         return "input" if node.op == "placeholder" else "output"
     if node.op == "get_attr":
         return f"constant {node.target}"
-    literals = [_literal(value) for value in node.args if _is_number(value)]
-    literals += [f"{key}={_literal(value)}" for key, value in node.kwargs.items() if _is_number(value)]
+    number = (bool, int, float, torch.dtype)
+    literals = [_literal(value) for value in node.args if isinstance(value, number)]
+    literals += [f"{key}={_literal(value)}" for key, value in node.kwargs.items() if isinstance(value, number)]
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return " ".join([target, *literals])
 
@@ -150,10 +119,6 @@ def _module(module: nn.Module) -> str:
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return f"{kind} {module.num_features}"
     return kind
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, torch.dtype))
 
 
 def _literal(value: Any) -> str:

@@ -148,35 +148,23 @@ class DeadCode(Pass):
                 graph_module.graph.erase_node(node)
             elif node.op != "call_module":
                 result.decline(node, "nobody uses its result, but it may have a side effect")
-        read = {node.target for node in graph_module.graph.nodes if node.op == "get_attr"}
-        called = {node.target for node in graph_module.graph.nodes if node.op == "call_module"}
-        _drop_modules(graph_module, read | called, called)
-        for path in _unread_tensors(graph_module, read, called):
-            owner, _, name = path.rpartition(".")
-            delattr(graph_module.get_submodule(owner), name)
-            result.change(path, "nobody read it")
+        _drop_unread(graph_module, result)
         return result
 
 
-def _drop_modules(graph_module: fx.GraphModule, read: set[str], called: set[str]) -> None:
-    """Take away the modules that are neither called nor part of one, and in which nothing is read."""
-    holders = {"", *(prefix for path in read for prefix in _prefixes(path))}
-    modules = dict(graph_module.named_modules(remove_duplicate=False))
-    for path in modules.keys() - holders:
-        owner, _, name = path.rpartition(".")
-        inside = any(prefix in called for prefix in _prefixes(owner))
-        if owner in holders and not inside:  # what is part of a module goes or stays with it
-            modules[owner]._modules.pop(name)
-
-
-def _unread_tensors(graph_module: fx.GraphModule, read: set[str], called: set[str]) -> list[str]:
-    """Parameters and buffers that no get_attr node reads and no called module contains."""
-    unread = []
+def _drop_unread(graph_module: fx.GraphModule, result: PassResult) -> None:
+    """Take away modules and tensors that no node reads; what is part of a called module goes or stays with it."""
+    nodes = [node for node in graph_module.graph.nodes if node.op in ("get_attr", "call_module")]
+    called = {node.target for node in nodes if node.op == "call_module"}
+    needed = {"", *(prefix for node in nodes for prefix in _prefixes(node.target))}
     for path, module in dict(graph_module.named_modules(remove_duplicate=False)).items():
-        if not any(prefix in called for prefix in _prefixes(path)):
-            names = [*module._parameters, *module._buffers]
-            unread += [full for name in names if (full := f"{path}.{name}".lstrip(".")) not in read]
-    return unread
+        if path in needed and called.isdisjoint(_prefixes(path)):
+            for table in (module._modules, module._parameters, module._buffers):
+                for name in list(table):
+                    if (full := f"{path}.{name}".lstrip(".")) not in needed:
+                        del table[name]
+                        if table is not module._modules:
+                            result.change(full, "nobody read it")
 
 
 def _prefixes(path: str) -> list[str]:

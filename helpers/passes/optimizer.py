@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.utils._pytree import tree_map_only
 
 from helpers import models
 from helpers.graphs.tracing import UnknownChoice, trace
@@ -63,8 +64,7 @@ def optimize(
     if verify:
         again = functools.partial(_optimized, model, inputs, level, route)
         check_answers(model, inputs, graph_module, any_batch=route == "fx", stages=again)
-    shapes = [_described(value) for value in inputs]
-    models.record(graph_module, source=model, step="optimize", level=level, route=route, shapes=shapes)
+    models.record(graph_module, source=model, step="optimize", level=level, route=route, shapes=_described(inputs))
     return graph_module, report
 
 
@@ -114,23 +114,18 @@ def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
     return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
 
 
-def _described(value: Any) -> Any:
-    """An input as plain JSON: a tensor by its sizes and dtype, anything else by itself."""
-    if isinstance(value, torch.Tensor):
-        return [*value.shape, str(value.dtype).removeprefix("torch.")]
-    if isinstance(value, (list, tuple)):
-        return {"parts": [_described(part) for part in value]}
-    if isinstance(value, dict):
-        return {"entries": {key: _described(part) for key, part in value.items()}}
-    return value
+def _described(inputs: Any) -> Any:
+    """Inputs as plain JSON: a tensor by its sizes and dtype, anything else by itself."""
+    return tree_map_only(torch.Tensor, lambda x: [*x.shape, str(x.dtype).removeprefix("torch.")], list(inputs))
 
 
-def _zeros(shape: Any) -> Any:
+def _zeros(described: Any) -> Any:
     """An input that `_described` describes so."""
-    if isinstance(shape, list):
-        return torch.zeros(shape[:-1], dtype=getattr(torch, shape[-1]))
-    if isinstance(shape, dict):
-        parts = shape.get("parts")
-        entries = shape.get("entries", {}).items()
-        return {key: _zeros(part) for key, part in entries} if parts is None else [_zeros(part) for part in parts]
-    return shape
+    if isinstance(described, dict):
+        return {key: _zeros(part) for key, part in described.items()}
+    if not isinstance(described, list):
+        return described
+    *sizes, dtype = described or [None]
+    if isinstance(dtype, str) and all(isinstance(size, int) for size in sizes):
+        return torch.zeros(sizes, dtype=getattr(torch, dtype))
+    return [_zeros(part) for part in described]

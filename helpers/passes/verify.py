@@ -64,7 +64,9 @@ class Answers:
         network, answers = copy.deepcopy(network).to(dtype=dtype), []
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             for number, inputs in enumerate(self._asked):
-                inputs = tree_map_only(torch.Tensor, lambda x: _as(x, dtype).clone(), inputs)
+                inputs = tree_map_only(
+                    torch.Tensor, lambda x: (x.to(dtype) if x.is_floating_point() else x).clone(), inputs
+                )
                 torch.manual_seed(seed + number)
                 try:
                     answers.append(tree_leaves((network(*inputs), inputs)))
@@ -135,7 +137,7 @@ def verify(
 
 def _inputs_like(inputs: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     yield inputs
-    batch = next((x.shape[0] for x in tree_leaves(inputs) if isinstance(x, torch.Tensor) and x.dim() > 0), None)
+    batch = next((x.shape[0] for x in tree_leaves(inputs) if isinstance(x, torch.Tensor) and x.dim() > 0), 0)
     numbers = torch.Generator().manual_seed(0)
     for size in [batch, *([1] if batch != 1 else []), batch + 1] if batch else []:
         yield tree_map_only(torch.Tensor, lambda x, size=size: _random_like(x, batch, size, numbers), inputs)
@@ -153,10 +155,6 @@ def _random_like(x: torch.Tensor, batch: int, size: int, numbers: torch.Generato
         return torch.randint(low, high + 1, shape, generator=numbers).to(x.device, x.dtype)
     low, high = (low, high) if low < high < float("inf") else (-1.0, 1.0)
     return (low + (high - low) * torch.rand(shape, generator=numbers, dtype=torch.float64)).to(x.device, x.dtype)
-
-
-def _as(x: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-    return x.to(dtype) if dtype is not None and x.is_floating_point() else x
 
 
 def _gap(one: Any, other: Any) -> tuple[str, float]:

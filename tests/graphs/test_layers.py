@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from helpers.graphs.layers import opaque
 from helpers.graphs.tracing import trace
 from helpers.passes import Passer
 from tests.passes.folding import calls, fold, reasons
@@ -82,3 +83,24 @@ def test_equal_calls_share_a_module_and_other_settings_do_not():
     graph_module, _ = fold("canonicalize", model, image(4))
     targets = [node.target for node in graph_module.graph.nodes if node.op == "call_module"]
     assert len(targets) == 3 and targets[0] == targets[1]
+
+
+def replaced():
+    layer = nn.ReLU()
+    layer.forward = torch.tanh
+    return layer
+
+
+def hooked(method):
+    layer = nn.ReLU()
+    getattr(layer, method)(lambda *args: None)
+    return layer
+
+
+HOOKS = ("forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook")
+
+
+def test_modules_that_may_compute_something_else_say_why():
+    assert opaque(nn.Sequential(hooked("register_forward_hook"))) is None  # only what is called itself counts
+    assert "its forward was replaced" in opaque(replaced())
+    assert all("it has hooks" in opaque(hooked(f"register_{kind}")) for kind in HOOKS)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.passes.conv_bn_folding import norm_as_affine
+from helpers.passes.conv_bn_folding import folded, norm_as_affine
+from helpers.passes.rewriter import MustStay
 from tests.passes.folding import calls, fold, reasons
 from tests.passes.zoo import conv, norm, up
 
@@ -60,3 +61,14 @@ def test_what_must_stay_stays(what):
     graph_module, report = fold("conv_bn_folding", build(), torch.randn(2, 3, 6, 6))
     assert nn.BatchNorm2d in calls(graph_module) and report.changed == []
     assert [reason in given for given in reasons(report)] == ([True] if reason else [])
+
+
+def test_a_bias_appears_only_when_one_is_needed():
+    layer = conv(bias=False)
+    assert folded(layer, 2.0, 0.0).bias is None
+    assert folded(layer, 2.0, torch.zeros(4)).bias is not None  # for any weights of this shape
+
+
+def test_weights_without_data_are_refused():
+    with pytest.raises(MustStay, match="no data"):
+        folded(conv().to("meta"), 2.0, 0.0)

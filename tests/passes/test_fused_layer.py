@@ -312,16 +312,6 @@ def test_mobilenet_runs_on_kernels_throughout(route, batch):
     torch.testing.assert_close(graph_module(many), model(many), rtol=1e-4, atol=1e-4)
 
 
-@torch.inference_mode()
-def test_in_float64_mobilenet_is_a_composition_and_exact():
-    with torch.inference_mode(False):
-        model, x = randomised(2).double(), torch.randn(2, 3, 32, 32, dtype=torch.float64)
-    graph_module, report = optimize(model, x, level="inference")
-    torch.testing.assert_close(graph_module(x), model(x), rtol=1e-10, atol=1e-10)
-    assert {layer.kernel for layer in fused_layers(graph_module)} == {"composition"}
-    assert any("float64" in reason for name, _, reason in report.declined if name == "fusion")
-
-
 def test_a_saved_network_comes_back_fused(tmp_path):
     model, x = randomised(1), torch.randn(2, 3, 32, 32)
     graph_module, _ = optimize(model, x, level="inference")
@@ -334,15 +324,8 @@ def test_a_saved_network_comes_back_fused(tmp_path):
         torch.testing.assert_close(twin(x), graph_module(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("layer", "x", "reason"),
-    [
-        (nn.Conv2d(3, 4, 3).double(), torch.randn(1, 3, 8, 8).double(), "float32, not torch.float64"),
-        (nn.Conv1d(3, 4, 3), torch.randn(1, 3, 8), "4 dimensions"),
-        (nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), torch.randn(1, 3, 8, 8), "padding_mode='circular'"),
-    ],
-)
-def test_a_layer_on_its_own_stays_a_module_where_no_kernel_can_run_it(layer, x, reason):
-    graph_module, report = optimize(network(lambda net, x: net.layer(x), layer=layer), x, level="inference")
+def test_a_layer_on_its_own_stays_a_module_where_no_kernel_can_run_it():
+    model = network(lambda net, x: net.layer(x), layer=nn.Conv1d(3, 4, 3))
+    graph_module, report = optimize(model, torch.randn(1, 3, 8), level="inference")
     assert fused_layers(graph_module) == []
-    assert any(reason in why for name, _, why in report.declined if name == "fusion")
+    assert any("4 dimensions" in why for name, _, why in report.declined if name == "fusion")

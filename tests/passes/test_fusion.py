@@ -125,18 +125,6 @@ def test_what_must_stay_is_declined_with_the_reason(case):
     assert any(expected in reason for reason in reasons), reasons
 
 
-def test_a_returned_intermediate_stays():
-    def forward(net, x):
-        y = net.conv(x)
-        return y, F.relu(y)
-
-    net, x = network(forward, conv=conv()), torch.randn(IMAGES)
-    graph_module, report = optimize(net, x, level="inference")
-    for result, expected in zip(graph_module(x), net(x), strict=True):
-        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
-    assert any("is also returned" in reason for _, _, reason in report.declined)
-
-
 def test_a_hook_is_not_lost():
     seen = []
     net = network(lambda net, x: F.relu(net.conv(x)), conv=conv())
@@ -214,15 +202,6 @@ def test_a_second_run_changes_nothing():
     first, second = Passer(passes).run(graph_module), Passer(passes).run(graph_module)
     assert len(first.changed) >= 3
     assert second.changed == []
-
-
-def test_the_state_keeps_its_names_and_the_caller_his_model():
-    net = network(lambda net, x: F.relu(net.conv(x)), conv=conv())
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    graph_module, _ = optimize(net, torch.randn(IMAGES), level="inference")
-    graph_module(torch.randn(IMAGES))
-    assert graph_module.state_dict().keys() == before.keys()
-    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
 
 def test_without_shapes_a_residual_is_declined():
