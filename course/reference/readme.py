@@ -60,12 +60,12 @@ def with_block(text: str, new: str) -> str:
 def block(table: pd.DataFrame) -> str:
     """The first screen: chart, four networks, where others are ahead, and the plan beside what came out."""
     notes = "Time: median for one image in ONNX Runtime on two CPU threads, from the file that the course exports"
-    notes += ", while the machine had other work as well." if (speeds().load > BUSY).any() else "."
+    notes += ", on a machine that was busy with other work." if (speeds().load > BUSY).any() else "."
     parts = [
         f"![{alternative_text(table)}](data/results/{FIGURE.name})",
         page.as_markdown(readable(headline(table))),
         f"{notes} {standing(table, published())}",
-        "What was planned at the outset, and what came out:",
+        "The plan, and what came out:",
         page.as_markdown(page.plan(table)),
         "Every network, speed, ablation and source: [data/results](data/results/README.md).",
     ]
