@@ -1,9 +1,10 @@
-"""`python -m course compress`: dense to pruned to fine-tuned to quantized, with a table of every stage."""
+"""`python -m course compress`: dense to pruned to fine-tuned to quantized, with a table and a report of every stage."""
 
 import argparse
 from pathlib import Path
 
 from course.commands import options
+from course.publish import compressed
 from helpers import pipeline
 from helpers.files import write_atomically
 from helpers.pruning.pruner import SCOPES
@@ -21,15 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed": (0, "of fine-tuning"),
     }
     options.add(parser, settings)
-    parser.add_argument("--output", type=Path, required=True, help="folder for the networks and table.csv")
+    parser.add_argument("--output", type=Path, required=True, help="folder for networks, table.csv and report.md")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Take every step; each stage's file is written when it is made, the table at the end."""
+    """Take every step; each stage's file is written when it is made, the table and the report at the end."""
     model, dataset = options.opened(arguments)
-    settings = (arguments.ratio, arguments.epochs, Recipe(weight_bits=arguments.weight_bits), arguments.scope)
+    recipe = Recipe(weight_bits=arguments.weight_bits, residual="separate")  # what engines have int8 kernels for
+    settings = (arguments.ratio, arguments.epochs, recipe, arguments.scope)
     result = pipeline.compress(model, dataset, *settings, arguments.output, arguments.seed)
     write_atomically(arguments.output / "table.csv", result.table.to_csv(index=False))
     columns = ["stage", "accuracy", "params", "macs", "file_bytes", "batch1_ms", "batch128_ms"]
     print(result.table[columns].to_string(index=False))
+    print(f"report: {compressed.write(result, dataset, arguments.output)}")
     return 0

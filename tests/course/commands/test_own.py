@@ -144,6 +144,14 @@ def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(
         file = tmp_path / f"{row.stage}.safetensors"
         assert row.file_bytes == file.stat().st_size
         models.load(file, factory=FACTORY)
+    report = (tmp_path / "report.md").read_text()
+    assert f"report: {tmp_path / 'report.md'}" in capsys.readouterr().out
+    for row in table.itertuples():
+        low = next(line for line in report.splitlines() if line.startswith(f"| {row.stage} |"))
+        assert f"| {row.accuracy:.2%} ({row.low:.2%} to {row.high:.2%}) |" in low and f"| {row.file_bytes:,} |" in low
+        assert low.endswith("| 14 of 14 |")
+    for told in ("all is integers", "| 8 | 7 | it is an output of the network |", "## Make it again"):
+        assert told in report, report
     after = models.load(tmp_path / "fine-tuned.safetensors", factory=FACTORY)
     assert all(torch.equal(tensor, after.state_dict()[name]) for name, tensor in tuned.state_dict().items())
 
