@@ -33,8 +33,8 @@ BUDGETS = {
 TODAY = {
     "lines": {
         "helpers": 14_600,
-        "helpers/graphs": 2_280,
-        "helpers/passes": 2_140,
+        "helpers/graphs": 2_260,
+        "helpers/passes": 2_130,
         "helpers/pruning": 2_600,
         "helpers/quantization": 2_990,
         "helpers/training": 670,
@@ -46,7 +46,7 @@ TODAY = {
         "course/publish": 870,
         "tests": 20_950,
     },
-    "files": {"helpers/passes": 16},
+    "files": {"helpers/passes": 15},
     "imports": [],
     "unused": [
         "SafeMarkdown",

@@ -12,8 +12,7 @@ from helpers.graphs.drawing import arrange
 from helpers.graphs.outline import Outline, compare, outline
 from helpers.graphs.tracing import trace
 from helpers.passes.optimizer import PIPELINES
-from helpers.passes.passer import Passer
-from helpers.passes.report import Row
+from helpers.passes.passer import Passer, Row
 
 ROWS = 16  # of boxes above each other, before the drawing goes on in the next column
 ROUNDS = 10

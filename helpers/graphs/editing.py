@@ -5,6 +5,7 @@ nobody else calls it or reads from it.
 """
 
 import functools
+import itertools
 import operator
 from collections import Counter
 from collections.abc import Iterable
@@ -38,6 +39,12 @@ def _read_by(node: fx.Node) -> list[str]:
         found.append(path)
         path = path.rpartition(".")[0]
     return found
+
+
+def free_name(holder: nn.Module, stem: str, part: Any = ...) -> str:
+    """`stem` itself, or the first of stem_1, stem_2, ... under which the module has nothing, or `part` already."""
+    names = itertools.chain([stem], (f"{stem}_{count}" for count in itertools.count(1)))
+    return next(name for name in names if not hasattr(holder, name) or part is getattr(holder, name))
 
 
 class Editor:
@@ -132,11 +139,7 @@ class Editor:
     def free_name(self, path: str) -> str:
         """`path` itself, or the first of path_1, path_2, ... under which nothing hangs."""
         owner, _, name = path.rpartition(".")
-        holder, stem, count = self._modules[owner], name, 0
-        while hasattr(holder, name):
-            count += 1
-            name = f"{stem}_{count}"
-        return f"{owner}.{name}" if owner else name
+        return f"{owner}.{free_name(self._modules[owner], name)}".lstrip(".")
 
     def replace(self, node: fx.Node, value: Any) -> None:
         """Give all users of a node something else, and take the node away."""

@@ -46,12 +46,12 @@ def _is_torch_function(function: Any) -> bool:
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether calling this module also calls somebody's hook."""
-    before, after = module._forward_pre_hooks, module._forward_hooks
-    return bool(before or after or module._backward_pre_hooks or module._backward_hooks)
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return any(getattr(module, kind) for kind in kinds)
 
 
 def _is_known(module: nn.Module | None) -> bool:
-    return type(module).__module__.startswith("torch.nn.") or _only_computes(module)
+    return (type(module).__module__.startswith("torch.nn.") or _only_computes(module)) and not has_hooks(module)
 
 
 def _only_computes(module: nn.Module | None) -> bool:
@@ -62,29 +62,21 @@ def _only_computes(module: nn.Module | None) -> bool:
 def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.Node]:
     """The nodes into whose values this one writes; `module` is what a call_module node calls."""
     if node.op == "call_module":
-        known = _is_known(module) and not has_hooks(module)
-        if not known:
+        if not _is_known(module):
             return node.all_input_nodes
         return _nodes(node.args[:1]) if getattr(module, "inplace", False) else []
     if node.op not in ("call_function", "call_method"):
         return []
     if isinstance(node.target, torch._ops.OpOverload):
-        return _written_by_schema(node)
+        takes = node.target._schema.arguments
+        given = dict(zip((one.name for one in takes), node.args, strict=False)) | dict(node.kwargs)
+        return _nodes([given.get(one.name) for one in takes if one.alias_info is not None and one.alias_info.is_write])
     if not is_torch(node):
         return node.all_input_nodes
     name = op_name(node)
     if name in WRITING_OPERATORS or (name.endswith("_") and not name.endswith("__")) or inplace_flag(node) is not False:
         return _nodes(node.args[:1] or tuple(node.kwargs.values())[:1])
     return _nodes(node.kwargs.get("out"))
-
-
-def _written_by_schema(node: fx.Node) -> list[fx.Node]:
-    written = []
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            written += _nodes(given)
-    return written
 
 
 def inplace_flag(node: fx.Node) -> Any:
@@ -133,14 +125,13 @@ def draws(name: str) -> bool:
 
 def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
     """Whether nobody would notice if this node were not run, provided that its result is not used."""
+    if node.op == "call_module":
+        trains = any(part.training for part in module.modules())
+        return _is_known(module) and not trains and not written_inputs(node, module)
     if node.op == "get_attr":
         return True
-    if node.op == "call_module":
-        known = _is_known(module) and not any(m.training for m in module.modules())
-        return known and not has_hooks(module) and not written_inputs(node, module)
-    return node.op in ("call_function", "call_method") and is_torch(node) and not (
-        written_inputs(node) or is_random(node) or op_name(node).startswith("_assert")
-    )  # fmt: skip
+    calls = node.op in ("call_function", "call_method") and is_torch(node)
+    return calls and not (written_inputs(node) or is_random(node) or op_name(node).startswith("_assert"))
 
 
 class Storage:
@@ -158,7 +149,7 @@ class Storage:
         for node in graph_module.graph.nodes:
             module = modules.get(node.target) if node.op == "call_module" else None
             if node.op == "get_attr":
-                self._join(node, _storage_key(graph_module, node.target))
+                self._join(node, _key(operator.attrgetter(node.target)(graph_module)))
             elif node.op != "output" and not is_fresh(node, module):
                 for value in node.all_input_nodes:
                     self._join(node, value)
@@ -183,14 +174,9 @@ class Storage:
         self._parent[self._group(one)] = self._group(other)
 
 
-def _storage_key(graph_module: fx.GraphModule, target: str) -> Any:
-    value = operator.attrgetter(target)(graph_module)
-    return _key(value) if isinstance(value, torch.Tensor) else target
-
-
-def _key(tensor: torch.Tensor) -> int:
-    """The same number for all tensors on the same storage."""
-    return tensor.untyped_storage()._cdata
+def _key(tensor: Any) -> Any:
+    """The same for all tensors on the same storage; anything else is its own."""
+    return tensor.untyped_storage()._cdata if isinstance(tensor, torch.Tensor) else id(tensor)
 
 
 def _nodes(value: Any) -> list[fx.Node]:

@@ -6,7 +6,6 @@ A layer's settings must be literals and its tensors constants of the network tha
 stays as it is, and the reason is given.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -44,22 +43,19 @@ class Layers:
         self._made: dict[Any, str] = {}
 
     def convert(self, node: fx.Node) -> str | None:
-        """Turn the node into a module call.
-
-        Returns:
-            None when that was done, or the reason why the node stays as it is.
-        """
+        """Turn the node into a module call; the reason why it stays as it is, or None when that was done."""
         try:
             arguments = bind(node)
             tensors = {name: self._constant(name, arguments.pop(name, None)) for name in TENSORS}
-            settings = {name: self._literal(name, value) for name, value in arguments.items()}
-            sources = [source for source in node.all_input_nodes if source.op == "get_attr"]
+            settings = {name: _literal(name, value) for name, value in arguments.items()}
             key = (op_name(node), rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
-            path = self._made.get(key) or self._place(node, sources, tensors, build(node, tensors, settings))
+            if key not in self._made:
+                self._made[key] = self._place(node, tensors, build(node, tensors, settings))
         except NotALayer as reason:
             return str(reason)
-        self._made[key] = path
-        self._editor.retarget(node, "call_module", path, _input_of(node), {})
+        sources = _constants_of(node)
+        args = node.args[:1] or (node.kwargs["input"],)
+        self._editor.retarget(node, "call_module", self._made[key], args, {})
         self._editor.forget(sources)
         return None
 
@@ -71,24 +67,27 @@ class Layers:
             raise NotALayer(f"the graph writes to its {name}")
         return tensor
 
-    def _literal(self, name: str, value: Any) -> Any:
-        if any(isinstance(item, fx.Node) for item in (value if isinstance(value, (list, tuple)) else [value])):
-            raise NotALayer(f"its {name} is computed by the graph")
-        return tuple(value) if isinstance(value, list) else value
-
-    def _place(
-        self, node: fx.Node, sources: Sequence[fx.Node], tensors: dict[str, torch.Tensor | None], module: nn.Module
-    ) -> str:
+    def _place(self, node: fx.Node, tensors: dict[str, torch.Tensor | None], module: nn.Module) -> str:
         """Where the tensors came from, if that is a bare holder of just these tensors; a new name otherwise."""
-        owner = sources[0].target.rpartition(".")[0]
+        owner = _constants_of(node)[0].target.rpartition(".")[0]
         holder = self._editor.named(owner)
-        bare = type(holder) is nn.Module and not holder._modules
-        held = {**holder._parameters, **holder._buffers} if bare else {}
+        held = {**holder._parameters, **holder._buffers}
         held.pop("num_batches_tracked", None)
+        bare = type(holder) is nn.Module and not holder._modules
         if not bare or any(tensors.get(name) is not tensor for name, tensor in held.items()):
             owner = self._editor.free_name(node.name)
         self._editor.set_module(owner, module)
         return owner
+
+
+def _constants_of(node: fx.Node) -> list[fx.Node]:
+    return [source for source in node.all_input_nodes if source.op == "get_attr"]
+
+
+def _literal(name: str, value: Any) -> Any:
+    if any(isinstance(item, fx.Node) for item in (value if isinstance(value, (list, tuple)) else [value])):
+        raise NotALayer(f"its {name} is computed by the graph")
+    return tuple(value) if isinstance(value, list) else value
 
 
 def bind(node: fx.Node) -> dict[str, Any]:
@@ -99,10 +98,6 @@ def bind(node: fx.Node) -> dict[str, Any]:
     given = dict(zip(("input", *names), node.args, strict=False)) | dict(node.kwargs)
     given.pop("input", None)
     return given
-
-
-def _input_of(node: fx.Node) -> tuple[Any, ...]:
-    return node.args[:1] or (node.kwargs["input"],)
 
 
 def rank(node: fx.Node) -> int | None:
@@ -134,20 +129,15 @@ def _build_conv(name: str, weight: torch.Tensor, settings: dict[str, Any]) -> nn
     groups = settings.get("groups", 1)
     if not transposed:
         settings.pop("output_padding", None)
-    settings = {key: _spread(value, dimensions) for key, value in settings.items() if key != "groups"}
+    settings = {key: value for key, value in settings.items() if key != "groups"}
+    for key, value in settings.items():  # ATen writes one number for all dimensions as a list, too
+        if isinstance(value, tuple) and len(value) == 1:
+            settings[key] = value * dimensions
     # (Cout, Cin / groups, *kernel), and for transposed convolutions (Cin, Cout / groups, *kernel)
     channels = weight.shape[0], weight.shape[1] * groups
     inside, out = channels if transposed else channels[::-1]
     cls = (TRANSPOSED if transposed else CONVS)[dimensions - 1]
     return cls(inside, out, tuple(weight.shape[2:]), groups=groups, bias=False, device="meta", **settings)
-
-
-def _spread(value: Any, dimensions: int) -> Any:
-    """One number per spatial dimension, as ATen accepts it too: 2 or [2] for [2, 2]. Strings stay."""
-    if isinstance(value, (int, tuple)):
-        value = (value,) if isinstance(value, int) else value
-        return value * dimensions if len(value) == 1 else value
-    return value
 
 
 def _build_norm(node: fx.Node, tensors: dict[str, torch.Tensor | None], settings: dict[str, Any]) -> nn.Module:

@@ -9,13 +9,13 @@ Example:
     >>> for done in replace_all(graph_module, silu, by_function(F.silu)): print(done.inserted)
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import fx, nn
 
+from helpers.graphs.editing import free_name
 from helpers.graphs.matching import Filter, Match, attribute, find
 from helpers.graphs.patterns import Op
 
@@ -121,9 +121,8 @@ def by_function(function: Callable[..., Any] | nn.Module) -> Build:
 
 def _adopt(graph_module: fx.GraphModule, example: fx.GraphModule, path: str) -> str:
     """Hang what `example` holds at `path` on the network, under a name that is free there."""
-    part, stem = attribute(example, path), path.replace(".", "_")
-    names = itertools.chain([stem], (f"{stem}_{count}" for count in itertools.count(1)))
-    name = next(name for name in names if getattr(graph_module, name, part) is part)
+    part = attribute(example, path)
+    name = free_name(graph_module, path.replace(".", "_"), part)
     setattr(graph_module, name, part)
     return name
 

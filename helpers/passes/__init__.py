@@ -7,7 +7,7 @@ passes.registry.get("conv_bn_folding")
 In the order in which to read it:
 
     folder, registry, errors           what a pass is, how it is found by name, how it complains
-    passer, report                     runs a list of passes until nothing changes, and tells what each did
+    passer                             runs a list of passes until nothing changes, and tells what each did
     canonicalize                       one spelling for each operation
     elim_identity, constant_folding    what returns its input, what nobody uses, what depends on parameters alone
     rewriter                           the two shapes of other rewrites: match by match, and call by call

@@ -12,9 +12,8 @@ from torch.utils._pytree import tree_map_only
 
 from helpers import models
 from helpers.graphs.tracing import UnknownChoice, trace
-from helpers.passes.passer import Check, Passer
+from helpers.passes.passer import Check, Passer, Report
 from helpers.passes.registry import did_you_mean
-from helpers.passes.report import Report
 from helpers.passes.verify import verify as check_answers
 
 # "fold" runs round after round until it changes nothing; "inference" runs once after it.

@@ -22,7 +22,8 @@ Example:
     ...         return super().call_operator(F.silu if target is F.relu else target, args, kwargs)
 """
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,7 +31,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from helpers.graphs.editing import Editor, called, may_match
+from helpers.graphs.editing import Editor, called, free_name, may_match
 from helpers.graphs.matching import Match, attribute, find
 from helpers.graphs.patterns import Op
 from helpers.graphs.replacing import PROVENANCE
@@ -140,10 +141,7 @@ class Rewriter(Pass):
 
     def constant(self, value: torch.Tensor, stem: str) -> Traced:
         """A new buffer of the network, read at this point of the new graph."""
-        name, count = stem, 0
-        while hasattr(self.graph_module, name):
-            count += 1
-            name = f"{stem}_{count}"
+        name = free_name(self.graph_module, stem)
         self.graph_module.register_buffer(name, value)
         node = self.graph.get_attr(name)
         self.emitted.append(node)
@@ -160,7 +158,8 @@ class Rewriter(Pass):
         inputs = (node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder")
         modes = (value.fake_mode for value in inputs if isinstance(value, FakeTensor))
         self.mode = next(modes, None) or FakeTensorMode(allow_non_fake_inputs=True)
-        self.device = next((tensor.device for tensor in _tensors(graph_module)), torch.get_default_device())
+        stored = itertools.chain(graph_module.parameters(), graph_module.buffers())
+        self.device = next((tensor.device for tensor in stored), torch.get_default_device())
         made: dict[fx.Node, Any] = {}
         for self.old in graph_module.graph.nodes:
             made[self.old] = self._visit(self.old, made)
@@ -177,8 +176,7 @@ class Rewriter(Pass):
                 read = old.op == "get_attr"
                 node.meta["val"] = self._fake(attribute(self.graph_module, old.target) if read else old.meta["val"])
             return Traced(node, node.meta.get("val"))
-        args = fx.node.map_aggregate(old.args, lambda leaf: made[leaf] if isinstance(leaf, fx.Node) else leaf)
-        kwargs = fx.node.map_aggregate(old.kwargs, lambda leaf: made[leaf] if isinstance(leaf, fx.Node) else leaf)
+        args, kwargs = fx.node.map_arg((old.args, old.kwargs), made.__getitem__)
         self.emitted: list[fx.Node] = []
         result = self.call_operator(old.target, tuple(args), dict(kwargs))
         if not self._is_copy(old, result, args, kwargs):
@@ -203,7 +201,7 @@ class Rewriter(Pass):
 
     def _fake_result(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one call on fake tensors."""
-        args, kwargs = fx.node.map_aggregate(args, _value), fx.node.map_aggregate(kwargs, _value)
+        args, kwargs = fx.node.map_aggregate((args, kwargs), _value)
         interpreter = fx.Interpreter(self.graph_module, graph=self.graph)
         try:
             with self.mode, torch.no_grad():
@@ -211,11 +209,6 @@ class Rewriter(Pass):
         except Exception as error:
             reason = f"was rewritten to {_name(node)}, which does not accept its operands: {error}"
             raise GraphMismatch(self.name, reason, self.old) from error
-
-
-def _tensors(graph_module: fx.GraphModule) -> Iterator[torch.Tensor]:
-    yield from graph_module.parameters()
-    yield from graph_module.buffers()
 
 
 def _node(value: Any) -> Any:

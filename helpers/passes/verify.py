@@ -64,9 +64,8 @@ class Answers:
         network, answers = copy.deepcopy(network).to(dtype=dtype), []
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             for number, inputs in enumerate(self._asked):
-                inputs = tree_map_only(
-                    torch.Tensor, lambda x: (x.to(dtype) if x.is_floating_point() else x).clone(), inputs
-                )
+                as_asked = lambda x: x.to(dtype if x.is_floating_point() else None, copy=True)  # noqa: E731
+                inputs = tree_map_only(torch.Tensor, as_asked, inputs)
                 torch.manual_seed(seed + number)
                 try:
                     answers.append(tree_leaves((network(*inputs), inputs)))

@@ -7,7 +7,7 @@ from torch import fx, nn
 
 from helpers.graphs.tracing import trace
 from helpers.passes import Passer
-from helpers.passes.report import Report
+from helpers.passes.passer import Report
 from tests.passes.equivalence import differences
 
 

@@ -4,8 +4,7 @@ from torch import fx, nn
 
 from helpers.passes.errors import CheckFailed, GraphMismatch, NotSettled, PassError
 from helpers.passes.folder import Change, Pass, PassResult
-from helpers.passes.passer import Passer
-from helpers.passes.report import Report, Statistics
+from helpers.passes.passer import Passer, Report, Statistics
 
 
 def traced() -> fx.GraphModule:
