@@ -1,10 +1,11 @@
 """How the exercises of a5 are run and scored. Holds no answer: it travels to students and into the box.
 
-A network is a list of layers, each a dictionary of plain data. A layer takes the output of the one before it:
+A network is a list of layers, each a dictionary of plain data. A layer takes the output of the one before it, or of
+layer i, counted from 0, where it says "from": i.
 
     {"kind": "conv", "weight", "bias", "stride", "padding", "groups"}      weight (O, I / groups, kh, kw), bias (O,)
     {"kind": "relu6"}, {"kind": "relu"}
-    {"kind": "add", "with": i}          adds the output of layer i, counted from 0
+    {"kind": "add", "with": i}          adds the output of layer i
     {"kind": "pool"}                    the mean over all pixels: (N, C, H, W) becomes (N, C)
     {"kind": "linear", "weight", "bias"}
 """
@@ -21,24 +22,24 @@ from torch import nn
 
 FILE = "network.safetensors"
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-TARGET_ACCURACY, FULL_ACCURACY = 0.74, 0.84
-TARGET_BYTES, FULL_BYTES = 840_000, 420_000
+TARGET_ACCURACY, FULL_ACCURACY = 0.65, 0.75
+TARGET_BYTES, FULL_BYTES = 34_000, 19_000
 MOST_SHIFT, NOISE = 3, 3.0  # pixels, and steps of 255
 
 
 def earned(accuracy, submitted_bytes):
-    """The share of the network's points: nothing outside the targets, 0.4 at both of them, 1 at both full marks.
+    """The share of the network's points: nothing outside the targets, a fifth within them, and the rest as a product.
 
     Example:
         >>> earned(TARGET_ACCURACY, TARGET_BYTES), earned(FULL_ACCURACY, FULL_BYTES), earned(0.0, 1)
-        (0.4, 1.0, 0.0)
+        (0.2, 1.0, 0.0)
     """
     if not (accuracy >= TARGET_ACCURACY and submitted_bytes <= TARGET_BYTES):
         return 0.0
     better = min(1.0, (accuracy - TARGET_ACCURACY) / (FULL_ACCURACY - TARGET_ACCURACY))
     # Each halving of the bytes is worth the same.
     smaller = min(1.0, math.log(TARGET_BYTES / max(submitted_bytes, 1)) / math.log(TARGET_BYTES / FULL_BYTES))
-    return round(0.4 + 0.3 * better + 0.3 * smaller, 4)
+    return round(0.2 + 0.8 * better * smaller, 4)
 
 
 def disturb(images, generator):
@@ -55,9 +56,9 @@ def disturb(images, generator):
 
 def execute(layers, x):
     """Compute the layers in float32."""
-    used_later, outputs = {layer["with"] for layer in layers if layer["kind"] == "add"}, {}
+    used_later, outputs = {layer[name] for layer in layers for name in ("with", "from") if name in layer}, {-1: x}
     for position, layer in enumerate(layers):
-        x = _compute(layer, x, outputs)
+        x = _compute(layer, outputs[layer["from"]] if "from" in layer else x, outputs)
         if position in used_later:
             outputs[position] = x
     return x
@@ -95,11 +96,13 @@ def layers_of(graph_module):
     for node in graph_module.graph.nodes:
         layer = _layer_of(node, graph_module)
         if layer is not None:
+            sources = sorted(at[argument] for argument in node.all_input_nodes)
             if layer["kind"] == "add":
-                first, second = (at[argument] for argument in node.args)
-                layer["with"] = min(first, second)
+                layer["with"] = sources[0]
+            if sources[-1] != len(layers) - 1:
+                layer["from"] = sources[-1]
             layers.append(layer)
-        at[node] = len(layers) - 1
+        at[node] = at[node.args[0]] if layer is None and node.args else len(layers) - 1
     return layers
 
 
