@@ -5,8 +5,10 @@
 
 Weights are random (nothing is downloaded); BatchNorm has the statistics of the calibration images, so that activations
 have usual sizes. Images are those of CIFAR-10's sample, enlarged: some to calibrate with, others to measure on. SQNR is
-the energy of the float logits over that of the error, in dB, of files that were written and opened again. One row for
-each network goes to data/results/quantization_networks.csv as soon as it is known.
+the energy of the float logits over that of the error, in dB, of files that were written and opened again; ours runs in
+int8 kernels, and as exported. Both calibrate by the smallest and largest value. Below 10 dB errors have grown with the
+depth of a network that nobody trained, and a difference says little. One row for each network goes to
+data/results/quantization_networks.csv as soon as it is known.
 """
 
 import argparse
@@ -61,19 +63,22 @@ def measured(name: str, side: int, folder: Path) -> dict[str, object]:
     )
     model = built(name, seen)
     expected = model(unseen)
-    ours = quantization.quantize(model, seen, quantization.Recipe(residual="separate"))
+    ours = quantization.quantize(model, seen, quantization.Recipe(residual="separate", observer="minmax"))
     before, after = models.save(model, folder / "float"), models.save(ours, folder / "int8")
-    again, answers = models.load(after), {}
-    for again.mode in quantization.MODES:
-        ours.mode = again.mode
-        answers[ours.mode] = ours(unseen)
-        assert torch.equal(again(unseen), answers[ours.mode]), f"{name}: another network after loading"
-    exported = rivals.run_onnx(quantization.to_onnx(ours, folder / "ours.onnx"))(unseen)
-    theirs = rivals.run_onnx(rivals.onnx_runtime_static(model, seen, "MinMax", folder / "theirs.onnx"))(unseen)
+    again, few = models.load(after), unseen[:8]
+    for ours.mode in quantization.MODES:
+        again.mode = ours.mode
+        assert torch.equal(again(few), ours(few)), f"{name}: another network after loading"
+    written = quantization.to_onnx(ours, folder / "ours.onnx")
+    found = {"ours": again(unseen), "exported": rivals.run_onnx(written)(unseen)}
+    try:
+        theirs = rivals.onnx_runtime_static(model, seen, "MinMax", folder / "theirs.onnx")
+        found["onnx_runtime"] = rivals.run_onnx(theirs)(unseen)
+    except Exception as error:  # DenseNet: its own preparation writes a file that it cannot open
+        print(f"{name}: ONNX Runtime's quantizer fails: {str(error)[:200]}")
     row = {"network": name, "side": side, "images": IMAGES, "in_float": len(ours.float_layers)}
     row |= {"float_bytes": before.stat().st_size, "int8_bytes": after.stat().st_size}
     row["share"] = round(row["int8_bytes"] / row["float_bytes"], 4)
-    found = {"integer": answers["integer"], "exported": exported, "onnx_runtime": theirs}
     return row | {f"{key}_db": round(sqnr(expected, value), 2) for key, value in found.items()}
 
 

@@ -11,6 +11,7 @@ import copy
 import inspect
 import os
 import traceback
+import warnings
 from typing import Any
 
 import torch
@@ -98,7 +99,9 @@ def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModu
 def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:
     inputs = _all_different(example_inputs)
     try:
-        exported = (any_batch and _export_any_batch(model, inputs)) or torch.export.export(model, inputs)
+        with warnings.catch_warnings():  # an LSTM lists its weights anew, which is no state
+            warnings.filterwarnings("ignore", ".*_flat_weights.* assigned during export")
+            exported = (any_batch and _export_any_batch(model, inputs)) or torch.export.export(model, inputs)
     except Exception as error:
         raise _untraceable(model, error) from error
     exported = exported.module(check_guards=False)

@@ -16,6 +16,7 @@ Saturation. On x86 without VNNI, ONNX Runtime multiplies uint8 by int8 with vpma
 128: the kernel used then is exact for every weight, but slower. In MobileNetV2 that is the stem alone.
 """
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -99,9 +100,11 @@ def _add_floats(graph: "_Graph", model: QuantizedModel) -> None:
     free = ((FREE,) * len(examples),)
     floats = _Floats([step.module for step in steps], [len(step.op.inputs) for step in steps]).eval()
     try:
-        exported = torch.onnx.export(
-            floats, examples, dynamo=True, opset_version=OPSET, dynamic_shapes=free, verbose=False, **ends
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter's notes to itself
+            exported = torch.onnx.export(
+                floats, examples, dynamo=True, opset_version=OPSET, dynamic_shapes=free, verbose=False, **ends
+            )
     except Exception as error:  # whatever PyTorch's exporter does not know
         reason = " ".join(str(error).split())[:200]
         raise ExportError(
