@@ -1,5 +1,6 @@
 """Lesson 02. The learner's functions get a traced network; the oracles know how it was put together."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -119,6 +120,149 @@ def plan_oracle(inputs: dict, probe: dict) -> list[int]:
     return [offset for *_, offset in placed]
 
 
+class Chain(nn.Module):
+    """Negations in a row, and a ReLU whose loss changes the answers."""
+
+    def __init__(self, length: int):
+        super().__init__()
+        self.length = length
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Run it."""
+        for _ in range(self.length):
+            x = torch.neg(x)
+        return torch.relu(x) + 1
+
+
+class Did:
+    """What a pass returns."""
+
+    def __init__(self, changed: list, declined: list):
+        self.changed, self.declined = changed, declined
+
+
+class Peel:
+    """Takes two neighbouring negations out, one pair in each run. `flaw` says what goes wrong in it."""
+
+    def __init__(self, name: str, log: list, flaw: str = ""):
+        self.name, self.log, self.flaw = name, log, flaw
+
+    def requires(self, graph_module: fx.GraphModule) -> None:
+        """May find the graph unsuitable."""
+        self.log.append(f"{self.name} requires")
+        if self.flaw == "unfit":
+            raise ValueError("not for such a graph")
+
+    def run(self, graph_module: fx.GraphModule) -> Did:
+        """Remove a pair; or do harm."""
+        self.log.append(f"{self.name} runs")
+        nodes = list(graph_module.graph.nodes)
+        found = [node for node in nodes if node.target is torch.neg and node.args[0].target is torch.neg]
+        gone = found[:1] if not self.flaw else [node for node in nodes if node.target is torch.relu]
+        for node in gone:
+            inner = node.args[0]
+            node.replace_all_uses_with(inner if self.flaw else inner.args[0])
+            graph_module.graph.erase_node(node)
+            if not self.flaw:
+                graph_module.graph.erase_node(inner)
+        if self.flaw == "tangler":
+            nodes[-2].append(nodes[1])
+        return Did([str(node) for node in gone], [] if gone else ["no pair is left"])
+
+    def ensures(self, graph_module: fx.GraphModule) -> None:
+        """May find its promise broken."""
+        self.log.append(f"{self.name} ensures")
+        if self.flaw == "liar":
+            raise AssertionError("a promise was not kept")
+
+
+def runner_cases(rng: torch.Generator) -> list[Case]:
+    """Passes that need many rounds, that fail in each of the ways in which one can, and failures to be collected."""
+    plans = {
+        "to a fixed point": (["peel", "strip"], 9, False),
+        "no more rounds than allowed": (["peel"], 2, False),
+        "one round": (["peel", "strip"], 1, False),
+        "requires fails": (["peel", "unfit", "strip"], 3, False),
+        "ensures fails": (["peel", "liar"], 3, False),
+        "the check fails": (["peel", "strip", "spoiler"], 3, False),
+        "the graph is out of order": (["peel", "tangler"], 3, False),
+        "failures are collected": (["peel", "strip", "unfit", "spoiler"], 9, True),
+    }
+    return [
+        Case(label, {"passes": names, "rounds": rounds, "collect": collect, "length": 2 * between(rng, 4, 6) + 1})
+        for label, (names, rounds, collect) in plans.items()
+    ]
+
+
+def runner_parts(inputs: dict) -> tuple:
+    """The graph, the passes, a check that notices stale code, and the list in which all of them note what they do."""
+    log, x = [], torch.linspace(-2, 2, 7)
+    graph_module = fx.symbolic_trace(Chain(inputs["length"]))
+    some = [Peel(name, log, "" if name in ("peel", "strip") else name) for name in inputs["passes"]]
+
+    def check(graph_module: fx.GraphModule) -> None:
+        log.append("checked")
+        assert torch.equal(graph_module(x), Chain(inputs["length"])(x)), "the answers changed"
+        assert graph_module.code.count("neg(") == sum(node.target is torch.neg for node in graph_module.graph.nodes)
+
+    return graph_module, some, check, log
+
+
+def run_runner(student: Mapping[str, Any], inputs: dict) -> dict:
+    """Let the learner's runner run; look at its rows, at what it called, at its errors and at what is left."""
+    graph_module, some, check, log = runner_parts(inputs)
+    failures, rows = [] if inputs["collect"] else None, None
+    try:
+        rows = student["run_passes"](some, graph_module, checks=[check], rounds=inputs["rounds"], failures=failures)
+    except NotImplementedError:
+        raise
+    except RuntimeError as error:
+        failures = [error]
+    plain = [(*row[:4], len(row[4]), len(row[5])) for row in rows or []]
+    return {
+        "rows": [[str(part) for part in row] for row in plain],
+        "calls": log,
+        "errors": [f"{type(error).__name__}: {error}" for error in failures or []],
+        "nodes": len(graph_module.graph.nodes),
+        "code": graph_module.code.count("neg(") + 100 * graph_module.code.count("relu("),
+    }
+
+
+def runner_oracle(inputs: dict, probe: dict) -> dict:
+    """A bookkeeping of numbers: how many negations are left says all that can happen."""
+    left, rows, calls, errors, ran = inputs["length"], [], [], [], []
+    for number in range(1, inputs["rounds"] + 1):
+        start = left
+        for name in inputs["passes"]:
+            steps = [f"{name} requires", f"{name} runs", f"{name} ensures", "checked"]
+            calls += steps[: {"unfit": 1, "liar": 3, "tangler": 3}.get(name, 4)]
+            failed = name not in ("peel", "strip")
+            if failed:
+                errors.append([name, *ran])
+                if not inputs["collect"]:
+                    break
+            gone = 2 if left > 2 and not failed else 0
+            rows.append(
+                [str(n) for n in (number, name, left + 4, left - gone + 4, gone // 2, int(not gone and not failed))]
+            )
+            left -= gone
+            ran.append(name)
+        if left == start or (errors and not inputs["collect"]):
+            break
+    rows = [] if errors and not inputs["collect"] else rows
+    return {"rows": rows, "calls": calls, "errors": errors, "nodes": left + 4, "code": left + 100}
+
+
+def runner_view(answer: dict, probe: dict) -> dict:
+    """Of an error only the names of passes: the one that failed, then those before it."""
+    errors = []
+    for text in answer["errors"]:
+        kind, _, message = text.partition(": ")
+        names = re.findall(r"\b(peel|strip|unfit|liar|spoiler|tangler)\b", message)
+        errors.append(names if kind == "PassFailed" and message.startswith(tuple(names)) else [kind])
+    return answer | {"errors": errors}
+
+
 ITEMS = (
     Item(
         name="nodes_by_op",
@@ -146,6 +290,21 @@ ITEMS = (
         nudge="Three steps: find the node, move its readers, erase it.",
         minutes=10,
         dots=2,
+    ),
+    Item(
+        name="run_passes",
+        function="run_passes",
+        points=3,
+        cases=runner_cases,
+        oracle=runner_oracle,
+        run=run_runner,
+        view=runner_view,
+        hint="Inside two loops: saved = copy.deepcopy(graph_module.graph); try requires, run, ensures, lint, "
+        "recompile, checks; on an error graph_module.graph = saved, then raise PassFailed, with the name in front, or "
+        "append it. Note the row and the name in any case, and stop when a round has no changes.",
+        nudge="What has to be copied before a pass, so that it can be put back? When is it too late to copy it?",
+        minutes=25,
+        dots=3,
     ),
     Item(
         name="place_buffers",

@@ -47,6 +47,43 @@ def test_remove_identities():
     )
 
 
+def test_run_passes():
+    right = solution_of("02", "run_passes")
+
+    def instead(part: str, other: str) -> str:
+        assert part in right
+        return right.replace(part, other)
+
+    kept = "changed, declined = result.changed, result.declined\n"
+    try_answers(
+        "run_passes",
+        "some_passes, graph_module, checks=(), rounds=1, failures=None",
+        right=[
+            right,
+            instead("class PassFailed(RuntimeError)", "class PassFailed(ValueError, RuntimeError)"),
+            instead("error).__name__}: {error}", "error).__name__}").replace(" (after ", " failed: before it ran ("),
+        ],
+        wrong=[
+            instead("                graph_module.graph = saved\n", ""),
+            instead("                a_pass.requires(graph_module)\n", ""),
+            instead("                a_pass.ensures(graph_module)\n", ""),
+            instead("                graph_module.graph.lint()\n", ""),
+            instead("                for check in checks:\n                    check(graph_module)\n", ""),
+            instead("                graph_module.recompile()\n                for", "                for"),
+            instead("copy.deepcopy(graph_module.graph), len", "graph_module.graph, len"),
+            instead("            before.append(a_pass.name)\n", ""),
+            instead("range(1, rounds + 1)", "range(1, rounds)"),
+            instead("rows[-len(some_passes) :]", "rows[-1:]"),
+            instead("            break\n", "            pass\n"),
+            instead("raise failed from error", "raise"),
+            instead("raise failed from error", "return rows"),
+            instead("                failures.append(failed)\n", "                break\n"),
+            instead(kept, kept.replace("result.declined", "[]")),
+            instead('f"{a_pass.name}{after}', 'f"a pass{after}'),
+        ],
+    )
+
+
 def test_place_buffers():
     first_fit = (
         "offsets = []\n"
