@@ -14,16 +14,14 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs.effects import Storage
+from helpers.graphs.effects import Storage, callee
 from helpers.graphs.patterns import Op
 
 
 def called(graph_module: fx.GraphModule) -> set[Any]:
     """Every function, method name and module class that a graph calls."""
-    nodes = [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
-    modules = {node.target for node in nodes if node.op == "call_module"}
-    others = {node.target for node in nodes if node.op != "call_module"}
-    return others | {type(graph_module.get_submodule(path)) for path in modules}
+    modules = dict(graph_module.named_modules(remove_duplicate=False))
+    return {callee(node, modules) for node in graph_module.graph.nodes}
 
 
 def may_match(pattern: Op, present: set[Any]) -> bool:

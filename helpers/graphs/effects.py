@@ -8,6 +8,7 @@ import functools
 import inspect
 import math
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -25,6 +26,13 @@ def op_name(node: fx.Node) -> str:
     if isinstance(node.target, torch._ops.OpOverload):
         return node.target._schema.name.split("::")[1]
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+def callee(node: fx.Node, modules: Mapping[str, nn.Module]) -> Any:
+    """What a node calls, as patterns name it: a function, a method name or a module class; None if it calls nothing."""
+    if node.op == "call_module":
+        return type(modules.get(node.target))
+    return node.target if node.op in ("call_function", "call_method") else None
 
 
 def is_torch(node: fx.Node) -> bool:

@@ -17,6 +17,10 @@ def source_line(node: fx.Node) -> str | None:
     return ":".join(own[-1]) if own else None
 
 
+class MustStay(Exception):
+    """This piece of graph must stay as it is; the message is the reason, which becomes a `Decline` of the report."""
+
+
 class PassError(RuntimeError):
     """Something went wrong inside a pass or a check; the graph was put back as it was.
 

@@ -13,6 +13,7 @@ from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.effects import has_hooks, op_name
+from helpers.graphs.errors import MustStay
 from helpers.graphs.operations import CONVS, FOLDABLE, LAYERS, TRANSPOSED
 
 TENSORS = ("weight", "bias", "running_mean", "running_var")
@@ -31,10 +32,6 @@ def opaque(module: nn.Module) -> str | None:
     return None
 
 
-class NotALayer(Exception):
-    """This call cannot become a module; the message is the reason."""
-
-
 class Layers:
     """Makes modules out of functional calls, one module for calls that agree in everything."""
 
@@ -42,29 +39,28 @@ class Layers:
         self._editor = editor
         self._made: dict[Any, str] = {}
 
-    def convert(self, node: fx.Node) -> str | None:
-        """Turn the node into a module call; the reason why it stays as it is, or None when that was done."""
-        try:
-            arguments = bind(node)
-            tensors = {name: self._constant(name, arguments.pop(name, None)) for name in TENSORS}
-            settings = {name: _literal(name, value) for name, value in arguments.items()}
-            key = (op_name(node), rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
-            if key not in self._made:
-                self._made[key] = self._place(node, tensors, build(node, tensors, settings))
-        except NotALayer as reason:
-            return str(reason)
-        sources = _constants_of(node)
-        args = node.args[:1] or (node.kwargs["input"],)
+    def convert(self, node: fx.Node) -> None:
+        """Turn the node into a module call.
+
+        Raises:
+            MustStay: it cannot become one.
+        """
+        arguments = bind(node)
+        tensors = {name: self._constant(name, arguments.pop(name, None)) for name in TENSORS}
+        settings = {name: _literal(name, value) for name, value in arguments.items()}
+        key = (op_name(node), rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
+        if key not in self._made:
+            self._made[key] = self._place(node, tensors, build(node, tensors, settings))
+        sources, args = _constants_of(node), node.args[:1] or (node.kwargs["input"],)
         self._editor.retarget(node, "call_module", self._made[key], args, {})
         self._editor.forget(sources)
-        return None
 
     def _constant(self, name: str, value: Any) -> torch.Tensor | None:
         tensor = self._editor.tensor(value)
         if value is not None and tensor is None:
-            raise NotALayer(f"its {name} is computed by the graph")
+            raise MustStay(f"its {name} is computed by the graph")
         if value is not None and self._editor.storage.is_written(value):
-            raise NotALayer(f"the graph writes to its {name}")
+            raise MustStay(f"the graph writes to its {name}")
         return tensor
 
     def _place(self, node: fx.Node, tensors: dict[str, torch.Tensor | None], module: nn.Module) -> str:
@@ -86,7 +82,7 @@ def _constants_of(node: fx.Node) -> list[fx.Node]:
 
 def _literal(name: str, value: Any) -> Any:
     if any(isinstance(item, fx.Node) for item in (value if isinstance(value, (list, tuple)) else [value])):
-        raise NotALayer(f"its {name} is computed by the graph")
+        raise MustStay(f"its {name} is computed by the graph")
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -113,10 +109,10 @@ def build(node: fx.Node, tensors: dict[str, torch.Tensor | None], settings: dict
         return _build_norm(node, tensors, settings)
     weight, bias = tensors["weight"], tensors["bias"]
     if weight is None or not weight.is_leaf:
-        raise NotALayer("its weight is not a parameter or buffer")
+        raise MustStay("its weight is not a parameter or buffer")
     if name == "linear":
         if weight.dim() != 2:
-            raise NotALayer(f"its weight has {weight.dim()} dimensions, and nn.Linear takes 2")
+            raise MustStay(f"its weight has {weight.dim()} dimensions, and nn.Linear takes 2")
         outside = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     else:
         outside = _build_conv(name, weight, settings)
@@ -142,11 +138,11 @@ def _build_conv(name: str, weight: torch.Tensor, settings: dict[str, Any]) -> nn
 
 def _build_norm(node: fx.Node, tensors: dict[str, torch.Tensor | None], settings: dict[str, Any]) -> nn.Module:
     if settings.get("training", False):
-        raise NotALayer("it normalises by the statistics of the batch (training=True)")
+        raise MustStay("it normalises by the statistics of the batch (training=True)")
     if tensors["running_mean"] is None or tensors["running_var"] is None:
-        raise NotALayer("it has no running statistics, so it normalises by those of the batch")
+        raise MustStay("it has no running statistics, so it normalises by those of the batch")
     if rank(node) not in (2, 3, 4, 5):
-        raise NotALayer("the rank of its input is not known: trace with example inputs")
+        raise MustStay("the rank of its input is not known: trace with example inputs")
     cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[rank(node)]
     mean, var = tensors["running_mean"], tensors["running_var"]
     norm = cls(mean.numel(), eps=settings.get("eps", 1e-5), affine=False, device="meta")

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from helpers.graphs.effects import Storage, written_inputs
+from helpers.graphs.effects import Storage, callee, written_inputs
 from helpers.graphs.patterns import Constant, Op, Value
 
 Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there
@@ -203,7 +203,7 @@ class _Search:
             yield from self._all(pairs[:first] + pairs[first + 1 :], one)
 
     def _op(self, part: Op, node: Any, bound: Bound) -> Iterator[Bound]:
-        if not self._calls(part, node):
+        if not isinstance(node, fx.Node) or callee(node, self.modules) not in part.targets:
             return
         if len(node.args) < len(part.args) or not part.kwargs.keys() <= node.kwargs.keys():
             return
@@ -216,13 +216,6 @@ class _Search:
                     yield one
                 else:
                     self._refuse(f"{node} also passes {', '.join(surplus)}")
-
-    def _calls(self, part: Op, node: Any) -> bool:
-        if not isinstance(node, fx.Node):
-            return False
-        if node.op == "call_module":
-            return type(self.modules.get(node.target)) in part.targets
-        return node.op in ("call_function", "call_method") and node.target in part.targets
 
     def _objection(self, part: Value, value: Any) -> str | None:
         """What keeps a graph node or literal from being this value."""

@@ -19,7 +19,7 @@ Example:
 """
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -29,6 +29,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase, any_chain, chain, create_op_support
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
+from helpers.graphs.effects import callee
 from helpers.graphs.matching import attribute, find
 from helpers.graphs.patterns import Op
 
@@ -44,7 +45,7 @@ class PartitionCycle(ValueError):
 def from_ops(targets: Iterable[Any]) -> OperatorSupportBase:
     """Support for the nodes that call one of `targets`: functions, method names or module classes."""
     targets = frozenset(targets)
-    return create_op_support(lambda modules, node: _callee(modules, node) in targets)
+    return create_op_support(lambda modules, node: callee(node, modules) in targets)
 
 
 def from_patterns(
@@ -90,15 +91,8 @@ def propose(
     everything = CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
     modules = dict(graph_module.named_modules(remove_duplicate=False))
     found = [tuple(sorted(proposed.nodes)) for proposed in everything.propose_partitions()]
-    counts = [sum(_callee(modules, node) not in non_compute for node in nodes) for nodes in found]
+    counts = [sum(callee(node, modules) not in non_compute for node in nodes) for nodes in found]
     return sorted(nodes for nodes, count in zip(found, counts, strict=True) if count >= (1 if allow_single_node else 2))
-
-
-def _callee(modules: Mapping[str, nn.Module], node: fx.Node) -> Any:
-    """What a node calls, as patterns name it: a function, a method name or a module class; None if it calls nothing."""
-    if node.op == "call_module":
-        return type(modules[node.target])
-    return node.target if node.op in ("call_function", "call_method") else None
 
 
 def extract(graph_module: fx.GraphModule, partitions: Sequence[Partition], prefix: str = "part_") -> list[str]:

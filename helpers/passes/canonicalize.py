@@ -17,6 +17,7 @@ from torch import fx, nn
 
 from helpers.graphs import effects, operations
 from helpers.graphs.editing import Editor
+from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import Layers, opaque, rank
 from helpers.graphs.operations import CONVS, FOLDABLE, TRANSPOSED
 from helpers.passes import registry
@@ -75,9 +76,10 @@ def _function(node: fx.Node, editor: Editor, layers: Layers, result: PassResult)
     name = operations.SYNONYMS.get(name, name)
     in_place = name.endswith("_") and not name.endswith("__")
     if name in operations.LAYERS:
-        reason = layers.convert(node)
-        if reason is not None:
-            result.decline(node, reason)
+        try:
+            layers.convert(node)
+        except MustStay as reason:
+            result.decline(node, str(reason))
     elif name in operations.ARITHMETIC:
         _arithmetic(node, editor, name)
     elif name in operations.ARITHMETIC_IN_PLACE:

@@ -12,12 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_pure
+from helpers.graphs.errors import MustStay
 from helpers.passes import registry
 from helpers.passes.folder import Pass, PassResult
-
-
-class NotConstant(Exception):
-    """Running the node once is not the same as running it each time; the message is the reason."""
 
 
 @registry.register
@@ -31,11 +28,12 @@ class ConstantFolding(Pass):
         result = PassResult()
         editor = Editor(graph_module)
         for node in list(graph_module.graph.nodes):
-            if node.op not in ("call_function", "call_method") or not _only_constants(node):
+            constant = all(source.op == "get_attr" for source in node.all_input_nodes)
+            if node.op not in ("call_function", "call_method") or not constant:
                 continue
             try:
                 value = _value(node, editor)
-            except NotConstant as reason:
+            except MustStay as reason:
                 result.decline(node, str(reason))
                 continue
             hint = f"{node.name}_constant".removesuffix("_constant_constant")
@@ -44,30 +42,25 @@ class ConstantFolding(Pass):
         return result
 
 
-def _only_constants(node: fx.Node) -> bool:
-    return all(source.op == "get_attr" for source in node.all_input_nodes)
-
-
 def _value(node: fx.Node, editor: Editor) -> torch.Tensor:
     """The value of a node, or the reason why it has no value of its own."""
     if not is_pure(node):
-        raise NotConstant("it is random, or has a side effect")
+        raise MustStay("it is random, or has a side effect")
     if any(editor.storage.is_written(part) for part in (node, *node.all_input_nodes)):
-        raise NotConstant("the graph writes into it")
+        raise MustStay("the graph writes into it")
     if any(user.op == "output" for user in node.users):
-        raise NotConstant("the network returns it, and the caller may write into it")
+        raise MustStay("the network returns it, and the caller may write into it")
     args, kwargs = fx.map_arg((node.args, node.kwargs), editor.tensor)
     try:
         with torch.no_grad(), _Watch():
-            value = (
-                getattr(args[0], node.target)(*args[1:], **kwargs)
-                if node.op == "call_method"
-                else node.target(*args, **kwargs)
-            )
+            if node.op == "call_method":
+                value = getattr(args[0], node.target)(*args[1:], **kwargs)
+            else:
+                value = node.target(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
-        raise NotConstant(f"it cannot be run by itself: {error}") from error
+        raise MustStay(f"it cannot be run by itself: {error}") from error
     if not isinstance(value, torch.Tensor):
-        raise NotConstant(f"it is a {type(value).__name__}, not a tensor")
+        raise MustStay(f"it is a {type(value).__name__}, not a tensor")
     return value.detach().clone()
 
 
@@ -76,5 +69,5 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded in function.tags:
-            raise NotConstant(f"it draws random numbers ({function})")
+            raise MustStay(f"it draws random numbers ({function})")
         return function(*args, **(kwargs or {}))

@@ -17,13 +17,14 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
+from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import opaque, rank
 from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS
 from helpers.graphs.patterns import Constant, Op
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, after_layer
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, MustStay, Rewrite, Rule, Rules
+from helpers.passes.rewriter import MatchRewriter, Rewrite, Rule, Rules
 
 Z = Constant("z")
 

@@ -22,12 +22,13 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
+from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import opaque, rank
 from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED
 from helpers.graphs.patterns import Op
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, MustStay, Rewrite, Rule, Rules
+from helpers.passes.rewriter import MatchRewriter, Rewrite, Rule, Rules
 
 LAYER = Op((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
 # One factor or summand per output channel, or one number for all of them.

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from helpers.graphs.errors import MustStay
 from helpers.graphs.operations import CONVS
-from helpers.passes.rewriter import MustStay
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -41,8 +41,6 @@ class Activation(NamedTuple):
 
 
 def _hardtanh(min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Activation:
-    if min_val > max_val:
-        raise MustStay(f"clamp({min_val:g}, {max_val:g}) is a constant, which the kernels refuse")
     return Activation(F.hardtanh, (min_val, max_val), "hardtanh")
 
 
@@ -82,6 +80,8 @@ def read_activation(node: fx.Node) -> Activation:
     for value in found.scalars:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise MustStay(f"{value} is not a number that is known beforehand")
+    if found.onednn == "hardtanh" and found.scalars[0] > found.scalars[1]:
+        raise MustStay(f"clamp({found.scalars[0]:g}, {found.scalars[1]:g}) is a constant, which the kernels refuse")
     return found._replace(scalars=tuple(map(float, found.scalars)))
 
 

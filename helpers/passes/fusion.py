@@ -8,6 +8,7 @@ from torch import fx
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_fresh
+from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import opaque
 from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS, TRANSPOSED
@@ -15,7 +16,7 @@ from helpers.graphs.patterns import Op, Value
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fused_layer import ACTIVATIONS, FusedLayer, read_activation
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, MustStay, Rewrite, Rules
+from helpers.passes.rewriter import MatchRewriter, Rewrite, Rules
 
 aten = torch.ops.aten
 IN_PLACE_ADDITIONS = (operator.iadd, aten.add_.Tensor, "add_")

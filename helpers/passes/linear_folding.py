@@ -9,10 +9,11 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
+from helpers.graphs.errors import MustStay
 from helpers.graphs.matching import Match
 from helpers.graphs.patterns import Constant, Op, Value
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, MustStay, Rewrite, Rules
+from helpers.passes.rewriter import MatchRewriter, Rewrite, Rules
 
 
 def is_matrix(value: torch.Tensor | float) -> str | None:

@@ -32,16 +32,12 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from helpers.graphs.editing import Editor, called, free_name, may_match
+from helpers.graphs.errors import MustStay
 from helpers.graphs.matching import Match, attribute, find
 from helpers.graphs.patterns import Op
 from helpers.graphs.replacing import PROVENANCE
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from helpers.passes.folder import Pass, PassResult
-
-
-class MustStay(Exception):
-    """This match must stay as it is; the message is the reason."""
-
 
 Rewrite = Callable[[], tuple[fx.Node, str]]  # rewrites a match, and says at which node it did what
 # May this match be rewritten? Raises `MustStay`, or returns what rewrites it.

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.graphs.errors import MustStay
 from helpers.passes.conv_bn_folding import folded, norm_as_affine
-from helpers.passes.rewriter import MustStay
 from tests.passes.folding import calls, fold, reasons
 from tests.passes.zoo import conv, norm, up
 

@@ -10,6 +10,7 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers import models
+from helpers.graphs.errors import MustStay
 from helpers.passes import optimize
 from helpers.passes.fused_layer import (
     ACTIVATIONS,
@@ -19,7 +20,6 @@ from helpers.passes.fused_layer import (
     read_activation,
     refresh,
 )
-from helpers.passes.rewriter import MustStay
 from tests.passes.graphs import network
 
 
