@@ -116,6 +116,58 @@ def as_numbers(answer: torch.Tensor, probe: dict) -> torch.Tensor:
     return answer.double()
 
 
+def convolution_cases(rng: torch.Generator) -> list[Case]:
+    """Zero points that padding must know, one factor for each channel, depthwise and strided; sums on exact halves."""
+    cases = []
+    for label, groups, stride, padding in (
+        ("padded", 1, 1, 1),
+        ("one group for each channel", 4, 1, 1),
+        ("a stride of 2", 2, 2, 1),
+        ("1 x 1", 1, 1, 0),
+    ):
+        kernel = 1 if label == "1 x 1" else 3
+        shapes = {"codes": (2, 4, 5, 5), "weight": (8, 4 // groups, kernel, kernel), "bias": (8,)}
+        layer = {
+            "codes": torch.randint(0, 256, shapes["codes"], generator=rng).to(torch.uint8),
+            "weight": torch.randint(-127, 128, shapes["weight"], generator=rng).to(torch.int8),
+            "bias": torch.randint(-4000, 4000, shapes["bias"], generator=rng).to(torch.int32),
+            "multiplier": torch.randint(2**30, 2**31, (8,), generator=rng),
+            "shift": torch.randint(37, 41, (8,), generator=rng),
+        }
+        if label == "1 x 1":  # small numbers and half of each sum: many exact halves
+            layer["codes"], layer["weight"] = layer["codes"] % 16, layer["weight"] % 5 - 2
+            layer["multiplier"], layer["shift"] = torch.full((8,), 2**30), torch.full((8,), 31)
+            layer["bias"] = layer["bias"] % 9
+        points = {"zero_in": between(rng, 5, 90), "zero_out": between(rng, 100, 150)}
+        cases.append(Case(label, layer | points | {"stride": stride, "padding": padding, "groups": groups}))
+    return cases
+
+
+def convolution_oracle(inputs: dict, probe: dict) -> torch.Tensor:
+    """One output after the other, from a window of Python numbers; outside the image lies the real number 0."""
+    weight, bias, codes = (inputs[name].tolist() for name in ("weight", "bias", "codes"))
+    stride, padding = inputs["stride"], inputs["padding"]
+    factors = [Fraction(m, 2**t) for m, t in zip(inputs["multiplier"].tolist(), inputs["shift"].tolist(), strict=True)]
+    depth, kernel, side = len(weight[0]), len(weight[0][0]), len(codes[0][0])
+    places = [start - padding for start in range(0, side + 2 * padding - kernel + 1, stride)]
+
+    def total(image: list, o: int, top: int, left: int) -> int:
+        first = o // (len(weight) // inputs["groups"]) * depth
+        return bias[o] + sum(
+            (image[first + c][top + u][left + v] - inputs["zero_in"]) * weight[o][c][u][v]
+            for c in range(depth)
+            for u in range(kernel)
+            for v in range(kernel)
+            if 0 <= top + u < side and 0 <= left + v < side
+        )
+
+    def code(image: list, o: int, top: int, left: int) -> int:
+        return min(255, max(0, round(total(image, o, top, left) * factors[o]) + inputs["zero_out"]))
+
+    maps = [[[[code(i, o, y, x) for x in places] for y in places] for o in range(len(weight))] for i in codes]
+    return torch.tensor(maps, dtype=torch.float64)
+
+
 ITEMS = (
     Item(
         name="fixed_point",
@@ -152,6 +204,20 @@ ITEMS = (
         hint="Widen to int64 before you multiply; take zero_in off the codes; zero_out comes after the rescaling.",
         nudge="Four steps: sum of products, bias, rescaling, clamp. Which type holds each?",
         minutes=15,
+        dots=3,
+    ),
+    Item(
+        name="integer_convolution",
+        function="integer_convolution",
+        points=2,
+        cases=convolution_cases,
+        oracle=convolution_oracle,
+        view=as_numbers,
+        tolerance=EXACT,
+        hint="Take zero_in off the codes first, so that the padding's 0 means 0. F.conv2d in float64 is exact for "
+        "whole numbers below 2**53; turn its result into int64. multiplier[:, None, None] gives each channel its own.",
+        nudge="What must stand outside the image: the number 0, or the code 0?",
+        minutes=12,
         dots=3,
     ),
 )

@@ -71,3 +71,41 @@ def test_integer_layer():
             "return ((x.long() + bias) * multiplier / 2**shift).round().add(zero_out).clamp(0, 255)",
         ],
     )
+
+
+def test_integer_convolution():
+    right = solution_of("09", "integer_convolution")
+
+    def instead(part: str, other: str) -> str:
+        assert part in right
+        return right.replace(part, other)
+
+    windows = """
+K, (n, c, *_) = weight.shape[-1], codes.shape
+x = F.pad(codes.long() - zero_in, (padding,) * 4).unfold(2, K, stride).unfold(3, K, stride)
+x = x.reshape(n, groups, c // groups, *x.shape[2:])
+total = torch.einsum("ngcyxuv,gocuv->ngoyx", x, weight.long().reshape(groups, -1, c // groups, K, K)).flatten(1, 2)
+p = (total + bias[:, None, None]) * multiplier[:, None, None]
+shift = shift[:, None, None]
+whole, rest = p >> shift, p - ((p >> shift) << shift)
+twice = 2 * rest - (torch.ones_like(shift) << shift)
+return (whole + ((twice > 0) | ((twice == 0) & (whole % 2 == 1))) + zero_out).clamp(0, 255)
+"""
+    try_answers(
+        "integer_convolution",
+        "codes, weight, bias, zero_in, multiplier, shift, zero_out, stride, padding, groups",
+        right=[right, windows, instead(".to(torch.uint8)", ".float()")],
+        wrong=[
+            instead("codes.double() - zero_in", "codes.double()"),
+            instead("codes.double() - zero_in", "(codes - zero_in).double()"),
+            instead("x = codes.double() - zero_in", "x = F.pad(codes.double(), (padding,) * 4) - zero_in; padding = 0"),
+            instead("multiplier[:, None, None], shift", "multiplier[0], shift"),
+            instead("multiplier[:, None, None], shift", "multiplier, shift"),
+            instead(" - 1 + odd", ""),
+            instead("bias.double()", "None"),
+            instead(", groups=groups", ", groups=1"),
+            instead("bias.double(), stride", "bias.double(), 1"),
+            instead("(rounded + zero_out).clamp(0, 255)", "(rounded.clamp(0, 255) + zero_out)"),
+            instead("weight.double()", "weight.double().flip(2, 3)"),
+        ],
+    )

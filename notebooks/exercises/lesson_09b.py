@@ -1,0 +1,189 @@
+"""Lesson 09b. Equalized layers are run, rounded weights are judged by the output they give, slopes by torch's own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from helpers.checks.compare import Tolerance
+from helpers.checks.inputs import between, normal
+from helpers.checks.specification import Case, Item, Verdict
+
+CLOSE = Tolerance(relative=1e-6, absolute=1e-8)
+
+
+def equalize_cases(rng: torch.Generator) -> list[Case]:
+    """Filters of very different sizes; one of them is 0, and one is read by nothing."""
+    cases = []
+    for label, kernel in (("1 x 1", 1), ("3 x 3", 3), ("a filter of zeros", 3), ("a channel that nothing reads", 1)):
+        c_in, hidden, c_out = between(rng, 2, 4), between(rng, 5, 7), between(rng, 2, 4)
+        sizes = 10 ** (4 * torch.rand(hidden, 1, 1, 1, generator=rng, dtype=torch.float64) - 2)
+        W1, W2 = normal(rng, hidden, c_in, kernel, kernel) * sizes, normal(rng, c_out, hidden, 3, 3)
+        if label == "a filter of zeros":
+            W1[2] = 0
+        if label == "a channel that nothing reads":
+            W2[:, 1] = 0
+        x = normal(rng, 2, c_in, 6, 6)
+        cases.append(Case(label, {"W1": W1, "b1": normal(rng, hidden), "W2": W2}, {"x": x}))
+    return cases
+
+
+def two_layers(x: torch.Tensor, W1: torch.Tensor, b1: torch.Tensor, W2: torch.Tensor) -> torch.Tensor:
+    """Convolution, ReLU, convolution."""
+    return F.conv2d(F.relu(F.conv2d(x, W1, b1)), W2)
+
+
+def equalize_oracle(inputs: dict, probe: dict) -> dict:
+    """The two layers as they were; and for each channel the range that both must have: the root of the product."""
+    rows = [max(map(abs, row.flatten().tolist())) for row in inputs["W1"]]
+    columns = [max(map(abs, column.flatten().tolist())) for column in inputs["W2"].transpose(0, 1)]
+    pairs = [((r * c) ** 0.5,) * 2 if r and c else (r, c) for r, c in zip(rows, columns, strict=True)]
+    return {"output": two_layers(probe["x"], **inputs), "ranges": torch.tensor(pairs, dtype=torch.float64)}
+
+
+def equalize_view(answer: list, probe: dict) -> dict:
+    """What the new layers compute, and the ranges of their channels."""
+    W1, b1, W2 = answer
+    ranges = torch.stack([W1.abs().amax((1, 2, 3)), W2.abs().amax((0, 2, 3))], dim=1)
+    return {"output": two_layers(probe["x"], W1, b1, W2), "ranges": ranges}
+
+
+def fake_cases(rng: torch.Generator) -> list[Case]:
+    """Values inside the range and far outside, halves; none where float32 decides what is clamped."""
+    cases = []
+    for label, first, last, zero_point in (
+        ("signed codes", -7, 7, 0),
+        ("unsigned codes", 0, 255, between(rng, 30, 99)),
+    ):
+        scale = 0.01 * between(rng, 2, 40)
+        steps = torch.randint(first - zero_point + 1, last - zero_point - 1, (20,), generator=rng)
+        inside = (steps + 0.05 + 0.9 * torch.rand(20, generator=rng)) * scale
+        outside = torch.tensor([first - 3.2 - zero_point, last + 4.7 - zero_point, last + 90.0]) * scale
+        x = torch.cat([inside, outside])[torch.randperm(23, generator=rng)]
+        codes = {"scale": scale, "zero_point": zero_point, "first": first, "last": last}
+        cases.append(Case(label, {"x": x} | codes))
+    halves = {"x": torch.tensor([-1.5, -0.5, 0.5, 1.5, 2.5, -40.0, 40.0]), "scale": 1.0, "zero_point": 1}
+    return [*cases, Case("exact halves", halves | {"first": -7, "last": 7})]
+
+
+def value_and_slope(function: Any, inputs: dict) -> dict:
+    """What goes forward, and what comes back when every output counts differently."""
+    x = inputs["x"].clone().requires_grad_()
+    with torch.enable_grad():
+        y = function(**inputs | {"x": x})
+        weights = torch.linspace(1, 2, len(x))
+        slope = torch.autograd.grad((y * weights).sum(), x, allow_unused=True)[0] if y.requires_grad else None
+    return {"value": y, "slope": torch.zeros_like(x) if slope is None else slope / weights}
+
+
+def run_fake(student: Mapping[str, Any], inputs: dict) -> dict:
+    """Run it in both directions."""
+    return value_and_slope(student["fake_quantize"], inputs)
+
+
+def fake_oracle(inputs: dict, probe: dict) -> dict:
+    """The operator with which PyTorch trains quantized networks."""
+
+    def theirs(x: torch.Tensor, scale: float, zero_point: int, first: int, last: int) -> torch.Tensor:
+        return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, first, last)
+
+    found = value_and_slope(theirs, inputs)
+    return {name: tensor.detach() for name, tensor in found.items()}
+
+
+def rounding_cases(rng: torch.Generator) -> list[Case]:
+    """Inputs that hang together, so that errors of neighbouring weights can cancel each other."""
+    cases = []
+    for bits, outputs, inputs in ((3, 16, 36), (4, 24, 24)):
+        x = normal(rng, 300, 5) @ normal(rng, 5, inputs) + 0.1 * normal(rng, 300, inputs)
+        W = normal(rng, outputs, inputs).float()
+        scale = W.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1.3)  # no weight lies on the last code
+        case = {"W": W, "scale": scale, "x": x.float()}
+        cases.append(Case(f"{bits} bits", case, case))
+    return cases
+
+
+def rounding_oracle(inputs: dict, probe: dict) -> dict:
+    """The error of rounding to the nearest, which is to be beaten."""
+    return {
+        "on the grid": True,
+        "up or down": True,
+        "error": output_error(torch.round(probe["W"] / probe["scale"]), probe),
+    }
+
+
+def output_error(codes: torch.Tensor, probe: dict) -> float:
+    """How far the layer's output is off, squared and in the mean."""
+    wrong = codes.double() * probe["scale"].double() - probe["W"].double()
+    return (probe["x"].double() @ wrong.T).square().mean().item()
+
+
+def rounding_view(answer: torch.Tensor, probe: dict) -> dict:
+    """The codes of the answer: whole numbers, next to the exact ones, and the error they make."""
+    codes, exact = answer / probe["scale"], probe["W"] / probe["scale"]
+    whole = torch.round(codes)
+    return {
+        "on the grid": bool((codes - whole).abs().max() < 1e-3),
+        "up or down": bool((whole - exact).abs().max() < 1),
+        "error": output_error(whole, probe),
+    }
+
+
+def rounding_score(expected: dict, observed: dict, submitted_bytes: int) -> Verdict:
+    """Half of the error must be gone."""
+    for what in ("on the grid", "up or down"):
+        if not observed[what]:
+            return Verdict(0.0, f"not every weight is a whole number of scales, rounded {what}")
+    share = observed["error"] / expected["error"]
+    return Verdict(
+        float(share < 0.5), f"the output's error is {share:.2f} times that of the nearest; below 0.5 is asked"
+    )
+
+
+ITEMS = (
+    Item(
+        name="equalize",
+        function="equalize",
+        points=1,
+        cases=equalize_cases,
+        oracle=equalize_oracle,
+        view=equalize_view,
+        tolerance=CLOSE,
+        hint="k = sqrt(r1 / r2) with r1 = W1.abs().amax((1, 2, 3)) and r2 = W2.abs().amax((0, 2, 3)), and 1 where one "
+        "of them is 0. Row i of W1 and entry i of b1 are divided by k[i]; column i of W2 is multiplied.",
+        nudge="Three tensors change. A channel that is 0 on one side has no k: leave it alone.",
+        minutes=10,
+        dots=2,
+    ),
+    Item(
+        name="learn_rounding",
+        function="learn_rounding",
+        points=3,
+        cases=rounding_cases,
+        oracle=rounding_oracle,
+        view=rounding_view,
+        score=rounding_score,
+        hint="h = (1.2 * sigmoid(v) - 0.1).clamp(0, 1), with v from the logit of (rest + 0.1) / 1.2; descend on the "
+        "output error divided by that of the nearest, plus a small penalty (1 - |2h - 1|**beta).sum(); at the end "
+        "round up where v > 0.",
+        nudge="W = scale * (floor + rest). Let a number between 0 and 1 take the place of rest, and learn it.",
+        minutes=25,
+        dots=3,
+        seconds=30.0,
+    ),
+    Item(
+        name="fake_quantize",
+        function="fake_quantize",
+        points=1,
+        cases=fake_cases,
+        oracle=fake_oracle,
+        run=run_fake,
+        tolerance=Tolerance(1e-5, 1e-6),
+        hint="Compute the clamped code twice: hard, with torch.round, and soft, without. soft + (hard - soft).detach() "
+        "has the value of the one and the slope of the other.",
+        nudge="detach() hides from the backward pass what it is applied to. Which part should be hidden?",
+        minutes=8,
+        dots=2,
+    ),
+)
