@@ -14,6 +14,7 @@ from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
 LATENCY_BATCHES = (1, 128)
+STEPS = 20  # an epoch at least: a few hundred images in batches of 128 would teach nothing
 FINETUNING = training.Config(epochs=5, lr=0.02, ema=0.99, distill=0.7)
 
 
@@ -80,7 +81,8 @@ def compress(
         finish("dense", stages["dense"])
         finish("pruned", small)
         if finetune_epochs:
-            config = replace(FINETUNING, epochs=finetune_epochs, seed=seed)
+            batch = min(FINETUNING.batch_size, max(8, len(dataset.train_images) // STEPS))
+            config = replace(FINETUNING, epochs=finetune_epochs, seed=seed, batch_size=batch)
             student, state = copy.deepcopy(small), folder and folder / "finetuning.state"
             training.finetune(student, dataset, stages["dense"], config, state, progress)
             finish("fine-tuned", student)

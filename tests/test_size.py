@@ -45,12 +45,12 @@ TODAY = {
         "course/commands": 1_150,
         "course/publish": 870,
         "tests": 20_950,
+        "notebooks": 7_100,
     },
     "files": {"helpers/passes": 15},
     "imports": [],
     "unused": [
         "SafeMarkdown",
-        "made_by",
         "measure_machine",
         "remove_dead_channels",
         "try_out",

@@ -1,5 +1,7 @@
 """A network and images of one's own, through the shell's door; and what keeps a long run from being lost."""
 
+import re
+
 import numpy as np
 import onnxruntime
 import pandas as pd
@@ -177,6 +179,19 @@ def test_a_plain_module_goes_the_whole_way_and_an_error_hands_over_what_is_finis
     with pytest.raises(ZeroDivisionError) as caught:
         pipeline.compress(model, images, finetune_epochs=0, progress=False)
     assert list(caught.value.stages) == ["dense", "pruned", "quantized"]
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_readme_run(own, tmp_path, monkeypatch):
+    text = (data.REPOSITORY / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(from helpers import data.*?)```", text, re.S)
+    assert len(code.splitlines()) <= 10
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").symlink_to(own[-1])
+    torch.save(resnet18(num_classes=7).state_dict(), tmp_path / "weights.pt")
+    names = {}
+    exec(code.replace("prune_ratio=0.5", "finetune_epochs=1, latency_runs=3, progress=False"), names)
+    assert names["small"].input_normalization == names["images"].normalization
 
 
 @pytest.mark.slow

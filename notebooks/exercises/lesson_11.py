@@ -1,0 +1,135 @@
+"""Lesson 11. The oracles go through numbers, names and images one by one."""
+
+import statistics
+
+import torch
+
+from helpers.checks.compare import Tolerance
+from helpers.checks.inputs import between
+from helpers.checks.specification import Case, Item
+
+
+def images_cases(rng: torch.Generator) -> list[Case]:
+    """Colours of different brightness, one channel alone, and bright beside dark images."""
+    cases = []
+    for label, channels in (("three channels", 3), ("one channel", 1), ("bright and dark images", 2)):
+        count, height, width = between(rng, 5, 8), between(rng, 5, 7), between(rng, 8, 10)
+        noise = torch.randint(0, 60, (count, channels, height, width), generator=rng)
+        level = 40 * torch.arange(channels)[:, None, None] + 20
+        if label == "bright and dark images":
+            level = level + 100 * (torch.arange(count) % 2)[:, None, None, None]
+        cases.append(Case(label, {"images": (noise + level).to(torch.uint8)}))
+    return cases
+
+
+def images_oracle(inputs: dict, probe: dict) -> list[list[float]]:
+    """All numbers of a channel in one list."""
+    channels = [[number / 255 for number in part.flatten().tolist()] for part in inputs["images"].unbind(1)]
+    return [[statistics.fmean(numbers) for numbers in channels], [statistics.pstdev(numbers) for numbers in channels]]
+
+
+def two_lists(answer: tuple, probe: dict) -> list[list[float]]:
+    """Means and deviations, whatever they come in."""
+    means, deviations = answer
+    return [[float(number) for number in numbers] for numbers in (means, deviations)]
+
+
+def fitting_cases(rng: torch.Generator) -> list[Case]:
+    """A file that fits, one of another head, one that lacks and has too much, and one with a turned weight."""
+    width, classes = between(rng, 8, 16), between(rng, 3, 9)
+    expected = {"conv.weight": (width, 3, 3, 3), "norm.bias": (width,), "fc.weight": (classes, width)}
+    expected |= {"fc.bias": (classes,)}
+    head = expected | {"fc.weight": (1000, width), "fc.bias": (1000,)}
+    other = {name: shape for name, shape in expected.items() if name != "norm.bias"} | {"module.bias": (width,)}
+    turned = expected | {"fc.weight": (width, classes)}
+    files = {"the right file": dict(expected), "another head": head, "another network": other, "a turn": turned}
+    return [Case(label, {"expected": dict(expected), "found": found}) for label, found in files.items()]
+
+
+def fitting_oracle(inputs: dict, probe: dict) -> list[list[str]]:
+    """Take every name of both, in order."""
+    problems = []
+    for name in sorted([*inputs["expected"], *inputs["found"]]):
+        shapes = [tuple(inputs[side][name]) if name in inputs[side] else None for side in ("expected", "found")]
+        if shapes[0] != shapes[1]:
+            problem = "missing" if shapes[1] is None else "unexpected" if shapes[0] is None else "shape"
+            problems.append([name, problem])
+    return [one for at, one in enumerate(problems) if one not in problems[:at]]
+
+
+def pairs(answer: list, probe: dict) -> list[list[str]]:
+    """Pairs of words."""
+    return [[str(word) for word in pair] for pair in answer]
+
+
+def holding_cases(rng: torch.Generator) -> list[Case]:
+    """Networks that err with the dense one, err on their own, or err more; once there is none that will do."""
+    cases = []
+    for label, kept in (("four networks", 4), ("none is good enough", 2)):
+        count = between(rng, 950, 1050)
+        dense = torch.ones(count, dtype=torch.bool)
+        dense[torch.randperm(count, generator=rng)[:100]] = False
+        candidates = []
+        # (bytes, images that get lost, images that are won): the first two hold, the third may as well lose 3 points
+        for size, lost, won in ((900, 0, 0), (600, 12, 2), (400, 70, 60), (200, 90, 5))[-kept:]:
+            right = dense.clone()
+            for value, number in ((True, lost), (False, won)):
+                places = (dense == value).nonzero().flatten()
+                right[places[torch.randperm(len(places), generator=rng)[:number]]] = not value
+            candidates.append({"bytes": size * between(rng, 1000, 1100), "right": right})
+        order = torch.randperm(len(candidates), generator=rng).tolist()
+        inputs = {"dense": dense, "candidates": [candidates[at] for at in order], "drop": 0.02}
+        cases.append(Case(label, inputs))
+    return cases
+
+
+def holding_oracle(inputs: dict, probe: dict) -> int | None:
+    """Mean and spread of the differences, image by image, for one network after the other."""
+    best = None
+    for place, candidate in enumerate(inputs["candidates"]):
+        pairs = zip(candidate["right"].tolist(), inputs["dense"].tolist(), strict=True)
+        differences = [int(a) - int(b) for a, b in pairs]
+        low = statistics.fmean(differences) - 1.96 * statistics.pstdev(differences) / len(differences) ** 0.5
+        if low >= -inputs["drop"] and (best is None or candidate["bytes"] < inputs["candidates"][best]["bytes"]):
+            best = place
+    return best
+
+
+ITEMS = (
+    Item(
+        name="measure_images",
+        function="measure_images",
+        points=1,
+        cases=images_cases,
+        oracle=images_oracle,
+        view=two_lists,
+        tolerance=Tolerance(relative=5e-3, absolute=1e-4),
+        hint="Divide by 255, then take mean and standard deviation over images, rows and columns: dim=(0, 2, 3).",
+        nudge="One number per channel: over which three dimensions do you have to go?",
+        minutes=5,
+        dots=1,
+    ),
+    Item(
+        name="what_does_not_fit",
+        function="what_does_not_fit",
+        points=1,
+        cases=fitting_cases,
+        oracle=fitting_oracle,
+        view=pairs,
+        hint="Go through sorted(expected.keys() | found.keys()), and ask for each name where it is.",
+        nudge="A name can be in one of the two alone, or in both; then compare the shapes.",
+        minutes=8,
+        dots=2,
+    ),
+    Item(
+        name="smallest_that_holds",
+        function="smallest_that_holds",
+        points=1,
+        cases=holding_cases,
+        oracle=holding_oracle,
+        hint="For each: d = right - dense; keep it if mean - 1.96 * std / sqrt(n) >= -drop. Then the fewest bytes.",
+        nudge="Do not ask how much it lost on these images, but how much it may have lost: the lower end of lesson 10.",
+        minutes=12,
+        dots=3,
+    ),
+)
