@@ -132,13 +132,6 @@ def test_a_replacement_with_the_wrong_number_of_results_changes_nothing():
     assert str(network.graph) == before
 
 
-def test_filters_hold_a_replacement_back():
-    network = graph_of(lambda net, x: torch.sin(x))
-    cosine = by_function(lambda x: torch.cos(x))
-    assert replace_all(network, traced(lambda x: torch.sin(x)), cosine, filters=[lambda match: "not today"]) == []
-    assert targets(network) == [torch.sin]
-
-
 def test_values_are_handed_over_by_name():
     network = graph_of(lambda net, x, y: x - y)
     replace_all(network, traced(lambda b, a: a - b), by_function(lambda b, a: torch.sub(a, b)))
