@@ -6,6 +6,7 @@ import textwrap
 
 import nbformat
 import pytest
+import torch
 
 from course.publish.runner import NOTEBOOKS
 from helpers import checks
@@ -131,6 +132,14 @@ def test_an_error_shows_the_line_of_the_cell(cell):
         cell("def output_size(size, kernel, stride, padding):\n    half = size / 0\n    return half")["output_size"]
     )
     assert "ZeroDivisionError" in words and "in line 2 of your cell: half = size / 0" in words
+
+
+def test_below_a_decorator_the_line_and_the_imports_of_the_cell_are_found(cell, folder, capsys):
+    right = RIGHT.replace("def ", "import copy\n@torch.no_grad()\ndef ").replace("return ", "return copy.copy(0) + ")
+    wrong = cell(right.replace("(0) +", "(0) // 0 +"), torch=torch)["output_size"]
+    assert "in line 4 of your cell: return copy.copy(0) // 0" in refusal(wrong)
+    checks.check(cell(right, torch=torch)["output_size"])
+    assert "kept in mine.py" in capsys.readouterr().out and "import copy" in (folder / "mine.py").read_text()
 
 
 def test_renamed_arguments_are_named(cell):

@@ -50,6 +50,7 @@ def test_equal_answers_have_no_difference(expected, got):
         ({"a": 1}, [1], "dictionary"),
         ("fold", "keep", "not right"),
         (None, 0, "None"),
+        ([1], None, "is a return missing?"),
     ],
 )
 def test_a_difference_is_named(expected, got, says):

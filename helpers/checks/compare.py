@@ -36,6 +36,8 @@ def difference(expected: Any, got: Any, tolerance: Tolerance | None = None, wher
         'the answer["a"] differs by 1 where at most 1e-06 is allowed'
     """
     tolerance = tolerance or Tolerance()
+    if got is None and expected is not None:
+        return f"{where} should be {_kind(expected)}, but is None: is a return missing?"
     if isinstance(expected, dict):
         return _difference_of_dicts(expected, got, tolerance, where)
     if isinstance(expected, list | tuple):
@@ -52,12 +54,7 @@ def difference(expected: Any, got: Any, tolerance: Tolerance | None = None, wher
 
 
 def expected_and_got(expected: Any, got: Any, tolerance: Tolerance | None = None) -> str | None:
-    """The first value that differs, in both answers; None where the difference is not one of values.
-
-    Example:
-        >>> expected_and_got([1.0, 2.0], [1.0, 2.5])
-        'expected 2.0, got 2.5'
-    """
+    """The first value that differs, in both answers; None where the difference is not one of values."""
     tolerance = tolerance or Tolerance()
     if isinstance(expected, dict | list | tuple) and type(expected) is type(got) and len(expected) == len(got):
         keys = expected if isinstance(expected, dict) else range(len(expected))
@@ -65,7 +62,8 @@ def expected_and_got(expected: Any, got: Any, tolerance: Tolerance | None = None
         return next((expected_and_got(expected[key], got[key], tolerance) for key in wrong), None)
     if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
         return _first_wrong_number(expected, got, tolerance) if expected.shape == got.shape else None
-    return f"expected {_short(expected)}, got {_short(got)}" if type(expected) is type(got) else None
+    alike = type(expected) is type(got) or (_is_number(expected) and _is_number(got))
+    return f"expected {_short(expected)}, got {_short(got)}" if alike else None
 
 
 def _first_wrong_number(expected: torch.Tensor, got: torch.Tensor, tolerance: Tolerance) -> str | None:
@@ -91,7 +89,7 @@ def _difference_of_dicts(expected: dict, got: Any, tolerance: Tolerance, where: 
 
 def _difference_of_lists(expected: Any, got: Any, tolerance: Tolerance, where: str) -> str | None:
     if not isinstance(got, list | tuple):
-        return f"{where} should be a list, but is {_kind(got)}"
+        return f"{where} should be a list or tuple of {len(expected)} parts, but is {_kind(got)}"
     if len(expected) != len(got):
         return f"{where} should have {len(expected)} parts, but has {len(got)}"
     found = (difference(e, g, tolerance, f"{where}[{i}]") for i, (e, g) in enumerate(zip(expected, got, strict=True)))

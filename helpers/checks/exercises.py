@@ -75,7 +75,7 @@ def check(function: Callable) -> None:
 def hint(item: Item, misses: int) -> str:
     """The first time nothing beside the difference, then a nudge, then the way, then the solution."""
     if misses == 1:
-        return "Look at the difference first; the next try gets a hint."
+        return "Read this first; the next try gets a hint."
     if misses == 2 and item.nudge:
         return f"Hint: {item.nudge}"
     if misses <= 3:
@@ -124,7 +124,8 @@ def find(name: str) -> Item:
     """The exercise that a function of this name answers."""
     known = {item.function: item for items in by_lesson().values() for item in items}
     if name not in known:
-        raise NotRightYet(f"there is no exercise called {name!r}; there are {', '.join(sorted(known))}")
+        said = "use def, for a lambda has no name" if name == "<lambda>" else f"there is no exercise called {name!r}"
+        raise NotRightYet(f"{said}; there are {', '.join(sorted(known))}")
     return known[name]
 
 

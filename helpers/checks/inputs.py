@@ -1,4 +1,4 @@
-"""Random inputs that several lessons need."""
+"""Random inputs that several lessons need, and the answer that several ask for."""
 
 import torch
 
@@ -24,3 +24,13 @@ def statistics(rng: torch.Generator, channels: int) -> dict[str, torch.Tensor | 
         "variance": torch.rand(channels, generator=rng, dtype=torch.float64) * 0.05 + 1e-3,
         "eps": 1e-3 * between(rng, 1, 9),
     }
+
+
+def layer_of(answer: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights and the bias of an answer, in float64; says in words what came instead."""
+    if not isinstance(answer, list) or [isinstance(part, torch.Tensor) for part in answer] != [True, True]:
+        raise ValueError("return a tuple of two tensors, the weights and the bias")
+    weight, bias = answer
+    if bias.shape != weight.shape[:1]:
+        raise ValueError(f"the bias should have the shape {tuple(weight.shape[:1])}, but has {tuple(bias.shape)}")
+    return weight.double(), bias.double()

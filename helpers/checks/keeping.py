@@ -130,7 +130,7 @@ def folded_code(notebook: Path, changed: int) -> tuple[str, ...]:
 
 def block_of(function: Callable) -> str:
     """The function with the imports, functions, classes and plain constants of its cell."""
-    cell = "".join(linecache.getlines(function.__code__.co_filename))
+    cell = "".join(linecache.getlines(inspect.unwrap(function).__code__.co_filename))  # below its decorators
     try:
         own = inspect.getsource(function)
         wanted = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)

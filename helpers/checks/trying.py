@@ -32,11 +32,8 @@ def first_failure(item: Item, function: Callable, seed: int | None = None) -> st
     Raises:
         NotDone: there is no answer yet.
     """
-    for case in item.make_cases(secrets.randbits(62) if seed is None else seed, hidden=True):
-        failure = failure_on(item, function, case)
-        if failure:
-            return failure
-    return None
+    cases = item.make_cases(secrets.randbits(62) if seed is None else seed, hidden=True)
+    return next(filter(None, (failure_on(item, function, case) for case in cases)), None)
 
 
 def failure_on(item: Item, function: Callable, case: Case) -> str | None:
@@ -53,6 +50,8 @@ def failure_on(item: Item, function: Callable, case: Case) -> str | None:
         return f"{case.label}: no answer after {item.seconds:g} seconds, so it was stopped. Does a loop never end?"
     except Exception as problem:
         return f"{case.label}: {type(problem).__name__}: {problem}{place(problem, function)}"
+    if isinstance(expected, int | float) and getattr(answer, "ndim", None) == 0:
+        answer = answer.item()  # a number of torch or NumPy
     verdict = item.judge(case, expected, answer)
     if verdict.share == 1.0:
         return None
@@ -85,7 +84,7 @@ def wrong_arguments(function: Callable, inputs: dict[str, Tree]) -> str | None:
 
 def place(problem: Exception, function: Callable) -> str:
     """The line of the learner's own cell in which an error arose."""
-    own = getattr(getattr(function, "__code__", None), "co_filename", None)
+    own = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", None)
     lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == own]
     text = linecache.getline(own, lines[-1]).strip() if lines else ""
     return f"\n    in line {lines[-1]} of your cell: {text}" if text else ""

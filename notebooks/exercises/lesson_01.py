@@ -5,10 +5,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between, normal, statistics
+from helpers.checks.inputs import between, layer_of, normal, statistics
 from helpers.checks.specification import Case, Item
 
-CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
+CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right as well
 
 
 # output_size ----------------------------------------------------------------------------------------------------
@@ -97,13 +97,17 @@ def batch_norm(y: torch.Tensor, inputs: dict) -> torch.Tensor:
 
 
 def fold_cases(rng: torch.Generator) -> list[Case]:
-    """With a bias and without; as many input as output channels, so that scaling the wrong axis goes unnoticed."""
+    """With a bias and without; square weights, where a wrong axis goes unnoticed, and others."""
     cases = []
-    for label, has_bias in (("a convolution with a bias", True), ("a convolution without a bias", False)):
+    for label, has_bias, more in (
+        ("with a bias", True, 0),
+        ("without a bias", False, 0),
+        ("with C_in > C_out", False, 2),
+    ):
         channels = between(rng, 3, 6)
-        layer = {"W": normal(rng, channels, channels, 3, 3), "b": normal(rng, channels) if has_bias else None}
-        probe = {"x": normal(rng, 2, channels, 6, 6)}
-        cases.append(Case(label, layer | statistics(rng, channels), probe))
+        layer = {"W": normal(rng, channels, channels + more, 3, 3), "b": normal(rng, channels) if has_bias else None}
+        probe = {"x": normal(rng, 2, channels + more, 6, 6)}
+        cases.append(Case(f"a convolution {label}", layer | statistics(rng, channels), probe))
     return cases
 
 
@@ -114,8 +118,7 @@ def fold_oracle(inputs: dict, probe: dict) -> torch.Tensor:
 
 def fold_view(answer: list, probe: dict) -> torch.Tensor:
     """What the folded convolution computes."""
-    weight, bias = answer
-    return F.conv2d(probe["x"], weight, bias, padding=1)
+    return F.conv2d(probe["x"], *layer_of(answer), padding=1)
 
 
 # fold_conv_bn ---------------------------------------------------------------------------------------------------
@@ -123,7 +126,7 @@ def fold_view(answer: list, probe: dict) -> torch.Tensor:
 LAYERS = {
     "a plain convolution": {},
     "a bias, stride 2 and padding": {"bias": True, "stride": 2, "padding": 1},
-    "groups and dilation": {"groups": 2, "dilation": 2, "bias": True},
+    "groups and dilation": {"out_channels": 6, "groups": 2, "dilation": 2, "bias": True},
     "a depthwise convolution": {"groups": 4, "padding": 1},
 }
 
@@ -137,17 +140,17 @@ def fold_layer_cases(rng: torch.Generator) -> list[Case]:
     cases = []
     for label, settings, state in kinds:
         seed = between(rng, 0, 2**30)
-        inputs = {"settings": {"bias": False} | settings, "state": state, "seed": seed, "x": normal(rng, 2, 4, 7, 7)}
-        cases.append(Case(label, inputs))
+        settings = {"out_channels": 4, "bias": False} | settings
+        cases.append(Case(label, {"settings": settings, "state": state, "seed": seed, "x": normal(rng, 2, 4, 7, 7)}))
     return cases
 
 
 def two_layers(inputs: dict) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
     """The convolution and the BatchNorm of a case."""
     rng, state = torch.Generator().manual_seed(inputs["seed"]), inputs["state"]
-    conv = nn.Conv2d(4, 4, 3, dtype=torch.float64, **inputs["settings"])
+    conv = nn.Conv2d(4, kernel_size=3, dtype=torch.float64, **inputs["settings"]).eval()
     kept = {"affine": state != "affine=False", "track_running_stats": state != "without statistics"}
-    norm = nn.BatchNorm2d(5 if state == "wider" else 4, eps=1e-2, dtype=torch.float64, **kept)
+    norm = nn.BatchNorm2d(conv.out_channels + (state == "wider"), eps=1e-2, dtype=torch.float64, **kept)
     norm.train(state == "in training mode")
     for tensor in (*conv.parameters(), *norm.parameters(), *norm.buffers()):
         if tensor.is_floating_point():
@@ -162,12 +165,14 @@ def run_fold_layers(student: dict, inputs: dict) -> dict:
     conv, norm = two_layers(inputs)
     before = [tensor.clone() for layer in (conv, norm) for tensor in layer.state_dict().values()]
     try:
-        y = student["fold_conv_bn"](conv, norm)(inputs["x"])
+        layer = student["fold_conv_bn"](conv, norm)
     except ValueError:
-        return {"refused": True, "y": None, "old layers changed": False}
+        return {"a ValueError was raised": True, "y": None, "old layers changed": False}
+    if not isinstance(layer, nn.Module):
+        raise TypeError(f"fold_conv_bn must return a layer or raise a ValueError, and this is a {type(layer).__name__}")
     after = [tensor for layer in (conv, norm) for tensor in layer.state_dict().values()]
     changed = not all(map(torch.equal, before, after))
-    return {"refused": False, "y": y, "old layers changed": changed}
+    return {"a ValueError was raised": False, "y": layer.double()(inputs["x"]), "old layers changed": changed}
 
 
 def fold_layers_oracle(inputs: dict, probe: dict) -> dict:
@@ -175,7 +180,7 @@ def fold_layers_oracle(inputs: dict, probe: dict) -> dict:
     conv, norm = two_layers(inputs)
     refused = inputs["state"] in ("in training mode", "without statistics", "wider")
     y = None if refused else norm(conv(inputs["x"])).detach()
-    return {"refused": refused, "y": y, "old layers changed": False}
+    return {"a ValueError was raised": refused, "y": y, "old layers changed": False}
 
 
 ITEMS = (
@@ -210,7 +215,7 @@ ITEMS = (
         oracle=statistics_oracle,
         tolerance=CLOSE,
         hint="Mean and var over axes (0, 2, 3), var with n - 1; then (1 - momentum) * old + momentum * new.",
-        nudge="Which of the two variances is stored?",
+        nudge="Part 0 is the mean, part 1 the variance. Which variance is stored, and how much of the old value stays?",
         minutes=6,
         dots=2,
     ),

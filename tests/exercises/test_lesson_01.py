@@ -10,6 +10,8 @@ def test_output_size():
         right=[
             "return (size + 2 * padding - kernel) // stride + 1",
             "return len(range(0, size + 2 * padding - kernel + 1, stride))",
+            "return np.int64((size + 2 * padding - kernel) // stride + 1)",
+            "return torch.tensor((size + 2 * padding - kernel) // stride + 1)",
             solution_of("01", "output_size"),
         ],
         wrong=[
@@ -43,6 +45,7 @@ def test_convolve():
         "x, W, b=0.0, stride=1, padding=0",
         right=[
             CONVOLVE,
+            CONVOLVE.replace(", dtype=x.dtype", ""),
             "x = F.pad(x, (padding,) * 4).unfold(0, len(W), stride).unfold(1, len(W), stride)\n"
             "return torch.einsum('ijuv,uv->ij', x, W) + b",
             solution_of("01", "convolve"),
@@ -55,6 +58,7 @@ def test_convolve():
             CONVOLVE.replace("// stride + 1", "// stride"),
             CONVOLVE.replace("y[i, j]", "y[j % rows, i % columns]"),
             CONVOLVE.replace("W * x", "W + x"),
+            CONVOLVE.replace("return y", "return y[None]"),
         ],
     )
 
@@ -112,6 +116,7 @@ def test_fold_into_convolution():
         right=[
             start + "return W * a[:, None, None, None], a * b + beta - a * mu",
             start + "return torch.einsum('oihw,o->oihw', W, a), beta + a * (b - mu)",
+            start + "return (W * a[:, None, None, None]).float(), (a * b + beta - a * mu).float()",
             solution_of("01", "fold_into_convolution"),
         ],
         wrong=[
@@ -121,6 +126,8 @@ def test_fold_into_convolution():
             start + "return W * a[:, None, None, None], a * (b + beta - mu)",
             start + "return W, a * b + beta - a * mu",
             start + "return W * a, a * b + beta - a * mu",
+            start + "b = b + torch.zeros(W.shape[1]); return W * a[:, None, None, None], a * b + beta - a * mu",
+            start + "return W * a[:, None, None, None]",
             "a = gamma / torch.sqrt(variance + eps); return W * a[:, None, None, None], a * b + beta - a * mu",
         ],
     )
@@ -163,6 +170,7 @@ def test_fold_conv_bn():
             FOLD.replace("ValueError", "KeyError"),
             FOLD.replace("bn.weight if bn.affine else torch.ones_like(bn.running_var)", "bn.weight"),
             FOLD.replace("(bias - bn", "(0 - bn"),
+            FOLD.replace('raise ValueError("cannot be folded")', "return None"),
             FOLD.replace(" + bn.eps", ""),
             FOLD.replace("a.detach()[:, None, None, None]", "a.detach()"),
             FOLD.replace("new = copy.deepcopy(conv)", "new = nn.Conv2d(4, 4, 3, dtype=torch.float64)"),

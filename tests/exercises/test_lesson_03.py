@@ -11,6 +11,7 @@ def test_fold_addition():
         right=[
             start + "return W, b + z.flatten()",
             start + "return W.clone(), b + z.reshape(-1).expand(C)",
+            start + "return W.float(), (b + z.flatten()).float()",
             solution_of("03", "fold_addition"),
         ],
         wrong=[
@@ -62,6 +63,7 @@ def test_scale_transposed():
             "return W * a[None, : W.shape[1], None, None]",
             "return W * a.view(-1, W.shape[1])[0][None, :, None, None]",
             "return W * a.mean()",
+            "n = W.shape[1]\nfor g in range(groups): W[g * n :][:n] *= a[g * n :][None, :n, None, None]\nreturn W",
             "return W",
             "return W * a.flip(0)[: W.shape[1]][None, :, None, None]",
         ],
@@ -90,6 +92,7 @@ def test_careful_fold():
             without(" and source.target not in read"),
             without("not norm.training and "),
             without(" or watched"),
+            without(" or norm._forward_hooks"),
             without("if norm.weight is not None:", "if False:"),
             without("conv.weight * a[:, None, None, None]", "conv.weight * a"),
             without("    graph_module.recompile()\n"),
