@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--distill", type=float, help="weight of the teacher's answers (default: 0.7 with a teacher, else 0)"
     )
-    parser.add_argument("--output", type=Path, required=True, help="checkpoint to write")
+    parser.add_argument("--output", type=options.writable, required=True, help="checkpoint to write")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,7 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     model, dataset = options.opened(arguments)
     model = model.to(shared.device())
     teacher = models.load(arguments.teacher, arguments.model).to(shared.device()) if arguments.teacher else None
-    history = training.train(model, dataset, config, teacher=teacher, **shared.saving(arguments))
+    with shared.saving(arguments) as places:
+        history = training.train(model, dataset, config, teacher=teacher, **places)
     origin = provenance(config.seed)
     if arguments.checkpoint:
         origin["command"] = after(arguments.checkpoint, origin["command"])

@@ -8,6 +8,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from torch import Tensor, nn, zeros
@@ -21,6 +22,26 @@ def positive(word: str) -> int:
     if not word.isdecimal() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
     return int(word)
+
+
+def above_zero(word: str) -> float:
+    """A number above 0, and no infinity."""
+    if not 0 < float(word) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{word!r} is no number above 0")
+    return float(word)
+
+
+def writable(word: str) -> Path:
+    """A file to write, where a file can be written: better known before hours of training than after them."""
+    path = Path(word).expanduser()
+    try:
+        if path.is_dir():
+            raise IsADirectoryError("it is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path.parent):
+            return path
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 IMAGES_OF = {

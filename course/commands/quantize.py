@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     start = Recipe()
     options.add_network(parser)
-    parser.add_argument("output", type=Path, help="where to write the quantized network")
+    parser.add_argument("output", type=options.writable, help="where to write the quantized network")
     settings = {
         "--weight-bits": (start.weight_bits, "2 to 8"),
         "--activation-bits": (start.activation_bits, "2 to 8"),
@@ -36,12 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--file-bytes": (int, "choose bits per layer for a file of this size"),
         "--qat-epochs": (0, "train on with rounding"),
         "--qat-batchnorm": ("folded", "before or after training with rounding", qat.BATCHNORM),
-        "--images": (1024, "training images to calibrate with"),
         "--onnx": (Path, "also write an ONNX model with the same integers"),
         "--entropy": (Path, "also write the file entropy-coded"),
     }
     for name in ("observer", "weight_observer", "residual", "rounding"):
         settings["--" + name.replace("_", "-")] = (getattr(start, name), "see Recipe", CHOICES[name])
+    parser.add_argument("--images", type=options.positive, default=1024, metavar="N", help=f"{options.IMAGES} (1024)")
     options.add(parser, settings)
 
 

@@ -1,7 +1,6 @@
 """`python -m course train`: from random weights to a checkpoint, a log and one row of results."""
 
 import argparse
-from pathlib import Path
 
 import torch
 
@@ -15,14 +14,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     parser.add_argument("--model", default="mobilenet_v2_cifar", help="a builder's name (default: %(default)s)")
     parser.add_argument(
-        "--width", type=float, default=1.0, help="width multiplier of MobileNetV2 (default: %(default)s)"
+        "--width", type=options.above_zero, default=1.0, help="width multiplier of MobileNetV2 (default: %(default)s)"
     )
     shared.add_arguments(parser, training.Config())
     options.add(parser, options.IMAGES_OF)
     parser.add_argument(
         "--output",
-        type=Path,
-        default=Path("build/trained.safetensors"),
+        type=options.writable,
+        default="build/trained.safetensors",
         help="checkpoint to write (default: %(default)s)",
     )
 
@@ -34,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     torch.manual_seed(config.seed)
     sizes = {"width_mult": arguments.width, "dropout": 0.0} if arguments.model == "mobilenet_v2_cifar" else {}
     model = models.build(arguments.model, num_classes=len(dataset.classes), **sizes).to(shared.device())
-    history = training.train(model, dataset, config, **shared.saving(arguments))
+    with shared.saving(arguments) as places:
+        history = training.train(model, dataset, config, **places)
     shared.finish(model, dataset, history, arguments, provenance(config.seed))
     return 0

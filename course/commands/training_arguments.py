@@ -2,6 +2,8 @@
 
 import argparse
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -47,10 +49,32 @@ def config_from(arguments: argparse.Namespace) -> training.Config:
     return training.Config(**chosen | {"image_sizes": tuple(arguments.image_sizes)})
 
 
-def saving(arguments: argparse.Namespace) -> dict[str, Path | None]:
-    """Where the resumable state of this run is kept."""
-    state = arguments.state or arguments.output.with_suffix(".state")
-    return {"checkpoint": state.expanduser(), "handover": arguments.handover}
+@contextmanager
+def saving(arguments: argparse.Namespace) -> Iterator[dict[str, Path | None]]:
+    """Where the resumable state of this run is kept; nobody else can write there meanwhile."""
+    state = (arguments.state or arguments.output.with_suffix(".state")).expanduser()
+    with locked(state):
+        yield {"checkpoint": state, "handover": arguments.handover}
+
+
+@contextmanager
+def locked(state: Path) -> Iterator[None]:
+    """Keep another training out; the operating system opens the lock when this one ends, however it ends."""
+    state.parent.mkdir(parents=True, exist_ok=True)
+    path = state.with_name(f"{state.name}.lock")
+    with open(path, "w") as file:
+        try:
+            import fcntl  # which only Unix has
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:
+            pass
+        except BlockingIOError as error:
+            raise RuntimeError(
+                f"another training writes {state}: wait for its end, or choose another output"
+            ) from error
+        yield
+        path.unlink(missing_ok=True)
 
 
 def device() -> torch.device:

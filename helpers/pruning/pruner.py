@@ -86,6 +86,8 @@ def prune(
     ratio, limits = checked_ratio(ratio), Limits(min_width, round_to)
     groups = channel_groups(model, example_inputs)
     chosen = in_scope(groups, scope)
+    if max(min_width, round_to) > (largest := max(group.size for group in chosen)):
+        raise PruneError(f"min_width={min_width}, round_to={round_to}: no group has more than {largest} units to keep")
     found = scores(Setting(model, groups, aggregate, batches, seed), chosen, importance)
     counts_at = allocator(chosen, found, importance, allocation, limits)
     plan_of = functools.partial(choose, found)

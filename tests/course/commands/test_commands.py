@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from course.__main__ import main
+from course.commands.training_arguments import locked
 from helpers import models
 from helpers.quantization import kernels
 
@@ -64,3 +65,38 @@ def test_compress_goes_the_whole_way(trained, tmp_path, capsys):
     for row in table.itertuples():
         assert (folder / f"{row.stage}.safetensors").stat().st_size == row.file_bytes
     assert "quantized" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("train --width 0", "no number above 0"),
+        ("train --width nan", "no number above 0"),
+        ("train --batch-size 0", "batch_size must be"),
+        ("train --output {folder}", "it is a folder"),
+        ("train --output {file}/trained", "cannot be written"),
+        ("finetune {tiny} --output {file}/trained", "cannot be written"),
+        ("quantize {tiny} {folder}/q --images -5", "no whole number of 1 or more"),
+        ("quantize {tiny} {file}/q", "cannot be written"),
+        ("prune {tiny} {folder}/p --round-to 1000", "no group has more than 64 units"),
+    ],
+)
+def test_wrong_values_are_refused_before_any_work(words, says, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("helpers.training.train", lambda *_, **__: pytest.fail("it trains"))
+    (tmp_path / "file").touch()
+    named = {"folder": tmp_path, "file": tmp_path / "file", "tiny": models.CHECKPOINTS / "tiny.safetensors"}
+    try:
+        status = main([*words.format(**named).split(), "--data", "sample"])
+    except SystemExit as end:
+        status = end.code
+    assert status in (1, 2)
+    assert says in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_second_training_on_one_output_is_refused(tmp_path, capsys):
+    output = tmp_path / "trained.safetensors"
+    with locked(output.with_suffix(".state")):
+        assert main(["train", *FAST, "--width", "0.1", "--output", str(output)]) == 1
+    assert "another training writes" in capsys.readouterr().err
+    assert not output.exists()
