@@ -12,7 +12,6 @@ from helpers.plots.flow import flow
 from helpers.plots.grids import image_grid, number_grids
 from helpers.plots.roofline import roofline
 from helpers.plots.style import COLOURS, bar, line, show, subplots
-from helpers.plots.tradeoffs import tradeoffs
 from helpers.plots.yours import stages
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "show",
     "stages",
     "subplots",
-    "tradeoffs",
     "waterfall",
     "window_places",
 ]

@@ -1,4 +1,4 @@
-"""What each stage of a run of one's own changes; `tradeoffs` shows it beside the reference."""
+"""What each stage of a run of one's own changes."""
 
 import pandas as pd
 from matplotlib.figure import Figure

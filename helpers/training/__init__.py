@@ -15,11 +15,11 @@ from helpers.allocator import kept_memory
 from helpers.dataset import Dataset, adopt, normalization_of, normalize
 from helpers.metrics import check_scores, device_of, evaluation_mode
 from helpers.training.config import Config, TrainingError, is_whole
-from helpers.training.loop import TrainingLoop, learning_rate
+from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
 from helpers.training.strided_depthwise import unstrided_depthwise
 
-__all__ = ["Config", "Evaluation", "TrainingError", "evaluate", "finetune", "learning_rate", "train"]
+__all__ = ["Config", "Evaluation", "TrainingError", "evaluate", "finetune", "train"]
 
 
 class Evaluation(NamedTuple):

@@ -135,13 +135,8 @@ class TrainingLoop:
         return sizes[epoch * len(sizes) // self.config.epochs]
 
 
-def learning_rate(step: int, steps: int, config: Config) -> float:
-    """SGD's rate: it rises in a line over the warm-up, then falls to zero along a cosine."""
-    return config.lr * share_of_peak(step, steps, config.warmup)
-
-
 def share_of_peak(step: int, steps: int, warmup: float) -> float:
-    """How much of its peak a learning rate has at this step."""
+    """How much of its peak a learning rate has at a step: it rises in a line, then falls to zero along a cosine."""
     rising = warmup * steps
     if step < rising:
         return (step + 1) / (rising + 1)

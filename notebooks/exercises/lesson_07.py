@@ -1,6 +1,11 @@
-"""Lesson 07. The oracles let torch do the bookkeeping."""
+"""Lesson 07. The oracles let torch do the bookkeeping, or do by hand what torch's optimizer does."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from helpers.checks.compare import Tolerance
@@ -45,6 +50,56 @@ def distillation_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     return t**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
 
 
+def network_of(rng: torch.Generator, inputs: int, inner: int) -> nn.Module:
+    """A small classifier with BatchNorm, so that it matters which mode it is in."""
+    net = nn.Sequential(nn.Linear(inputs, inner), nn.BatchNorm1d(inner), nn.ReLU(), nn.Linear(inner, 4)).double()
+    for weight in net.parameters():
+        weight.data = normal(rng, *weight.shape) / 2
+    net[1].running_mean += 0.3
+    return net
+
+
+def teaching_cases(rng: torch.Generator) -> list[Case]:
+    """Students in either mode, teachers in either mode, several mixtures and numbers of batches."""
+    cases = []
+    for label, share in (("labels and teacher", 0.7), ("mostly labels", 0.2)):
+        size = between(rng, 3, 6)
+        student, teacher = network_of(rng, size, between(rng, 4, 6)), network_of(rng, size, between(rng, 7, 9))
+        student.eval()
+        teacher.train()
+        batches = [(normal(rng, 8, size), torch.randint(4, (8,), generator=rng)) for _ in range(between(rng, 3, 6))]
+        given = {"student": student, "teacher": teacher, "batches": batches}
+        cases.append(Case(label, given | {"rate": 0.01 * between(rng, 5, 20), "share": share}))
+    return cases
+
+
+def teaching_run(student: Mapping[str, Any], inputs: dict) -> list:
+    """What became of copies of both networks."""
+    networks = {name: copy.deepcopy(inputs[name]) for name in ("student", "teacher")}
+    trained = student["train_with_teacher"](**inputs | networks)
+    return state_of(trained, networks["teacher"])
+
+
+def state_of(trained: nn.Module, teacher: nn.Module) -> list:
+    """All numbers of both networks, and whether the student is ready for use."""
+    return [*trained.state_dict().values(), *teacher.state_dict().values(), trained.training]
+
+
+def teaching_oracle(inputs: dict, probe: dict) -> list:
+    """Momentum written out, one weight after the other; the divergence is torch's."""
+    student, teacher = copy.deepcopy(inputs["student"]).train(), copy.deepcopy(inputs["teacher"]).eval()
+    weights, count = list(student.parameters()), len(inputs["batches"])
+    moved = [torch.zeros_like(weight) for weight in weights]
+    for step, (x, labels) in enumerate(inputs["batches"]):
+        soft, wanted = student(x), teacher(x).detach()
+        given = {"student": soft, "teacher": wanted, "temperature": 4.0}
+        loss = (1 - inputs["share"]) * F.cross_entropy(soft, labels) + inputs["share"] * distillation_oracle(given, {})
+        for place, slope in enumerate(torch.autograd.grad(loss, weights)):
+            moved[place] = 0.9 * moved[place] + slope
+            weights[place].data -= inputs["rate"] * (count - step) / count * moved[place]
+    return state_of(student.eval(), teacher)
+
+
 ITEMS = (
     Item(
         name="measure_again",
@@ -69,5 +124,19 @@ ITEMS = (
         nudge="Soften both answers with the temperature before you compare them.",
         minutes=8,
         dots=2,
+    ),
+    Item(
+        name="train_with_teacher",
+        function="train_with_teacher",
+        points=1,
+        cases=teaching_cases,
+        oracle=teaching_oracle,
+        run=teaching_run,
+        tolerance=CLOSE,
+        hint="Student to train(), teacher to eval() and under no_grad. For each batch: set the rate, both answers, the "
+        "mixed loss, zero_grad, backward, step. Return the student in eval mode.",
+        nudge="Which mode does each network belong in, and what is the rate of the very first step?",
+        minutes=18,
+        dots=3,
     ),
 )

@@ -1,11 +1,15 @@
 """Lesson 10. The oracles look at every pair, or at one image after the other."""
 
+import copy
 import statistics
+from collections.abc import Mapping
+from typing import Any
 
 import torch
+from torch import nn
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between
+from helpers.checks.inputs import between, normal
 from helpers.checks.specification import Case, Item
 
 
@@ -113,6 +117,81 @@ def bits_oracle(inputs: dict, probe: dict) -> dict | str:
     return {layer: bits[0] for layer, bits in left.items()}
 
 
+def narrower(network: nn.Linear) -> nn.Linear:
+    """A new layer with the first half of the rows."""
+    small = nn.Linear(network.in_features, network.out_features // 2)
+    small.weight.data = network.weight.data[: small.out_features].clone()
+    return small
+
+
+def trained(network: nn.Linear) -> nn.Linear:
+    """Changes the layer that it is given, as training does, and returns it."""
+    network.weight.data += 1
+    return network
+
+
+def rounded(network: nn.Linear) -> nn.Linear:
+    """Changes the layer that it is given, too."""
+    network.weight.data.round_()
+    return network
+
+
+def broken(network: nn.Linear) -> nn.Linear:
+    """A step that does not work out."""
+    raise RuntimeError("calibration needs at least one image")
+
+
+def measured(network: nn.Linear) -> dict[str, float]:
+    """What a stage costs and what it is worth, for a layer."""
+    return {"bytes": 4 * network.weight.numel(), "sum": float(network.weight.detach().double().sum())}
+
+
+def way_cases(rng: torch.Generator) -> list[Case]:
+    """All steps; one step; no step; and one that fails in the middle."""
+    steps = {"cut": narrower, "train": trained, "round": rounded}
+    failing = {"train": trained, "quantize": broken, "round": rounded}
+    cases = []
+    for label, chosen in (
+        ("three steps", steps),
+        ("one step", {"train": trained}),
+        ("none", {}),
+        ("an error", failing),
+    ):
+        network = nn.Linear(between(rng, 3, 7), 2 * between(rng, 2, 4))
+        network.weight.data = normal(rng, *network.weight.shape).float()
+        cases.append(Case(label, {"network": network, "steps": chosen, "measure": measured}))
+    return cases
+
+
+def way_run(student: Mapping[str, Any], inputs: dict) -> list:
+    """The rows, and whether the network that went in is as it was."""
+    before = inputs["network"].weight.detach().clone()
+    rows = student["whole_way"](**inputs)
+    return [rows, torch.equal(before, inputs["network"].weight)]
+
+
+def way_oracle(inputs: dict, probe: dict) -> list:
+    """Go back to the start for every stage, and take as many steps as it needs."""
+    rows, names = [], list(inputs["steps"])
+    for count in range(len(names) + 1):
+        network = copy.deepcopy(inputs["network"])
+        try:
+            for name in names[:count]:
+                network = inputs["steps"][name](network)
+        except RuntimeError as error:
+            return [[*rows, {"stage": names[count - 1], "error": str(error)}], True]
+        found = inputs["measure"](network)
+        smaller = (rows[0]["bytes"] if rows else found["bytes"]) / found["bytes"]
+        rows.append({"stage": (["dense"] + names)[count], **found, "times smaller": smaller})
+    return [rows, True]
+
+
+def way_view(answer: list, probe: dict) -> list:
+    """Rows as plain dictionaries."""
+    rows, untouched = answer
+    return [[dict(row) for row in rows], untouched]
+
+
 ITEMS = (
     Item(
         name="pareto_front",
@@ -150,5 +229,20 @@ ITEMS = (
         nudge="Write a function that says what the next step of one layer costs per byte saved.",
         minutes=14,
         dots=3,
+    ),
+    Item(
+        name="whole_way",
+        function="whole_way",
+        points=1,
+        cases=way_cases,
+        oracle=way_oracle,
+        run=way_run,
+        view=way_view,
+        tolerance=Tolerance(relative=1e-6, absolute=1e-9),
+        hint="Begin with a deepcopy and the row 'dense'. Each step gets a deepcopy, and what comes out is measured at "
+        "once. Where the step raises, add the row with its name and str(error), and stop.",
+        nudge="A step may change the network that it is given. What must you do before, and when must you measure?",
+        minutes=12,
+        dots=2,
     ),
 )

@@ -51,3 +51,46 @@ def test_distillation_loss():
             "return -temperature**2 * (p * q.log()).sum(1).mean()",
         ],
     )
+
+
+def test_train_with_teacher():
+    body = """
+student.train()
+teacher.eval()
+optimizer = torch.optim.SGD(student.parameters(), lr=rate, momentum=0.9)
+for step, (x, labels) in enumerate(batches):
+    for group in optimizer.param_groups:
+        group["lr"] = rate * (1 - step / len(batches))
+    with torch.no_grad():
+        wanted = teacher(x)
+    scores = student(x)
+    soft = distillation_loss(scores, wanted, 4.0)
+    loss = share * soft + (1 - share) * F.cross_entropy(scores, labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+return student.eval()"""
+    try_answers(
+        "train_with_teacher",
+        "student, teacher, batches, rate, share",
+        right=[
+            body,
+            body.replace("    optimizer.zero_grad()\n", "").replace(
+                "optimizer.step()", "optimizer.step(); student.zero_grad()"
+            ),
+            solution_of("07", "train_with_teacher"),
+        ],
+        wrong=[
+            body.replace("student.train()", "pass"),
+            body.replace("teacher.eval()", "teacher.train()"),
+            body.replace("    optimizer.zero_grad()\n", ""),
+            body.replace("share * soft + (1 - share)", "(1 - share) * soft + share"),
+            body.replace("4.0)", "1.0)"),
+            body.replace("1 - step / len(batches)", "1"),
+            body.replace("1 - step / len(batches)", "1 - (step + 1) / len(batches)"),
+            body.replace(", momentum=0.9", ""),
+            body.replace("return student.eval()", "return student"),
+            body.replace("distillation_loss(scores, wanted, 4.0)", "distillation_loss(wanted, scores, 4.0)"),
+            body.replace("return student.eval()", "return teacher"),
+        ],
+    )

@@ -100,3 +100,41 @@ def test_spend_bits():
             "return {layer: 8 for layer in size}",
         ],
     )
+
+
+def test_whole_way():
+    body = """
+from copy import deepcopy
+
+rows, current = [], deepcopy(network)
+for stage in ["dense", *steps]:
+    if stage != "dense":
+        try:
+            current = steps[stage](deepcopy(current))
+        except Exception as error:
+            rows.append({"stage": stage, "error": str(error)})
+            break
+    found = measure(current)
+    first = rows[0] if rows else found
+    rows.append({"stage": stage, **found, "times smaller": first["bytes"] / found["bytes"]})
+return rows"""
+    try_answers(
+        "whole_way",
+        "network, steps, measure",
+        right=[
+            body,
+            body.replace("deepcopy(current)", "current"),  # the caller's network is a copy already
+            solution_of("10", "whole_way"),
+        ],
+        wrong=[
+            body.replace("deepcopy(network)", "network").replace("deepcopy(current)", "current"),
+            body.replace("break", "pass"),
+            body.replace('first["bytes"] / found["bytes"]', 'found["bytes"] / first["bytes"]'),
+            body.replace("rows[0]", "rows[-1]"),
+            body.replace("steps[stage](deepcopy(current))", "steps[stage](deepcopy(network))"),
+            body.replace('["dense", *steps]', "steps"),
+            body.replace("str(error)", "error"),
+            body.replace("current = steps[stage](deepcopy(current))", "steps[stage](current)"),
+            body.replace("except Exception as error", "except ValueError as error"),
+        ],
+    )

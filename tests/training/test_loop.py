@@ -6,14 +6,14 @@ from torch import nn
 
 from helpers import models
 from helpers.training.config import Config
-from helpers.training.loop import TrainingLoop, device_of, learning_rate, uses_bfloat16
+from helpers.training.loop import TrainingLoop, device_of, share_of_peak, uses_bfloat16
 from helpers.training.optimizers import Muon, weight_groups
 from tests.training.tiny import tiny_cifar, tiny_model
 
 
 def test_the_rate_rises_then_falls_to_zero():
     config = Config(lr=1.0, warmup=0.2)
-    rates = [learning_rate(step, 100, config) for step in range(100)]
+    rates = [config.lr * share_of_peak(step, 100, config.warmup) for step in range(100)]
     assert all(a < b for a, b in pairwise(rates[:20]))
     assert all(a > b for a, b in pairwise(rates[20:]))
     assert max(rates) == 1.0
@@ -29,7 +29,7 @@ def test_the_rate_really_reaches_the_optimizer_at_each_step(monkeypatch):
     monkeypatch.setattr(optimizer, "step", lambda: seen.append([g["lr"] for g in optimizer.param_groups]) or original())
     loop.run_epoch(0)
     loop.run_epoch(1)
-    expected = [learning_rate(step, 10, loop.config) for step in range(10)]
+    expected = [loop.config.lr * share_of_peak(step, 10, loop.config.warmup) for step in range(10)]
     assert [rates[0] for rates in seen] == expected
     assert all(len(set(rates)) == 1 for rates in seen)
 

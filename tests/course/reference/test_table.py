@@ -59,16 +59,6 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
     assert set(reference.load(path).name) == {f"row{number}" for number in range(4)}
 
 
-def test_the_front_is_what_nothing_cheaper_beats():
-    points = {"a": (10, 0.90), "b": (20, 0.89), "c": (30, 0.95), "d": (30, 0.94), "e": (5, 0.5), "f": (40, 0.95)}
-    rows = [
-        {"name": name, "status": "measured", "file_bytes": cost, "accuracy": accuracy}
-        for name, (cost, accuracy) in points.items()
-    ]
-    rows.append({"name": "g", "status": "not run"})
-    assert list(reference.pareto(pd.DataFrame(rows)).name) == ["e", "a", "c"]
-
-
 def test_published_numbers_have_a_source_and_its_words():
     table = reference.published()
     assert table.source.str.startswith("https://").all()

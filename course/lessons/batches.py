@@ -1,0 +1,42 @@
+"""Augmented batches for the training loops that stand in the lessons."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from helpers.augment import training_batch
+
+
+@dataclass
+class TrainingBatches:
+    """Several times through the images, in another order each time: pairs of normalised images and labels.
+
+    Args:
+        images: uint8 (N, 3, 32, 32).
+        labels: (N,).
+        passes: how often each image comes.
+        size: images in a batch.
+        seed: of the order and of the augmentation; the same seed gives the same batches.
+        each: called before every batch with its number, so that one can look how the training goes.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    passes: int = 1
+    size: int = 128
+    seed: int = 0
+    each: Callable[[int], None] | None = None
+
+    def __len__(self) -> int:
+        return self.passes * (len(self.images) // self.size)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        generator = torch.Generator().manual_seed(self.seed)
+        for number in range(self.passes):
+            order = torch.randperm(len(self.images), generator=generator)
+            whole = len(order) // self.size
+            for place, chosen in enumerate(order.split(self.size)[:whole]):
+                if self.each:
+                    self.each(number * whole + place)
+                yield training_batch(self.images, chosen, number, generator), self.labels[chosen]
