@@ -45,7 +45,7 @@ TODAY = {
         "course/grading": 3_320,
         "course/commands": 1_185,
         "course/publish": 870,
-        "tests": 21_250,
+        "tests": 21_340,
         "notebooks": 7_480,
     },
     "files": {"helpers/passes": 15},

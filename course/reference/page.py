@@ -17,6 +17,7 @@ FILES = {
     "ablations.csv": "python -m course sweep ablations",
     "speed.csv": "python -m course.benchmarks.speed",
     "quantization_*.csv": "python -m course.benchmarks.quantization",
+    "quantization_networks.csv": "python -m course.benchmarks.quantization_networks",
     "pruning_networks.csv, unprunable.csv": "python -m course.benchmarks.pruning_networks",
     "pruning_quality.csv": "python -m course.benchmarks.pruning_quality",
     "pruning_unstructured.csv": "python -m course.benchmarks.pruning_unstructured",

@@ -1,0 +1,73 @@
+"""What is easily forgotten: the right answer on every way, or one clear sentence."""
+
+import warnings
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+from helpers import passes, pruning, quantization
+
+X = torch.randn(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Clamped(nn.Module):
+    def forward(self, x):
+        return x.clamp(1, -1)
+
+
+def network(middle=None, names=("first", "middle", "last")):
+    """Three layers, with these names."""
+    torch.manual_seed(0)
+    parts = [nn.Conv2d(3, 8, 3), middle or nn.ReLU(), nn.Conv2d(8, 4, 3)]
+    return nn.Sequential(OrderedDict(zip(names, parts, strict=True))).eval()
+
+
+def normed():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated
+        return network(nn.utils.weight_norm(nn.Conv2d(8, 8, 1)))
+
+
+WAYS = {
+    "fx": lambda m: passes.optimize(m, X[:2], level="inference")[0],
+    "export": lambda m: passes.optimize(m, X[:2], level="inference", route="export")[0],
+    "quantize": lambda m: quantization.quantize(m, X, quantization.Recipe(observer="minmax")),
+    "prune": lambda m: pruning.prune(m, X[:2], ratio=0.0),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("model", "refusals"),
+    [
+        (network(names=("keys", "update", "items")), {}),
+        (network(Clamped()), {}),
+        (normed(), dict.fromkeys(WAYS, "cannot be copied")),
+    ],
+    ids=["named like methods", "clamp upside down", "old weight_norm"],
+)
+def test_the_right_answer_or_one_sentence(model, refusals, way):
+    if way in refusals:
+        with pytest.raises((ValueError, RuntimeError), match=refusals[way]):
+            WAYS[way](model)
+        return
+    made = WAYS[way](model)
+    with torch.no_grad():
+        assert (made(X[:2]) - model(X[:2])).abs().max() < 0.05
+
+
+def test_a_quantized_network_refuses_nan():
+    q = WAYS["quantize"](network())
+    for q.mode in quantization.MODES:
+        with pytest.raises(quantization.QuantizationError, match="hold NaN"):
+            q(torch.full((1, 3, 8, 8), torch.nan))
+
+
+def test_torchscript_is_refused_by_prune_in_one_sentence():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated
+        model = network(torch.jit.script(nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU())))
+    with pytest.raises(ValueError, match="does not run without content"):
+        pruning.prune(model, X[:2])
