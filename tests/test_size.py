@@ -46,7 +46,7 @@ TODAY = {
         "course/commands": 1_185,
         "course/publish": 870,
         "tests": 21_340,
-        "notebooks": 7_480,
+        "notebooks": 7_650,
     },
     "files": {"helpers/passes": 15},
     "imports": [],

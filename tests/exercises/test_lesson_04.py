@@ -1,3 +1,5 @@
+import textwrap
+
 from tests.exercises.trying import solution_of, try_answers
 
 
@@ -93,5 +95,117 @@ return any({test} for node in outside)
             "return True",
             "return False",
             "return len(edges) >= len({n for e in edges for n in e})",
+        ],
+    )
+
+
+def test_match():
+    right = solution_of("04", "match")
+
+    def instead(part: str, other: str) -> str:
+        assert part in right
+        return right.replace(part, other)
+
+    try_all = """
+from itertools import permutations
+if isinstance(pattern, str):
+    return [bound | {pattern: node}] if bound.get(pattern, node) is node else []
+if node.target is not pattern[0] or len(node.args) != len(pattern) - 1:
+    return []
+found = []
+for args in permutations(node.args) if pattern[0] in commutative else [node.args]:
+    some = [bound]
+    for part, arg in zip(pattern[1:], args):
+        some = [new for old in some for new in match(part, arg, old, commutative)]
+    found += some
+return found
+"""
+    try_answers(
+        "match",
+        "pattern, node, bound",
+        right=[
+            right,
+            f"import operator\n\n\ndef match(pattern, node, bound, commutative=(operator.add, operator.mul)):"
+            f"{textwrap.indent(try_all, '    ')}",
+            instead("[operands, operands[::-1]]", "[operands[::-1], operands]"),
+        ],
+        wrong=[
+            instead("[operands, operands[::-1]]", "[operands]"),
+            instead(" if target in commutative else [operands]", ""),
+            instead("bound.get(pattern, node) is node", "True"),
+            instead(" is target and", " is not None and"),
+            instead(" and len(node.args) == len(operands)", ""),
+            instead("{**bound, pattern: node}", "{pattern: node}"),
+            instead(
+                "in match(patterns[0], nodes[0], bound, commutative)", "in [*match(patterns[0], nodes[0], bound)][:1]"
+            ),
+            instead("            yield from match_all(order", "            return (yield from match_all(order").replace(
+                "node.args, bound, commutative)\n", "node.args, bound, commutative))\n"
+            ),
+            instead("    for one in match(", "    for one in [bound] and match(").replace(
+                "nodes[1:], one,", "nodes[1:], bound,"
+            ),
+            "return []",
+        ],
+    )
+
+
+def test_partition():
+    right = solution_of("04", "partition")
+
+    def instead(part: str, other: str) -> str:
+        assert part in right
+        return right.replace(part, other)
+
+    sorter = """
+from graphlib import CycleError, TopologicalSorter
+home, groups = {}, []
+for node in supported:
+    for group in groups:
+        if not any(end == node and start in group for start, end in edges):
+            continue
+        trial = home | {node: id(group)}
+        reads = {}
+        for start, end in edges:
+            if trial.get(start, start) != trial.get(end, end):
+                reads.setdefault(trial.get(end, end), set()).add(trial.get(start, start))
+        try:
+            TopologicalSorter(reads).prepare()
+        except CycleError:
+            continue
+        group.append(node)
+        home = trial
+        break
+    else:
+        groups.append([node])
+        home[node] = id(groups[-1])
+return groups
+"""
+    alone = """
+groups = []
+for node in supported:
+    for group in groups:
+        if any(end == node and start in group for start, end in edges) and not waits_for_itself(edges, [*group, node]):
+            group.append(node)
+            break
+    else:
+        groups.append([node])
+return groups
+"""
+    try_answers(
+        "partition",
+        "edges, supported",
+        right=[right, sorter, instead("groups.append([node])", "groups += [[node]]")],
+        wrong=[
+            alone,
+            instead(" and not closes_a_cycle(trial)", ""),
+            instead("read & set(group) and ", ""),
+            instead("                break\n", ""),
+            instead("enumerate(groups):\n            trial", "list(enumerate(groups))[-1:]:\n            trial"),
+            instead("    for node in supported:", "    for node in dict.fromkeys(n for edge in edges for n in edge):"),
+            instead("            groups.append([node])\n", "            pass\n"),
+            instead("if not first:", "if len(first) < 2:"),
+            "return [[node] for node in supported]",
+            "return [list(supported)]",
         ],
     )
