@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 
+from course.grading import wire
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.guard import Forbidden, Guard
@@ -19,6 +20,8 @@ from course.grading.runner import skeleton_of
 from helpers.checks.specification import Item, Tree, Verdict, check
 
 _HEAD = re.compile(r"^# %% (\w+) (right|wrong): (.+)$", re.MULTILINE)
+
+_EDIT = re.compile(r"`([^`]+)` -> `([^`]*)`")
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,22 @@ class Answer:
 
 
 def read(exercise: Exercise) -> list[Answer]:
-    """All answers in the assignment's answers.py; what stands above the first is common to all."""
-    text = Path(exercise.folder, "answers.py").read_text()
+    """All answers in the assignment's answers.py; what stands above the first is common to all.
+
+    A label such as "rounds up: `round(x)` -> `ceil(x)`" changes the solution of the notebook.
+    """
+    text, solutions = Path(exercise.folder, "answers.py").read_text(), solution_cells(exercise)
     common, *parts = _HEAD.split(text)
-    common = common[common.index("import ") :]
-    heads = zip(parts[0::4], parts[1::4], parts[2::4], parts[3::4], strict=True)
-    return [Answer(item, kind == "right", label, common + code) for item, kind, label, code in heads]
+    common, found = common[common.index("import ") :], []
+    for item, kind, label, code in zip(parts[0::4], parts[1::4], parts[2::4], parts[3::4], strict=True):
+        if edits := _EDIT.findall(label):
+            code = solutions[f"{item}_solution"]
+            for old, new in edits:
+                if old not in code:
+                    raise ValueError(f"{exercise.folder / 'answers.py'}: {item} has no {old!r} to be changed")
+                code = code.replace(old, new)
+        found.append(Answer(item, kind == "right", label, common + code))
+    return found
 
 
 def solution_cells(exercise: Exercise) -> dict[str, str]:
@@ -52,11 +65,15 @@ def solution_cells(exercise: Exercise) -> dict[str, str]:
 
 def try_out(exercise: Exercise, answer: Answer, seed: str = "tests") -> Verdict:
     """Judge an answer as the hidden grading would, in this process: only for answers that are our own."""
-    item = exercise.assignment.item(answer.item)
-    sources = solution_cells(exercise) | {f"{answer.item}_solution": answer.code}
+    item, sources = exercise.assignment.item(answer.item), sources_of(exercise, answer)
     submitted = packed_bytes(sources.values()) + sum(map(len, exercise.handed_in.values()))
     with contextlib.chdir(exercise.folder):  # where the files lie that belong to the solution
         return check(guarded(item), execute(sources), seed, hidden=True, submitted_bytes=submitted)
+
+
+def sources_of(exercise: Exercise, answer: Answer) -> dict[str, str]:
+    """The notebook's solutions with one answer in the place of its item's."""
+    return solution_cells(exercise) | {f"{answer.item}_solution": answer.code}
 
 
 def guarded(item: Item) -> Item:
@@ -64,7 +81,7 @@ def guarded(item: Item) -> Item:
 
     def run(student: dict, inputs: Tree) -> Tree:
         with Guard(item.forbidden) as guard:
-            answer = item.answer(student, inputs)
+            answer = item.run(student, inputs) if item.run else wire.call(student[item.function], inputs)
         if guard.found:
             raise Forbidden(guard.found)
         return answer

@@ -27,9 +27,7 @@ class Guard(TorchFunctionMode):
 
     Python's functions are seen by a profile function, those that torch wrote in C++ by a mode of torch.
 
-    Attributes:
-        found: what was called, and in which line, in words; empty where all is well. It is to be looked at afterwards,
-            for an answer may swallow the exception.
+    `found` says afterwards what was called, and in which line, for an answer may swallow the exception.
     """
 
     def __init__(self, patterns):

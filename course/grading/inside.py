@@ -180,7 +180,7 @@ def answer_item(item, namespace, folder):
     from guard import Guard
 
     inputs = wire.decode((folder / "inputs" / item["name"]).read_bytes())
-    run = driver.RUNS.get(item["name"], lambda student, case: student[item["function"]](**case))
+    run = driver.RUNS.get(item["name"], lambda student, case: wire.call(student[item["function"]], case))
     if item["view"]:  # the second box: inputs are answers to look at, and there is no code of the student
         run = lambda student, case: driver.VIEWS[item["name"]](**case)  # noqa: E731
     answers, problem, guard = [], None, Guard(item["forbidden"])

@@ -32,7 +32,7 @@ def check(name):
 
 def _try(name, item, case):
     """Answer one case: whether it is right, and what to say."""
-    run = driver.RUNS.get(name, lambda student, inputs: student[item["function"]](**inputs))
+    run = driver.RUNS.get(name, lambda student, inputs: wire.call(student[item["function"]], inputs))
     view = driver.VIEWS.get(name, lambda answer, probe: answer)
     wrong = f"not right yet. {case['label']}:"
     try:

@@ -8,6 +8,7 @@ Needs only torch and safetensors, because it also runs inside the box and in the
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import safetensors.torch
@@ -48,6 +49,15 @@ def decode(data: bytes) -> Any:
         raise
     except Exception as problem:  # parsers fail in many ways on hostile bytes, and each of them means the same
         raise WireError(f"not an encoded answer ({type(problem).__name__})") from None
+
+
+def call(function: Callable, inputs: dict[str, Any]) -> Any:
+    """Call an answer; refuse one that changes what it was given, for somebody else may still use it."""
+    before = encode(inputs)
+    answer = function(**inputs)
+    if encode(inputs) != before:
+        raise WireError("it changes the inputs that it was given; work on copies")
+    return answer
 
 
 def _require_at_most(allowed: int, length: int) -> None:

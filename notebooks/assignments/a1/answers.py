@@ -9,6 +9,29 @@ import math
 import torch
 from torch import nn
 
+# A mistake as one line: what it is, and how the notebook's solution is changed.
+# %% fold_linear wrong: b is added before a multiplies: `a * bias + b` -> `a * (bias + b)`
+# %% fold_linear wrong: the absolute value of a: `a[:, None]` -> `a.abs()[:, None]`
+# %% fold_conv wrong: without a bias there is none: `b if bias is None` -> `0 * b if bias is None`
+# %% fold_transposed wrong: the first factor for all: `a.reshape(groups, 1, per_group, 1, 1)` -> `a[0]`
+# %% fold_before wrong: a and b exchanged: `a_seen = a` -> `a_seen = b`
+# %% fold_before wrong: the mean over the kernel: `weight.sum(dim=(2, 3))` -> `weight.mean(dim=(2, 3))`
+# %% fold_linear wrong: changes the weight that it was given: `a[:, None] * weight` -> `weight.mul_(a[:, None])`
+# %% fold_conv wrong: changes its weight: `a.reshape(shape) * weight` -> `weight.mul_(a.reshape(shape))`
+# %% bn_affine wrong: changes the variance that it was given: `var + eps` -> `var.add_(eps)`
+# %% bn_affine wrong: changes the mean that it was given: `-mean * a` -> `mean.neg_() * a`
+# %% bn_train wrong: changes the batch that it was given: `(x - mean) / ` -> `x.sub_(mean) / `
+# %% update_statistics wrong: changes its inputs: `(1 - momentum) * running_mean` -> `running_mean.mul_(1 - momentum)`
+# %% update_statistics wrong: of the images' means: `x.transpose(0, 1).flatten(1)` -> `x.mean((2, 3)).T`
+# %% bn_train wrong: the variance without its mean: `((x - mean) ** 2)` -> `(x ** 2)`
+# %% fold_model wrong: dilation of the new convolution forgotten: `conv.padding, conv.dilation` -> `conv.padding, 1`
+# %% fold_model wrong: padding of the new convolution forgotten: `conv.padding, conv.dilation` -> `0, conv.dilation`
+# %% fold_model wrong: finds the last layer before the first: `layers else None` -> `layers else model[-1]`
+# %% fold_model wrong: looks into the given model: `layers[-1] if layers else None` -> `model[len(layers) - 1]`
+# %% fold_model wrong: takes gamma and beta for granted: `bn.weight, bn.bias` -> `bn.weight * 1, bn.bias * 1`
+# %% fold_model wrong: takes statistics for granted: ` and layer.running_mean is not None` -> ``
+# %% fold_transposed wrong: changes its weight: `(factor * grouped)` -> `grouped.mul_(factor)`
+
 
 # %% bn_affine right: one line each
 def bn_affine(gamma, beta, mean, var, eps):
@@ -368,6 +391,9 @@ def fold_model(model):
     for layer in model:
         last = layers[-1] if layers else None
         if isinstance(layer, nn.BatchNorm2d) and isinstance(last, nn.Conv2d) and not layer.training:
+            if layer.running_mean is None:
+                layers.append(copy.deepcopy(layer))
+                continue
             a, b = bn_affine(layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps)
             with torch.no_grad():
                 weight, bias = fold_conv(last.weight, last.bias, a, b)
@@ -379,24 +405,26 @@ def fold_model(model):
 
 # %% fold_model right: pairs by index, from the back
 def fold_model(model):
+    def foldable(layer):
+        return isinstance(layer, nn.BatchNorm2d) and not layer.training and layer.track_running_stats
+
     layers = list(model)
     for i in range(len(layers) - 1, 0, -1):
         last = i - 1
-        if not isinstance(layers[i], nn.BatchNorm2d) or layers[i].training:
+        if not foldable(layers[i]):
             continue
-        while isinstance(layers[last], nn.BatchNorm2d) and not layers[last].training and last > 0:
+        while foldable(layers[last]) and last > 0:
             last -= 1
         if not isinstance(layers[last], nn.Conv2d):
             continue
         conv = layers[last]
         for bn in layers[last + 1 : i + 1]:
-            a = bn.weight.detach() / (bn.running_var + bn.eps).sqrt()
+            a = (1 if bn.weight is None else bn.weight.detach()) / (bn.running_var + bn.eps).sqrt()
             shape, old = conv.weight, conv.bias
-            conv = nn.Conv2d(
-                conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, groups=conv.groups
-            )
+            sizes = (conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups)
+            conv = nn.Conv2d(conv.in_channels, conv.out_channels, *sizes)
             conv.weight = nn.Parameter(shape.detach() * a.reshape(-1, 1, 1, 1))
-            bias = bn.bias.detach() - a * bn.running_mean
+            bias = (0 if bn.bias is None else bn.bias.detach()) - a * bn.running_mean
             conv.bias = nn.Parameter(bias if old is None else bias + a * old.detach())
         del layers[last + 1 : i + 1]
         layers[last] = conv

@@ -4,8 +4,12 @@
 `VIEWS` turns an answer into what is compared, in a box that holds none of the student's code.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import nn
+
+SIZES = ("stride", "padding", "dilation", "groups")
+NUMBERS = ("mean", "var", "weight", "bias")
 
 
 def build(layers):
@@ -25,15 +29,21 @@ def _build_one(layer):
         weight = layer["weight"]
         conv = nn.Conv2d(
             weight.shape[1] * layer["groups"], weight.shape[0], weight.shape[2:], stride=layer["stride"],
-            padding=layer["padding"], groups=layer["groups"], bias=layer["bias"] is not None, dtype=weight.dtype,
+            padding=layer["padding"], dilation=layer["dilation"], groups=layer["groups"],
+            bias=layer["bias"] is not None, dtype=weight.dtype,
         )  # fmt: skip
         conv.weight.data = weight
         if layer["bias"] is not None:
             conv.bias.data = layer["bias"]
         return conv
-    bn = nn.BatchNorm2d(len(layer["weight"]), eps=layer["eps"], dtype=layer["weight"].dtype)
-    bn.weight.data, bn.bias.data = layer["weight"], layer["bias"]
-    bn.running_mean, bn.running_var = layer["mean"], layer["var"]
+    affine, tracked = layer["weight"] is not None, layer["mean"] is not None
+    bn = nn.BatchNorm2d(
+        layer["channels"], layer["eps"], affine=affine, track_running_stats=tracked, dtype=torch.float64
+    )
+    if affine:
+        bn.weight.data, bn.bias.data = layer["weight"], layer["bias"]
+    if tracked:
+        bn.running_mean, bn.running_var = layer["mean"], layer["var"]
     return bn.train(layer["training"])
 
 
@@ -48,12 +58,13 @@ def _describe_one(module):
     if isinstance(module, nn.Conv2d):
         return {
             "kind": "conv", "weight": module.weight, "bias": module.bias, "stride": module.stride[0],
-            "padding": module.padding[0], "groups": module.groups,
+            "padding": module.padding[0], "dilation": module.dilation[0], "groups": module.groups,
         }  # fmt: skip
     if isinstance(module, nn.BatchNorm2d):
         return {
             "kind": "bn", "weight": module.weight, "bias": module.bias, "mean": module.running_mean,
             "var": module.running_var, "eps": module.eps, "training": module.training,
+            "channels": module.num_features,
         }  # fmt: skip
     return {"kind": type(module).__name__}
 
@@ -64,13 +75,13 @@ def execute(layers, x):
         if layer["kind"] == "relu":
             x = x.relu()
         elif layer["kind"] == "conv":
-            if layer["weight"].numel() > 100_000 or not all(_small(layer[n]) for n in ("stride", "padding", "groups")):
+            if layer["weight"].numel() > 100_000 or not all(_small(layer[n]) for n in SIZES):
                 raise ValueError("a convolution of unexpected size")
             bias = None if layer["bias"] is None else layer["bias"].double()
-            x = F.conv2d(x, layer["weight"].double(), bias, layer["stride"], layer["padding"], 1, layer["groups"])
+            x = F.conv2d(x, layer["weight"].double(), bias, *(layer[name] for name in SIZES))
         elif layer["kind"] == "bn":
-            parts = [layer[name].double() for name in ("mean", "var", "weight", "bias")]
-            x = F.batch_norm(x, *(part.clone() for part in parts), training=bool(layer["training"]), eps=layer["eps"])
+            parts = [layer[name] if layer[name] is None else layer[name].double().clone() for name in NUMBERS]
+            x = F.batch_norm(x, *parts, training=bool(layer["training"]) or parts[0] is None, eps=layer["eps"])
         else:
             raise ValueError(f"a layer of kind {str(layer['kind'])[:30]!r} was not expected")
     return x

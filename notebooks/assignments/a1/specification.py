@@ -241,18 +241,19 @@ def _before_oracle(inputs, probe):
 # 8. a whole model -----------------------------------------------------------------------------------------------
 
 
-def _conv_layer(rng, name, cin, cout, kernel=3, groups=1, bias=False, stride=1):
+def _conv_layer(rng, name, cin, cout, kernel=3, groups=1, bias=False, stride=1, dilation=1):
     return {
         "kind": "conv", "name": name, "weight": _normal(rng, cout, cin // groups, kernel, kernel),
         "bias": _normal(rng, cout) if bias else None, "stride": stride, "padding": kernel // 2, "groups": groups,
+        "dilation": dilation,
     }  # fmt: skip
 
 
-def _bn_layer(rng, name, channels, training=False):
-    parts = _statistics(rng, channels)
+def _bn_layer(rng, name, channels, training=False, **without):
+    parts = _statistics(rng, channels) | without
     return {
         "kind": "bn", "name": name, "weight": parts["gamma"], "bias": parts["beta"], "mean": parts["mean"],
-        "var": parts["var"], "eps": parts["eps"], "training": training,
+        "var": parts["var"], "eps": parts["eps"], "training": training, "channels": channels,
     }  # fmt: skip
 
 
@@ -262,7 +263,7 @@ def _relu(name):
 
 def _model_case(rng, label, layers, kept):
     """`kept` are the positions of the layers that must be left after folding."""
-    images = _normal(rng, 3, layers[0]["weight"].shape[1] * layers[0]["groups"], 6, 6)
+    images = _normal(rng, 3, 3, 6, 6)
     return Case(label, {"layers": layers}, {"x": images, "kept": kept})
 
 
@@ -280,11 +281,17 @@ def _model_edges(rng):
     training = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, training=True), _relu("r1")]
     shared = _conv_layer(rng, "c1", 3, 3, bias=True)
     twice = [shared, _bn_layer(rng, "b1", 3), _relu("r1"), shared, _bn_layer(rng, "b2", 3)]
+    first = [_bn_layer(rng, "b1", 3), _relu("r1"), _conv_layer(rng, "c1", 3, 3)]
+    dilated = [_conv_layer(rng, "c1", 3, 4, dilation=2), _bn_layer(rng, "b1", 4, gamma=None, beta=None)]
+    untracked = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, mean=None, var=None)]
     double = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _bn_layer(rng, "b2", 4)]
     return [
         _model_case(rng, "a norm in training mode", training, [0, 1, 2]),
         _model_case(rng, "one convolution used twice", twice, [0, 2, 3]),
         _model_case(rng, "two norms in a row", double, [0]),
+        _model_case(rng, "a norm as the first layer and a convolution as the last", first, [0, 1, 2]),
+        _model_case(rng, "a dilated convolution, a norm without gamma and beta", dilated, [0]),
+        _model_case(rng, "a norm without running statistics", untracked, [0, 1]),
     ]
 
 

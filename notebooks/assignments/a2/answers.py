@@ -10,6 +10,26 @@ from collections import Counter
 import torch
 from torch import nn
 
+# A mistake as one line: what it is, and how the notebook's solution is changed.
+# %% merge_repeats wrong: merges methods, too: `!= "call_function"` -> `not in ("call_function", "call_method")`
+# %% merge_repeats wrong: forgets the order of inputs: `node.args)` -> `frozenset(node.args))`
+# %% merge_repeats wrong: compares functions alone: `(node.target, node.args)` -> `node.target`
+# %% merge_repeats wrong: in-place methods count only from where they stand: `any(node.op` -> `all(node.op`
+# %% remove_dead wrong: removes norms in any mode: ` and module.training` -> ` and False`
+# %% remove_dead wrong: keeps norms in any mode: ` and module.training` -> ``
+# %% remove_dead wrong: in place means any method: ` and node.target.endswith("_")` -> ``
+# %% remove_identities wrong: the first reader is forgotten: `isinstance(module, nn.Identity) or ` -> ``
+# %% remove_identities wrong: activations go, too: `nn.Identity) or` -> `(nn.Identity, nn.ReLU)) or`
+# %% remove_identities wrong: dropout in training mode and not in evaluation: `not module.training` -> `module.training`
+# %% calls_per_module wrong: by the class of the module: `id(graph` -> `type(graph`
+# %% calls_per_module wrong: methods and functions count, too: `== "call_module"` -> `!= "placeholder"`
+# %% calls_per_module wrong: counts users: `owners.count(owner)` -> `1`
+# %% why_not_folded wrong: readers come first: `module.training:` -> `module.training and len(conv.users) == 1:`
+# %% why_not_folded wrong: two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) > 2`
+# %% why_not_folded wrong: norms without a convolution are left out: `reasons[node.name] = "no convolution"` -> `pass`
+# %% fold_norms wrong: padding of the new convolution forgotten: `, padding=conv.padding` -> ``
+# %% fold_norms wrong: the mean is forgotten: ` - scale * norm.running_mean` -> ``
+
 
 # %% calls_per_module right: a counter of modules
 def calls_per_module(graph_module):

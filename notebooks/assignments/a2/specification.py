@@ -181,6 +181,9 @@ def _repeat_edges(rng):
         _case(rng, "an in-place method", {}, [
             "x input", "y function mul x $", "a function relu y", "m method add_ y $", "b function relu y",
             "c function sub a b", "out output c"], removed=[]),
+        _case(rng, "methods", {}, [
+            "x input", "a method neg x", "b method neg x", "c function mul a 1.5", "d function mul b 1.5",
+            "out output c d"], removed=[]),
         _case(rng, "modules", {"r": RELU}, [
             "x input", "a layer r x", "b layer r x", "c function mul a 1.5", "d function mul b 1.5", "out output c d"],
             removed=[]),

@@ -6,6 +6,29 @@ Each section replaces one function of the source notebook's solutions: `# %% <it
 
 import torch
 
+# A mistake as one line: what it is, and how the notebook's solution is changed.
+# %% prune_depthwise wrong: the first output each: `torch.arange(per_channel)` -> `torch.zeros(per_channel).long()`
+# %% channel_groups wrong: ties are followed for one step only: `while leader` -> `if leader`
+# %% channel_groups wrong: a tie replaces the one before: `leader[find(source)] = ` -> `leader[source] = `
+# %% channel_groups wrong: groups in the order of the network: `sorted(sorted(names)` -> `list(sorted(names)`
+# %% channel_groups wrong: names in the order of the network: `sorted(sorted(names)` -> `sorted(names`
+# %% norm_importance wrong: changes its weight: `weight.flatten(1).abs()` -> `weight.flatten(1).abs_()`
+# %% norm_importance wrong: the square of the 2-norm: ` ** (1 / p)` -> ``
+# %% norm_importance wrong: summed over inputs first: `weight.flatten(1)` -> `weight.sum(1).flatten(1)`
+# %% taylor_importance wrong: the square instead of the absolute value: `.abs().mean(dim=0)` -> `.square().mean(dim=0)`
+# %% taylor_importance wrong: changes its input: `(activation * gradient)` -> `activation.mul_(gradient)`
+# %% channels_to_keep wrong: rounds to nearest: `int(len(scores) * ratio)` -> `round(len(scores) * ratio)`
+# %% channels_to_keep wrong: the first channels: `stable=True).indices` -> `stable=True).indices.sort().values`
+# %% prune_conv wrong: a bias is taken for granted: `None if bias is None else bias[keep_out]` -> `bias[keep_out]`
+# %% prune_conv wrong: the bias of the inputs: `bias[keep_out]` -> `bias[keep_in]`
+# %% prune_depthwise wrong: the bias is left as it was: `bias[outputs]` -> `bias`
+# %% prune_after_flatten wrong: width for height: `-1, height * width)` -> `-1, height * height)`
+# %% prune_after_flatten wrong: keeps the last ones: `by_channel[:, keep]` -> `by_channel[:, -len(keep) :]`
+# %% prune_after_flatten wrong: keeps the two axes: `.flatten(1)` -> ``
+# %% global_channels wrong: keeps one more than the least: `> least` -> `> least + 1`
+# %% global_channels wrong: keeps one fewer than the least: `> least` -> `>= least`
+# %% global_channels wrong: rounds to nearest: `int(len(owner) * ratio)` -> `math.ceil(len(owner) * ratio)`
+
 
 # %% norm_importance right: torch's vector norm
 def norm_importance(weight, p):

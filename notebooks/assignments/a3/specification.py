@@ -198,7 +198,16 @@ def _group_edges(rng):
     m = _names(rng, 6)
     bridge = [_layer(m[0], "conv"), _layer(m[1], "conv"), _layer(m[2], "conv"), _layer(m[3], "add", m[0], m[1]),
               _layer(m[4], "add", m[2], m[1]), _layer(m[5], "conv", m[4])]  # fmt: skip
-    return [Case("two blocks in a row", {"layers": two}), Case("two sums with a common term", {"layers": bridge})]
+    k = _names(rng, 7)
+    three = [_layer(k[0], "conv")]  # a sum's name is the next block's input
+    for i in (1, 3, 5):
+        three += [_layer(k[i], "conv", k[i - 1]), _layer(k[i + 1], "add", k[i - 1], k[i])]
+    cases = {
+        "two blocks in a row": two,
+        "two sums with a common term": bridge,
+        "three blocks that share a group": three,
+    }
+    return [Case(label, {"layers": layers}) for label, layers in cases.items()]
 
 
 def _group_oracle(inputs, probe):

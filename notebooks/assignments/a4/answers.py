@@ -8,6 +8,36 @@ import math
 
 import torch
 
+# A mistake as one line: what it is, and how the notebook's solution is changed.
+# %% scale_and_zero_point wrong: a single number is empty: `min(low, 0.0)` -> `min(low, 0.0 if low < high else low)`
+# %% scale_and_zero_point wrong: half-way is rounded up: `round(-low / scale)` -> `math.floor(-low / scale + 0.5)`
+# %% scale_and_zero_point wrong: in float32: `return scale, round` -> `return torch.tensor(scale).item(), round`
+# %% quantize wrong: half-way is rounded up: `torch.round(x / scale)` -> `(x / scale + 0.5).floor()`
+# %% quantize wrong: only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
+# %% quantize wrong: only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
+# %% quantize wrong: one level too many: `.clamp(low, high)` -> `.clamp(low, high + 1)`
+# %% quantize wrong: changes the numbers that it was given: `torch.round(x / scale)` -> `x.div_(scale).round_()`
+# %% quantize_weight wrong: half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
+# %% quantize_weight wrong: half-way away from zero: `torch.round(` -> `(lambda v: v.sign() * (v.abs() + 0.5).floor())(`
+# %% quantize_weight wrong: cuts off: `torch.round(` -> `torch.trunc(`
+# %% quantize_bias wrong: half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
+# %% quantize_bias wrong: only the upper clamp: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(max=2**31 - 1)`
+# %% quantize_bias wrong: only the lower clamp: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(min=-(2**31))`
+# %% quantize_bias wrong: one level too many: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(-(2**31), 2**31)`
+# %% integer_conv wrong: float32 instead of integers: `.double()` -> `.float()`
+# %% fixed_point wrong: half-way is rounded up: `round(fraction * 2**31)` -> `math.floor(fraction * 2**31 + 0.5)`
+# %% fixed_point wrong: a mantissa of 32 bits: `2**31` -> `2**32`, `31 - exponent` -> `32 - exponent`
+# %% fixed_point wrong: in single precision: `round(fraction * 2**31)` -> `int(torch.tensor(fraction * 2.0**31))`
+# %% requantize wrong: in float64: `sums.long() * mantissa` -> `(sums.double() * mantissa).long()`
+# %% requantize wrong: in float32: `sums.long() * mantissa` -> `(sums.float() * mantissa).long()`
+# %% requantize wrong: only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
+# %% requantize wrong: only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
+# %% requantize wrong: half of the next bit: `(1 << (shift - 1))` -> `(1 << shift)`
+# %% best_clip wrong: absolute errors: `((restored - x) ** 2)` -> `(restored - x).abs()`
+# %% best_clip wrong: levels without a sign: `2 ** (bits - 1) - 1` -> `2**bits - 1`
+# %% best_clip wrong: forgets to return to real numbers: `.clamp(-most, most) * scale` -> `.clamp(-most, most)`
+# %% best_clip wrong: the last of the best: `errors.index(min(errors))` -> `errors.index(sorted(errors)[1])`
+
 
 # %% scale_and_zero_point right: divides by the number of steps
 def scale_and_zero_point(low, high, bits):

@@ -16,6 +16,11 @@ def _normal(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
+def _both_signs(rng, count):
+    """Normal numbers of which every other one is negative."""
+    return _normal(rng, count).abs().add(0.1) * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(count)[:count]
+
+
 def _integers(rng, low, high, *shape):
     return torch.randint(low, high + 1, shape, generator=rng)
 
@@ -41,10 +46,13 @@ def _range_cases(rng):
 
 def _range_edges(rng):
     start = torch.rand(1, generator=rng, dtype=torch.float64).item() + 1
+    power = 2.0 ** _integers(rng, -3, 3, 1).item()
     return [
         _range_case("a range above zero", start, 3 * start, 8),
         _range_case("a range below zero", -3 * start, -start, 8),
         _range_case("an empty range at zero", 0, 0, 8),
+        _range_case("a single number", start, start, 8),
+        _range_case("a zero point half-way between two levels", -power, 5 * power, 2),
     ]
 
 
@@ -69,7 +77,7 @@ def _quantize_edges(rng):
     halves = torch.arange(-9, 10, dtype=torch.float64) / 2
     return [
         Case("numbers half-way between two levels", _quantize_inputs(halves, 1.0, 3, -8, 7)),
-        Case("numbers far outside", _quantize_inputs(_normal(rng, 6) * 1e6, 0.5, -3, -128, 127)),
+        Case("numbers far outside", _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 127)),
     ]
 
 
@@ -101,9 +109,11 @@ def _weight_cases(rng):
 def _weight_edges(rng):
     zero = _normal(rng, 3, 4)
     zero[1] = 0
+    halves = torch.tensor([[3.0, -2.5, 1.5, 0.5, -0.5, -1.5, 2.5]], dtype=torch.float64)
     return [
         Case("a channel of zeros", {"weight": zero, "bits": 8}),
         Case("as many inputs as outputs", {"weight": _normal(rng, 5, 5), "bits": 8}),
+        Case("weights half-way between two levels", {"weight": halves[:, torch.randperm(7, generator=rng)], "bits": 3}),
     ]
 
 
@@ -126,8 +136,13 @@ def _bias_cases(rng):
 
 def _bias_edges(rng):
     tiny = torch.full((3,), 1e-8, dtype=torch.float64)
-    return [Case("scales so small that 32 bits overflow", {"bias": _normal(rng, 3) * 9, "input_scale": 1e-3,
-                                                           "weight_scales": tiny})]  # fmt: skip
+    halves = torch.tensor([0.5, -0.5, 1.5, 2.5], dtype=torch.float64)[torch.randperm(4, generator=rng)]
+    return [
+        Case("scales so small that 32 bits overflow",
+             {"bias": _both_signs(rng, 3) * 9, "input_scale": 1e-3, "weight_scales": tiny}),
+        Case("half-way between two levels",
+             {"bias": halves, "input_scale": 0.5, "weight_scales": torch.full((4,), 2.0, dtype=torch.float64)}),
+    ]  # fmt: skip
 
 
 def _bias_oracle(inputs, probe):
@@ -160,7 +175,11 @@ def _conv_edges(rng):
     wide = _conv_case(rng, "sums beyond 16 bits", (1, 40, 3, 3), (2, 40, 3, 3), 1, 1, 255)
     wide.inputs["x"].fill_(0)
     wide.inputs["weight"].fill_(127)
-    return [wide, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 1, 2, 3)]
+    large = _conv_case(rng, "sums beyond 24 bits", (1, 80, 5, 5), (2, 80, 3, 3), 0, 1, 255)
+    large.inputs["x"].fill_(0)
+    large.inputs["weight"].clamp_(120)
+    large.inputs["weight"] += _integers(rng, 0, 7, 2, 80, 3, 3)
+    return [wide, large, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 1, 2, 3)]
 
 
 def _conv_oracle(inputs, probe):
@@ -192,6 +211,10 @@ def _multiplier_edges(rng):
         Case("a power of two", {"multiplier": 0.25}),
         Case("one", {"multiplier": 1.0}),
         Case("a mantissa that rounds up to a power of two", {"multiplier": 1.0 - 2.0**-40}),
+        Case(
+            "a mantissa half-way between two",
+            {"multiplier": (2**30 + 2 * _integers(rng, 1, 999, 1).item() + 0.5) / 2**35},
+        ),
     ]
 
 
@@ -215,10 +238,15 @@ def _requantize_cases(rng):
 
 
 def _requantize_edges(rng):
+    wide = torch.cat([torch.tensor([2**31 - 1, -(2**31)]), _integers(rng, -(2**31), 2**31 - 1, 9)])
+    mantissa = _integers(rng, 2**30, 2**31 - 2, 1).item() | 1
+    # Sums whose products with the mantissa lie just beside half-way, with more digits than a float64 holds.
+    beside = torch.tensor([(2**30 + d) * pow(mantissa, -1, 2**31) % 2**31 for d in range(-20, 20)])
     ties = torch.tensor([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
     return [
         Case("sums half-way between two levels", _requantize_inputs(ties, 2**30, 31, 0, -128, 127)),
-        Case("sums that use all 32 bits", _requantize_inputs(_integers(rng, -(2**31), 2**31 - 1, 9), 2**31 - 1, 54, 7)),
+        Case("sums that use all 32 bits", _requantize_inputs(wide, 2**31 - 1, 54, 7)),
+        Case("sums just beside half-way", _requantize_inputs(beside, mantissa, 31, 0, -(2**31), 2**31 - 1)),
     ]
 
 

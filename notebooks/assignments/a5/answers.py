@@ -10,6 +10,24 @@ import math
 
 import torch
 
+# A mistake as one line: what it is, and how the notebook's solution is changed.
+# %% pack_bits wrong: the sums as they are, in 64 bits: `.to(torch.uint8)` -> ``
+# %% pack_bits wrong: a byte more than needed: `math.ceil(len(stream) / 8) * 8` -> `(len(stream) // 8 + 1) * 8`
+# %% unpack_bits wrong: levels in 32 bits: `.sum(1)` -> `.sum(1).int()`
+# %% unpack_bits wrong: levels as floats: `.sum(1)` -> `.sum(1).double()`
+# %% unpack_bits wrong: all bits: `count * bits]` -> `8 * len(packed) // bits * bits]`, `(count,` -> `(-1,`
+# %% squeeze_weight wrong: scales in single precision: `return pack_bits` -> `scales = scales.float(); return pack_bits`
+# %% squeeze_weight wrong: cuts off: `torch.round(` -> `torch.trunc(`
+# %% restore_weight wrong: in double precision: `scales.float()` -> `scales.double()`
+# %% restore_weight wrong: in half precision: `scales.float()` -> `scales`
+# %% restore_weight wrong: as one row: `.reshape(shape)` -> `.flatten()`
+# %% drop_channels wrong: the mean over the kernel: `weight.flatten(2).sum(2)` -> `weight.flatten(2).mean(2)`
+# %% drop_channels wrong: changes its bias: `bias + over_kernel[:, gone] @` -> `bias.add_(1) + over_kernel[:, gone] @`
+# %% distillation_loss wrong: one loss for each image: `.sum(1).mean()` -> `.sum(1)`
+# %% front wrong: a tensor instead of a list: `return kept` -> `return torch.tensor(kept)`
+# %% front wrong: pairs instead of positions: `return kept` -> `return [(sizes[i], accuracies[i]) for i in kept]`
+# %% front wrong: as many as there are: `return kept` -> `return order`
+
 
 # %% pack_bits right: one large integer
 def pack_bits(levels, bits):

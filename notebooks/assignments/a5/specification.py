@@ -4,7 +4,7 @@ import math
 import struct
 
 import torch
-from driver import TARGET_ACCURACY, TARGET_BYTES, disturb, run_network, score_network, view_network
+from driver import TARGET_ACCURACY, TARGET_BYTES, TYPED, disturb, run_network, score_network, typed, view_network
 
 from helpers import data
 from helpers.checks.compare import Tolerance
@@ -275,7 +275,10 @@ TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
 
 
 def _item(name, points, cases, oracle, edges, hint, tolerance=CLOSE, forbidden=()):
-    return Item(name, name, points, cases, oracle, edges=edges, hint=hint, tolerance=tolerance, forbidden=forbidden)
+    more = {"edges": edges, "hint": hint, "tolerance": tolerance, "forbidden": forbidden}
+    if name in TYPED:
+        return Item(name, name, points, cases, lambda *given: typed(oracle(*given), {}), view=typed, **more)
+    return Item(name, name, points, cases, oracle, **more)
 
 
 ITEMS = (
