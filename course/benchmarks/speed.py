@@ -52,6 +52,9 @@ def forms(checkpoint: Path, folder: Path) -> Forms:
     """Every form of the structure of a saved network."""
     torch.manual_seed(0)
     network = float_structure(checkpoint)
+    for weight in network.parameters():
+        if weight.dim() > 1:  # as trained ones lie; of evenly spread ones too many are near the largest (`weights.py`)
+            nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
     metrics.randomize_batchnorm(network, 0)
     images = torch.randint(0, 256, (CALIBRATION, 3, 32, 32), dtype=torch.uint8)
     # The one form of a residual addition that engines have an int8 kernel for.
