@@ -188,15 +188,14 @@ def least_view(answer: list, probe: dict) -> list[float]:
 
 
 def least_score(expected: list, observed: list, submitted: int) -> Verdict:
-    """Right is the best of the shares, or one that is as good but for rounding."""
+    """Right is the best of the shares, or one that is as good but for rounding; both ends take the same share."""
     (least, *ends), (error, low, high) = expected, observed
+    if abs(low * ends[1] - high * ends[0]) > 1e-4 * max(map(abs, ends)) ** 2:
+        return Verdict(0.0, f"your range {low:.3f} to {high:.3f} takes another share of its two ends")
     if error <= least * (1 + 1e-3):
         return Verdict(1.0)
-    return Verdict(
-        0.0,
-        f"your range {low:.3f} to {high:.3f} has a squared error of {error:.4g}, "
-        f"{ends[0]:.3f} to {ends[1]:.3f} has {least:.4g}",
-    )
+    found = f"your range {low:.3f} to {high:.3f} has a squared error of {error:.4g}"
+    return Verdict(0.0, f"{found}, {ends[0]:.3f} to {ends[1]:.3f} has {least:.4g}")
 
 
 ITEMS = (

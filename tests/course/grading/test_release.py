@@ -114,7 +114,8 @@ def test_an_edition_holds_the_course_and_nothing_that_is_secret(tmp_path):
         secret = (exercise.folder / "specification.py").read_text()
         oracles = [node for node in ast.parse(secret).body if getattr(node, "name", "").endswith("_oracle")]
         texts = [ast.get_source_segment(secret, node).split("\n", 1)[1] for node in oracles]
-        texts += [text.strip() for text in re.split(r"\n# %% .*", (exercise.folder / "answers.py").read_text())[1:]]
+        parts = re.split(r"\n# %% .*", (exercise.folder / "answers.py").read_text())[1:]
+        texts += [text.strip() for text in parts if text.strip()]  # an answer of one line is no code of its own
         assert len(texts) > 40 and [text for text in texts if text in everything] == []
         for cell in nbformat.read(exercise.notebook, as_version=4).cells:
             if cell.metadata.nbgrader.solution and cell.cell_type == "code":
@@ -156,8 +157,11 @@ def test_an_untouched_release_runs_and_a_solved_one_is_right(name, tmp_path):
         (bundle / file).write_bytes(content)
     solved = _run_from_top_to_bottom(bundle, bundle / exercise.notebook.name, answers.solution_cells(exercise))
     assert solved.stdout.count("right on the visible inputs") == items, solved.stdout + solved.stderr
-    wrong = next(a for a in answers.read(exercise) if not a.right)
-    solved = _run_from_top_to_bottom(bundle, bundle / exercise.notebook.name, {f"{wrong.item}_solution": wrong.code})
+    for wrong in [a for a in answers.read(exercise) if not a.right][:6]:  # some are wrong on hidden inputs alone
+        cells = {f"{wrong.item}_solution": wrong.code}
+        solved = _run_from_top_to_bottom(bundle, bundle / exercise.notebook.name, cells)
+        if "not right yet" in solved.stdout:
+            break
     assert solved.stdout.count("not right yet") == 1, solved.stdout + solved.stderr
 
 
