@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import sys
+from pathlib import Path
 
 # Each command's module is imported only when it is asked for, so that --help answers at once.
 COMMANDS = {
@@ -15,13 +16,28 @@ COMMANDS = {
     "quantize": ("course.commands.quantize", "turn a saved network into int8 or fewer bits"),
     "compress": ("course.commands.compress", "prune, fine-tune and quantize in one go, with a table of every stage"),
     "sweep": ("course.commands.sweep", "a list of jobs, each made once; resumable, several at a time"),
-    "results": ("course.commands.results", "measure the shipped networks; bring README's table and figure up to date"),
+    "results": ("course.commands.results", "bring README, the page of results and the chart up to date"),
     "run": ("course.commands.run", "run the lessons without a screen"),
     "report": ("course.commands.report", "the course as one page that works offline"),
     "slides": ("course.commands.slides", "a deck of slides per lesson"),
     "demo": ("course.commands.demo", "the networks as one page that computes them in the browser"),
     "grade": ("course.commands.grade", "release, collect and grade assignments"),
 }
+
+
+READ = ("checkpoint", "weights", "teacher")
+WRITTEN = ("output", "onnx", "entropy", "log", "state", "handover")
+
+
+def refuse_one_file_for_two(arguments: argparse.Namespace) -> None:
+    """A network may take the place of the one that it was made from; any other file would destroy what it replaces."""
+    named: dict[Path, str] = {}
+    for name in READ + WRITTEN:
+        path = getattr(arguments, name, None)
+        if isinstance(path, Path):
+            other = named.setdefault(path.expanduser().resolve(), name)
+            if other != name and name in WRITTEN and (other, name) != ("checkpoint", "output"):
+                raise ValueError(f"{other} and --{name} are one file, {path}: give it another name")
 
 
 def main(words: list[str] | None = None) -> int:
@@ -42,6 +58,7 @@ def main(words: list[str] | None = None) -> int:
             command.add_arguments(parser)
     arguments = overview.parse_args(words)
     try:
+        refuse_one_file_for_two(arguments)
         return command.run(arguments) or 0
     except KeyboardInterrupt:
         print("\nStopped. What was finished is kept; the same command goes on from there.", file=sys.stderr)

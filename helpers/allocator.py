@@ -36,15 +36,10 @@ def kept_memory() -> Iterator[None]:
         yield
     finally:
         _open_blocks -= 1
-        if _open_blocks == 0:
-            give_back(libc)
-
-
-def give_back(libc: ctypes.CDLL) -> None:
-    """Set the C library to its defaults, and return what is free."""
-    libc.mallopt(M_MMAP_MAX, DEFAULT_MMAP_MAX)
-    libc.mallopt(M_TRIM_THRESHOLD, DEFAULT_TRIM_THRESHOLD)
-    libc.malloc_trim(0)
+        if _open_blocks == 0:  # back to the C library's defaults, and what is free to the system
+            libc.mallopt(M_MMAP_MAX, DEFAULT_MMAP_MAX)
+            libc.mallopt(M_TRIM_THRESHOLD, DEFAULT_TRIM_THRESHOLD)
+            libc.malloc_trim(0)
 
 
 def glibc() -> ctypes.CDLL | None:

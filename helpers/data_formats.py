@@ -1,7 +1,7 @@
 """Every form in which CIFAR-10 travels, decoded to the same four arrays.
 
 A folder or an archive is first read into a mapping from file name to bytes (`members_of`); what those bytes are is
-then told from the names (`decode`): Python batches, binary batches, PNGs with one image per row, or an npz.
+then told from the names (`decode`): Python batches, PNGs with one image per row, or an npz.
 """
 
 import hashlib
@@ -9,7 +9,6 @@ import io
 import json
 import pickle
 import tarfile
-import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,6 @@ from helpers.dataset import DataError
 from helpers.files import write_atomically
 
 IMAGE_SHAPE = (3, 32, 32)
-IMAGE_BYTES = 3 * 32 * 32
 
 
 class Arrays(NamedTuple):
@@ -73,19 +71,10 @@ def decode(members: Members, path: Path) -> Arrays:
         if names:
             try:
                 return checked(decoder({name: members[name] for name in names}, members))
-            except (
-                KeyError,
-                ValueError,
-                OSError,
-                EOFError,
-                IndexError,
-                pickle.UnpicklingError,
-                zipfile.BadZipFile,
-            ) as error:
+            except Exception as error:  # damage shows in many ways
                 what = f"{type(error).__name__}: {error}"
-                raise DataError(
-                    f"{path} is damaged or is not CIFAR-10 ({what}); delete it and fetch it again"
-                ) from error
+                remedy = "delete it and fetch it again"
+                raise DataError(f"{path} is damaged or is not CIFAR-10 ({what}); {remedy}") from error
     raise DataError(
         f"{path} holds no CIFAR-10 in a known form (found: {', '.join(sorted(members)[:5]) or 'nothing'});"
         " expected data_batch_* and test_batch files, PNG batches or an npz"
@@ -98,12 +87,6 @@ def checked(arrays: Arrays) -> Arrays:
         if images.shape != (len(labels), *IMAGE_SHAPE) or images.dtype != np.uint8 or labels.dtype != np.uint8:
             raise ValueError(f"images {images.dtype}{images.shape} do not fit labels {labels.dtype}{labels.shape}")
     return Arrays(*(np.ascontiguousarray(a) for a in arrays))
-
-
-def joined(batches: list[tuple[np.ndarray, np.ndarray]], test: tuple[np.ndarray, np.ndarray]) -> Arrays:
-    """Put training batches, in the order of their names, and the test batch together."""
-    images, labels = zip(*batches, strict=True)
-    return Arrays(np.concatenate(images), np.concatenate(labels), *test)
 
 
 class NumbersOnly(pickle.Unpickler):
@@ -133,17 +116,8 @@ def python_batches(batches: Members, _: Members) -> Arrays:
         content = NumbersOnly(io.BytesIO(batches[name]), encoding="latin1").load()
         return content["data"].reshape(-1, *IMAGE_SHAPE), np.array(content["labels"], dtype=np.uint8)
 
-    return joined([batch(n) for n in batches if n != "test_batch"], batch("test_batch"))
-
-
-def binary_batches(batches: Members, _: Members) -> Arrays:
-    """`cifar-10-batches-bin`: rows of one label byte and 3072 image bytes, channel first."""
-
-    def batch(name: str) -> tuple[np.ndarray, np.ndarray]:
-        rows = np.frombuffer(batches[name], dtype=np.uint8).reshape(-1, 1 + IMAGE_BYTES)
-        return rows[:, 1:].reshape(-1, *IMAGE_SHAPE), rows[:, 0].copy()
-
-    return joined([batch(n) for n in batches if n != "test_batch.bin"], batch("test_batch.bin"))
+    images, labels = zip(*(batch(name) for name in batches if name != "test_batch"), strict=True)
+    return Arrays(np.concatenate(images), np.concatenate(labels), *batch("test_batch"))
 
 
 def png_batches(batches: Members, members: Members) -> Arrays:
@@ -174,11 +148,7 @@ def npz_arrays(batches: Members, _: Members) -> Arrays:
 
 
 DECODERS: list[tuple[Callable[[str], bool], Callable[[Members, Members], Arrays]]] = [
-    (
-        lambda name: name.endswith("_batch.png") or (name.startswith("data_batch_") and name.endswith(".png")),
-        png_batches,
-    ),
-    (lambda name: name.endswith(".bin") and "_batch" in "_" + name, binary_batches),
+    (lambda name: name.endswith(".png") and name.startswith(("data_batch_", "test_batch")), png_batches),
     (lambda name: name.startswith("data_batch_") or name == "test_batch", python_batches),
     (lambda name: name.endswith(".npz"), npz_arrays),
 ]

@@ -37,11 +37,15 @@ class Split:
     train_labels: torch.Tensor
     validation_images: torch.Tensor
     validation_labels: torch.Tensor
+    mirror: bool = True
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images uint8 (N, C, H, W), labels int64 (N,); the default classes and normalisation are those of CIFAR-10."""
+    """Images uint8 (N, C, H, W), labels int64 (N,); the default classes and normalisation are those of CIFAR-10.
+
+    `mirror` says whether a mirrored image is one of the same class: so it is with animals, and not with digits or text.
+    """
 
     train_images: torch.Tensor
     train_labels: torch.Tensor
@@ -52,6 +56,7 @@ class Dataset:
     classes: tuple[str, ...] = CLASSES
     normalization: Normalization = CIFAR10
     name: str = "CIFAR-10"
+    mirror: bool = True
 
     def __post_init__(self):
         shape = (len(self.normalization.mean), *self.train_images.shape[2:])
@@ -71,7 +76,7 @@ class Dataset:
         order = torch.from_numpy(np.random.RandomState(seed).permutation(len(self.train_images)))
         train, validation = order.tensor_split([len(order) - max(1, round(len(order) * validation_share))])
         images, labels = self.train_images, self.train_labels
-        return Split(images[train], labels[train], images[validation], labels[validation])
+        return Split(images[train], labels[train], images[validation], labels[validation], self.mirror)
 
     def describe(self) -> str:
         """One line for the top of a notebook: how many images, and from where."""
@@ -126,6 +131,7 @@ def from_arrays(
     classes: Sequence[str] | None = None,
     normalization: Normalization | None = None,
     name: str = "own images",
+    mirror: bool = True,
 ) -> Dataset:
     """A data set of your own from arrays or tensors.
 
@@ -135,6 +141,7 @@ def from_arrays(
         classes: their names; without them they are called by their numbers.
         normalization: what the network was trained with; measured on the training images without it.
         name: of the data set.
+        mirror: whether training may mirror images: not those of digits or text.
 
     Example:
         >>> grey = np.zeros((20, 28, 28), np.uint8)
@@ -150,7 +157,7 @@ def from_arrays(
     shape = " x ".join(map(str, images[0].shape[1:]))
     source = f"{shape} pixels, {len(classes)} classes"
     ways = normalization or measured(images[0].to(torch.uint8))  # what is no uint8 is refused below
-    return Dataset(images[0], labels[0], images[1], labels[1], source, False, classes, ways, name)
+    return Dataset(images[0], labels[0], images[1], labels[1], source, False, classes, ways, name, mirror)
 
 
 def measured(images: torch.Tensor) -> Normalization:
@@ -163,7 +170,11 @@ def measured(images: torch.Tensor) -> Normalization:
 
 
 def from_folder(
-    folder: str | Path, size: int | None = None, normalization: Normalization | None = None, test_share: float = 0.2
+    folder: str | Path,
+    size: int | None = None,
+    normalization: Normalization | None = None,
+    test_share: float = 0.2,
+    mirror: bool = True,
 ) -> Dataset:
     """A data set of your own from a folder with one folder per class, as torchvision's `ImageFolder` takes it.
 
@@ -174,6 +185,7 @@ def from_folder(
         normalization: what the network was trained with, with one number or three, which decides on grey or colour;
             without it images are grey if all files are, and it is measured on the training images.
         test_share: of each class, a fixed choice, where `folder` does not hold `train` and `test`.
+        mirror: as in `from_arrays`.
 
     Raises:
         DataError: a class without images, an unreadable image, images of several sizes: names the file or folder.
@@ -205,7 +217,7 @@ def from_folder(
     arrays = [torch.from_numpy(np.stack(part)) for part in images]
     arrays = [part if part.dim() == 3 else part.permute(0, 3, 1, 2).contiguous() for part in arrays]
     labels = [torch.tensor([label for _, label in part]) for part in listed]
-    return from_arrays(arrays[0], labels[0], arrays[1], labels[1], tuple(parts[0]), normalization, folder.name)
+    return from_arrays(arrays[0], labels[0], arrays[1], labels[1], tuple(parts[0]), normalization, folder.name, mirror)
 
 
 def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:

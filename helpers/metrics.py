@@ -12,33 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import models
 from helpers.dataset import Dataset, normalization_of, normalize
-from helpers.equivalence import EquivalenceError, assert_equivalent, randomize_batchnorm
-
-__all__ = [
-    "EquivalenceError",
-    "Latency",
-    "MeasurementError",
-    "Profile",
-    "assert_equivalent",
-    "check_scores",
-    "compare_latency",
-    "count_macs",
-    "count_parameters",
-    "file_bytes",
-    "latency",
-    "profile",
-    "randomize_batchnorm",
-]
-
+from helpers.equivalence import EquivalenceError, assert_equivalent, randomize_batchnorm  # noqa: F401  (offered here)
 
 PAUSE_SECONDS = 0.05
 
@@ -118,49 +100,9 @@ def file_bytes(model: nn.Module) -> int:
 
 def count_macs(model: nn.Module, example_input: torch.Tensor) -> int:
     """Multiply-adds of convolutions and matrix products for one image of `example_input`'s size."""
-    one = example_input[:1]
-    counter = MacCounter()
-    with evaluation_mode(model), torch.no_grad(), counter:
-        model(one)
-    return counter.macs
-
-
-class MacCounter(TorchDispatchMode):
-    """Counts multiply-adds of every convolution and matrix product that PyTorch really dispatches."""
-
-    def __init__(self):
-        super().__init__()
-        self.macs = 0
-
-    def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        """Run the operator, then add what it multiplied."""
-        result = func(*args, **(kwargs or {}))
-        count = MACS_OF.get(func._schema.name)
-        if count is not None:
-            self.macs += count(result, *args)
-        return result
-
-
-def convolution_macs(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *rest: Any) -> int:
-    """Each output element is a product with one filter; transposed, each input element is."""
-    transposed = len(rest) > 4 and rest[4] is True
-    return (x if transposed else out).numel() * weight[0].numel()
-
-
-def matrix_macs(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> int:
-    """Each output element is a product of one row and one column."""
-    return out.numel() * left.shape[-1]
-
-
-# Operators that multiply, and how many multiply-adds a call stands for.
-MACS_OF: dict[str, Callable[..., int]] = {
-    "aten::convolution": convolution_macs,
-    "aten::mkldnn_convolution": convolution_macs,
-    "aten::mm": matrix_macs,
-    "aten::bmm": matrix_macs,
-    "aten::addmm": lambda out, bias, left, right, *_: matrix_macs(out, left, right),
-    "aten::baddbmm": lambda out, bias, left, right, *_: matrix_macs(out, left, right),
-}
+    with evaluation_mode(model), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(example_input[:1])
+    return counter.get_total_flops() // 2
 
 
 def latency(
@@ -210,7 +152,9 @@ def time_interleaved(
             f"a median needs 3 runs or more after 1 warm-up or more, got runs={runs}, warmup={warmup}"
         )
     taken: dict[str, list[float]] = {name: [] for name in candidates}
-    with fixed_threads(threads), many_evaluation_modes(candidates):
+    wait = torch.cuda.synchronize if x.is_cuda else lambda: None  # a CPU has finished when the call returns
+    modules = [candidate for candidate in candidates.values() if isinstance(candidate, nn.Module)]
+    with fixed_threads(threads), evaluation_mode(*modules):
         for model in candidates.values():
             for _ in range(warmup):
                 model(x)
@@ -222,10 +166,10 @@ def time_interleaved(
                 if len(candidates) > 1:
                     time.sleep(PAUSE_SECONDS)
                     model(x)
-                synchronize(x.device)
+                wait()
                 start = time.perf_counter()
                 model(x)
-                synchronize(x.device)
+                wait()
                 taken[name].append((time.perf_counter() - start) * 1e3)
         used = torch.get_num_threads()
     results = {}
@@ -233,12 +177,6 @@ def time_interleaved(
         low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
         results[name] = Latency(middle, high - low, runs, used, len(x))
     return results
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait for a GPU to finish; a CPU has already."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 @contextmanager
@@ -265,8 +203,3 @@ def evaluation_mode(*candidates: nn.Module):
     finally:
         for module in was_training:
             module.training = True
-
-
-def many_evaluation_modes(candidates: Mapping[str, nn.Module | Callable]):
-    """Eval mode for those candidates that are modules."""
-    return evaluation_mode(*(c for c in candidates.values() if isinstance(c, nn.Module)))

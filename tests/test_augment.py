@@ -56,6 +56,8 @@ def test_a_batch_is_normalised_and_channels_last():
     assert batch.is_contiguous(memory_format=torch.channels_last)
     expected = normalize(alternating_flip(images()[:8], torch.arange(8), 0))
     torch.testing.assert_close(batch, expected.contiguous(memory_format=torch.channels_last))
+    unmirrored = training_batch(images(), torch.arange(8), 0, generator(), padding=0, mirror=False)
+    torch.testing.assert_close(unmirrored.contiguous(), normalize(images()[:8]))
 
 
 @pytest.mark.parametrize("size", [16, 24])

@@ -99,8 +99,8 @@ def test_wrong_bytes_are_refused_and_not_kept(tiny, monkeypatch, tmp_path):
 
 
 def test_a_local_copy_with_wrong_bytes_names_the_file(tiny, tmp_path):
-    FORMS["cifar-10-batches-bin"](tiny_arrays(seed=1), tmp_path / "data")
-    with pytest.raises(DataError, match=r"cifar-10-batches-bin.*SHA-256.*delete"):
+    FORMS["cifar-10-batches-py"](tiny_arrays(seed=1), tmp_path / "data")
+    with pytest.raises(DataError, match=r"cifar-10-batches-py.*SHA-256.*delete"):
         load_cifar10("local")
 
 

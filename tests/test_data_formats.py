@@ -54,8 +54,8 @@ def test_a_truncated_archive_is_named(form, share, tmp_path):
 
 
 def test_a_truncated_batch_is_named(tmp_path):
-    folder = FORMS["cifar-10-batches-bin"](tiny_arrays(), tmp_path)
-    batch = folder / "data_batch_3.bin"
+    folder = FORMS["cifar-10-batches-py"](tiny_arrays(), tmp_path)
+    batch = folder / "data_batch_3"
     batch.write_bytes(batch.read_bytes()[:-7])
     with pytest.raises(DataError, match="damaged"):
         decode(members_of(folder), folder)

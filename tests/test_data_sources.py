@@ -47,9 +47,9 @@ def test_npm_knows_address_and_checksum(downloads, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (subprocess.TimeoutExpired("npm", 20), "no answer"),
+        (subprocess.TimeoutExpired("npm", 20), "timed out after 20 seconds"),
         (subprocess.CalledProcessError(1, "npm", stderr="E404 not here"), "E404 not here"),
-        ("<html>", "not JSON"),
+        ("<html>", "Expecting value"),
     ],
 )
 def test_npm_that_fails_is_named(result, message, tmp_path, monkeypatch):

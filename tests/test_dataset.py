@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from helpers import data, metrics, models, passes, pruning, quantization, training
+from helpers import augment, data, metrics, models, passes, pruning, quantization, training
 from helpers.data import DataError, Normalization
 from helpers.dataset import normalization_of, normalize
 
@@ -168,6 +168,16 @@ def test_a_network_for_grey_images_keeps_their_normalisation_through_every_stage
         assert found == training.evaluate(network, grey.test_images, grey.test_labels)
         with torch.no_grad():
             assert found.accuracy == float((network(x).argmax(1) == grey.test_labels).double().mean())
+
+
+def test_a_data_set_says_whether_its_images_may_be_mirrored(monkeypatch):
+    monkeypatch.setattr(augment, "alternating_flip", lambda *_: pytest.fail("mirrored"))
+    images, labels = grey_arrays()
+    digits, animals = (data.from_arrays(images, labels, images, labels, mirror=mirror) for mirror in (False, True))
+    config = training.Config(epochs=1, batch_size=100)
+    training.train(models.build(make), digits, config, progress=False)
+    with pytest.raises(pytest.fail.Exception, match="mirrored"):
+        training.train(models.build(make), animals, config, progress=False)
 
 
 def test_two_normalisations_do_not_meet_in_one_training():

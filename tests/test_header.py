@@ -108,7 +108,7 @@ def test_nothing_large_is_made_on_the_way():
 
 @pytest.mark.parametrize("change", [{"num_classes": 60_000, "width_mult": 100}, {"num_classes": 10**9}])
 def test_huge_widths_are_refused(change, tmp_path):
-    header, tensors = opened(models.CHECKPOINTS / "trunk90-mixed.safetensors")
+    header, tensors = opened(models.CHECKPOINTS / "tenth-mixed.safetensors")
     header["spec"]["arguments"] |= change
     save_file(tensors, tmp_path / "m.safetensors", written(header))
     with pytest.raises(ModelError):

@@ -37,3 +37,20 @@ def test_ctrl_c_says_that_one_can_go_on(monkeypatch, capsys):
     monkeypatch.setattr("course.commands.data.run", interrupted)
     assert main(["data"]) == 130
     assert "goes on from there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("quantize", "net.safetensors", "int8.safetensors", "--entropy", "net.safetensors"),
+        ("quantize", "net.safetensors", "int8.safetensors", "--onnx", "./int8.safetensors"),
+        ("finetune", "net.safetensors", "--output", "net.safetensors", "--log", "net.safetensors"),
+        ("train", "--output", "net.safetensors", "--state", "net.safetensors"),
+    ],
+)
+def test_no_file_is_named_for_two_things(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.safetensors").write_bytes(b"the only copy")
+    assert main(list(words)) == 1
+    assert "are one file" in capsys.readouterr().err
+    assert (tmp_path / "net.safetensors").read_bytes() == b"the only copy"

@@ -14,14 +14,6 @@ def small():
     return models.mobilenet_v2(width_mult=0.25).eval()
 
 
-def test_the_published_number_of_parameters():
-    assert sum(p.numel() for p in models.mobilenet_v2().parameters()) == 2_236_682
-
-
-def test_cifar_strides_leave_a_map_of_four_by_four():
-    assert small().features(torch.randn(1, 3, 32, 32)).shape[-2:] == (4, 4)
-
-
 def test_tiny_is_the_resnet_of_mlperf_tiny():
     cost = metrics.profile(models.tiny(), torch.randn(1, 3, 32, 32))
     assert (cost.params, cost.macs) == (78_042, 12_501_632)
@@ -232,16 +224,9 @@ def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
     assert "the pickle ran" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("content", [b"", b"not a network", b"\xff" * 100])
-def test_files_of_other_kinds_are_refused(content, tmp_path):
-    path = tmp_path / "x.safetensors"
-    path.write_bytes(content)
+@pytest.mark.parametrize("content", [b"", b"not a network", b"\xff" * 100, None])
+def test_files_of_other_kinds_and_truncated_ones_are_refused(content, tmp_path):
+    path = models.save(small(), tmp_path / "x.safetensors")
+    path.write_bytes(path.read_bytes()[:-100] if content is None else content)
     with pytest.raises(ModelError, match=r"x\.safetensors is not a network"):
-        models.load(path)
-
-
-def test_a_truncated_file_is_refused(tmp_path):
-    path = models.save(small(), tmp_path / "m.safetensors")
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ModelError, match="is not a network"):
         models.load(path)

@@ -16,6 +16,8 @@ def result():
         object.__setattr__(few, name, getattr(cifar, name)[:count])
     torch.manual_seed(0)
     model = models.mobilenet_v2(width_mult=0.25).eval()
+    norm = model.features[3].conv[0][1]  # training has switched a channel off
+    norm.running_var[4], norm.bias.data[4] = 0, -1
     before = copy.deepcopy(model.state_dict())
     made = pipeline.compress(model, few, finetune_epochs=1, latency_runs=3, progress=False)
     return model, before, few, made
@@ -30,6 +32,10 @@ def test_one_row_per_stage_and_each_is_what_it_says(result):
         assert (row.accuracy, row.test_images) == (found.accuracy, found.n)
         assert row.low <= row.accuracy <= row.high
         assert min(row.batch1_ms, row.batch128_ms) > 0
+
+
+def test_dead_channels_are_found(result):
+    assert result[3].dead == {"features.3.conv.0.0": [4]}
 
 
 def test_each_stage_is_smaller(result):
@@ -59,3 +65,17 @@ def test_every_stage_can_be_saved_and_comes_back(result, tmp_path):
             loaded.mode = network.mode
         with torch.no_grad():
             torch.testing.assert_close(network.eval()(x), loaded(x), msg=name)
+
+
+def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
+    model, _, few, made = result
+    for stage in ("pruned", "fine-tuned"):
+        models.save(made.stages[stage], tmp_path / f"{stage}.safetensors")
+    held = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    other = copy.deepcopy(model)
+    torch.nn.init.normal_(other.classifier[1].weight)
+    for network, ratio, epochs in ((other, 0.5, 1), (model, 0.25, 1), (model, 0.5, 0)):
+        with pytest.raises(models.ModelError, match=r"holds another network.*new folder"):
+            pipeline.compress(network, few, ratio, epochs, folder=tmp_path, progress=False)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == held
+    pipeline.refuse_another_run(tmp_path, made.stages["pruned"], epochs=1)  # the same goes on

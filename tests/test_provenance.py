@@ -22,6 +22,7 @@ def test_a_row_names_what_one_needs_to_repeat_it(started_as):
     started_as("course.__main__", "/somewhere/course/__main__.py", "train", "--output", "/home/me/x y.safetensors")
     row = provenance(seed=3)
     assert row["command"] == "python -m course train --output 'x y.safetensors'"
+    assert command(whole=True) == "python -m course train --output '/home/me/x y.safetensors'"
     assert row["seed"] == 3
     assert all(row[key] for key in ("date", "torch", "torchvision", "python", "device", "threads"))
 

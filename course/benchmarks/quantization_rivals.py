@@ -73,9 +73,11 @@ def onnx_runtime_static(model: nn.Module, images: torch.Tensor, method: str, tar
     return target
 
 
-def run_onnx(path: Path, threads: int = 0, exact: bool = True) -> Network:
+def run_onnx(path: Path, threads: int = 0, exact: bool = True, fused: bool = True) -> Network:
     """Open a file; `exact` keeps uint8 x int8 products from saturating on processors without VNNI."""
     options = onnxruntime.SessionOptions()
+    if not fused:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.x64quantprecision", str(int(exact)))
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

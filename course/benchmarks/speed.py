@@ -25,9 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from course.benchmarks.common import Worker, in_drawn_order
-from course.reference.headline import SHOWN
 from course.reference.measuring import float_structure
-from course.reference.table import SPEED
+from course.reference.table import SPEED, load
 from helpers import metrics, models, passes, quantization
 from helpers.allocator import kept_memory
 from helpers.files import write_atomically
@@ -157,20 +156,20 @@ def measured(checkpoints: list[Path], rounds: int, threads: int) -> pd.DataFrame
     engines = [name for name in ENGINES if "OpenVINO" not in name or find_spec("openvino")]
     turns = []
     with tempfile.TemporaryDirectory() as folder:
-        ready = {path.stem: forms(path, Path(folder)) for path in checkpoints}
+        ready = {path.stem.partition("-")[0]: forms(path, Path(folder)) for path in checkpoints}
         for name in [*ready] * PASSES:  # one network after the other, and all again: fewer processes than memory holds
             turns += turns_of(name, ready[name], engines, -(-rounds // PASSES), threads)
     place = ["name", "engine", "batch"]
     by_place = pd.DataFrame(turns, columns=[*place, "ms"]).groupby(place).ms
     table = pd.DataFrame({"median_ms": by_place.median(), "iqr_ms": by_place.quantile(0.75) - by_place.quantile(0.25)})
-    order = [(path.stem, engine, batch) for path in checkpoints for engine in engines for batch in BATCHES]
+    order = list(itertools.product(ready, engines, BATCHES))
     return table.loc[order].reset_index().assign(rounds=rounds)
 
 
 def measure(names: list[str], rounds: int, threads: int = 2) -> pd.DataFrame:
-    """Measure these networks of data/checkpoints/ and write the table."""
+    """Measure the structure of these networks, which their files in data/checkpoints/ share, and write the table."""
     torch.set_num_threads(1)  # workers are forked from here
-    table = measured([models.CHECKPOINTS / f"{name}.safetensors" for name in names], rounds, threads)
+    table = measured([min(models.CHECKPOINTS.glob(f"{name}[.-]*")) for name in names], rounds, threads)
     conditions = provenance() | {"threads": threads, "load": round(os.getloadavg()[0], 1)}
     write_atomically(SPEED, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
     return table
@@ -178,7 +177,8 @@ def measure(names: list[str], rounds: int, threads: int = 2) -> pd.DataFrame:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(SHOWN.values()), help="files of data/checkpoints/")
+    floats = list(load().query("weight_bits == '32'").name)
+    parser.add_argument("names", nargs="*", default=floats, help="such as half (default: every network without suffix)")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()

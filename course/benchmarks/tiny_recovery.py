@@ -7,6 +7,9 @@ are there are kept; one training takes about a minute on a quiet core.
 """
 
 import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,51 +26,58 @@ SEEDS = (0, 1, 2)
 SHARES = {"labels alone": 0.0, "with a teacher": 0.7}
 
 
-def recover(
-    split: data.Split, student: nn.Module, teacher: nn.Module, share: float, seed: int, passes: int
-) -> nn.Module:
-    """Train a copy of the student with the lesson's loop."""
+def solution(name: str) -> Any:
+    """What an exercise asks for, as its solution writes it."""
     checks.use(NOTEBOOKS / "exercises" / "lesson_07.py")
-    loop = answers().reference("train_with_teacher")
-    batches = TrainingBatches(split.train_images, split.train_labels, passes, seed=seed)
-    return loop(copy.deepcopy(student), teacher, batches, RATE, share)
+    return answers().reference(name)
 
 
-def in_steps(split: data.Split, tiny: nn.Module, seed: int) -> nn.Module:
+class Trials:
+    """A table of what becomes of `tiny`. The dense one is the teacher, and the loop is that of lesson 07."""
+
+    def __init__(self, table: str, **settings: object) -> None:
+        torch.set_num_threads(1)
+        self.cifar, self.tiny = data.load_cifar10("local"), models.pretrained("tiny")
+        self.split = self.cifar.split()
+        self.rows = KnownRows(table, CHECKPOINTS / "tiny.safetensors", **settings)
+
+    def note(self, make: Callable[[], nn.Module], seed: int, **row: object) -> None:
+        """Make a network and keep its accuracy, if the table has it not yet."""
+        if self.rows.find(**row, seed=seed) is None:
+            model = make()
+            found = training.evaluate(model, self.split.validation_images, self.split.validation_labels)
+            low, high = found.interval
+            interval = {"accuracy": found.accuracy, "low": low, "high": high, "images": found.n}
+            self.rows.add(row | {"seed": seed} | interval, seed)
+
+    def train(self, student: nn.Module, share: float, seed: int, passes: int, rate: float) -> nn.Module:
+        """A trained copy of the student."""
+        batches = TrainingBatches(self.split.train_images, self.split.train_labels, passes, seed=seed)
+        return solution("train_with_teacher")(copy.deepcopy(student), self.tiny, batches, rate, share)
+
+
+def in_steps(trials: Trials, seed: int) -> nn.Module:
     """The same cut and the same number of passes, in two rounds of cutting and training."""
-    student, example = tiny, torch.zeros(1, 3, 32, 32)
+    student, example = trials.tiny, torch.zeros(1, 3, 32, 32)
     for number in (1, 2):
         share = 1 - (1 - RATIO * number / 2) / (1 - RATIO * (number - 1) / 2)
         student = pruning.prune(student, example, ratio=share)
-        student = recover(split, student, tiny, SHARES["with a teacher"], seed + 10 * number, PASSES // 2)
+        student = trials.train(student, SHARES["with a teacher"], seed + 10 * number, PASSES // 2, RATE)
     return student
 
 
 def main() -> None:
     """Make the rows that are missing."""
-    torch.set_num_threads(1)
-    split, tiny = data.load_cifar10("local").split(), models.pretrained("tiny")
-    rows = KnownRows("tiny_recovery", CHECKPOINTS / "tiny.safetensors", ratio=RATIO, rate=RATE, passes=PASSES)
-
-    def note(way: str, seed: int, make) -> None:
-        if rows.find(way=way, seed=seed) is None:
-            model = make()
-            found = training.evaluate(model, split.validation_images, split.validation_labels)
-            low, high = found.interval
-            size = sum(p.numel() for p in model.parameters())
-            interval = {"accuracy": found.accuracy, "low": low, "high": high, "images": found.n}
-            rows.add({"way": way, "seed": seed, "params": size} | interval, seed)
-
-    cut = pruning.prune(tiny, torch.zeros(1, 3, 32, 32), ratio=RATIO)
-    statistics = [data.normalize(part) for part in split.train_images[:512].split(128)]
+    trials = Trials("tiny_recovery", ratio=RATIO, rate=RATE, passes=PASSES)
+    cut = pruning.prune(trials.tiny, torch.zeros(1, 3, 32, 32), ratio=RATIO)
+    statistics = [data.normalize(part) for part in trials.split.train_images[:512].split(128)]
     measured = pruning.reestimate_batchnorm(copy.deepcopy(cut), statistics)
-    note("dense", 0, lambda: tiny)
-    note("cut", 0, lambda: cut)
-    note("measured again", 0, lambda: measured)
+    for way, model in {"dense": trials.tiny, "cut": cut, "measured again": measured}.items():
+        trials.note(partial(copy.deepcopy, model), 0, way=way)
     for seed in SEEDS:
         for way, share in SHARES.items():
-            note(way, seed, lambda share=share, seed=seed: recover(split, measured, tiny, share, seed, PASSES))
-        note("with a teacher, in two steps", seed, lambda seed=seed: in_steps(split, tiny, seed))
+            trials.note(partial(trials.train, measured, share, seed, PASSES, RATE), seed, way=way)
+        trials.note(partial(in_steps, trials, seed), seed, way="with a teacher, in two steps")
 
 
 if __name__ == "__main__":

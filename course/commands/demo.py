@@ -3,18 +3,14 @@
 import argparse
 from pathlib import Path
 
+from course.commands import options
 from course.publish import demo, runner, steps
 from helpers import data, models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=runner.BUILD / "demo.html",
-        help="page to write; passes.html goes beside it (default: build/demo.html)",
-    )
+    options.output(parser, runner.BUILD / "demo.html", "page to write; passes.html goes beside it")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ GIB = 1024**3
 
 
 class Finding(NamedTuple):
-    """One line: is it good, what was found, and what to do when it is not."""
+    """One line: is it good, what was found, and what to do if it is not."""
 
     good: bool
     what: str
@@ -34,7 +34,7 @@ def run(_: argparse.Namespace) -> int:
     """Print every finding; 0 when the course can run."""
     good = True
     for finding in (f for check in CHECKS for f in check()):
-        print(f"[{'ok ' if finding.good else 'fix'}] " + ": ".join(filter(None, (finding.what, finding.remedy))))
+        print(f"[ok ] {finding.what}" if finding.good else f"[fix] {finding.what}: {finding.remedy}")
         good &= finding.good
     return 0 if good else 1
 
@@ -42,10 +42,8 @@ def run(_: argparse.Namespace) -> int:
 def python() -> Iterator[Finding]:
     """3.11 is what today's torch, NumPy and pandas ask for."""
     version = ".".join(map(str, sys.version_info[:3]))
-    good = sys.version_info >= (3, 11)
-    yield Finding(
-        good, f"Python {version}", "" if good else "install Python 3.11 or newer, delete .venv, run make again"
-    )
+    remedy = "install Python 3.11 or newer, delete .venv, run make again"
+    yield Finding(sys.version_info >= (3, 11), f"Python {version}", remedy)
 
 
 def torch_pair() -> Iterator[Finding]:
@@ -59,9 +57,9 @@ def torch_pair() -> Iterator[Finding]:
     found = f"torch {torch.__version__} with torchvision {torchvision_version()}"
     problem = operators_problem(torch)
     remedy = f"take both from one place: make clean run TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
-    yield Finding(not problem, found + (f" do not fit ({problem})" if problem else ""), remedy if problem else "")
-    gpu = f"GPU: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "GPU: none, and none is needed"
-    yield Finding(True, gpu)
+    yield Finding(not problem, found + (f" do not fit ({problem})" if problem else ""), remedy)
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none, and none is needed"
+    yield Finding(True, f"GPU: {gpu}")
     vectors = torch.backends.cpu.get_cpu_capability()
     yield Finding(True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {vectors}")
 
@@ -94,11 +92,7 @@ def packages() -> Iterator[Finding]:
     wanted = [r.split(";")[0] for r in importlib.metadata.requires("batchnorm-to-int8") or [] if "extra" not in r]
     missing = [name for name in wanted if not installed(name)]
     remedy = f"{sys.executable} -m pip install -e . -c constraints.txt"
-    yield Finding(
-        not missing,
-        f"packages: {', '.join(missing) + ' missing' if missing else 'all there'}",
-        remedy if missing else "",
-    )
+    yield Finding(not missing, f"packages: {', '.join(missing) + ' missing' if missing else 'all there'}", remedy)
 
 
 def installed(name: str) -> bool:
@@ -113,12 +107,10 @@ def installed(name: str) -> bool:
 def space() -> Iterator[Finding]:
     """Disk for the data set, memory for training."""
     free = shutil.disk_usage(REPOSITORY).free / GIB
-    yield Finding(
-        free > 2, f"{free:.0f} GiB of disk free", "" if free > 2 else "the data set and build/ want 2 GiB: make room"
-    )
+    yield Finding(free > 2, f"{free:.0f} GiB of disk free", "the data set and build/ want 2 GiB: make room")
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
-        remedy = "" if memory > 3.5 else "4 GiB are needed; close other programs and train with --batch-size 32"
+        remedy = "4 GiB are needed; close other programs and train with --batch-size 32"
         yield Finding(memory > 3.5, f"{memory:.0f} GiB of memory", remedy)
 
 
@@ -128,16 +120,12 @@ def data_source() -> Iterator[Finding]:
 
     folder = data_folder()
     copy = next((name for name in LOCAL_NAMES if (folder / name).exists()), None)
-    if copy:
-        yield Finding(True, f"CIFAR-10: {copy} in the data folder")
-    else:
-        yield Finding(
-            SAMPLE_FOLDER.exists(), "CIFAR-10: the committed sample; for all 60,000 images", "python -m course data"
-        )
-    writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
-    yield Finding(
-        writable, "data folder can be written", "" if writable else "set CIFAR10_DIR to a folder you can write to"
+    found = (
+        f"{copy} in the data folder" if copy else "the committed sample; for all 60,000 images: python -m course data"
     )
+    yield Finding(bool(copy) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample")
+    writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
+    yield Finding(writable, "data folder can be written", "set CIFAR10_DIR to a folder you can write to")
 
 
 def bubblewrap() -> Iterator[Finding]:
@@ -148,18 +136,14 @@ def bubblewrap() -> Iterator[Finding]:
         return
     box = [program, "--ro-bind", "/", "/", "--unshare-all", "true"]
     good = subprocess.run(box, capture_output=True, timeout=3, check=False).returncode == 0
-    yield Finding(
-        True, "bubblewrap: works" if good else "bubblewrap: user namespaces are forbidden here, so grading will refuse"
-    )
+    yield Finding(True, f"bubblewrap: {'works' if good else 'no user namespaces here, so grading will refuse'}")
 
 
 def chromium() -> Iterator[Finding]:
     """Only the tests of slides and report need it."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    yield Finding(
-        True,
-        "Chromium: " + ("found" if found else "not found, needed only to test slides and report: apt install chromium"),
-    )
+    missing = "not found, needed only to test slides and report: apt install chromium"
+    yield Finding(True, f"Chromium: {'found' if found else missing}")
 
 
 CHECKS: list[Callable[[], Iterator[Finding]]] = [python, torch_pair, packages, space, data_source, bubblewrap, chromium]

@@ -43,5 +43,5 @@ def report(checkpoint: Path | None, arguments: argparse.Namespace) -> None:
     parameters, macs = metrics.count_parameters(structure), metrics.count_macs(structure, torch.zeros(1, *shape))
     print(f"  {parameters:,} parameters, {macs:,} multiply-adds, {path.stat().st_size:,} bytes")
     mode = f", computed in mode {model.mode!r}" if quantized else ""
-    conditions = f"batch {speed.batch} with {speed.threads} threads{mode}"
+    conditions = f"batch {speed.batch} with {speed.threads} thread{'s' * (speed.threads > 1)}{mode}"
     print(f"  {speed.median_ms:.1f} ms (IQR {speed.iqr_ms:.1f}) at {conditions}")

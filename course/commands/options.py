@@ -6,7 +6,8 @@ own, `--model FACTORY --weights FILE --data FOLDER --input-size N`.
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -47,6 +48,7 @@ def writable(word: str) -> Path:
 IMAGES_OF = {
     "--data": ("auto", f"where CIFAR-10 comes from ({', '.join(data.SOURCES)}), or a folder of images of your own"),
     "--input-size": (positive, "bring your images to this side"),
+    "--no-mirror": (False, "never train on mirrored images, of digits or text for example"),
 }
 IMAGES = "training images to look at, where any are"
 
@@ -86,29 +88,32 @@ def opened(
     else:
         model = models.build(arguments.model, **dict(map(named, arguments.arguments)))
         models.load_weights(model, arguments.weights).eval()
-        ways = Normalization(tuple(arguments.mean or ()), tuple(arguments.deviation or ()))
-        if len(ways.mean) != len(ways.deviation):
-            raise models.ModelError(
-                f"{len(ways.mean)} of --mean and {len(ways.deviation)} of --deviation; give as many"
-            )
-        if ways.mean:
-            model.input_normalization = ways
+    ways = Normalization(tuple(arguments.mean or ()), tuple(arguments.deviation or ()))
+    if len(ways.mean) != len(ways.deviation):
+        raise models.ModelError(f"{len(ways.mean)} of --mean and {len(ways.deviation)} of --deviation; give as many")
+    if ways.mean:
+        model.input_normalization = ways
+    elif checkpoint and arguments.data not in data.SOURCES and models.header_of(checkpoint)[2] is None:
+        print(f"{checkpoint.name} states no normalisation: CIFAR-10's is taken; if wrong, give --mean and --deviation")
     if not look and arguments.data in data.SOURCES:
         return model, None
-    dataset = images(arguments.data, arguments.input_size, getattr(model, "input_normalization", None))
+    ways = getattr(model, "input_normalization", None)
+    dataset = images(arguments.data, arguments.input_size, ways, not arguments.no_mirror)
     print(dataset.describe())
     adopt(dataset, model)
     training.check_scores(model, dataset)
     return model, dataset
 
 
-def images(source: str, size: int | None = None, normalization: Normalization | None = None) -> Dataset:
+def images(
+    source: str, size: int | None = None, normalization: Normalization | None = None, mirror: bool = True
+) -> Dataset:
     """CIFAR-10 from one of its sources, or a folder of your own."""
     if source in data.SOURCES:
-        return data.load_cifar10(source)
+        return replace(data.load_cifar10(source), mirror=mirror)
     if not Path(source).is_dir():
         raise data.DataError(f"--data {source}: no such folder, and no source of CIFAR-10 ({', '.join(data.SOURCES)})")
-    return data.from_folder(source, size, normalization)
+    return data.from_folder(source, size, normalization, mirror=mirror)
 
 
 def example(arguments: argparse.Namespace, model: nn.Module, dataset: Dataset | None) -> Tensor:
@@ -130,6 +135,11 @@ def named(word: str) -> tuple[str, Any]:
         return name, value
 
 
+def output(parser: argparse.ArgumentParser, default: Path, what: str) -> None:
+    """Where the result goes: by default into build/."""
+    parser.add_argument("--output", type=Path, default=default, help=f"{what} (default: build/{default.name})")
+
+
 def add(parser: Any, table: Mapping[str, tuple]) -> None:
     """Add options to a parser, or to a group of one.
 
@@ -139,20 +149,12 @@ def add(parser: Any, table: Mapping[str, tuple]) -> None:
             kind, such as `float`, or a function that reads the word makes an option without a default.
     """
     for flag, (default, text, *choices) in table.items():
+        few = list(choices[0]) if choices else None
         if default is False:
             parser.add_argument(flag, action="store_true", help=text)
         elif callable(default):
-            parser.add_argument(flag, type=default, help=text, metavar=name_of(default), choices=first(choices))
+            kind = {int: "N", float: "X", Path: "FILE"}.get(default)
+            parser.add_argument(flag, type=default, help=text, metavar=kind, choices=few)
         else:
             told = f"{text} (default: {default})"
-            parser.add_argument(flag, type=type(default), default=default, help=told, choices=first(choices))
-
-
-def first(choices: list[Iterable[str]]) -> list[str] | None:
-    """The words that may be chosen, if they are few."""
-    return list(choices[0]) if choices else None
-
-
-def name_of(kind: Callable) -> str | None:
-    """What a help text calls a value of a kind."""
-    return {int: "N", float: "X", Path: "FILE"}.get(kind)
+            parser.add_argument(flag, type=type(default), default=default, help=told, choices=few)

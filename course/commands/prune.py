@@ -10,7 +10,7 @@ from course.commands import options
 from helpers import metrics, models
 from helpers.dataset import Dataset, input_of
 from helpers.provenance import provenance
-from helpers.pruning.importance import CRITERIA
+from helpers.pruning.importance import CRITERIA, OF_IMAGES
 from helpers.pruning.pruner import SCOPES, prune
 
 BATCH = 128
@@ -42,13 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prune, save, and say what is left."""
-    looks = CRITERIA[arguments.importance].needs_batches
+    looks = arguments.importance in OF_IMAGES
     model, dataset = options.opened(arguments, look=looks)
     example = options.example(arguments, model, dataset)
     names = ("ratio", "importance", "scope", "target_params", "target_macs", "tolerance")
     chosen = {name: getattr(arguments, name) for name in (*names, "min_width", "round_to", "seed")}
     batches = looked_at(model, dataset, arguments.images) if looks else ()
-    allocation = allocation_from(arguments.allocation)
+    file = Path(arguments.allocation)
+    allocation = json.loads(file.read_text()) if file.suffix == ".json" else arguments.allocation
     small = prune(model, example, allocation=allocation, batches=batches, **chosen)
     path = models.save(small, arguments.output, provenance=provenance(arguments.seed))
     before, after = (metrics.profile(m, example) for m in (model, small))
@@ -56,12 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"multiply-adds {before.macs:,} -> {after.macs:,} ({after.macs / before.macs:.1%})")
     print(f"written to {path}; train it on with: python -m course finetune")
     return 0
-
-
-def allocation_from(word: str) -> str | dict[str, float]:
-    """A name, or the ratios in a JSON file."""
-    path = Path(word)
-    return json.loads(path.read_text()) if path.suffix == ".json" else word
 
 
 def looked_at(model: nn.Module, dataset: Dataset, count: int) -> list[tuple[Tensor, Tensor]]:

@@ -2,15 +2,10 @@
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
-from torch import nn
 
 from course.commands import options
 from course.reference.entropy import compress
 from helpers import models, training
-from helpers.dataset import Dataset
 from helpers.provenance import provenance
 from helpers.quantization import qat
 from helpers.quantization.affine import QuantizationError
@@ -36,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--file-bytes": (int, "choose bits per layer for a file of this size"),
         "--qat-epochs": (0, "train on with rounding"),
         "--qat-batchnorm": ("folded", "before or after training with rounding", qat.BATCHNORM),
-        "--onnx": (Path, "also write an ONNX model with the same integers"),
-        "--entropy": (Path, "also write the file entropy-coded"),
+        "--onnx": (options.writable, "also write an ONNX model with the same integers"),
+        "--entropy": (options.writable, "also write the file entropy-coded"),
     }
     for name in ("observer", "weight_observer", "residual", "rounding"):
         settings["--" + name.replace("_", "-")] = (getattr(start, name), "see Recipe", CHOICES[name])
@@ -57,9 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
         quantized = qat.train(model, dataset, recipe, schedule, arguments.qat_batchnorm)
     else:
         quantized = quantize(model, images, recipe)
-    measured = validated(quantized, dataset)
+    split = dataset.split()
+    found = training.evaluate(quantized, split.validation_images, split.validation_labels)
+    measured = {"validation_accuracy": found.accuracy, "validation_images": found.n}
+    measured |= {"validation_interval": found.interval}
     path = models.save(quantized, arguments.output, metrics=measured, provenance=provenance(qat.SHORT.seed))
-    before = say_sizes(arguments.checkpoint or arguments.weights, path)
+    before, after = (file.stat().st_size for file in (arguments.checkpoint or arguments.weights, path))
+    print(f"{before:,} -> {after:,} bytes ({after / before:.1%}); written to {path}")
     if quantized.float_layers:
         print(f"left in float: {', '.join(quantized.float_layers)}")
     if arguments.entropy:
@@ -67,28 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"entropy-coded: {size:,} bytes ({size / before:.1%}); written to {arguments.entropy}")
     if arguments.onnx:
         print(f"ONNX: written to {to_onnx(quantized, arguments.onnx)}")
-    low, high = measured["validation_interval"]
-    seen = f"{measured['validation_images']:,} images, {quantized.mode}"
-    print(f"validation accuracy {measured['validation_accuracy']:.2%} ({low:.2%} to {high:.2%}, {seen})")
+    low, high = found.interval
+    print(f"validation accuracy {found.accuracy:.2%} ({low:.2%} to {high:.2%}, {found.n:,} images, {quantized.mode})")
     return 0
-
-
-def say_sizes(source: Path, written: Path) -> int:
-    """Print both sizes; the first is returned."""
-    before, after = (file.stat().st_size for file in (source, written))
-    print(f"{before:,} -> {after:,} bytes ({after / before:.1%}); written to {written}")
-    return before
-
-
-def validated(model: nn.Module, dataset: Dataset) -> dict[str, Any]:
-    """What the file says about its accuracy: measured on the validation images."""
-    split = dataset.split()
-    found = training.evaluate(model, split.validation_images, split.validation_labels)
-    return {
-        "validation_accuracy": found.accuracy,
-        "validation_images": found.n,
-        "validation_interval": found.interval,
-    }
 
 
 def recipe_from(arguments: argparse.Namespace) -> Recipe:

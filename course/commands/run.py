@@ -1,8 +1,8 @@
 """`python -m course run`: the whole course without a screen."""
 
 import argparse
-from pathlib import Path
 
+from course.commands import options
 from course.lessons.profile import profile
 from course.publish import runner
 from course.publish.report import write_report
@@ -10,15 +10,9 @@ from course.publish.report import write_report
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument(
-        "lessons", nargs="*", metavar="LESSON", help="such as 01, 03_folding or talk (default: all, then the report)"
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=runner.BUILD / "notebooks",
-        help="folder for the executed notebooks (default: build/notebooks)",
-    )
+    text = "such as 01, 03_folding or talk (default: all, then the report)"
+    parser.add_argument("lessons", nargs="*", metavar="LESSON", help=text)
+    options.output(parser, runner.BUILD / "notebooks", "folder for the executed notebooks")
     parser.add_argument("--publish", action="store_true", help="write the outputs into notebooks/ too, to be committed")
     parser.epilog = "PROFILE=full in the environment uses all the data and the full budgets."
 

@@ -2,9 +2,12 @@
 
 import argparse
 import signal
+import subprocess
+from functools import partial
 from pathlib import Path
 
 from course import reference
+from course.reference import readme
 from course.reference.keys import still_to_do
 
 
@@ -14,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", metavar="JOB", nargs="*", help="only these, and what they need (default: all)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many at a time (default: %(default)s)")
     parser.add_argument("--dry", type=Path, metavar="FOLDER", help="on the sample, one epoch each, everything in there")
+    parser.add_argument("--commit", action="store_true", help="commit each finished row with its file, by git")
     parser.add_argument("--list", action="store_true", help="only say what is done and what is not")
     parser.epilog = "Stopped with Ctrl-C or killed, the same command goes on from the last finished epoch of each job."
 
@@ -27,6 +31,14 @@ def list_jobs(sweep: reference.Sweep, names: list[str]) -> int:
     return 0
 
 
+def commit(job: reference.Job, sweep: reference.Sweep) -> None:
+    """Keep a finished row, its file, the pages that show it, and what is under way: the machine may go at any time."""
+    pages = readme.write() if sweep.results == reference.RESULTS else []
+    files = [sweep.results.parent, *pages, *([sweep.network(job)] if job.ship else [])]
+    for words in (["add"], ["commit", "--quiet", "--message", f"Network {job.name} of the sweep {sweep.name}"]):
+        subprocess.run(["git", *words, "--", *files], cwd=sweep.results.parent, check=True)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Do the jobs; the status is 1 if any failed."""
     sweep = reference.read(arguments.sweep, arguments.dry)
@@ -34,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         return list_jobs(sweep, arguments.names)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops the jobs too, as Ctrl-C does
     try:
-        failed = reference.run(sweep, arguments.names, arguments.jobs, lambda line: print(line, flush=True))
+        keep = partial(commit, sweep=sweep) if arguments.commit else lambda job: None
+        failed = reference.run(sweep, arguments.names, arguments.jobs, partial(print, flush=True), keep)
     finally:
         signal.signal(signal.SIGTERM, before)
     for name, why in failed.items():

@@ -12,24 +12,17 @@ from helpers.provenance import provenance
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument("--model", default="mobilenet_v2_cifar", help="a builder's name (default: %(default)s)")
-    parser.add_argument(
-        "--width", type=options.above_zero, default=1.0, help="width multiplier of MobileNetV2 (default: %(default)s)"
-    )
+    options.add(parser, {"--model": ("mobilenet_v2_cifar", "a builder's name")} | options.IMAGES_OF)
+    parser.add_argument("--width", type=options.above_zero, default=1.0, help="width multiplier of MobileNetV2")
     shared.add_arguments(parser, training.Config())
-    options.add(parser, options.IMAGES_OF)
-    parser.add_argument(
-        "--output",
-        type=options.writable,
-        default="build/trained.safetensors",
-        help="checkpoint to write (default: %(default)s)",
-    )
+    output = {"default": "build/trained.safetensors", "help": "checkpoint to write (default: %(default)s)"}
+    parser.add_argument("--output", type=options.writable, **output)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, write the checkpoint, and read the test images once, at the end."""
     config = shared.config_from(arguments)
-    dataset = options.images(arguments.data, arguments.input_size)
+    dataset = options.images(arguments.data, arguments.input_size, mirror=not arguments.no_mirror)
     torch.manual_seed(config.seed)
     sizes = {"width_mult": arguments.width, "dropout": 0.0} if arguments.model == "mobilenet_v2_cifar" else {}
     model = models.build(arguments.model, num_classes=len(dataset.classes), **sizes).to(shared.device())

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from filelock import FileLock, Timeout
 from torch import nn
 
+from course.commands import options
 from helpers import models, training
 from helpers.dataset import Dataset
 from helpers.files import write_atomically
@@ -22,25 +24,18 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: training.Config, le
     for field in fields(defaults):
         if field.name in leave_out:
             continue
-        value, option = getattr(defaults, field.name), "--" + field.name.replace("_", "-")
-        text = (
-            f"{explained.get(field.name)} (default: {' '.join(map(str, value)) if isinstance(value, tuple) else value})"
-        )
-        if isinstance(value, bool):
-            parser.add_argument(option, action="store_true", help=explained.get(field.name))
-        elif isinstance(value, tuple):
-            parser.add_argument(option, type=int, nargs="+", default=value, help=text, metavar="SIDE")
+        value, option, text = getattr(defaults, field.name), f"--{field.name.replace('_', '-')}", explained[field.name]
+        if isinstance(value, tuple):
+            told = f"{text} (default: {' '.join(map(str, value))})"
+            parser.add_argument(option, type=int, nargs="+", default=value, help=told, metavar="SIDE")
         else:
-            parser.add_argument(
-                option, type=type(value), default=value, help=text, metavar=type(value).__name__.upper()
-            )
-    parser.add_argument(
-        "--state", type=Path, help="resumable state (default: beside the output, with the ending .state)"
-    )
-    parser.add_argument(
-        "--handover", type=Path, help="small file, written after each epoch, from which another machine goes on"
-    )
-    parser.add_argument("--log", type=Path, help="CSV of the epochs (default: beside the output, with the ending .csv)")
+            options.add(parser, {option: (value, text)})
+    files = {
+        "--state": (Path, "resumable state (default: beside the output, with the ending .state)"),
+        "--handover": (Path, "small file, written after each epoch, from which another machine goes on"),
+        "--log": (options.writable, "CSV of the epochs (default: beside the output, with the ending .csv)"),
+    }
+    options.add(parser, files)
 
 
 def config_from(arguments: argparse.Namespace) -> training.Config:
@@ -61,20 +56,16 @@ def saving(arguments: argparse.Namespace) -> Iterator[dict[str, Path | None]]:
 def locked(state: Path) -> Iterator[None]:
     """Keep another training out; the operating system opens the lock when this one ends, however it ends."""
     state.parent.mkdir(parents=True, exist_ok=True)
-    path = state.with_name(f"{state.name}.lock")
-    with open(path, "w") as file:
-        try:
-            import fcntl  # which only Unix has
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            pass
-        except BlockingIOError as error:
-            raise RuntimeError(
-                f"another training writes {state}: wait for its end, or choose another output"
-            ) from error
+    lock = FileLock(state.with_name(f"{state.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise RuntimeError(f"another training writes {state}: wait for its end, or choose another output") from error
+    try:
         yield
-        path.unlink(missing_ok=True)
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def device() -> torch.device:

@@ -19,9 +19,9 @@ from course.grading.intake import packed_bytes
 from course.grading.runner import skeleton_of
 from helpers.checks.specification import Item, Tree, Verdict, check
 
-_HEAD = re.compile(r"^# %% (\w+) (right|wrong): (.+)$", re.MULTILINE)
-
-_EDIT = re.compile(r"`([^`]+)` -> `([^`]*)`")
+_HEAD = re.compile(r"^# %% (\w+) (right|wrong)(?:: (.+))?$", re.MULTILINE)
+_CHANGED = re.compile(r"^# - ([^`]+):(?:\n#  )? (`.+(?:\n#   .+)*)", re.MULTILINE)
+_EDIT = re.compile(r"`([^`]+)` ->(?:\n#  )? `([^`]*)`")
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,22 @@ class Answer:
 def read(exercise: Exercise) -> list[Answer]:
     """All answers in the assignment's answers.py; what stands above the first is common to all.
 
-    A label such as "rounds up: `round(x)` -> `ceil(x)`" changes the solution of the notebook.
+    A line such as "# - rounds up: `round(x)` -> `ceil(x)`" changes the solution of the notebook.
     """
     text, solutions = Path(exercise.folder, "answers.py").read_text(), solution_cells(exercise)
     common, *parts = _HEAD.split(text)
     common, found = common[common.index("import ") :], []
     for item, kind, label, code in zip(parts[0::4], parts[1::4], parts[2::4], parts[3::4], strict=True):
-        if edits := _EDIT.findall(label):
+        if label:
+            found.append(Answer(item, kind == "right", label, common + code))
+            continue
+        for label, edits in _CHANGED.findall(code):
             code = solutions[f"{item}_solution"]
-            for old, new in edits:
+            for old, new in _EDIT.findall(edits):
                 if old not in code:
                     raise ValueError(f"{exercise.folder / 'answers.py'}: {item} has no {old!r} to be changed")
                 code = code.replace(old, new)
-        found.append(Answer(item, kind == "right", label, common + code))
+            found.append(Answer(item, False, label, common + code))
     return found
 
 

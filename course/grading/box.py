@@ -82,22 +82,8 @@ def command(job: Path, limits: Limits) -> list[str]:
         words += ["--symlink", f"usr/{name}", f"/{name}"] if Path("/", name).is_symlink() else []
     words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     disk = ["--size", str(limits.disk_bytes), "--perms", "1777", "--tmpfs"]
-    words += [
-        "--proc",
-        "/proc",
-        "--dev",
-        "/dev",
-        "--ro-bind",
-        "/dev/null",
-        "/dev/zero",
-        *disk,
-        "/dev/shm",
-        *disk,
-        "/tmp",
-        "--ro-bind",
-        str(job),
-        "/job",
-    ]
+    words += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", "/dev/null", "/dev/zero"]
+    words += [*disk, "/dev/shm", *disk, "/tmp", "--ro-bind", str(job), "/job"]
     for folder in machine.pythons():  # after /tmp, for the project may lie in there
         if not Path(folder).is_relative_to("/usr"):
             # bubblewrap would make the folders above it readable by their owner alone.

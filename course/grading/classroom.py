@@ -12,6 +12,8 @@ gradebook.db, secret, class.toml, class_list.csv (if there is one, see roster.py
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -20,7 +22,7 @@ import socket
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -188,6 +190,16 @@ def checked_name(student: str) -> str:
     if not NAME.fullmatch(student):
         raise ClassroomError(f"{student[:80]!r} cannot name a student; use letters, digits and . _ - @ (64 at most)")
     return student
+
+
+def write_table(path: Path, header: list[str], rows: Iterable[list[str]]) -> Path:
+    """Write a CSV file that harms no spreadsheet: a cell that begins like a formula would be computed. Returns it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(header)
+    writer.writerows([f"'{cell}" if cell[:1] in ("=", "+", "-", "@") else cell for cell in row] for row in rows)
+    write(path, text.getvalue())
+    return path
 
 
 def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:

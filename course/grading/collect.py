@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from course.grading.classroom import NAME, Classroom, write
+from course.grading.classroom import NAME, Classroom, write, write_table
 
 NEVER = datetime.fromtimestamp(0, UTC)
 MOST_FILES_BYTES = 32 * 2**20
@@ -80,7 +80,10 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
         for other in several:
             if other is not counts and not other.remark:
                 other.remark = f"{shown(counts.path.name)} is by the same student and counts"
-    _write_table(room, assignment, found)
+    rows = [[shown(one.path.name), one.student, f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "", one.became,
+             one.remark] for one in found]  # fmt: skip
+    header = ["entry", "student", "arrived", "became", "remark"]
+    write_table(room.folder / "collected" / f"{assignment}.csv", header, rows)
     return found
 
 
@@ -129,22 +132,21 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
         hand_in.remark += "; the hand-in before it still counts"
         return
     hand_in.became = "collected" if readable else "unreadable"
-    _replace(target, files)
+    _replace(target, files, hand_in.arrived)
     write(target.parent / f".{assignment}.arrived", hand_in.arrived.isoformat())
     room.log("collected", assignment=assignment, student=hand_in.student, arrived=hand_in.arrived.isoformat(),
              files=sorted(files))  # fmt: skip
 
 
-def _replace(target: Path, files: dict[str, bytes]) -> None:
-    """Put a folder with these files in the place of the one that is there."""
+def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
+    """Put a folder with these files, as old as the hand-in, in the place of the one that is there."""
     new = target.parent / f".{target.name}.new"
-    for folder in (new, target):
-        if folder.exists():
-            shutil.rmtree(folder)
-        if folder is new:
-            new.mkdir(parents=True)
-            for name, data in files.items():
-                (new / name).write_bytes(data)
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    for name, data in files.items():
+        (new / name).write_bytes(data)
+    os.utime(new, (arrived.timestamp(), arrived.timestamp()))  # for `arrival`, should this be killed before it is noted
+    shutil.rmtree(target, ignore_errors=True)
     new.rename(target)
 
 
@@ -156,16 +158,6 @@ def arrival(submission: Path) -> datetime:
         return datetime.fromtimestamp(submission.lstat().st_mtime, UTC)
 
 
-def _write_table(room: Classroom, assignment: str, found: list[HandIn]) -> None:
-    text = io.StringIO()
-    table = csv.writer(text)
-    table.writerow(["entry", "student", "arrived", "became", "remark"])
-    for one in found:
-        arrived = f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else ""
-        table.writerow([shown(one.path.name), one.student, arrived, one.became, one.remark])
-    write(room.folder / "collected" / f"{assignment}.csv", text.getvalue())
-
-
 def remarks(room: Classroom, assignment: str) -> list[str]:
     """What the last `collect` had to say about hand-ins that it could not take as they were."""
     path = room.folder / "collected" / f"{assignment}.csv"
@@ -173,9 +165,9 @@ def remarks(room: Classroom, assignment: str) -> list[str]:
     return [f"{row['entry']} was {row['became']}: {row['remark']}" for row in rows if row["remark"]]
 
 
-def shown(name: str) -> str:
-    """A name in a form that does no harm on a terminal."""
-    return name[:80] if name.isprintable() else ascii(name[:80])
+def shown(text: str, most: int = 80) -> str:
+    """What a student wrote, in a form that does no harm on a terminal."""
+    return text[:most] if text.isprintable() else ascii(text[:most])
 
 
 def _files_of(entry: Path, assignment: str) -> tuple[dict[str, bytes], list[str]]:

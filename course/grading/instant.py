@@ -4,20 +4,22 @@ from instant import check
 check("name of the exercise")
 """
 
+from collections import Counter
 from pathlib import Path
 
 import driver
 import wire
-from compare import Tolerance, difference
+from compare import Tolerance, difference, expected_and_got
 from guard import Forbidden, Guard
 
 import __main__
 
 _items = wire.decode((Path(__file__).parent / "visible.safetensors").read_bytes())
+_misses = Counter()
 
 
 def check(name):
-    """Print whether an exercise gives the right answers on the visible inputs."""
+    """Print whether an exercise gives the right answers on the visible inputs; each wrong try gets a further hint."""
     item = _items[name]
     if item["function"] not in vars(__main__):
         print(f"{name}: there is no function called {item['function']} yet")
@@ -34,7 +36,6 @@ def _try(name, item, case):
     """Answer one case: whether it is right, and what to say."""
     run = driver.RUNS.get(name, lambda student, inputs: wire.call(student[item["function"]], inputs))
     view = driver.VIEWS.get(name, lambda answer, probe: answer)
-    wrong = f"not right yet. {case['label']}:"
     try:
         with Guard(item["forbidden"]) as guard:
             answer = run(vars(__main__), case["inputs"])
@@ -45,13 +46,24 @@ def _try(name, item, case):
     except Forbidden as error:
         return False, f"not allowed: {error}"
     except Exception as error:
-        return False, f"{wrong} {type(error).__name__}: {error}"
+        return False, _wrong(name, case, f"{type(error).__name__}: {error}")
     try:
         observed = view(wire.decode(wire.encode(answer)), case["probe"])
     except Exception as error:
-        return False, f"{wrong} the answer cannot be used ({error})"
+        return False, _wrong(name, case, f"the answer cannot be used ({error})")
     if name in driver.SCORES:
         share, words, _ = driver.SCORES[name](case["expected"], observed)
-        return share == 1, f"{wrong if share < 1 else 'right on the visible inputs.'} {words}"
-    words = difference(case["expected"], observed, Tolerance(*item["tolerance"]))
-    return not words, f"{wrong} {words}. {item['hint']}" if words else "right on the visible inputs"
+        return share == 1, f"right on the visible inputs. {words}" if share == 1 else _wrong(name, case, words)
+    tolerance = Tolerance(*item["tolerance"])
+    words = difference(case["expected"], observed, tolerance)
+    shown = expected_and_got(case["expected"], observed, tolerance)
+    return not words, _wrong(name, case, words, shown) if words else "right on the visible inputs"
+
+
+def _wrong(name, case, words, shown=None):
+    """What differs; from the second time on the hint, from the third on also the first wrong value."""
+    _misses[name] += 1
+    text = f"not right yet. {case['label']}: {words}."
+    if _misses[name] == 1:
+        return f"{text} Read this first; the next try gets a hint."
+    return f"{text}\n  Hint: {_items[name]['hint']}" + (f"\n  {shown}" if shown and _misses[name] > 2 else "")

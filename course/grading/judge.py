@@ -67,9 +67,10 @@ def grade(
         "readable"}; points are plain numbers; `refused` says that the answer called what its exercise forbids.
     """
     place = Place(exercise, limits or box.Limits(), boxed)
-    outcome = place.run(submission, [(sheet.item, sheet.inputs) for sheet in sheets])
+    work = [(sheet.item, sheet.inputs) for sheet in sheets]
+    outcome = place.run(submission, work) if submission.readable else box.BoxResult(reason="nothing could be read")
     notes = [*submission.notes, *_cell_problems(outcome)]
-    if outcome.reason:
+    if outcome.reason and submission.readable:
         notes.append(f"Your code was stopped: {outcome.reason}.")
     given = {sheet.item.name: _answers(sheet, outcome) for sheet in sheets}
     given |= _look(place, [sheet for sheet in sheets if sheet.item.view], given)

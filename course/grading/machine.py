@@ -155,23 +155,16 @@ def private_folder() -> Iterator[Path]:
 
 def clear_leftovers() -> None:
     """Remove the folders of graders that are no more."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        # One without a job is just being made, and not locked yet.
-        if (folder / "job").is_dir() and folder.lstat().st_uid == os.geteuid():
-            _remove_if_abandoned(folder)
-
-
-def _remove_if_abandoned(folder: Path) -> None:
     import fcntl
 
-    try:
-        lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:  # it has just gone, or is a link
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
-    except OSError:  # somebody works in it
-        pass
-    finally:
-        os.close(lock)
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        # One without a job is just being made, and not locked yet.
+        if not (folder / "job").is_dir() or folder.lstat().st_uid != os.geteuid():
+            continue
+        with suppress(OSError):  # it has just gone, is a link, or somebody works in it
+            lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

@@ -7,6 +7,7 @@ data; the functions that computed them do not.
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import subprocess
 import zipfile
@@ -26,6 +27,11 @@ GUIDE = "STUDENT.md"
 # Sources of assignments with their solutions, oracles and networks, and the code that grades them.
 NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/benchmarks/grading.py",
                     "course/commands/grade.py", "tests/", ".ci/")  # fmt: skip
+
+# Lines of README and Makefile about what an edition does not hold, each with those that continue it.
+FOR_TEACHERS = re.compile(
+    r"^(\* \*\*Grade|\| see how grading|\| run the tests|.*pytest|grade: |test: |check.*: |# After each|# A represent)"
+    r".*\n([ \t]+.*\n)*", re.MULTILINE)  # fmt: skip
 
 
 class ReleaseError(ValueError):
@@ -103,7 +109,9 @@ def edition(room: Classroom, exercises: list[Exercise]) -> Path:
         raise ReleaseError(f"{root} is no git repository, whose list of files an edition is made of: clone the course")
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in filter(None, listed.stdout.split("\0")):
-            if not name.startswith(NOT_FOR_STUDENTS) and (root / name).is_file():
+            if name in ("README.md", "Makefile"):
+                archive.writestr(f"course/{name}", FOR_TEACHERS.sub("", (root / name).read_text()))
+            elif not name.startswith(NOT_FOR_STUDENTS) and (root / name).is_file():
                 archive.write(root / name, Path("course", name))
         for exercise in exercises:
             bundle = release(room, exercise)

@@ -107,7 +107,7 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
     for path in sorted((room.folder / "submitted").glob(f"*/{name}")):
         if path.parent.name not in room.students(name):
             lines.append(f"{path.parent.name!r} in submitted/ was left out: rename the folder to letters and digits")
-    return lines
+    return [collect.shown(line, 500) for line in lines]
 
 
 def _make_ready(boxed: bool) -> None:

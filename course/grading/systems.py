@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from course.grading import record, roster
-from course.grading.classroom import Classroom, write
+from course.grading.classroom import Classroom, write, write_table
 from course.grading.course import Exercise
 
 
@@ -17,15 +14,13 @@ def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> tuple
     """Write the files of one system. Returns them, and remarks: marks left empty, students who stand on no list."""
     folder, remarks = room.folder / "export" / system, _strangers(room, exercises)
     if system == "gradescope":
-        return [_gradescope(room, e, student, folder) for e in exercises for student in _handed_in(room, e)], remarks
+        return [
+            _gradescope(room, e, student, folder) for e in exercises for student in room.students(e.assignment.name)
+        ], remarks
     totals = {exercise.assignment.name: _totals(room, exercise, remarks) for exercise in exercises}
     if system == "moodle":
         return [_moodle(room, name, marks, folder) for name, marks in totals.items()], remarks
     return [_canvas(room, exercises, totals, folder)], remarks
-
-
-def _handed_in(room: Classroom, exercise: Exercise) -> list[str]:
-    return room.students(exercise.assignment.name)
 
 
 def _strangers(room: Classroom, exercises: list[Exercise]) -> list[str]:
@@ -35,7 +30,7 @@ def _strangers(room: Classroom, exercises: list[Exercise]) -> list[str]:
     return [
         f"{exercise.assignment.name}: {student} handed in and does not stand on the class list"
         for exercise in exercises
-        for student in _handed_in(room, exercise)
+        for student in room.students(exercise.assignment.name)
         if student not in listed
     ]
 
@@ -58,7 +53,7 @@ def _moodle(room: Classroom, name: str, marks: dict[str, float | None], folder: 
     """What Moodle's grade import reads; students are found by their ID number."""
     people = roster.everybody(room, name)
     rows = [[people[s].id, people[s].name or s, "" if mark is None else f"{mark:g}"] for s, mark in marks.items()]
-    return _table(folder / f"{name}.csv", ["ID number", "Full name", name], rows)
+    return write_table(folder / f"{name}.csv", ["ID number", "Full name", name], rows)
 
 
 def _canvas(room: Classroom, exercises: list[Exercise], totals: dict[str, dict], folder: Path) -> Path:
@@ -72,7 +67,9 @@ def _canvas(room: Classroom, exercises: list[Exercise], totals: dict[str, dict],
         marks = (totals[name].get(student) for name in names)
         shown = ["" if mark is None else f"{mark:g}" for mark in marks]
         rows.append([person.name or student, person.id, "", student, person.section, *shown])
-    return _table(folder / "gradebook.csv", ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *names], rows)
+    return write_table(
+        folder / "gradebook.csv", ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *names], rows
+    )
 
 
 def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path) -> Path:
@@ -101,13 +98,3 @@ def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path)
         }
     write(folder / name / student / "results.json", json.dumps(content, indent=1))
     return folder / name / student / "results.json"
-
-
-def _table(path: Path, header: list[str], rows: Iterable[list[str]]) -> Path:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(header)
-    # A name that begins like a formula would be computed by a spreadsheet.
-    writer.writerows([f"'{cell}" if cell[:1] in ("=", "+", "@") else cell for cell in row] for row in rows)
-    write(path, text.getvalue())
-    return path

@@ -14,8 +14,8 @@ def baseline(cifar: Dataset) -> nn.Module:
         cifar: its training images give the statistics when there is no checkpoint.
     """
     try:
-        model = models.pretrained("baseline")
-        print("MobileNetV2, trained on CIFAR-10 (data/checkpoints/baseline.safetensors)")
+        model = models.pretrained()
+        print("MobileNetV2, trained on CIFAR-10 (data/checkpoints/dense.safetensors)")
     except models.ModelError:
         torch.manual_seed(0)
         model = models.mobilenet_v2().train()

@@ -1,4 +1,4 @@
-"""What bounds a layer: arithmetic or memory? Rates of this machine, and of each layer of a network.
+"""What bounds a layer: arithmetic or memory? The rate of each layer of a network.
 
     intensity = operations / bytes moved         rate = operations / seconds
     rate <= min(peak, memory rate * intensity)   the roof
@@ -7,7 +7,7 @@ A multiply-add counts as two operations. Bytes are those of input, weights and o
 """
 
 import statistics
-import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,20 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from helpers.allocator import kept_memory
-
-LARGE = 2**25  # float32 numbers: 128 MiB, more than caches hold
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The fastest that this machine was seen to compute and to copy, with PyTorch's present number of threads."""
-
-    operations_per_second: float
-    bytes_per_second: float
-
-    def roof(self, intensity: float) -> float:
-        """The highest rate that a layer of this intensity can reach, in operations per second."""
-        return min(self.operations_per_second, self.bytes_per_second * intensity)
 
 
 @dataclass(frozen=True)
@@ -54,18 +40,6 @@ class Measured:
 
 
 @torch.no_grad()
-def measure_machine(repeats: int = 30) -> Machine:
-    """Run a convolution that is all arithmetic, and a copy that is all memory."""
-    x = torch.randn(4, 256, 16, 16).contiguous(memory_format=torch.channels_last)
-    weight = torch.randn(256, 256, 3, 3).contiguous(memory_format=torch.channels_last)
-    source, target = torch.ones(LARGE), torch.empty(LARGE)
-    with kept_memory():
-        multiplying = min(seconds_of(lambda: F.conv2d(x, weight, padding=1), repeats))
-        copying = min(seconds_of(lambda: target.copy_(source), repeats))
-    return Machine(2 * x.numel() * weight[0].numel() / multiplying, 2 * source.nbytes / copying)
-
-
-@torch.no_grad()
 def measure_layers(model: nn.Module, x: Tensor, repeats: int = 10) -> list[Measured]:
     """Time every convolution of a network alone, on the input that it gets, and every ReLU6 on its own.
 
@@ -87,12 +61,12 @@ def measure_layers(model: nn.Module, x: Tensor, repeats: int = 10) -> list[Measu
     with kept_memory():
         for name, module, given in calls:
             out = module(given)
-            seconds = statistics.median(seconds_of(lambda module=module, given=given: module(given), repeats))
+            seconds = seconds_of(lambda module=module, given=given: module(given), repeats)
             operations = 2 * out.numel() * module.weight[0].numel()
             moved = given.nbytes + module.weight.nbytes + out.nbytes
             measured.append(Measured(name, kind_of(module), operations, moved, seconds))
         wide = max((given for _, _, given in calls), key=Tensor.numel)
-        seconds = statistics.median(seconds_of(lambda: F.relu6(wide), repeats))
+        seconds = seconds_of(lambda: F.relu6(wide), repeats)
     return [*measured, Measured("ReLU6", "ReLU6 alone", 2 * wide.numel(), 2 * wide.nbytes, seconds)]
 
 
@@ -114,12 +88,7 @@ def kind_of(conv: nn.Conv2d) -> str:
     return "pointwise 1x1" if conv.kernel_size == (1, 1) else "ordinary 3x3"
 
 
-def seconds_of(run: Callable[[], object], repeats: int) -> list[float]:
-    """The times of several runs after one for warming up."""
+def seconds_of(run: Callable[[], object], repeats: int) -> float:
+    """The median time of several runs after one for warming up."""
     run()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return times
+    return statistics.median(timeit.repeat(run, repeat=repeats, number=1))

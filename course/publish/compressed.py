@@ -13,6 +13,7 @@ from helpers import metrics, quantization
 from helpers.dataset import Dataset, normalization_of, normalize
 from helpers.files import write_atomically
 from helpers.pipeline import Compressed
+from helpers.provenance import command
 from helpers.pruning import channel_groups
 
 IMAGES, RUNS = 100, 20
@@ -44,7 +45,7 @@ def write(result: Compressed, dataset: Dataset, folder: Path) -> Path:
     parts = [
         f"# {model.spec.builder}, compressed",
         f"{dataset.describe()}. Accuracy on the test images, each stage measured once; times on {origin.device},"
-        f" {origin.threads} threads, median and half the interquartile range.",
+        f" {origin.threads} {'thread' if origin.threads == 1 else 'threads'}, median and half the interquartile range.",
         as_markdown(rows.assign(**in_onnx_runtime(result, images, folder))),
         f"Every network takes `(image / 255 - mean) / deviation`, mean {mean}, deviation {deviation}; the ONNX files"
         f" take one image of {' x '.join(map(str, images.shape[1:]))} (*quantized* any number). *Same answer*: so"
@@ -52,9 +53,10 @@ def write(result: Compressed, dataset: Dataset, folder: Path) -> Path:
         "## Layers that stayed in float",
         in_float(model),
         "## Channels that were not cut",
+        dead(result.dead),
         not_cut(result.stages["dense"], images[:1]),
         "## Make it again",
-        f"```\n{origin.command}\n```",
+        f"```\n{command(whole=True)}\n```",
         f"Load a stage with {loading(model)}.",
     ]
     return write_atomically(folder / "report.md", "\n\n".join(parts) + "\n")
@@ -108,6 +110,12 @@ def in_float(model: quantization.QuantizedModel) -> str:
     if not found:
         return "None: from the first layer to the last, all is integers."
     return as_markdown(pd.DataFrame(found, columns=["layer", "why"]))
+
+
+def dead(found: dict[str, list[int]]) -> str:
+    """The channels that went before any choice, and why."""
+    listed = ", ".join(f"{len(units)} of `{group}`" for group, units in found.items())
+    return f"Dead channels, whose value no image changes, went first: {listed or 'there are none'}."
 
 
 def not_cut(model: nn.Module, image: Tensor) -> str:

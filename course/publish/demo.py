@@ -19,7 +19,7 @@ from helpers.quantization.model import QuantizedModel
 from helpers.quantization.plan import INPUT
 from helpers.quantization.weights import pack
 
-SHOWN = {"dense": "baseline-int8", "a fifth": "trunk80-long-int8", "smallest": "trunk90-mixed"}
+SHOWN = {"dense": "dense-int8", "a fifth": "fifth-int8", "smallest": "tenth-mixed"}
 IMAGES_PER_CLASS = 4
 LEAST_SHIFT = 17  # below it, the interpreter's two halves of a product no longer do
 
@@ -79,7 +79,7 @@ def pack_step(step: Step, model: QuantizedModel) -> dict[str, Any]:
     packed["coded"] = step.coded or op.kind == "reshape"
     if isinstance(step, Layer):
         packed |= pack_layer(step)
-    else:
+    elif op.kind != "add" or [model.step(name).op.shape for name in op.inputs] != [op.shape] * 2:
         before = model.step(op.inputs[0]).op.shape
         whole_map = op.kind == "average_pool" and tuple(op.attributes["kernel"]) == tuple(before[1:])
         if not whole_map and not (op.kind == "reshape" and before == (*op.shape, 1, 1)):

@@ -16,19 +16,12 @@ from pygments.lexers import PythonLexer
 # Code first, so that a dollar sign inside code is no formula.
 CODE_OR_MATH = re.compile(r"(```.*?```|`[^`\n]+`)|\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.S)
 FORMATTER = HtmlFormatter(cssclass="code", style="friendly")
-STYLE = (
-    FORMATTER.get_style_defs(".code")
-    + """
-img { max-width: 100%; height: auto; }
-table { border-collapse: collapse; margin: 1em 0; }
-th, td { padding: .3em .8em; border-bottom: 1px solid #c8d0d9; text-align: left; vertical-align: top; }
-.code { background: #f5f7f9; padding: .1em 1em; overflow-x: auto; border-radius: 4px; }
-pre { white-space: pre-wrap; }
-.printed { border-left: 4px solid #0b3f75; padding-left: 1em; }
-menclose { border: 1.5px solid; padding: .25em .4em; }
-math[display=block] { margin: .8em 0; }
-"""
-)
+
+
+def style(name: str) -> str:
+    """The CSS of notebook cells, and that of a kind of page."""
+    sheets = (Path(__file__).parent / "styles" / f"{sheet}.css" for sheet in ("notebook", name))
+    return "\n".join([FORMATTER.get_style_defs(".code"), *(sheet.read_text() for sheet in sheets)])
 
 
 def markdown(text: str, links: dict[str, str] | None = None) -> str:
@@ -47,10 +40,8 @@ def markdown(text: str, links: dict[str, str] | None = None) -> str:
         formulas.append(formula(block or inline, "block" if block else "inline"))
         return f"FORMULA{len(formulas) - 1}END"
 
-    rendered = mistune.create_markdown(escape=False, plugins=["table"], renderer=Renderer(links or {}))(
-        CODE_OR_MATH.sub(keep, text)
-    )
-    return re.sub(r"FORMULA(\d+)END", lambda match: formulas[int(match[1])], rendered)
+    render = mistune.create_markdown(escape=False, plugins=["table"], renderer=Renderer(links or {}))
+    return re.sub(r"FORMULA(\d+)END", lambda match: formulas[int(match[1])], render(CODE_OR_MATH.sub(keep, text)))
 
 
 def formula(latex: str, display: str) -> str:
@@ -104,23 +95,21 @@ def output_html(output: NotebookNode) -> str:
     return f'<pre class="printed">{html.escape(data.get("text/plain", ""))}</pre>'
 
 
+def drawn(notebook: NotebookNode) -> list[NotebookNode]:
+    """The outputs that are figures."""
+    outputs = (output for cell in notebook.cells for output in cell.get("outputs", []))
+    return [output for output in outputs if "figure" in output.get("metadata", {})]
+
+
 def figures(notebook: NotebookNode) -> list[tuple[str, str]]:
     """Name and alternative text of each figure that a notebook shows."""
-    shown = []
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if "figure" in output.get("metadata", {}):
-                shown.append((output.metadata["figure"], output.data["text/plain"]))
-    return shown
+    return [(output.metadata["figure"], output.data["text/plain"]) for output in drawn(notebook)]
 
 
 def title_of(notebook: NotebookNode) -> str:
     """The first heading."""
-    for cell in notebook.cells:
-        match = re.search(r"^# (.+)$", cell.source, re.M) if cell.cell_type == "markdown" else None
-        if match:
-            return match[1]
-    return "Untitled"
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return (re.search(r"^# (.+)$", text, re.M) or ["", "Untitled"])[1]
 
 
 PARTS = Path(__file__).parent / "demo"

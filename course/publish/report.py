@@ -12,24 +12,6 @@ from course.publish import page
 from helpers.files import write_atomically
 from helpers.provenance import provenance
 
-STYLE = (
-    page.STYLE
-    + """
-body { font: 17px/1.55 system-ui, "DejaVu Sans", sans-serif; color: #1b2733; margin: 0; }
-nav { position: fixed; inset: 0 auto 0 0; width: 17em; overflow-y: auto; background: #f5f7f9; padding: 1em; }
-nav a { display: block; padding: .2em 0; color: #0b3f75; text-decoration: none; }
-main { margin-left: 20em; max-width: 60em; padding: 1em 2em; }
-section { border-top: 3px solid #0b3f75; margin-top: 3em; }
-details { margin: .6em 0; }
-#provenance td { overflow-wrap: anywhere; }
-.shown { overflow-x: auto; }
-iframe { width: 100%; height: 46em; border: 1px solid #c8d0d9; }
-summary { color: #0b3f75; cursor: pointer; }
-@media (max-width: 60em) { nav { position: static; width: auto; } main { margin-left: 0; } }
-@media print { nav { display: none; } main { margin-left: 0; } }
-"""
-)
-
 
 def write_report(notebooks: list[Path], target: Path, profile: str, demo: list[Path] | None = None) -> Path:
     """Write the page.
@@ -50,7 +32,7 @@ def write_report(notebooks: list[Path], target: Path, profile: str, demo: list[P
     menu += ['<a href="#figures">All figures</a>', '<a href="#provenance">Where the numbers come from</a>']
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>From BatchNorm to int8</title><style>{STYLE}</style></head>
+<title>From BatchNorm to int8</title><style>{page.style("report")}</style></head>
 <body><nav aria-label="Contents"><strong>From BatchNorm to int8</strong>{"".join(menu)}</nav>
 <main><h1>From BatchNorm to int8</h1>
 {"".join(sections)}{demo_section(demo)}{figure_list(contents)}{provenance_table(profile)}</main></body></html>"""
@@ -106,9 +88,6 @@ def provenance_table(profile: str) -> str:
 
 def save_pngs(notebook: NotebookNode, folder: Path) -> None:
     """Write the PNG of each figure, as the notebook carries it. The SVGs were written when the notebook ran."""
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            name = output.get("metadata", {}).get("figure")
-            if name:
-                data = re.search(r"base64,([^\"]+)", output.data["text/html"])[1]
-                write_atomically(folder / f"{name}.png", base64.b64decode(data))
+    for output in page.drawn(notebook):
+        data = re.search(r"base64,([^\"]+)", output.data["text/html"])[1]
+        write_atomically(folder / f"{output.metadata['figure']}.png", base64.b64decode(data))

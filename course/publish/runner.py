@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import nbformat
@@ -32,14 +31,13 @@ class Outcome:
 
     name: str
     seconds: float
-    slowest_cell: float
     failure: str | None = None
 
     def line(self) -> str:
         """The progress line."""
         if self.failure:
             return f"{self.name:<28} {self.seconds:6.1f} s  FAILED  {self.failure}"
-        return f"{self.name:<28} {self.seconds:6.1f} s  ok      slowest cell {self.slowest_cell:.1f} s"
+        return f"{self.name:<28} {self.seconds:6.1f} s  ok"
 
 
 def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
@@ -60,18 +58,8 @@ def chosen(names: Iterable[str], folder: Path = NOTEBOOKS) -> list[Path]:
     return (lessons(numbers, folder) if numbers or not names else []) + talk
 
 
-def executed_lessons() -> list[Path]:
-    """Each lesson as it was run last, or as it came with the course when it was not run here."""
-    return [executed(path) for path in lessons()]
-
-
-def executed_talk() -> Path:
-    """The talk, likewise."""
-    return executed(NOTEBOOKS / TALK)
-
-
 def executed(path: Path) -> Path:
-    """Where a notebook's outputs of the last run are."""
+    """A notebook as it was run last, or as it came with the course when it was not run here."""
     run_here = BUILD / "notebooks" / path.name
     return run_here if run_here.exists() else path
 
@@ -100,16 +88,11 @@ def run_lesson(path: Path, output: Path, profile: str) -> Outcome:
     )
     try:
         client.execute(env=environment(profile))
-    except (
-        CellExecutionError,
-        CellTimeoutError,
-        RuntimeError,
-    ) as error:  # RuntimeError: the kernel did not start or died
+    except (CellExecutionError, CellTimeoutError, RuntimeError) as error:  # the last: no kernel, or it died
         failure = describe_failure(notebook, error)
     seconds = time.perf_counter() - start
-    slowest = max(map(cell_seconds, notebook.cells), default=0.0)
     write_atomically(output, nbformat.writes(notebook))
-    return Outcome(path.stem, seconds, slowest, failure)
+    return Outcome(path.stem, seconds, failure)
 
 
 def environment(profile: str) -> dict[str, str]:
@@ -132,21 +115,6 @@ def describe_failure(notebook: NotebookNode, error: Exception) -> str:
 def first_line(text: str) -> str:
     """A message without what follows it."""
     return (text.strip() or "no message").splitlines()[0]
-
-
-def cell_seconds(cell: NotebookNode) -> float:
-    """How long a cell took, from the times that the client notes."""
-    times = cell.metadata.get("execution", {})
-    try:
-        begin, end = (parse_time(times[key]) for key in ("iopub.status.busy", "iopub.status.idle"))
-    except KeyError:
-        return 0.0
-    return end - begin
-
-
-def parse_time(text: str) -> float:
-    """Seconds since 1970 of a time such as 2026-01-31T12:00:00.000000Z."""
-    return datetime.fromisoformat(text).timestamp()
 
 
 def publish(executed: Path, target: Path) -> None:

@@ -15,20 +15,6 @@ from nbformat import NotebookNode
 from course.publish import page
 from helpers.files import write_atomically
 
-STYLE = (
-    page.STYLE
-    + """
-.reveal { font-family: "DejaVu Sans", system-ui, sans-serif; font-size: 26px; color: #1b2733; }
-.reveal h1, .reveal h2, .reveal h3 { font-family: inherit; text-transform: none; color: #0b3f75; letter-spacing: 0; }
-.reveal h1 { font-size: 1.7em; } .reveal h2 { font-size: 1.4em; } .reveal h3 { font-size: 1.2em; }
-.reveal .slides section { text-align: left; }
-.reveal img { max-height: 520px; width: auto; display: block; margin: 0 auto; }
-.reveal pre { width: 100%; font-size: .75em; box-shadow: none; }
-.reveal table { font-size: .75em; }
-.reveal ol, .reveal ul { display: block; }
-.reveal .slide-number { right: auto; left: 8px; }
-"""
-)
 # An exercise, or the word "library" alone, would say nothing about the figure that follows.
 HEADING = re.compile(r"^##+ (?!Exercise|The library version)(.+)$", re.M)
 START = 'Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720, plugins: [RevealNotes] });'
@@ -51,7 +37,7 @@ def write_deck(notebook_path: Path, target: Path) -> Path:
         raise SlidesError(f"{notebook_path.name} marks no cell as a slide; set a slide type in JupyterLab")
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(page.title_of(notebook))}</title>
-<style>{reveal("dist/reset.css")}{reveal("dist/reveal.css")}{theme()}{STYLE}</style></head>
+<style>{reveal("dist/reset.css")}{reveal("dist/reveal.css")}{theme()}{page.style("slides")}</style></head>
 <body><div class="reveal"><div class="slides">{"".join(slides)}</div></div>
 <script>{reveal("dist/reveal.js")}</script><script>{reveal("plugin/notes/notes.js")}</script>
 <script>{START}</script></body></html>"""

@@ -13,7 +13,7 @@ from torch import nn
 
 from course.reference import entropy
 from course.reference.table import ResultsError
-from helpers import metrics, models, training
+from helpers import metrics, models, pruning, training
 from helpers.data import Dataset, load_cifar10
 from helpers.provenance import cpu_name, provenance
 from helpers.quantization import QuantizedModel, kernels
@@ -86,6 +86,7 @@ def derived(path: Path) -> dict[str, Any]:
     return {
         "params": metrics.count_parameters(structure),
         "macs": metrics.count_macs(structure, example),
+        "dead_channels": None if quantized else sum(map(len, pruning.remove_dead_channels(model, example)[1].values())),
         "weight_bits": bits_of(model) if quantized else "32",
         "file_bytes": path.stat().st_size,
         "coded_bytes": coded_bytes(path) if quantized else None,

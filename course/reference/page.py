@@ -5,47 +5,47 @@ import pandas as pd
 from course.reference import ablations
 from course.reference.table import load, published, speeds
 
-# The plan at the outset: stage, parameters, megabytes, accuracy; and the row that came out of the stage.
+# The plan at the outset: stage, parameters, megabytes, accuracy; and the row and column that say what came out.
 PLAN = (
-    ("dense", "2.3 M", "9.0 MB", "94 %", "baseline"),
-    ("half of the parameters cut", "1.15 M", "4.5 MB", "91 %", "hidden50-pruned"),
-    ("fine-tuned", "1.15 M", "4.5 MB", "93 %", "hidden50"),
-    ("int8", "1.15 M", "1.15 MB, 8 times smaller", "92.5 %", "hidden50-int8"),
+    ("dense", "2.3 M, 9.0 MB, 94 %", "dense", "accuracy"),
+    ("half of the parameters cut", "1.15 M, 4.5 MB, 91 %", "half", "cut_accuracy"),
+    ("fine-tuned", "1.15 M, 4.5 MB, 93 %", "half", "accuracy"),
+    ("int8", "1.15 M, 1.15 MB, 8 times smaller, 92.5 %", "half-int8", "accuracy"),
 )
 FILES = {
     "results.csv": "python -m course sweep reference",
     "ablations.csv": "python -m course sweep ablations",
     "speed.csv": "python -m course.benchmarks.speed",
-    "quantization_*.csv": "python -m course.benchmarks.quantization",
+    "quantization_accuracy.csv": "python -m course.benchmarks.quantization",
+    "tiny.csv": "python -m course sweep tiny",
+    "tiny_recovery.csv": "python -m course.benchmarks.tiny_recovery",
     "quantization_networks.csv": "python -m course.benchmarks.quantization_networks",
     "pruning_networks.csv, unprunable.csv": "python -m course.benchmarks.pruning_networks",
     "pruning_quality.csv": "python -m course.benchmarks.pruning_quality",
     "pruning_unstructured.csv": "python -m course.benchmarks.pruning_unstructured",
+    "tiny_rounding.csv": "python -m course.benchmarks.tiny_rounding",
     "published.csv": "written by hand, with sources",
     "README.md, chart.svg, and the first screen of the course's README": "python -m course results",
 }
 NAMES = (
-    "The number in a name says how many percent are gone: of the parameters, by one ranking of the channels inside"
-    " blocks (hidden) or of all channels (trunk); or of the multiply-adds, by the same share of every group (fast)."
-    " *short* was fine-tuned for two epochs instead of six, *long* for twenty more. Accuracy is on 10,000 test images,"
-    " measured once for each network. Bytes are those of the file that was reloaded and evaluated; files of the names"
-    " in **bold** are in `data/checkpoints/`. Entropy-coded files decode to the very same bytes."
+    "The names say what is left of the parameters; *fast* was cut for speed. *-int8* has 8 bits a weight, *-mixed* 2 to"
+    " 8, layer by layer. Accuracy is on 10,000 test images, measured once for each network; *just cut* is that before"
+    " any training. Bytes are those of the file that was reloaded and evaluated; files of the names in **bold** are in"
+    " `data/checkpoints/`. Entropy-coded files decode to the very same bytes."
 )
-PRUNED = "Right after the cut, before any training. Some deep cuts were made in steps: cut, fine-tune, cut again."
+MADE = {"dense": "training", "fine-tuned": "cutting, fine-tuning", "int8": "rounding", "qat": "training with rounding"}
 SPEED = "Median milliseconds, each engine in a process of its own, freed memory kept, rounds in drawn order"
 
 
 def text(table: pd.DataFrame) -> str:
     """The whole page."""
-    just_cut = table.stage == "pruned"
     parts = [
         "# Results",
         "Written by `python -m course results`.",
         "## Networks",
         NAMES,
-        as_markdown(networks(table[~just_cut], table)),
-        PRUNED,
-        as_markdown(networks(table[just_cut], table)),
+        as_markdown(networks(table)),
+        dead(table),
         "## Speed",
         *speed(),
         "## The plan, and what came out",
@@ -68,13 +68,14 @@ def as_markdown(table: pd.DataFrame) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [list(table.columns), right, *rows])
 
 
-def networks(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+def networks(table: pd.DataFrame) -> pd.DataFrame:
     """One line per network."""
-    dense = table[table.stage == "dense"].file_bytes.iloc[0] if (table.stage == "dense").any() else float("nan")
+    dense = table[table.stage == "dense"].file_bytes.max()
     return pd.DataFrame(
         {
             "network": row.name if pd.isna(row.checkpoint) else f"**{row.name}**",
-            "stage": row.stage,
+            "made by": MADE[row.stage],
+            "just cut": "" if pd.isna(row.cut_accuracy) else f"{row.cut_accuracy:.2%}",
             "test accuracy (95 %)": f"{row.accuracy:.2%} ({row.low:.2%} to {row.high:.2%})",
             "parameters": f"{row.params:,}",
             "multiply-adds": f"{row.macs:,}",
@@ -82,8 +83,15 @@ def networks(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
             "times smaller": f"{dense / row.file_bytes:.1f}",
             "entropy-coded": "" if pd.isna(row.coded_bytes) else f"{row.coded_bytes:,}",
         }
-        for row in rows.itertuples()
+        for row in table.itertuples()
     )
+
+
+def dead(table: pd.DataFrame) -> str:
+    """How many channels training has switched off, in the networks where this is known."""
+    left = [f"*{row.name}* {row.dead_channels}" for row in table.dropna(subset="dead_channels").itertuples()]
+    how = "whose input is always 0. After fine-tuning they are removed where the width stays a multiple of 16"
+    return f"**Dead channels** are those {how}. Left: {', '.join(left)}."
 
 
 def speed() -> list[str]:
@@ -105,14 +113,12 @@ def speed() -> list[str]:
 def plan(table: pd.DataFrame) -> pd.DataFrame:
     """The promised numbers beside those that came out, stage by stage."""
     rows, lines = table.set_index("name"), []
-    for stage, params, size, accuracy, name in PLAN:
+    for stage, planned, name, column in PLAN:
         if name in rows.index:
-            row = rows.loc[name]
-            times = (
-                f", {rows.loc[PLAN[0][-1]].file_bytes / row.file_bytes:.1f} times smaller" if "times" in size else ""
-            )
-            came = (f"{row.params / 1e6:.2f} M", f"{row.file_bytes / 1e6:.2f} MB{times}", f"{row.accuracy:.2%}")
-            lines.append((stage, f"{params}, {size}, {accuracy}", ", ".join(came)))
+            row, dense = rows.loc[name], rows.loc[PLAN[0][2]]
+            times = f", {dense.file_bytes / row.file_bytes:.1f} times smaller" if "times" in planned else ""
+            came = f"{row.params / 1e6:.2f} M, {row.file_bytes / 1e6:.2f} MB{times}, {row[column]:.2%}"
+            lines.append((stage, planned, came))
     return pd.DataFrame(lines, columns=["stage", "planned", "came out"])
 
 

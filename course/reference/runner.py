@@ -14,7 +14,13 @@ from course.reference.keys import still_to_do
 POLL_SECONDS = 0.2
 
 
-def run(sweep: Sweep, names: list[str], processes: int = 1, say: Callable[[str], None] = print) -> dict[str, str]:
+def run(
+    sweep: Sweep,
+    names: list[str],
+    processes: int = 1,
+    say: Callable[[str], None] = print,
+    keep: Callable[[Job], object] = lambda job: None,
+) -> dict[str, str]:
     """Do what is not done yet. A job starts once the networks that it needs are there.
 
     Args:
@@ -22,6 +28,7 @@ def run(sweep: Sweep, names: list[str], processes: int = 1, say: Callable[[str],
         names: which of them; none means all. What they need is done as well.
         processes: how many jobs run at the same time; they share the cores.
         say: called with a line per event.
+        keep: called with each finished job.
 
     Returns:
         For each job that failed, or that waited for one that did: why.
@@ -50,6 +57,8 @@ def run(sweep: Sweep, names: list[str], processes: int = 1, say: Callable[[str],
                     if process.returncode:
                         failed[name] = last_line(log_of(sweep.jobs[name], sweep), process.returncode)
                     say(f"failed {name}: {failed[name]}" if name in failed else f"finished {name}")
+                    if name not in failed:
+                        keep(sweep.jobs[name])
             time.sleep(POLL_SECONDS if running else 0)
     finally:
         for process in running.values():

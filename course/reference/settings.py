@@ -13,7 +13,7 @@ from helpers.training.config import is_whole
 AMOUNTS = ("ratio", "target_params", "target_macs")
 PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance", "aggregate"), str)
 PRUNING |= dict.fromkeys(("min_width", "round_to", "seed"), int)
-PRUNING |= {"tolerance": float, "allocation": str | Mapping[str, float], "reestimate": bool}
+PRUNING |= {"tolerance": float, "trim": float, "allocation": str | Mapping[str, float], "reestimate": bool}
 TRAINING = get_type_hints(Config)
 QUANTIZING = get_type_hints(Recipe) | {"file_bytes": int, "seed": int}
 # What may be set for a job of each stage.
@@ -30,7 +30,7 @@ FILE = {"data": str, "results": str, "checkpoints": str, "work": str, "defaults"
 CHOICES = {
     "network": ("mobilenet_v2", "tiny"),
     "scope": SCOPES,
-    "importance": tuple(CRITERIA),
+    "importance": CRITERIA,
     "aggregate": ("group", "layer"),
     "allocation": ("uniform", "global"),
     "batchnorm": qat.BATCHNORM,
@@ -109,7 +109,7 @@ def check_values(where: str, stage: str, settings: dict[str, Any]) -> None:
     if len(given := [name for name in AMOUNTS if name in settings]) > 1:
         raise SweepError(f"{where}: {' and '.join(given)} both say how much goes; keep one of them")
     try:
-        checked_ratio(settings.get("ratio", 0.5))
+        checked_ratio(settings.get("ratio", 0.5)), checked_ratio(settings.get("trim", 0.0), "trim")
         Limits(settings.get("min_width", 1), settings.get("round_to", 1))
         config(settings), recipe(settings)
     except (ValueError, RuntimeError) as error:

@@ -1,6 +1,7 @@
 """How the network of each stage is made from those before it."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from torch import nn
 
 from course.commands.training_arguments import device
 from course.reference.jobs import Job
-from course.reference.settings import PRUNING
+from course.reference.settings import AMOUNTS, PRUNING
 from helpers import models, pruning, quantization, training
 from helpers.data import Dataset, normalize
 from helpers.quantization import qat
@@ -53,7 +54,11 @@ def pruned(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: Fi
     reestimate, split = settings.pop("reestimate"), cifar.split()
     images = normalize(calibration_images(cifar)).split(128)
     batches = list(zip(images, split.train_labels[:CALIBRATION_IMAGES].split(128), strict=True))
-    small = pruning.prune(source, torch.zeros(1, *cifar.train_images.shape[1:]), batches=batches, **settings)
+    cut, trim = partial(pruning.prune, example_inputs=images[0][:1], batches=batches), settings.pop("trim", 0)
+    if trim:  # the same share of every group first, whatever decides about the rest
+        same = settings.keys() - {*AMOUNTS, "allocation", "tolerance"}
+        source = cut(source, ratio=trim, **{name: settings[name] for name in same})
+    small = cut(source, **settings)
     return pruning.reestimate_batchnorm(small, images) if reestimate else small
 
 
@@ -63,7 +68,17 @@ def fine_tuned(job: Job, source: nn.Module, teacher: nn.Module | None, cifar: Da
         if not files.cut.exists():
             models.save(pruned(job, source, None, cifar, files), files.cut)
         source = models.load(files.cut)
-    return trained(source, job, teacher, cifar, files)
+    return alive(trained(source, job, teacher, cifar, files), job.settings.get("round_to", 1))
+
+
+def alive(network: nn.Module, multiple: int) -> nn.Module:
+    """Without the channels that training has switched off, unless a width would no longer be such a multiple."""
+    example = torch.zeros(1, 3, 32, 32)
+    small, gone = pruning.remove_dead_channels(network.eval(), example)
+    fits = all(group.size % multiple == 0 for group in pruning.channel_groups(small, example) if group.name in gone)
+    if gone:
+        print(f"dead channels {'removed' if fits else 'stay, for the widths'}: {gone}", flush=True)
+    return small if fits else network
 
 
 def int8(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: Files) -> nn.Module:

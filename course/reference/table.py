@@ -1,6 +1,6 @@
 """data/results/results.csv: one row per network, written whole and under a lock: processes do not undo each other."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,16 @@ from helpers.files import write_atomically
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "results"
 RESULTS, PUBLISHED, SPEED = FOLDER / "results.csv", FOLDER / "published.csv", FOLDER / "speed.csv"
-TEXT = ("name", "stage", "status", "source", "split", "weight_bits", "latency_mode", "checkpoint", "weights", "key")
+TEXT = ("name", "stage", "status", "source", "split", "weight_bits", "checkpoint", "weights", "key")
 TEXT += ("command", "date", "torch", "torchvision", "python", "device", "trained_on")
 COLUMNS = (
     *("name", "stage", "status", "source"),
     *("accuracy", "low", "high", "images", "split", "sample_accuracy", "validation_accuracy", "cut_accuracy", "seed"),
-    *("params", "macs", "weight_bits", "file_bytes", "coded_bytes"),
-    *("batch1_ms", "batch1_iqr_ms", "batch128_ms", "batch128_iqr_ms", "threads", "latency_mode"),
+    *("params", "macs", "dead_channels", "weight_bits", "file_bytes", "coded_bytes"),
     *("checkpoint", "weights", "key"),
     *("command", "date", "torch", "torchvision", "python", "device", "trained_on"),
 )
-WHOLE = ("images", "seed", "params", "macs", "file_bytes", "coded_bytes", "threads")
+WHOLE = ("images", "seed", "params", "macs", "dead_channels", "file_bytes", "coded_bytes")
 
 
 class ResultsError(ValueError):
@@ -55,16 +54,12 @@ def speeds(path: Path = SPEED) -> pd.DataFrame:
     )
 
 
-def put(
-    rows: Iterable[Mapping[str, Any]], path: Path = RESULTS, order: Sequence[str] = (), without: Sequence[str] = ()
-) -> pd.DataFrame:
+def put(rows: Iterable[Mapping[str, Any]], path: Path = RESULTS) -> pd.DataFrame:
     """Write rows in the place of those of the same name; new names come last.
 
     Args:
         rows: columns that a row lacks keep what the old row had.
         path: the table.
-        order: names that come first, in this order.
-        without: names whose rows are taken out.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
@@ -73,10 +68,6 @@ def put(
             if unknown := row.keys() - set(COLUMNS):
                 raise ResultsError(f"{path.name} has no column {sorted(unknown)[0]!r}")
             kept[row["name"]] = kept.get(row["name"], {}) | dict(row)
-        for name in without:
-            kept.pop(name, None)
-        names = [*(name for name in order if name in kept), *(name for name in kept if name not in order)]
-        table = pd.DataFrame([kept[name] for name in names], columns=list(COLUMNS))
-        table = table.astype(dict.fromkeys(WHOLE, "Int64"))
+        table = pd.DataFrame(kept.values(), columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
         write_atomically(path, table.to_csv(index=False))
     return load(path)

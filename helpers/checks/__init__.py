@@ -13,5 +13,3 @@ keeping.py         mine.py, the answers that were right, and solutions of the co
 """
 
 from helpers.checks.exercises import NotRightYet, by_lesson, check, find, progress, use, yours
-
-__all__ = ["NotRightYet", "by_lesson", "check", "find", "progress", "use", "yours"]

@@ -35,117 +35,95 @@ def difference(expected: Any, got: Any, tolerance: Tolerance | None = None, wher
         >>> difference({"a": 1.0}, {"a": 2.0})
         'the answer["a"] differs by 1 where at most 1e-06 is allowed'
     """
-    tolerance = tolerance or Tolerance()
-    if got is None and expected is not None:
-        return f"{where} should be {_kind(expected)}, but is None: is a return missing?"
-    if isinstance(expected, dict):
-        return _difference_of_dicts(expected, got, tolerance, where)
-    if isinstance(expected, list | tuple):
-        return _difference_of_lists(expected, got, tolerance, where)
-    if isinstance(expected, torch.Tensor):
-        return _difference_of_tensors(expected, got, tolerance, where)
-    if _is_number(expected) and _is_number(got):
-        return _difference_of_scalars(expected, got, tolerance, where)
-    if type(expected) is not type(got):
-        return f"{where} should be {_kind(expected)}, but is {_kind(got)}"
-    if expected != got:
-        return f"{where} is {_short(got)}, which is not right"
-    return None
+    found = _first_difference(expected, got, tolerance or Tolerance(), where)
+    return found and found[0]
 
 
 def expected_and_got(expected: Any, got: Any, tolerance: Tolerance | None = None) -> str | None:
     """The first value that differs, in both answers; None where the difference is not one of values."""
-    tolerance = tolerance or Tolerance()
-    if isinstance(expected, dict | list | tuple) and type(expected) is type(got) and len(expected) == len(got):
-        keys = expected if isinstance(expected, dict) else range(len(expected))
-        wrong = (key for key in keys if difference(expected[key], got[key], tolerance))
-        return next((expected_and_got(expected[key], got[key], tolerance) for key in wrong), None)
-    if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
-        return _first_wrong_number(expected, got, tolerance) if expected.shape == got.shape else None
-    alike = type(expected) is type(got) or (_is_number(expected) and _is_number(got))
-    return f"expected {_short(expected)}, got {_short(got)}" if alike else None
+    found = _first_difference(expected, got, tolerance or Tolerance(), "")
+    return found and found[1]
 
 
-def _first_wrong_number(expected: torch.Tensor, got: torch.Tensor, tolerance: Tolerance) -> str | None:
-    if expected.is_complex() or got.is_complex():
+def _first_difference(expected: Any, got: Any, tolerance: Tolerance, where: str) -> tuple[str, str | None] | None:
+    """What differs first in a tree: in words, and as values where both are of one kind."""
+    if got is None and expected is not None:
+        return f"{where} should be {_kind(expected)}, but is None: is a return missing?", None
+    if isinstance(expected, dict):
+        if not isinstance(got, dict):
+            return f"{where} should be a dictionary, but is {_kind(got)}", None
+        if set(expected) != set(got):
+            return f"{where} should have the entries {_names(expected)}, but has {_names(got)}", None
+        parts = [(f'{where}["{key}"]', expected[key], got[key]) for key in expected]
+    elif isinstance(expected, list | tuple):
+        if not isinstance(got, list | tuple):
+            return f"{where} should be a list or tuple of {len(expected)} parts, but is {_kind(got)}", None
+        if len(expected) != len(got):
+            return f"{where} should have {len(expected)} parts, but has {len(got)}", None
+        parts = [(f"{where}[{i}]", e, g) for i, (e, g) in enumerate(zip(expected, got, strict=True))]
+    else:
+        return _difference_of_values(expected, got, tolerance, where)
+    found = (_first_difference(e, g, tolerance, place) for place, e, g in parts)
+    return next(filter(None, found), None)
+
+
+def _difference_of_values(expected: Any, got: Any, tolerance: Tolerance, where: str) -> tuple[str, str | None] | None:
+    if isinstance(expected, torch.Tensor):
+        if expected.ndim == 0 and _is_number(got):
+            if expected.is_floating_point() != isinstance(got, float):
+                return f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}", None
+            return _difference_of_numbers([expected.item()], [got], (), tolerance, where)
+        if not isinstance(got, torch.Tensor):
+            return f"{where} should be a tensor, but is {_kind(got)}", None
+        if expected.shape != got.shape:
+            return f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}", None
+        if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
+            return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", None
+        return _difference_of_numbers(
+            *(t.flatten().tolist() for t in (expected, got)), expected.shape, tolerance, where
+        )
+    values = f"expected {_short(expected)}, got {_short(got)}"
+    if _is_number(expected) and _is_number(got):
+        return _difference_of_numbers([expected], [got], (), tolerance, where)
+    if type(expected) is not type(got):
+        return f"{where} should be {_kind(expected)}, but is {_kind(got)}", None
+    return (f"{where} is {_short(got)}, which is not right", values) if expected != got else None
+
+
+def _difference_of_numbers(
+    expected: list, got: list, shape: tuple[int, ...], tolerance: Tolerance, where: str
+) -> tuple[str, str] | None:
+    """The largest distance in words, and the first pair that lies too far apart."""
+    if not all(isinstance(value, int) for value in (*expected, *got)):
+        expected, got = (list(map(_double, values)) for values in (expected, got))
+    # Infinite or undefined numbers must match exactly; nan counts as equal to nan.
+    same = [e == g or (e != e and g != g) for e, g in zip(expected, got, strict=True)]
+    apart = [0 if s else abs(e - g) for s, e, g in zip(same, expected, got, strict=True)]
+    allowed = tolerance.absolute + tolerance.relative * max((abs(e) for e in expected if _is_finite(e)), default=0)
+    first = next((place for place, distance in enumerate(apart) if not distance <= allowed), None)
+    if first is None:
         return None
-    right, mine = expected.double(), got.double()
-    allowed = tolerance.absolute + tolerance.relative * max(right[right.isfinite()].abs().flatten().tolist(), default=0)
-    same = (right == mine) | (right.isnan() & mine.isnan()) | ((right - mine).abs() <= allowed)
-    for index in (~same).nonzero().tolist():
-        place = f"at {index}: " if index else ""
-        return f"{place}expected {right[tuple(index)].item():.6g}, got {mine[tuple(index)].item():.6g}"
-    return None
+    index = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
+    values = f"{f'at {index}: ' if index else ''}expected {_number(expected[first])}, got {_number(got[first])}"
+    if not all(map(_is_finite, apart)):
+        return f"{where} holds values that are not finite", values
+    return f"{where} differs by {_double(max(apart)):.3g} where at most {allowed:.3g} is allowed", values
 
 
-def _difference_of_dicts(expected: dict, got: Any, tolerance: Tolerance, where: str) -> str | None:
-    if not isinstance(got, dict):
-        return f"{where} should be a dictionary, but is {_kind(got)}"
-    if set(expected) != set(got):
-        return f"{where} should have the entries {_names(expected)}, but has {_names(got)}"
-    found = (difference(expected[key], got[key], tolerance, f'{where}["{key}"]') for key in expected)
-    return next((words for words in found if words), None)
+def _number(value: float) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else _short(value)
 
 
-def _difference_of_lists(expected: Any, got: Any, tolerance: Tolerance, where: str) -> str | None:
-    if not isinstance(got, list | tuple):
-        return f"{where} should be a list or tuple of {len(expected)} parts, but is {_kind(got)}"
-    if len(expected) != len(got):
-        return f"{where} should have {len(expected)} parts, but has {len(got)}"
-    found = (difference(e, g, tolerance, f"{where}[{i}]") for i, (e, g) in enumerate(zip(expected, got, strict=True)))
-    return next((words for words in found if words), None)
+def _is_finite(value: float) -> bool:
+    return isinstance(value, int) or math.isfinite(value)
 
 
-def _difference_of_tensors(expected: torch.Tensor, got: Any, tolerance: Tolerance, where: str) -> str | None:
-    if expected.ndim == 0 and _is_number(got):
-        if expected.is_floating_point() != isinstance(got, float):
-            return f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}"
-        return _difference_of_scalars(expected.item(), got, tolerance, where)
-    if not isinstance(got, torch.Tensor):
-        return f"{where} should be a tensor, but is {_kind(got)}"
-    if expected.shape != got.shape:
-        return f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}"
-    if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
-        return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}"
-    if expected.is_floating_point():
-        return _difference_of_floats(expected.double(), got.double(), tolerance, where)
-    return _difference_of_integers(expected.flatten().tolist(), got.flatten().tolist(), tolerance, where)
-
-
-def _difference_of_scalars(expected: float, got: float, tolerance: Tolerance, where: str) -> str | None:
-    if isinstance(expected, int) and isinstance(got, int):
-        return _difference_of_integers([expected], [got], tolerance, where)
-    return _difference_of_floats(_double(expected), _double(got), tolerance, where)
-
-
-def _difference_of_integers(expected: list[int], got: list[int], tolerance: Tolerance, where: str) -> str | None:
-    worst = max((abs(e - g) for e, g in zip(expected, got, strict=True)), default=0)
-    return _too_far(worst, max(map(abs, expected), default=0), tolerance, where)
-
-
-def _difference_of_floats(expected: torch.Tensor, got: torch.Tensor, tolerance: Tolerance, where: str) -> str | None:
-    # Positions where the right answer is infinite or undefined must match exactly; nan counts as equal to nan.
-    same = (expected == got) | (expected.isnan() & got.isnan())
-    apart = torch.where(same, 0.0, (expected - got).abs()).flatten()
-    if not apart.isfinite().all():
-        return f"{where} holds values that are not finite"
-    finite = expected[expected.isfinite()].abs()
-    return _too_far(max(apart.tolist(), default=0.0), max(finite.tolist(), default=0.0), tolerance, where)
-
-
-def _too_far(worst: float, largest: float, tolerance: Tolerance, where: str) -> str | None:
-    allowed = tolerance.absolute + tolerance.relative * largest
-    if worst <= allowed:
-        return None
-    return f"{where} differs by {_double(worst).item():.3g} where at most {allowed:.3g} is allowed"
-
-
-def _double(value: float) -> torch.Tensor:
-    """A number in float64; an integer that is too large for it becomes infinite."""
+def _double(value: float) -> float:
+    """A number in double precision; an integer that is too large for it becomes infinite."""
     try:
-        return torch.tensor(float(value), dtype=torch.float64)
+        return float(value)
     except OverflowError:
-        return torch.tensor(math.inf if value > 0 else -math.inf, dtype=torch.float64)
+        return math.inf if value > 0 else -math.inf
 
 
 def _is_number(value: Any) -> bool:

@@ -157,7 +157,8 @@ def is_constant(part: ast.stmt) -> bool:
 
 def try_in_fresh_process(exercises: Path, name: str) -> None:
     """Check a kept answer where nothing of the notebook is defined."""
-    command = [sys.executable, "-m", "helpers.checks.again", str(exercises), name]
+    code = "import sys; from helpers.checks import exercises; exercises.main(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, str(exercises), name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=Path(__file__).parents[2])
     except subprocess.TimeoutExpired as late:

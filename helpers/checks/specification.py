@@ -49,21 +49,17 @@ class Verdict:
     measured: dict[str, float] = field(default_factory=dict)  # such as an accuracy, for the statistics of a class
 
 
-def _call_by_name(student: Mapping[str, Any], inputs: dict[str, Tree], function: str) -> Tree:
-    return student[function](**inputs)
-
-
 @dataclass(frozen=True)
 class Item:
     """One exercise.
 
     Args:
         name: also the id of its graded cell; the answer's cell is `<name>_solution`.
-        function: the name that the learner must define.
-        points: earned when every case is right.
         cases: makes the cases from a generator; called again with every seed.
         oracle: the right answer from `inputs` and `probe`, computed in another way than the solution.
         hint: the way to the answer, for somebody whose answer is wrong.
+        function: the name that the learner must define; by default that of the item.
+        points: earned when every case is right.
         nudge: a first hint that gives less away.
         minutes: how long it takes somebody who has read the lesson so far.
         dots: how hard it is, from 1 to 3.
@@ -79,11 +75,11 @@ class Item:
     """
 
     name: str
-    function: str
-    points: float
     cases: Callable[[torch.Generator], list[Case]]
     oracle: Callable[[dict[str, Tree], dict[str, Tree]], Tree]
     hint: str
+    function: str = ""
+    points: float = 1
     nudge: str = ""
     minutes: int = 5
     dots: int = 1
@@ -96,12 +92,13 @@ class Item:
     seconds: float = 10.0
 
     def __post_init__(self):
+        object.__setattr__(self, "function", self.function or self.name)
         if not self.points > 0:
             raise SpecificationError(f"item {self.name!r} is worth {self.points} points; give it a positive number")
 
     def answer(self, student: Mapping[str, Any], inputs: dict[str, Tree]) -> Tree:
         """Run the learner's code on one case's inputs."""
-        return self.run(student, inputs) if self.run else _call_by_name(student, inputs, self.function)
+        return self.run(student, inputs) if self.run else student[self.function](**inputs)
 
     def make_cases(self, *seed: str | int, hidden: bool = False) -> list[Case]:
         """Make the cases for a seed; the hidden ones include the edge cases."""

@@ -6,15 +6,13 @@ numbers, a function looks into tensors) one real call on copies tells.
 
 import copy
 import itertools
-import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.nn.utils.stateless import _reparametrize_module
 
-from helpers.graphs.effects import has_hooks, op_name
+from helpers.graphs.effects import attribute, called_modules, has_hooks, op_name
 from helpers.graphs.errors import GraphMismatch
 from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import AUGMENTED
@@ -33,7 +31,13 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
     if len({tensor.device for tensor in tensors if isinstance(tensor, torch.Tensor)}) <= 1:
         try:
             inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
-            with _on_meta(graph_module), torch.no_grad():
+            stored = (
+                *graph_module.named_parameters(remove_duplicate=False),
+                *graph_module.named_buffers(remove_duplicate=False),
+            )
+            stand_ins = {name: torch.empty_like(tensor, device="meta") for name, tensor in stored}
+            # For a moment, every parameter and buffer is a tensor without data, so nothing is written to the real one.
+            with _reparametrize_module(graph_module, stand_ins), torch.no_grad():
                 return _run_and_note(graph_module, graph_module, inputs)
         except GraphMismatch:
             pass  # perhaps only because of the stand-ins; a real call will tell
@@ -51,27 +55,12 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
 def _refuse_missing_data(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
     """torch computes with tensors on the meta device and on others at once, and the result has no data."""
     given = next((value.device for value in example_inputs if isinstance(value, torch.Tensor)), torch.device("cpu"))
-    modules = dict(graph_module.named_modules(remove_duplicate=False))
+    modules = called_modules(graph_module)
     for node in graph_module.graph.nodes:
-        read = [operator.attrgetter(node.target)(graph_module)] if node.op == "get_attr" else []
+        read = [attribute(graph_module, node.target)] if node.op == "get_attr" else []
         read += modules[node.target].parameters() if node.op == "call_module" else []
         if any(isinstance(tensor, torch.Tensor) and tensor.is_meta for tensor in read) and given.type != "meta":
             raise GraphMismatch("tracing", f"reads tensors without data (device meta), the inputs are on {given}", node)
-
-
-@contextmanager
-def _on_meta(graph_module: fx.GraphModule) -> Iterator[None]:
-    """For a moment, every parameter and buffer is a tensor without data, so that nothing is written to the real one."""
-    tables = [table for module in graph_module.modules() for table in (module._parameters, module._buffers)]
-    real = [(table, dict(table)) for table in tables if table]
-    try:
-        for table, contents in real:
-            stand_ins = {name: torch.empty_like(x, device="meta") for name, x in contents.items() if x is not None}
-            table.update(stand_ins)
-        yield
-    finally:
-        for table, contents in real:
-            table.update(contents)
 
 
 def _run_and_note(graph_module: fx.GraphModule, root: nn.Module, inputs: list[Any]) -> None:
@@ -83,14 +72,14 @@ def _run_and_note(graph_module: fx.GraphModule, root: nn.Module, inputs: list[An
     calls = [node for node in nodes if node.op in ("call_function", "call_method")]
     reshaping = [node for node in calls if op_name(node) in RESHAPING]
     values: dict[fx.Node, Any] = {}
-    given = iter(inputs)
+    given, interpreter = iter(inputs), fx.Interpreter(root, graph=graph_module.graph)
     for node in itertools.takewhile(lambda node: node.op != "output", nodes):
         try:
             args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
             if node.target in AUGMENTED and isinstance(args[0], (int, float, torch.SymInt)):
                 node.target = AUGMENTED[node.target]  # `n += 1` writes into nothing when n is a number
             is_input = node.op == "placeholder"
-            values[node] = next(given, *args) if is_input else _value(root, node, args, kwargs, not reshaping)
+            values[node] = next(given, *args) if is_input else _value(interpreter, node, args, kwargs, not reshaping)
         except Exception as error:
             what = "an input is missing" if isinstance(error, StopIteration) else f"does not accept its inputs: {error}"
             advice = "Check the example inputs, and that dtypes and devices agree"
@@ -104,15 +93,11 @@ def _run_and_note(graph_module: fx.GraphModule, root: nn.Module, inputs: list[An
             node.meta.pop("val", None)
 
 
-def _value(root: nn.Module, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], shortcut: bool) -> Any:
-    if node.op == "get_attr":
-        return operator.attrgetter(node.target)(root)
-    if node.op == "call_method":
-        return getattr(args[0], node.target)(*args[1:], **kwargs)
-    called = node.target if node.op == "call_function" else root.get_submodule(node.target)
-    kind = called if node.op == "call_function" else type(called)
+def _value(root: fx.Interpreter, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], shortcut: bool) -> Any:
+    called = root.fetch_attr(node.target) if node.op == "call_module" else node.target
+    kind = type(called) if node.op == "call_module" else called
     plain = shortcut and kind in KEEPS_SHAPE and not (isinstance(called, nn.Module) and has_hooks(called))
-    return args[0] if plain and _agree(args) else called(*args, **kwargs)
+    return args[0] if plain and _agree(args) else getattr(root, node.op)(node.target, args, kwargs)
 
 
 def _agree(args: tuple[Any, ...]) -> bool:

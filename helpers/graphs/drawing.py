@@ -170,14 +170,14 @@ def _panel(ax: Axes, layout: Layout, graph: Outline, status: dict[str, str]) -> 
 
 
 def _draw_box(ax: Axes, place: tuple[float, float], box: Box, status: str) -> None:
-    fill, border, width, style = STYLES[status]
-    x, y = place
+    (x, y), (fill, border, width, style) = place, STYLES[status]
     look = {"facecolor": fill, "edgecolor": border, "linewidth": width, "linestyle": style, "zorder": 2}
     corners = {"boxstyle": "round,pad=0,rounding_size=0.05", "mutation_aspect": BOX_WIDTH / BOX_HEIGHT}
     ax.add_patch(FancyBboxPatch((x - 0.46, y - HALF), 0.92, 2 * HALF, **look, **corners))
     centred = {"ha": "center", "va": "center", "zorder": 3}
-    size = 10.5 * min(1, 22 / len(box.what))  # long names in smaller letters
-    ax.text(x, y - (0.12 if box.shape else 0), box.what, fontsize=size, color=TEXT, **centred)
+    what = box.what if len(box.what) <= 30 else f"{box.what[:28]} …"
+    size = 10.5 * min(1, 22 / len(what))  # long names in smaller letters
+    ax.text(x, y - (0.12 if box.shape else 0), what, fontsize=size, color=TEXT, **centred)
     ax.text(x, y + 0.2, box.shape, fontsize=8.5, color=LINE, **centred)
 
 

@@ -6,37 +6,25 @@ nobody else calls it or reads from it.
 
 import functools
 import itertools
-import operator
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from helpers.graphs.effects import Storage, callee
+from helpers.graphs.effects import Storage, attribute, called_modules, callee
 from helpers.graphs.patterns import Op
 
 
 def called(graph_module: fx.GraphModule) -> set[Any]:
     """Every function, method name and module class that a graph calls."""
-    modules = dict(graph_module.named_modules(remove_duplicate=False))
+    modules = called_modules(graph_module)
     return {callee(node, modules) for node in graph_module.graph.nodes}
 
 
 def may_match(pattern: Op, present: set[Any]) -> bool:
     """Whether each operation of a pattern is called at all: a quick look before a search."""
     return not any(op.targets.isdisjoint(present) for op in pattern.ops())
-
-
-def _read_by(node: fx.Node) -> list[str]:
-    """A node reads its target, and by that a part of everything that the target is in: a.b.c, a.b and a."""
-    path = node.target if node.op in ("call_module", "get_attr") else ""
-    found = []
-    while path:
-        found.append(path)
-        path = path.rpartition(".")[0]
-    return found
 
 
 def free_name(holder: nn.Module, stem: str, part: Any = ...) -> str:
@@ -46,7 +34,7 @@ def free_name(holder: nn.Module, stem: str, part: Any = ...) -> str:
 
 
 class Editor:
-    """The modules and tensors of one graph, looked up once.
+    """The modules and tensors of one graph.
 
     Example:
         >>> editor = Editor(graph_module)
@@ -55,74 +43,47 @@ class Editor:
 
     def __init__(self, graph_module: fx.GraphModule):
         self.graph_module, self.graph = graph_module, graph_module.graph
-
-    @functools.cached_property
-    def _modules(self) -> dict[str, nn.Module]:
-        return dict(self.graph_module.named_modules(remove_duplicate=False))
-
-    @functools.cached_property
-    def _called(self) -> set[str]:
-        return {node.target for node in self.graph.nodes if node.op == "call_module"}
-
-    @functools.cached_property
-    def _readers(self) -> Counter[str]:
-        """How many nodes read what hangs at a path, or a part of it."""
-        paths = [path for node in self.graph.nodes for path in _read_by(node)]
-        return Counter(paths)
+        self.layers: dict[Any, str] = {}  # made of functional calls (layers.py): what tells two apart -> path
 
     @functools.cached_property
     def storage(self) -> Storage:
         """Who shares storage with whom, and who writes; found out at the first question."""
         return Storage(self.graph_module)
 
-    def _count(self, node: fx.Node, step: int) -> None:
-        for path in _read_by(node):
-            self._readers[path] += step
-
     def module(self, node: fx.Node) -> nn.Module | None:
         """What a call_module node calls."""
-        return self._modules.get(node.target) if node.op == "call_module" else None
+        return self.named(node.target) if node.op == "call_module" else None
 
-    def named(self, path: str) -> nn.Module | None:
-        """The module at a dotted path."""
-        return self._modules.get(path)
+    def named(self, path: str) -> Any:
+        """What hangs at a dotted path; the network itself at the empty one."""
+        return attribute(self.graph_module, path) if path else self.graph_module
 
     def tensor(self, value: Any) -> torch.Tensor | None:
         """The tensor that a get_attr node reads; None for anything else."""
         if not isinstance(value, fx.Node) or value.op != "get_attr":
             return None
-        found = operator.attrgetter(value.target)(self.graph_module)
+        found = self.named(value.target)
         return found if isinstance(found, torch.Tensor) else None
 
     def swap_module(self, node: fx.Node, module: nn.Module) -> None:
         """Make a call_module node call another module, under the old name if nobody else reads anything there."""
-        path = node.target
-        self._count(node, -1)
-        if self._readers[path] > 0 or self._is_inside_something_called(path):
+        readers = (n for op in ("call_module", "get_attr") for n in self.graph.find_nodes(op=op, sort=False))
+        path, others = node.target, {reader.target for reader in readers if reader is not node}
+        # A network may call both a block as a whole and, elsewhere, one of its layers.
+        if any(f"{other}.".startswith(f"{path}.") or f"{path}.".startswith(f"{other}.") for other in others):
             path = self.free_name(path)
         self.set_module(path, module)
         node.target = path
-        self._count(node, 1)
-
-    def _is_inside_something_called(self, path: str) -> bool:
-        """A network may call both a block as a whole and, elsewhere, one of its layers."""
-        while path := path.rpartition(".")[0]:
-            if path in self._called:
-                return True
-        return False
 
     def set_module(self, path: str, module: nn.Module) -> None:
         """Hang a module into the tree."""
         owner, _, name = path.rpartition(".")
-        setattr(self._modules[owner], name, module)
-        self._modules[path] = module
+        setattr(self.named(owner), name, module)
 
     def retarget(self, node: fx.Node, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Make a node do something else; it keeps its users, its name and its source line."""
-        self._count(node, -1)
         node.op, node.target = op, target
         node.args, node.kwargs = args, kwargs
-        self._count(node, 1)
 
     def put_tensor(self, tensor: torch.Tensor, hint: str, before: fx.Node) -> fx.Node:
         """A get_attr node for a new constant, which becomes a buffer of the network."""
@@ -131,13 +92,12 @@ class Editor:
         with self.graph.inserting_before(before):
             node = self.graph.get_attr(name)
         node.meta["val"] = torch.empty_like(tensor, device="meta")
-        self._count(node, 1)
         return node
 
     def free_name(self, path: str) -> str:
         """`path` itself, or the first of path_1, path_2, ... under which nothing hangs."""
         owner, _, name = path.rpartition(".")
-        return f"{owner}.{free_name(self._modules[owner], name)}".lstrip(".")
+        return f"{owner}.{free_name(self.named(owner), name)}".lstrip(".")
 
     def replace(self, node: fx.Node, value: Any) -> None:
         """Give all users of a node something else, and take the node away."""
@@ -147,7 +107,6 @@ class Editor:
     def erase(self, node: fx.Node) -> None:
         """Take away a node without users, and the constants that only it read."""
         inputs = node.all_input_nodes
-        self._count(node, -1)
         self.graph.erase_node(node)
         self.forget(inputs)
 
@@ -155,7 +114,6 @@ class Editor:
         """Take away those of the nodes that are constants which nobody reads any more."""
         for node in nodes:
             if node.op == "get_attr" and not node.users:
-                self._count(node, -1)
                 self.graph.erase_node(node)
 
 

@@ -28,6 +28,22 @@ def op_name(node: fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
+def target_name(target: Any) -> str:
+    """What a node calls, in a word: "relu" for `F.relu`, "conv1" for the module of that name."""
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def attribute(root: nn.Module, path: str) -> Any:
+    """What the dotted `path` of a `get_attr` node names."""
+    return operator.attrgetter(path)(root)
+
+
+def called_modules(graph_module: fx.GraphModule) -> dict[str, nn.Module]:
+    """The modules that a graph calls, by path."""
+    paths = {node.target for node in graph_module.graph.find_nodes(op="call_module", sort=False)}
+    return {path: attribute(graph_module, path) for path in paths}
+
+
 def callee(node: fx.Node, modules: Mapping[str, nn.Module]) -> Any:
     """What a node calls, as patterns name it: a function, a method name or a module class; None if it calls nothing."""
     if node.op == "call_module":
@@ -152,12 +168,11 @@ class Storage:
 
     def __init__(self, graph_module: fx.GraphModule):
         self._parent: dict[Any, Any] = {}
-        modules = dict(graph_module.named_modules(remove_duplicate=False))
-        written = []
+        modules, written = called_modules(graph_module), []
         for node in graph_module.graph.nodes:
             module = modules.get(node.target) if node.op == "call_module" else None
             if node.op == "get_attr":
-                self._join(node, _key(operator.attrgetter(node.target)(graph_module)))
+                self._join(node, _key(attribute(graph_module, node.target)))
             elif node.op != "output" and not is_fresh(node, module):
                 for value in node.all_input_nodes:
                     self._join(node, value)

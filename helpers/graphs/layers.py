@@ -32,48 +32,53 @@ def opaque(module: nn.Module) -> str | None:
     return None
 
 
-class Layers:
-    """Makes modules out of functional calls, one module for calls that agree in everything."""
+def output_channels(layer: nn.Module) -> int:
+    """The number of channels or features that a layer computes."""
+    return layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
 
-    def __init__(self, editor: Editor):
-        self._editor = editor
-        self._made: dict[Any, str] = {}
 
-    def convert(self, node: fx.Node) -> None:
-        """Turn the node into a module call.
+def channel_axis(layer: nn.Module, dimensions: int) -> int:
+    """The axis of a layer's output that counts its channels: from the end, for images may come without a batch."""
+    return dimensions - 1 - (0 if isinstance(layer, nn.Linear) else len(layer.kernel_size))
 
-        Raises:
-            MustStay: it cannot become one.
-        """
-        arguments = bind(node)
-        tensors = {name: self._constant(name, arguments.pop(name, None)) for name in TENSORS}
-        settings = {name: _literal(name, value) for name, value in arguments.items()}
-        key = (op_name(node), rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
-        if key not in self._made:
-            self._made[key] = self._place(node, tensors, build(node, tensors, settings))
-        sources, args = _constants_of(node), node.args[:1] or (node.kwargs["input"],)
-        self._editor.retarget(node, "call_module", self._made[key], args, {})
-        self._editor.forget(sources)
 
-    def _constant(self, name: str, value: Any) -> torch.Tensor | None:
-        tensor = self._editor.tensor(value)
-        if value is not None and tensor is None:
-            raise MustStay(f"its {name} is computed by the graph")
-        if value is not None and self._editor.storage.is_written(value):
-            raise MustStay(f"the graph writes to its {name}")
-        return tensor
+def convert(node: fx.Node, editor: Editor) -> None:
+    """Turn a functional call into a module call; calls that agree in everything share one module.
 
-    def _place(self, node: fx.Node, tensors: dict[str, torch.Tensor | None], module: nn.Module) -> str:
-        """Where the tensors came from, if that is a bare holder of just these tensors; a new name otherwise."""
-        owner = _constants_of(node)[0].target.rpartition(".")[0]
-        holder = self._editor.named(owner)
-        held = {**holder._parameters, **holder._buffers}
-        held.pop("num_batches_tracked", None)
-        bare = type(holder) is nn.Module and not holder._modules
-        if not bare or any(tensors.get(name) is not tensor for name, tensor in held.items()):
-            owner = self._editor.free_name(node.name)
-        self._editor.set_module(owner, module)
-        return owner
+    Raises:
+        MustStay: it cannot become one.
+    """
+    arguments = bind(node)
+    tensors = {name: _constant(name, arguments.pop(name, None), editor) for name in TENSORS}
+    settings = {name: _literal(name, value) for name, value in arguments.items()}
+    key = (op_name(node), rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
+    if key not in editor.layers:
+        editor.layers[key] = _place(node, tensors, build(node, tensors, settings), editor)
+    sources, args = _constants_of(node), node.args[:1] or (node.kwargs["input"],)
+    editor.retarget(node, "call_module", editor.layers[key], args, {})
+    editor.forget(sources)
+
+
+def _constant(name: str, value: Any, editor: Editor) -> torch.Tensor | None:
+    tensor = editor.tensor(value)
+    if value is not None and tensor is None:
+        raise MustStay(f"its {name} is computed by the graph")
+    if value is not None and editor.storage.is_written(value):
+        raise MustStay(f"the graph writes to its {name}")
+    return tensor
+
+
+def _place(node: fx.Node, tensors: dict[str, torch.Tensor | None], module: nn.Module, editor: Editor) -> str:
+    """Where the tensors came from, if that is a bare holder of just these tensors; a new name otherwise."""
+    owner = _constants_of(node)[0].target.rpartition(".")[0]
+    holder = editor.named(owner)
+    held = {**holder._parameters, **holder._buffers}
+    held.pop("num_batches_tracked", None)
+    bare = type(holder) is nn.Module and not holder._modules
+    if not bare or any(tensors.get(name) is not tensor for name, tensor in held.items()):
+        owner = editor.free_name(node.name)
+    editor.set_module(owner, module)
+    return owner
 
 
 def _constants_of(node: fx.Node) -> list[fx.Node]:
@@ -100,6 +105,17 @@ def rank(node: fx.Node) -> int | None:
     """The number of dimensions of a node's value, None when nobody wrote it down."""
     value = node.meta.get("val")
     return value.dim() if isinstance(value, torch.Tensor) else None
+
+
+def check_same_form(before: fx.Node, after: fx.Node) -> None:
+    """Raise `MustStay` unless the values of two nodes have one shape and dtype."""
+    one, other = before.meta.get("val"), after.meta.get("val")
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        raise MustStay("shapes are not known: trace with example inputs")
+    if one.shape != other.shape:
+        raise MustStay(f"it changes the shape from {tuple(one.shape)} to {tuple(other.shape)}")
+    if one.dtype != other.dtype:
+        raise MustStay(f"it changes the dtype from {one.dtype} to {other.dtype}")
 
 
 def build(node: fx.Node, tensors: dict[str, torch.Tensor | None], settings: dict[str, Any]) -> nn.Module:

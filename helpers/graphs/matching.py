@@ -14,83 +14,14 @@ Example:
 """
 
 import functools
-import operator
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from helpers.graphs.effects import Storage, callee, written_inputs
-from helpers.graphs.patterns import Constant, Op, Value
-
-Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there
-
-
-@dataclass(frozen=True)
-class Match:
-    """One place where a pattern fits.
-
-    Attributes:
-        anchor: the node that stands for the pattern's result.
-        nodes: the node map: pattern node -> graph node (or literal).
-    """
-
-    graph_module: fx.GraphModule
-    anchor: fx.Node
-    nodes: Bound
-
-    @property
-    def placeholders(self) -> tuple[Any, ...]:
-        """What stands for the pattern's values."""
-        return tuple(node for part, node in self.nodes.items() if isinstance(part, Value))
-
-    @functools.cached_property
-    def vanishing(self) -> tuple[fx.Node, ...]:
-        """The matched operations, all of which a rewrite removes."""
-        return tuple(dict.fromkeys(node for part, node in self.nodes.items() if isinstance(part, Op)))
-
-    @property
-    def returning(self) -> tuple[fx.Node, ...]:
-        """The matched operations whose results are used outside the match."""
-        return tuple(node for node in self.vanishing if not node.users.keys() <= {*self.vanishing})
-
-    def __getitem__(self, name: str) -> Any:
-        """The node (or literal) that the pattern calls `name`."""
-        for part, node in self.nodes.items():
-            if part.name == name:
-                return node
-        raise KeyError(f"the pattern has no node {name!r}; it has {[part.name for part in self.nodes if part.name]}")
-
-    def constant(self, name: str) -> Any:
-        """The number or tensor of the constant that the pattern calls `name`."""
-        node = self[name]
-        return attribute(self.graph_module, node.target) if isinstance(node, fx.Node) else node
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A piece of graph that has the shape of the pattern, and what keeps it from being a match."""
-
-    node: fx.Node
-    reason: str
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a search brought: the matches and the near misses, both in graph order."""
-
-    matches: list[Match]
-    refused: list[Refusal]
-
-
-Filter = Callable[[Match], str | None]
-
-
-def attribute(root: torch.nn.Module, path: str) -> Any:
-    """What the dotted `path` of a `get_attr` node names."""
-    return operator.attrgetter(path)(root)
+from helpers.graphs.effects import Storage, attribute, called_modules, callee, written_inputs
+from helpers.graphs.patterns import Bound, Constant, Filter, Found, Match, Op, Refusal, Value
 
 
 def find(
@@ -157,7 +88,7 @@ class _Search:
     def __init__(self, graph_module: fx.GraphModule, pattern: Op, match_placeholders: bool, any_literals: bool):
         self.graph_module, self.pattern = graph_module, pattern
         self.match_placeholders, self.any_literals = match_placeholders, any_literals
-        self.modules = dict(graph_module.named_modules(remove_duplicate=False))
+        self.modules = called_modules(graph_module)
         self.reason: str | None = None
 
     def at(self, node: fx.Node, checks: Sequence[Filter]) -> tuple[Match | None, str | None]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs.matching import attribute
+from helpers.graphs.effects import attribute, target_name
 
 if TYPE_CHECKING:
     import pandas
@@ -100,8 +100,7 @@ def _what(graph_module: fx.GraphModule, node: fx.Node) -> str:
     number = (bool, int, float, torch.dtype)
     literals = [_literal(value) for value in node.args if isinstance(value, number)]
     literals += [f"{key}={_literal(value)}" for key, value in node.kwargs.items() if isinstance(value, number)]
-    target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-    return " ".join([target, *literals])
+    return " ".join([target_name(node.target), *literals])
 
 
 def _module(module: nn.Module) -> str:

@@ -29,8 +29,8 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase, any_chain, chain, create_op_support
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from helpers.graphs.effects import callee
-from helpers.graphs.matching import attribute, find
+from helpers.graphs.effects import attribute, called_modules, callee
+from helpers.graphs.matching import find
 from helpers.graphs.patterns import Op
 
 __all__ = ["any_chain", "chain", "covered_by_both", "extract", "from_ops", "from_patterns", "inline", "propose"]
@@ -67,7 +67,7 @@ def covered_by_both(
 
     A match of which the operators miss one node counts for nothing: an engine that knows a pattern needs all of it.
     """
-    modules = dict(graph_module.named_modules(remove_duplicate=False))
+    modules = called_modules(graph_module)
     return from_patterns(graph_module, patterns, lambda m: all(ops.is_node_supported(modules, node) for node in m))
 
 
@@ -89,7 +89,7 @@ def propose(
     """
     # The size filter of the base class is the part that overlooks module calls: it is switched off and done below.
     everything = CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
-    modules = dict(graph_module.named_modules(remove_duplicate=False))
+    modules = called_modules(graph_module)
     found = [tuple(sorted(proposed.nodes)) for proposed in everything.propose_partitions()]
     counts = [sum(callee(node, modules) not in non_compute for node in nodes) for nodes in found]
     return sorted(nodes for nodes, count in zip(found, counts, strict=True) if count >= (1 if allow_single_node else 2))

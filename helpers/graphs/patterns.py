@@ -19,11 +19,14 @@ Example:
     >>> matching.find(graph_module, conv_bias).matches[0]["conv"]
 """
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
+
+from helpers.graphs.effects import attribute, target_name
 
 # A test beyond the shape of a pattern. It gets the node (or the constant) and returns None when all is well, else one
 # line that says what is wrong.
@@ -89,7 +92,7 @@ class Op:
             raise PatternError(f"{self} is commutative but describes fewer than two operands: give both")
 
     def __repr__(self) -> str:
-        return self.name or "/".join(sorted(_target_name(target) for target in self.targets))
+        return self.name or "/".join(sorted(target_name(target) for target in self.targets))
 
     def orders(self) -> Iterable[tuple[Any, ...]]:
         """The orders in which the operands may stand: one, or two when the operation is commutative."""
@@ -104,8 +107,67 @@ class Op:
         return [self, *inside]
 
 
-def _target_name(target: Any) -> str:
-    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there
+
+
+@dataclass(frozen=True)
+class Match:
+    """One place where a pattern fits.
+
+    Attributes:
+        anchor: the node that stands for the pattern's result.
+        nodes: the node map: pattern node -> graph node (or literal).
+    """
+
+    graph_module: fx.GraphModule
+    anchor: fx.Node
+    nodes: Bound
+
+    @property
+    def placeholders(self) -> tuple[Any, ...]:
+        """What stands for the pattern's values."""
+        return tuple(node for part, node in self.nodes.items() if isinstance(part, Value))
+
+    @functools.cached_property
+    def vanishing(self) -> tuple[fx.Node, ...]:
+        """The matched operations, all of which a rewrite removes."""
+        return tuple(dict.fromkeys(node for part, node in self.nodes.items() if isinstance(part, Op)))
+
+    @property
+    def returning(self) -> tuple[fx.Node, ...]:
+        """The matched operations whose results are used outside the match."""
+        return tuple(node for node in self.vanishing if not node.users.keys() <= {*self.vanishing})
+
+    def __getitem__(self, name: str) -> Any:
+        """The node (or literal) that the pattern calls `name`."""
+        for part, node in self.nodes.items():
+            if part.name == name:
+                return node
+        raise KeyError(f"the pattern has no node {name!r}; it has {[part.name for part in self.nodes if part.name]}")
+
+    def constant(self, name: str) -> Any:
+        """The number or tensor of the constant that the pattern calls `name`."""
+        node = self[name]
+        return attribute(self.graph_module, node.target) if isinstance(node, fx.Node) else node
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A piece of graph that has the shape of the pattern, and what keeps it from being a match."""
+
+    node: fx.Node
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search brought: the matches and the near misses, both in graph order."""
+
+    matches: list[Match]
+    refused: list[Refusal]
+
+
+Filter = Callable[[Match], str | None]
 
 
 def traced(function: Callable[..., Any]) -> Op:
@@ -129,7 +191,7 @@ def traced(function: Callable[..., Any]) -> Op:
             target = type(example.get_submodule(node.target)) if node.op == "call_module" else node.target
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
             two_nodes = len(node.args) == 2 and all(isinstance(arg, fx.Node) for arg in node.args)
-            commutative = two_nodes and _target_name(target).split(".")[0] in COMMUTATIVE_NAMES
+            commutative = two_nodes and target_name(target).split(".")[0] in COMMUTATIVE_NAMES
             made[node] = Op([target], tuple(args), kwargs=kwargs, name=node.name, commutative=commutative)
     result = example.graph.output_node().args[0]
     result = made[result] if isinstance(result, fx.Node) else result

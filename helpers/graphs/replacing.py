@@ -16,8 +16,9 @@ from typing import Any
 from torch import fx, nn
 
 from helpers.graphs.editing import free_name
-from helpers.graphs.matching import Filter, Match, attribute, find
-from helpers.graphs.patterns import Op
+from helpers.graphs.effects import attribute
+from helpers.graphs.matching import find
+from helpers.graphs.patterns import Filter, Match, Op
 
 # Makes the new nodes at the graph's insertion point and returns the new result.
 Build = Callable[[Match], fx.Node]
@@ -69,7 +70,9 @@ def replace_all(
     renewed: dict[fx.Node, fx.Node] = {}  # an earlier replacement may have renewed what feeds a later match
     reports = []
     for match in find(graph_module, pattern, filters=filters).matches:
-        nodes = {part: renewed.get(node, node) if _is_node(node) else node for part, node in match.nodes.items()}
+        nodes = {
+            part: renewed.get(node, node) if isinstance(node, fx.Node) else node for part, node in match.nodes.items()
+        }
         reports.append(_replace_one(replace(match, nodes=nodes), build))
         renewed[match.anchor] = reports[-1].result
     graph_module.recompile()
@@ -81,7 +84,7 @@ def _replace_one(match: Match, build: Build) -> Replacement:
     with graph.inserting_before(following):
         result = build(match)
     inserted = tuple(_between(anchor, following))
-    if not _is_node(result):
+    if not isinstance(result, fx.Node):
         for node in reversed(inserted):
             graph.erase_node(node)
         raise ReplacementError(f"the replacement of the match at {anchor} is {result}, and must be one node")
@@ -131,7 +134,3 @@ def _between(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
     """The nodes between two. To look only there keeps the cost of a replacement the same in any graph."""
     while (first := first.next) is not last:
         yield first
-
-
-def _is_node(value: Any) -> bool:
-    return isinstance(value, fx.Node)

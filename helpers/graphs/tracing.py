@@ -109,7 +109,7 @@ def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: 
     # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
     graph_module = fx.GraphModule(exported, exported.graph, type(model).__name__).eval()
     if any_batch:
-        SameSizes(graph_module.graph).watch(graph_module)
+        SameSizes(graph_module.graph, inputs).watch(graph_module)
     if _call_gradient_modes(graph_module):
         inline(graph_module)
     return graph_module
@@ -133,19 +133,22 @@ def _export_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedProg
 
 
 class WrongSize(ValueError):
-    """A recorded graph gets inputs of other sizes than those it was recorded for."""
+    """A recorded graph gets other inputs than those it was recorded for."""
 
 
 class SameSizes:
-    """Refuses other inputs than a graph was recorded for; where export left a size open, any will do."""
+    """Refuses other inputs than a graph was recorded for; where export left a size open, any will do.
 
-    def __init__(self, graph: fx.Graph):
+    A number, a flag or None is part of what was recorded, and has to be the same each time.
+    """
+
+    def __init__(self, graph: fx.Graph, example_inputs: tuple[Any, ...]):
         values = [node.meta.get("val") for node in graph.find_nodes(op="placeholder")]
-        self.sizes = [
+        self.recorded = [
             [size if isinstance(size, int) else None for size in value.shape]
             if isinstance(value, torch.Tensor)
-            else None
-            for value in values
+            else given
+            for value, given in zip(values, tree_leaves(example_inputs), strict=True)
         ]
 
     def watch(self, graph_module: fx.GraphModule) -> None:
@@ -155,18 +158,24 @@ class SameSizes:
 
     def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """Raise `WrongSize`."""
-        for value, recorded in zip(tree_leaves(inputs), self.sizes, strict=False):
-            if not isinstance(value, torch.Tensor) or recorded is None:
-                continue
-            fits = value.dim() == len(recorded) and all(
-                size in (None, given) for size, given in zip(recorded, value.shape, strict=True)
-            )
+        for value, recorded in zip(tree_leaves(inputs), self.recorded, strict=False):
+            got = list(value.shape) if isinstance(value, torch.Tensor) else value
+            if isinstance(got, list) and isinstance(recorded, list) and len(got) == len(recorded):
+                fits = all(size in (None, given) for size, given in zip(recorded, got, strict=True))
+            else:
+                fits = type(got) is type(recorded) and got == recorded
             if not fits:
-                known = ", ".join("any" if size is None else str(size) for size in recorded)
                 raise WrongSize(
-                    f"this graph was recorded for inputs of shape ({known}) and got {tuple(value.shape)}: "
-                    "optimize with an example of that shape, or by the route fx"
+                    f"this graph was recorded for {_told(recorded)} and got {_told(got)}: "
+                    "optimize with an example like it, or by the route fx"
                 )
+
+
+def _told(given: Any) -> str:
+    """The shape of a tensor, or the value itself."""
+    if not isinstance(given, list):
+        return repr(given)
+    return f"inputs of shape ({', '.join('any' if size is None else str(size) for size in given)})"
 
 
 def _all_different(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -10,10 +10,10 @@ In the order in which to read it:
     passer                             runs a list of passes until nothing changes, and tells what each did
     canonicalize                       one spelling for each operation
     elim_identity, constant_folding    what returns its input, what nobody uses, what depends on parameters alone
-    rewriter                           the two shapes of other rewrites: match by match, and call by call
+    rewriter                           the shapes of rewrites: node by node, match by match, and call by call
     conv_bn_folding, conv_add_folding, linear_folding      what goes into the layer beside it
     fusion, fused_layer                layers that apply their activation themselves
-    optimizer, verify                  the whole way, and the comparison of answers before anything is handed out
+    optimizer                          the whole way, and the comparison of answers before anything is handed out
 """
 
 import importlib

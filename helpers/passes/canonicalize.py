@@ -9,7 +9,6 @@ Writing the same thing differently never changes an answer, so in-place activati
 becomes ordinary arithmetic when nobody else can see the difference: its operand is a new tensor that only it uses.
 """
 
-import operator
 from typing import Any
 
 import torch
@@ -18,68 +17,58 @@ from torch import fx, nn
 from helpers.graphs import effects, operations
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import MustStay
-from helpers.graphs.layers import Layers, opaque, rank
+from helpers.graphs.layers import channel_axis, convert, opaque, output_channels, rank
 from helpers.graphs.operations import CONVS, FOLDABLE, TRANSPOSED
 from helpers.passes import registry
-from helpers.passes.folder import Pass, PassResult
+from helpers.passes.rewriter import NodeRewriter
 
 
 @registry.register
-class Canonicalize(Pass):
+class Canonicalize(NodeRewriter):
     """Brings module calls, functions, methods and ATen operators to one form."""
 
     name = "canonicalize"
 
-    def run(self, graph_module: fx.GraphModule) -> PassResult:
-        """Rewrite each node that has a canonical form and is not yet in it."""
-        result = PassResult()
-        editor = Editor(graph_module)
-        editor.forget(list(graph_module.graph.nodes))
-        layers = Layers(editor)
-        for node in list(graph_module.graph.nodes):
-            before = node.target
-            if node.op == "call_module":
-                _module(node, editor, result)
-            elif isinstance(node.target, torch._ops.HigherOrderOperator):
-                result.decline(node, f"{node.target.name()} runs a graph of its own, into which no pass looks")
-            elif node.op in ("call_function", "call_method") and effects.is_torch(node):
-                _function(node, editor, layers, result)
-            if node.target is not before:
-                result.change(node, f"{_spelling(before)} became {_spelling(node.target)}")
-        return result
+    def visit(self, node: fx.Node, editor: Editor) -> str | None:
+        """Rewrite a node that has a canonical form and is not yet in it."""
+        before = node.target
+        if node.op == "get_attr":
+            editor.forget([node])
+        elif node.op == "call_module":
+            _module(node, editor)
+        elif isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise MustStay(f"{node.target.name()} runs a graph of its own, into which no pass looks")
+        elif node.op in ("call_function", "call_method") and effects.is_torch(node):
+            _function(node, editor)
+        return None if node.target is before else f"{_spelling(before)} became {_spelling(node.target)}"
 
 
 def _spelling(target: Any) -> str:
-    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    return target if isinstance(target, str) else fx.node._get_qualified_name(target).removeprefix("_")
 
 
-def _module(node: fx.Node, editor: Editor, result: PassResult) -> None:
+def _module(node: fx.Node, editor: Editor) -> None:
     module = editor.module(node)
     reason = opaque(module)
     if reason is not None:
         if isinstance(module, FOLDABLE):
-            result.decline(node, reason)
+            raise MustStay(reason)
         return
     if len(node.args) == 0 and "input" in node.kwargs:
         node.args, node.kwargs = (node.kwargs["input"],), {k: v for k, v in node.kwargs.items() if k != "input"}
     name = operations.MODULES.get(type(module))
     if name is not None and len(node.args) == 1 and not node.kwargs:
         attributes = {key: operations.ATTRIBUTES.get(key, key) for key in operations.OPERATIONS[name].arguments}
-        settings = {
-            key: getattr(module, attribute) for key, attribute in attributes.items() if hasattr(module, attribute)
-        }
+        settings = {key: getattr(module, its) for key, its in attributes.items() if hasattr(module, its)}
         _write(node, editor, name, node.args[0], settings)
 
 
-def _function(node: fx.Node, editor: Editor, layers: Layers, result: PassResult) -> None:
+def _function(node: fx.Node, editor: Editor) -> None:
     name = effects.op_name(node)
     name = operations.SYNONYMS.get(name, name)
     in_place = name.endswith("_") and not name.endswith("__")
     if name in operations.LAYERS:
-        try:
-            layers.convert(node)
-        except MustStay as reason:
-            result.decline(node, str(reason))
+        convert(node, editor)
     elif name in operations.ARITHMETIC:
         _arithmetic(node, editor, name)
     elif name in operations.ARITHMETIC_IN_PLACE:
@@ -132,10 +121,8 @@ def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
     operands = [*node.args, *(node.kwargs[key] for key in ("input", "self", "other") if key in node.kwargs)]
     if len(operands) != 2 or not node.kwargs.keys() <= {"alpha", "input", "self", "other"}:
         return
-    if alpha != 1 and name == "rsub":
-        return
     if alpha != 1:
-        operands[1] = _scaled(node, editor, operands[1], alpha)
+        operands[1] = None if name == "rsub" else _scaled(node, editor, operands[1], alpha)
     if operands[1] is None:
         return
     function, swapped = operations.ARITHMETIC[name]
@@ -181,48 +168,31 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
     A network that was traced with one image must still take others, so only what a layer fixes becomes a number: the
     sizes of parameters, the channels of a layer's output, and how many dimensions there are.
     """
-    source = node.args[0] if node.args else None
-    if not isinstance(source, fx.Node):
+    source, asked = (*node.args, None, None)[:2]
+    if not isinstance(source, fx.Node) or len(node.args) > 2:
         return
-    if node.target is getattr and node.args[1:] == ("shape",):
+    number, is_size = None, source.op == "call_method" and source.target == "size" and len(source.args) == 1
+    if node.target is getattr and asked == "shape":
         editor.retarget(node, "call_method", "size", (source,), {})
-    elif name == "dim" or (node.target is getattr and node.args[1:] == ("ndim",)):
-        _to_number(node, editor, rank(source))
-    elif len(node.args) == 2 and isinstance(node.args[1], int):
-        if name in ("size", "sym_size"):
-            _size(node, editor, source, node.args[1])
-        elif node.target is operator.getitem and _is_whole_size(source):
-            _size(node, editor, source.args[0], node.args[1])
+    elif name == "dim" or (node.target is getattr and asked == "ndim"):
+        number = rank(source)
+    elif isinstance(asked, int) and (name in ("size", "sym_size") or (is_size and not source.kwargs)):
+        source = source.args[0] if name == "getitem" else source
+        number = _fixed_size(source, asked, editor)
+        if number is None:
+            editor.retarget(node, "call_method", "size", (source, asked), {})
+    if number is not None:
+        for user in list(node.users):
+            user.args, user.kwargs = fx.map_arg(
+                (user.args, user.kwargs), lambda value: number if value is node else value
+            )
 
 
-def _is_whole_size(node: fx.Node) -> bool:
-    return node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
-
-
-def _size(node: fx.Node, editor: Editor, source: fx.Node, dim: int) -> None:
-    tensor = editor.tensor(source)
+def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
+    """The size of a parameter, or along the channel axis of a layer's output: no input of the network changes it."""
+    tensor, module, dimensions = editor.tensor(source), editor.module(source), rank(source)
     if tensor is not None:
-        _to_number(node, editor, tensor.shape[dim])
-    elif (channels := _channels(source, editor, dim)) is not None:
-        _to_number(node, editor, channels)
-    else:
-        editor.retarget(node, "call_method", "size", (source, dim), {})
-
-
-def _channels(source: fx.Node, editor: Editor, dim: int) -> int | None:
-    """The size along the channel axis of a layer's output, which does not depend on the network's input."""
-    module, dimensions = editor.module(source), rank(source)
+        return tensor.shape[dim]
     if dimensions is None or type(module) not in (*CONVS, *TRANSPOSED, nn.Linear) or opaque(module) is not None:
         return None
-    if type(module) is nn.Linear:
-        return module.out_features if dim % dimensions == dimensions - 1 else None
-    axis = dimensions - 1 - len(module.kernel_size)
-    return module.out_channels if dim % dimensions == axis else None
-
-
-def _to_number(node: fx.Node, editor: Editor, number: int | None) -> None:
-    if number is None:
-        return
-    for user in list(node.users):
-        user.args = fx.map_arg(user.args, lambda value: number if value is node else value)
-        user.kwargs = fx.map_arg(user.kwargs, lambda value: number if value is node else value)
+    return output_channels(module) if dim % dimensions == channel_axis(module, dimensions) else None

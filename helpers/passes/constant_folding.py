@@ -14,32 +14,24 @@ from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_pure
 from helpers.graphs.errors import MustStay
 from helpers.passes import registry
-from helpers.passes.folder import Pass, PassResult
+from helpers.passes.rewriter import NodeRewriter
 
 
 @registry.register
-class ConstantFolding(Pass):
-    """Replaces each node whose inputs are all constants by its value."""
+class ConstantFolding(NodeRewriter):
+    """Replaces each node whose inputs are all constants by its value; a whole subgraph of them collapses in one go."""
 
     name = "constant_folding"
 
-    def run(self, graph_module: fx.GraphModule) -> PassResult:
-        """Walk forward, so that a whole subgraph of constants collapses in one go."""
-        result = PassResult()
-        editor = Editor(graph_module)
-        for node in list(graph_module.graph.nodes):
-            constant = all(source.op == "get_attr" for source in node.all_input_nodes)
-            if node.op not in ("call_function", "call_method") or not constant:
-                continue
-            try:
-                value = _value(node, editor)
-            except MustStay as reason:
-                result.decline(node, str(reason))
-                continue
-            hint = f"{node.name}_constant".removesuffix("_constant_constant")
-            editor.replace(node, editor.put_tensor(value, hint, before=node))
-            result.change(node, f"computed once: {tuple(value.shape)} {value.dtype}")
-        return result
+    def visit(self, node: fx.Node, editor: Editor) -> str | None:
+        """Compute the node, if only constants go into it."""
+        constant = all(source.op == "get_attr" for source in node.all_input_nodes)
+        if node.op not in ("call_function", "call_method") or not constant:
+            return None
+        value = _value(node, editor)
+        hint = f"{node.name}_constant".removesuffix("_constant_constant")
+        editor.replace(node, editor.put_tensor(value, hint, before=node))
+        return f"computed once: {tuple(value.shape)} {value.dtype}"
 
 
 def _value(node: fx.Node, editor: Editor) -> torch.Tensor:

@@ -18,10 +18,9 @@ from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.errors import MustStay
-from helpers.graphs.layers import opaque, rank
-from helpers.graphs.matching import Match
+from helpers.graphs.layers import channel_axis, opaque, rank
 from helpers.graphs.operations import CONVS
-from helpers.graphs.patterns import Constant, Op
+from helpers.graphs.patterns import Constant, Match, Op
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, after_layer
 from helpers.passes.registry import register
 from helpers.passes.rewriter import MatchRewriter, Rewrite, Rule, Rules
@@ -44,10 +43,8 @@ def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
         return torch.as_tensor(value, dtype=wide)
     if value.is_meta:
         raise MustStay("the constant has no data (it is on the meta device)")
-    # Images may come without a batch dimension, so the axis of the channels is counted from the end.
-    behind = 0 if isinstance(layer, nn.Linear) else len(layer.kernel_size)
-    shape = (*[1] * (rank(node) - value.dim()), *value.shape)
-    if any(size != 1 for position, size in enumerate(shape) if position != rank(node) - 1 - behind):
+    shape, axis = (*[1] * (rank(node) - value.dim()), *value.shape), channel_axis(layer, rank(node))
+    if any(size != 1 for position, size in enumerate(shape) if position != axis):
         raise MustStay(f"the constant of shape {tuple(value.shape)} differs along another axis than the channels")
     return value.detach().reshape(-1).to(wide)
 

@@ -14,7 +14,6 @@ convolution's. Folds when: the batch norm normalises by its running statistics, 
 `after_layer` folds every such map y -> a y + z; conv_add_folding.py has the others.
 """
 
-import cmath
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -23,21 +22,15 @@ from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.errors import MustStay
-from helpers.graphs.layers import opaque, rank
-from helpers.graphs.matching import Match
+from helpers.graphs.layers import channel_axis, check_same_form, opaque, output_channels, rank
 from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED
-from helpers.graphs.patterns import Op
+from helpers.graphs.patterns import Match, Op
 from helpers.passes.registry import register
 from helpers.passes.rewriter import MatchRewriter, Rewrite, Rule, Rules
 
 LAYER = Op((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
 # One factor or summand per output channel, or one number for all of them.
 PerChannel = torch.Tensor | float
-
-
-def output_channels(layer: nn.Module) -> int:
-    """The number of channels or features that a layer computes."""
-    return layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
 
 
 def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Module:
@@ -60,14 +53,9 @@ def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Modu
         weight = layer.weight * _along_output_axis(layer, a.to(torch.promote_types(dtype, torch.float32)))
         bias = z if layer.bias is None else a * layer.bias.to(a.dtype) + z
         new = {"weight": weight.to(dtype), "bias": bias.to(dtype) if needs_bias else None}
-    if not all(_is_finite(tensor) for tensor in new.values() if tensor is not None):
+    if not all(tensor.isfinite().all() for tensor in new.values() if tensor is not None):
         raise MustStay(f"the folded weights are not finite in {dtype}")
     return with_tensors(layer, **new)
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    """One infinity or NaN makes the sum infinite or NaN; a sum that overflows by itself asks for the slow check."""
-    return cmath.isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
 
 
 def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:
@@ -105,13 +93,7 @@ def _refuse(match: Match, editor: Editor, layer: nn.Module) -> None:
         raise MustStay(f"{node}: {opaque(layer)}")
     if any(map(editor.storage.is_tensor_written, (layer.weight, layer.bias))):
         raise MustStay(f"the graph writes to the weights of {node}")
-    before, after = node.meta.get("val"), match.anchor.meta.get("val")
-    if before is None or after is None:
-        raise MustStay("shapes are not known: trace with example inputs")
-    if before.shape != after.shape:
-        raise MustStay(f"it changes the shape from {tuple(before.shape)} to {tuple(after.shape)}")
-    if before.dtype != after.dtype:
-        raise MustStay(f"it changes the dtype from {before.dtype} to {after.dtype}")
+    check_same_form(node, match.anchor)
 
 
 def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:
@@ -136,7 +118,7 @@ def _norm(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
         raise MustStay("it has no running statistics, so it normalises by those of the batch")
     if norm.training:
         raise MustStay("it is in training mode, so it normalises by the statistics of the batch")
-    if rank(node) != (2 if isinstance(layer, nn.Linear) else 2 + len(layer.kernel_size)):
+    if channel_axis(layer, rank(node)) != 1:
         raise MustStay(f"axis 1 of the {rank(node)}-D output of {node} does not count its channels")
     if norm.running_mean.numel() != output_channels(layer):
         raise MustStay(f"it has {norm.running_mean.numel()} channels and {node} has {output_channels(layer)}")

@@ -17,9 +17,11 @@ from torchvision.ops import stochastic_depth
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_pure
-from helpers.graphs.layers import opaque
+from helpers.graphs.errors import MustStay
+from helpers.graphs.layers import check_same_form, opaque
 from helpers.passes import registry
 from helpers.passes.folder import Pass, PassResult
+from helpers.passes.rewriter import NodeRewriter
 
 IDENTITY_MODULES = (nn.Identity, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 # Methods that return the input itself when shape and dtype do not change.
@@ -29,29 +31,22 @@ NEUTRAL = {operator.add: (0, True), operator.sub: (0, False), operator.mul: (1, 
 
 
 @registry.register
-class ElimIdentity(Pass):
+class ElimIdentity(NodeRewriter):
     """Removes nodes that return their input."""
 
     name = "elim_identity"
 
-    def run(self, graph_module: fx.GraphModule) -> PassResult:
-        """Ask each node what it hands on, and whether its users may have that instead."""
-        result = PassResult()
-        editor = Editor(graph_module)
-        for node in list(graph_module.graph.nodes):
-            handed_on, copies = passed_through(node, editor)
-            if handed_on is None:
-                continue
-            reason = may_go(node, handed_on, copies, editor)
-            if reason is None:
-                editor.replace(node, handed_on)
-                result.change(node, f"it only handed on {handed_on}")
-            else:
-                result.decline(node, reason)
-        return result
+    def visit(self, node: fx.Node, editor: Editor) -> str | None:
+        """Ask the node what it hands on, and whether its users may have that instead."""
+        handed_on, copies = _passed_through(node, editor)
+        if handed_on is None:
+            return None
+        _refuse(node, handed_on, copies, editor)
+        editor.replace(node, handed_on)
+        return f"it only handed on {handed_on}"
 
 
-def passed_through(node: fx.Node, editor: Editor) -> tuple[fx.Node | None, bool]:
+def _passed_through(node: fx.Node, editor: Editor) -> tuple[fx.Node | None, bool]:
     """The input that a node returns (None if it computes something), and whether as a copy."""
     if node.op == "placeholder" or not node.args or node.op in ("output", "get_attr"):
         return None, False
@@ -113,21 +108,14 @@ def _is_all(value: Any, number: int, editor: Editor) -> bool:
     return isinstance(value, (int, float)) and value == number
 
 
-def may_go(node: fx.Node, handed_on: fx.Node, copies: bool, editor: Editor) -> str | None:
-    """Why a node that returns its input must stay, or None."""
-    after, before = node.meta.get("val"), handed_on.meta.get("val")
-    if isinstance(after, torch.Tensor) and isinstance(before, torch.Tensor):
-        if after.shape != before.shape:
-            return f"it changes the shape from {tuple(before.shape)} to {tuple(after.shape)}"
-        if after.dtype != before.dtype:
-            return f"it changes the dtype from {before.dtype} to {after.dtype}"
-    elif copies or node.op != "call_module":
-        return "shape and dtype are not known: trace with example inputs"
+def _refuse(node: fx.Node, handed_on: fx.Node, copies: bool, editor: Editor) -> None:
+    """Raise `MustStay` if somebody could tell the difference between a node and the input that it returns."""
+    if copies or node.op != "call_module":
+        check_same_form(handed_on, node)
     if copies and (editor.storage.is_written(node) or editor.storage.is_written(handed_on)):
-        return "it is a copy, and somebody writes into it or into the original"
+        raise MustStay("it is a copy, and somebody writes into it or into the original")
     if copies and handed_on.op in ("placeholder", "get_attr") and any(user.op == "output" for user in node.users):
-        return f"it is a copy of {handed_on} that the network returns"
-    return None
+        raise MustStay(f"it is a copy of {handed_on} that the network returns")
 
 
 @registry.register

@@ -1,8 +1,8 @@
-"""The errors of the pass system: those of graphs, and two that only running passes can bring."""
+"""The errors of the pass system: those of graphs, and those that only running passes can bring."""
 
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase, source_line
 
-__all__ = ["CheckFailed", "GraphMismatch", "NotSettled", "PassError", "UnsupportedCase", "source_line"]
+__all__ = ["CheckFailed", "GraphMismatch", "NotSettled", "PassError", "UnsupportedCase", "WrongAnswer", "source_line"]
 
 
 class CheckFailed(PassError):
@@ -11,3 +11,7 @@ class CheckFailed(PassError):
 
 class NotSettled(PassError):
     """The passes kept changing the graph up to the bound on the number of rounds."""
+
+
+class WrongAnswer(PassError):
+    """The optimised network answers otherwise than the one it was made of; `pass_name` is the first pass to blame."""

@@ -15,8 +15,6 @@ from typing import ClassVar
 
 from torch import fx
 
-KINDS = ("program", "statement", "debug")
-
 
 @dataclass(frozen=True)
 class Change:
@@ -55,19 +53,16 @@ class Pass:
 
     Attributes:
         name: under which the registry knows the pass.
-        kind: "program" changes the topology, "statement" changes state only, "debug" collects or draws.
 
     Example:
         >>> @registry.register
-        ... class CountNodes(Pass):
-        ...     name = "count_nodes"
-        ...     kind = "debug"
+        ... class KeepAll(Pass):
+        ...     name = "keep_all"
         ...     def run(self, graph_module):
-        ...         return PassResult([Change("graph", f"{len(graph_module.graph.nodes)} nodes")])
+        ...         return PassResult(declined=[Decline(node.name, "I like it") for node in graph_module.graph.nodes])
     """
 
     name: ClassVar[str]
-    kind: ClassVar[str] = "program"
 
     def requires(self, graph_module: fx.GraphModule) -> None:
         """Raise a `PassError` if this graph is not one that the pass can work on."""
@@ -80,4 +75,4 @@ class Pass:
         """Raise a `PassError` if the resulting graph breaks a promise of this pass."""
 
     def __repr__(self) -> str:
-        return f"<pass {self.name} ({self.kind})>"
+        return f"<pass {self.name}>"

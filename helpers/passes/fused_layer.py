@@ -179,10 +179,6 @@ class FusedLayer(nn.Module):
 
         return run
 
-    def _apply(self, *args: Any, **kwargs: Any) -> nn.Module:
-        self.refresh()  # to another device or dtype: what was packed goes
-        return super()._apply(*args, **kwargs)
-
     def __getstate__(self) -> dict[str, Any]:
         """For copying and saving: without what was packed."""
         return self.__dict__ | {"_runs": {}}

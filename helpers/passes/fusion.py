@@ -10,9 +10,8 @@ from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_fresh
 from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import opaque
-from helpers.graphs.matching import Match
 from helpers.graphs.operations import CONVS, TRANSPOSED
-from helpers.graphs.patterns import Op, Value
+from helpers.graphs.patterns import Match, Op, Value
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fused_layer import ACTIVATIONS, FusedLayer, read_activation
 from helpers.passes.registry import register

@@ -10,8 +10,7 @@ from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.errors import MustStay
-from helpers.graphs.matching import Match
-from helpers.graphs.patterns import Constant, Op, Value
+from helpers.graphs.patterns import Constant, Match, Op, Value
 from helpers.passes.registry import register
 from helpers.passes.rewriter import MatchRewriter, Rewrite, Rules
 

@@ -1,6 +1,5 @@
 """The whole way from a model to its optimised graph, and the lists of passes that lead there."""
 
-import functools
 import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,10 +10,11 @@ from torch import fx, nn
 from torch.utils._pytree import tree_map_only
 
 from helpers import models
+from helpers.equivalence import Answers
 from helpers.graphs.tracing import UnknownChoice, trace
+from helpers.passes.errors import CheckFailed, WrongAnswer
 from helpers.passes.passer import Check, Passer, Report
 from helpers.passes.registry import did_you_mean
-from helpers.passes.verify import verify as check_answers
 
 # "fold" runs round after round until it changes nothing; "inference" runs once after it.
 PIPELINES: dict[str, list[str]] = {
@@ -44,7 +44,7 @@ def optimize(
         level: "fold" leaves ordinary modules and functions, ready to save, prune, quantize and export. "inference" adds
             fused kernels on top.
         route: the tracer, "fx" or "export". A graph of the latter refuses other sizes than the example's.
-        verify: compare the answers of both networks before the new one is handed out, see verify.py.
+        verify: compare the answers of both networks before the new one is handed out, see equivalence.py.
 
     Returns:
         The optimised network, and the report of what each pass did and declined.
@@ -61,8 +61,7 @@ def optimize(
     inputs = as_tuple(example_inputs)
     graph_module, report = _optimized(model, inputs, level, route)
     if verify:
-        again = functools.partial(_optimized, model, inputs, level, route)
-        check_answers(model, inputs, graph_module, any_batch=route == "fx", stages=again)
+        _verify(model, inputs, graph_module, level, route)
     models.record(graph_module, source=model, step="optimize", level=level, route=route, shapes=_described(inputs))
     return graph_module, report
 
@@ -82,6 +81,30 @@ def _optimized(
         if level == "inference":
             report.rows += Passer(PIPELINES["inference"], checks, undo=False).run(graph_module).rows
     return graph_module, report
+
+
+def _verify(model: nn.Module, inputs: tuple[Any, ...], made: fx.GraphModule, level: str, route: str) -> None:
+    """The last line of defence: `made` is handed out only if it answers like `model`.
+
+    Passes decline what they must not touch; this finds what they overlook, and the first pass after which it is wrong.
+    """
+    answers = Answers(model, inputs, any_batch=route == "fx")
+    reason = answers.difference(made)
+    if reason is None:
+        return
+
+    def same_answers(graph_module: fx.GraphModule) -> None:
+        if (why := answers.difference(graph_module)) is not None:
+            raise AssertionError(why)
+
+    blamed = "optimize"
+    try:
+        _optimized(model, inputs, level, route, [same_answers])
+    except CheckFailed as error:
+        blamed = error.pass_name
+    except AssertionError:
+        blamed = "tracing"
+    raise WrongAnswer(blamed, f"the network answers differently afterwards: {reason}. verify=False hands it out anyway")
 
 
 def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) -> fx.GraphModule:

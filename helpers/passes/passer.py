@@ -3,11 +3,12 @@
 All checks run after each pass that changed something.
 """
 
+import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import fx
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 Check = Callable[[fx.GraphModule], None]
 
 
-@dataclass(frozen=True)
-class Statistics:
+class Statistics(NamedTuple):
     """The size of a graph: nodes by op ("call_module", "get_attr", ...), and parameters (shared ones count once)."""
 
     ops: Counter
@@ -133,7 +133,7 @@ class Passer:
                 after = Statistics.of(graph_module) if result.changed else statistics
                 report.rows.append(Row(a_pass.name, number, statistics, after, result, milliseconds))
                 statistics = after
-                settled = 0 if result.changed and a_pass.kind != "debug" else settled + 1
+                settled = 0 if result.changed else settled + 1
                 if settled == len(self.passes):  # each pass has looked at the graph since it last changed
                     return
         if self.rounds > 1 and self.passes:
@@ -147,7 +147,7 @@ class Passer:
         if not isinstance(result, PassResult):
             raise PassError(a_pass.name, f"run() returned {type(result).__name__}: it must return a PassResult")
         a_pass.ensures(graph_module)
-        if result.changed and a_pass.kind != "debug":
+        if result.changed:
             _lint(a_pass.name, graph_module)
             self._check(a_pass, graph_module)
         return result
@@ -175,15 +175,7 @@ class Snapshot:
     """
 
     def __init__(self, graph_module: fx.GraphModule):
-        self._graph_module = graph_module
-        self._codegen = graph_module.graph._codegen
-        self._copies: dict[fx.Node, fx.Node] = {}
-        self._graph = fx.Graph()
-        result = self._graph.graph_copy(graph_module.graph, self._copies, return_output_node=True)
-        if result is not None:
-            value, output = result
-            self._copies[output] = self._graph.output(value, output.type)
-            self._copies[output].meta = dict(output.meta)
+        self._graph_module, self._graph = graph_module, copy.deepcopy(graph_module.graph)
         self._tables = [
             (table, dict(table))
             for module in graph_module.modules()
@@ -195,7 +187,6 @@ class Snapshot:
         for table, contents in self._tables:
             table.clear()
             table.update(contents)
-        self._graph.set_codegen(self._codegen)
         self._graph_module.graph = self._graph
         self._graph_module.recompile()
 

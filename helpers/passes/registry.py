@@ -2,14 +2,13 @@
 
 Example:
     >>> registry.get("conv_bn_folding")
-    <pass conv_bn_folding (program)>
-    >>> registry.names(kind="debug")
+    <pass conv_bn_folding>
 """
 
 import difflib
 from collections.abc import Iterable
 
-from helpers.passes.folder import KINDS, Pass
+from helpers.passes.folder import Pass
 
 _PASSES: dict[str, type[Pass]] = {}
 
@@ -26,15 +25,13 @@ def register(cls: type[Pass]) -> type[Pass]:
     """Class decorator: make a pass known under its `name`.
 
     Raises:
-        BadRegistration: it is no `Pass`, has no name or an unknown kind, or the name is taken.
+        BadRegistration: it is no `Pass`, has no name, or the name is taken.
     """
     where = f"{cls.__module__}.{cls.__qualname__}"
     if not issubclass(cls, Pass):
         raise BadRegistration(f"{where} is not a Pass: derive it from helpers.passes.folder.Pass")
     if not getattr(cls, "name", ""):
         raise BadRegistration(f'{where} has no name: add `name = "..."` to the class')
-    if cls.kind not in KINDS:
-        raise BadRegistration(f"{where} has kind {cls.kind!r}: it must be one of {', '.join(KINDS)}")
     taken = _PASSES.get(cls.name)
     if taken is not None and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
         raise BadRegistration(f"{where} wants the name {cls.name!r}, which {taken.__module__} has: choose another")
@@ -47,11 +44,6 @@ def get(name: str) -> Pass:
     if name not in _PASSES:
         raise UnknownPass(f"there is no pass {name!r}{did_you_mean(name, _PASSES)}")
     return _PASSES[name]()
-
-
-def names(kind: str | None = None) -> list[str]:
-    """The registered passes, sorted; all of them, or those of one kind."""
-    return sorted(name for name, cls in _PASSES.items() if kind in (None, cls.kind))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
-"""The two shapes of rewrites: match by match, and call by call.
+"""The three shapes of rewrites: node by node, match by match, and call by call.
 
-`MatchRewriter` has a table of rules: match -> may I? -> rewrite.
+`NodeRewriter` visits each node once. `MatchRewriter` has a table of rules: match -> may I? -> rewrite.
 
 `Rewriter` reads like an interpreter: the graph is run on fake tensors, and every call passes through one method.
 `call_operator` gets the operation and its operands and returns the result. What it emits on the way becomes the new
@@ -32,9 +32,10 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from helpers.graphs.editing import Editor, called, free_name, may_match
+from helpers.graphs.effects import attribute, target_name
 from helpers.graphs.errors import MustStay
-from helpers.graphs.matching import Match, attribute, find
-from helpers.graphs.patterns import Op
+from helpers.graphs.matching import find
+from helpers.graphs.patterns import Match, Op
 from helpers.graphs.replacing import PROVENANCE
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from helpers.passes.folder import Pass, PassResult
@@ -43,6 +44,27 @@ Rewrite = Callable[[], tuple[fx.Node, str]]  # rewrites a match, and says at whi
 # May this match be rewritten? Raises `MustStay`, or returns what rewrites it.
 Rule = Callable[[Match, Editor], Rewrite]
 Rules = dict[Op, Rule]
+
+
+class NodeRewriter(Pass):
+    """A pass that visits each node once, in the order of the graph; override `visit`."""
+
+    def visit(self, node: fx.Node, editor: Editor) -> str | None:
+        """Abstract: rewrite a node and say what was done, or None. Raises `MustStay` when it may not be."""
+        raise NotImplementedError(f"pass {type(self).__name__} has no visit(): it must say what becomes of a node")
+
+    def run(self, graph_module: fx.GraphModule) -> PassResult:
+        """Node by node."""
+        result, editor = PassResult(), Editor(graph_module)
+        for node in list(graph_module.graph.nodes):
+            try:
+                what = self.visit(node, editor)
+            except MustStay as reason:
+                result.decline(node, str(reason))
+            else:
+                if what is not None:
+                    result.change(node, what)
+        return result
 
 
 class MatchRewriter(Pass):
@@ -177,7 +199,7 @@ class Rewriter(Pass):
         result = self.call_operator(old.target, tuple(args), dict(kwargs))
         if not self._is_copy(old, result, args, kwargs):
             made_here = ", ".join(map(str, self.emitted))
-            self.result.change(old, f"{_name(old)} became {made_here or 'its operand'}")
+            self.result.change(old, f"{target_name(old.target)} became {made_here or 'its operand'}")
         return result
 
     def _is_copy(self, old: fx.Node, result: Any, args: Any, kwargs: Any) -> bool:
@@ -203,7 +225,7 @@ class Rewriter(Pass):
             with self.mode, torch.no_grad():
                 return getattr(interpreter, node.op)(node.target, args, kwargs)
         except Exception as error:
-            reason = f"was rewritten to {_name(node)}, which does not accept its operands: {error}"
+            reason = f"was rewritten to {target_name(node.target)}, which does not accept its operands: {error}"
             raise GraphMismatch(self.name, reason, self.old) from error
 
 
@@ -217,7 +239,3 @@ def _nodes(values: Any) -> Any:
 
 def _value(value: Any) -> Any:
     return value.value if isinstance(value, Traced) else value
-
-
-def _name(node: fx.Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))

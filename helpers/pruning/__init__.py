@@ -17,13 +17,3 @@ from helpers.pruning.groups import ChannelGroups
 from helpers.pruning.pruner import prune, zero_small_weights
 from helpers.pruning.recovery import reestimate_batchnorm, remove_dead_channels
 from helpers.pruning.surgery import cut
-
-__all__ = [
-    "ChannelGroups",
-    "channel_groups",
-    "cut",
-    "prune",
-    "reestimate_batchnorm",
-    "remove_dead_channels",
-    "zero_small_weights",
-]

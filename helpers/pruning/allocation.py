@@ -3,15 +3,14 @@
 And how to meet a target: so many parameters or multiply-adds are to be left.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from torch import nn
 
 from helpers.pruning.groups import ChannelGroups, Group
-from helpers.pruning.importance import CRITERIA
-from helpers.pruning.reader import stored_tensors
+from helpers.pruning.importance import COMPARABLE
 from helpers.pruning.surgery import Plan, kept_atoms
 
 Scores = dict[str, np.ndarray]
@@ -58,12 +57,7 @@ def share(size: int, ratio: float) -> int:
     return int(size * ratio + 1e-9)
 
 
-def uniform(groups: list[Group], ratio: float, limits: Limits) -> Counts:
-    """The same share of every group."""
-    return {g.name: limits.clamp(g.size, share(g.size, ratio)) for g in groups}
-
-
-def individual(groups: list[Group], ratios: Mapping[str, float], limits: Limits) -> Counts:
+def by_ratios(groups: list[Group], ratios: Mapping[str, float], limits: Limits) -> Counts:
     """A ratio for each group that is named; the others stay whole."""
     unknown = ratios.keys() - {g.name for g in groups}
     if unknown:
@@ -77,8 +71,9 @@ def global_ranking(groups: list[Group], scores: Scores, importance: str, ratio: 
 
     Among equal scores the earlier group, and in it the unit with the lower number, goes first.
     """
-    comparable = CRITERIA[importance].comparable
-    ranked = [scores[g.name] if comparable else scores[g.name] / max(scores[g.name].mean(), 1e-30) for g in groups]
+    ranked = [scores[g.name] for g in groups]
+    if importance not in COMPARABLE:
+        ranked = [values / max(values.mean(), 1e-30) for values in ranked]
     owners = np.repeat(np.arange(len(groups)), [g.size for g in groups])
     room = [limits.clamp(g.size, g.size) for g in groups]
     counts = [0] * len(groups)
@@ -97,32 +92,25 @@ def choose(scores: Scores, counts: Counts) -> Plan:
     return {name: np.sort(np.argsort(scores[name], kind="stable")[:count]) for name, count in counts.items()}
 
 
-def parameter_cost(model: nn.Module, groups: ChannelGroups) -> Cost:
-    """Parameters that a plan leaves, counted without carrying it out."""
-    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
-    return lambda plan: sum(elements(shapes, groups, kept_atoms(groups, plan)).values())
+def cost_of(groups: ChannelGroups, what: str) -> Cost:
+    """What a plan leaves, counted without carrying it out.
 
-
-def mac_cost(model: nn.Module, groups: ChannelGroups) -> Cost:
-    """Multiply-adds of convolutions and linear layers that a plan leaves, for the batch of the example inputs."""
-    weights = {layer.weight for layer in groups.layers}
-    # A weight may be a buffer as well: a filter that is not learned.
-    shapes = {name: tuple(tensor.shape) for name, tensor in stored_tensors(model).items() if name in weights}
+    Args:
+        groups: of the network.
+        what: "params"; or "macs", multiply-adds of convolutions and linear layers for the batch of the example inputs.
+    """
+    layers = [(layer.weight, layer.places) for layer in groups.layers]
+    counted = layers if what == "macs" else [(name, 1) for name in groups.labelling.learned]
 
     def cost(plan: Plan) -> float:
-        left = elements(shapes, groups, kept_atoms(groups, plan))
-        return sum(left[layer.weight] * layer.places for layer in groups.layers)
+        keep, total = kept_atoms(groups, plan), 0
+        for name, times in counted:
+            axes = groups.axes.get(name, {})
+            sizes = (keep[axes[d]].sum() if d in axes else n for d, n in enumerate(groups.labelling.shapes[name]))
+            total += times * math.prod(map(int, sizes))
+        return total
 
     return cost
-
-
-def elements(shapes: dict[str, tuple[int, ...]], groups: ChannelGroups, keep: np.ndarray) -> dict[str, int]:
-    """How many elements of each tensor are left."""
-    left = {}
-    for name, shape in shapes.items():
-        axes = groups.axes.get(name, {})
-        left[name] = int(np.prod([int(keep[axes[d]].sum()) if d in axes else n for d, n in enumerate(shape)]))
-    return left
 
 
 def meet(
@@ -140,7 +128,14 @@ def meet(
         plan_of: which ones.
         tolerance: how far off the result may be, as a share of the target.
     """
-    goal = checked_goal(target, cost({}), tolerance)
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise TargetError(f"tolerance is {tolerance!r}; expected a share of the target, 0 <= tolerance < 1")
+    if isinstance(target, bool) or not isinstance(target, int | float) or not target > 0:
+        raise TargetError(f"target is {target!r}; expected a share of the network (0 < share <= 1) or a number above 1")
+    whole = cost({})
+    goal = target * whole if target <= 1 else float(target)
+    if goal > whole:
+        raise TargetError(f"target {goal:,.0f} is more than the {whole:,.0f} that the network has now")
     low, high = 0.0, LAST_RATIO
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -149,31 +144,9 @@ def meet(
     names = list(large)
     mixtures = [{n: (small if i < k else large)[n] for i, n in enumerate(names)} for k in range(1, len(names))]
     best = min((plan_of(counts) for counts in (*mixtures, large, small)), key=lambda plan: abs(cost(plan) - goal))
-    if off(cost(best), goal) > tolerance:
-        raise out_of_reach(goal, cost(best), tolerance)
+    if abs(cost(best) - goal) > tolerance * goal:
+        raise TargetError(
+            f"target {goal:,.4g} cannot be met within {tolerance:.0%}: the nearest is {cost(best):,.4g}"
+            " (try scope='all', a smaller min_width or round_to=1)"
+        )
     return best
-
-
-def checked_goal(target: float, whole: float, tolerance: float) -> float:
-    """The cost to reach: a share of the whole network's cost up to 1, or the cost itself above 1."""
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
-        raise TargetError(f"tolerance is {tolerance!r}; expected a share of the target, 0 <= tolerance < 1")
-    if isinstance(target, bool) or not isinstance(target, int | float) or not target > 0:
-        raise TargetError(f"target is {target!r}; expected a share of the network (0 < share <= 1) or a number above 1")
-    goal = target * whole if target <= 1 else float(target)
-    if goal > whole:
-        raise TargetError(f"target {goal:,.0f} is more than the {whole:,.0f} that the network has now")
-    return goal
-
-
-def off(cost: float, goal: float) -> float:
-    """How far a cost is from the goal, as a share of it."""
-    return abs(cost - goal) / goal
-
-
-def out_of_reach(goal: float, nearest: float, tolerance: float) -> TargetError:
-    """What to say of a goal that no plan meets."""
-    return TargetError(
-        f"target {goal:,.4g} cannot be met within {tolerance:.0%}: the nearest is {nearest:,.4g}"
-        " (try scope='all', a smaller min_width or round_to=1)"
-    )

@@ -6,7 +6,6 @@ network is read, and resolved once at the end, so that a network of a hundred th
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -58,35 +57,12 @@ class Atoms:
         first, second = (np.concatenate(side) for side in zip(*self.ties, strict=True))
         return connected(self.count, first, second)
 
-    def pinned(self, roots: Labels) -> "Pinned":
-        """What must stay, once the ties are resolved."""
-        return Pinned({reason: roots[np.concatenate(labels)] for reason, labels in self.pins.items()}, self.count)
-
-
-class Pinned:
-    """The roots that must stay, and why."""
-
-    def __init__(self, roots: dict[str, Labels], count: int) -> None:
-        self.masks = {reason: np.zeros(count, dtype=bool) for reason in roots}
-        for reason, mask in self.masks.items():
-            mask[roots[reason]] = True
-        self.anyhow = np.logical_or.reduce([np.zeros(count, dtype=bool), *self.masks.values()])
-
-    def reasons(self, units: Labels) -> Iterator[str]:
-        """Why these roots must stay, in the order in which it was found."""
-        return (reason for reason, mask in self.masks.items() if mask[units].any())
-
-
-def ascending(labels: Labels) -> Labels:
-    """The labels in order, each once. Most axes have them so already; np.unique would sort them all the same."""
-    return labels if (labels[1:] > labels[:-1]).all() else np.unique(labels)
-
-
-def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The values in order, each once, and the place of each value among them; at once where all are the same."""
-    if len(values) and (values == values[0]).all():
-        return values[:1], np.zeros(len(values), dtype=np.int64)
-    return np.unique(values, return_inverse=True)
+    def pinned(self, roots: Labels) -> dict[str, np.ndarray]:
+        """The roots that must stay, once the ties are resolved: a mask for each reason, in the order of discovery."""
+        masks = {reason: np.zeros(self.count, dtype=bool) for reason in self.pins}
+        for reason, labels in self.pins.items():
+            masks[reason][roots[np.concatenate(labels)]] = True
+        return masks
 
 
 def connected(count: int, first: Labels, second: Labels) -> Labels:

@@ -17,49 +17,33 @@ from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups, build
 from helpers.pruning.labelling import Labelling, Number, Tensor, label, leaves
 from helpers.pruning.reader import TraceError, name_of, on_meta, read
-from helpers.pruning.rules import rule_for
-from helpers.pruning.surgery import Stays, kept_atoms, shrink
+from helpers.pruning.rules import apply
+from helpers.pruning.surgery import cut, kept_atoms
 
 
 def labelled(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labelling, list[fx.Node]]:
     """Label the graph; and once more the graph in train mode, if some parameters are only used there."""
     labelling = Labelling(model)
     evaluated = read(root, example_inputs)
-    label(labelling, evaluated, rule_for)
-    if idle := sleepers(evaluated, labelling.learned):
+    label(labelling, evaluated, apply)
+    owners = ({name.rpartition(".")[0] for name in found} for found in (labelling.learned, labelling.tensors))
+    # Layers that an evaluation does not call (auxiliary heads of GoogLeNet and Inception).
+    if idle := sorted(set.difference(*owners)):
         awake = list(labelling.layers)
-        label(labelling, awakened(root, example_inputs, idle), rule_for)
+        try:
+            trained = read(root.train(), example_inputs)
+        except TraceError as error:
+            raise TraceError(
+                f"{error}. This was in train mode, which is read as well because eval mode does not call"
+                f" {idle[0]!r}: take the layer out if nothing calls it, or let forward run in train mode, too, on the"
+                " example inputs alone (BatchNorm may want a batch of two)"
+            ) from error
+        label(labelling, trained, apply)
         root.eval()
         seen = {layer.weight for layer in awake}
         asleep = [dataclasses.replace(layer, places=0) for layer in labelling.layers if layer.weight not in seen]
         labelling.layers = [*awake, *asleep]
     return labelling, evaluated
-
-
-def awakened(root: nn.Module, example_inputs: Any, idle: list[str]) -> list[fx.Node]:
-    """The graph in train mode. Without it nobody knows which channels the idle layers read, so there is no way on."""
-    try:
-        return read(root.train(), example_inputs)
-    except TraceError as error:
-        raise TraceError(
-            f"{error}. This was in train mode, which is read as well because eval mode does not call {idle[0]!r}: take"
-            " the layer out if nothing calls it, or let forward run in train mode, too, on the example inputs alone"
-            " (BatchNorm may want a batch of two)"
-        ) from error
-
-
-def sleepers(evaluated: list[fx.Node], learned: set[str]) -> list[str]:
-    """Layers of the network that an evaluation does not call (auxiliary heads of GoogLeNet and Inception)."""
-    used = {node.target for node in evaluated if node.op in ("call_module", "get_attr")}
-    owners = {name.rpartition(".")[0] for name in learned}
-    awake = used | {u.rpartition(".")[0] for u in used}
-    return sorted(owner for owner in owners if awake.isdisjoint(ancestors(owner)))
-
-
-def ancestors(path: str) -> set[str]:
-    """The path of a module and of all modules around it, without the root: a layer may own layers (attention)."""
-    names = path.split(".")
-    return {".".join(names[:k]) for k in range(1, len(names) + 1)}
 
 
 def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> ChannelGroups:
@@ -90,34 +74,25 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
         misfit = first_misfit(groups, root, example_inputs)
         if misfit is None:
             return groups
-        labels, why = misfit
-        labelling.atoms.pin(labels, why)
-        root = on_meta(model)
+        labelling.atoms.pin(*misfit)
 
 
 def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) -> tuple[Labels, str] | None:
-    """The atoms and the reason of the first node that a trial cut does not leave as predicted; None if all is well.
-
-    Args:
-        groups: what has been found.
-        root: the network without content; it is cut.
-        example_inputs: as the network takes them.
-    """
+    """The atoms and the reason of the first node that a trial cut of `root` does not leave as predicted, or None."""
     plan = {g.name: np.arange(1, g.size) for g in groups.prunable()}
     if not plan:
         return None
     keep = kept_atoms(groups, plan)
-    left = Stays(keep)
-    shrink(root, groups, left)
     try:
-        found = read(root, example_inputs)
+        found = read(cut(root, groups, plan)[0], example_inputs)
     except TraceError as error:
         return blame(groups, keep, groups.nodes[error.position], f"a trial cut fails: {error.cause}")
     orders = [{node: number for number, node in enumerate(nodes)} for nodes in (groups.nodes, found)]
     for node, other in zip(groups.nodes, found, strict=False):
         if described(node, orders[0]) != described(other, orders[1]):
             return blame(groups, keep, node, "the forward computes with a stored number of channels")
-        if "labels" in node.meta and shapes(other.meta["value"]) != predicted(node.meta["labels"], left):
+        found_shapes = [tuple(t.shape) for t in leaves(other.meta["value"]) if isinstance(t, torch.Tensor)]
+        if "labels" in node.meta and found_shapes != predicted(node.meta["labels"], keep):
             return blame(groups, keep, node, "a trial cut gave another shape than the channels left")
     return None
 
@@ -126,26 +101,15 @@ def described(node: fx.Node, order: dict[fx.Node, int]) -> tuple:
     """What has to be the same after the cut: the operation, where its inputs come from, and the constants."""
     args = fx.map_arg((node.args, node.kwargs), lambda n: f"%{order[n]}")
     target = "constant" if node.op == "get_attr" and node.target.startswith("_tensor_constant") else node.target
-    return node.op, target, list(node.kwargs), [constant(v) for v in leaves(args)]
+    # NaN does not equal itself; its text does.
+    return node.op, target, list(node.kwargs), [repr(v) if isinstance(v, float) else v for v in leaves(args)]
 
 
-def constant(value: Any) -> Any:
-    """A plain argument, so that it equals itself: NaN does not."""
-    return repr(value) if isinstance(value, float) else value
-
-
-def shapes(value: Any) -> list[tuple[int, ...]]:
-    """The shapes of all tensors in a value."""
-    return [tuple(t.shape) for t in leaves(value) if isinstance(t, torch.Tensor)]
-
-
-def predicted(labels: Any, left: Stays) -> list[tuple[int, ...]]:
+def predicted(labels: Any, keep: np.ndarray) -> list[tuple[int, ...]]:
     """The shapes that the rules expect once only these atoms are left."""
-    return [
-        tuple(n if (index := left(a)) is None else index.numel() for n, a in zip(t.shape, t.axes, strict=True))
-        for t in leaves(labels)
-        if isinstance(t, Tensor)
-    ]
+    tensors = (t for t in leaves(labels) if isinstance(t, Tensor))
+    sizes = (zip(t.shape, t.axes, strict=True) for t in tensors)
+    return [tuple(int(keep[a].sum()) if isinstance(a, np.ndarray) else n for n, a in axes) for axes in sizes]
 
 
 def blame(groups: ChannelGroups, keep: np.ndarray, node: fx.Node, why: str) -> tuple[Labels, str]:

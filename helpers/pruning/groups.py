@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from torch import fx, nn
 
-from helpers.pruning.atoms import Labels, Pinned, ascending, distinct
+from helpers.pruning.atoms import Labels
 from helpers.pruning.labelling import Labelling, Layer
 
 
@@ -87,26 +87,27 @@ def build(labelling: Labelling, evaluated: list[fx.Node], model: nn.Module) -> C
     roots = labelling.atoms.roots()
     pinned = labelling.atoms.pinned(roots)
     tensors = labelling.tensors.items()
-    axes = {name: {d: a for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)} for name, t in tensors}
+    axes = {name: {d: roots[a] for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)} for name, t in tensors}
     # Most axes are cut with others (a convolution's rows, its bias, four tensors of BatchNorm, ...): each kind once.
-    known = {id(labels): roots[labels] for tensor in axes.values() for labels in tensor.values()}
-    kinds: dict[bytes, Labels] = {}
-    same = {key: kinds.setdefault(units.tobytes(), units) for key, units in known.items()}
-    axes = {name: {d: same[id(labels)] for d, labels in tensor.items()} for name, tensor in axes.items()}
-    arrays = {id(units): units for units in kinds.values()}
-    classes = classes_of(roots, list(arrays.values()), pinned)
-    places = {key: positions_by_class(classes[units]) for key, units in arrays.items()}
-    members: dict[int, list[tuple[str, int, int]]] = {}
+    arrays = {units.tobytes(): units for tensor in axes.values() for units in tensor.values()}
+    stays = [np.flatnonzero(mask) for mask in pinned.values()]
+    classes = classes_of(len(roots), [np.concatenate([*stays, roots[:0]]), *arrays.values()])
+    found = {key: np.unique(classes[units], return_inverse=True) for key, units in arrays.items()}
+    places = {
+        key: {number: np.flatnonzero(at == place) for place, number in enumerate(numbers.tolist())}
+        for key, (numbers, at) in found.items()
+    }
+    members: dict[int, list[tuple[str, int, bytes]]] = {}
     for name, tensor in axes.items():
-        for dim, labels in tensor.items():
-            for number in places[id(labels)]:
-                members.setdefault(number, []).append((name, dim, id(labels)))
+        for dim, units in tensor.items():
+            for number in places[key := units.tobytes()]:
+                members.setdefault(number, []).append((name, dim, key))
     trunk = set(roots[np.concatenate(labelling.joined)].tolist()) if labelling.joined else set()
     blocks = blocks_of(labelling, model)
     filters = {(layer.weight, layer.out_dim) for layer in labelling.layers}
     number_of, groups = np.zeros(len(roots), dtype=np.int64), {}
     for number, held in members.items():
-        units = ascending(arrays[held[0][2]][places[held[0][2]][number]])  # numbered as the first layer does
+        units = np.unique(arrays[held[0][2]][places[held[0][2]][number]])  # numbered as the first layer does
         number_of[units] = np.arange(len(units))
         positions = {key: places[key][number] for _, _, key in held}
         units_at = {key: number_of[arrays[key][where]] for key, where in positions.items()}
@@ -114,38 +115,28 @@ def build(labelling: Labelling, evaluated: list[fx.Node], model: nn.Module) -> C
         around = [block for block in blocks if held[0][0].startswith(block)]
         inside = any(all(name.startswith(block) for name, _, _ in held) for block in around)
         hidden = inside and trunk.isdisjoint(units.tolist())
-        name = free_name(held[0][0].rpartition(".")[0] or held[0][0], groups)
+        name = held[0][0].rpartition(".")[0] or held[0][0]
+        if name in groups:  # of a layer that produces several groups
+            name = next(free for k in itertools.count(2) if (free := f"{name}#{k}") not in groups)
         produced = any((tensor, dim) in filters for tensor, dim, _ in held)
         groups[name] = Group(name, units, parts, why_not(units, pinned, produced), hidden)
     return ChannelGroups(list(groups.values()), roots, axes, labelling.sizes, labelling, evaluated)
 
 
-def positions_by_class(classes: Labels) -> dict[int, np.ndarray]:
-    """Where each class sits on an axis."""
-    found, numbers = distinct(classes)
-    ends = np.cumsum(np.bincount(numbers))
-    return dict(zip(found.tolist(), np.split(np.argsort(numbers, kind="stable"), ends[:-1]), strict=True))
-
-
-def free_name(name: str, taken: dict[str, Group]) -> str:
-    """The name itself, or name#2, name#3, ... when one layer produces several groups."""
-    return next(n for k in itertools.count(1) if (n := name if k == 1 else f"{name}#{k}") not in taken)
-
-
-def classes_of(roots: Labels, axes: list[Labels], pinned: Pinned) -> Labels:
+def classes_of(count: int, axes: list[Labels]) -> Labels:
     """Give two units the same class if the same axes hold them: every axis splits the classes that it cuts through."""
-    classes, following = np.zeros(len(roots), dtype=np.int64), 1
-    for units in [np.flatnonzero(pinned.anyhow), *map(ascending, axes)]:
-        old, split = distinct(classes[units])
+    classes, following = np.zeros(count, dtype=np.int64), 1
+    for units in map(np.unique, axes):
+        old, split = np.unique(classes[units], return_inverse=True)
         classes[units] = following + split
         following += len(old)
     return classes
 
 
-def why_not(units: Labels, pinned: Pinned, produced: bool) -> str | None:
+def why_not(units: Labels, pinned: dict[str, np.ndarray], produced: bool) -> str | None:
     """The reasons why these units stay, the three first found; or that there is nothing to choose from, or by."""
-    if pinned.anyhow[units].any():
-        return "; ".join(itertools.islice(pinned.reasons(units), 3))
+    if reasons := [reason for reason, mask in pinned.items() if mask[units].any()]:
+        return "; ".join(reasons[:3])
     if not produced:
         return "no layer has filters for these channels, by which they could be rated"
     return "all its channels are tied into one, and cutting that would empty it" if len(units) == 1 else None

@@ -12,10 +12,9 @@ layer that adds to a residual trunk). `aggregate="group"` sums over all of these
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -27,7 +26,6 @@ from helpers.pruning.reader import stored_tensors
 
 Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
 FEWEST_IMAGES = 16
-IN_CACHE = 1 << 16  # numbers that are small enough, in bytes, to stay in the cache of one core
 
 
 class ImportanceError(ValueError):
@@ -75,18 +73,9 @@ def per_unit(group: Group, member: Member, per_index: torch.Tensor) -> np.ndarra
     return np.bincount(member.units, weights=values, minlength=group.size)
 
 
-def absolute_sums(filters: torch.Tensor) -> torch.Tensor:
-    """The sum of the absolute values of each row; `vector_norm` takes two to eight times as long.
-
-    Some rows at a time: the absolute values of a whole weight would go through the machine's memory.
-    """
-    rows = max(1, IN_CACHE // max(1, filters.shape[1]))
-    return torch.cat([some.abs().sum(1) for some in filters.split(rows)])
-
-
 def l1(setting: Setting, group: Group) -> np.ndarray:
     """Sum of absolute weights of the unit's filters."""
-    return sum(per_unit(group, m, absolute_sums(setting.weight(m))) for m in setting.producers(group))
+    return sum(per_unit(group, m, setting.weight(m).abs().sum(1)) for m in setting.producers(group))
 
 
 def l2(setting: Setting, group: Group) -> np.ndarray:
@@ -123,15 +112,6 @@ def random(setting: Setting, group: Group) -> np.ndarray:
     return np.random.default_rng([setting.seed, place]).random(group.size)
 
 
-@dataclass(frozen=True)
-class Criterion:
-    """A way to score units; `comparable` scores mean the same in every group, others are divided by their mean."""
-
-    score: Callable[[Setting, Group], np.ndarray]
-    comparable: bool = False
-    needs_batches: bool = False
-
-
 UNUSED = {"allow_unused": True, "materialize_grads": True}  # a layer that only training calls changes no loss
 
 
@@ -165,9 +145,19 @@ def reconstruction(setting: Setting, groups: list[Group]) -> dict[str, np.ndarra
     wanted = {g.name: [m for m in g.members if (m.tensor, m.dim) in readers] for g in groups}
     called = sorted({m.tensor for members in wanted.values() for m in members if readers[m.tensor, m.dim].places})
     totals: dict[str, torch.Tensor] = {}
-    with watched(setting.model, called, totals), torch.no_grad():
-        for inputs, _ in setting.batches:
-            setting.model(inputs)
+    layers = {name: setting.model.get_submodule(name.rpartition(".")[0]) for name in called}
+
+    def add(name: str, module: nn.Module, args: tuple, by_name: dict) -> None:
+        totals[name] = totals.get(name, 0) + channel_errors(module, (*args, *by_name.values())[0])
+
+    handles = [m.register_forward_pre_hook(partial(add, name), with_kwargs=True) for name, m in layers.items()]
+    try:
+        with torch.no_grad():
+            for inputs, _ in setting.batches:
+                setting.model(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
     for weight in called:
         if weight not in totals:
             raise ImportanceError(f"reconstruction looks at layers, and {weight} goes to a function; use 'taylor'")
@@ -179,26 +169,6 @@ def reconstruction(setting: Setting, groups: list[Group]) -> dict[str, np.ndarra
     return scores
 
 
-@contextmanager
-def watched(model: nn.Module, weights: list[str], totals: dict[str, torch.Tensor]) -> Iterator[None]:
-    """While the block runs, the layer of each weight adds the errors that its input channels stand for."""
-
-    def hook(name: str):
-        def add(module: nn.Module, args: tuple, by_name: dict) -> None:
-            x = (*args, *by_name.values())[0]
-            totals[name] = totals.get(name, 0) + channel_errors(module, x)
-
-        return add
-
-    layers = {name: model.get_submodule(name.rpartition(".")[0]) for name in weights}
-    handles = [layer.register_forward_pre_hook(hook(name), with_kwargs=True) for name, layer in layers.items()]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def channel_errors(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """For each column of the weight the mean squared change of the output (summed over its channels) without it."""
     if isinstance(module, nn.Linear):
@@ -208,30 +178,18 @@ def channel_errors(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
             f"reconstruction is written for Conv2d and Linear, not {type(module).__name__}; use 'taylor'"
         )
     weight = module.weight.flatten(2).unflatten(0, (module.groups, -1))  # (G, O, C, k*k)
-    padded = F.pad(x, module._reversed_padding_repeated_twice, PADDING.get(module.padding_mode, module.padding_mode))
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    padded = F.pad(x, module._reversed_padding_repeated_twice, mode)
     patches = F.unfold(padded, module.kernel_size, module.dilation, stride=module.stride)
     patches = patches.unflatten(1, (module.groups, *weight.shape[2:]))  # (N, G, C, k*k, places)
     gram = torch.einsum("ngcip,ngcjp->gcij", patches, patches) / (len(x) * patches.shape[-1])
     return torch.einsum("goci,gcij,gocj->c", weight, gram, weight)
 
 
-PADDING = {"zeros": "constant"}
-
-
-def one_by_one(score):
-    """Lift a criterion for one group to one for all."""
-    return lambda setting, groups: {g.name: score(setting, g) for g in groups}
-
-
-CRITERIA = {
-    "l1": Criterion(one_by_one(l1)),
-    "l2": Criterion(one_by_one(l2)),
-    "bn_scale": Criterion(one_by_one(bn_scale)),
-    "geometric_median": Criterion(one_by_one(geometric_median)),
-    "random": Criterion(one_by_one(random), comparable=True),
-    "taylor": Criterion(taylor, comparable=True, needs_batches=True),
-    "reconstruction": Criterion(reconstruction, comparable=True, needs_batches=True),
-}
+OF_WEIGHTS = {"l1": l1, "l2": l2, "bn_scale": bn_scale, "geometric_median": geometric_median, "random": random}
+OF_IMAGES = {"taylor": taylor, "reconstruction": reconstruction}
+CRITERIA = (*OF_WEIGHTS, *OF_IMAGES)
+COMPARABLE = ("random", *OF_IMAGES)  # these scores mean the same in every group
 
 
 def scores(setting: Setting, groups: list[Group], importance: str) -> dict[str, np.ndarray]:
@@ -244,22 +202,19 @@ def scores(setting: Setting, groups: list[Group], importance: str) -> dict[str, 
         raise ImportanceError(f"unknown importance {importance!r}; choose one of {', '.join(CRITERIA)}")
     if setting.aggregate not in ("group", "layer"):
         raise ImportanceError(f"unknown aggregate {setting.aggregate!r}; choose 'group' or 'layer'")
-    criterion = CRITERIA[importance]
     images = sum(len(inputs) for inputs, _ in setting.batches)
-    if criterion.needs_batches and images < FEWEST_IMAGES:
+    if importance in OF_IMAGES and images < FEWEST_IMAGES:
         raise CalibrationError(
             f"importance {importance!r} looks at data and got {images} images; pass batches=[(inputs, labels), ...]"
             f" with {FEWEST_IMAGES} images or more"
         )
-    found = criterion.score(setting, groups)
-    refuse_nan(found, setting, importance)
-    return found
-
-
-def refuse_nan(found: dict[str, np.ndarray], setting: Setting, importance: str) -> None:
-    """Scores have to be finite; where they are not, the images or the weights are to blame."""
+    if importance in OF_IMAGES:
+        found = OF_IMAGES[importance](setting, groups)
+    else:
+        found = {group.name: OF_WEIGHTS[importance](setting, group) for group in groups}
     for name, values in found.items():
         if not np.isfinite(values).all():
             bad = [i for i, (inputs, _) in enumerate(setting.batches) if not inputs.isfinite().all()]
-            culprit = f"inputs of batches[{bad[0]}]" if bad and CRITERIA[importance].needs_batches else "weights"
+            culprit = f"inputs of batches[{bad[0]}]" if bad and importance in OF_IMAGES else "weights"
             raise ImportanceError(f"group {name}: importance {importance!r} is not finite; check the {culprit} for NaN")
+    return found

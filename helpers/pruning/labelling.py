@@ -66,19 +66,14 @@ class Call:
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
     @cached_property
-    def values(self) -> list:
-        """All arguments, out of their nests."""
-        return leaves((self.args, self.kwargs))
-
-    @cached_property
     def tensors(self) -> list[Tensor]:
         """Every tensor among the arguments, in order."""
-        return [a for a in self.values if isinstance(a, Tensor)]
+        return [a for a in leaves((self.args, self.kwargs)) if isinstance(a, Tensor)]
 
     @cached_property
     def numbers(self) -> list[Number]:
         """Every number among the arguments that depends on a channel count."""
-        return [a for a in self.values if isinstance(a, Number)]
+        return [a for a in leaves((self.args, self.kwargs)) if isinstance(a, Number)]
 
 
 @dataclass(frozen=True)
@@ -112,7 +107,7 @@ class Labelling:
         first = {id(tensor): name for name, tensor in reversed(stored.items())}
         self.canonical = {name: first[id(tensor)] for name, tensor in stored.items()}
         self.shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
-        self.learned = {name for name, tensor in stored.items() if isinstance(tensor, nn.Parameter)}
+        self.learned = {first[id(tensor)] for tensor in stored.values() if isinstance(tensor, nn.Parameter)}
 
     def parameter(self, name: str) -> Tensor:
         """The one Tensor of a parameter or buffer, whatever name it is reached by."""
@@ -175,15 +170,14 @@ def uncut(output: Any) -> Any:
     return output
 
 
-def label(labelling: Labelling, nodes: list[fx.Node], rule_for: Callable[[Call], Rule]) -> None:
+def label(labelling: Labelling, nodes: list[fx.Node], apply: Rule) -> None:
     """Go through the network once, in order, and label every value."""
     for node in nodes:
         if node.op == "output":
             held = fx.map_arg(node.args, lambda n: labels_of(labelling, n))
             labelling.pin_all(held, "it is an output of the network")
         elif node.op not in ("placeholder", "get_attr"):
-            call = as_call(labelling, node)
-            node.meta["labels"] = rule_for(call)(labelling, call)
+            node.meta["labels"] = apply(labelling, as_call(labelling, node))
 
 
 def labels_of(labelling: Labelling, node: fx.Node) -> Any:
@@ -203,7 +197,7 @@ def as_call(labelling: Labelling, node: fx.Node) -> Call:
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: labels_of(labelling, n))
     kwargs = {ALIASES.get(name, name): value for name, value in kwargs.items()}
     module, op = node.meta.get("module"), operation(node)
-    around = [kind for _, kind in node.meta.get("nn_module_stack", {}).values()]
+    around = [type(labelling.model), *(kind for _, kind in node.meta.get("nn_module_stack", {}).values())]
     return Call(
         name=f"{name_of(node)} ({op})",
         op=op,
@@ -212,5 +206,5 @@ def as_call(labelling: Labelling, node: fx.Node) -> Call:
         output=node.meta["value"],
         module=module,
         path=node.target if module else "",
-        inside=around[-1] if around else type(labelling.model),
+        inside=around[-1],
     )

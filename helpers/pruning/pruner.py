@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -12,16 +12,13 @@ from helpers.pruning.allocation import (
     AllocationError,
     Counts,
     Limits,
-    Scores,
+    by_ratios,
     checked_ratio,
     choose,
+    cost_of,
     global_ranking,
-    individual,
-    mac_cost,
     meet,
-    parameter_cost,
     share,
-    uniform,
 )
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, Group
@@ -81,7 +78,8 @@ def prune(
         >>> sum(p.numel() for p in small.parameters())
         1333226
     """
-    if target_params is not None and target_macs is not None:
+    targets = {k: target for k, target in (("params", target_params), ("macs", target_macs)) if target is not None}
+    if len(targets) > 1:
         raise PruneError("give one target, not target_params and target_macs")
     ratio, limits = checked_ratio(ratio), Limits(min_width, round_to)
     groups = channel_groups(model, example_inputs)
@@ -89,14 +87,18 @@ def prune(
     if max(min_width, round_to) > (largest := max(group.size for group in chosen)):
         raise PruneError(f"min_width={min_width}, round_to={round_to}: no group has more than {largest} units to keep")
     found = scores(Setting(model, groups, aggregate, batches, seed), chosen, importance)
-    counts_at = allocator(chosen, found, importance, allocation, limits)
-    plan_of = functools.partial(choose, found)
-    if target_params is not None:
-        plan = meet(target_params, parameter_cost(model, groups), counts_at, plan_of, tolerance)
-    elif target_macs is not None:
-        plan = meet(target_macs, mac_cost(model, groups), counts_at, plan_of, tolerance)
-    else:
-        plan = plan_of(counts_at(ratio))
+    if allocation not in ("uniform", "global") and not isinstance(allocation, Mapping):
+        raise PruneError(f"unknown allocation {allocation!r}; choose 'uniform', 'global' or {{group: ratio}}")
+
+    def counts_at(ratio: float) -> Counts:
+        if allocation == "global":
+            return global_ranking(chosen, found, importance, ratio, limits)
+        uniform = {group.name: ratio for group in chosen}
+        return by_ratios(chosen, uniform if allocation == "uniform" else allocation, limits)
+
+    plan = choose(found, counts_at(ratio))
+    for what, target in targets.items():
+        plan = meet(target, cost_of(groups, what), counts_at, functools.partial(choose, found), tolerance)
     return without(model, groups, plan)
 
 
@@ -109,20 +111,6 @@ def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
         reasons = "; ".join(f"{g.name}: {g.reason or 'outside the scope'}" for g in list(groups)[:3])
         raise PruneError(f"nothing can be pruned with scope={scope!r} ({reasons}); see channel_groups(...).table()")
     return chosen
-
-
-def allocator(
-    chosen: list[Group], found: Scores, importance: str, allocation: str | Mapping[str, float], limits: Limits
-) -> Callable[[float], Counts]:
-    """How many units of each group go at a given ratio."""
-    if isinstance(allocation, Mapping):
-        fixed = individual(chosen, allocation, limits)
-        return lambda ratio: fixed
-    if allocation == "uniform":
-        return lambda ratio: uniform(chosen, ratio, limits)
-    if allocation == "global":
-        return lambda ratio: global_ranking(chosen, found, importance, ratio, limits)
-    raise PruneError(f"unknown allocation {allocation!r}; choose 'uniform', 'global' or {{group: ratio}}")
 
 
 def without(model: nn.Module, groups: ChannelGroups, plan: Plan) -> nn.Module:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.utils._pytree import tree_map_only
 
 from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import AUGMENTED, Tracer, _Proxy
@@ -21,15 +22,16 @@ from helpers.graphs.tracer import AUGMENTED, Tracer, _Proxy
 SIZES = ("in_channels", "out_channels", "in_features", "out_features", "num_features", "num_channels")
 
 CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange)  # they do not ask for stand-ins
-# Their result is like their inputs, if these agree. (An InstanceNorm would look at its num_features, too.)
+# Their result is like their inputs, if these agree; torch's own rule is slow.
 SAME_SHAPE = KEEPS_SHAPE | {nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.LayerNorm, nn.GELU, nn.Sigmoid}
 
 
 class TraceError(ValueError):
-    """The network cannot be read; says where and what to do."""
+    """The network cannot be read; says where and what to do, and for a trial the node's position and a short cause."""
 
-    position: int = 0  # of the node that fails to run
-    cause: str = ""  # in one line
+    def __init__(self, message: str, position: int = 0, cause: str = "") -> None:
+        super().__init__(message)
+        self.position, self.cause = position, cause
 
 
 class Proxy(_Proxy):
@@ -121,16 +123,18 @@ class Reader(Tracer):
         """The node is there before its value, so that the last one is the one that fails."""
         node = super().create_node(kind, target, *args, **kwargs)
         with torch._C.DisableTorchFunction():
-            node.meta["value"] = without_content(self.value_of(node))
+            node.meta["value"] = tree_map_only(torch.Tensor, without_content, self.value_of(node))
         return node
 
     def value_of(self, node: fx.Node) -> Any:
-        """What a node gives; by formula where torch's own rule is slow."""
+        """What a node gives."""
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["value"])
+        kind = node.target
         if node.op == "call_module":
             node.meta["module"] = self.root.get_submodule(node.target)
-        kind = type(node.meta["module"]) if node.op == "call_module" else node.target
-        if kind in SAME_SHAPE and not kwargs and agree(args):
+            kind = type(node.meta["module"])
+        like = {isinstance(x, torch.Tensor) and (x.shape, x.dtype) for x in args}
+        if kind in SAME_SHAPE and not kwargs and len(like) == 1 and False not in like:
             return args[0].detach()
         if node.op == "placeholder":
             return next(self.inputs)
@@ -142,12 +146,7 @@ class Reader(Tracer):
             return getattr(args[0], node.target)(*args[1:], **kwargs)
         if node.op == "output":
             return None
-        module = node.meta["module"]
-        if kind is nn.Linear and not kwargs and args[0].shape[-1] == module.weight.shape[1]:
-            return args[0].new_empty((*args[0].shape[:-1], module.weight.shape[0]))
-        if kind is nn.MultiheadAttention and looks_at_itself(module, args, kwargs):
-            return args[0].detach(), None
-        return module(*args, **kwargs)
+        return node.meta["module"](*args, **kwargs)
 
     def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *more: Any, **named: Any) -> Any:
         """The result of an operation; what it writes in place is its first argument from then on."""
@@ -195,23 +194,9 @@ def tensors_of(node: fx.Node) -> list[fx.Node]:
     return [n for n in node.all_input_nodes if isinstance(n.meta["value"], torch.Tensor)]
 
 
-def agree(values: tuple) -> bool:
-    """Whether all of them are tensors of one shape and type."""
-    tensors = bool(values) and all(isinstance(value, torch.Tensor) for value in values)
-    return tensors and len({(value.shape, value.dtype) for value in values}) == 1
-
-
-def looks_at_itself(attention: nn.MultiheadAttention, args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Whether a batch of sequences of the layer's width is its own query, key and value, and only values are wanted."""
-    usual = len(args) == 3 and args[0] is args[1] is args[2] and kwargs == {"need_weights": False}
-    return usual and args[0].dim() == 3 and attention._qkv_same_embed_dim and args[0].shape[2] == attention.embed_dim
-
-
-def without_content(value: Any) -> Any:
+def without_content(tensor: torch.Tensor) -> torch.Tensor:
     """The same on the meta device."""
-    if isinstance(value, torch.Tensor) and not value.is_meta:
-        return torch.empty_like(value, device="meta")
-    return type(value)(map(without_content, value)) if type(value) in (list, tuple) else value
+    return tensor if tensor.is_meta else torch.empty_like(tensor, device="meta")
 
 
 def operation(node: fx.Node) -> str:
@@ -243,18 +228,8 @@ def opened(output: Any) -> Any:
 
 
 def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Every parameter and then every buffer, by every name that it has; what `named_parameters` says, but sooner."""
-    parameters: dict[str, torch.Tensor | None] = {}
-    buffers: dict[str, torch.Tensor | None] = {}
-    for path, module in model.named_modules(remove_duplicate=False):
-        if not (module._parameters or module._buffers):
-            continue
-        prefix = f"{path}." if path else ""
-        for name, tensor in module._parameters.items():
-            parameters[prefix + name] = tensor
-        for name, tensor in module._buffers.items():
-            buffers[prefix + name] = tensor
-    return {name: tensor for name, tensor in (parameters | buffers).items() if tensor is not None}
+    """Every parameter and then every buffer, by every name that it has."""
+    return dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
 
 
 def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], torch.Tensor]) -> nn.Module:
@@ -268,24 +243,20 @@ def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], to
         return copy.deepcopy(model, memo)
     except RuntimeError as error:  # a weight that is computed, as the old weight_norm does
         cause = str(error).partition(". ")[0]
-        raise TraceError(
-            f"{type(model).__name__} cannot be copied, remove what computes its weights: {cause}"
-        ) from error
+        name = type(model).__name__
+        raise TraceError(f"{name} cannot be copied, remove what computes its weights: {cause}") from error
 
 
 def on_meta(model: nn.Module) -> nn.Module:
     """A copy in eval mode whose tensors have shapes and no content; nothing large is copied on the way."""
-    root = with_tensors(model, lambda name, tensor: torch.empty_like(tensor, device="meta", requires_grad=False))
-    return root.eval() if any(module.training for module in root.modules()) else root
+    return with_tensors(model, lambda _, tensor: torch.empty_like(tensor, device="meta", requires_grad=False)).eval()
 
 
 def as_tuple(example_inputs: Any) -> tuple:
     """A lone tensor is accepted wherever a tuple of inputs is expected."""
     inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs):
-        raise TraceError(
-            "example_inputs: expected one tensor or a tuple of tensors, as the network's forward takes them"
-        )
+        raise TraceError("example_inputs: expected one tensor or a tuple of them, as the network's forward takes them")
     return inputs
 
 
@@ -303,20 +274,17 @@ def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
     try:
         reader.read()
     except Exception as error:
-        raise failed(type(root).__name__, getattr(reader, "graph", fx.Graph()), error) from error
+        nodes = [*getattr(reader, "graph", fx.Graph()).nodes]
+        place = f"at node {name_of(nodes[-1])}" if nodes else "before its first node"
+        cause = (str(error).strip() or repr(error)).splitlines()[0]
+        remedy = " (control flow that depends on values has to be rewritten)" if "meta" in cause else ""
+        raise TraceError(
+            f"{type(root).__name__} does not run without content on inputs of this shape and type, {place}:"
+            f" {cause}{remedy}",
+            len(nodes) - 1,
+            cause,
+        ) from error
     return list(reader.graph.nodes)
-
-
-def failed(network: str, graph: fx.Graph, error: Exception) -> TraceError:
-    """The error to raise, with what the trial cut wants to know."""
-    place = f"at node {name_of([*graph.nodes][-1])}" if graph.nodes else "before its first node"
-    cause = (str(error).strip() or repr(error)).splitlines()[0]
-    remedy = " (control flow that depends on values has to be rewritten)" if "meta" in cause else ""
-    result = TraceError(
-        f"{network} does not run without content on inputs of this shape and type, {place}: {cause}{remedy}"
-    )
-    result.position, result.cause = len(graph.nodes) - 1, cause
-    return result
 
 
 def name_of(node: fx.Node) -> str:

@@ -54,7 +54,18 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     before = [(m, m.training, m.momentum, {n: b.clone() for n, b in m.named_buffers()}) for m in norms.values()]
     done = False
     try:
-        measure(model, norms, batches)
+        for norm in norms.values():
+            norm.reset_running_stats()
+            norm.momentum = None  # a plain average instead of a moving one
+            norm.train()
+        with torch.no_grad():
+            for inputs in batches:
+                model(inputs)
+        for name, norm in norms.items():
+            if not (norm.running_mean.isfinite().all() and norm.running_var.isfinite().all()):
+                raise RecoveryError(
+                    f"the BatchNorm {name!r} measured numbers that are not finite; check batches and weights for NaN"
+                )
         done = True
     finally:  # Also after Ctrl-C, which is no Exception.
         for norm, training, momentum, buffers in before:
@@ -63,22 +74,6 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
             if not done or not norm.num_batches_tracked:  # A layer that was never called has measured nothing.
                 norm.load_state_dict(buffers, strict=False)
     return model
-
-
-def measure(model: nn.Module, norms: dict[str, BatchNorm], batches: list[torch.Tensor]) -> None:
-    """Run the batches through the network, in which the BatchNorms alone train; refuse statistics with NaN."""
-    for norm in norms.values():
-        norm.reset_running_stats()
-        norm.momentum = None  # a plain average instead of a moving one
-        norm.train()
-    with torch.no_grad():
-        for inputs in batches:
-            model(inputs)
-    for name, norm in norms.items():
-        if not (norm.running_mean.isfinite().all() and norm.running_var.isfinite().all()):
-            raise RecoveryError(
-                f"the BatchNorm {name!r} measured numbers that are not finite; check batches and weights for NaN"
-            )
 
 
 def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Module, dict[str, list[int]]]:

@@ -36,8 +36,7 @@ TABLE: dict[Rule, str] = {
     value.ignored: "assert dim ndimension ndim",
     shape.reshape: "view reshape flatten unsqueeze Flatten",
     shape.squeeze: "squeeze",
-    shape.permute: "permute",
-    shape.transpose: "transpose swapaxes swapdims",
+    shape.permute: "permute transpose swapaxes swapdims",
     shape.expand: "expand",
     shape.concatenate: "cat concat concatenate",
     shape.pieces: "chunk split",
@@ -56,16 +55,11 @@ RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}
 TAKES_SIZES = {"view", "reshape", "expand", "chunk", "split", "getitem", "pad", "decision"}
 
 
-def rule_for(call: Call) -> Rule:
-    """The rule of an operation, with the two checks that hold for all of them."""
+def apply(labelling: Labelling, call: Call) -> Any:
+    """The rule of an operation, after the checks that hold for all of them."""
     if call.module is not None and not layer.is_ordinary(call.module):
-        return value.unknown
-    rule = RULES.get(call.op, value.unknown)
-
-    def checked(labelling: Labelling, call: Call) -> Any:
-        if call.tensors and call.numbers and call.op not in TAKES_SIZES:
-            labelling.pin_all(call.numbers, f"{call.name}: computes with the number of channels")
-        understood = (call.tensors or call.op in TAKES_SIZES) and "out" not in call.kwargs
-        return rule(labelling, call) if understood else value.unknown(labelling, call)
-
-    return checked
+        return value.unknown(labelling, call)
+    if call.tensors and call.numbers and call.op not in TAKES_SIZES:
+        labelling.pin_all(call.numbers, f"{call.name}: computes with the number of channels")
+    understood = (call.tensors or call.op in TAKES_SIZES) and "out" not in call.kwargs
+    return RULES.get(call.op, value.unknown)(labelling, call) if understood else value.unknown(labelling, call)

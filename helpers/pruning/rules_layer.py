@@ -195,9 +195,8 @@ def layer_norm(labelling: Labelling, call: Call) -> Tensor:
 
 def prelu(labelling: Labelling, call: Call) -> Tensor:
     """PReLU: one slope for all, or one for each channel."""
-    (x, *_) = call.tensors
+    (x, *_), (weight,) = call.tensors, stored(labelling, call, "weight")
     if call.module.num_parameters > 1:
-        (weight,) = stored(labelling, call, "weight")
         labelling.bind(weight, 0, labelling.axis(x, 1), call.name)
         resized(labelling, call, "num_parameters", x.axes[1])
     return elementwise(labelling, call)

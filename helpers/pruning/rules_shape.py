@@ -96,21 +96,14 @@ def requested_sizes(call: Call) -> list | None:
 
 
 def permute(labelling: Labelling, call: Call) -> Tensor:
-    """permute: the axes come in the order that the call gives."""
-    return reordered(labelling, call, leaves(call.kwargs.get("dims", call.args[1:])))
-
-
-def transpose(labelling: Labelling, call: Call) -> Tensor:
-    """transpose and swapaxes: two axes change places."""
-    order = list(range(len(call.tensors[0].shape)))
-    first, second = call.argument(1, "dim0"), call.argument(2, "dim1")
-    order[first], order[second] = order[second], order[first]
-    return reordered(labelling, call, order)
-
-
-def reordered(labelling: Labelling, call: Call, order: list[int]) -> Tensor:
-    """The tensor with its axes in another order."""
+    """permute gives the order of the axes; transpose and swapaxes name two that change places."""
     (x, *_) = call.tensors
+    order = list(range(len(x.shape)))
+    if call.op == "permute":
+        order = leaves(call.kwargs.get("dims", call.args[1:]))
+    else:
+        first, second = call.argument(1, "dim0"), call.argument(2, "dim1")
+        order[first], order[second] = order[second], order[first]
     return Tensor(tuple(call.output.shape), [labelling.axis(x, d) for d in order])
 
 

@@ -68,15 +68,11 @@ def reduction(labelling: Labelling, call: Call) -> Tensor:
 
 
 def size(labelling: Labelling, call: Call) -> Any:
-    """x.shape, x.size() and x.size(d)."""
-    sizes, dim = sizes_of(labelling, call.tensors[0]), call.argument(1, "dim")
-    return sizes if dim is None else sizes[dim]
-
-
-def sizes_of(labelling: Labelling, x: Tensor) -> tuple:
-    """The shape of a tensor; the length of an axis that holds channels is a Number, because it will change."""
+    """x.shape, x.size() and x.size(d); the length of an axis that holds channels is a Number: it will change."""
+    (x, *_), dim = call.tensors, call.argument(1, "dim")
     axes = [labelling.axis(x, d) for d in range(len(x.shape))]
-    return tuple(n if labels is None else Number(n, [labels]) for n, labels in zip(x.shape, axes, strict=True))
+    sizes = tuple(n if labels is None else Number(n, [labels]) for n, labels in zip(x.shape, axes, strict=True))
+    return sizes if dim is None else sizes[dim]
 
 
 def decision(labelling: Labelling, call: Call) -> None:

@@ -1,18 +1,15 @@
 """Take channels out: a new network with smaller tensors, in which nothing is left of what was cut."""
 
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups, Group
-from helpers.pruning.reader import stored_tensors, with_tensors
+from helpers.pruning.reader import with_tensors
 
 Plan = dict[str, np.ndarray]  # name of a group -> the numbers of its units that go
-Indices = dict[int, torch.Tensor]  # axis -> what stays of it
 Changes = dict[str, dict[str, Any]]  # module -> attribute -> new value
 
 
@@ -31,7 +28,17 @@ def kept_atoms(groups: ChannelGroups, plan: Plan) -> np.ndarray:
 
 def checked_units(group: Group, units: Any) -> np.ndarray:
     """The numbers of the units that go, each once; refuses those that the group does not have or cannot spare."""
-    units = np.unique(unit_numbers(group, units))
+    try:
+        found = np.asarray(units)
+    except ValueError:  # lists of different lengths
+        found = np.array(units, dtype=object)
+    # Of anything else NumPy would make numbers, too, and it means something else: a mask.
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+        raise PlanError(
+            f"group {group.name}: expected a list of unit numbers, got {found.dtype} of shape {found.shape};"
+            " for a mask of the units that go, give np.flatnonzero(mask)"
+        )
+    units = np.unique(found.astype(np.int64))
     if len(units) and group.reason:
         raise PlanError(f"group {group.name} cannot be pruned: {group.reason}")
     if len(units) and (units[0] < 0 or units[-1] >= group.size):
@@ -43,20 +50,6 @@ def checked_units(group: Group, units: Any) -> np.ndarray:
             f"group {group.name}: cutting {len(units)} of {group.size} units would empty it; keep at least one"
         )
     return units
-
-
-def unit_numbers(group: Group, units: Any) -> np.ndarray:
-    """Whole numbers in a row. Anything else that NumPy would make such numbers of means something else: a mask."""
-    try:
-        found = np.asarray(units)
-    except ValueError:  # lists of different lengths
-        found = np.array(units, dtype=object)
-    if found.ndim == 1 and (found.dtype.kind in "iu" or not len(found)):
-        return found.astype(np.int64, copy=False)
-    raise PlanError(
-        f"group {group.name}: expected a list of unit numbers, got {found.dtype} of shape {found.shape};"
-        " for a mask of the units that go, give np.flatnonzero(mask)"
-    )
 
 
 def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module, Changes]:
@@ -73,17 +66,21 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
     Returns:
         The small network, and {module: {attribute: new value}}.
     """
-    stays, missing = Stays(kept_atoms(groups, plan)), dict.fromkeys(groups.axes)
+    keep, missing = kept_atoms(groups, plan), dict.fromkeys(groups.axes)
 
     def left_of(name: str, tensor: torch.Tensor) -> torch.Tensor:
         missing.pop(name, None)
         check_shape(groups, name, tuple(tensor.shape))
-        return sliced(tensor.detach(), stays.indices(groups, name))
+        left = whole = tensor.detach()
+        for dim, labels in sorted(groups.axes.get(name, {}).items()):  # rows first: they lie together
+            if not keep[labels].all():
+                left = left.index_select(dim, torch.from_numpy(np.flatnonzero(keep[labels])).to(left.device))
+        return whole.clone() if left is whole else left
 
     small = with_tensors(model, left_of)
     for name in missing:
         check_shape(groups, name, None)
-    return small, resize(small, groups, stays)
+    return small, resize(small, groups, keep)
 
 
 def check_shape(groups: ChannelGroups, name: str, shape: tuple[int, ...] | None) -> None:
@@ -96,48 +93,12 @@ def check_shape(groups: ChannelGroups, name: str, shape: tuple[int, ...] | None)
         )
 
 
-def shrink(root: nn.Module, groups: ChannelGroups, stays: "Stays") -> None:
-    """The same in place, for a network without content: its tensors get the sizes that would be left."""
-    for name, tensor in stored_tensors(root).items():
-        if indices := stays.indices(groups, name):
-            shape = [indices[d].numel() if d in indices else n for d, n in enumerate(tensor.shape)]
-            tensor.data = torch.empty(shape, dtype=tensor.dtype, device="meta")
-    resize(root, groups, stays)
-
-
-def resize(small: nn.Module, groups: ChannelGroups, stays: "Stays") -> Changes:
+def resize(small: nn.Module, groups: ChannelGroups, keep: np.ndarray) -> Changes:
     """Let the attributes of the layers follow."""
     changes: Changes = {}
     for (path, attribute), (labels, divisor) in groups.sizes.items():
-        if (left := stays(labels)) is not None:
-            changes.setdefault(path, {})[attribute] = left.numel() // divisor
+        if isinstance(labels, np.ndarray) and not keep[labels].all():
+            changes.setdefault(path, {})[attribute] = int(keep[labels].sum()) // divisor
     for path, attributes in changes.items():
         vars(small.get_submodule(path)).update(attributes)  # what setattr does with a number, at a tenth of the time
     return changes
-
-
-class Stays:
-    """The indices of an axis that stay, None if all do. Axes that share their labels are looked at once."""
-
-    def __init__(self, keep: np.ndarray) -> None:
-        self.keep = keep
-        self.known: dict[int, torch.Tensor | None] = {}
-
-    def __call__(self, labels: Labels | EllipsisType | None) -> torch.Tensor | None:
-        """By the identity of the labels, which the groups keep alive."""
-        if id(labels) not in self.known:
-            stays = self.keep[labels] if isinstance(labels, np.ndarray) else np.True_
-            self.known[id(labels)] = None if stays.all() else torch.from_numpy(np.flatnonzero(stays))
-        return self.known[id(labels)]
-
-    def indices(self, groups: ChannelGroups, name: str) -> Indices:
-        """What stays of a tensor, for every axis that loses something."""
-        axes = {dim: self(labels) for dim, labels in groups.axes.get(name, {}).items()}
-        return {dim: index for dim, index in axes.items() if index is not None}
-
-
-def sliced(tensor: torch.Tensor, indices: Indices) -> torch.Tensor:
-    """The kept indices of every axis, in memory of their own."""
-    for dim, index in sorted(indices.items()):  # rows first: they lie together, so fewer bytes are gathered afterwards
-        tensor = tensor.index_select(dim, index.to(tensor.device))
-    return tensor if indices else tensor.clone()

@@ -10,14 +10,14 @@
     model.py        `quantize`, the steps above in a row   -> QuantizedModel; `q.mode` says how it computes
     integer.py      what each operation does to codes: simulated, integer, kernel
     fixed_point.py  a real factor as an integer multiplier and a shift (requantization)
-    kernels.py      oneDNN's int8 convolutions
+    kernels.py      sums in int32, and oneDNN's int8 convolutions
     qat.py          training with the rounding in place (QAT, fake quantization)
     mixed.py        bits per layer for a file of a given size
     onnx.py         the same integers for ONNX Runtime
 
 The output of an op is an *edge* of the same name; the network's input is the edge "input". Every edge carries one
-unsigned per-tensor `Affine` (`reshape` and `max_pool` share that of their input). The last edge carries none: the last
-layer turns its int32 sums (accumulators) into float logits.
+unsigned per-tensor `Affine`; `reshape`, `max_pool` and `concat` share that of their inputs. The last edge carries none:
+the last layer turns its int32 sums (accumulators) into float logits.
 
 A `QuantizedModel` is an nn.Module with one `Step` module per op (`q.step(name)`). A step holds as buffers `weight`
 (int8 codes, packed when saved), `weight_scale`, `bias` (int32, in units of input scale * weight scale), `out_scale`
@@ -31,16 +31,5 @@ from helpers.quantization.onnx import to_onnx
 from helpers.quantization.plan import Plan, Recipe
 from helpers.quantization.reader import make_plan
 
-__all__ = [
-    "MODES",
-    "Affine",
-    "Plan",
-    "QuantizationError",
-    "QuantizedModel",
-    "Recipe",
-    "make_plan",
-    "mixed_recipe",
-    "quantize",
-    "replay",
-    "to_onnx",
-]
+__all__ = ["MODES", "Affine", "Plan", "QuantizationError", "QuantizedModel", "Recipe", "make_plan", "mixed_recipe"]
+__all__ += ["quantize", "replay", "to_onnx"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Affine", "QuantizationError", "choose", "code_range", "decode", "encode", "fit", "sqnr"]
+__all__ = ["Affine", "QuantizationError", "choose", "code_range", "decode", "fit", "sqnr"]
 
 _SMALLEST_SCALE = torch.finfo(torch.float32).tiny
 
@@ -68,12 +68,6 @@ def choose(
     return scale, zero_point.to(torch.int32)
 
 
-def encode(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, first: int, last: int) -> torch.Tensor:
-    """Real numbers to codes: clamp(round(x / scale) + zero_point, first, last), int8 or uint8."""
-    codes = torch.round(x / scale).add_(zero_point).clamp_(first, last)
-    return codes.to(torch.int8 if first < 0 else torch.uint8)
-
-
 def decode(codes: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor) -> torch.Tensor:
     """Codes to the real numbers that they stand for: scale * (code - zero_point)."""
     return (codes.to(torch.int32) - zero_point) * scale
@@ -81,12 +75,9 @@ def decode(codes: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor) -
 
 @dataclass(frozen=True)
 class Affine:
-    """How one tensor is quantized.
+    """How one tensor is quantized; scale and zero point are scalars, or (C,) along the channel dimension `axis`.
 
-    Attributes:
-        scale, zero_point: scalars (per tensor) or (C,) (per channel).
-        bits, signed, narrow: which codes there are, see `code_range`.
-        axis: the channel dimension, or None.
+    `bits`, `signed` and `narrow` say which codes there are, see `code_range`.
     """
 
     scale: torch.Tensor
@@ -105,7 +96,8 @@ class Affine:
         """Codes (int8 or uint8) of the shape of x; values outside the range saturate, NaN is refused."""
         if torch.isnan(x).any():
             raise QuantizationError(f"quantize: a tensor of shape {tuple(x.shape)} holds NaN; repair it first")
-        return encode(x, self._spread(self.scale, x), self._spread(self.zero_point, x), *self.codes)
+        codes = torch.round(x / self._spread(self.scale, x)).add_(self._spread(self.zero_point, x)).clamp_(*self.codes)
+        return codes.to(torch.int8 if self.signed else torch.uint8)
 
     def dequantize(self, codes: torch.Tensor) -> torch.Tensor:
         """The real numbers that the codes stand for."""
@@ -136,16 +128,11 @@ def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, symmetric: bool = T
             f"fit: a tensor of shape {tuple(x.shape)} and type {x.dtype} is empty, not floating, or holds NaN or "
             "infinity; check the checkpoint or the images that it came from"
         )
-    low, high = torch.aminmax(x) if axis is None else _extremes_along(x, axis)
+    low, high = (
+        torch.aminmax(x) if axis is None else torch.aminmax(x.movedim(axis, 0).reshape(x.shape[axis], -1), dim=1)
+    )
     scale, zero_point = choose(low, high, bits, signed, symmetric)
     return Affine(scale, zero_point, bits, signed, narrow=symmetric, axis=axis)
-
-
-def _extremes_along(x: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Minimum and maximum of each index along a dimension."""
-    if not -x.ndim <= axis < x.ndim:
-        raise QuantizationError(f"fit: axis {axis} does not exist in a tensor of shape {tuple(x.shape)}")
-    return torch.aminmax(x.movedim(axis, 0).flatten(1), dim=1) if x.ndim > 1 else (x, x)
 
 
 def sqnr(reference: torch.Tensor, approximation: torch.Tensor) -> float:

@@ -13,6 +13,8 @@ After M. Nagel et al., "Data-Free Quantization Through Weight Equalization and B
 limit per channel is exact, the paper replaces ReLU6.
 """
 
+import math
+
 import torch
 
 from helpers.quantization.plan import INPUT, Op, Plan
@@ -33,14 +35,9 @@ def equalize(plan: Plan) -> None:
             break
 
 
-def spaces(plan: Plan) -> list[set[str]]:
+def spaces(plan: Plan) -> list[list[str]]:
     """The edges of a plan, grouped into those that must carry the same factors."""
-    space_of = {edge: {edge} for edge in [INPUT, *(op.name for op in plan.ops)]}
-    for op in plan.ops:
-        for edge in _tied(plan, op):
-            joined = space_of[edge] | space_of[op.name]
-            space_of |= dict.fromkeys(joined, joined)
-    return list({id(space): space for space in space_of.values()}.values())
+    return list({id(space): space for space in plan.tied(lambda op: _tied(plan, op)).values()}.values())
 
 
 def _tied(plan: Plan, op: Op) -> tuple[str, ...]:
@@ -50,42 +47,35 @@ def _tied(plan: Plan, op: Op) -> tuple[str, ...]:
     return op.inputs if op.kind in CARRIERS or flattens_nothing else op.inputs[1:] if op.kind == "conv" else ()
 
 
-def _may_scale(plan: Plan, space: set[str]) -> bool:
+def _may_scale(plan: Plan, space: list[str]) -> bool:
     """Whether every operation around a space lets a factor per channel pass, and there are layers to take it up."""
-    if INPUT in space or plan.output in space:
-        return False
     for op in plan.ops:
-        inside, reads = op.name in space, not space.isdisjoint(op.inputs)
+        inside, reads = op.name in space, not set(space).isdisjoint(op.inputs)
         last_axis = op.kind == "linear" and len(op.shape) > 1  # its channels are no first dimension
-        foreign = op.kind in ("float", "reshape") and not _tied(plan, op)
+        foreign = op.kind in ("float", "reshape", "concat") and not _tied(plan, op)
         if (inside or reads) and (last_axis or foreign):
             return False
-        if inside and op.clamp is not None and op.clamp[0] not in (None, 0.0):
+        if inside and op.clamp is not None and op.clamp[0] not in (-math.inf, 0.0):
             return False
-    layers = _writers(plan, space), _readers(plan, space)
-    return all(layers)
+    return INPUT not in space and plan.output not in space and all(_layers(plan, space))
 
 
-def _writers(plan: Plan, space: set[str]) -> list[Op]:
-    return [op for op in plan.layers if op.name in space]
+def _layers(plan: Plan, space: list[str]) -> tuple[list[Op], list[Op]]:
+    """Those that write to a space, and those that read from it."""
+    return [op for op in plan.layers if op.name in space], [op for op in plan.layers if op.inputs[0] in space]
 
 
-def _readers(plan: Plan, space: set[str]) -> list[Op]:
-    return [op for op in plan.layers if op.inputs[0] in space]
-
-
-def _equalize_space(plan: Plan, space: set[str]) -> float:
+def _equalize_space(plan: Plan, space: list[str]) -> float:
     """One step for one space; returns how far the strongest factor is from 1."""
-    readers = _readers(plan, space)
-    before = torch.stack([op.weight.abs().flatten(1).amax(1) for op in _writers(plan, space)]).amax(0)
+    writers, readers = _layers(plan, space)
+    before = torch.stack([op.weight.abs().flatten(1).amax(1) for op in writers]).amax(0)
     after = torch.stack([input_view(op).abs().amax((1, 3)).flatten() for op in readers]).amax(0)
     alive = (before > 0) & (after > 0)  # the factor of a dead channel does not matter
     factor = torch.where(alive, (before / after.clamp(min=1e-30)).sqrt(), 1.0).clamp(1e-4, 1e4)
-    for op in plan.ops:
-        if op.name in space and op.weight is not None:
-            op.weight, op.bias = op.weight / per_row(factor, op.weight), op.bias / factor
-        if op.name in space and op.clamp is not None and op.clamp[1] is not None:
-            op.clamp = (op.clamp[0], op.clamp[1] / factor)
+    for op in writers:
+        op.weight, op.bias = op.weight / per_row(factor, op.weight), op.bias / factor
+    for op in [op for op in plan.ops if op.name in space and op.clamp is not None]:
+        op.clamp = (op.clamp[0], op.clamp[1] / factor)
     for op in readers:
         view = input_view(op)
         op.weight = (view * factor.reshape(view.shape[0], 1, view.shape[2], 1)).view_as(op.weight)

@@ -13,22 +13,21 @@ ReLU and ReLU6 need no operation of their own: they are the codes `first` and `l
 
 import copy
 import dataclasses
+import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from helpers.quantization import fixed_point, kernels
-from helpers.quantization.affine import Affine, QuantizationError, code_range, encode
-from helpers.quantization.plan import HANDS_ON, Bound, Op
-from helpers.quantization.weights import LayerWeights, pack, per_row, unpack
+from helpers.quantization.affine import Affine, QuantizationError
+from helpers.quantization.plan import HANDS_ON, Op
+from helpers.quantization.weights import LayerWeights, nearest_codes, pack, per_row, unpack
 
 __all__ = ["Layer", "Step", "make_step"]
 
 PART = 8  # images: their 64-bit products stay in the processor's cache
 ONE_PIXEL = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
-Pair = tuple[int, int]
 LARGEST_SUM = 2**30  # for the bias and for the products each, so that together they fit int32
 
 
@@ -56,7 +55,8 @@ class Step(nn.Module):
         self.op = dataclasses.replace(op, weight=None, bias=None, clamp=None, module=None)
         self.coded = out is not None
         if self.coded:
-            first, last = (_code_bound(bound, out, op, end) for end, bound in enumerate(op.clamp or (None, None)))
+            bounds = (torch.as_tensor(bound, device=out.scale.device) for bound in op.clamp or (-math.inf, math.inf))
+            first, last = (out.quantize(bound.float()).expand(op.channels).clone() for bound in bounds)
             self.register_buffer("out_scale", out.scale.clone())
             self.register_buffer("out_zero_point", out.zero_point.clone())
             self.register_buffer("first", first.amax())
@@ -71,9 +71,8 @@ class Step(nn.Module):
         """Compute the integers that follow from the scales on both sides; returns how the output is coded."""
         self.sources = sources
         if self.coded and self.op.kind != "float":
-            multipliers, shift = fixed_point.combine([factor / self.out_scale.double() for factor in self.factors()])
-            self.multipliers = [multiplier.to(self.out_scale.device) for multiplier in multipliers]
-            self.shift = shift.to(self.out_scale.device)
+            factors = [factor / self.out_scale.double() for factor in self.factors()]
+            self.multipliers, self.shift = fixed_point.fixed_point(*factors)
         return self.out
 
     def factors(self) -> list[torch.Tensor]:
@@ -85,7 +84,9 @@ class Step(nn.Module):
         return [code.to(torch.int32) - source.zero_point for code, source in zip(codes, self.sources, strict=True)]
 
     def integer(self, *codes: torch.Tensor) -> torch.Tensor:
-        """Compute with integers only, a few images at a time."""
+        """Compute with integers only, a few images at a time; a network's last sums become real numbers."""
+        if not self.coded:
+            return sum(part * factor.float() for part, factor in zip(self.sums(*codes), self.factors(), strict=True))
         return torch.cat([self._few(*part) for part in zip(*(c.split(PART) for c in codes), strict=True)])
 
     def _few(self, *codes: torch.Tensor) -> torch.Tensor:
@@ -119,20 +120,11 @@ class Step(nn.Module):
         return self.op
 
 
-def _code_bound(bound: Bound, out: Affine, op: Op, end: int) -> torch.Tensor:
-    """The code of a clamp's bound, uint8, one per channel; without a bound the end of the code range."""
-    code = torch.tensor(out.codes[end])
-    if bound is not None:
-        code = out.quantize(torch.as_tensor(bound, dtype=torch.float32, device=out.scale.device))
-    return code.to(out.scale.device, torch.uint8).expand(op.channels).clone()
-
-
 class AveragePool(Step):
     """The sum of a window; dividing by its size is part of the factor."""
 
     def factors(self) -> list[torch.Tensor]:
-        rows, columns = self.op.attributes["kernel"]
-        return [self.sources[0].scale.double() / (rows * columns)]
+        return [self.sources[0].scale.double() / math.prod(self.op.attributes["kernel"])]
 
     def sums(self, codes: torch.Tensor) -> list[torch.Tensor]:
         (rows, columns), (down, right) = self.op.attributes["kernel"], self.op.attributes["stride"]
@@ -144,13 +136,13 @@ class AveragePool(Step):
 
 
 class Rearrange(Step):
-    """Reshaping and max pooling: codes move, none is computed."""
+    """Reshaping, joining and max pooling: codes move, none is computed."""
 
     def settle(self, sources: list[Affine | None]) -> Affine | None:
         return sources[0]
 
-    def integer(self, codes: torch.Tensor) -> torch.Tensor:
-        return self.op.run(codes)
+    def integer(self, *codes: torch.Tensor) -> torch.Tensor:
+        return self.op.run(*codes)
 
     simulated = integer
 
@@ -216,13 +208,9 @@ class Layer(Step):
         if self.op.kind == "linear":
             sums = codes.flatten(0, -2).to(torch.int32) @ self.weight.to(torch.int32).T + self.folded_bias
             return [sums.unflatten(0, codes.shape[:-1])]
-        sums = conv_sums(codes, self.weight, self.zero_point, **self.op.attributes)
+        sums = kernels.conv_sums(codes, self.weight, self.zero_point, **self.op.attributes)
         sums.add_(self.folded_bias[:, None, None])
         return [sums, *(codes.to(torch.int32) - self.sources[1].zero_point for codes in residual)]
-
-    def integer(self, *codes: torch.Tensor) -> torch.Tensor:
-        """Codes in, codes out; the last layer of a network turns its sums into real numbers."""
-        return super().integer(*codes) if self.coded else self.sums(*codes)[0] * self.factors()[0].float()
 
     def float_op(self) -> Op:
         """The float layer that the integers stand for."""
@@ -276,41 +264,5 @@ def make_room_for_bias(weights: LayerWeights, source_scale: torch.Tensor) -> Lay
     if not tight.any():
         return weights
     scale = torch.where(tight, least * 1.001, weights.scale.double()).float()
-    first, last = code_range(weights.bits, signed=True, narrow=True)
-    codes = encode(weights.decode(), per_row(scale, weights.codes), torch.tensor(0), first, last)
+    codes = nearest_codes(weights.decode(), scale, weights.bits)
     return dataclasses.replace(weights, scale=scale, codes=torch.where(per_row(tight, codes), codes, weights.codes))
-
-
-def conv_sums(
-    codes: torch.Tensor,
-    weight: torch.Tensor,
-    zero_point: int,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    groups: int,
-) -> torch.Tensor:
-    """Sum over the window of code * weight: uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, ...).
-
-    `F.conv2d` on int8 tensors would sum in int8 and overflow silently, so codes are widened first.
-    """
-    x, weight = codes.to(torch.int32), weight.to(torch.int32)
-    if any(padding):
-        x = F.pad(x, (padding[1], padding[1], padding[0], padding[0]), value=zero_point)
-    depthwise = weight.shape[1] == 1 and groups == len(weight)
-    if not depthwise and dilation == (1, 1):
-        return F.conv2d(x, weight, None, stride, 0, 1, groups)
-    # A sum over the kernel's positions, each of which sees a shifted image: for depthwise kernels that is ten times
-    # faster than PyTorch's int32 convolution, which knows no dilation either.
-    kernel = weight.shape[2:]
-    rows, columns = ((x.shape[2 + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1))
-    sums = torch.zeros(len(x), len(weight), rows, columns, dtype=torch.int32, device=x.device)
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            shifted = x[:, :, i * dilation[0] :: stride[0], j * dilation[1] :: stride[1]][:, :, :rows, :columns]
-            tap = weight[:, :, i : i + 1, j : j + 1]
-            if depthwise:
-                sums.addcmul_(shifted, tap.reshape(1, -1, 1, 1))
-            else:
-                sums += F.conv2d(shifted, tap, groups=groups)
-    return sums

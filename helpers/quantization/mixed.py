@@ -25,7 +25,7 @@ from helpers.dataset import input_of
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.model import replay
 from helpers.quantization.observers import batches, check_images
-from helpers.quantization.plan import Op, Plan, Recipe
+from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
 from helpers.quantization.reader import make_plan
 from helpers.quantization.repairs import quantized_op
 from helpers.quantization.weights import encode_layer, packed_bytes
@@ -66,30 +66,21 @@ def mixed_recipe(
     sizes = scan.set_index(["layer", "bits"]).bytes
     budget = file_bytes
     while True:  # the header names the bits, so what is not weights changes by a few bytes with the choice
-        chosen = choose_bits(scan, budget)
-        written = written_bytes(model, replace(recipe, layer_bits=chosen), shape)
+        chosen = replace(recipe, layer_bits=choose_bits(scan, budget))
+        with TemporaryDirectory() as folder:  # the size does not depend on what the ranges are
+            same = replay(model, chosen.to_json(), shape)
+            written = models.save(same, Path(folder) / "size.safetensors").stat().st_size
         if written <= file_bytes:
-            return replace(recipe, layer_bits=chosen)
-        overhead = written - sum(sizes[choice] for choice in chosen.items())
+            return chosen
+        overhead = written - sum(sizes[choice] for choice in chosen.layer_bits.items())
         budget = min(file_bytes - overhead, budget - 1)
-
-
-def written_bytes(model: nn.Module, recipe: Recipe, input_shape: tuple[int, ...]) -> int:
-    """The size of the file of a quantized network, which does not depend on what its ranges are."""
-    with TemporaryDirectory() as folder:
-        path = models.save(replay(model, recipe.to_json(), input_shape), Path(folder) / "size.safetensors")
-        return path.stat().st_size
 
 
 @torch.no_grad()
 def sensitivity_scan(
     plan: Plan, images: torch.Tensor, recipe: Recipe, bits: Sequence[int] = BITS, progress: bool = True
 ) -> pd.DataFrame:
-    """Measure the harm of every layer at every choice of bits.
-
-    Returns:
-        One row per layer and choice: layer, bits, divergence (nats per image), bytes.
-    """
+    """The harm of every layer at every choice of bits: layer, bits, divergence (nats per image), bytes."""
     harm: Counter[tuple[str, int]] = Counter()
     parts = list(batches(images))
     with tqdm(total=len(parts) * len(plan.layers), desc="sensitivity", disable=not progress) as bar:
@@ -99,31 +90,27 @@ def sensitivity_scan(
             for op in plan.layers:
                 for choice in bits:
                     layer = encode_layer(op, replace(recipe, weight_bits=choice, layer_bits={}))
-                    other = _run_from(plan, quantized_op(op, layer), values).log_softmax(1)
+                    other = _run_changed(plan, quantized_op(op, layer), values).log_softmax(1)
                     harm[op.name, choice] += (answers.exp() * (answers - other)).sum().item() / len(images)
                 bar.update()
-    sizes = {op.name: op.weight.numel() for op in plan.layers}
-    rows = [(name, choice, found, packed_bytes(sizes[name], choice)) for (name, choice), found in harm.items()]
+    rows = [(*key, found, packed_bytes(plan[key[0]].weight.numel(), key[1])) for key, found in harm.items()]
     return pd.DataFrame(rows, columns=["layer", "bits", "divergence", "bytes"])
 
 
-def _run_from(plan: Plan, changed: Op, values: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The network's output when one operation changes: what comes before it is known."""
-    known, fresh = dict(values), {changed.name}
-    for op in plan.ops:
-        if op.name in fresh or fresh.intersection(op.inputs):
-            op = changed if op.name == changed.name else op
-            known[op.name] = op.run(*(known[edge] for edge in op.inputs))
-            fresh.add(op.name)
-    return known[plan.output]
+def _run_changed(plan: Plan, changed: Op, values: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The network's output when one operation changes: what does not depend on it is known."""
+
+    def compute(op: Op, *inputs: torch.Tensor) -> torch.Tensor:
+        if op.name == changed.name:
+            return changed.run(*inputs)
+        known = all(x is values[edge] for edge, x in zip(op.inputs, inputs, strict=True))
+        return values[op.name] if known else op.run(*inputs)
+
+    return execute(plan.ops, values[INPUT], compute)
 
 
 def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
-    """Bits for every layer: the least harm, greedily, within a budget.
-
-    Args:
-        scan: from `sensitivity_scan`.
-        weight_bytes: what all layers together may take.
+    """Bits for every layer: the least harm by a `sensitivity_scan`, greedily, in so many bytes for all layers together.
 
     Raises:
         BudgetError: even the fewest bits take more.

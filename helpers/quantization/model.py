@@ -14,12 +14,12 @@ from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
 from helpers.quantization.integer import Step, make_step
 from helpers.quantization.observers import CalibrationError, batches, calibrate, check_images, quantized_edges
-from helpers.quantization.plan import INPUT, Op, Plan, Recipe, Watch, execute, last_uses
+from helpers.quantization.plan import INPUT, Op, Plan, Recipe, Watch, execute
 from helpers.quantization.reader import make_plan
 from helpers.quantization.repairs import repair_weights
 from helpers.quantization.weights import LayerWeights, encode_weights
 
-__all__ = ["MODES", "KernelNote", "ModeError", "QuantizedModel", "assemble", "module_key", "quantize", "replay"]
+__all__ = ["MODES", "KernelNote", "ModeError", "QuantizedModel", "module_key", "quantize", "replay"]
 
 MODES = ("simulated", "integer", "kernel")
 
@@ -65,32 +65,16 @@ def quantize(
         raise CalibrationError(f"calibration images: the network does not take shape {shape}: {error}") from error
     edges = calibrate(plan, images, recipe)
     weights = repair_weights(plan, edges, encode_weights(plan, recipe), images, recipe)
-    return assemble(model, plan, edges, weights, recipe)
-
-
-def assemble(
-    model: nn.Module, plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], recipe: Recipe
-) -> "QuantizedModel":
-    """Put the parts together and note how to rebuild the structure, so that `models.save` can write the result."""
-    quantized = QuantizedModel(plan, edges, weights, recipe).eval()
-    arguments = {"recipe": recipe.to_json(), "input_shape": list(plan.input_shape)}
-    models.record(quantized, source=model, step="quantize", **arguments)
-    return quantized
+    return QuantizedModel(model, plan, edges, weights, recipe)
 
 
 def replay(model: nn.Module, recipe: Mapping[str, Any], input_shape: Sequence[int]) -> "QuantizedModel":
-    """The structure of a quantized network, for a file's tensors to fill; all ranges are placeholders.
-
-    Args:
-        model: the float network, with any weights.
-        recipe: as `Recipe.to_json` gave it.
-        input_shape: of one image.
-    """
+    """The structure of a quantized network, for a file's tensors to fill: weights are any, ranges placeholders."""
     recipe = Recipe.from_json(recipe)
     plan = make_plan(model.eval(), input_shape, recipe)
     placeholder = Affine(torch.tensor(1.0), torch.tensor(0, dtype=torch.int32), recipe.activation_bits, signed=False)
     edges = dict.fromkeys(quantized_edges(plan), placeholder)
-    return assemble(model, plan, edges, encode_weights(plan, recipe), recipe)
+    return QuantizedModel(model, plan, edges, encode_weights(plan, recipe), recipe)
 
 
 class QuantizedModel(nn.Module):
@@ -103,7 +87,10 @@ class QuantizedModel(nn.Module):
         mode: "simulated", "integer" or "kernel".
     """
 
-    def __init__(self, plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], recipe: Recipe) -> None:
+    def __init__(
+        self, source: Any, plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], recipe: Recipe
+    ) -> None:
+        """Put the parts together, and note how to rebuild the structure, so that `models.save` can write it."""
         super().__init__()
         self.recipe, self.input_shape = recipe, plan.input_shape
         self.input = make_step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT))
@@ -114,22 +101,20 @@ class QuantizedModel(nn.Module):
         self._mode = "simulated"
         self.settle()
         self.register_load_state_dict_post_hook(QuantizedModel.settle)
+        self.eval()
+        arguments = {"recipe": recipe.to_json(), "input_shape": list(plan.input_shape)}
+        models.record(self, source=source, step="quantize", **arguments)
 
     def step(self, name: str) -> Step:
-        """The step of one operation.
-
-        Raises:
-            QuantizationError: there is no such operation.
-        """
-        if module_key(name) not in self.steps:
-            names = [step.op.name for step in self.steps.values()]
-            raise QuantizationError(f"there is no step {name!r} in this network; there are {names}")
-        return self.steps[module_key(name)]
+        """The step of one operation."""
+        if name not in self._by_name:
+            raise QuantizationError(f"there is no step {name!r} in this network; there are {[*self._by_name]}")
+        return self._by_name[name]
 
     @property
     def float_layers(self) -> list[str]:
         """The operations that have no integer form and stayed in float."""
-        return [step.op.name for step in self.steps.values() if step.op.kind == "float"]
+        return [name for name, step in self._by_name.items() if step.op.kind == "float"]
 
     @property
     def mode(self) -> str:
@@ -151,17 +136,12 @@ class QuantizedModel(nn.Module):
         self.edges: dict[str, Affine | None] = {INPUT: self.input.out}
         for step in self.steps.values():
             self.edges[step.op.name] = step.settle([self.edges[name] for name in step.op.inputs])
-        ops = [step.op for step in self.steps.values()]
-        self._order = {step.op.name: step for step in self.steps.values()}, ops, last_uses(ops)
+        self._by_name = {step.op.name: step for step in self.steps.values()}
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
-        """Compute the network in its mode.
-
-        Args:
-            x: normalised float images (N, ...).
-            watch: called with the name and the value of every edge: uint8 codes, or floats where nothing is coded.
-        """
+        """Compute the network in its mode, from normalised float images; `watch` gets the name and the value of every
+        edge: uint8 codes, or floats where nothing is coded."""
         if tuple(x.shape[1:]) != self.input_shape or not x.is_floating_point():
             expected = ", ".join(map(str, self.input_shape))
             raise QuantizationError(
@@ -169,15 +149,13 @@ class QuantizedModel(nn.Module):
             )
         if x.isnan().any():
             raise QuantizationError("quantized network: the images hold NaN, which no code stands for; leave them out")
-        steps, ops, done = self._order
         codes = self.input.encode(x) if self.input.coded else x
-        y = execute(ops, codes, lambda op, *inputs: getattr(steps[op.name], self._mode)(*inputs), watch, done)
+        ops = [step.op for step in self._by_name.values()]
+        y = execute(ops, codes, lambda op, *inputs: getattr(self._by_name[op.name], self._mode)(*inputs), watch)
         output = self.edges[ops[-1].name]
         return y if output is None else output.dequantize(y)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits of normalised float images."""
-        return self.run(x)
+    forward = run
 
     def _apply(self, *args: Any, **kwargs: Any) -> "QuantizedModel":
         super()._apply(*args, **kwargs)

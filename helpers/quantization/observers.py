@@ -10,13 +10,14 @@ differently:
     entropy         the range whose codes tell most about the distribution (least Kullback-Leibler divergence)
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
 
 from helpers import data
 from helpers.quantization.affine import Affine, QuantizationError, choose, code_range
-from helpers.quantization.plan import HANDS_ON, INPUT, Op, Plan, Recipe
+from helpers.quantization.plan import HANDS_ON, INPUT, Plan, Recipe
 
 __all__ = ["CalibrationError", "Histogram", "Observer", "batches", "calibrate", "check_images", "quantized_edges"]
 
@@ -29,13 +30,8 @@ Range = tuple[float, float]
 
 
 class Histogram:
-    """Counts in `bins` equal bins. A value outside doubles the bin width as often as needed, which loses nothing:
-    two neighbouring counts become one.
-
-    Attributes:
-        counts: float64 (bins,).
-        start: the left border of the first bin.
-        width: of one bin.
+    """Counts (float64) in equal bins from `start` on. A value outside doubles the bin width as often as needed, which
+    loses nothing: two neighbouring counts become one.
 
     Example:
         >>> histogram = Histogram(bins=4)
@@ -57,18 +53,9 @@ class Histogram:
     def add(self, x: torch.Tensor) -> None:
         """Count the values of a tensor, which must be finite."""
         low, high = (bound.item() for bound in torch.aminmax(x))
-        if not self.counts.any():
-            self.start, self.width = low, max((high - low) / len(self.counts), abs(low) * 1e-6, 1e-12)
-        self._grow(low, high)
-        end = self.start + self.width * len(self.counts)
-        first, last = torch.tensor([self.start, end]).tolist()  # as float32, like the values
-        for part in x.detach().float().flatten().split(_MOST_AT_ONCE):
-            inside = part.clamp(first, last)  # histc would drop what rounding put just outside
-            self.counts += torch.histc(inside, len(self.counts), first, last).double().cpu()
-
-    def _grow(self, low: float, high: float) -> None:
-        """Double the bin width until the range takes in [low, high]; the range extends to the side that needs it."""
         bins = len(self.counts)
+        if not self.counts.any():
+            self.start, self.width = low, max((high - low) / bins, abs(low) * 1e-6, 1e-12)
         while low < self.start or high > self.start + self.width * bins:
             merged = self.counts.reshape(-1, 2).sum(1)
             empty = torch.zeros_like(merged)
@@ -77,15 +64,14 @@ class Histogram:
             else:
                 self.counts = torch.cat([merged, empty])
             self.width *= 2
+        first, last = torch.tensor([self.start, self.start + self.width * bins]).tolist()  # as float32, like the values
+        for part in x.detach().float().flatten().split(_MOST_AT_ONCE):
+            inside = part.clamp(first, last)  # histc would drop what rounding put just outside
+            self.counts += torch.histc(inside, bins, first, last).double().cpu()
 
 
 class Observer:
-    """Watches values, then names a range.
-
-    Attributes:
-        low, high: the smallest and the largest value seen.
-        average: the exponential average of each batch's extremes.
-        histogram: of all values, for the rules that look at it.
+    """Watches values (their extremes, the moving average of each batch's, a histogram), then names a range.
 
     Example:
         >>> observer = Observer("minmax")
@@ -110,8 +96,7 @@ class Observer:
         self.low, self.high = min(self.low, new[0]), max(self.high, new[1])
         average = zip(self.average or new, new, strict=True)
         self.average = tuple(old + (1 - MEMORY) * (now - old) for old, now in average)
-        if self.rule == "entropy":
-            x = x[x != 0]
+        x = x[x != 0] if self.rule == "entropy" else x
         if self.rule in ("percentile", "mse", "entropy") and x.numel():
             self.histogram.add(x)
 
@@ -192,24 +177,21 @@ class CalibrationError(QuantizationError):
 
 
 def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Affine]:
-    """Choose how every edge that carries codes is quantized.
+    """Choose an unsigned per-tensor `Affine` for every edge that carries codes.
 
     Args:
         plan: the float network.
         images: training images, uint8, or float already normalised; (N, C, H, W).
         recipe: `observer` and `activation_bits` matter here.
-
-    Returns:
-        One unsigned per-tensor `Affine` per edge. Reshaping and max pooling keep the parameters of their input.
     """
-    check_images(images, plan.input_shape)
-    edges, bits = quantized_edges(plan), recipe.activation_bits
-    observers = {plan.origin(edge): Observer(recipe.observer, bits) for edge in edges}
+    edges, bits, origins = quantized_edges(plan), recipe.activation_bits, plan.origins()
+    observers = {origins[edge]: Observer(recipe.observer, bits) for edge in edges}
+    new = {INPUT, *(op.name for op in plan.ops if op.kind not in HANDS_ON)} & {*edges}
 
     def watch(edge: str, value: torch.Tensor) -> None:
-        if edge in observers:
+        if edge in new:
             try:
-                observers[edge].observe(value)
+                observers[origins[edge]].observe(value)
             except QuantizationError as error:
                 raise CalibrationError(f"edge {edge!r}: {error}") from error
 
@@ -217,7 +199,7 @@ def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Aff
         plan.run(batch, watch)
     ranges = {edge: map(torch.tensor, observer.range()) for edge, observer in observers.items()}
     chosen = {edge: Affine(*choose(*bounds, bits), bits, signed=False) for edge, bounds in ranges.items()}
-    return {edge: chosen[plan.origin(edge)] for edge in edges}
+    return {edge: chosen[origins[edge]] for edge in edges}
 
 
 def batches(images: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -226,14 +208,13 @@ def batches(images: torch.Tensor) -> Iterator[torch.Tensor]:
         yield data.normalize(part) if part.dtype == torch.uint8 else part
 
 
-def check_images(images: torch.Tensor, shape: tuple[int, ...] | None = None) -> None:
-    """Refuse images of the wrong type or shape, none at all, or with NaN or infinity in them."""
+def check_images(images: torch.Tensor) -> None:
+    """Refuse images of the wrong type, none at all, or with NaN or infinity in them."""
     if not isinstance(images, torch.Tensor) or images.dtype not in (torch.uint8, torch.float32):
         kind = images.dtype if isinstance(images, torch.Tensor) else type(images).__name__
         raise CalibrationError(f"calibration images: expected a uint8 or float32 tensor, got {kind}")
-    if not len(images) or tuple(images.shape[1:]) != (shape or tuple(images.shape[1:])):
-        expected = ", ".join(map(str, shape or ["..."]))
-        raise CalibrationError(f"calibration images: expected shape (N, {expected}), N >= 1, got {tuple(images.shape)}")
+    if not len(images):
+        raise CalibrationError(f"calibration images: there are none in a tensor of shape {tuple(images.shape)}")
     if not torch.isfinite(images).all():
         bad = int((~torch.isfinite(images)).flatten(1).any(1).sum())
         raise CalibrationError(f"calibration images: {bad} of {len(images)} hold NaN or infinity; leave them out")
@@ -242,24 +223,17 @@ def check_images(images: torch.Tensor, shape: tuple[int, ...] | None = None) -> 
 def quantized_edges(plan: Plan) -> list[str]:
     """The edges that carry codes, in the order of the plan.
 
-    All but these: the sums of the last layer, and what passes between two operations that stay in float.
+    All but these: what passes from one operation in float to the next, and the network's output, when an operation
+    that adds up computes it. Reshaping does not count.
     """
 
     def read_as_codes(edge: str) -> bool:
         return any(user.kind != "float" for user in plan.users(edge))
 
     edges = [INPUT] if read_as_codes(INPUT) else []
-    for op in plan.ops:
-        if op.kind == "float":
-            quantized = read_as_codes(op.name)
-        elif op.kind in HANDS_ON:
-            quantized = op.inputs[0] in edges
-        else:
-            quantized = not ends_in_sums(plan, op)
-        edges += [op.name] * quantized
+    edges += [op.name for op in plan.ops if op.kind != "float" or read_as_codes(op.name)]
+    reshapes = list(itertools.takewhile(lambda op: op.kind == "reshape", reversed(plan.ops[1:])))
+    last = plan.ops[-len(reshapes) - 1]
+    if last.kind not in (*HANDS_ON, "clamp") and last.clamp is None and last.residual is None:
+        edges = [edge for edge in edges if edge not in {last.name, *(op.name for op in reshapes)}]
     return edges
-
-
-def ends_in_sums(plan: Plan, op: Op) -> bool:
-    """Whether this is the last layer, whose int32 sums become the network's float output without rounding."""
-    return op is plan.ops[-1] and op.kind in ("conv", "linear") and op.clamp is None and op.residual is None

@@ -26,6 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from helpers.files import write_atomically
+from helpers.graphs.effects import op_name
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.integer import Layer, Step
 from helpers.quantization.model import QuantizedModel
@@ -34,9 +35,12 @@ from helpers.quantization.weights import PAIR_LIMIT, pair_sums
 
 __all__ = ["ExportError", "to_onnx"]
 
-FREE = {0: torch.export.Dim.AUTO}
+FREE = {0: torch.export.Dim.AUTO}  # the number of images
 OPSET = 18
 IR_VERSION = 8  # the one that belongs to the opset
+# Between codes ONNX Runtime would turn these into int8 kernels of its own: it quantizes the weights once more, with no
+# regard to saturation, and miscounts the last windows of an average with ceil_mode.
+FLOAT_ALONE = {"AveragePool", "Conv", "ConvTranspose"}
 
 
 class ExportError(QuantizationError):
@@ -44,11 +48,7 @@ class ExportError(QuantizationError):
 
 
 def to_onnx(model: QuantizedModel, path: str | Path) -> Path:
-    """Write a quantized network as an ONNX file.
-
-    Args:
-        model: the network; what stayed in float is written in float.
-        path: the file to write.
+    """Write a quantized network as an ONNX file; what stayed in float is written in float.
 
     Returns:
         The path. The file takes normalised float32 images (N, C, H, W), any N, and gives logits.
@@ -62,14 +62,13 @@ def to_onnx(model: QuantizedModel, path: str | Path) -> Path:
     graph = _Graph()
     graph.put(model.input, INPUT)
     if model.float_layers:
-        _add_floats(graph, model)
+        graph.add_floats(model)
     for step in model.steps.values():
         getattr(graph, step.op.kind)(step)
     output = graph.real(step.op.name, "output")
     image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["N", *model.input_shape])
     result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", *step.op.shape])
-    nodes = _in_order(graph.nodes, {INPUT, *graph.constants})
-    written = helper.make_graph(nodes, "quantized", [image], [result], list(graph.constants.values()))
+    written = helper.make_graph(graph.in_order(), "quantized", [image], [result], list(graph.constants.values()))
     opset = helper.make_opsetid("", OPSET)
     proto = helper.make_model(written, opset_imports=[opset], ir_version=IR_VERSION, producer_name="helpers")
     onnx.checker.check_model(proto, full_check=True)
@@ -77,59 +76,16 @@ def to_onnx(model: QuantizedModel, path: str | Path) -> Path:
 
 
 class _Floats(nn.Module):
-    """All operations without an integer form side by side, for one export."""
+    """All operations without an integer form side by side, for one export; each takes as many inputs as it has."""
 
-    def __init__(self, operations: list[nn.Module], counts: list[int]) -> None:
+    def __init__(self, steps: list[Step]) -> None:
         super().__init__()
-        self.operations, self.counts = nn.ModuleList(operations), counts
+        self.operations, self.counts = nn.ModuleList(s.module for s in steps), [len(s.op.inputs) for s in steps]
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Each takes as many of the inputs as it has."""
         given = iter(inputs)
         taken = ([next(given) for _ in range(count)] for count in self.counts)
         return tuple(run(*some) for run, some in zip(self.operations, taken, strict=True))
-
-
-def _add_floats(graph: "_Graph", model: QuantizedModel) -> None:
-    """Add what PyTorch's exporter writes for the operations that stayed in float."""
-    shapes = {INPUT: model.input_shape} | {step.op.name: step.op.shape for step in model.steps.values()}
-    steps = [step for step in model.steps.values() if step.op.kind == "float"]
-    edges = {input_name(step, i): edge for step in steps for i, edge in enumerate(step.op.inputs)}
-    examples = tuple(torch.zeros(2, *shapes[edge]) for edge in edges.values())
-    ends = {"input_names": list(edges), "output_names": model.float_layers}
-    free = ((FREE,) * len(examples),)
-    floats = _Floats([step.module for step in steps], [len(step.op.inputs) for step in steps]).eval()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter's notes to itself
-            exported = torch.onnx.export(
-                floats, examples, dynamo=True, opset_version=OPSET, dynamic_shapes=free, verbose=False, **ends
-            )
-    except Exception as error:  # whatever PyTorch's exporter does not know
-        reason = " ".join(str(error).split())[:200]
-        raise ExportError(
-            f"what stayed in float ({', '.join(model.float_layers)}) has no ONNX form: {reason}"
-        ) from error
-    written, own = exported.model_proto.graph, {"", *edges, *model.float_layers}
-    for node in written.node:
-        for names in (node.input, node.output):
-            names[:] = [name if name in own else f"float.{name}" for name in names]
-        node.name = f"float.{node.name}"
-    graph.nodes.extend(written.node)
-    for constant in written.initializer:
-        constant.name = f"float.{constant.name}"
-        graph.constants[constant.name] = constant
-
-
-def _in_order(nodes: list[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
-    """The nodes, each behind those whose results it reads."""
-    ordered, known = [], {"", *known}
-    while nodes:
-        ready = [node for node in nodes if known.issuperset(node.input)]
-        known.update(name for node in ready for name in node.output)
-        nodes = [node for node in nodes if not known.issuperset(node.output)]
-        ordered += ready
-    return ordered
 
 
 class _Graph:
@@ -154,6 +110,52 @@ class _Graph:
         array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
         self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
         return name
+
+    def add_floats(self, model: QuantizedModel) -> None:
+        """Add what PyTorch's exporter writes for the operations that stayed in float."""
+        shapes = {INPUT: model.input_shape} | {step.op.name: step.op.shape for step in model.steps.values()}
+        steps = [step for step in model.steps.values() if step.op.kind == "float"]
+        for step in steps:
+            refuse_divisor(step)
+        edges = {input_name(step, i): edge for step in steps for i, edge in enumerate(step.op.inputs)}
+        examples = tuple(torch.zeros(2, *shapes[edge]) for edge in edges.values())
+        options = {"opset_version": OPSET, "dynamic_shapes": ((FREE,) * len(examples),), "verbose": False}
+        options |= {"input_names": list(edges), "output_names": model.float_layers}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the exporter's notes to itself
+                exported = torch.onnx.export(_Floats(steps).eval(), examples, dynamo=True, **options)
+        except Exception as error:  # whatever PyTorch's exporter does not know
+            names, reason = ", ".join(model.float_layers), " ".join(str(error).split())[:200]
+            raise ExportError(f"what stayed in float ({names}) has no ONNX form: {reason}") from error
+        written, own = exported.model_proto.graph, {"", *edges, *model.float_layers}
+        for node in written.node:
+            if node.op_type in FLOAT_ALONE:
+                given = [name for name in node.input if name in edges]
+                apart = {name: self.apart(name) for name in given}
+                node.input[:] = [apart.get(name, name) for name in node.input]
+                own.update(apart.values())
+            for names in (node.input, node.output):
+                names[:] = [name if name in own else f"float.{name}" for name in names]
+            node.name = f"float.{node.name}"
+        self.nodes.extend(written.node)
+        for constant in written.initializer:
+            constant.name = f"float.{constant.name}"
+            self.constants[constant.name] = constant
+
+    def apart(self, edge: str) -> str:
+        """The same numbers behind a node that keeps ONNX Runtime from merging what stands on its two sides."""
+        bounds = [self.constant(f"float.{name}", np.float32(end)) for name, end in (("low", -3e38), ("high", 3e38))]
+        return self.node("Clip", [edge, *bounds], f"{edge}.apart")
+
+    def in_order(self) -> list[onnx.NodeProto]:
+        """The nodes, each behind those whose results it reads."""
+        ordered, known, nodes = [], {"", INPUT, *self.constants}, self.nodes
+        while nodes:
+            ordered += (ready := [node for node in nodes if known.issuperset(node.input)])
+            known.update(name for node in ready for name in node.output)
+            nodes = [node for node in nodes if not known.issuperset(node.output)]
+        return ordered
 
     def put(self, step: Step, value: str) -> None:
         """Quantize a float tensor to the codes of a step's output, and clamp what saturation does not clamp.
@@ -184,28 +186,29 @@ class _Graph:
 
     def hand_on(self, step: Step, kind: str, *more: str, **attributes: object) -> None:
         """Codes move or are compared, none is computed."""
-        codes, *where = self.coded[step.op.inputs[0]]
-        self.coded[step.op.name] = (self.node(kind, [codes, *more], step.op.name, **attributes), *where)
+        given = [self.coded.get(edge, (edge,)) for edge in step.op.inputs]
+        made = self.node(kind, [*(names[0] for names in given), *more], step.op.name, **attributes)
+        if len(given[0]) > 1:
+            self.coded[step.op.name] = (made, *given[0][1:])
 
-    def shape(self, name: str, *shape: int) -> str:
-        """The shape that a Reshape node takes; -1 stands for what is left, 0 for what was there."""
-        return self.constant(f"{name}.shape", np.array(shape, np.int64))
+    def reshaped(self, value: str, name: str, *shape: int) -> str:
+        """A Reshape node; -1 stands for what is left, 0 for what was there."""
+        return self.node("Reshape", [value, self.constant(f"{name}.shape", np.array(shape, np.int64))], name)
 
     def weight_codes(self, layer: Layer, codes: torch.Tensor) -> tuple[str, str]:
         """A weight's codes and its zero point; with zero point 128 they are stored as uint8."""
-        shift = weight_zero_point(layer)
-        stored = codes.cpu().numpy().astype(np.int16) + shift
+        shift, name = weight_zero_point(layer), layer.op.name
         kind = np.uint8 if shift else np.int8
-        zero = self.constant(f"{layer.op.name}.weight.zero_point", np.array(shift, kind))
-        return self.constant(f"{layer.op.name}.weight.codes", stored.astype(kind)), zero
+        stored = (codes.cpu().numpy().astype(np.int16) + shift).astype(kind)
+        zero = self.constant(f"{name}.weight.zero_point", np.array(shift, kind))
+        return self.constant(f"{name}.weight.codes", stored), zero
 
     def parameters(self, layer: Layer, codes: torch.Tensor, axis: int) -> list[str]:
         """The real weight, from its codes and one scale per output channel, and the real bias from its int32."""
         name = layer.op.name
         stored, zero = self.weight_codes(layer, codes)
-        zeros = numpy_helper.to_array(self.constants[zero]).repeat(len(layer.weight_scale))
-        scale = self.constant(f"{name}.weight.scale", layer.weight_scale)
-        parts = [stored, scale, self.constant(zero, zeros)]  # the same for each channel
+        zeros = numpy_helper.to_array(self.constants[zero]).repeat(len(layer.weight_scale))  # the same for each channel
+        parts = [stored, self.constant(f"{name}.weight.scale", layer.weight_scale), self.constant(zero, zeros)]
         units = [self.constant(f"{name}.bias.codes", layer.bias), self.constant(f"{name}.unit", layer.unit.float())]
         weight = self.node("DequantizeLinear", parts, f"{name}.weight", axis=axis)
         return [weight, self.node("DequantizeLinear", units, f"{name}.bias", axis=0)]
@@ -213,7 +216,7 @@ class _Graph:
     # --- one method for each kind of operation ---
 
     def float(self, step: Step) -> None:
-        """What `_add_floats` wrote, between the edges; an edge without codes only gets the name that it has there."""
+        """What `add_floats` wrote, between the edges; an edge without codes only gets the name that it has there."""
         for position, edge in enumerate(step.op.inputs):
             if self.get(step, position) == edge:
                 self.node("Identity", [edge], input_name(step, position))
@@ -241,9 +244,9 @@ class _Graph:
         parameters = self.parameters(step, step.weight.t(), axis=1)
         if len(step.op.shape) == 1:
             return self.put(step, self.node("Gemm", [x, *parameters], name))
-        flat = self.node("Reshape", [x, self.shape(f"{name}.flat", -1, step.weight.shape[1])], f"{name}.flat")
+        flat = self.reshaped(x, f"{name}.flat", -1, step.weight.shape[1])
         y = self.node("Gemm", [flat, *parameters], f"{name}.product")
-        return self.put(step, self.node("Reshape", [y, self.shape(name, -1, *step.op.shape)], name))
+        return self.put(step, self.reshaped(y, name, -1, *step.op.shape))
 
     def add(self, step: Step) -> None:
         """An addition of two edges."""
@@ -251,11 +254,9 @@ class _Graph:
 
     def average_pool(self, step: Step) -> None:
         """A mean over windows; with dimensions of size 1 dropped where the network drops them."""
-        name = step.op.name
-        y = self.node("AveragePool", [self.get(step)], f"{name}.pool", **window(step))
-        if len(step.op.shape) < 3:
-            y = self.node("Reshape", [y, self.shape(name, 0, *step.op.shape)], name)
-        self.put(step, y)
+        name, whole = step.op.name, len(step.op.shape) == 3
+        y = self.node("AveragePool", [self.get(step)], name if whole else f"{name}.pool", **window(step))
+        self.put(step, y if whole else self.reshaped(y, name, 0, *step.op.shape))
 
     def clamp(self, step: Step) -> None:
         """A clamp of its own is a quantization."""
@@ -265,9 +266,22 @@ class _Graph:
         """The largest codes of windows."""
         self.hand_on(step, "MaxPool", **window(step), ceil_mode=int(step.op.attributes["ceil_mode"]))
 
+    def concat(self, step: Step) -> None:
+        """The codes of several edges in a row."""
+        self.hand_on(step, "Concat", axis=step.op.attributes["dim"])
+
     def reshape(self, step: Step) -> None:
         """The same codes in another shape."""
-        self.hand_on(step, "Reshape", self.shape(step.op.name, 0, *step.op.shape))
+        shape = self.constant(f"{step.op.name}.shape", np.array([0, *step.op.shape], np.int64))
+        self.hand_on(step, "Reshape", shape)
+
+
+def refuse_divisor(step: Step) -> None:
+    """PyTorch's exporter drops the divisor of an average pool without a word."""
+    calls = [node for node in step.module.graph.nodes if node.op == "call_function" and op_name(node) == "avg_pool2d"]
+    given = [(*node.args[6:], node.kwargs.get("divisor_override")) for node in calls]
+    if any(map(any, given)) or any(getattr(layer, "divisor_override", None) for layer in step.module.modules()):
+        raise ExportError(f"{step.op.name}: an average pool with divisor_override has no ONNX form; multiply instead")
 
 
 def input_name(step: Step, position: int) -> str:

@@ -16,12 +16,11 @@ from torch import nn
 
 from helpers.quantization.affine import QuantizationError, code_range
 
-__all__ = ["CHOICES", "INPUT", "Bound", "Op", "Plan", "PlanError", "Recipe", "RecipeError", "execute"]
+__all__ = ["CHOICES", "INPUT", "Op", "Plan", "PlanError", "Recipe", "RecipeError", "execute"]
 
 INPUT = "input"  # the edge that the network's input travels on
 POOL = ("kernel", "stride", "padding", "dilation", "ceil_mode")  # what a max pool is told
-HANDS_ON = ("reshape", "max_pool")  # their output has the codes of their input
-Bound = float | torch.Tensor | None  # one number, one number per channel, or no bound
+HANDS_ON = ("reshape", "max_pool", "concat")  # their output has the codes of their inputs
 Watch = Callable[[str, torch.Tensor], None] | None
 
 CHOICES = {
@@ -87,7 +86,7 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary; `Recipe.from_json(recipe.to_json())` is the same recipe again."""
-        return {**dataclasses.asdict(self), "layer_bits": dict(self.layer_bits)}
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Recipe":
@@ -101,11 +100,11 @@ class Op:
 
     Attributes:
         name: of the operation and of the edge that carries its output.
-        kind: "conv", "linear", "add", "average_pool", "max_pool", "reshape", "clamp" or "float".
+        kind: "conv", "linear", "add", "average_pool", "max_pool", "concat", "reshape", "clamp" or "float".
         inputs: names of the edges it reads; a conv with two inputs adds the second one (the residual) to its output.
         weight, bias: float parameters of conv and linear; the bias is never None there.
-        clamp: (low, high), applied last; high may be one number per channel.
-        attributes: stride, padding, dilation, groups of a conv; kernel, stride, padding of a pool.
+        clamp: (low, high), applied last; either may be infinite, and high one number per channel.
+        attributes: stride, padding, dilation, groups of a conv; kernel, stride, padding of a pool; dim of a concat.
         shape: of one output, without the batch.
         module: what computes a "float" operation.
         node: name of the graph's node whose value the edge carries.
@@ -116,7 +115,7 @@ class Op:
     inputs: tuple[str, ...]
     weight: torch.Tensor | None = None
     bias: torch.Tensor | None = None
-    clamp: tuple[Bound, Bound] | None = None
+    clamp: tuple[float, float | torch.Tensor] | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
     shape: tuple[int, ...] = ()
     module: nn.Module | None = None
@@ -144,11 +143,10 @@ class Op:
         """Clamp what the operation computed."""
         if self.clamp is None:
             return y
-        if all(isinstance(bound, int | float) for bound in self.clamp):
-            return F.hardtanh(y, *self.clamp)  # the same numbers, and a much faster way back
-        low, high = (self.along_channels(b.to(y)) if isinstance(b, torch.Tensor) else b for b in self.clamp)
-        y = y if low is None else torch.clamp(y, min=low)
-        return y if high is None else torch.clamp(y, max=high)
+        low, high = self.clamp
+        if isinstance(high, torch.Tensor):
+            return y.clamp(min=low).minimum(self.along_channels(high.to(y)))
+        return F.hardtanh(y, low, high)  # the same numbers as clamp, and a much faster way back
 
 
 def _conv(op: Op, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
@@ -174,18 +172,13 @@ _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
     "average_pool": _average,
     "max_pool": _maximum,
     "reshape": lambda op, x: x.reshape(x.shape[0], *op.shape),
+    "concat": lambda op, *inputs: torch.cat(inputs, **op.attributes),
     "clamp": lambda op, x: x,
     "float": lambda op, *inputs: op.module(*(x.clone() for x in inputs)),  # it may write in place
 }
 
 
-def execute(
-    ops: list[Op],
-    x: torch.Tensor,
-    compute: Callable[..., torch.Tensor],
-    watch: Watch = None,
-    done: list[list[str]] | None = None,
-) -> torch.Tensor:
+def execute(ops: list[Op], x: Any, compute: Callable[..., Any], watch: Watch = None) -> Any:
     """Run operations in order, and let go of each edge after its last reader; returns the value of the last edge.
 
     Args:
@@ -193,24 +186,16 @@ def execute(
         x: what the input edge carries.
         compute: gets an operation and the values of its inputs.
         watch: called with the name and the value of every edge, the input's first.
-        done: `last_uses(ops)`, for a caller that runs the same operations often.
     """
-    edges = {INPUT: x}
+    last_reader, edges = {edge: op for op in ops for edge in op.inputs}, {INPUT: x}
     if watch:
         watch(INPUT, x)
-    for op, finished in zip(ops, done or last_uses(ops), strict=True):
+    for op in ops:
         edges[op.name] = compute(op, *(edges[name] for name in op.inputs))
         if watch:
             watch(op.name, edges[op.name])
-        for name in finished:
-            del edges[name]
+        edges = {name: value for name, value in edges.items() if last_reader.get(name) is not op}
     return edges[ops[-1].name]
-
-
-def last_uses(ops: list[Op]) -> list[list[str]]:
-    """For each operation, the edges that nobody reads after it."""
-    last = {name: position for position, op in enumerate(ops) for name in op.inputs}
-    return [[name for name in dict.fromkeys(op.inputs) if last[name] == at] for at, op in enumerate(ops)]
 
 
 @dataclass
@@ -246,11 +231,20 @@ class Plan:
         """The operations that read an edge."""
         return [op for op in self.ops if edge in op.inputs]
 
-    def origin(self, edge: str) -> str:
-        """The edge whose codes an edge carries: reshaping and max pooling only hand codes on."""
-        while edge != INPUT and self[edge].kind in HANDS_ON:
-            edge = self[edge].inputs[0]
-        return edge
+    def tied(self, inputs: Callable[[Op], tuple[str, ...]]) -> dict[str, list[str]]:
+        """For each edge those, in order, that it belongs with, if an output belongs with these inputs of its op."""
+        groups = {edge: [edge] for edge in [INPUT, *(op.name for op in self.ops)]}
+        order = list(groups)
+        for op in self.ops:
+            for edge in inputs(op):
+                together = sorted({*groups[edge], *groups[op.name]}, key=order.index)
+                groups |= dict.fromkeys(together, together)
+        return groups
+
+    def origins(self) -> dict[str, str]:
+        """For each edge the first that has the same codes: some operations only hand codes on."""
+        tied = self.tied(lambda op: op.inputs if op.kind in HANDS_ON else ())
+        return {edge: others[0] for edge, others in tied.items()}
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:

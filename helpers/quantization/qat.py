@@ -34,12 +34,12 @@ from helpers import training
 from helpers.dataset import Dataset, adopt, input_of, normalization_of
 from helpers.passes.conv_bn_folding import norm_as_affine
 from helpers.pruning.recovery import reestimate_batchnorm
-from helpers.quantization.affine import Affine, QuantizationError, code_range, encode
-from helpers.quantization.model import QuantizedModel, assemble, module_key
+from helpers.quantization.affine import Affine, QuantizationError, code_range
+from helpers.quantization.model import QuantizedModel, module_key
 from helpers.quantization.observers import batches, calibrate, check_images
-from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
+from helpers.quantization.plan import HANDS_ON, INPUT, Op, Plan, Recipe, execute
 from helpers.quantization.reader import make_plan
-from helpers.quantization.weights import LayerWeights, encode_weights, pair_sums, per_row
+from helpers.quantization.weights import LayerWeights, encode_weights, nearest_codes, pair_sums, per_row
 
 __all__ = ["BATCHNORM", "QatNetwork", "fake_quantize", "finished", "prepare", "train"]
 
@@ -67,9 +67,6 @@ def train(
         config: how to train; distill > 0 asks for the teacher.
         batchnorm: "folded" or "kept", see the top of this file.
         progress: show a bar.
-
-    Returns:
-        The quantized network, in mode "simulated".
     """
     adopt(cifar, model)
     images = cifar.split().train_images[:CALIBRATION_IMAGES]
@@ -110,8 +107,10 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe, batchnorm: s
             "or fold it first (batchnorm='folded')"
         )
     plan = make_plan(model, images.shape[1:], recipe, next(batches(images)))
-    norms = batch_norms(plan, model) if batchnorm == "kept" else {}
-    return QatNetwork(model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe, norms)
+    network = QatNetwork(model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe)
+    for name, norm in batch_norms(plan, model).items() if batchnorm == "kept" else ():
+        network.layers[module_key(name)] = NormalizedLayer(network.layers[module_key(name)], norm)
+    return network
 
 
 def batch_norms(plan: Plan, model: nn.Module) -> dict[str, nn.Module]:
@@ -129,23 +128,15 @@ class QatNetwork(nn.Module):
     """A plan with trainable weights, biases and step sizes."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        plan: Plan,
-        edges: dict[str, Affine],
-        weights: dict[str, LayerWeights],
-        recipe: Recipe,
-        norms: dict[str, nn.Module],
+        self, model: nn.Module, plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], recipe: Recipe
     ) -> None:
         super().__init__()
         self.input_normalization = normalization_of(model)
         self.origin = SimpleNamespace(spec=getattr(model, "spec", None), input_normalization=self.input_normalization)
-        self.plan, self.recipe = plan, recipe
-        self.layers = nn.ModuleDict()
-        for op in plan.layers:
-            layer = QatLayer(op, weights[op.name], recipe)
-            self.layers[module_key(op.name)] = NormalizedLayer(layer, norms[op.name]) if op.name in norms else layer
-        self.coded_by = {edge: plan.origin(edge) for edge in edges}
+        self.plan, self.recipe, origins = plan, recipe, plan.origins()
+        layers = {module_key(op.name): QatLayer(op, weights[op.name], recipe) for op in plan.layers}
+        self.layers = nn.ModuleDict(layers)
+        self.coded_by = {edge: origins[edge] for edge in edges}
         self.edges = nn.ModuleDict({module_key(e): QatEdge(edges[e]) for e in edges if self.coded_by[e] == e})
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -155,18 +146,18 @@ class QatNetwork(nn.Module):
     def _compute(self, op: Op, *inputs: torch.Tensor) -> torch.Tensor:
         """One operation, its output rounded."""
         if module_key(op.name) not in self.layers:
-            return self._round(op.name, op.run(*inputs))
+            return op.run(*inputs) if op.kind in HANDS_ON else self._round(op.name, op.run(*inputs))
         source_scale = positive(self.edges[module_key(self.coded_by[op.inputs[0]])].scale)
         return self._round(op.name, self.layers[module_key(op.name)].run(op, source_scale, *inputs))
 
     def _round(self, edge: str, x: torch.Tensor) -> torch.Tensor:
-        return self.edges[module_key(edge)](x) if module_key(edge) in self.edges else x
+        return self.edges[module_key(self.coded_by[edge])](x) if edge in self.coded_by else x
 
     def convert(self) -> QuantizedModel:
         """The integer network that this one has learned to be."""
         weights = {op.name: self.layers[module_key(op.name)].convert() for op in self.plan.layers}
         edges = {edge: self.edges[module_key(origin)].convert() for edge, origin in self.coded_by.items()}
-        return assemble(self.origin, self.plan, edges, weights, self.recipe)
+        return QuantizedModel(self.origin, self.plan, edges, weights, self.recipe)
 
 
 class QatLayer(nn.Module):
@@ -200,7 +191,7 @@ class QatLayer(nn.Module):
     def convert(self) -> LayerWeights:
         """The integers."""
         weight, scale = self.weight.detach(), self.step_size().detach().expand(len(self.weight)).clone()
-        codes = encode(weight, per_row(scale, weight), torch.tensor(0), *self.codes)
+        codes = nearest_codes(weight, scale, self.bits)
         return LayerWeights(codes.cpu(), scale.cpu(), self.bias.detach().cpu().clone(), self.bits)
 
 
@@ -231,7 +222,7 @@ class NormalizedLayer(QatLayer):
 
 
 class QatEdge(nn.Module):
-    """Step size of an edge."""
+    """The learned step size of an edge."""
 
     def __init__(self, affine: Affine) -> None:
         super().__init__()
@@ -252,23 +243,15 @@ def positive(scale: torch.Tensor) -> torch.Tensor:
     return scale.abs().clamp(min=torch.finfo(torch.float32).tiny)
 
 
-def fake_quantize(
-    x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | int, first: int, last: int
-) -> torch.Tensor:
-    """Round x to the values that codes can stand for; the slopes are those at the top of this file.
+class FakeQuantize(torch.autograd.Function):
+    """Rounding to the values that codes can stand for, with the slopes at the top of this file.
 
-    Example:
-        >>> fake_quantize(torch.tensor([0.26, 9.0]), torch.tensor(0.5), 0, -7, 7)
-        tensor([0.5000, 3.5000])
+    Both directions in few passes over memory; composed of plain operations they take more than twice as long.
     """
-    return _RoundToSteps.apply(x, scale, zero_point, first, last)
-
-
-class _RoundToSteps(torch.autograd.Function):
-    """Both directions in few passes over memory; composed of plain operations they take more than twice as long."""
 
     @staticmethod
     def forward(ctx, x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | int, first: int, last: int):
+        """The rounded values."""
         code = (x / scale).round_().add_(zero_point)
         rounded = code.clamp(first, last).sub_(zero_point).mul_(scale)
         ctx.save_for_backward(x, scale, code, rounded)
@@ -283,3 +266,6 @@ class _RoundToSteps(torch.autograd.Function):
         along_scale = (slope * rounded).addcmul_(inside, x, value=-1).sum_to_size(scale.shape) / scale
         damping = (x.numel() / scale.numel() * ctx.last) ** -0.5
         return inside, along_scale * damping, None, None, None
+
+
+fake_quantize = FakeQuantize.apply  # of x, scale, zero point, first and last code

@@ -1,12 +1,12 @@
 """From a folded graph to a plan: each node becomes one operation, then activations and additions join their producers.
 
-`passes.optimize` has brought the graph into canonical form, so a small table (`_FORMS`) says which operations have an
-integer form. A node that has none stays in float, as a small graph of its own. At last `verify` compares the plan with
-the network: whatever a plan cannot say is found there.
+A table (`_FORMS`) proposes an integer operation for a node; it is taken if it gives the same numbers for random inputs.
+Any other node stays in float, as a small graph of its own. At last `verify` compares the plan with the network:
+whatever a plan cannot say is found there.
 """
 
-import inspect
-import operator
+import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,16 +25,16 @@ TOLERANCE = 1e-3  # of the largest value: float32 sums in another order stay far
 
 
 def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, images: torch.Tensor | None = None) -> Plan:
-    """Fold a float network and read it as a plan, with its ranges equalized if the recipe asks for that.
+    """Fold a float network in eval mode and read it as a plan; `residual` and `equalize` of the recipe matter.
 
     Args:
-        model: the float network, in eval mode; it is not changed.
+        model: the float network; it is not changed.
         input_shape: of one image.
-        recipe: `residual` and `equalize` matter here.
+        recipe: how the plan is to be rounded.
         images: normalised images on which the plan is compared with the network; None leaves that out.
     """
     example = torch.zeros(2, *input_shape)
-    folded, _ = passes.optimize(model, (example,), level="fold", verify=False)  # the plan is compared instead
+    folded, _ = passes.optimize(_with_plain_attention(model), (example,), verify=False)  # the plan is compared instead
     plan = read(folded, example, recipe)
     if images is not None:
         verify(plan, model, folded, images)
@@ -44,21 +44,17 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
 
 
 def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) -> Plan:
-    """Write a folded graph, which may be changed, as a plan; `recipe.residual` matters.
-
-    Raises:
-        PlanError: more than one input or output.
-    """
+    """Write a folded graph of one input and one output, which may be changed, as a plan; `recipe.residual` matters."""
     inputs = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
     if len(inputs) != 1:
         raise PlanError(f"plan: the network has the inputs {inputs}; quantize can feed exactly one")
-    _write_out_attention(graph_module)
-    _Run(graph_module).run(example.clone())
+    run = _Run(graph_module, garbage_collect_values=False)
+    run.run(example.clone())
     edges = _edges(graph_module)
     output = graph_module.graph.output_node().args[0]
     if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
         raise PlanError("plan: the network must compute and return exactly one tensor; wrap it so that it does")
-    ops = [_read_node(node, edges, graph_module) for node in edges if edges[node] != INPUT]
+    ops = [_read_node(node, edges, run) for node in edges if edges[node] != INPUT]
     needed = {edges[output]}
     for op in reversed(ops):
         needed.update(op.inputs if op.name in needed else ())
@@ -71,17 +67,14 @@ def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) ->
 
 @torch.no_grad()
 def verify(plan: Plan, model: nn.Module, graph_module: fx.GraphModule, images: torch.Tensor) -> None:
-    """Compare a plan, in float and without rounding, with the network that it was read from, on normalised images.
-
-    Raises:
-        PlanError: the answers differ by more than 1/1000 of the largest one; names the first operation that differs.
-    """
+    """Raise PlanError where a plan in float, on normalised images, is not the network that it was read from."""
     if _agree(plan.run(images), model(images.clone())):
         return
-    found, run = {}, _Run(graph_module)
+    found: dict[str, torch.Tensor] = {}
     plan.run(images, found.__setitem__)
-    run.run(images.clone())
-    different = [op.name for op in plan.ops if not _agree(found[op.name], run.values[op.node])]
+    _Run(graph_module, garbage_collect_values=False).run(images.clone())
+    expected = {node.name: node.meta.get("val") for node in graph_module.graph.nodes}
+    different = [op.name for op in plan.ops if not _agree(found[op.name], expected[op.node])]
     place = f"they differ from {different[0]!r} on" if different else "folding BatchNorm changed them already"
     raise PlanError(
         f"plan: on the calibration images its answers are not those of the network: {place}. Is it random, does it "
@@ -97,19 +90,15 @@ def _agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 class _Run(fx.Interpreter):
-    """Runs a graph, keeps a copy of each value, and sees who hands its own input on.
+    """Runs a graph, notes a copy of each value, and sees who hands its own input on.
 
     That is what an operation in place does. Whoever reads that input later reads the result in its stead.
     """
 
-    def __init__(self, graph_module: fx.GraphModule) -> None:
-        super().__init__(graph_module, garbage_collect_values=False)
-        self.values: dict[str, Any] = {}
-
     @torch.no_grad()
     def run_node(self, node: fx.Node) -> Any:
         value = super().run_node(node)
-        self.values[node.name] = node.meta["val"] = value.clone() if isinstance(value, torch.Tensor) else value
+        node.meta["val"] = value.clone() if isinstance(value, torch.Tensor) else value
         for source in node.all_input_nodes:
             if isinstance(value, torch.Tensor) and self.env[source] is value:
                 for user in [user for user in source.users if user > node]:
@@ -118,11 +107,11 @@ class _Run(fx.Interpreter):
 
 
 class _Attention(nn.Module):
-    """What nn.MultiheadAttention computes, out of linear layers, which have an integer form."""
+    """What nn.MultiheadAttention computes without a mask, out of linear layers, which have an integer form."""
 
     def __init__(self, whole: nn.MultiheadAttention) -> None:
         super().__init__()
-        self.heads = whole.num_heads
+        self.whole = whole
         weights, biases = [*whole.in_proj_weight.chunk(3), whole.out_proj.weight], [None] * 4
         if whole.in_proj_bias is not None:
             biases = [*whole.in_proj_bias.chunk(3), whole.out_proj.bias]
@@ -131,37 +120,33 @@ class _Attention(nn.Module):
             layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
             self.add_module(name, layer)
 
-    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        by_layer = ((self.query, query), (self.key, key), (self.value, value))
-        parts = (layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer, x in by_layer)
-        return self.out(F.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
+    def __getattr__(self, name: str) -> Any:  # whoever reads its settings or weights finds them
+        known = name in self.__dict__["_modules"] or name in self.__dict__["_parameters"]
+        return super().__getattr__(name) if known else getattr(self.whole, name)
+
+    def forward(self, *inputs: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+        whole = self.whole(*inputs, **options)  # dead code, unless there is a mask or somebody reads the weights
+        if len(inputs) != 3 or any(options[name] is not None for name in options.keys() - {"need_weights"}):
+            return whole
+        parts = (layer(x) for layer, x in zip((self.query, self.key, self.value), inputs, strict=True))
+        heads = (x.unflatten(2, (self.whole.num_heads, -1)).transpose(1, 2) for x in parts)
+        return self.out(F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)), whole[1]
 
 
-def _write_out_attention(graph_module: fx.GraphModule) -> None:
-    """Replace each call of nn.MultiheadAttention that has no mask, and whose weights nobody reads, by what it does."""
-    graph = graph_module.graph
-    for call in graph.find_nodes(op="call_module"):
-        module = graph_module.get_submodule(call.target)
-        if type(module) is not nn.MultiheadAttention or not _is_plain(module, call):
-            continue
-        inner = fx.symbolic_trace(_Attention(module))
-        graph_module.set_submodule(call.target, inner)
-        for node in inner.graph.find_nodes(op="call_module"):
-            node.target = f"{call.target}.{node.target}"
-        with graph.inserting_before(call):
-            inputs = inner.graph.find_nodes(op="placeholder")
-            result = graph.graph_copy(inner.graph, dict(zip(inputs, call.args, strict=True)))
-        for first in list(call.users):
-            first.replace_all_uses_with(result)
-            graph.erase_node(first)
-        graph.erase_node(call)
-
-
-def _is_plain(attention: nn.MultiheadAttention, call: fx.Node) -> bool:
-    usual = attention.batch_first and attention._qkv_same_embed_dim
-    usual = usual and attention.bias_k is None and not attention.add_zero_attn
-    reads = all(user.target is operator.getitem and user.args[1] == 0 for user in call.users)
-    return usual and reads and len(call.args) == 3 and call.kwargs.keys() <= {"need_weights"}
+def _with_plain_attention(model: nn.Module) -> nn.Module:
+    """A copy in which attention is written out; the model itself where there is none."""
+    closed = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)  # these are not traced into
+    usual = [
+        name
+        for name, module in model.named_modules()
+        if name and type(module) is nn.MultiheadAttention and module.batch_first and module._qkv_same_embed_dim
+        if module.bias_k is None and not module.add_zero_attn
+        if not isinstance(model.get_submodule(name.rpartition(".")[0]), closed)
+    ]
+    model = copy.deepcopy(model) if usual else model
+    for name in usual:
+        model.set_submodule(name, _Attention(model.get_submodule(name)).eval())
+    return model
 
 
 def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
@@ -180,25 +165,20 @@ def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
     return edges
 
 
-def _read_node(node: fx.Node, edges: dict[fx.Node, str], graph_module: fx.GraphModule) -> Op:
-    op = _integer_form(node, graph_module)
-    sources = [arg for arg in node.args if isinstance(arg, fx.Node) and arg in edges]
-    if op is None or len(sources) != (2 if op.kind == "add" else 1):
-        sources, module = _alone(node, edges, graph_module)
+def _read_node(node: fx.Node, edges: dict[fx.Node, str], run: _Run) -> Op:
+    sources: list[fx.Node] = []
+    fx.map_arg((node.args, node.kwargs), lambda arg: sources.append(arg) if arg in edges else None)
+    op = _integer_form(node, sources, run)
+    if op is None:
+        sources, module = _alone(node, edges, run.module)
         op = Op("", "float", (), module=module)
     op.name, op.inputs, op.node = edges[node], tuple(edges[source] for source in sources), node.name
     op.shape = tuple(node.meta["val"].shape[1:])
     return op
 
 
-def _alone(
-    node: fx.Node, edges: dict[fx.Node, str], graph_module: fx.GraphModule
-) -> tuple[list[fx.Node], fx.GraphModule]:
-    """A node as a module of its own, with what it needs that is no edge (constants, sizes, the parts of a tuple).
-
-    Returns:
-        The nodes whose edges it reads, and the module.
-    """
+def _alone(node: fx.Node, edges: dict[fx.Node, str], root: nn.Module) -> tuple[list[fx.Node], fx.GraphModule]:
+    """The edges that a node reads, and a module of it with what else it needs (constants, sizes, parts of a tuple)."""
     graph, made = fx.Graph(), {}
 
     def take(needed: fx.Node) -> fx.Node:
@@ -208,104 +188,90 @@ def _alone(
         return made[needed]
 
     graph.output(take(node))
-    return [one for one in made if one is not node and one in edges], fx.GraphModule(graph_module, graph)
+    return [one for one in made if one is not node and one in edges], fx.GraphModule(root, graph)
 
 
 # --- Which nodes have an integer form ---------------------------------------------------------------------------------
 
 
-def _integer_form(node: fx.Node, graph_module: fx.GraphModule) -> Op | None:
-    """The operation that a node is, without names; None when it has no integer form."""
-    if node.op == "call_module":
-        module, dimensions = graph_module.get_submodule(node.target), node.meta["val"].ndim
-        if type(module) is nn.Linear and dimensions > 1:
-            return _weighted("linear", module)
-        if type(module) is nn.Conv2d and dimensions == 4 and module.padding_mode == "zeros":
-            geometry = {name: getattr(module, name) for name in ("stride", "padding", "dilation", "groups")}
-            return None if isinstance(module.padding, str) else _weighted("conv", module, **geometry)
+@torch.no_grad()
+def _integer_form(node: fx.Node, sources: list[fx.Node], run: _Run) -> Op | None:
+    """The operation that a node is, without names; None when none in the table computes the same."""
+    layer = run.module.get_submodule(node.target) if node.op == "call_module" else None
+    form = _FORMS.get(type(layer) if layer is not None else is_torch(node) and op_name(node))
+    if form is None or not sources or min(source.meta["val"].ndim for source in sources) < 2:
         return None
-    form = _FORMS.get(op_name(node)) if is_torch(node) else None
-    if form is None or not node.args or not isinstance(node.args[0], fx.Node):
-        return None
-    computed = any(isinstance(value, fx.Node) for value in (*node.args[1:], *node.kwargs.values()))
-    if computed and form not in (_add, _reshape):
-        return None
+    random = torch.Generator().manual_seed(0)
+    inputs = {source: 9 * torch.randn(source.meta["val"].shape, generator=random) for source in sources}
+    known = {arg: arg.meta["val"] for arg in node.all_input_nodes} | {arg: x.clone() for arg, x in inputs.items()}
+    args, kwargs = fx.map_arg((node.args, node.kwargs), known.get)
     try:
-        arguments = inspect.signature(form).bind(node, *node.args[1:], **node.kwargs)
-    except TypeError:
-        return None  # an argument that the form does not know
-    return form(*arguments.args, **arguments.kwargs)
+        expected = getattr(run, node.op)(node.target, args, kwargs)
+        op = form(expected, *args, **kwargs) if layer is None else form(layer)
+        op.shape = tuple(expected.shape[1:])
+        found = op.run(*(inputs[source] for source in sources))
+    except (AttributeError, IndexError, TypeError, ValueError, RuntimeError):
+        return None  # settings that the form, or the operation, does not have
+    before = [x.shape for x in inputs.values()]
+    fits = expected.shape[0] == before[0][0] and (op.kind not in _ON_MAPS or len(before[0]) == 4)
+    fits = fits and (op.kind != "add" or {*before} == {expected.shape})
+    return op if fits and _agree(found, expected) else None
 
 
-def _weighted(kind: str, layer: nn.Module, **attributes: Any) -> Op:
+def _layer(kind: str, layer: nn.Module, **attributes: Any) -> Op:
     weight = layer.weight.detach().clone()
     bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().clone()
     return Op("", kind, (), weight, bias, attributes=attributes)
 
 
-def _shapes(node: fx.Node) -> tuple[torch.Size, torch.Size]:
-    """Shapes of the node's input and of its output, batch included."""
-    return node.args[0].meta["val"].shape, node.meta["val"].shape
+def _conv(layer: nn.Conv2d) -> Op:
+    padding = tuple(layer._reversed_padding_repeated_twice[::-2])  # in numbers, where it is "same" or "valid", too
+    geometry = _pairs(stride=layer.stride, padding=padding, dilation=layer.dilation)
+    return _layer("conv", layer, **geometry, groups=layer.groups)
 
 
-def _clamp(node: fx.Node, min: float | None = None, max: float | None = None) -> Op | None:
-    bounds = tuple(None if bound is None else float(bound) for bound in (min, max))
-    return None if None not in bounds and bounds[0] > bounds[1] else Op("", "clamp", (), clamp=bounds)
+def _pairs(**sizes: Any) -> dict[str, tuple]:
+    return {name: (size, size) if isinstance(size, int) else (size[0], size[-1]) for name, size in sizes.items()}
 
 
-def _add(node: fx.Node, other: Any) -> Op | None:
-    alike = isinstance(other, fx.Node) and _shapes(node)[0] == other.meta["val"].shape
-    return Op("", "add", ()) if alike else None
+def _clamp(low: float | None = None, high: float | None = None) -> Op:
+    low, high = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+    return Op("", "clamp", (), clamp=(low, high))
 
 
-def _pool(node: fx.Node, kind: str, **attributes: Any) -> Op | None:
-    pairs = {name: (v, v) if isinstance(v, int) else (v[0], v[-1]) for name, v in attributes.items()}
-    return Op("", kind, (), attributes=pairs) if len(_shapes(node)[0]) == 4 else None
+def _average(kernel: Any, stride: Any = None) -> Op:
+    return Op("", "average_pool", (), attributes=_pairs(kernel=kernel, stride=stride or kernel))
 
 
-def _average_pool(node: fx.Node, kernel: Any, stride: Any = None, padding: Any = 0, **others: Any) -> Op | None:
-    plain = padding in (0, (0, 0), [0, 0]) and others.keys() <= {"count_include_pad"}
-    return _pool(node, "average_pool", kernel=kernel, stride=stride or kernel) if plain else None
+def _adaptive(y: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> Op:
+    return _average([before // after for before, after in zip(x.shape[2:], y.shape[2:] or (1, 1), strict=True)])
 
 
-def _adaptive_pool(node: fx.Node, output_size: Any) -> Op | None:
-    sizes = list(zip(*(shape[-2:] for shape in _shapes(node)), strict=True))
-    exact = all(before % after == 0 for before, after in sizes)
-    return _average_pool(node, [before // after for before, after in sizes]) if exact else None
+def _maximum(
+    y: torch.Tensor, x: torch.Tensor, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, **rest: Any
+) -> Op:
+    window = _pairs(kernel=kernel, stride=stride or kernel, padding=padding, dilation=dilation)
+    return Op("", "max_pool", (), attributes={**window, "ceil_mode": rest.get("ceil_mode", False)})
 
 
-def _mean(node: fx.Node, dim: Any = None, keepdim: bool = False) -> Op | None:
-    over = isinstance(dim, Sequence) and {d % 4 for d in dim}
-    return _average_pool(node, _shapes(node)[0][2:]) if over == {2, 3} else None
-
-
-def _max_pool(
-    node: fx.Node, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Op | None:
-    op = _pool(node, "max_pool", kernel=kernel, stride=stride or kernel, padding=padding, dilation=dilation)
-    if op is not None:
-        op.attributes["ceil_mode"] = ceil_mode
-    return op
-
-
-def _reshape(node: fx.Node, *sizes: Any, **others: Any) -> Op | None:
-    before, after = _shapes(node)
-    return Op("", "reshape", ()) if before[0] == after[0] else None
-
-
-# By the bare name; each takes the arguments in their canonical form: what is not the default, by name.
+# By class or bare name. A function's form gets what it returned and its arguments; what is not taken is not looked at.
 _FORMS = {
-    "relu": lambda node, inplace=False: _clamp(node, 0.0),
-    "relu6": lambda node, inplace=False: _clamp(node, 0.0, 6.0),
-    "hardtanh": lambda node, min_val=-1.0, max_val=1.0, inplace=False: _clamp(node, min_val, max_val),
-    **dict.fromkeys(("clamp", "clamp_", "clip", "clip_"), _clamp),
-    **dict.fromkeys(("add", "add_", "iadd"), _add),
-    "avg_pool2d": _average_pool,
-    "adaptive_avg_pool2d": _adaptive_pool,
-    "mean": _mean,
-    "max_pool2d": _max_pool,
-    **dict.fromkeys(("flatten", "reshape", "view", "squeeze"), _reshape),
+    nn.Linear: lambda layer: _layer("linear", layer),
+    nn.Conv2d: _conv,
+    "relu": lambda y, x, **_: _clamp(0),
+    "relu6": lambda y, x, **_: _clamp(0, 6),
+    "hardtanh": lambda y, x, min_val=-1, max_val=1, **_: _clamp(min_val, max_val),
+    **dict.fromkeys(("clamp", "clamp_", "clip", "clip_"), lambda y, x, min=None, max=None: _clamp(min, max)),
+    **dict.fromkeys(("add", "add_", "iadd"), lambda y, *_, **__: Op("", "add", ())),
+    "avg_pool2d": lambda y, x, kernel, stride=None, **_: _average(kernel, stride),
+    **dict.fromkeys(("adaptive_avg_pool2d", "mean"), _adaptive),
+    "max_pool2d": _maximum,
+    **dict.fromkeys(
+        ("cat", "concat", "concatenate"), lambda y, xs, dim=0: Op("", "concat", (), attributes={"dim": dim})
+    ),
+    **dict.fromkeys(("flatten", "reshape", "view", "squeeze"), lambda y, *_, **__: Op("", "reshape", ())),
 }
+_ON_MAPS = ("conv", "average_pool", "max_pool")  # of four dimensions, batch included
 
 
 # --- What one step of an integer engine does at once ------------------------------------------------------------------

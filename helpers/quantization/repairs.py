@@ -20,14 +20,13 @@ image, zeros of the padding included.
 
 import dataclasses
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 
 from helpers.quantization.affine import Affine, code_range
 from helpers.quantization.observers import batches
-from helpers.quantization.plan import INPUT, Op, Plan, Recipe, last_uses
+from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
 from helpers.quantization.weights import PAIR_LIMIT, LayerWeights, pair_sums, per_row
 
 __all__ = ["quantized_op", "repair_weights"]
@@ -43,62 +42,40 @@ WARM_UP = 0.2  # the share of steps without penalty
 BETA_START, BETA_END = 20.0, 2.0
 
 Batches = list[torch.Tensor]
-Improve = Callable[[Op, LayerWeights, Batches, Batches], LayerWeights]
-
-
-def repair_weights(
-    plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], images: torch.Tensor, recipe: Recipe
-) -> dict[str, LayerWeights]:
-    """Choose roundings and biases anew, as a recipe asks.
-
-    Args:
-        plan: the float network.
-        edges: how its edges are quantized.
-        weights: its weights, rounded to the nearest code; not changed.
-        images: calibration images, uint8 or normalised.
-        recipe: `rounding` and `bias_correction` matter here.
-    """
-
-    def improve(op: Op, layer: LayerWeights, exact: Batches, rounded: Batches) -> LayerWeights:
-        if recipe.rounding == "learned":
-            layer = learn_rounding(op, layer, covariance(op, exact, rounded))
-        return correct_bias(op, layer, exact, rounded) if recipe.bias_correction else layer
-
-    if recipe.rounding == "learned" or recipe.bias_correction:
-        return walk(plan, edges, weights, images[:REPAIR_IMAGES], improve)
-    return weights
 
 
 @torch.no_grad()
-def walk(
-    plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], images: torch.Tensor, improve: Improve
+def repair_weights(
+    plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], images: torch.Tensor, recipe: Recipe
 ) -> dict[str, LayerWeights]:
-    """Run a plan in float and quantized side by side, and improve the weights of one layer after the other on the way.
+    """Choose roundings and biases anew, as a recipe asks; the weights given are not changed.
 
-    All images pass one operation before the next operation begins, so the network is run only once, however many layers
-    it has. `improve` gets a layer, its integer weights, and its input in batches, exact and as the quantized network
-    computes it; it returns the weights to go on with.
+    The plan runs in float and quantized side by side, and the weights of one layer after the other are repaired on the
+    way. All images pass one operation before the next operation begins, so it runs only once, however many layers.
     """
+    if recipe.rounding == "nearest" and not recipe.bias_correction:
+        return weights
+    repaired: dict[str, LayerWeights] = {}
 
     def through(edge: str, values: Batches) -> Batches:
-        """What is left of an edge's values after quantization; the last edge stays in float."""
+        """What is left of an edge's values after quantization."""
         affine = edges.get(edge)
         return values if affine is None else [affine.dequantize(affine.quantize(value)) for value in values]
 
-    def run(op: Op, values: dict[str, Batches]) -> Batches:
-        return [op.run(*inputs) for inputs in zip(*(values[edge] for edge in op.inputs), strict=True)]
+    def compute(op: Op, *inputs: tuple[Batches, Batches]) -> tuple[Batches, Batches]:
+        layer = weights.get(op.name)
+        if layer and recipe.rounding == "learned":
+            layer = learn_rounding(op, layer, covariance(op, *inputs[0]))
+        if layer and recipe.bias_correction:
+            layer = correct_bias(op, layer, *inputs[0])
+        repaired.update({op.name: layer} if layer else {})
+        sides = zip((op, quantized_op(op, layer)), zip(*inputs, strict=True), strict=True)
+        exact, rounded = ([one.run(*batch) for batch in zip(*values, strict=True)] for one, values in sides)
+        return exact, through(op.name, rounded)
 
-    given = list(batches(images))
-    exact, rounded = {INPUT: given}, {INPUT: through(INPUT, given)}
-    improved: dict[str, LayerWeights] = {}
-    for op, done in zip(plan.ops, last_uses(plan.ops), strict=True):
-        if op.name in weights:
-            improved[op.name] = improve(op, weights[op.name], exact[op.inputs[0]], rounded[op.inputs[0]])
-        exact[op.name] = run(op, exact)
-        rounded[op.name] = through(op.name, run(quantized_op(op, improved.get(op.name)), rounded))
-        for edge in done:
-            del exact[edge], rounded[edge]
-    return improved
+    given = list(batches(images[:REPAIR_IMAGES]))
+    execute(plan.ops, (given, through(INPUT, given)), compute)
+    return repaired
 
 
 def quantized_op(op: Op, layer: LayerWeights | None) -> Op:
@@ -163,15 +140,9 @@ def output_error(weight: torch.Tensor, rounded: torch.Tensor, seen: torch.Tensor
 
 
 def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeights:
-    """Choose the codes of one layer anew; scale, bits and bias stay.
+    """Choose the codes of one layer anew, given the covariance of its input; scale, bits and bias stay.
 
-    Args:
-        op: the layer in float.
-        layer: its weights, rounded to the nearest code.
-        seen: the covariance of its input.
-
-    Returns:
-        Weights whose output error, row by row, is at most that of `layer`.
+    The output error, row by row, is at most that of `layer`, the weights rounded to the nearest code.
     """
     limits = code_range(layer.bits, signed=True, narrow=True)
     weight, scale = rows(op, op.weight.detach()), rows(op, per_row(layer.scale, layer.codes).expand_as(layer.codes))

@@ -21,21 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from helpers.quantization.affine import QuantizationError, code_range, decode, encode
+from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, decode
 from helpers.quantization.plan import Op, Plan, Recipe
 
-__all__ = [
-    "PAIR_LIMIT",
-    "LayerWeights",
-    "PackingError",
-    "encode_layer",
-    "encode_weights",
-    "pack",
-    "packed_bytes",
-    "pair_sums",
-    "per_row",
-    "unpack",
-]
+__all__ = ["PAIR_LIMIT", "LayerWeights", "PackingError", "encode_layer", "encode_weights", "nearest_codes", "pack"]
+__all__ += ["packed_bytes", "pair_sums", "per_row", "unpack"]
 
 PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
 MOST_GROWTH = 1.5  # of a layer's scales, for the sake of pairs
@@ -46,11 +36,8 @@ _CANDIDATES = torch.linspace(0.4, 1.0, 61, dtype=torch.float64)
 class LayerWeights:
     """The weights of one layer as integers.
 
-    Attributes:
-        codes: int8, of the shape of the float weight; symmetric and narrow.
-        scale: float32 (output channels,).
-        bias: float (output channels,).
-        bits: how many bits a code takes.
+    `codes` are int8 of the shape of the weight, symmetric and narrow, of so many bits each; `scale` (float32) and
+    `bias` (float) have one number per output channel.
     """
 
     codes: torch.Tensor
@@ -73,17 +60,20 @@ def per_row(scale: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return scale.reshape(-1, *[1] * (weight.ndim - 1))
 
 
+def nearest_codes(weight: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor:
+    """Round a weight to the nearest codes, with one scale per output channel or one for all."""
+    return Affine(scale, torch.tensor(0), bits, signed=True, narrow=True, axis=0).quantize(weight)
+
+
 def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
     """Round the weights of every layer of a plan to the nearest code.
 
     Raises:
         QuantizationError: `recipe.layer_bits` names a layer that is not there, or a weight is not finite.
     """
-    unknown = set(recipe.layer_bits) - {op.name for op in plan.layers}
-    if unknown:
-        raise QuantizationError(
-            f"layer_bits: no layer is called {sorted(unknown)}; the layers are {[op.name for op in plan.layers]}"
-        )
+    names = [op.name for op in plan.layers]
+    if unknown := sorted({*recipe.layer_bits} - {*names}):
+        raise QuantizationError(f"layer_bits: no layer is called {unknown}; the layers are {names}")
     return {op.name: encode_layer(op, recipe) for op in plan.layers}
 
 
@@ -98,19 +88,17 @@ def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
     if not torch.isfinite(op.weight).all() or not torch.isfinite(op.bias).all():
         raise QuantizationError(f"{op.name}: its weights hold NaN or infinity; check the checkpoint")
     bits = recipe.bits_of(op.name)
-    first, last = code_range(bits, signed=True, narrow=True)
     rows = op.weight.detach().double().flatten(1)
     largest = rows.abs().amax(1)
     if recipe.weight_observer == "mse":
-        largest = _least_error(rows, largest, last)
+        largest = _least_error(rows, largest, code_range(bits, signed=True)[1])
     with_pairs = torch.maximum(largest, pair_sums(op.weight.detach().double()).flatten(1).amax(1))
     if bits == 8 and with_pairs.sum() <= MOST_GROWTH * largest.sum():
         largest = with_pairs
     if not recipe.per_channel:
         largest = largest.amax().expand_as(largest)
-    scale = torch.where(largest > 0, (largest / last).clamp(min=torch.finfo(torch.float32).tiny), 1.0).float()
-    codes = encode(op.weight.detach(), per_row(scale, op.weight), torch.tensor(0), first, last)
-    return LayerWeights(codes, scale, op.bias.detach().clone(), bits)
+    scale, _ = choose(-largest, largest, bits, signed=True, symmetric=True)
+    return LayerWeights(nearest_codes(op.weight.detach(), scale, bits), scale, op.bias.detach().clone(), bits)
 
 
 def _least_error(rows: torch.Tensor, largest: torch.Tensor, last: int) -> torch.Tensor:
@@ -148,13 +136,8 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
         tensor([141], dtype=torch.uint8)
     """
     low, high = code_range(bits, signed=True)
-    if codes.is_floating_point() or codes.is_complex():
-        raise PackingError(f"pack: expected integer codes, got {codes.dtype}; quantize the tensor first")
-    if codes.numel() and (codes.min() < low or codes.max() > high):
-        raise PackingError(
-            f"pack: codes from {codes.min()} to {codes.max()} do not fit {bits} bits ({low} to {high}); "
-            "quantize with these bits, or pack with more"
-        )
+    if codes.is_floating_point() or not torch.equal(codes.clamp(low, high), codes):
+        raise PackingError(f"pack: these {codes.dtype} are no codes of {bits} bits ({low} to {high}); quantize first")
     flat = codes.detach().cpu().reshape(-1, 1).to(torch.int16).numpy().astype(np.uint8)  # two's complement wraps
     stream = np.unpackbits(flat, axis=1, count=bits, bitorder="little")
     return torch.from_numpy(np.packbits(stream, bitorder="little")).to(codes.device)
@@ -162,8 +145,7 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 def unpack(packed: torch.Tensor, bits: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Undo `pack`: int8 codes of the given shape."""
-    half = code_range(bits, signed=True)[1] + 1
-    count = math.prod(shape)
+    half, count = code_range(bits, signed=True)[1] + 1, math.prod(shape)
     if packed.dtype != torch.uint8 or packed.numel() != packed_bytes(count, bits):
         raise PackingError(
             f"unpack: {count} codes of {bits} bits take {packed_bytes(count, bits)} bytes of uint8, "

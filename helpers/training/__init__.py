@@ -1,7 +1,6 @@
 """Training, fine-tuning and evaluation: resumable, seeded, on CPU or GPU."""
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +15,8 @@ from helpers.dataset import Dataset, adopt, normalization_of, normalize
 from helpers.metrics import check_scores, device_of, evaluation_mode
 from helpers.training.config import Config, TrainingError, is_whole
 from helpers.training.loop import TrainingLoop
-from helpers.training.state import TrainingState
+from helpers.training.state import TrainingState, digest
 from helpers.training.strided_depthwise import unstrided_depthwise
-
-__all__ = ["Config", "Evaluation", "TrainingError", "evaluate", "finetune", "train"]
 
 
 class Evaluation(NamedTuple):
@@ -42,8 +39,8 @@ def train(
 ) -> pd.DataFrame:
     """Train `model` in place; it ends with the averaged weights, in eval mode.
 
-    Started again with the same checkpoint path, settings, images and teacher after a kill, it goes on from the last
-    finished epoch and gives what an undisturbed run would have given.
+    Started again with the same checkpoint path, settings, images, teacher and weights after a kill, it goes on from the
+    last finished epoch and gives what an undisturbed run would have given.
 
     Args:
         model: the network, on the device where it shall be trained.
@@ -63,27 +60,18 @@ def train(
         raise TrainingError("distillation needs both a teacher and distill > 0; only one of them was given")
     adopt(cifar, model, teacher)
     check_scores(model, cifar)
-    with nullcontext() if teacher is None else evaluation_mode(teacher):
+    with evaluation_mode(*([] if teacher is None else [teacher])):
         loop = TrainingLoop(model, cifar.split(), config, teacher)
-        return run(loop, TrainingState(loop, checkpoint, handover), progress)
-
-
-def run(loop: TrainingLoop, state: TrainingState, progress: bool) -> pd.DataFrame:
-    """Train the epochs that are not finished yet; the model ends with the averaged weights, in eval mode."""
-    model, config = loop.model, loop.config
-    with (
-        kept_memory(),
-        unstrided_depthwise(model),
-        tqdm(total=config.epochs, initial=state.resume(), desc="training", unit="epoch", disable=not progress) as bar,
-    ):
-        while state.epoch < config.epochs:
-            row = loop.run_epoch(state.epoch, progress)
-            row["validation_accuracy"] = evaluate(
-                loop.averaged, loop.split.validation_images, loop.split.validation_labels
-            ).accuracy
-            state.finish_epoch(row)
-            bar.update()
-            bar.set_postfix(loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}")
+        state, split = TrainingState(loop, checkpoint, handover, digest(model.state_dict().values())), loop.split
+        bar = tqdm(total=config.epochs, initial=state.resume(), desc="training", unit="epoch", disable=not progress)
+        with kept_memory(), unstrided_depthwise(model), bar:
+            while state.epoch < config.epochs:
+                row = loop.run_epoch(state.epoch, progress)
+                found = evaluate(loop.averaged, split.validation_images, split.validation_labels)
+                row["validation_accuracy"] = found.accuracy
+                state.finish_epoch(row)
+                bar.update()
+                bar.set_postfix(loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}")
     model.load_state_dict(loop.averaged.state_dict())
     model.eval()
     if state.handover is not None:

@@ -89,7 +89,7 @@ class TrainingLoop:
         for group in chain.from_iterable(optimizer.param_groups for optimizer in self.optimizers):
             group["lr"] = group["peak"] * share
         options = {"cutout": self.config.cutout, "policy": self.policy, "normalization": self.normalization}
-        batch = training_batch(self.images, indices, epoch, generator, size, **options)
+        batch = training_batch(self.images, indices, epoch, generator, size, mirror=self.split.mirror, **options)
         with torch.autocast(
             self.device.type, torch.bfloat16, enabled=uses_bfloat16(self.config.precision, self.device)
         ):

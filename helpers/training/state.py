@@ -27,8 +27,14 @@ from helpers.training.loop import TrainingLoop
 class TrainingState:
     """Weights, averaged weights, momenta, and the rows of the finished epochs."""
 
-    def __init__(self, loop: TrainingLoop, checkpoint: str | Path | None = None, handover: str | Path | None = None):
-        self.loop = loop
+    def __init__(
+        self,
+        loop: TrainingLoop,
+        checkpoint: str | Path | None = None,
+        handover: str | Path | None = None,
+        start: str | None = None,
+    ):
+        self.loop, self.start = loop, start
         self.checkpoint = Path(checkpoint) if checkpoint is not None else None
         self.handover = Path(handover) if handover is not None else None
         self.history: list[dict] = []
@@ -40,10 +46,11 @@ class TrainingState:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that the end of a run depends on, beside the weights that it starts with."""
+        """All that the end of a run depends on; of the weights that it starts with a digest, where it is known."""
         teacher = None if self.loop.teacher is None else digest(self.loop.teacher.state_dict().values())
-        images = digest([self.loop.images, self.loop.labels])
-        return plain(self.loop.config) | {"images": images, "teacher": teacher}
+        images = digest([self.loop.images, self.loop.labels]) + ("" if self.loop.split.mirror else ", never mirrored")
+        start = {"starting weights": self.start} if self.start else {}
+        return plain(self.loop.config) | {"images": images, "teacher": teacher} | start
 
     def finish_epoch(self, row: dict) -> None:
         """Add an epoch's row and write the files."""
@@ -129,7 +136,8 @@ class TrainingState:
     def refuse_other_settings(self, path: Path, stored: dict) -> None:
         """A run can only go on with the settings that it was started with; one that is newer had its default then."""
         stored = plain(Config()) | stored
-        other = [f"{name} was {stored[name]}, now {now}" for name, now in self.settings.items() if stored[name] != now]
+        known = [(name, stored[name], now) for name, now in self.settings.items() if name in stored]
+        other = [f"{name} was {then}, now {now}" for name, then, now in known if then != now]
         if other:
             raise TrainingError(
                 f"{path} was made with other settings ({'; '.join(other)}); delete it or choose another"

@@ -18,7 +18,8 @@ from torch.nn import functional as F
 def unstrided_depthwise(model: nn.Module) -> Iterator[None]:
     """Inside the `with` block the strided depthwise layers of `model` on a CPU compute everything, and keep a part."""
     needed = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    strides = {m: m.stride for m in model.modules() if needed and is_strided_depthwise(m)}
+    depthwise = (m for m in model.modules() if isinstance(m, nn.Conv2d) and m.groups == m.in_channels > 1)
+    strides = {m: m.stride for m in depthwise if needed and m.stride != (1, 1) and m.weight.device.type == "cpu"}
     handles = []
     try:
         for layer, stride in strides.items():
@@ -32,13 +33,3 @@ def unstrided_depthwise(model: nn.Module) -> Iterator[None]:
             layer.stride = stride
         for handle in handles:
             handle.remove()
-
-
-def is_strided_depthwise(module: nn.Module) -> bool:
-    """One filter per channel, and a stride."""
-    return (
-        isinstance(module, nn.Conv2d)
-        and module.groups == module.in_channels > 1
-        and module.stride != (1, 1)
-        and module.weight.device.type == "cpu"
-    )

@@ -38,26 +38,13 @@ def accuracy_oracle(inputs: dict, probe: dict) -> float:
 
 ITEMS = (
     Item(
-        name="megabytes",
-        function="megabytes",
-        points=1,
-        cases=size_cases,
-        oracle=size_oracle,
-        hint="Eight bits are one byte, and 1 MB is 1,000,000 bytes.",
+        "megabytes", size_cases, size_oracle, minutes=2, dots=1,
         nudge="How many bits has a byte, and how many bytes has 1 MB?",
-        minutes=2,
-        dots=1,
+        hint="Eight bits are one byte, and 1 MB is 1,000,000 bytes.",
     ),
     Item(
-        name="accuracy_of",
-        function="accuracy_of",
-        points=1,
-        cases=accuracy_cases,
-        oracle=accuracy_oracle,
-        view=lambda answer, probe: float(answer),
-        hint="The predicted class is where a row is largest; return the share of rows that agree with the label.",
+        "accuracy_of", accuracy_cases, accuracy_oracle, view=lambda answer, probe: float(answer), minutes=4, dots=1,
         nudge="Which method of a tensor gives the place of the largest number in each row?",
-        minutes=4,
-        dots=1,
+        hint="The predicted class is where a row is largest; return the share of rows that agree with the label.",
     ),
-)
+)  # fmt: skip

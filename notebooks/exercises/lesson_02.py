@@ -11,21 +11,27 @@ from helpers.checks.compare import Tolerance
 from helpers.checks.inputs import between
 from helpers.checks.specification import Case, Item
 
-LAYERS = {"linear": lambda: nn.Linear(4, 4), "relu": nn.ReLU, "identity": nn.Identity}
+LAYERS = {
+    "linear": lambda: nn.Linear(4, 4),
+    "relu": nn.ReLU,
+    "identity": nn.Identity,
+    "norm": lambda: nn.BatchNorm1d(4),
+}
 
 
 class Branches(nn.Module):
-    """Layers in a row, and the sum of the last two values: so that a value is read twice."""
+    """Layers in a row, and the sum of the last two values: so that a value is read twice; identities may cross over."""
 
-    def __init__(self, kinds: list[str]):
+    def __init__(self, kinds: list[str], crossing: bool):
         super().__init__()
+        self.crossing = crossing
         self.layers = nn.ModuleList([LAYERS[kind]() for kind in kinds])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Run them."""
         values = [x]
         for layer in self.layers:
-            values.append(layer(values[-1]))
+            values.append(layer(values[-2 if self.crossing and isinstance(layer, nn.Identity) else -1]))
         return values[-1] + values[-2]
 
 
@@ -33,7 +39,7 @@ def traced(inputs: dict) -> fx.GraphModule:
     """The network of a case, with weights from its seed, traced."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(inputs["seed"])
-        return fx.symbolic_trace(Branches(inputs["kinds"]).eval())
+        return fx.symbolic_trace(Branches(inputs["kinds"], inputs.get("crossing", False)).eval())
 
 
 def layer_cases(rng: torch.Generator) -> list[Case]:
@@ -44,6 +50,9 @@ def layer_cases(rng: torch.Generator) -> list[Case]:
         cases.append(Case(f"an identity {label}", {"kinds": kinds + ends, "seed": between(rng, 0, 10**6)}))
     kinds = ["identity", "linear", "identity", "relu"]
     cases.append(Case("an identity in front", {"kinds": kinds, "seed": between(rng, 0, 10**6)}))
+    crossing = {"kinds": ["linear", "relu", "identity", "linear"], "seed": between(rng, 0, 10**6), "crossing": True}
+    cases.append(Case("an identity that reads another layer than the one before it", crossing))
+    cases.append(Case("a BatchNorm that changes little", {"kinds": ["linear", "norm"], "seed": between(rng, 0, 10**6)}))
     cases.append(Case("no identity at all", {"kinds": ["linear", "relu"], "seed": between(rng, 0, 10**6)}))
     return cases
 
@@ -265,57 +274,28 @@ def runner_view(answer: dict, probe: dict) -> dict:
 
 ITEMS = (
     Item(
-        name="nodes_by_op",
-        function="nodes_by_op",
-        points=1,
-        cases=layer_cases,
-        oracle=count_oracle,
-        run=run_count,
-        view=as_plain,
-        hint="Go through graph.nodes and count node.op; ops that do not occur have no entry.",
+        "nodes_by_op", layer_cases, count_oracle, run=run_count, view=as_plain, minutes=4, dots=1,
         nudge="Each node has an attribute `op`.",
-        minutes=4,
-        dots=1,
+        hint="Go through graph.nodes and count node.op; ops that do not occur have no entry.",
     ),
     Item(
-        name="remove_identities",
-        function="remove_identities",
-        points=1,
-        cases=layer_cases,
-        oracle=remove_oracle,
-        run=run_remove,
-        tolerance=Tolerance(1e-6, 1e-6),
+        "remove_identities", layer_cases, remove_oracle, run=run_remove, tolerance=Tolerance(1e-6, 1e-6), minutes=10,
+        dots=2,
+        nudge="Three steps: find the node, move its readers, erase it.",
         hint="node.replace_all_uses_with(node.args[0]), then graph.erase_node(node); go through a copy of the list, "
         "and call graph_module.recompile() at the end.",
-        nudge="Three steps: find the node, move its readers, erase it.",
-        minutes=10,
-        dots=2,
     ),
     Item(
-        name="run_passes",
-        function="run_passes",
-        points=3,
-        cases=runner_cases,
-        oracle=runner_oracle,
-        run=run_runner,
-        view=runner_view,
+        "run_passes", runner_cases, runner_oracle, run=run_runner, view=runner_view, minutes=25, dots=3,
+        nudge="What has to be copied before a pass, so that it can be put back? When is it too late to copy it?",
         hint="Inside two loops: saved = copy.deepcopy(graph_module.graph); try requires, run, ensures, lint, "
         "recompile, checks; on an error graph_module.graph = saved, then raise PassFailed, with the name in front, or "
         "append it. Note the row and the name in any case, and stop when a round has no changes.",
-        nudge="What has to be copied before a pass, so that it can be put back? When is it too late to copy it?",
-        minutes=25,
-        dots=3,
     ),
     Item(
-        name="place_buffers",
-        function="place_buffers",
-        points=2,
-        cases=plan_cases,
-        oracle=plan_oracle,
-        view=lambda answer, probe: [int(offset) for offset in answer],
-        hint="Sort the places of those that are alive together by offset, and take the first gap that is large enough.",
+        "place_buffers", plan_cases, plan_oracle, view=lambda answer, probe: [int(offset) for offset in answer],
+        minutes=15, dots=2,
         nudge="Two buffers are alive together if each begins before, or when, the other ends.",
-        minutes=15,
-        dots=2,
+        hint="Sort the places of those that are alive together by offset, and take the first gap that is large enough.",
     ),
-)
+)  # fmt: skip

@@ -48,9 +48,8 @@ def block_cases(rng: torch.Generator) -> list[Case]:
         weights |= {"W3": normal(rng, c, hidden, 1, 1)}
         norm = {k: v for k, v in statistics(rng, hidden).items() if k != "eps"}
         # Neither the first channels nor the last ones, so that a slice cannot pass for the choice.
-        keep = torch.cat(
-            [torch.randperm(hidden - 2, generator=rng)[: hidden // 2 - 1].sort().values, torch.tensor([hidden - 1])]
-        )
+        middle = torch.randperm(hidden - 2, generator=rng)[: hidden // 2 - 1].sort().values
+        keep = torch.cat([middle, torch.tensor([hidden - 1])])
         probe = {"x": normal(rng, 2, c, 5, 5), "keep": keep, "hidden": hidden} | weights | norm
         cases.append(Case(f"{hidden} hidden channels", weights | norm | {"keep": keep}, probe))
     return cases
@@ -73,6 +72,8 @@ def block_oracle(inputs: dict, probe: dict) -> list:
 
 def block_view(answer: dict, probe: dict) -> list:
     """What the small block computes, and its hidden width."""
+    if not isinstance(answer, Mapping):
+        raise TypeError(f"return a dictionary from names to tensors, not a {type(answer).__name__}")
     return [run_block(answer, probe["x"]), len(answer["W1"])]
 
 
@@ -144,13 +145,7 @@ def tie_cases(rng: torch.Generator) -> list[Case]:
             values.append(steps[-1][0])
         steps.append(("classifier", "conv", (steps[-1][0],)))
         cases.append(Case(label, {"steps": steps}))
-    late = [
-        ("x", "image", ()),
-        ("a", "conv", ("x",)),
-        ("b", "conv", ("x",)),
-        ("c", "conv", ("x",)),
-        ("d", "conv", ("x",)),
-    ]
+    late = [("x", "image", ()), *((name, "conv", ("x",)) for name in "abcd")]
     late += [("ab", "add", ("a", "b")), ("cd", "add", ("c", "d")), ("bc", "add", ("b", "c")), ("end", "conv", ("bc",))]
     return [*cases, Case("two sums that are tied later", {"steps": late})]
 
@@ -181,56 +176,26 @@ def as_groups(answer: list, probe: dict) -> list:
 
 ITEMS = (
     Item(
-        name="weakest_channels",
-        function="weakest_channels",
-        points=1,
-        cases=weakest_cases,
-        oracle=weakest_oracle,
-        view=as_set,
-        hint="Add up the absolute values of all weights of a filter W[o], then take the smallest sums.",
+        "weakest_channels", weakest_cases, weakest_oracle, view=as_set, minutes=5, dots=1,
         nudge="One number per filter first; then sort.",
-        minutes=5,
-        dots=1,
+        hint="Add up the absolute values of all weights of a filter W[o], then take the smallest sums.",
     ),
     Item(
-        name="prune_block",
-        function="prune_block",
-        points=1,
-        cases=block_cases,
-        oracle=block_oracle,
-        view=block_view,
-        tolerance=CLOSE,
-        hint="W1 loses outputs, all four BatchNorm vectors lose entries, W2 loses channels, W3 loses inputs (axis 1).",
+        "prune_block", block_cases, block_oracle, view=block_view, tolerance=CLOSE, minutes=10, dots=2,
         nudge="Go through the tensors one by one: which of their axes counts the channels that go?",
-        minutes=10,
-        dots=2,
+        hint="W1 loses outputs, all four BatchNorm vectors lose entries, W2 loses channels, W3 loses inputs (axis 1).",
     ),
     Item(
-        name="cut_block",
-        function="cut_block",
-        points=2,
-        cases=cut_cases,
-        oracle=cut_oracle,
-        run=run_cut,
-        tolerance=Tolerance(1e-5, 1e-5),
+        "cut_block", cut_cases, cut_oracle, run=run_cut, tolerance=Tolerance(1e-5, 1e-5), minutes=10, dots=2,
+        nudge="Five layers change, and the last BatchNorm does not: what it normalises are the block's outputs.",
         hint="Copy the block; then set small.conv[0][0], [0][1], [1][0], [1][1] and small.conv[2], each from the layer "
         "of the original: rows for the first two convolutions, columns for the last.",
-        nudge="Five layers change, and the last BatchNorm does not: what it normalises are the block's outputs.",
-        minutes=10,
-        dots=2,
     ),
     Item(
-        name="tie_channels",
-        function="tie_channels",
-        points=2,
-        cases=tie_cases,
-        oracle=tie_oracle,
-        view=as_groups,
+        "tie_channels", tie_cases, tie_oracle, view=as_groups, minutes=20, dots=3,
+        nudge="root(name) follows the parents until a name is its own parent. Tie roots, never the names themselves.",
         hint="Go through the steps twice. First tie: parent[root(source)] = root(name) for each source of a depthwise, "
         "same or add step. Then collect: a step writes into the group of its own root, and a conv reads from that of "
         "its input.",
-        nudge="root(name) follows the parents until a name is its own parent. Tie roots, never the names themselves.",
-        minutes=20,
-        dots=3,
     ),
-)
+)  # fmt: skip

@@ -102,41 +102,19 @@ def teaching_oracle(inputs: dict, probe: dict) -> list:
 
 ITEMS = (
     Item(
-        name="measure_again",
-        function="measure_again",
-        points=1,
-        cases=statistics_cases,
-        oracle=statistics_oracle,
-        tolerance=CLOSE,
-        hint="One mean and variance per channel and batch, over images, rows and columns; then the plain average.",
+        "measure_again", statistics_cases, statistics_oracle, tolerance=CLOSE, minutes=6, dots=1,
         nudge="Over which axes does the mean of one channel run?",
-        minutes=6,
-        dots=1,
+        hint="One mean and variance per channel and batch, over images, rows and columns; then the plain average.",
     ),
     Item(
-        name="distillation_loss",
-        function="distillation_loss",
-        points=1,
-        cases=distillation_cases,
-        oracle=distillation_oracle,
-        tolerance=CLOSE,
-        hint="Soften both, sum p * (log p - log q) over the classes, average over the images, times T squared.",
+        "distillation_loss", distillation_cases, distillation_oracle, tolerance=CLOSE, minutes=8, dots=2,
         nudge="Soften both answers with the temperature before you compare them.",
-        minutes=8,
-        dots=2,
+        hint="Soften both, sum p * (log p - log q) over the classes, average over the images, times T squared.",
     ),
     Item(
-        name="train_with_teacher",
-        function="train_with_teacher",
-        points=1,
-        cases=teaching_cases,
-        oracle=teaching_oracle,
-        run=teaching_run,
-        tolerance=CLOSE,
+        "train_with_teacher", teaching_cases, teaching_oracle, run=teaching_run, tolerance=CLOSE, minutes=18, dots=3,
+        nudge="Which mode does each network belong in, and what is the rate of the very first step?",
         hint="Student to train(), teacher to eval() and under no_grad. For each batch: set the rate, both answers, the "
         "mixed loss, zero_grad, backward, step. Return the student in eval mode.",
-        nudge="Which mode does each network belong in, and what is the rate of the very first step?",
-        minutes=18,
-        dots=3,
     ),
-)
+)  # fmt: skip

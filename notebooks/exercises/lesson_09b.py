@@ -143,47 +143,23 @@ def rounding_score(expected: dict, observed: dict, submitted_bytes: int) -> Verd
 
 ITEMS = (
     Item(
-        name="equalize",
-        function="equalize",
-        points=1,
-        cases=equalize_cases,
-        oracle=equalize_oracle,
-        view=equalize_view,
-        tolerance=CLOSE,
+        "equalize", equalize_cases, equalize_oracle, view=equalize_view, tolerance=CLOSE, minutes=10, dots=2,
+        nudge="Three tensors change. A channel that is 0 on one side has no k: leave it alone.",
         hint="k = sqrt(r1 / r2) with r1 = W1.abs().amax((1, 2, 3)) and r2 = W2.abs().amax((0, 2, 3)), and 1 where one "
         "of them is 0. Row i of W1 and entry i of b1 are divided by k[i]; column i of W2 is multiplied.",
-        nudge="Three tensors change. A channel that is 0 on one side has no k: leave it alone.",
-        minutes=10,
-        dots=2,
     ),
     Item(
-        name="learn_rounding",
-        function="learn_rounding",
-        points=3,
-        cases=rounding_cases,
-        oracle=rounding_oracle,
-        view=rounding_view,
-        score=rounding_score,
+        "learn_rounding", rounding_cases, rounding_oracle, view=rounding_view, score=rounding_score, seconds=30.0,
+        minutes=25, dots=3,
+        nudge="W = scale * (floor + rest). Let a number between 0 and 1 take the place of rest, and learn it.",
         hint="h = (1.2 * sigmoid(v) - 0.1).clamp(0, 1), with v from the logit of (rest + 0.1) / 1.2; descend on the "
         "output error divided by that of the nearest, plus a small penalty (1 - |2h - 1|**beta).sum(); at the end "
         "round up where v > 0.",
-        nudge="W = scale * (floor + rest). Let a number between 0 and 1 take the place of rest, and learn it.",
-        minutes=25,
-        dots=3,
-        seconds=30.0,
     ),
     Item(
-        name="fake_quantize",
-        function="fake_quantize",
-        points=1,
-        cases=fake_cases,
-        oracle=fake_oracle,
-        run=run_fake,
-        tolerance=Tolerance(1e-5, 1e-6),
+        "fake_quantize", fake_cases, fake_oracle, run=run_fake, tolerance=Tolerance(1e-5, 1e-6), minutes=8, dots=2,
+        nudge="detach() hides from the backward pass what it is applied to. Which part should be hidden?",
         hint="Compute the clamped code twice: hard, with torch.round, and soft, without. soft + (hard - soft).detach() "
         "has the value of the one and the slope of the other.",
-        nudge="detach() hides from the backward pass what it is applied to. Which part should be hidden?",
-        minutes=8,
-        dots=2,
     ),
-)
+)  # fmt: skip

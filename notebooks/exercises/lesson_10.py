@@ -74,7 +74,7 @@ def two_numbers(answer: list, probe: dict) -> list[float]:
 
 
 def bits_cases(rng: torch.Generator) -> list[Case]:
-    """A loose budget, a tight one, one that everything fits into, and one that nothing does."""
+    """Budgets from one that everything fits into to one that nothing does, and a step that only its price decides."""
     layers = [f"layer {number}" for number in range(between(rng, 4, 6))]
     choices = (8, 6, 4, 3, 2)
     weights = {layer: 1000 * between(rng, 1, 30) for layer in layers}
@@ -90,7 +90,16 @@ def bits_cases(rng: torch.Generator) -> list[Case]:
         "a loose budget": (most + least) // 2,
     }
     budgets |= {"the fewest bits": least, "a budget that is too small": least - 1}
-    return [Case(label, {"harm": harm, "size": size, "budget": budget}) for label, budget in budgets.items()]
+    cases = [Case(label, {"harm": harm, "size": size, "budget": budget}) for label, budget in budgets.items()]
+    # Thousands of weights, harm at 8 bits, growth with each step: only the right price tells each pair apart.
+    kinds = {"harmed already": (24, 5.0, 0.01), "large": (24, 0.2, 0.3), "small": (1, 0.1, 0.1)}
+    for other in ("harmed already", "small"):
+        pair = {layer: kinds[layer] for layer in ("large", other)}
+        size = {layer: {n: 125 * weights * n for n in choices} for layer, (weights, _, _) in pair.items()}
+        harm = {name: {n: start + step * k for k, n in enumerate(choices)} for name, (_, start, step) in pair.items()}
+        one_step = sum(one[8] for one in size.values()) - between(rng, 1, 200)
+        cases.append(Case(f"one step, large or {other}", {"harm": harm, "size": size, "budget": one_step}))
+    return cases
 
 
 def run_bits(student: dict, inputs: dict) -> dict | str:
@@ -194,55 +203,26 @@ def way_view(answer: list, probe: dict) -> list:
 
 ITEMS = (
     Item(
-        name="pareto_front",
-        function="pareto_front",
-        points=1,
-        cases=pareto_cases,
-        oracle=pareto_oracle,
-        view=in_order,
-        hint="Beaten means: another costs no more and is no less accurate, and is better in one of the two.",
+        "pareto_front", pareto_cases, pareto_oracle, view=in_order, minutes=8, dots=2,
         nudge="For each network, ask every other one: are you at least as good in both, and better in one?",
-        minutes=8,
-        dots=2,
+        hint="Beaten means: another costs no more and is no less accurate, and is better in one of the two.",
     ),
     Item(
-        name="difference_interval",
-        function="difference_interval",
-        points=1,
-        cases=difference_cases,
-        oracle=difference_oracle,
-        view=two_numbers,
-        tolerance=Tolerance(relative=2e-3, absolute=2e-4),
-        hint="Take b - a for each image first (1, 0 or -1); then mean plus and minus 1.96 times spread / sqrt(images).",
+        "difference_interval", difference_cases, difference_oracle, view=two_numbers,
+        tolerance=Tolerance(relative=2e-3, absolute=2e-4), minutes=6, dots=2,
         nudge="Make one number per image that says which of the two was right.",
-        minutes=6,
-        dots=2,
+        hint="Take b - a for each image first (1, 0 or -1); then mean plus and minus 1.96 times spread / sqrt(images).",
     ),
     Item(
-        name="spend_bits",
-        function="spend_bits",
-        points=1,
-        cases=bits_cases,
-        oracle=bits_oracle,
-        run=run_bits,
-        hint="Keep a dictionary layer -> bits. While it is too large: price each layer's next step, take the cheapest.",
+        "spend_bits", bits_cases, bits_oracle, run=run_bits, minutes=14, dots=3,
         nudge="Write a function that says what the next step of one layer costs per byte saved.",
-        minutes=14,
-        dots=3,
+        hint="Keep a dictionary layer -> bits. While it is too large: price each layer's next step, take the cheapest.",
     ),
     Item(
-        name="whole_way",
-        function="whole_way",
-        points=1,
-        cases=way_cases,
-        oracle=way_oracle,
-        run=way_run,
-        view=way_view,
-        tolerance=Tolerance(relative=1e-6, absolute=1e-9),
+        "whole_way", way_cases, way_oracle, run=way_run, view=way_view,
+        tolerance=Tolerance(relative=1e-6, absolute=1e-9), minutes=12, dots=2,
+        nudge="A step may change the network that it is given. What must you do before, and when must you measure?",
         hint="Begin with a deepcopy and the row 'dense'. Each step gets a deepcopy, and what comes out is measured at "
         "once. Where the step raises, add the row with its name and str(error), and stop.",
-        nudge="A step may change the network that it is given. What must you do before, and when must you measure?",
-        minutes=12,
-        dots=2,
     ),
-)
+)  # fmt: skip

@@ -36,7 +36,7 @@ def two_lists(answer: tuple, probe: dict) -> list[list[float]]:
 
 def fitting_cases(rng: torch.Generator) -> list[Case]:
     """A file that fits, one of another head, one that lacks and has too much, and one with a turned weight."""
-    width, classes = between(rng, 8, 16), between(rng, 3, 9)
+    width, classes = between(rng, 8, 16), between(rng, 3, 7)  # never equal: the turn must show
     expected = {"conv.weight": (width, 3, 3, 3), "norm.bias": (width,), "fc.weight": (classes, width)}
     expected |= {"fc.bias": (classes,)}
     head = expected | {"fc.weight": (1000, width), "fc.bias": (1000,)}
@@ -97,39 +97,19 @@ def holding_oracle(inputs: dict, probe: dict) -> int | None:
 
 ITEMS = (
     Item(
-        name="measure_images",
-        function="measure_images",
-        points=1,
-        cases=images_cases,
-        oracle=images_oracle,
-        view=two_lists,
-        tolerance=Tolerance(relative=5e-3, absolute=1e-4),
-        hint="Divide by 255, then take mean and standard deviation over images, rows and columns: dim=(0, 2, 3).",
+        "measure_images", images_cases, images_oracle, view=two_lists,
+        tolerance=Tolerance(relative=5e-3, absolute=1e-4), minutes=5, dots=1,
         nudge="One number per channel: over which three dimensions do you have to go?",
-        minutes=5,
-        dots=1,
+        hint="Divide by 255, then take mean and standard deviation over images, rows and columns: dim=(0, 2, 3).",
     ),
     Item(
-        name="what_does_not_fit",
-        function="what_does_not_fit",
-        points=1,
-        cases=fitting_cases,
-        oracle=fitting_oracle,
-        view=pairs,
-        hint="Go through sorted(expected.keys() | found.keys()), and ask for each name where it is.",
+        "what_does_not_fit", fitting_cases, fitting_oracle, view=pairs, minutes=8, dots=2,
         nudge="A name can be in one of the two alone, or in both; then compare the shapes.",
-        minutes=8,
-        dots=2,
+        hint="Go through sorted(expected.keys() | found.keys()), and ask for each name where it is.",
     ),
     Item(
-        name="smallest_that_holds",
-        function="smallest_that_holds",
-        points=1,
-        cases=holding_cases,
-        oracle=holding_oracle,
-        hint="For each: d = right - dense; keep it if mean - 1.96 * std / sqrt(n) >= -drop. Then the fewest bytes.",
+        "smallest_that_holds", holding_cases, holding_oracle, minutes=12, dots=3,
         nudge="Do not ask how much it lost on these images, but how much it may have lost: the lower end of lesson 10.",
-        minutes=12,
-        dots=3,
+        hint="For each: d = right - dense; keep it if mean - 1.96 * std / sqrt(n) >= -drop. Then the fewest bytes.",
     ),
-)
+)  # fmt: skip

@@ -39,6 +39,8 @@ def test_remove_identities():
             loop.format(identity, "node.replace_all_uses_with(node.args[0])"),
             loop.format("node.op == 'call_module'", bypass),
             loop.format(identity, bypass + "; break"),
+            loop.format(identity, bypass.replace("args[0]", "prev")),
+            loop.format(identity.replace("nn.Identity", "(nn.Identity, nn.BatchNorm1d)"), bypass),
             loop.format(identity + " and node.args[0].op == 'call_module'", bypass),
             "for node in gm.graph.nodes:\n    node.op = 'output'\nreturn gm",
             loop.format(identity, "gm.set_submodule(node.target, nn.ReLU())"),

@@ -130,14 +130,3 @@ def test_a_value_that_is_reshaped_in_place_has_no_shape():
     graph_module = graph_of(run)
     annotate(graph_module, (torch.randn(2, 3),))
     assert shapes(graph_module) == {"x": (2, 3), "relu_1": (2, 3), "mul": (1, 2, 3)}
-
-
-def test_a_node_that_does_not_accept_its_input_is_named():
-    graph_module = graph_of(lambda net, x: torch.relu(net.layer(x)), layer=nn.Linear(4, 3))
-    with pytest.raises(GraphMismatch, match=r"node 'layer'.*Check the example inputs"):
-        annotate(graph_module, (torch.randn(2, 3),))
-    with pytest.raises(GraphMismatch, match=r"node 'x'.*an input is missing"):
-        annotate(graph_module, ())
-    with pytest.raises(GraphMismatch, match="takes 1 input and got 2"):
-        annotate(graph_module, (torch.randn(2, 4), 1))
-    assert graph_module.layer.weight.device.type == "cpu"

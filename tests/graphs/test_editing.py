@@ -1,8 +1,7 @@
 import torch
 from torch import fx, nn
 
-from helpers.graphs.editing import Editor, called, may_match, with_tensors
-from helpers.graphs.patterns import Op
+from helpers.graphs.editing import Editor, with_tensors
 from tests.passes.graphs import graph_of
 
 
@@ -13,13 +12,6 @@ def nodes(graph_module: fx.GraphModule) -> dict[str, fx.Node]:
 def two_calls() -> fx.GraphModule:
     block = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     return graph_of(lambda net, x: torch.tanh(net.block(x)) + net.block(x + 1), block=block)
-
-
-def test_what_is_called_and_what_may_match():
-    graph_module = two_calls()
-    assert {nn.Linear, nn.ReLU, torch.tanh} < called(graph_module)
-    assert may_match(Op([nn.ReLU], (Op([nn.Linear]),)), called(graph_module))
-    assert not may_match(Op([nn.ReLU], (Op([nn.Conv2d]),)), called(graph_module))
 
 
 def test_a_module_that_is_called_twice_keeps_its_name_for_the_other_call():

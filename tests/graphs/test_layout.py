@@ -52,12 +52,6 @@ def test_no_line_runs_through_a_box(seed, rows):
                     assert abs(crossing - x) > 0.46, (source, user, name)
 
 
-def test_operands_stand_above_their_users_in_one_column():
-    edges = random_dag(3)
-    places = arrange(edges, 1000).places
-    assert all(places[operand][1] < places[name][1] for name, operands in edges.items() for operand in operands)
-
-
 def test_a_chain_is_a_straight_line_also_beside_a_shortcut():
     edges = {"a": (), "b": ("a",), "c": ("b",), "d": ("c",), "e": ("d", "a"), "f": ("e",)}
     layout = arrange(edges, 100)

@@ -2,7 +2,6 @@ import operator
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import fx, nn
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
@@ -66,12 +65,6 @@ def test_operators_and_patterns_combined():
     assert names(propose(network, either)) == [["sigmoid", "mul", "sigmoid_1"]]
 
 
-def test_matches_side_by_side_become_one_large_partition():
-    network = graph_of(lambda net, x: (y := x * torch.sigmoid(x)) * torch.sigmoid(y))
-    ops = from_ops([torch.sigmoid, operator.mul])
-    assert names(propose(network, covered_by_both(network, ops, [SILU]))) == [["sigmoid", "mul", "sigmoid_1", "mul_1"]]
-
-
 def test_no_partition_closes_a_cycle():
     # relu and add are supported and adjacent, but sin would have to run in the middle of the group
     network = graph_of(lambda net, x: (y := torch.relu(x)) + torch.sin(y))
@@ -97,8 +90,3 @@ def test_random_graphs_have_disjoint_supported_acyclic_partitions(seed):
     assert sorted(nodes) == sorted(node for node in chosen if node.op == "call_function")
     assert len(set(nodes)) == len(nodes)
     check_acyclic(network, partitions)
-
-
-def test_functional_relu_is_not_the_method():
-    network = graph_of(lambda net, x: F.relu(x).relu())
-    assert names(propose(network, from_ops([F.relu]), allow_single_node=True)) == [["relu"]]

@@ -83,47 +83,6 @@ def test_modules_of_the_replacement_move_in_under_free_names():
     torch.testing.assert_close(network(x), network.linear(scale(scale(x))))
 
 
-class Counted:
-    """The nodes of a graph; each step through them counts."""
-
-    steps = 0
-
-    def __init__(self, nodes):
-        self.nodes = nodes
-
-    def __iter__(self):
-        for node in self.nodes:
-            Counted.steps += 1
-            yield node
-
-    def __reversed__(self):
-        return iter(Counted(list(reversed(self.nodes))))
-
-    def __len__(self):
-        return len(self.nodes)
-
-
-def steps_for(matches: int) -> int:
-    """How many nodes are looked at to replace so many matches in a row."""
-
-    def run(net, x):
-        for _ in range(matches):
-            x = x * torch.sigmoid(x)
-        return x
-
-    network = graph_of(run)
-    Counted.steps = 0
-    assert len(replace_all(network, SILU, by_function(lambda x: F.silu(x)))) == matches
-    return Counted.steps
-
-
-def test_the_cost_of_a_replacement_does_not_grow_with_the_graph(monkeypatch):
-    nodes = fx.Graph.nodes
-    monkeypatch.setattr(fx.Graph, "nodes", property(lambda graph: Counted(nodes.fget(graph))))
-    small, large = steps_for(1000), steps_for(2000)
-    assert small > 1000 and large < 2.5 * small
-
-
 def test_a_replacement_with_the_wrong_number_of_results_changes_nothing():
     network = graph_of(lambda net, x: torch.sin(x))
     before = str(network.graph)

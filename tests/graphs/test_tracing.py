@@ -10,8 +10,8 @@ from torch import nn
 from helpers import passes
 from helpers.graphs import tracing
 from helpers.graphs.operations import NORMS
-from helpers.graphs.tracing import ROUTES, UnknownChoice, WrongSize, trace
-from helpers.passes.errors import GraphMismatch, UnsupportedCase
+from helpers.graphs.tracing import ROUTES, WrongSize, trace
+from helpers.passes.errors import UnsupportedCase
 from tests.passes.equivalence import differences
 from tests.passes.graphs import network
 from tests.passes.zoo import conv, norm
@@ -118,38 +118,27 @@ def test_what_cannot_be_traced_is_named_with_the_line(function, line, route):
         trace(network(function), (X,), route)
 
 
-@pytest.mark.parametrize(
-    ("model", "x", "node"),
-    [
-        (block, X[:, :2], "_0"),
-        (block, X.double(), "_0"),
-        (lambda: block().half(), X, "_0"),
-        (lambda: nn.Sequential(conv(), norm(4), conv(4, 2).double()).eval(), X, "_2"),
-    ],
-    ids=["channels", "double input", "half network", "mixed network"],
-)
-def test_what_does_not_fit_is_named_with_the_node(model, x, node):
-    model = model()
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(GraphMismatch, match=f"(?s)node '{node}'.*does not accept its inputs.*dtypes and devices agree"):
-        trace(model, (x,))
-    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
-    with pytest.raises(UnsupportedCase, match="cannot be traced"):
-        trace(model, (x,), "export")
-
-
-def test_train_mode_and_unknown_routes():
-    with pytest.raises(UnsupportedCase, match=r"Sequential is in train mode: call model\.eval\(\) first"):
-        trace(block().train(), (X,))
-    with pytest.raises(UnknownChoice, match="no route 'jit': choose one of fx, export"):
-        trace(block(), (X,), "jit")
-
-
 def test_an_exported_graph_takes_any_batch_and_refuses_other_sizes():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2)).eval()
     graph_module = trace(model, (torch.randn(1, 3, 8, 8),), route="export")
     for again in (graph_module, copy.deepcopy(graph_module)):
         x = torch.randn(5, 3, 8, 8)
         assert torch.allclose(again(x), model(x), atol=1e-6)
-        with pytest.raises(WrongSize, match=r"\(any, 3, 8, 8\) and got \(5, 3, 9, 9\)"):
+        with pytest.raises(WrongSize, match=r"\(any, 3, 8, 8\) and got inputs of shape \(5, 3, 9, 9\)"):
             again(torch.randn(5, 3, 9, 9))
+
+
+class Scaled(nn.Module):
+    def forward(self, x, k=None):
+        return x if k is None else x * k
+
+
+@pytest.mark.parametrize(
+    ("example", "other"), [(2.0, 3.0), (True, False), (None, torch.ones(2, 3)), (torch.ones(2, 3), None)]
+)
+def test_a_number_or_flag_that_export_has_recorded_cannot_be_another(example, other):
+    x = torch.randn(2, 3)
+    traced = trace(Scaled().eval(), (x, example), route="export")
+    assert torch.equal(traced(x, example), Scaled()(x, example))
+    with pytest.raises(WrongSize, match="recorded for"):
+        traced(x, other)

@@ -2,7 +2,6 @@
 
 import torch
 from torch import fx, nn
-from torch.profiler import ProfilerActivity, profile
 
 
 def network(function, **parts):
@@ -16,12 +15,3 @@ def network(function, **parts):
 def graph_of(function, **parts):
     """That network, traced."""
     return fx.symbolic_trace(network(function, **parts))
-
-
-def allocated(net, *inputs):
-    """Bytes that the allocator hands out in one call."""
-    with torch.no_grad():
-        net(*inputs)
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            net(*inputs)
-    return sum(max(0, event.self_cpu_memory_usage) for event in profiler.events())

@@ -33,12 +33,6 @@ def test_a_module_with_a_hook_may_do_anything():
     assert [name for name, _ in graph_module.named_children()] == ["hooked"]
 
 
-def test_tensors_of_a_module_that_is_called_stay():
-    model = with_conv(lambda m, x: m.conv(x))()
-    graph_module, _ = fold("dead_code", model, torch.randn(1, 3, 6, 6))
-    assert sorted(graph_module.state_dict()) == ["conv.bias", "conv.weight"]
-
-
 def test_a_module_goes_and_stays_as_a_whole():
     unused = nn.Sequential(nn.Linear(3, 3))
     network = nn.Module()

@@ -2,15 +2,7 @@ import pytest
 from torch import fx, nn
 
 from helpers.passes import registry
-from helpers.passes.folder import KINDS, Change, Decline, Pass, PassResult
-
-
-def test_a_result_says_what_and_where():
-    result, node = PassResult(), fx.Graph().placeholder("x")
-    result.change(node, "done")
-    result.decline("y", "not today")
-    assert result == PassResult([Change("x", "done")], [Decline("y", "not today")])
-    assert PassResult() == PassResult([], [])
+from helpers.passes.folder import Pass
 
 
 def test_a_pass_without_run_says_what_is_missing():
@@ -23,12 +15,12 @@ def test_a_pass_without_run_says_what_is_missing():
     lazy.ensures(graph_module)
     with pytest.raises(NotImplementedError, match=r"pass Lazy has no run\(\)"):
         lazy.run(graph_module)
-    assert repr(lazy) == "<pass lazy (program)>"
+    assert repr(lazy) == "<pass lazy>"
 
 
 def test_every_registered_pass_says_what_it_is():
-    names = registry.names()
+    names = list(registry._PASSES)
     for name in names:
         a_pass = registry.get(name)
-        assert a_pass.name == name and a_pass.kind in KINDS and type(a_pass).__doc__
+        assert a_pass.name == name and type(a_pass).__doc__
     assert {"canonicalize", "conv_bn_folding", "contiguity"} <= set(names)

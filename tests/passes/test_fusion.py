@@ -70,13 +70,8 @@ def test_an_activation_becomes_part_of_the_convolution(case, route):
 
 
 CONVOLUTIONS = {
-    "grouped": conv(8, groups=4),
-    "depthwise": conv(groups=4),
-    "1x1": conv(kernel=1),
-    "no bias": conv(bias=False),
     "same padding": conv(padding="same", dilation=2),
     "valid padding": conv(padding="valid"),
-    "strided": conv(stride=2),
     "1d": nn.Conv1d(4, 6, 3),
     "3d": nn.Conv3d(4, 6, 3, padding=1),
 }

@@ -73,11 +73,6 @@ def test_save_and_load(tmp_path):
     assert torch.equal(loaded(x), folded(x))
 
 
-class Branches(nn.Module):
-    def forward(self, x):
-        return x + 1 if x.sum() > 0 else x - 1
-
-
 class CannotBeCopied(nn.Module):
     def __init__(self):
         super().__init__()
@@ -89,10 +84,16 @@ class CannotBeCopied(nn.Module):
 
 BAD = {
     "train mode": (lambda: small().train(), X, UnsupportedCase, r"train mode: call model.eval\(\)"),
-    "control flow": (lambda: Branches().eval(), X, UnsupportedCase, r"Branches cannot be traced at .*optimizer.py:\d+"),
     "cannot be copied": (lambda: CannotBeCopied().eval(), X, UnsupportedCase, "cannot be copied"),
     "wrong shape": (small, torch.randn(2, 4, 6, 6), GraphMismatch, "node '_0'.*does not accept.*Check the example"),
-    "wrong dtype": (small, X.double(), GraphMismatch, "node '_0'.*does not accept"),
+    "wrong dtype": (small, X.double(), GraphMismatch, "node '_0'.*does not accept.*dtypes and devices agree"),
+    "half network": (lambda: small().half(), X, GraphMismatch, "node '_0'.*does not accept"),
+    "mixed network": (
+        lambda: nn.Sequential(conv(), conv(4, 2).double()).eval(),
+        X,
+        GraphMismatch,
+        "node '_1'.*not accept",
+    ),
     "too many inputs": (small, (X, X), GraphMismatch, "takes 1 input and got 2"),
     "too few inputs": (small, (), GraphMismatch, "an input is missing"),
 }

@@ -95,6 +95,10 @@ def up_norm(**settings: Any) -> Callable[[], nn.Module]:
     return lambda: nn.Sequential(up(**settings), norm(settings.get("out", 4), settings.get("dimensions", 2)))
 
 
+def alone(run: Callable[..., Any], **parts: Callable[[], Any]) -> Callable[[], nn.Module]:
+    return lambda: Net(run, **{name: make() for name, make in parts.items()})
+
+
 def with_conv(run: Callable[..., Any], **parts: Callable[[], Any]) -> Callable[[], nn.Module]:
     """A network with `conv`, `bn` and further parts."""
     made = {"conv": conv, "bn": lambda: norm(4)} | parts
@@ -330,7 +334,8 @@ NORM_CASES = [
          verdict=DECLINE, reason="does not count its channels", wrong="norm"),
     Case("weight written by the graph", with_conv(weight_written), verdict=DECLINE, reason="", routes=FX,
          wrong="norm"),
-    Case("norm before a padded conv", lambda: nn.Sequential(norm(3), conv(padding=1)), verdict=EITHER),
+    Case("norm before a padded conv", lambda: nn.Sequential(norm(3), conv(padding=1)), verdict=EITHER, left=2),
+    Case("ReLU in between", lambda: nn.Sequential(conv(), nn.ReLU(), norm(4)), verdict=EITHER, left=3),
     Case("folded weights overflow", overflowing, verdict=DECLINE, reason="not finite", dtype=torch.float16),
     Case("weight computed from the input", with_conv(lambda m, x: m.bn(F.conv2d(x, m.conv.weight * x.mean()))),
          verdict=DECLINE, reason="weight is computed by the graph", left=4, routes=FX),
@@ -387,6 +392,25 @@ CONSTANT_CASES = [
          left=1),
     Case("complex weights", lambda: Net(lambda m, x: m.conv(x.to(torch.complex128)) + m.z,
          conv=conv(dtype=torch.complex128), z=torch.randn(4, 1, 1, dtype=torch.complex128)), left=2, routes=FX),
+    Case("grouped / z", with_conv(lambda m, x: m.conv(x) / m.z, conv=lambda: conv(4, 6, groups=2), z=z(6, 1, 1)),
+         (2, 4, 6, 6), left=1),
+    Case("transposed, 2 groups, z *", with_conv(lambda m, x: m.z * m.conv(x), conv=lambda: up(4, 6, groups=2),
+         z=z(6, 1, 1)), (2, 4, 5, 5), left=1),
+    Case("transposed, z - conv", with_conv(lambda m, x: m.z - m.conv(x), conv=up, z=PER_CHANNEL), left=1),
+    Case("2 - (conv + 3), no bias", with_conv(lambda m, x: 2 - (m.conv(x) + 3), conv=lambda: conv(bias=False)), left=1),
+    Case("factor computed from the input", with_conv(lambda m, x: m.conv(x) * x.mean()), verdict=DECLINE, left=3,
+         reason="is not a constant"),
+    Case("linear / z, then norm", lambda: Net(lambda m, x: m.bn(m.fc(x) / m.z), fc=nn.Linear(5, 4), bn=norm(4, 1),
+         z=torch.randn(4)), (6, 5), left=1),
+    Case("matmul of two computed", alone(lambda m, x: x @ x.transpose(0, 1)), (3, 5), verdict=EITHER, left=2),
+    Case("matmul, weight first", alone(lambda m, x: m.w @ x, w=z(5, 4)), (4, 3), verdict=DECLINE, left=1,
+         reason="is not a constant"),
+    Case("matmul with a batch of matrices", alone(lambda m, x: x @ m.w, w=z(1, 5, 4)), (2, 3, 5), verdict=DECLINE,
+         left=1, reason="is not a matrix"),
+    Case("addmm, a bias per row", alone(lambda m, x: torch.addmm(m.y, x, m.w), w=z(5, 4), y=z(3, 4)), (3, 5),
+         verdict=DECLINE, left=1, reason="one number per output feature"),
+    Case("matmul, weight written", alone(lambda m, x: (x @ m.w, m.w.add_(1))[0], w=z(5, 4)), (3, 5), verdict=DECLINE,
+         reason="written to", routes=FX),
     Case("spatial z", plus(z(4, 4, 4)), verdict=DECLINE, left=2, reason="another axis", wrong="constant"),
     Case("z of shape (C,), W == C", plus(z(4)), verdict=DECLINE, left=2, reason="another axis", wrong="constant"),
     Case("z with a batch", plus(z(2, 4, 1, 1)), verdict=DECLINE, left=2, reason="another axis", wrong="constant"),
@@ -411,10 +435,6 @@ CONSTANT_CASES = [
     Case("linear on (N, L, C), z along L", lambda: Net(lambda m, x: m.fc(x) + m.z, fc=nn.Linear(5, 4),
          z=torch.randn(4, 1)), (2, 4, 5), verdict=DECLINE, left=2, reason="another axis", wrong="constant"),
 ]  # fmt: skip
-
-
-def alone(run: Callable[..., Any], **parts: Callable[[], Any]) -> Callable[[], nn.Module]:
-    return lambda: Net(run, **{name: make() for name, make in parts.items()})
 
 
 CLEAN_UP_CASES = [

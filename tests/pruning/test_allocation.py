@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from helpers.pruning.allocation import (
     AllocationError,
     Limits,
+    by_ratios,
     checked_ratio,
     choose,
     global_ranking,
-    individual,
     share,
-    uniform,
 )
-from helpers.pruning.importance import CRITERIA
 
 
 @dataclass
@@ -83,15 +81,10 @@ def test_global_ranking_leaves_round_widths():
     assert global_ranking(units(scores), scores, "taylor", 0.25, Limits(round_to=4)) == {"low": 2, "high": 0}
 
 
-def test_scores_that_mean_the_same_everywhere_are_compared_as_they_are():
-    """A change of loss or output, and chance; a norm depends on the filter's size."""
-    assert {n for n, c in CRITERIA.items() if c.comparable} == {"taylor", "reconstruction", "random"}
-
-
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(1, 100), st.floats(0, 0.999), st.integers(1, 20), st.integers(1, 16))
 def test_limits(size, ratio, min_width, round_to):
-    left = size - uniform([Units("g", size)], ratio, Limits(min_width, round_to))["g"]
+    left = size - by_ratios([Units("g", size)], {"g": ratio}, Limits(min_width, round_to))["g"]
     wanted = size - int(size * ratio + 1e-9)
     allowed = [k for k in range(1, size + 1) if k == size or (k % round_to == 0 and k >= min_width)]
     assert left == min(k for k in allowed if k >= min(size, max(wanted, min_width)))
@@ -117,8 +110,8 @@ def test_impossible_limits_are_refused(value):
 
 def test_a_ratio_for_each_group():
     groups = [Units("a", 10), Units("b", 8)]
-    assert individual(groups, {"b": 0.5}, Limits()) == {"a": 0, "b": 4}
+    assert by_ratios(groups, {"b": 0.5}, Limits()) == {"a": 0, "b": 4}
     with pytest.raises(AllocationError, match="names 'c'"):
-        individual(groups, {"c": 0.5}, Limits())
+        by_ratios(groups, {"c": 0.5}, Limits())
     with pytest.raises(AllocationError, match=r"allocation\['a'\] is 1"):
-        individual(groups, {"a": 1}, Limits())
+        by_ratios(groups, {"a": 1}, Limits())

@@ -17,7 +17,7 @@ from helpers.pruning.reader import TraceError
 from helpers.pruning.surgery import cut
 from tests.pruning.refusals import UNPRUNABLE
 from tests.pruning.zeroing import cut_and_zeroed, random_plan, zeroed
-from tests.pruning.zoo import PRUNABLE, Block, Net, ToyMobile, build, conv
+from tests.pruning.zoo import PRUNABLE, Block, Net, ToyMobile, build, chain, conv, net
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 
@@ -54,35 +54,49 @@ def test_cutting_is_exactly_zeroing(name, seed):
     assert (removed > 0) == any(len(units) for units in plan.values())
 
 
-class Answer:
-    def __init__(self, maps):
-        self.maps = maps
+class Pair(list):
+    def __init__(self, low, high):
+        super().__init__([low, high])
 
 
 class Slotted:
-    __slots__ = ("answer",)
+    __slots__ = ("high", "low")
 
-    def __init__(self, answer):
-        self.answer = answer
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+
+KINDS = [dict, OrderedDict, SimpleNamespace, Pair, Slotted, lambda low, high: (high, Slotted([Slotted(low, 0)], None))]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, lambda low, high: {"y": (low, high)}.values()])
+def test_outputs_of_every_kind_stay(kind):
+    layers = {"a": conv(3, 8), "b": conv(8, 6), "c": conv(6, 5)}
+    model = Net(lambda s, x: (lambda y: kind(low=y, high=s.c(s.b(y))))(s.a(x)), **layers)
+    groups = groups_of(build(lambda: model))
+    assert {g.name: g.size for g in groups.prunable()} == {"b": 6}
+    assert "output" in groups["a"].reason
+
+
+def as_buffer(layer):
+    weight = layer.weight.detach()
+    del layer.weight
+    layer.register_buffer("weight", weight)
 
 
 @pytest.mark.parametrize(
-    "wrap",
-    [Answer, Slotted, lambda y: Slotted(Answer([y])), lambda y: {"y": Answer(y)}.values()],
-    ids=["object", "slots", "object in an object", "values of a dictionary"],
+    "change",
+    [
+        lambda layer: layer.register_forward_hook(lambda module, args, output: output.roll(1, 1)),
+        lambda layer: layer.register_forward_pre_hook(lambda module, args: (args[0].roll(1, 1),)),
+        as_buffer,
+        nn.utils.parametrizations.weight_norm,
+    ],
 )
-def test_what_objects_in_the_output_hold_stays(wrap):
-    net = Net(lambda s, x: (lambda y: (s.b(y), wrap(y)))(s.a(x)), a=conv(3, 8), b=conv(8, 5))
-    assert "output" in channel_groups(net.eval(), EXAMPLE)["a"].reason
-
-
-def test_a_constant_that_is_no_number_and_an_empty_part_are_no_obstacle():
-    def forward(s, x):
-        y = torch.cat([torch.tensor([]), s.a(x)], 1)
-        return s.b(torch.where(y > 0, y, float("nan")))
-
-    groups = channel_groups(Net(forward, a=conv(3, 8), b=conv(8, 5)).eval(), EXAMPLE)
-    assert [g.name for g in groups.prunable()] == ["a"]
+def test_hooks_and_parametrisations_are_not_understood(change):
+    model = build(PRUNABLE["chain"][0])
+    change(model[3])
+    assert "not understood" in channel_groups(model, EXAMPLE)["0"].reason
 
 
 def test_the_output_and_the_input_stay():
@@ -90,17 +104,6 @@ def test_the_output_and_the_input_stay():
     assert "output" in groups["head"].reason
     assert all(labels is not None for labels in groups.axes["stem.weight"].values())
     assert 1 not in groups.axes["stem.weight"]
-
-
-def test_hidden_is_what_lies_inside_a_block():
-    groups = channel_groups(build(ToyMobile), EXAMPLE)
-    assert [g.name for g in groups.prunable("hidden")] == ["blocks.0.expand", "blocks.1.expand"]
-    assert [g.name for g in groups.prunable("all")] == ["stem", "blocks.0.expand", "blocks.1.expand"]
-
-
-def test_without_any_block_everything_is_hidden():
-    groups = channel_groups(build(PRUNABLE["chain"][0]), EXAMPLE)
-    assert [g.name for g in groups.prunable("hidden")] == ["0", "3"]
 
 
 class Dense(nn.Module):
@@ -114,12 +117,36 @@ class Dense(nn.Module):
         return torch.cat([x, self.outer(self.inner(x))], 1)
 
 
-def test_only_what_a_block_keeps_to_itself_is_hidden():
-    """Layer 10 is in no block, although its name begins like that of layer 1."""
-    blocks, between = (Block(8, 6), Dense()), [nn.ReLU() for _ in range(7)]
-    groups = groups_of(build(lambda: nn.Sequential(conv(3, 8), *blocks, *between, conv(12, 7), conv(7, 5))))
-    assert [g.name for g in groups.prunable("hidden")] == ["1.expand", "2.inner"]
-    assert [g.name for g in groups.prunable()] == ["0", "1.expand", "2.inner", "2.outer", "10"]
+TRUNK = {"a": conv(3, 8), "b": conv(8, 6), "c": conv(6, 8)}
+HIDDEN = {
+    "blocks": (ToyMobile, ["blocks.0.expand", "blocks.1.expand"]),
+    "no block": (PRUNABLE["chain"][0], ["0", "3"]),
+    # Layer 10 is in no block, although its name begins like that of layer 1.
+    "layers between blocks": (
+        chain(conv(3, 8), Block(8, 6), Dense(), *[nn.ReLU() for _ in range(7)], conv(12, 7), conv(7, 5)),
+        ["1.expand", "2.inner"],
+    ),
+    "one block that adds": (
+        net(lambda s, x: (lambda y: s.d(y + s.c(s.b(y))))(s.a(x)), **TRUNK, d=conv(8, 5)),
+        ["b"],
+    ),
+    "one block that concatenates": (
+        net(lambda s, x: (lambda y: s.d(torch.cat([y, s.c(s.b(y))], 1)))(s.a(x)), **TRUNK, d=conv(16, 5)),
+        ["b"],
+    ),
+    "a parameter that is added": (
+        net(lambda s, x: s.b(s.a(x) + s.w), a=conv(3, 8), b=conv(8, 5), w=nn.Parameter(torch.randn(8, 1, 1))),
+        ["a"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_hidden_is_what_a_block_keeps_to_itself(name):
+    maker, expected = HIDDEN[name]
+    groups = groups_of(build(maker))
+    assert [g.name for g in groups.prunable("hidden")] == expected
+    assert set(expected) <= {g.name for g in groups.prunable()}
 
 
 def test_three_reasons_are_enough():
@@ -129,29 +156,6 @@ def test_three_reasons_are_enough():
 
     reason = groups_of(build(lambda: Net(forward, a=conv(3, 8), b=conv(8, 5))))["a"].reason
     assert [part.split()[0] for part in reason.split("; ")] == ["softmax", "roll", "flip"]
-
-
-def test_a_group_of_two_is_tried_as_well():
-    model = Net(lambda s, x: s.b(s.a(x) * s.a.out_channels), a=conv(3, 2), b=conv(2, 5))
-    assert "stored number" in groups_of(build(lambda: model))["a"].reason
-
-
-def test_what_a_network_of_one_block_adds_to_is_its_trunk():
-    layers = {"a": conv(3, 8), "b": conv(8, 6), "c": conv(6, 8), "d": conv(8, 5)}
-    forward = lambda s, x: (lambda y: s.d(y + s.c(s.b(y))))(s.a(x))  # noqa: E731
-    groups = groups_of(build(lambda: Net(forward, **layers)))
-    assert [g.name for g in groups.prunable("hidden")] == ["b"]
-    layers["d"] = conv(16, 5)
-    forward = lambda s, x: (lambda y: s.d(torch.cat([y, s.c(s.b(y))], 1)))(s.a(x))  # noqa: E731
-    groups = groups_of(build(lambda: Net(forward, **layers)))
-    assert [g.name for g in groups.prunable("hidden")] == ["b"]
-
-
-def test_a_parameter_that_is_added_is_no_branch():
-    model = Net(
-        lambda s, x: s.b(s.a(x) + s.shift), a=conv(3, 8), b=conv(8, 5), shift=nn.Parameter(torch.randn(8, 1, 1))
-    )
-    assert [g.name for g in groups_of(build(lambda: model)).prunable("hidden")] == ["a"]
 
 
 def test_the_pieces_of_a_concatenation_are_its_parts():
@@ -168,33 +172,11 @@ def test_axes_without_channels_are_in_no_group():
     assert [g.name for g in groups_of(build(lambda: Net(forward, **layers)))] == ["a", "b"]
 
 
-def test_numbers_pin_every_width_that_they_come_from():
-    layers = {"a": conv(3, 8), "b": conv(8, 6), "c": conv(6, 5)}
-
-    def forward(net, x):
-        first = net.a(x)
-        second = net.b(first)
-        return net.c(second) * (first.shape[1] + second.shape[1])
-
-    groups = groups_of(build(lambda: Net(forward, **layers)))
-    assert all("computes with the number of channels" in groups[name].reason for name in "ab")
-
-
 def test_a_network_may_do_without_a_batch():
     model = build(lambda: nn.Sequential(conv(3, 8), nn.ReLU(), nn.MaxPool2d(2), conv(8, 5)))
     groups = channel_groups(model, EXAMPLE[0])
     assert {g.name: g.size for g in groups.prunable()} == {"0": 8}
     torch.testing.assert_close(*cut_and_zeroed(model, EXAMPLE[0]))
-
-
-def test_residual_additions_tie_all_layers_of_the_trunk():
-    members = {(m.tensor, m.dim) for m in channel_groups(build(ToyMobile), EXAMPLE)["stem"].members}
-    assert {
-        ("stem.weight", 0),
-        ("blocks.0.project.weight", 0),
-        ("blocks.1.bn3.running_var", 0),
-        ("head.weight", 1),
-    } <= members
 
 
 def test_the_auxiliary_head_follows_in_train_mode():
@@ -219,38 +201,6 @@ def test_channels_without_filters_are_not_cut():
     groups = groups_of(build(lambda: Net(lambda s, x: x.mean((1, 2)) @ s.b(s.a(s.table)), **layers)))
     assert {g.name: g.size for g in groups.prunable()} == {"a": 6}
     assert "no layer has filters" in groups["table#2"].reason
-
-
-class Pair(list):
-    def __init__(self, low, high):
-        super().__init__([low, high])
-
-
-@pytest.mark.parametrize("kind", [dict, OrderedDict, SimpleNamespace, Pair])
-def test_outputs_of_every_kind_stay(kind):
-    model = Net(
-        lambda s, x: (lambda y: kind(low=y, high=s.c(s.b(y))))(s.a(x)), a=conv(3, 8), b=conv(8, 6), c=conv(6, 5)
-    )
-    groups = groups_of(build(lambda: model))
-    assert {g.name: g.size for g in groups.prunable()} == {"b": 6}
-    assert "output" in groups["a"].reason
-
-
-def test_hooks_and_parametrisations_are_not_understood():
-    model = build(PRUNABLE["chain"][0])
-    model[3].register_forward_hook(lambda module, args, output: output.roll(1, 1))
-    assert "not understood" in channel_groups(model, EXAMPLE)["0"].reason
-    model = build(PRUNABLE["chain"][0])
-    model[3].register_forward_pre_hook(lambda module, args: (args[0].roll(1, 1),))
-    assert "not understood" in channel_groups(model, EXAMPLE)["0"].reason
-    model = build(PRUNABLE["chain"][0])
-    weight = model[3].weight.detach()
-    del model[3].weight
-    model[3].register_buffer("weight", weight)
-    assert "not understood" in channel_groups(model, EXAMPLE)["0"].reason
-    model = build(PRUNABLE["chain"][0])
-    nn.utils.parametrizations.weight_norm(model[3])
-    assert "not understood" in channel_groups(model, EXAMPLE)["0"].reason
 
 
 def test_a_function_that_is_declared_to_be_one_operation_is_not_looked_into():

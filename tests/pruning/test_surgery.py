@@ -35,13 +35,6 @@ def test_each_tensor_of_the_chain_is_sliced_once_from_the_original(halves):
     assert torch.equal(small.bn3.running_var, model.bn3.running_var)
 
 
-def test_attributes_follow(halves):
-    small = halves[1].blocks[0]
-    assert (small.expand.out_channels, small.bn1.num_features) == (8, 8)
-    assert (small.depthwise.in_channels, small.depthwise.out_channels, small.depthwise.groups) == (8, 8, 8)
-    assert (small.project.in_channels, small.project.out_channels) == (8, 8)
-
-
 def test_everything_else_about_a_layer_stays():
     """The usual mistake: a layer that is built anew loses eps, momentum, dilation or its padding mode."""
     model = nn.Sequential(

@@ -1,9 +1,10 @@
 import copy
+import math
 
 import pytest
 import torch
 
-from helpers.quantization.equalization import equalize, input_view, spaces
+from helpers.quantization.equalization import equalize, input_view
 from helpers.quantization.plan import INPUT, Op, Plan
 from tests.quantization.plans import conv, in_double, inverted_residuals
 
@@ -31,10 +32,6 @@ def test_ranges_of_both_layers_agree_in_every_channel():
         written = plan[before].weight.abs().flatten(1).amax(1)
         read = input_view(plan[after]).abs().amax((1, 3)).flatten()
         assert torch.allclose(written, read, rtol=0.01), (before, after)
-
-
-def test_a_residual_ties_its_edges_together():
-    assert {"a.project", "b.project"} in spaces(inverted_residuals())
 
 
 def test_input_and_output_of_the_network_stay():
@@ -73,7 +70,7 @@ def test_what_a_factor_cannot_pass_is_left_alone(between):
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_grouped_convolutions(groups):
-    first = conv("first", (INPUT,), 3, 8, clamp=(0.0, None), spread=2.0)
+    first = conv("first", (INPUT,), 3, 8, clamp=(0.0, math.inf), spread=2.0)
     second = conv("second", ("first",), 8, 12, kernel=3, groups=groups, seed=1)
     plan = in_double(Plan([first, second], (3, 8, 8)))
     before = plan.run(images())

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from helpers.quantization.affine import Affine, QuantizationError
-from helpers.quantization.integer import LARGEST_SUM, Layer, conv_sums, make_room_for_bias, make_step
+from helpers.quantization.integer import LARGEST_SUM, Layer, make_room_for_bias, make_step
+from helpers.quantization.kernels import conv_sums
 from helpers.quantization.plan import Op
 from helpers.quantization.weights import LayerWeights
 from tests.quantization import reference

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -28,7 +30,7 @@ def layer_of(geometry, largest, zero_point, residual, bits=8):
     out = Affine(torch.tensor(0.05), torch.tensor(2 ** (bits - 1), dtype=torch.int32), bits, signed=False)
     weights = LayerWeights(codes, torch.rand(outputs) * 0.01 + 0.001, torch.randn(outputs), 8)
     op = Op(
-        "conv", "conv", ("x", "r")[: 1 + residual], clamp=(-2.0, None), attributes=attributes, shape=(outputs, 1, 1)
+        "conv", "conv", ("x", "r")[: 1 + residual], clamp=(-2.0, math.inf), attributes=attributes, shape=(outputs, 1, 1)
     )
     layer = Layer(op, weights, source, out)
     layer.settle(sources)

@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from helpers.quantization.affine import QuantizationError, choose, code_range, decode, encode
+from helpers.quantization.affine import Affine, QuantizationError, choose
 from helpers.quantization.observers import RULES, CalibrationError, Histogram, Observer, calibrate, check_images
-from helpers.quantization.plan import CHOICES, INPUT, Recipe
+from helpers.quantization.plan import INPUT, Recipe
 from helpers.quantization.reader import make_plan
 from tests.quantization.networks import images, small
 
@@ -17,9 +17,13 @@ def outliers(count=20000):
     return x
 
 
+def rounded(x, low, high, bits=8):
+    affine = Affine(*choose(torch.tensor(low), torch.tensor(high), bits), bits, signed=False)
+    return affine.dequantize(affine.quantize(x))
+
+
 def error(x, low, high, bits):
-    scale, zero_point = choose(torch.tensor(low), torch.tensor(high), bits)
-    return (decode(encode(x, scale, zero_point, *code_range(bits, False)), scale, zero_point) - x).square().sum().item()
+    return (rounded(x, low, high, bits) - x).square().sum().item()
 
 
 def range_of(rule, *seen, bits=8):
@@ -27,10 +31,6 @@ def range_of(rule, *seen, bits=8):
     for batch in seen:
         observer.observe(batch)
     return observer.range()
-
-
-def test_every_choice_has_a_rule():
-    assert tuple(RULES) == CHOICES["observer"]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -45,9 +45,7 @@ def test_range_lies_within_what_was_seen(rule):
 @pytest.mark.parametrize("value", [0.0, 2.5, -3.0])
 def test_constant_input(rule, value):
     x = torch.full((50,), value)
-    low, high = range_of(rule, x, x)
-    scale, zero_point = choose(torch.tensor(low), torch.tensor(high), 8)
-    assert decode(encode(x, scale, zero_point, 0, 255), scale, zero_point)[0].item() == pytest.approx(value, rel=0.01)
+    assert rounded(x, *range_of(rule, x, x))[0].item() == pytest.approx(value, rel=0.01)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -134,8 +132,7 @@ def test_more_images_than_one_batch_count():
 @pytest.mark.parametrize(
     "bad,message",
     [
-        (torch.zeros(2, 3, 9, 8), "shape"),
-        (torch.zeros(0, 3, 9, 9), "N >= 1"),
+        (torch.zeros(0, 3, 9, 9), "there are none"),
         (torch.zeros(2, 3, 9, 9, dtype=torch.int64), "uint8 or float32"),
         ([1, 2], "list"),
         (torch.full((2, 3, 9, 9), math.nan), "2 of 2 hold NaN"),
@@ -144,9 +141,7 @@ def test_more_images_than_one_batch_count():
 )
 def test_bad_images(bad, message):
     with pytest.raises(CalibrationError, match=message):
-        check_images(bad, (3, 9, 9))
-    with pytest.raises(CalibrationError, match=message):
-        calibrate(small_plan(), bad, RECIPE)
+        check_images(bad)
 
 
 def test_a_layer_that_overflows_is_named():

@@ -106,7 +106,7 @@ class Floats(nn.Module):
 def test_what_stayed_in_float_is_written_in_float(export):
     torch.manual_seed(0)
     quantized, path = export(Recipe(residual="separate"), Floats(nn.GELU()).eval())
-    assert len(quantized.float_layers) == 6
+    assert len(quantized.float_layers) == 5
     for count in (1, 5):
         outputs_agree(quantized, path, images(count, seed=count))
     assert operators(path, "all")["QLinearConv"] == 2
@@ -117,6 +117,45 @@ def test_what_has_no_onnx_form_is_named_and_no_file_is_written(tmp_path):
     with pytest.raises(ExportError, match=r"special_bessel_j0.*has no ONNX form"):
         to_onnx(quantized, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def between(layer):
+    """A layer between two convolutions, all with weights near 0.3: many more would saturate 16 bits."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 8, 1), layer, nn.Conv2d(8, 6, 1)).eval()
+    for parameter in network.parameters():
+        nn.init.uniform_(parameter, 0.3, 0.31)
+    return network
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.AvgPool2d(4, ceil_mode=True),
+        nn.ConvTranspose2d(8, 8, 3),
+        nn.Conv2d(8, 8, 2, padding="same"),
+        nn.Conv2d(8, 8, 3, padding=1, padding_mode="reflect"),
+    ],
+)
+def test_onnx_runtime_makes_no_int8_of_what_stayed_in_float(export, layer):
+    quantized, path = export(Recipe(), between(layer))
+    assert len(quantized.float_layers) == 1
+    outputs_agree(quantized, path, images(5))
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_padding_in_words_has_an_integer_form(export, padding):
+    quantized, path = export(Recipe(), between(nn.Conv2d(8, 8, 3, padding=padding)))
+    assert quantized.float_layers == []
+    outputs_agree(quantized, path, images(5))
+
+
+@pytest.mark.parametrize(
+    "pool", [nn.AvgPool2d(3, divisor_override=4), Floats(lambda x: F.avg_pool2d(x, 3, 1, 1, False, True, 4))]
+)
+def test_a_divisor_that_the_exporter_drops_is_refused(export, pool):
+    with pytest.raises(ExportError, match="divisor_override"):
+        export(Recipe(), pool.eval() if isinstance(pool, Floats) else between(pool))
 
 
 class Rows(nn.Module):
@@ -138,3 +177,26 @@ def test_linear_layers_take_what_is_flat_already_and_what_has_more_dimensions(ex
     quantized, path = export(Recipe(), Rows(mean).eval())
     outputs_agree(quantized, path, images(5, seed=9))
     assert operators(path, "all")["QGemm"] == (1 if mean else 3)
+
+
+class Fire(nn.Module):
+    """Two branches that are joined, and a pool at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.last = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(10, 7, 1)
+
+    def forward(self, x):
+        joined = torch.cat([self.a(x).relu(), 9 * self.b(x)], 1)
+        return self.last(joined).mean((2, 3), keepdim=True).flatten(1)
+
+
+def test_joined_edges_have_the_same_codes_and_what_a_pool_gives_out_at_the_end_is_not_rounded(export):
+    torch.manual_seed(0)
+    quantized, path = export(Recipe(), Fire().eval())
+    edges, x = quantized.edges, images(5, seed=9)
+    assert quantized.float_layers == [] and len({float(edges[name].scale) for name in ("a", "b", "cat")}) == 1
+    assert edges["mean"] is edges["flatten"] is None
+    outputs_agree(quantized, path, x)
+    quantized.mode = "simulated"
+    outputs_agree(quantized, path, x)

@@ -4,24 +4,7 @@ import pytest
 import torch
 
 from helpers.quantization.affine import QuantizationError
-from helpers.quantization.plan import INPUT, Op, Plan, PlanError, Recipe, RecipeError
-
-
-def plan():
-    return Plan(
-        [
-            Op("fc", "linear", (INPUT,), torch.tensor([[2.0]]), torch.tensor([1.0]), (0.0, None), shape=(1,)),
-            Op("sum", "add", ("fc", INPUT), shape=(1,)),
-        ],
-        (1,),
-    )
-
-
-def test_lookup():
-    assert [op.name for op in plan().users(INPUT)] == ["fc", "sum"]
-    assert [op.name for op in plan().layers] == ["fc"] and plan().output == "sum"
-    with pytest.raises(PlanError, match=r"'nonsense'.*'fc', 'sum'"):
-        plan()["nonsense"]
+from helpers.quantization.plan import INPUT, Op, Recipe, RecipeError
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])

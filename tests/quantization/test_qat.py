@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from helpers import data, models, quantization, training
-from helpers.quantization import qat
 from helpers.quantization.model import quantize
 from helpers.quantization.plan import Recipe
 from helpers.quantization.qat import QatLayer, fake_quantize, prepare, train
@@ -151,15 +150,6 @@ def test_training_moves_kept_statistics_and_conversion_folds_them():
         found = layer.run(op, torch.tensor(1e-6), *inputs_of(op))
         torch.testing.assert_close(by_hand.run(*inputs_of(op)), found, atol=1e-4, rtol=1e-4)
     assert network.convert()(x).shape == (len(images), 10)
-
-
-def test_train_measures_kept_statistics_again(monkeypatch):
-    seen, (model, _), measure = [], small_mobilenet(), qat.reestimate_batchnorm
-    config = training.Config(epochs=1, batch_size=18, lr=0.005, precision="float32")
-    monkeypatch.setattr(qat, "reestimate_batchnorm", lambda network, batches: seen.append(measure(network, batches)))
-    for batchnorm, measured in (("folded", 0), ("kept", 1)):
-        train(model, few_images(), Recipe(), config, batchnorm=batchnorm, progress=False)
-        assert len(seen) == measured
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
-import torchvision
 from torch import fx, nn
 
 from helpers import passes
@@ -23,7 +24,7 @@ def test_the_plan_computes_the_network(residual):
     expected = ["stem", "widen", "depthwise", "narrow", *["add"] * (residual == "separate"), "grouped"]
     assert [op.name for op in plan.ops][: len(expected)] == expected
     assert plan["narrow"].residual == ("stem" if residual == "fused" else None)
-    assert plan["stem"].clamp == (0.0, 6.0) and plan["grouped"].clamp == (0.0, None)
+    assert plan["stem"].clamp == (0.0, 6.0) and plan["grouped"].clamp == (0.0, math.inf)
 
 
 class Residuals(nn.Module):
@@ -149,6 +150,8 @@ IMAGE, FLAT = torch.randn(2, 4, 6, 6), torch.randn(2, 4)
         ("clamp", lambda m, x: F.hardtanh(x), None),
         ("add", lambda m, x: x + x, None),
         ("add", lambda m, x: torch.add(x, x), None),
+        ("concat", lambda m, x: torch.cat([x.relu(), x, x], 1), None),
+        ("average_pool", lambda m, x: F.avg_pool2d(x, x.size()[2:]), None),
         ("average_pool", lambda m, x: m.layer(x), nn.AvgPool2d(2)),
         ("average_pool", lambda m, x: m.layer(x), nn.AdaptiveAvgPool2d((3, 2))),
         ("average_pool", lambda m, x: F.adaptive_avg_pool2d(x, 1), None),
@@ -175,7 +178,7 @@ def test_linear():
     "call,layer",
     [
         (lambda m, x: m.layer(x), nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect")),
-        (lambda m, x: m.layer(x), nn.Conv2d(4, 6, 3, padding="same")),
+        (lambda m, x: m.layer(x), nn.Conv2d(4, 6, 2, padding="same")),
         (lambda m, x: m.layer(x), nn.ConvTranspose2d(4, 6, 3)),
         (lambda m, x: m.layer(x), nn.AvgPool2d(3, padding=1)),
         (lambda m, x: m.layer(x), nn.AvgPool2d(5, 2, ceil_mode=True)),
@@ -187,6 +190,8 @@ def test_linear():
         (lambda m, x: x + 1, None),
         (lambda m, x: x + x.mean(1, keepdim=True), None),  # the shapes differ
         (lambda m, x: x.mean(1), None),
+        (lambda m, x: torch.cat([x, x]), None),  # twice as many images
+        (lambda m, x: torch.cat([x, m.weight[:2, :, :1, :1].expand(-1, -1, 6, 6)], 1), None),
         (lambda m, x: x.reshape(-1, 36), None),  # the batch changes
         (lambda m, x: torch.clamp(x, max=x), None),
         (lambda m, x: x.sigmoid(), None),
@@ -194,14 +199,3 @@ def test_linear():
 )
 def test_no_integer_form(call, layer):
     assert kind_of(call, IMAGE, layer) == "float"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["shufflenet_v2_x0_5", "resnet18", "squeezenet1_1", "mobilenet_v3_small", "mnasnet0_5", "regnet_y_400mf"]
-)
-def test_torchvision_networks(name):
-    torch.manual_seed(0)
-    model, x = getattr(torchvision.models, name)(num_classes=10).eval(), torch.randn(2, 3, 64, 64)
-    plan, expected = plan_of(model, x), model(x)
-    assert torch.allclose(plan.run(x), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())

@@ -142,3 +142,36 @@ def test_a_vision_transformer_keeps_a_third_of_its_bytes():
             q.mode = again.mode = mode
             assert (q(x) - model(x)).abs().max() <= 0.05 * model(x).abs().max()
             assert torch.equal(again(x), q(x))
+
+
+class Attends(nn.Module):
+    def __init__(self, attend):
+        super().__init__()
+        self.patches, self.attend, self.head = nn.Conv2d(3, 8, 3, stride=3), attend, nn.Linear(8, 5)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.register_buffer("mask", torch.ones(9, 9).triu(1).bool())
+
+    def forward(self, x):
+        return self.head(self.attend(self, self.patches(x).flatten(2).transpose(1, 2)).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("attend", "written_out"),
+    [
+        (lambda m, x: m.attention(x, x, x)[0], True),
+        (lambda m, x: m.attention(x, x, x, need_weights=False, attn_mask=None)[0] / m.attention.num_heads, True),
+        (lambda m, x: torch.cat(m.attention(x, x, x), 2)[..., :8], True),  # its weights are read
+        (lambda m, x: m.attention(x, x, x, attn_mask=m.mask)[0], False),
+        (lambda m, x: m.attention(x, x, x, None)[0], False),
+        (lambda m, x: m.encoder(x), False),
+    ],
+)
+def test_attention_is_written_out_where_it_is_plain(attend, written_out):
+    torch.manual_seed(0)
+    model, x = Attends(attend).eval(), images(32)
+    q = quantize(model, x, Recipe(observer="minmax"))
+    assert ("attention.out" in {step.op.name for step in q.steps.values()}) == written_out
+    with torch.no_grad():
+        for q.mode in ("simulated", "kernel"):
+            assert (q(x) - model(x)).abs().max() <= 0.05 * model(x).abs().max()

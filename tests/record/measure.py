@@ -62,7 +62,7 @@ def modes(name: str, cifar: data.Dataset) -> Iterator[tuple[str, nn.Module]]:
     yield "float", model
     yield "folded", passes.optimize(model, x)[0]
     yield "fused", passes.optimize(model, x, level="inference")[0]
-    if name == "baseline":
+    if name == "dense":
         yield "pruned", pruning.prune(model, x, ratio=0.25, scope="all").eval()
         yield "quantized", quantization.quantize(model, cifar.train_images[:CALIBRATION])
 

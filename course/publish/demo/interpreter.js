@@ -25,6 +25,7 @@ function inputCodes(pixels, table) {
 
 const KINDS = {
   conv: (step, x, residual) => requantize(step, step.depthwise ? depthwiseSums(step, x) : denseSums(step, x), residual),
+  add: (step, x, other) => requantize(step, Int32Array.from(x, (code) => code - step.sourceZero), other),
   average_pool: (step, x) => requantize(step, poolSums(step, x)),
   reshape: (step, x) => x,
 };

@@ -282,7 +282,7 @@ def _model_edges(rng):
     shared = _conv_layer(rng, "c1", 3, 3, bias=True)
     twice = [shared, _bn_layer(rng, "b1", 3), _relu("r1"), shared, _bn_layer(rng, "b2", 3)]
     first = [_bn_layer(rng, "b1", 3), _relu("r1"), _conv_layer(rng, "c1", 3, 3)]
-    dilated = [_conv_layer(rng, "c1", 3, 4, dilation=2), _bn_layer(rng, "b1", 4, gamma=None, beta=None)]
+    dilated = [_conv_layer(rng, "c1", 3, 4, stride=2, dilation=2), _bn_layer(rng, "b1", 4, gamma=None, beta=None)]
     untracked = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, mean=None, var=None)]
     double = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _bn_layer(rng, "b2", 4)]
     return [
@@ -290,7 +290,7 @@ def _model_edges(rng):
         _model_case(rng, "one convolution used twice", twice, [0, 2, 3]),
         _model_case(rng, "two norms in a row", double, [0]),
         _model_case(rng, "a norm as the first layer and a convolution as the last", first, [0, 1, 2]),
-        _model_case(rng, "a dilated convolution, a norm without gamma and beta", dilated, [0]),
+        _model_case(rng, "a convolution with stride and dilation, a norm without gamma and beta", dilated, [0]),
         _model_case(rng, "a norm without running statistics", untracked, [0, 1]),
     ]
 
@@ -311,41 +311,41 @@ BUILT_INS = ("torch.nn.utils.fusion.*", "torch.fx.experimental.optimization.*", 
 
 ITEMS = (
     Item(
-        "bn_affine", "bn_affine", 8, _affine_cases, _affine_oracle, edges=_affine_edges, tolerance=CLOSE,
-        hint="In evaluation BatchNorm is a x + b per channel; look at eps, the square root, and missing gamma or beta",
+        "bn_affine", _affine_cases, _affine_oracle, points=8, edges=_affine_edges, tolerance=CLOSE,
+        hint="In evaluation BatchNorm is a y + b per channel; look at eps, the square root, and missing gamma or beta",
     ),
     Item(
-        "update_statistics", "update_statistics", 12, _update_cases, _update_oracle, edges=_update_edges,
+        "update_statistics", _update_cases, _update_oracle, points=12, edges=_update_edges,
         tolerance=CLOSE,
         hint="Look at which variance is kept, over which axes, and which side momentum weighs",
     ),
     Item(
-        "bn_train", "bn_train", 10, _train_cases, _train_oracle, edges=_train_edges, tolerance=CLOSE,
+        "bn_train", _train_cases, _train_oracle, points=10, edges=_train_edges, tolerance=CLOSE,
         forbidden=("torch.*batch_norm*",),
         hint="Look at which variance normalises, where eps stands, and along which axis gamma lies",
     ),
     Item(
-        "fold_linear", "fold_linear", 8, _linear_cases, _linear_oracle, edges=_linear_edges, tolerance=CLOSE,
+        "fold_linear", _linear_cases, _linear_oracle, points=8, edges=_linear_edges, tolerance=CLOSE,
         forbidden=BUILT_INS,
         hint="a (W x + c) + b: which rows does a scale, and what becomes of the old bias?",
     ),
     Item(
-        "fold_conv", "fold_conv", 10, _conv_cases, _conv_oracle, edges=_conv_edges, tolerance=CLOSE,
+        "fold_conv", _conv_cases, _conv_oracle, points=10, edges=_conv_edges, tolerance=CLOSE,
         forbidden=BUILT_INS,
         hint="Output channels lie on the first axis of a convolution's weight, whatever its dimension and groups",
     ),
     Item(
-        "fold_transposed", "fold_transposed", 12, _transposed_cases, _transposed_oracle, edges=_transposed_edges,
+        "fold_transposed", _transposed_cases, _transposed_oracle, points=12, edges=_transposed_edges,
         tolerance=CLOSE, forbidden=BUILT_INS,
         hint="A transposed convolution stores (in, out / groups, ...): which output does each entry feed?",
     ),
     Item(
-        "fold_before", "fold_before", 14, _before_cases, _before_oracle, edges=_before_edges, tolerance=CLOSE,
+        "fold_before", _before_cases, _before_oracle, points=14, edges=_before_edges, tolerance=CLOSE,
         forbidden=BUILT_INS,
         hint="W (a x + b) + c: a scales input channels, and b reaches the output through every tap of the kernel",
     ),
     Item(
-        "fold_model", "fold_model", 14, _model_cases, _model_oracle, edges=_model_edges, tolerance=CLOSE,
+        "fold_model", _model_cases, _model_oracle, points=14, edges=_model_edges, tolerance=CLOSE,
         forbidden=BUILT_INS, run=RUNS["fold_model"], view=VIEWS["fold_model"],
         hint="Fold only a norm that directly follows a convolution and uses its running statistics, into a new module",
     ),

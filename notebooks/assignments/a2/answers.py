@@ -1,7 +1,8 @@
 # ruff: noqa: F811
 """Right and wrong answers to a2. Secret. Every wrong one is a plausible mistake that must earn nothing.
 
-Each section replaces one function of the source notebook's solutions: `# %% <item> <right or wrong>: <what it is>`.
+`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the notebook. Most mistakes
+are a list below `# %% <item> wrong`: what it is, and how the solution is changed.
 """
 
 import copy
@@ -9,26 +10,6 @@ from collections import Counter
 
 import torch
 from torch import nn
-
-# A mistake as one line: what it is, and how the notebook's solution is changed.
-# %% merge_repeats wrong: merges methods, too: `!= "call_function"` -> `not in ("call_function", "call_method")`
-# %% merge_repeats wrong: forgets the order of inputs: `node.args)` -> `frozenset(node.args))`
-# %% merge_repeats wrong: compares functions alone: `(node.target, node.args)` -> `node.target`
-# %% merge_repeats wrong: in-place methods count only from where they stand: `any(node.op` -> `all(node.op`
-# %% remove_dead wrong: removes norms in any mode: ` and module.training` -> ` and False`
-# %% remove_dead wrong: keeps norms in any mode: ` and module.training` -> ``
-# %% remove_dead wrong: in place means any method: ` and node.target.endswith("_")` -> ``
-# %% remove_identities wrong: the first reader is forgotten: `isinstance(module, nn.Identity) or ` -> ``
-# %% remove_identities wrong: activations go, too: `nn.Identity) or` -> `(nn.Identity, nn.ReLU)) or`
-# %% remove_identities wrong: dropout in training mode and not in evaluation: `not module.training` -> `module.training`
-# %% calls_per_module wrong: by the class of the module: `id(graph` -> `type(graph`
-# %% calls_per_module wrong: methods and functions count, too: `== "call_module"` -> `!= "placeholder"`
-# %% calls_per_module wrong: counts users: `owners.count(owner)` -> `1`
-# %% why_not_folded wrong: readers come first: `module.training:` -> `module.training and len(conv.users) == 1:`
-# %% why_not_folded wrong: two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) > 2`
-# %% why_not_folded wrong: norms without a convolution are left out: `reasons[node.name] = "no convolution"` -> `pass`
-# %% fold_norms wrong: padding of the new convolution forgotten: `, padding=conv.padding` -> ``
-# %% fold_norms wrong: the mean is forgotten: ` - scale * norm.running_mean` -> ``
 
 
 # %% calls_per_module right: a counter of modules
@@ -49,33 +30,17 @@ def calls_per_module(graph_module):
     return found
 
 
-# %% calls_per_module wrong: lists each module once
-def calls_per_module(graph_module):
-    return {n.target: 1 for n in graph_module.graph.nodes if n.op == "call_module"}
-
-
-# %% calls_per_module wrong: counts readers instead of calls
-def calls_per_module(graph_module):
-    return {n.target: len(n.users) for n in graph_module.graph.nodes if n.op == "call_module"}
-
-
-# %% calls_per_module wrong: counts modules of the same class
-def calls_per_module(graph_module):
-    nodes = [n for n in graph_module.graph.nodes if n.op == "call_module"]
-    counts = Counter(type(graph_module.get_submodule(n.target)) for n in nodes)
-    return {n.target: counts[type(graph_module.get_submodule(n.target))] for n in nodes}
-
-
-# %% calls_per_module wrong: keyed by the node's name
-def calls_per_module(graph_module):
-    nodes = [n for n in graph_module.graph.nodes if n.op == "call_module"]
-    counts = Counter(graph_module.get_submodule(n.target) for n in nodes)
-    return {n.name: counts[graph_module.get_submodule(n.target)] for n in nodes}
-
-
-# %% calls_per_module wrong: counts names
-def calls_per_module(graph_module):
-    return dict(Counter(n.target for n in graph_module.graph.nodes if n.op == "call_module"))
+# %% calls_per_module wrong
+# - by the class of the module: `id(graph` -> `type(graph`
+# - methods and functions count, too: `== "call_module"` -> `!= "placeholder"`
+# - counts users: `owners.count(owner)` -> `1`
+# - one name each: `id(graph_module.get_submodule(target))` -> `target`
+# - all calls: `owners.count(owner)` -> `len(owners)`
+# - the other calls: `owners.count(owner)` -> `owners.count(owner) - 1`
+# - readers instead of calls: `called = [` ->
+#   `return {n.target: len(n.users) for n in graph_module.graph.nodes if n.op == "call_module"}; called = [`
+# - by the name of the node: `return {target:` ->
+#   `names = [n.name for n in graph_module.graph.nodes if n.op == "call_module"]; return {names[called.index(target)]:`
 
 
 # %% remove_dead right: again and again until nothing is found
@@ -117,73 +82,17 @@ def remove_dead(graph_module):
     return len(dead)
 
 
-# %% remove_dead wrong: goes forward, so the chain's head stays
-def remove_dead(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        in_place = node.op == "call_method" and node.target.endswith("_")
-        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
-        training = isinstance(module, nn.BatchNorm2d) and module.training
-        if not node.users and node.op not in ("placeholder", "output") and not in_place and not training:
-            graph_module.graph.erase_node(node)
-            count += 1
-    return count
-
-
-# %% remove_dead wrong: in-place methods go
-def remove_dead(graph_module):
-    count = 0
-    for node in reversed(list(graph_module.graph.nodes)):
-        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
-        training = isinstance(module, nn.BatchNorm2d) and module.training
-        if not node.users and node.op not in ("placeholder", "output") and not training:
-            graph_module.graph.erase_node(node)
-            count += 1
-    return count
-
-
-# %% remove_dead wrong: all methods stay
-def remove_dead(graph_module):
-    count = 0
-    for node in reversed(list(graph_module.graph.nodes)):
-        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
-        training = isinstance(module, nn.BatchNorm2d) and module.training
-        if not node.users and node.op not in ("placeholder", "output", "call_method") and not training:
-            graph_module.graph.erase_node(node)
-            count += 1
-    return count
-
-
-# %% remove_dead wrong: norms in training mode go
-def remove_dead(graph_module):
-    count = 0
-    for node in reversed(list(graph_module.graph.nodes)):
-        in_place = node.op == "call_method" and node.target.endswith("_")
-        if not node.users and node.op not in ("placeholder", "output") and not in_place:
-            graph_module.graph.erase_node(node)
-            count += 1
-    return count
-
-
-# %% remove_dead wrong: inputs go
-def remove_dead(graph_module):
-    count = 0
-    for node in reversed(list(graph_module.graph.nodes)):
-        in_place = node.op == "call_method" and node.target.endswith("_")
-        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
-        training = isinstance(module, nn.BatchNorm2d) and module.training
-        if not node.users and node.op != "output" and not in_place and not training:
-            graph_module.graph.erase_node(node)
-            count += 1
-    return count
-
-
-# %% remove_dead wrong: removes and does not count
-def remove_dead(graph_module):
-    for node in reversed(list(graph_module.graph.nodes)):
-        in_place = node.op == "call_method" and node.target.endswith("_")
-        if not node.users and node.op not in ("placeholder", "output") and not in_place:
-            graph_module.graph.erase_node(node)
+# %% remove_dead wrong
+# - removes norms in any mode: ` and module.training` -> ` and False`
+# - keeps norms in any mode: ` and module.training` -> ``
+# - in place means any method: ` and node.target.endswith("_")` -> ``
+# - goes forward, so the chain's head stays:
+#   `reversed(list(graph_module.graph.nodes))` -> `list(graph_module.graph.nodes)`
+# - in-place methods go: ` or (node.op == "call_method" and node.target.endswith("_"))` -> ``
+# - inputs go: `("placeholder", "output")` -> `("output",)`
+# - the output goes: `("placeholder", "output")` -> `("placeholder",)`
+# - does not count: `removed += 1` -> `pass`
+# - counts what is left: `return removed` -> `return len(graph_module.graph.nodes)`
 
 
 # %% remove_identities right: rewires reader by reader
@@ -212,75 +121,19 @@ def remove_identities(graph_module):
     return len(found)
 
 
-# %% remove_identities wrong: dropout goes in any mode
-def remove_identities(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if node.op == "call_module" and isinstance(graph_module.get_submodule(node.target), nn.Identity | nn.Dropout):
-            node.replace_all_uses_with(node.args[0])
-            graph_module.graph.erase_node(node)
-            count += 1
-    return count
-
-
-# %% remove_identities wrong: identities only
-def remove_identities(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if node.op == "call_module" and isinstance(graph_module.get_submodule(node.target), nn.Identity):
-            node.replace_all_uses_with(node.args[0])
-            graph_module.graph.erase_node(node)
-            count += 1
-    return count
-
-
-# %% remove_identities wrong: looks at the training flag of identities, too
-def remove_identities(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
-        if isinstance(module, nn.Identity | nn.Dropout) and not module.training:
-            node.replace_all_uses_with(node.args[0])
-            graph_module.graph.erase_node(node)
-            count += 1
-    return count
-
-
-# %% remove_identities wrong: asks the graph module for its mode
-def remove_identities(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
-        if isinstance(module, nn.Identity) or (isinstance(module, nn.Dropout) and not graph_module.training):
-            node.replace_all_uses_with(node.args[0])
-            graph_module.graph.erase_node(node)
-            count += 1
-    return count
-
-
-# %% remove_identities wrong: the first reader only
-def remove_identities(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
-        if isinstance(module, nn.Identity) or (isinstance(module, nn.Dropout) and not module.training):
-            next(iter(node.users)).replace_input_with(node, node.args[0])
-            if not node.users:
-                graph_module.graph.erase_node(node)
-            count += 1
-    return count
-
-
-# %% remove_identities wrong: counts modules instead of nodes
-def remove_identities(graph_module):
-    gone = set()
-    for node in list(graph_module.graph.nodes):
-        module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
-        if isinstance(module, nn.Identity) or (isinstance(module, nn.Dropout) and not module.training):
-            node.replace_all_uses_with(node.args[0])
-            graph_module.graph.erase_node(node)
-            gone.add(module)
-    return len(gone)
+# %% remove_identities wrong
+# - the first reader is forgotten: `isinstance(module, nn.Identity) or ` -> ``
+# - activations go, too: `nn.Identity) or` -> `(nn.Identity, nn.ReLU)) or`
+# - dropout in training mode and not in evaluation: `not module.training` -> `module.training`
+# - dropout goes in any mode: ` and not module.training` -> ``
+# - identities only: ` or (isinstance(module, nn.Dropout) and not module.training)` -> ``
+# - asks the graph module for its mode: `not module.training` -> `not graph_module.training`
+# - looks at the mode of identities, too: `nn.Identity) or (isinstance(module, nn.Dropout) and not module.training)` ->
+#   `nn.Identity | nn.Dropout) and not module.training`
+# - the first reader alone: `node.replace_all_uses_with(` -> `next(iter(node.users)).replace_input_with(node, `,
+#   `graph_module.graph.erase_node(node)` -> `node.users or graph_module.graph.erase_node(node)`
+# - counts modules instead of nodes: `removed = 0` -> `gone = set()`, `removed += 1` -> `gone.add(module)`,
+#   `return removed` -> `return len(gone)`
 
 
 # %% merge_repeats right: compares pairs
@@ -317,93 +170,18 @@ def merge_repeats(graph_module):
     return 0
 
 
-# %% merge_repeats wrong: merges random numbers
-def merge_repeats(graph_module):
-    if any(n.op == "call_method" and n.target.endswith("_") for n in graph_module.graph.nodes):
-        return 0
-    seen, count = {}, 0
-    for node in list(graph_module.graph.nodes):
-        if node.op == "call_function":
-            first = seen.setdefault((node.target, node.args), node)
-            if first is not node:
-                node.replace_all_uses_with(first)
-                graph_module.graph.erase_node(node)
-                count += 1
-    return count
-
-
-# %% merge_repeats wrong: merges across in-place methods
-def merge_repeats(graph_module):
-    seen, count = {}, 0
-    for node in list(graph_module.graph.nodes):
-        if node.op == "call_function" and node.target is not torch.rand_like:
-            first = seen.setdefault((node.target, node.args), node)
-            if first is not node:
-                node.replace_all_uses_with(first)
-                graph_module.graph.erase_node(node)
-                count += 1
-    return count
-
-
-# %% merge_repeats wrong: any order of the inputs
-def merge_repeats(graph_module):
-    if any(n.op == "call_method" and n.target.endswith("_") for n in graph_module.graph.nodes):
-        return 0
-    seen, count = {}, 0
-    for node in list(graph_module.graph.nodes):
-        if node.op == "call_function" and node.target is not torch.rand_like:
-            first = seen.setdefault((node.target, frozenset(node.args)), node)
-            if first is not node:
-                node.replace_all_uses_with(first)
-                graph_module.graph.erase_node(node)
-                count += 1
-    return count
-
-
-# %% merge_repeats wrong: compares inputs that are nodes and forgets the numbers
-def merge_repeats(graph_module):
-    if any(n.op == "call_method" and n.target.endswith("_") for n in graph_module.graph.nodes):
-        return 0
-    seen, count = {}, 0
-    for node in list(graph_module.graph.nodes):
-        if node.op == "call_function" and node.target is not torch.rand_like:
-            first = seen.setdefault((node.target, tuple(node.all_input_nodes)), node)
-            if first is not node:
-                node.replace_all_uses_with(first)
-                graph_module.graph.erase_node(node)
-                count += 1
-    return count
-
-
-# %% merge_repeats wrong: finds all repeats before it merges any
-def merge_repeats(graph_module):
-    if any(n.op == "call_method" and n.target.endswith("_") for n in graph_module.graph.nodes):
-        return 0
-    seen, repeats = {}, []
-    for node in graph_module.graph.nodes:
-        if node.op == "call_function" and node.target is not torch.rand_like:
-            first = seen.setdefault((node.target, node.args), node)
-            if first is not node:
-                repeats.append((node, first))
-    for node, first in repeats:
-        node.replace_all_uses_with(first)
-        graph_module.graph.erase_node(node)
-    return len(repeats)
-
-
-# %% merge_repeats wrong: merges modules, too
-def merge_repeats(graph_module):
-    if any(n.op == "call_method" and n.target.endswith("_") for n in graph_module.graph.nodes):
-        return 0
-    seen, count = {}, 0
-    for node in list(graph_module.graph.nodes):
-        if node.op in ("call_function", "call_module") and node.target is not torch.rand_like:
-            first = seen.setdefault((node.target, node.args), node)
-            if first is not node:
-                node.replace_all_uses_with(first)
-                graph_module.graph.erase_node(node)
-                count += 1
-    return count
+# %% merge_repeats wrong
+# - merges methods, too: `!= "call_function"` -> `not in ("call_function", "call_method")`
+# - forgets the order of inputs: `node.args)` -> `frozenset(node.args))`
+# - compares functions alone: `(node.target, node.args)` -> `node.target`
+# - in-place methods count only from where they stand: `any(node.op` -> `all(node.op`
+# - merges random numbers: ` or node.target is torch.rand_like` -> ``
+# - merges across in-place methods: `return 0` -> `pass`
+# - forgets inputs that are numbers: `node.args)` -> `tuple(node.all_input_nodes))`
+# - merges modules, too: `!= "call_function"` -> `not in ("call_function", "call_module")`
+# - finds all repeats before it merges any:
+#   `first, removed = {}, 0` -> `first, removed, args = {}, 0, {n: n.args for n in nodes}`,
+#   `node.args)` -> `args[node])`
 
 
 # %% why_not_folded right: a table of questions
@@ -439,101 +217,18 @@ def why_not_folded(graph_module):
     return answers
 
 
-# %% why_not_folded wrong: a norm in training mode may be folded
-def why_not_folded(graph_module):
-    calls, m, answers = calls_per_module(graph_module), graph_module.get_submodule, {}
-    for n in graph_module.graph.nodes:
-        if n.op == "call_module" and isinstance(m(n.target), nn.BatchNorm2d):
-            c = n.args[0]
-            if c.op != "call_module" or not isinstance(m(c.target), nn.Conv2d):
-                answers[n.name] = "no convolution"
-            else:
-                shared = "shared" if calls[c.target] > 1 else "fold"
-                answers[n.name] = "several readers" if len(c.users) > 1 else shared
-    return answers
-
-
-# %% why_not_folded wrong: other readers overlooked
-def why_not_folded(graph_module):
-    calls, m, answers = calls_per_module(graph_module), graph_module.get_submodule, {}
-    for n in graph_module.graph.nodes:
-        if n.op == "call_module" and isinstance(m(n.target), nn.BatchNorm2d):
-            c = n.args[0]
-            if c.op != "call_module" or not isinstance(m(c.target), nn.Conv2d):
-                answers[n.name] = "no convolution"
-            else:
-                shared = "shared" if calls[c.target] > 1 else "fold"
-                answers[n.name] = "training" if m(n.target).training else shared
-    return answers
-
-
-# %% why_not_folded wrong: the output is not counted as a reader
-def why_not_folded(graph_module):
-    calls, m, answers = calls_per_module(graph_module), graph_module.get_submodule, {}
-    for n in graph_module.graph.nodes:
-        if n.op == "call_module" and isinstance(m(n.target), nn.BatchNorm2d):
-            c = n.args[0]
-            if c.op != "call_module" or not isinstance(m(c.target), nn.Conv2d):
-                answers[n.name] = "no convolution"
-            elif m(n.target).training:
-                answers[n.name] = "training"
-            elif len([u for u in c.users if u.op != "output"]) > 1:
-                answers[n.name] = "several readers"
-            else:
-                answers[n.name] = "shared" if calls[c.target] > 1 else "fold"
-    return answers
-
-
-# %% why_not_folded wrong: shared under one name only
-def why_not_folded(graph_module):
-    calls = Counter(n.target for n in graph_module.graph.nodes if n.op == "call_module")
-    m, answers = graph_module.get_submodule, {}
-    for n in graph_module.graph.nodes:
-        if n.op == "call_module" and isinstance(m(n.target), nn.BatchNorm2d):
-            c = n.args[0]
-            if c.op != "call_module" or not isinstance(m(c.target), nn.Conv2d):
-                answers[n.name] = "no convolution"
-            elif m(n.target).training:
-                answers[n.name] = "training"
-            elif len(c.users) > 1:
-                answers[n.name] = "several readers"
-            else:
-                answers[n.name] = "shared" if calls[c.target] > 1 else "fold"
-    return answers
-
-
-# %% why_not_folded wrong: asks whether the norm is shared
-def why_not_folded(graph_module):
-    calls, m, answers = calls_per_module(graph_module), graph_module.get_submodule, {}
-    for n in graph_module.graph.nodes:
-        if n.op == "call_module" and isinstance(m(n.target), nn.BatchNorm2d):
-            c = n.args[0]
-            if c.op != "call_module" or not isinstance(m(c.target), nn.Conv2d):
-                answers[n.name] = "no convolution"
-            elif m(n.target).training:
-                answers[n.name] = "training"
-            elif len(c.users) > 1:
-                answers[n.name] = "several readers"
-            else:
-                answers[n.name] = "shared" if calls[n.target] > 1 else "fold"
-    return answers
-
-
-# %% why_not_folded wrong: another order of the reasons
-def why_not_folded(graph_module):
-    calls, m, answers = calls_per_module(graph_module), graph_module.get_submodule, {}
-    for n in graph_module.graph.nodes:
-        if n.op == "call_module" and isinstance(m(n.target), nn.BatchNorm2d):
-            c = n.args[0]
-            if c.op != "call_module" or not isinstance(m(c.target), nn.Conv2d):
-                answers[n.name] = "no convolution"
-            elif calls[c.target] > 1:
-                answers[n.name] = "shared"
-            elif len(c.users) > 1:
-                answers[n.name] = "several readers"
-            else:
-                answers[n.name] = "training" if m(n.target).training else "fold"
-    return answers
+# %% why_not_folded wrong
+# - readers come first: `module.training:` -> `module.training and len(conv.users) == 1:`
+# - two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) > 2`
+# - norms without a convolution are left out: `reasons[node.name] = "no convolution"` -> `pass`
+# - a norm in training mode may be folded: `elif module.training` -> `elif False`
+# - other readers are overlooked: `len(conv.users) > 1` -> `False`
+# - the output is no reader: `len(conv.users)` -> `len([user for user in conv.users if user.op != "output"])`
+# - shared under one name only:
+#   `calls_per_module(graph_module)` -> `Counter(n.target for n in graph_module.graph.nodes)`
+# - asks whether the norm is shared: `calls[conv.target]` -> `calls[node.target]`
+# - another order of the reasons:
+#   `module.training:` -> `module.training and calls[conv.target] == len(conv.users) == 1:`
 
 
 # %% fold_norms right: a copy of the convolution, until nothing is left to fold
@@ -578,216 +273,20 @@ def fold_norms(graph_module):
     return count
 
 
-# %% fold_norms wrong: the given convolution is changed
-def fold_norms(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if why_not_folded(graph_module).get(node.name) != "fold":
-            continue
-        before = node.args[0]
-        conv, norm = graph_module.get_submodule(before.target), graph_module.get_submodule(node.target)
-        new = conv
-        a = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-        c = torch.zeros_like(a) if conv.bias is None else conv.bias.detach()
-        new.weight = nn.Parameter(conv.weight.detach() * a[:, None, None, None])
-        new.bias = nn.Parameter(a * (c - norm.running_mean) + norm.bias.detach())
-        graph_module.add_module(f"folded{count}", new)
-        before.target = f"folded{count}"
-        node.replace_all_uses_with(before)
-        graph_module.graph.erase_node(node)
-        count += 1
-    return count
-
-
-# %% fold_norms wrong: eps forgotten
-def fold_norms(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if why_not_folded(graph_module).get(node.name) != "fold":
-            continue
-        before = node.args[0]
-        conv, norm = graph_module.get_submodule(before.target), graph_module.get_submodule(node.target)
-        new = copy.deepcopy(conv)
-        a = norm.weight.detach() / norm.running_var.sqrt()
-        c = torch.zeros_like(a) if conv.bias is None else conv.bias.detach()
-        new.weight = nn.Parameter(conv.weight.detach() * a[:, None, None, None])
-        new.bias = nn.Parameter(a * (c - norm.running_mean) + norm.bias.detach())
-        graph_module.add_module(f"folded{count}", new)
-        before.target = f"folded{count}"
-        node.replace_all_uses_with(before)
-        graph_module.graph.erase_node(node)
-        count += 1
-    return count
-
-
-# %% fold_norms wrong: scales the input channels
-def fold_norms(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if why_not_folded(graph_module).get(node.name) != "fold":
-            continue
-        before = node.args[0]
-        conv, norm = graph_module.get_submodule(before.target), graph_module.get_submodule(node.target)
-        new = copy.deepcopy(conv)
-        a = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-        c = torch.zeros_like(a) if conv.bias is None else conv.bias.detach()
-        new.weight = nn.Parameter(conv.weight.detach() * a[None, :, None, None])
-        new.bias = nn.Parameter(a * (c - norm.running_mean) + norm.bias.detach())
-        graph_module.add_module(f"folded{count}", new)
-        before.target = f"folded{count}"
-        node.replace_all_uses_with(before)
-        graph_module.graph.erase_node(node)
-        count += 1
-    return count
-
-
-# %% fold_norms wrong: the old bias is lost
-def fold_norms(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if why_not_folded(graph_module).get(node.name) != "fold":
-            continue
-        before = node.args[0]
-        conv, norm = graph_module.get_submodule(before.target), graph_module.get_submodule(node.target)
-        new = copy.deepcopy(conv)
-        a = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-        c = torch.zeros_like(a)
-        new.weight = nn.Parameter(conv.weight.detach() * a[:, None, None, None])
-        new.bias = nn.Parameter(a * (c - norm.running_mean) + norm.bias.detach())
-        graph_module.add_module(f"folded{count}", new)
-        before.target = f"folded{count}"
-        node.replace_all_uses_with(before)
-        graph_module.graph.erase_node(node)
-        count += 1
-    return count
-
-
-# %% fold_norms wrong: the old bias is not scaled
-def fold_norms(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if why_not_folded(graph_module).get(node.name) != "fold":
-            continue
-        before = node.args[0]
-        conv, norm = graph_module.get_submodule(before.target), graph_module.get_submodule(node.target)
-        new = copy.deepcopy(conv)
-        a = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-        c = torch.zeros_like(a) if conv.bias is None else conv.bias.detach()
-        new.weight = nn.Parameter(conv.weight.detach() * a[:, None, None, None])
-        new.bias = nn.Parameter(c - a * norm.running_mean + norm.bias.detach())
-        graph_module.add_module(f"folded{count}", new)
-        before.target = f"folded{count}"
-        node.replace_all_uses_with(before)
-        graph_module.graph.erase_node(node)
-        count += 1
-    return count
-
-
-# %% fold_norms wrong: a second norm in a row is left
-def fold_norms(graph_module):
-    count, reasons = 0, why_not_folded(graph_module)
-    for node in list(graph_module.graph.nodes):
-        if reasons.get(node.name) != "fold":
-            continue
-        before = node.args[0]
-        conv, norm = graph_module.get_submodule(before.target), graph_module.get_submodule(node.target)
-        new = copy.deepcopy(conv)
-        a = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-        c = torch.zeros_like(a) if conv.bias is None else conv.bias.detach()
-        new.weight = nn.Parameter(conv.weight.detach() * a[:, None, None, None])
-        new.bias = nn.Parameter(a * (c - norm.running_mean) + norm.bias.detach())
-        graph_module.add_module(f"folded{count}", new)
-        before.target = f"folded{count}"
-        node.replace_all_uses_with(before)
-        graph_module.graph.erase_node(node)
-        count += 1
-    return count
-
-
-# %% fold_norms wrong: folds after every convolution
-def fold_norms(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if why_not_folded(graph_module).get(node.name, "no convolution") == "no convolution":
-            continue
-        before = node.args[0]
-        conv, norm = graph_module.get_submodule(before.target), graph_module.get_submodule(node.target)
-        new = copy.deepcopy(conv)
-        a = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-        c = torch.zeros_like(a) if conv.bias is None else conv.bias.detach()
-        new.weight = nn.Parameter(conv.weight.detach() * a[:, None, None, None])
-        new.bias = nn.Parameter(a * (c - norm.running_mean) + norm.bias.detach())
-        graph_module.add_module(f"folded{count}", new)
-        before.target = f"folded{count}"
-        node.replace_all_uses_with(before)
-        graph_module.graph.erase_node(node)
-        count += 1
-    return count
-
-
-# %% fold_norms wrong: folds shared convolutions
-def fold_norms(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if why_not_folded(graph_module).get(node.name) not in ("fold", "shared"):
-            continue
-        before = node.args[0]
-        conv, norm = graph_module.get_submodule(before.target), graph_module.get_submodule(node.target)
-        new = copy.deepcopy(conv)
-        a = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-        c = torch.zeros_like(a) if conv.bias is None else conv.bias.detach()
-        new.weight = nn.Parameter(conv.weight.detach() * a[:, None, None, None])
-        new.bias = nn.Parameter(a * (c - norm.running_mean) + norm.bias.detach())
-        graph_module.add_module(f"folded{count}", new)
-        before.target = f"folded{count}"
-        node.replace_all_uses_with(before)
-        graph_module.graph.erase_node(node)
-        count += 1
-    return count
-
-
-# %% fold_norms wrong: folds norms in training mode
-def fold_norms(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if why_not_folded(graph_module).get(node.name) not in ("fold", "training"):
-            continue
-        before = node.args[0]
-        conv, norm = graph_module.get_submodule(before.target), graph_module.get_submodule(node.target)
-        new = copy.deepcopy(conv)
-        a = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-        c = torch.zeros_like(a) if conv.bias is None else conv.bias.detach()
-        new.weight = nn.Parameter(conv.weight.detach() * a[:, None, None, None])
-        new.bias = nn.Parameter(a * (c - norm.running_mean) + norm.bias.detach())
-        graph_module.add_module(f"folded{count}", new)
-        before.target = f"folded{count}"
-        node.replace_all_uses_with(before)
-        graph_module.graph.erase_node(node)
-        count += 1
-    return count
-
-
-# %% fold_norms wrong: the norm becomes an identity
-def fold_norms(graph_module):
-    count = 0
-    for node in list(graph_module.graph.nodes):
-        if why_not_folded(graph_module).get(node.name) != "fold":
-            continue
-        before = node.args[0]
-        conv, norm = graph_module.get_submodule(before.target), graph_module.get_submodule(node.target)
-        new = copy.deepcopy(conv)
-        a = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-        c = torch.zeros_like(a) if conv.bias is None else conv.bias.detach()
-        new.weight = nn.Parameter(conv.weight.detach() * a[:, None, None, None])
-        new.bias = nn.Parameter(a * (c - norm.running_mean) + norm.bias.detach())
-        graph_module.add_module(f"folded{count}", new)
-        before.target = f"folded{count}"
-        graph_module.add_module(f"empty{count}", nn.Identity())
-        node.target = f"empty{count}"
-        count += 1
-    return count
-
-
-# %% fold_norms wrong: does nothing
-def fold_norms(graph_module):
-    return 0
+# %% fold_norms wrong
+# - padding of the new convolution forgotten: `, padding=conv.padding` -> ``
+# - the mean is forgotten: ` - scale * norm.running_mean` -> ``
+# - the given convolution is changed: `new.weight =` -> `new = conv; new.weight =`
+# - eps is forgotten: ` + norm.eps` -> ``
+# - scales the input channels: `scale[:, None, None, None]` -> `scale[None, :, None, None]`
+# - the old bias is lost: `shift if conv.bias is None else scale * conv.bias.detach() + shift` -> `shift`
+# - the old bias is not scaled: `scale * conv.bias` -> `conv.bias`
+# - a second norm in a row is left: `folded = 0` -> `folded, reasons = 0, why_not_folded(graph_module)`,
+#   `why_not_folded(graph_module).get` -> `reasons.get`
+# - folds after every convolution:
+#   `.get(node.name) != "fold"` -> `.get(node.name, "no convolution") == "no convolution"`
+# - folds shared convolutions: `!= "fold"` -> `not in ("fold", "shared")`
+# - folds norms in training mode: `!= "fold"` -> `not in ("fold", "training")`
+# - leaves an identity:
+#   `node.replace_all_uses_with(before)` -> `graph_module.i, node.target = nn.Identity(), "i"; folded += 1; continue`
+# - does nothing: `folded = 0` -> `return 0`

@@ -267,7 +267,7 @@ READY_MADE = (
 
 def _item(name, points, cases, oracle, edges, hint):
     return Item(
-        name, name, points, cases, oracle, edges=edges, hint=hint, tolerance=CLOSE, forbidden=READY_MADE,
+        name, cases, oracle, points=points, edges=edges, hint=hint, tolerance=CLOSE, forbidden=READY_MADE,
         run=RUNS[name], **({"view": VIEWS[name]} if name in VIEWS else {}),
     )  # fmt: skip
 

@@ -258,7 +258,7 @@ LIBRARIES = ("torch.nn.utils.prune.*", "torch.ao.*", "torch_pruning.*")
 
 
 def _item(name, points, cases, oracle, edges, hint):
-    return Item(name, name, points, cases, oracle, edges=edges, hint=hint, tolerance=CLOSE, forbidden=LIBRARIES)
+    return Item(name, cases, oracle, points=points, edges=edges, hint=hint, tolerance=CLOSE, forbidden=LIBRARIES)
 
 
 ITEMS = (

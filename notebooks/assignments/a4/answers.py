@@ -1,42 +1,13 @@
 # ruff: noqa: F811
 """Right and wrong answers to a4. Secret. Every wrong one is a plausible mistake that must earn nothing.
 
-Each section replaces one function of the source notebook's solutions: `# %% <item> <right or wrong>: <what it is>`.
+`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the notebook. Most mistakes
+are a list below `# %% <item> wrong`: what it is, and how the solution is changed.
 """
 
 import math
 
 import torch
-
-# A mistake as one line: what it is, and how the notebook's solution is changed.
-# %% scale_and_zero_point wrong: a single number is empty: `min(low, 0.0)` -> `min(low, 0.0 if low < high else low)`
-# %% scale_and_zero_point wrong: half-way is rounded up: `round(-low / scale)` -> `math.floor(-low / scale + 0.5)`
-# %% scale_and_zero_point wrong: in float32: `return scale, round` -> `return torch.tensor(scale).item(), round`
-# %% quantize wrong: half-way is rounded up: `torch.round(x / scale)` -> `(x / scale + 0.5).floor()`
-# %% quantize wrong: only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
-# %% quantize wrong: only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
-# %% quantize wrong: one level too many: `.clamp(low, high)` -> `.clamp(low, high + 1)`
-# %% quantize wrong: changes the numbers that it was given: `torch.round(x / scale)` -> `x.div_(scale).round_()`
-# %% quantize_weight wrong: half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
-# %% quantize_weight wrong: half-way away from zero: `torch.round(` -> `(lambda v: v.sign() * (v.abs() + 0.5).floor())(`
-# %% quantize_weight wrong: cuts off: `torch.round(` -> `torch.trunc(`
-# %% quantize_bias wrong: half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
-# %% quantize_bias wrong: only the upper clamp: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(max=2**31 - 1)`
-# %% quantize_bias wrong: only the lower clamp: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(min=-(2**31))`
-# %% quantize_bias wrong: one level too many: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(-(2**31), 2**31)`
-# %% integer_conv wrong: float32 instead of integers: `.double()` -> `.float()`
-# %% fixed_point wrong: half-way is rounded up: `round(fraction * 2**31)` -> `math.floor(fraction * 2**31 + 0.5)`
-# %% fixed_point wrong: a mantissa of 32 bits: `2**31` -> `2**32`, `31 - exponent` -> `32 - exponent`
-# %% fixed_point wrong: in single precision: `round(fraction * 2**31)` -> `int(torch.tensor(fraction * 2.0**31))`
-# %% requantize wrong: in float64: `sums.long() * mantissa` -> `(sums.double() * mantissa).long()`
-# %% requantize wrong: in float32: `sums.long() * mantissa` -> `(sums.float() * mantissa).long()`
-# %% requantize wrong: only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
-# %% requantize wrong: only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
-# %% requantize wrong: half of the next bit: `(1 << (shift - 1))` -> `(1 << shift)`
-# %% best_clip wrong: absolute errors: `((restored - x) ** 2)` -> `(restored - x).abs()`
-# %% best_clip wrong: levels without a sign: `2 ** (bits - 1) - 1` -> `2**bits - 1`
-# %% best_clip wrong: forgets to return to real numbers: `.clamp(-most, most) * scale` -> `.clamp(-most, most)`
-# %% best_clip wrong: the last of the best: `errors.index(min(errors))` -> `errors.index(sorted(errors)[1])`
 
 
 # %% scale_and_zero_point right: divides by the number of steps
@@ -53,43 +24,17 @@ def scale_and_zero_point(low, high, bits):
     return (scale, int(torch.round(-ends.min() / scale))) if scale > 0 else (1.0, 0)
 
 
-# %% scale_and_zero_point wrong: one step too many
-def scale_and_zero_point(low, high, bits):
-    low, high = min(low, 0.0), max(high, 0.0)
-    scale = (high - low) / 2**bits or 1.0
-    return scale, round(-low / scale)
-
-
-# %% scale_and_zero_point wrong: range not extended to zero
-def scale_and_zero_point(low, high, bits):
-    scale = (high - low) / (2**bits - 1) or 1.0
-    return scale, round(-low / scale)
-
-
-# %% scale_and_zero_point wrong: extended upwards only
-def scale_and_zero_point(low, high, bits):
-    low = min(low, 0.0)
-    scale = (high - low) / (2**bits - 1) or 1.0
-    return scale, round(-low / scale)
-
-
-# %% scale_and_zero_point wrong: sign of the zero point
-def scale_and_zero_point(low, high, bits):
-    low, high = min(low, 0.0), max(high, 0.0)
-    scale = (high - low) / (2**bits - 1) or 1.0
-    return scale, round(low / scale)
-
-
-# %% scale_and_zero_point wrong: divides by zero on an empty range
-def scale_and_zero_point(low, high, bits):
-    low, high = min(low, 0.0), max(high, 0.0)
-    scale = (high - low) / (2**bits - 1)
-    return scale, round(-low / scale)
-
-
-# %% scale_and_zero_point wrong: symmetric
-def scale_and_zero_point(low, high, bits):
-    return max(abs(low), abs(high)) / (2 ** (bits - 1) - 1) or 1.0, 2 ** (bits - 1)
+# %% scale_and_zero_point wrong
+# - a single number is empty: `min(low, 0.0)` -> `min(low, 0.0 if low < high else low)`
+# - half-way is rounded up: `round(-low / scale)` -> `math.floor(-low / scale + 0.5)`
+# - in float32: `return scale, round` -> `return torch.tensor(scale).item(), round`
+# - one step too many: `(2**bits - 1)` -> `2**bits`
+# - the range is not extended to zero: `min(low, 0.0), max(high, 0.0)` -> `low, high`
+# - extended downwards only: `max(high, 0.0)` -> `high`
+# - extended upwards only: `min(low, 0.0)` -> `low`
+# - the sign of the zero point: `round(-low` -> `round(low`
+# - divides by zero on an empty range: `if low == high` -> `if False`
+# - symmetric: `low, high = min(low, 0.0), max(high, 0.0)` -> `high = max(-low, high); low = -high`
 
 
 # %% quantize right: clamps before the zero point is added
@@ -99,54 +44,33 @@ def quantize(x, scale, zero_point, low, high):
 
 # %% quantize right: value by value
 def quantize(x, scale, zero_point, low, high):
-    levels = [max(low, min(high, round(value / scale) + zero_point)) for value in x.flatten().tolist()]
-    return torch.tensor(levels).reshape(x.shape)
+    codes = [max(low, min(high, round(value / scale) + zero_point)) for value in x.flatten().tolist()]
+    return torch.tensor(codes).reshape(x.shape)
 
 
-# %% quantize wrong: cuts off instead of rounding
-def quantize(x, scale, zero_point, low, high):
-    return ((x / scale).long() + zero_point).clamp(low, high)
-
-
-# %% quantize wrong: ties away from zero
-def quantize(x, scale, zero_point, low, high):
-    return ((x / scale).sign() * ((x / scale).abs() + 0.5).floor() + zero_point).clamp(low, high).long()
-
-
-# %% quantize wrong: rounds after adding the zero point
-def quantize(x, scale, zero_point, low, high):
-    return torch.round(x / scale + zero_point).clamp(low, high).long()
-
-
-# %% quantize wrong: no clamp
-def quantize(x, scale, zero_point, low, high):
-    return torch.round(x / scale).long() + zero_point
-
-
-# %% quantize wrong: wraps around
-def quantize(x, scale, zero_point, low, high):
-    levels = torch.round(x / scale).long() + zero_point
-    return (levels - low) % (high - low + 1) + low
-
-
-# %% quantize wrong: zero point subtracted
-def quantize(x, scale, zero_point, low, high):
-    return (torch.round(x / scale) - zero_point).clamp(low, high).long()
-
-
-# %% quantize wrong: always 0 to 255
-def quantize(x, scale, zero_point, low, high):
-    return (torch.round(x / scale) + zero_point).clamp(0, 255).long()
+# %% quantize wrong
+# - half-way is rounded up: `torch.round(x / scale)` -> `(x / scale + 0.5).floor()`
+# - only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
+# - only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
+# - one code too many: `.clamp(low, high)` -> `.clamp(low, high + 1)`
+# - changes the numbers that it was given: `torch.round(x / scale)` -> `x.div_(scale).round_()`
+# - cuts off: `torch.round(` -> `torch.trunc(`
+# - half-way away from zero: `torch.round(x / scale)` -> `(x / scale).sign() * ((x / scale).abs() + 0.5).floor()`
+# - rounds after adding the zero point: `(torch.round(x / scale) + zero_point)` -> `torch.round(x / scale + zero_point)`
+# - no clamp: `.clamp(low, high)` -> ``
+# - wraps around: `.clamp(low, high)` -> `.sub(low).remainder(high - low + 1).add(low)`
+# - the zero point is subtracted: `+ zero_point` -> `- zero_point`
+# - always 0 to 255: `.clamp(low, high)` -> `.clamp(0, 255)`
 
 
 # %% quantize_weight right: a loop over channels
 def quantize_weight(weight, bits):
-    most, levels, scales = 2 ** (bits - 1) - 1, [], []
+    most, codes, scales = 2 ** (bits - 1) - 1, [], []
     for channel in weight:
         scale = channel.abs().max().item() / most or 1.0
-        levels.append(torch.round(channel / scale).long())
+        codes.append(torch.round(channel / scale).long())
         scales.append(scale)
-    return torch.stack(levels), torch.tensor(scales, dtype=weight.dtype)
+    return torch.stack(codes), torch.tensor(scales, dtype=weight.dtype)
 
 
 # %% quantize_weight right: the channel axis last
@@ -157,44 +81,17 @@ def quantize_weight(weight, bits):
     return (last / scales).round().movedim(-1, 0).to(torch.int64), scales
 
 
-# %% quantize_weight wrong: one scale for all
-def quantize_weight(weight, bits):
-    scale = weight.abs().max() / (2 ** (bits - 1) - 1)
-    return torch.round(weight / scale).long(), scale.repeat(len(weight))
-
-
-# %% quantize_weight wrong: scale per input channel
-def quantize_weight(weight, bits):
-    most = 2 ** (bits - 1) - 1
-    scales = weight.transpose(0, 1).flatten(1).abs().amax(1) / most
-    return torch.round(weight / scales.reshape([1, -1] + [1] * (weight.ndim - 2))).long(), scales
-
-
-# %% quantize_weight wrong: 128 levels on the negative side
-def quantize_weight(weight, bits):
-    scales = weight.flatten(1).abs().amax(1) / 2 ** (bits - 1)
-    scales[scales == 0] = 1
-    return torch.round(weight / scales.reshape([-1] + [1] * (weight.ndim - 1))).long(), scales
-
-
-# %% quantize_weight wrong: zeros divided by zero
-def quantize_weight(weight, bits):
-    scales = weight.flatten(1).abs().amax(1) / (2 ** (bits - 1) - 1)
-    return torch.round(weight / scales.reshape([-1] + [1] * (weight.ndim - 1))).long(), scales
-
-
-# %% quantize_weight wrong: largest value without its absolute
-def quantize_weight(weight, bits):
-    scales = weight.flatten(1).amax(1) / (2 ** (bits - 1) - 1)
-    scales[scales == 0] = 1
-    return torch.round(weight / scales.reshape([-1] + [1] * (weight.ndim - 1))).long(), scales
-
-
-# %% quantize_weight wrong: always 8 bits
-def quantize_weight(weight, bits):
-    scales = weight.flatten(1).abs().amax(1) / 127
-    scales[scales == 0] = 1
-    return torch.round(weight / scales.reshape([-1] + [1] * (weight.ndim - 1))).long(), scales
+# %% quantize_weight wrong
+# - half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
+# - half-way away from zero: `torch.round(` -> `(lambda v: v.sign() * (v.abs() + 0.5).floor())(`
+# - cuts off: `torch.round(` -> `torch.trunc(`
+# - one scale for all: `scales = torch.where(` -> `scales[:] = scales.max(); scales = torch.where(`
+# - one code too many on the negative side: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`
+# - zeros are divided by zero: `torch.where(scales == 0, 1.0, scales)` -> `scales`
+# - the largest value without its absolute: `.abs()` -> ``
+# - always 8 bits: `2 ** (bits - 1) - 1` -> `127`
+# - a scale per input channel: `weight.flatten(1)` -> `weight.transpose(0, 1).flatten(1)`,
+#   `[-1] + [1] * (weight.ndim - 1)` -> `[1, -1] + [1] * (weight.ndim - 2)`
 
 
 # %% quantize_bias right: divides twice
@@ -204,39 +101,21 @@ def quantize_bias(bias, input_scale, weight_scales):
 
 # %% quantize_bias right: plain Python
 def quantize_bias(bias, input_scale, weight_scales):
-    levels = [round(b / (input_scale * s)) for b, s in zip(bias.tolist(), weight_scales.tolist(), strict=True)]
-    return torch.tensor([min(max(level, -(2**31)), 2**31 - 1) for level in levels])
+    codes = [round(b / (input_scale * s)) for b, s in zip(bias.tolist(), weight_scales.tolist(), strict=True)]
+    return torch.tensor([min(max(code, -(2**31)), 2**31 - 1) for code in codes])
 
 
-# %% quantize_bias wrong: input scale forgotten
-def quantize_bias(bias, input_scale, weight_scales):
-    return torch.round(bias / weight_scales).clamp(-(2**31), 2**31 - 1).long()
-
-
-# %% quantize_bias wrong: weight scales forgotten
-def quantize_bias(bias, input_scale, weight_scales):
-    return torch.round(bias / input_scale).clamp(-(2**31), 2**31 - 1).long()
-
-
-# %% quantize_bias wrong: 8 bits
-def quantize_bias(bias, input_scale, weight_scales):
-    return torch.round(bias / (input_scale * weight_scales)).clamp(-128, 127).long()
-
-
-# %% quantize_bias wrong: wraps around in 32 bits
-def quantize_bias(bias, input_scale, weight_scales):
-    levels = torch.round(bias / (input_scale * weight_scales)).long()
-    return (levels + 2**31) % 2**32 - 2**31
-
-
-# %% quantize_bias wrong: multiplies
-def quantize_bias(bias, input_scale, weight_scales):
-    return torch.round(bias * input_scale * weight_scales).long()
-
-
-# %% quantize_bias wrong: cuts off
-def quantize_bias(bias, input_scale, weight_scales):
-    return (bias / (input_scale * weight_scales)).clamp(-(2**31), 2**31 - 1).long()
+# %% quantize_bias wrong
+# - half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
+# - only the upper clamp: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(max=2**31 - 1)`
+# - only the lower clamp: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(min=-(2**31))`
+# - one code too many: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(-(2**31), 2**31)`
+# - the input's scale is forgotten: `(input_scale * weight_scales)` -> `weight_scales`
+# - the weights' scales are forgotten: `(input_scale * weight_scales)` -> `input_scale`
+# - 8 bits: `-(2**31), 2**31 - 1` -> `-128, 127`
+# - wraps around in 32 bits: `.clamp(-(2**31), 2**31 - 1)` -> `.long().to(torch.int32)`
+# - multiplies: `bias / (input_scale * weight_scales)` -> `bias * input_scale * weight_scales`
+# - cuts off: `torch.round(` -> `torch.trunc(`
 
 
 # %% integer_conv right: pads with the zero point, corrects by the sum of the weights
@@ -257,43 +136,16 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
     return sums.reshape(n, len(weight), rows, -1)
 
 
-# %% integer_conv wrong: pads with the level 0
-def integer_conv(x, zero_point, weight, bias, padding, stride):
-    pad = torch.nn.functional.pad(x, [padding] * 4)
-    return torch.nn.functional.conv2d((pad - zero_point).double(), weight.double(), bias.double(), stride=stride).long()
-
-
-# %% integer_conv wrong: zero point forgotten
-def integer_conv(x, zero_point, weight, bias, padding, stride):
-    return torch.nn.functional.conv2d(x.double(), weight.double(), bias.double(), stride, padding).long()
-
-
-# %% integer_conv wrong: sums wrap around in 16 bits
-def integer_conv(x, zero_point, weight, bias, padding, stride):
-    sums = torch.nn.functional.conv2d((x - zero_point).double(), weight.double(), bias.double(), stride, padding).long()
-    return (sums + 2**15) % 2**16 - 2**15
-
-
-# %% integer_conv wrong: inputs wrap around in 8 bits
-def integer_conv(x, zero_point, weight, bias, padding, stride):
-    centred = (x - zero_point).to(torch.int8).double()
-    return torch.nn.functional.conv2d(centred, weight.double(), bias.double(), stride, padding).long()
-
-
-# %% integer_conv wrong: bias forgotten
-def integer_conv(x, zero_point, weight, bias, padding, stride):
-    return torch.nn.functional.conv2d((x - zero_point).double(), weight.double(), None, stride, padding).long()
-
-
-# %% integer_conv wrong: stride forgotten
-def integer_conv(x, zero_point, weight, bias, padding, stride):
-    return torch.nn.functional.conv2d((x - zero_point).double(), weight.double(), bias.double(), padding=padding).long()
-
-
-# %% integer_conv wrong: a real convolution, flipped kernel
-def integer_conv(x, zero_point, weight, bias, padding, stride):
-    flipped = weight.flip(2, 3).double()
-    return torch.nn.functional.conv2d((x - zero_point).double(), flipped, bias.double(), stride, padding).long()
+# %% integer_conv wrong
+# - float32 instead of integers: `.double()` -> `.float()`
+# - the zero point is forgotten: `(x - zero_point)` -> `x`
+# - sums wrap around in 16 bits: `sums.round().long()` -> `sums.round().long().to(torch.int16).long()`
+# - inputs wrap around in 8 bits: `(x - zero_point)` -> `(x - zero_point).to(torch.int8)`
+# - the bias is forgotten: `bias.double()` -> `None`
+# - the stride is forgotten: `stride=stride, ` -> ``
+# - a real convolution, with the kernel flipped: `weight.double()` -> `weight.flip(2, 3).double()`
+# - pads with the code 0: `padding=padding` -> `padding=0`,
+#   `(x - zero_point)` -> `(torch.nn.functional.pad(x, [padding] * 4) - zero_point)`
 
 
 # %% fixed_point right: a loop
@@ -315,45 +167,22 @@ def fixed_point(multiplier):
     return round(multiplier * 2.0**shift), shift
 
 
-# %% fixed_point wrong: a mantissa of 2**31
-def fixed_point(multiplier):
-    fraction, exponent = math.frexp(multiplier)
-    return round(fraction * 2**31), 31 - exponent
-
-
-# %% fixed_point wrong: one bit less
-def fixed_point(multiplier):
-    fraction, exponent = math.frexp(multiplier)
-    return round(fraction * 2**30), 30 - exponent
-
-
-# %% fixed_point wrong: cuts off
-def fixed_point(multiplier):
-    fraction, exponent = math.frexp(multiplier)
-    return int(fraction * 2**31), 31 - exponent
-
-
-# %% fixed_point wrong: sign of the exponent
-def fixed_point(multiplier):
-    fraction, exponent = math.frexp(multiplier)
-    mantissa = round(fraction * 2**31)
-    return (2**30, 30 + exponent) if mantissa == 2**31 else (mantissa, 31 + exponent)
-
-
-# %% fixed_point wrong: always 31 bits
-def fixed_point(multiplier):
-    return round(multiplier * 2**31), 31
-
-
-# %% fixed_point wrong: powers of two only
-def fixed_point(multiplier):
-    return 2**30, 30 - round(math.log2(multiplier))
+# %% fixed_point wrong
+# - half-way is rounded up: `round(fraction * 2**31)` -> `math.floor(fraction * 2**31 + 0.5)`
+# - a mantissa of 32 bits: `2**31` -> `2**32`, `31 - exponent` -> `32 - exponent`
+# - in single precision: `round(fraction * 2**31)` -> `int(torch.tensor(fraction * 2.0**31))`
+# - a mantissa of 2**31: `if mantissa == 2**31` -> `if False`
+# - one bit less: `round(fraction * 2**31)` -> `round(fraction * 2**30)`, `31 - exponent` -> `30 - exponent`
+# - cuts off: `round(` -> `int(`
+# - the sign of the exponent: `31 - exponent` -> `31 + exponent`
+# - a shift of 31 for all: `fraction, exponent = math.frexp(multiplier)` -> `fraction, exponent = multiplier, 0`
+# - powers of two only: `round(fraction * 2**31)` -> `2**30`
 
 
 # %% requantize right: Python's integers
 def requantize(sums, mantissa, shift, zero_point, low, high):
-    levels = [((s * mantissa + (1 << shift - 1)) >> shift) + zero_point for s in sums.tolist()]
-    return torch.tensor([min(max(level, low), high) for level in levels])
+    codes = [((s * mantissa + (1 << shift - 1)) >> shift) + zero_point for s in sums.tolist()]
+    return torch.tensor([min(max(code, low), high) for code in codes])
 
 
 # %% requantize right: floor division
@@ -362,36 +191,19 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
     return torch.clamp(rounded + zero_point, low, high)
 
 
-# %% requantize wrong: no rounding
-def requantize(sums, mantissa, shift, zero_point, low, high):
-    return (((sums * mantissa) >> shift) + zero_point).clamp(low, high)
-
-
-# %% requantize wrong: product in 32 bits
-def requantize(sums, mantissa, shift, zero_point, low, high):
-    product = (sums * mantissa).to(torch.int32).long()
-    return (((product + (1 << (shift - 1))) >> shift) + zero_point).clamp(low, high)
-
-
-# %% requantize wrong: ties to even
-def requantize(sums, mantissa, shift, zero_point, low, high):
-    return (torch.round(sums.double() * mantissa / 2**shift) + zero_point).clamp(low, high).long()
-
-
-# %% requantize wrong: zero point inside the product
-def requantize(sums, mantissa, shift, zero_point, low, high):
-    return (((sums + zero_point) * mantissa + (1 << (shift - 1))) >> shift).clamp(low, high)
-
-
-# %% requantize wrong: clamps before the zero point
-def requantize(sums, mantissa, shift, zero_point, low, high):
-    return ((sums * mantissa + (1 << (shift - 1))) >> shift).clamp(low, high) + zero_point
-
-
-# %% requantize wrong: ties away from zero
-def requantize(sums, mantissa, shift, zero_point, low, high):
-    size = (sums.abs() * mantissa + (1 << (shift - 1))) >> shift
-    return (sums.sign() * size + zero_point).clamp(low, high)
+# %% requantize wrong
+# - in float64: `sums.long() * mantissa` -> `(sums.double() * mantissa).long()`
+# - in float32: `sums.long() * mantissa` -> `(sums.float() * mantissa).long()`
+# - only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
+# - only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
+# - half of the next bit: `(1 << (shift - 1))` -> `(1 << shift)`
+# - no rounding: `product + (1 << (shift - 1))` -> `product`
+# - the product in 32 bits: `sums.long() * mantissa` -> `(sums.long() * mantissa).to(torch.int32).long()`
+# - half-way to even: `((product + (1 << (shift - 1))) >> shift)` -> `torch.round(product.double() / 2**shift).long()`
+# - the zero point inside the product: `sums.long()` -> `(sums.long() + zero_point)`,
+#   `+ zero_point).clamp` -> `+ 0).clamp`
+# - clamps before the zero point: ` + zero_point).clamp(low, high)` -> `).clamp(low, high) + zero_point`
+# - half-way away from zero: `sums.long() *` -> `sums.abs() *`, `((product` -> `sums.sign() * ((product`
 
 
 # %% best_clip right: all thresholds at once
@@ -411,38 +223,13 @@ def best_clip(x, bits, candidates):
     return min(range(len(candidates)), key=lambda i: error(candidates[i].item()))
 
 
-# %% best_clip wrong: the largest absolute value
-def best_clip(x, bits, candidates):
-    return int((candidates - x.abs().max()).abs().argmin())
-
-
-# %% best_clip wrong: the threshold instead of its position
-def best_clip(x, bits, candidates):
-    most = 2 ** (bits - 1) - 1
-    scales = (candidates / most)[:, None]
-    restored = (x[None] / scales).round().clamp(-most, most) * scales
-    return candidates[((restored - x) ** 2).sum(1).argmin()].item()
-
-
-# %% best_clip wrong: clipping costs nothing
-def best_clip(x, bits, candidates):
-    most = 2 ** (bits - 1) - 1
-    scales = (candidates / most)[:, None]
-    clipped = x[None].clamp(-candidates[:, None], candidates[:, None])
-    return int((((clipped / scales).round() * scales - clipped) ** 2).sum(1).argmin())
-
-
-# %% best_clip wrong: negative numbers are cut off
-def best_clip(x, bits, candidates):
-    most = 2 ** (bits - 1) - 1
-    scales = (candidates / most)[:, None]
-    restored = (x[None] / scales).round().clamp(0, most) * scales
-    return int(((restored - x) ** 2).sum(1).argmin())
-
-
-# %% best_clip wrong: the worst one
-def best_clip(x, bits, candidates):
-    most = 2 ** (bits - 1) - 1
-    scales = (candidates / most)[:, None]
-    restored = (x[None] / scales).round().clamp(-most, most) * scales
-    return int(((restored - x) ** 2).sum(1).argmax())
+# %% best_clip wrong
+# - absolute errors: `((restored - x) ** 2)` -> `(restored - x).abs()`
+# - codes without a sign: `2 ** (bits - 1) - 1` -> `2**bits - 1`
+# - forgets to return to real numbers: `.clamp(-most, most) * scale` -> `.clamp(-most, most)`
+# - the last of the best: `errors.index(min(errors))` -> `errors.index(sorted(errors)[1])`
+# - the largest absolute value: `errors.index(min(errors))` -> `int((candidates - x.abs().max()).abs().argmin())`
+# - the threshold instead of its position: `errors.index(min(errors))` -> `candidates[errors.index(min(errors))].item()`
+# - clamping costs nothing: `restored - x)` -> `restored - x.clamp(-threshold, threshold))`
+# - negative numbers are cut off: `.clamp(-most, most)` -> `.clamp(0, most)`
+# - the worst one: `min(errors)` -> `max(errors)`

@@ -52,16 +52,16 @@ def _range_edges(rng):
         _range_case("a range below zero", -3 * start, -start, 8),
         _range_case("an empty range at zero", 0, 0, 8),
         _range_case("a single number", start, start, 8),
-        _range_case("a zero point half-way between two levels", -power, 5 * power, 2),
+        _range_case("a zero point half-way between two codes", -power, 5 * power, 2),
     ]
 
 
 def _range_oracle(inputs, probe):
     low, high = min(Fraction(inputs["low"]), 0), max(Fraction(inputs["high"]), 0)
-    levels = 2 ** inputs["bits"] - 1
+    codes = 2 ** inputs["bits"] - 1
     if low == high:
         return [1.0, 0]
-    scale = (high - low) / levels
+    scale = (high - low) / codes
     return [float(scale), _round_half_even(-low / scale)]
 
 
@@ -76,7 +76,7 @@ def _quantize_cases(rng):
 def _quantize_edges(rng):
     halves = torch.arange(-9, 10, dtype=torch.float64) / 2
     return [
-        Case("numbers half-way between two levels", _quantize_inputs(halves, 1.0, 3, -8, 7)),
+        Case("numbers half-way between two codes", _quantize_inputs(halves, 1.0, 3, -8, 7)),
         Case("numbers far outside", _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 127)),
     ]
 
@@ -86,11 +86,11 @@ def _quantize_inputs(x, scale, zero_point, low, high):
 
 
 def _quantize_oracle(inputs, probe):
-    levels = []
+    codes = []
     for value in inputs["x"].flatten().tolist():
-        level = _round_half_even(value / inputs["scale"]) + inputs["zero_point"]
-        levels.append(min(max(level, inputs["low"]), inputs["high"]))
-    return torch.tensor(levels).reshape(inputs["x"].shape)
+        code = _round_half_even(value / inputs["scale"]) + inputs["zero_point"]
+        codes.append(min(max(code, inputs["low"]), inputs["high"]))
+    return torch.tensor(codes).reshape(inputs["x"].shape)
 
 
 # 3. weights, one scale per channel ------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def _weight_edges(rng):
     return [
         Case("a channel of zeros", {"weight": zero, "bits": 8}),
         Case("as many inputs as outputs", {"weight": _normal(rng, 5, 5), "bits": 8}),
-        Case("weights half-way between two levels", {"weight": halves[:, torch.randperm(7, generator=rng)], "bits": 3}),
+        Case("weights half-way between two codes", {"weight": halves[:, torch.randperm(7, generator=rng)], "bits": 3}),
     ]
 
 
@@ -140,17 +140,17 @@ def _bias_edges(rng):
     return [
         Case("scales so small that 32 bits overflow",
              {"bias": _both_signs(rng, 3) * 9, "input_scale": 1e-3, "weight_scales": tiny}),
-        Case("half-way between two levels",
+        Case("half-way between two codes",
              {"bias": halves, "input_scale": 0.5, "weight_scales": torch.full((4,), 2.0, dtype=torch.float64)}),
     ]  # fmt: skip
 
 
 def _bias_oracle(inputs, probe):
-    levels = []
+    codes = []
     for value, scale in zip(inputs["bias"].tolist(), inputs["weight_scales"].tolist(), strict=True):
-        level = _round_half_even(value / (inputs["input_scale"] * scale))
-        levels.append(min(max(level, -(2**31)), 2**31 - 1))
-    return torch.tensor(levels)
+        code = _round_half_even(value / (inputs["input_scale"] * scale))
+        codes.append(min(max(code, -(2**31)), 2**31 - 1))
+    return torch.tensor(codes)
 
 
 # 5. integer convolution -----------------------------------------------------------------------------------------
@@ -244,19 +244,19 @@ def _requantize_edges(rng):
     beside = torch.tensor([(2**30 + d) * pow(mantissa, -1, 2**31) % 2**31 for d in range(-20, 20)])
     ties = torch.tensor([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
     return [
-        Case("sums half-way between two levels", _requantize_inputs(ties, 2**30, 31, 0, -128, 127)),
+        Case("sums half-way between two codes", _requantize_inputs(ties, 2**30, 31, 0, -128, 127)),
         Case("sums that use all 32 bits", _requantize_inputs(wide, 2**31 - 1, 54, 7)),
         Case("sums just beside half-way", _requantize_inputs(beside, mantissa, 31, 0, -(2**31), 2**31 - 1)),
     ]
 
 
 def _requantize_oracle(inputs, probe):
-    levels = []
+    codes = []
     for value in inputs["sums"].tolist():
         exact = Fraction(value * inputs["mantissa"], 2 ** inputs["shift"])
-        level = math.floor(exact + Fraction(1, 2)) + inputs["zero_point"]
-        levels.append(min(max(level, inputs["low"]), inputs["high"]))
-    return torch.tensor(levels)
+        code = math.floor(exact + Fraction(1, 2)) + inputs["zero_point"]
+        codes.append(min(max(code, inputs["low"]), inputs["high"]))
+    return torch.tensor(codes)
 
 
 # 8. calibration -------------------------------------------------------------------------------------------------
@@ -289,8 +289,8 @@ def _clip_oracle(inputs, probe):
     for threshold in inputs["candidates"].tolist():
         scale, error = threshold / most, 0.0
         for value in inputs["x"].tolist():
-            level = min(max(_round_half_even(value / scale), -most), most)
-            error += (level * scale - value) ** 2
+            code = min(max(_round_half_even(value / scale), -most), most)
+            error += (code * scale - value) ** 2
         errors.append(error)
     return errors.index(min(errors))
 
@@ -299,42 +299,42 @@ TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
 
 ITEMS = (
     Item(
-        "scale_and_zero_point", "scale_and_zero_point", 10, _range_cases, _range_oracle, edges=_range_edges,
+        "scale_and_zero_point", _range_cases, _range_oracle, points=10, edges=_range_edges,
         tolerance=CLOSE, forbidden=TORCHS_OWN,
-        hint="Zero must be a level, so the range has to contain it; 2^bits levels have 2^bits - 1 steps between them",
+        hint="Zero must have a code, so the range has to contain it; 2^bits codes have 2^bits - 1 steps between them",
     ),
     Item(
-        "quantize", "quantize", 8, _quantize_cases, _quantize_oracle, edges=_quantize_edges, tolerance=EXACT,
+        "quantize", _quantize_cases, _quantize_oracle, points=8, edges=_quantize_edges, tolerance=EXACT,
         forbidden=TORCHS_OWN,
         hint="Round first (ties to even), then add the zero point, then clamp; return integers",
     ),
     Item(
-        "quantize_weight", "quantize_weight", 12, _weight_cases, _weight_oracle, edges=_weight_edges,
+        "quantize_weight", _weight_cases, _weight_oracle, points=12, edges=_weight_edges,
         tolerance=CLOSE, forbidden=TORCHS_OWN,
         hint="One scale per output channel, from the largest absolute value, and symmetric: -127 to 127 for 8 bits",
     ),
     Item(
-        "quantize_bias", "quantize_bias", 8, _bias_cases, _bias_oracle, edges=_bias_edges, tolerance=EXACT,
+        "quantize_bias", _bias_cases, _bias_oracle, points=8, edges=_bias_edges, tolerance=EXACT,
         forbidden=TORCHS_OWN,
         hint="The bias is added to sums of products, so its scale is the product of two scales, in 32 bits",
     ),
     Item(
-        "integer_conv", "integer_conv", 16, _conv_cases, _conv_oracle, edges=_conv_edges, tolerance=EXACT,
+        "integer_conv", _conv_cases, _conv_oracle, points=16, edges=_conv_edges, tolerance=EXACT,
         forbidden=TORCHS_OWN,
         hint="A padded position means the number 0: which integer is that? And how large can the sums become?",
     ),
     Item(
-        "fixed_point", "fixed_point", 10, _multiplier_cases, _multiplier_oracle, edges=_multiplier_edges,
+        "fixed_point", _multiplier_cases, _multiplier_oracle, points=10, edges=_multiplier_edges,
         tolerance=EXACT, forbidden=TORCHS_OWN,
         hint="multiplier = mantissa / 2^shift with 2^30 <= mantissa < 2^31, also when rounding reaches 2^31",
     ),
     Item(
-        "requantize", "requantize", 14, _requantize_cases, _requantize_oracle, edges=_requantize_edges,
+        "requantize", _requantize_cases, _requantize_oracle, points=14, edges=_requantize_edges,
         tolerance=EXACT, forbidden=TORCHS_OWN,
         hint="Multiply in 64 bits, add half before shifting, then the zero point, then clamp",
     ),
     Item(
-        "best_clip", "best_clip", 10, _clip_cases, _clip_oracle, edges=_clip_edges, tolerance=EXACT,
+        "best_clip", _clip_cases, _clip_oracle, points=10, edges=_clip_edges, tolerance=EXACT,
         forbidden=TORCHS_OWN,
         hint="Quantize symmetrically with every threshold, return to real numbers, compare squared errors",
     ),

@@ -18,7 +18,7 @@ def _normal(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
-def _levels(rng, count, bits):
+def _codes(rng, count, bits):
     return torch.randint(0, 2**bits, (count,), generator=rng)
 
 
@@ -27,32 +27,32 @@ def _levels(rng, count, bits):
 
 def _pack_cases(rng):
     return [
-        Case("four bits", {"levels": _levels(rng, 8, 4), "bits": 4}),
-        Case("three bits, five numbers", {"levels": _levels(rng, 5, 3), "bits": 3}),
+        Case("four bits", {"codes": _codes(rng, 8, 4), "bits": 4}),
+        Case("three bits, five numbers", {"codes": _codes(rng, 5, 3), "bits": 3}),
     ]
 
 
 def _pack_edges(rng):
     return [
-        Case("eight bits", {"levels": _levels(rng, 4, 8), "bits": 8}),
-        Case("five bits, many numbers", {"levels": _levels(rng, 1001, 5), "bits": 5}),
-        Case("one bit, one number", {"levels": torch.ones(1, dtype=torch.int64), "bits": 1}),
-        Case("no numbers", {"levels": _levels(rng, 0, 6), "bits": 6}),
+        Case("eight bits", {"codes": _codes(rng, 4, 8), "bits": 8}),
+        Case("five bits, many numbers", {"codes": _codes(rng, 1001, 5), "bits": 5}),
+        Case("one bit, one number", {"codes": torch.ones(1, dtype=torch.int64), "bits": 1}),
+        Case("no numbers", {"codes": _codes(rng, 0, 6), "bits": 6}),
     ]
 
 
-def _packed(levels, bits):
+def _packed(codes, bits):
     """The bytes as a list, by way of one large integer."""
-    together = sum(level << (bits * i) for i, level in enumerate(levels))
-    return list(together.to_bytes(math.ceil(bits * len(levels) / 8), "little"))
+    together = sum(code << (bits * i) for i, code in enumerate(codes))
+    return list(together.to_bytes(math.ceil(bits * len(codes) / 8), "little"))
 
 
 def _pack_oracle(inputs, probe):
-    return torch.tensor(_packed(inputs["levels"].tolist(), inputs["bits"]), dtype=torch.uint8)
+    return torch.tensor(_packed(inputs["codes"].tolist(), inputs["bits"]), dtype=torch.uint8)
 
 
 def _unpack_inputs(rng, count, bits):
-    packed = torch.tensor(_packed(_levels(rng, count, bits).tolist(), bits), dtype=torch.uint8)
+    packed = torch.tensor(_packed(_codes(rng, count, bits).tolist(), bits), dtype=torch.uint8)
     return {"packed": packed, "bits": bits, "count": count}
 
 
@@ -82,7 +82,7 @@ def _half(value):
 
 
 def _squeeze_case(label, weight, bits):
-    """A case in which no number lies half-way between two levels, where float32 and float64 would round apart."""
+    """A case in which no number lies half-way between two codes, where float32 and float64 would round apart."""
     weight = weight.float()
     for row in weight.flatten(1):
         scale = _half(row.abs().max().item() / (2 ** (bits - 1) - 1)) or 1.0
@@ -111,13 +111,13 @@ def _squeeze_edges(rng):
 
 
 def _squeeze_oracle(inputs, probe):
-    bits, levels, scales = inputs["bits"], [], []
+    bits, codes, scales = inputs["bits"], [], []
     most = 2 ** (bits - 1) - 1
     for row in inputs["weight"].flatten(1).tolist():
         scales.append(_half(max(map(abs, row)) / most) or 1.0)
-        levels += [min(max(round(value / scales[-1]), -most), most) + 2 ** (bits - 1) for value in row]
+        codes += [min(max(round(value / scales[-1]), -most), most) + 2 ** (bits - 1) for value in row]
     return [
-        torch.tensor(_packed(levels, bits), dtype=torch.uint8),
+        torch.tensor(_packed(codes, bits), dtype=torch.uint8),
         torch.tensor(scales, dtype=torch.float16),
     ]
 
@@ -143,9 +143,9 @@ def _restore_edges(rng):
 
 def _restore_oracle(inputs, probe):
     count = math.prod(inputs["shape"])
-    levels = _unpack_oracle({"packed": inputs["packed"], "bits": inputs["bits"], "count": count}, {}).tolist()
+    codes = _unpack_oracle({"packed": inputs["packed"], "bits": inputs["bits"], "count": count}, {}).tolist()
     per_row, scales = count // inputs["shape"][0], inputs["scales"].tolist()
-    values = [(level - 2 ** (inputs["bits"] - 1)) * scales[i // per_row] for i, level in enumerate(levels)]
+    values = [(code - 2 ** (inputs["bits"] - 1)) * scales[i // per_row] for i, code in enumerate(codes)]
     return torch.tensor(values, dtype=torch.float32).reshape(inputs["shape"])
 
 
@@ -236,6 +236,7 @@ def _front_edges(rng):
         Case("equal sizes", {"accuracies": [base, base + 0.2, base + 0.1], "sizes": [500, 500, 500]}),
         Case("the same network twice", {"accuracies": [base, 0.9, base, 0.1], "sizes": [10, 20, 10, 15]}),
         Case("one network", {"accuracies": [base], "sizes": [7]}),
+        Case("two of three beaten by the first", {"accuracies": [base + 0.2, base, base + 0.1], "sizes": [1, 2, 3]}),
     ]
 
 
@@ -277,8 +278,8 @@ TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
 def _item(name, points, cases, oracle, edges, hint, tolerance=CLOSE, forbidden=()):
     more = {"edges": edges, "hint": hint, "tolerance": tolerance, "forbidden": forbidden}
     if name in TYPED:
-        return Item(name, name, points, cases, lambda *given: typed(oracle(*given), {}), view=typed, **more)
-    return Item(name, name, points, cases, oracle, **more)
+        return Item(name, cases, lambda *given: typed(oracle(*given), {}), points=points, view=typed, **more)
+    return Item(name, cases, oracle, points=points, **more)
 
 
 ITEMS = (
@@ -288,7 +289,7 @@ ITEMS = (
     _item("unpack_bits", 7, _unpack_cases, _unpack_oracle, _unpack_edges,
           "The last byte may hold bits that belong to no number; return int64", EXACT, ("numpy.*.unpackbits",)),
     _item("squeeze_weight", 10, _squeeze_cases, _squeeze_oracle, _squeeze_edges,
-          "Levels must be made with the scale that the file holds, not with the one before it was rounded to float16",
+          "Codes must be made with the scale that the file holds, not with the one before it was rounded to float16",
           EXACT, TORCHS_OWN),
     _item("restore_weight", 8, _restore_cases, _restore_oracle, _restore_edges,
           "Take the offset away before the scale is applied; each output channel has its own scale", CLOSE, TORCHS_OWN),
@@ -301,7 +302,7 @@ ITEMS = (
           "Beaten means: another is at least as good in both and better in one; equals do not beat each other",
           EXACT),
     Item(
-        "network", "restore", 30, _network_cases, _network_oracle, edges=_network_edges, seconds=60.0,
+        "network", _network_cases, _network_oracle, function="restore", points=30, edges=_network_edges, seconds=60.0,
         run=run_network, view=view_network, score=lambda *seen: Verdict(*score_network(*seen)),
         hint=f"The lower of two accuracies counts; none below {TARGET_ACCURACY:.0%} or above {TARGET_BYTES:,} bytes",
     ),

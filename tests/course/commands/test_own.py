@@ -12,7 +12,7 @@ from torch import nn
 from torchvision.models import resnet18
 
 from course.__main__ import main
-from helpers import data, models, pipeline, quantization, training
+from helpers import augment, data, models, pipeline, quantization, training
 
 FACTORY = f"{__name__}:make"
 
@@ -79,6 +79,19 @@ def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys):
     torch.testing.assert_close(torch.from_numpy(answer), network(x), atol=1e-4, rtol=1e-4)
     assert main(["evaluate", files["int8"], *again[2:]]) == 1
     assert "runs only if you name it too" in capsys.readouterr().err
+
+
+def test_a_file_that_states_no_normalisation_says_so_and_images_need_not_be_mirrored(
+    own, tmp_path, monkeypatch, capsys
+):
+    path, again = models.save(models.build(make).eval(), tmp_path / "bare.safetensors"), without_weights(own)
+    half = ["--mean", *["0.5"] * 3, "--deviation", *["0.2"] * 3]
+    for options, told in (([], True), (half, False)):
+        assert main(["evaluate", str(path), *again, *options]) == 0
+        assert ("bare.safetensors states no normalisation: CIFAR-10's is taken" in capsys.readouterr().out) == told
+    monkeypatch.setattr(augment, "alternating_flip", lambda *_: pytest.fail("mirrored"))
+    words = ["finetune", str(path), *again, *half, "--no-mirror", "--epochs", "1", "--output", str(tmp_path / "tuned")]
+    assert main(words) == 0
 
 
 WRONG = {
@@ -192,19 +205,3 @@ def test_the_lines_of_the_readme_run(own, tmp_path, monkeypatch):
     names = {}
     exec(code.replace("prune_ratio=0.5", "finetune_epochs=1, latency_runs=3, progress=False"), names)
     assert names["small"].input_normalization == names["images"].normalization
-
-
-@pytest.mark.slow
-@pytest.mark.ci
-def test_resnet18_on_64_pixel_images_of_7_classes_by_one_command(own, tmp_path):
-    torch.manual_seed(0)
-    torch.save(resnet18(num_classes=7).state_dict(), tmp_path / "resnet18.pt")
-    words = ["--model", "torchvision.models:resnet18", "--arguments", "num_classes=7", "--weights"]
-    words += [str(tmp_path / "resnet18.pt"), *own[4:], "--epochs", "1", "--output", str(tmp_path / "out")]
-    assert main(["compress", *words]) == 0
-    table = pd.read_csv(tmp_path / "out" / "table.csv").set_index("stage")
-    assert table.params["pruned"] < 0.6 * table.params["dense"]
-    assert table.file_bytes["quantized"] < 0.3 * table.file_bytes["fine-tuned"]
-    loaded = models.load(tmp_path / "out" / "quantized.safetensors", factory="torchvision.models:resnet18")
-    images = data.from_folder(own[-1])
-    assert training.evaluate(loaded, images.test_images, images.test_labels).accuracy == table.accuracy["quantized"]

@@ -16,7 +16,7 @@ def course(tmp_path, monkeypatch):
     def copied(path, output, profile):
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(path.read_text())
-        return runner.Outcome(path.stem, 1.0, 0.5, "cell 3 (x): broken" if path.stem in failing else None)
+        return runner.Outcome(path.stem, 1.0, "cell 3 (x): broken" if path.stem in failing else None)
 
     paths = [tmp_path / "01_a.ipynb", tmp_path / "02_b.ipynb"]
     monkeypatch.setattr(runner, "run_lesson", copied)
@@ -41,9 +41,3 @@ def test_a_failure_is_named_the_others_run_and_the_report_is_written(course, cap
     out = capsys.readouterr().out
     assert "FAILED  cell 3 (x): broken" in out and "02_b" in out and "failed: 01_a" in out
     assert (folder / "out" / "report.html").exists()
-
-
-def test_a_single_lesson_makes_no_report(course):
-    folder, _ = course
-    assert main(["run", "02_b", "--output", str(folder / "out" / "notebooks")]) == 0
-    assert not (folder / "out" / "report.html").exists()

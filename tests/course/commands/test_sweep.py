@@ -1,5 +1,7 @@
 """Sweeps through the shell's door; what they do is tested in tests/course/reference."""
 
+import subprocess
+
 import pytest
 
 from course import reference
@@ -9,7 +11,7 @@ from tests.course.reference.small import rows_of, small_sweep
 
 def test_a_list_says_what_is_done_and_runs_nothing(tmp_path, capsys, monkeypatch):
     sweep = small_sweep(tmp_path)
-    rows_of(sweep, "baseline")
+    rows_of(sweep, "dense")
     monkeypatch.setattr(reference, "run", lambda *words: pytest.fail("run"))
     assert main(["sweep", sweep.name, "cut", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -28,6 +30,14 @@ def test_the_status_tells_whether_all_was_done(tmp_path, capsys, monkeypatch):
     assert main(["sweep", sweep.name]) == 0
 
 
-def test_a_sweep_that_is_not_there_is_one_line(capsys):
-    assert main(["sweep", "nowhere"]) == 1
-    assert "'nowhere' is neither a sweep of the course" in capsys.readouterr().err
+def test_a_finished_row_is_committed_with_its_file(tmp_path, monkeypatch):
+    sweep = small_sweep(tmp_path)
+    rows_of(sweep, "dense")
+    for words in (["init", "-q"], ["config", "user.email", "a@b.c"], ["config", "user.name", "a"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(reference, "run", lambda sweep, names, jobs, say, keep: keep(sweep.jobs["dense"]) or {})
+    assert main(["sweep", sweep.name, "--commit"]) == 0
+    told = subprocess.run(
+        ["git", "show", "--stat", "--format=%s"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "Network dense" in told.stdout and "results.csv" in told.stdout and "dense.safetensors" in told.stdout

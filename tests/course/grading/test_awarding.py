@@ -7,7 +7,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from course.grading import judge, wire
 from course.grading.box import BoxResult
 from course.grading.course import Exercise
-from course.grading.intake import Submission
+from course.grading.intake import Submission, empty
 from course.grading.job import Place
 from helpers.checks.specification import Assignment, Case, Item, Verdict
 
@@ -96,6 +96,13 @@ def test_a_part_of_the_points_can_be_earned(award):
 def test_anything_else_earns_nothing_and_is_explained(award, spoil, says):
     row, _ = award(lambda sheet: spoil(sheet.expected))
     assert row["points"] == 0 and says in row["message"]
+
+
+def test_what_could_not_be_read_opens_no_box(monkeypatch, tmp_path):
+    monkeypatch.setattr(Place, "run", lambda *_, **__: 1 / 0)
+    exercise, nothing = _exercise(tmp_path), empty(new_notebook(), "Nothing could be graded: torn.")
+    result = judge.grade(exercise, nothing, judge.prepare(exercise, "secret"))
+    assert result["notes"] == nothing.notes and result["items"]["double"]["message"].endswith("nothing could be read")
 
 
 def test_bytes_that_are_no_answer_earn_nothing(award):

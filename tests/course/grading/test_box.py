@@ -49,6 +49,17 @@ SNOOPS = {
     "anonymous memory files": "import os\nos.memfd_create('x'); print('got:', 1)",
     "killing everything": "import os, signal\nfor pid in (1, -1, os.getppid()):\n    try: os.kill(pid, 0) if pid != -1 "
     "else None; os.kill(1, signal.SIGKILL)\n    except OSError: pass",
+    "the kernel": "import os\nfor path in ('kcore', 'kmsg', 'sysrq-trigger', 'sys/kernel/core_pattern', '1/mem'):\n"
+    "    for how in (os.O_RDONLY, os.O_WRONLY):\n        try: fd = os.open('/proc/' + path, how)\n"
+    "        except OSError: continue\n        if how or 'sys/' not in path: print('got:', path, os.read(fd, 9))",
+    "devices of its own making": "import os, stat\nos.mknod('/tmp/disk', stat.S_IFBLK | 0o600, os.makedev(254, 0))\n"
+    "print('got:', open('/tmp/disk', 'rb').read(512))",
+    "programs that run as root": "import subprocess, os\nfor name in ('su', 'sudo', 'mount', 'newgrp'):\n"
+    "    try: out = subprocess.run([name, '-c', 'id -u'], capture_output=True, text=True, input='').stdout.strip()\n"
+    "    except OSError: continue\n    if out == '0': print('got:', name)",
+    "roots of other processes": "import os\nfor pid in filter(str.isdigit, os.listdir('/proc')):\n"
+    "    for place in ('root', 'cwd'):\n        path = f'/proc/{pid}/{place}CLASS/secret'\n"
+    "        if os.path.exists(path): print('got:', path)",
     "writing to the system": "for folder in ('/usr/lib', '/job', '', '/dev', 'PREFIX'):\n"
     "    path = folder + '/CANARY'\n"
     "    try: open(path, 'w').write('x'); print('got:', path)\n    except OSError: pass",
@@ -115,6 +126,13 @@ FLOODS = {
     "a loop that cannot be interrupted": "while True:\n    try:\n        while True: pass\n"
     "    except BaseException: pass",
     "a sleeping child": "import subprocess\nsubprocess.Popen(['sleep', '3141592'], start_new_session=True)",
+    "timers that are switched off": "import signal\nfor s in (signal.SIGPROF, signal.SIGALRM, signal.SIGXCPU):\n"
+    "    signal.signal(s, signal.SIG_IGN)\n    signal.pthread_sigmask(signal.SIG_BLOCK, [s])\nwhile True: pass",
+    "threads": "import threading, time\nfor _ in range(10**4):\n"
+    "    threading.Thread(target=time.sleep, args=(99,), daemon=True).start()\nprint('got:', 1)",
+    "full pipes": "import fcntl, os\nheld = 0\nfor _ in range(120):\n    r, w = os.pipe()\n    try:\n"
+    "        size = fcntl.fcntl(w, 1031, 2**20)\n    except OSError: size = 4096\n"
+    "    held += os.write(w, bytes(size))\nif held > 2**27: print('got:', held)",
     "closed pipes": "import os\nos.closerange(0, 100)\nwhile True: pass",
     "its own death": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
     "a crash": "import ctypes\nctypes.string_at(0)",

@@ -11,6 +11,7 @@ from course.grading.classroom import Classroom
 from course.grading.collect import (
     MOST_FILES_BYTES,
     IntakeError,
+    arrival,
     collect,
     fingerprint,
     name_of,
@@ -110,6 +111,16 @@ def test_an_older_hand_in_does_not_replace_a_newer_one(room, incoming):
     assert _collected(room, "ada") == {"a1.ipynb": b"new"}
 
 
+def test_a_collect_that_is_killed_makes_nobody_late(room, incoming, monkeypatch):
+    (incoming / "ada.ipynb").write_text("A")
+    os.utime(incoming / "ada.ipynb", (1_000_000, 1_000_000))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("course.grading.collect.write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        collect(room, "a1")
+    collect(room, "a1")
+    assert arrival(room.submission("ada", "a1")).timestamp() == 1_000_000 and _collected(room, "ada")
+
+
 def _damaged():
     """Zip files as they come: torn, encrypted, packed in odd ways, with one byte changed anywhere."""
     whole, rng = _zip(), random.Random(0)
@@ -169,6 +180,20 @@ def test_what_is_no_hand_in_is_named_and_left(room, incoming):
     assert room.students("a1") == ["bob", "carl", "dora", "emil"]
     for student, text in (("bob", b"B"), ("carl", b"C"), ("dora", b"D"), ("emil", b"E")):
         assert _collected(room, student) == {"a1.ipynb": text}
+
+
+def test_a_name_is_no_formula_and_a_link_in_a_zip_file_no_link(room, incoming):
+    (incoming / '=HYPERLINK("x").ipynb').write_text("A")
+    link = zipfile.ZipInfo("..\\..\\a1.ipynb")
+    link.create_system, link.external_attr = 3, 0o120777 << 16
+    (incoming / "ada.zip").write_bytes(_zip(**{"model.bin": "B"}))
+    with zipfile.ZipFile(incoming / "ada.zip", "a") as archive:
+        archive.writestr(link, "/etc/passwd")
+    collect(room, "a1")
+    assert _collected(room, "ada") == {"a1.ipynb": b"/etc/passwd", "model.bin": b"B"}
+    assert not any(path.is_symlink() for path in room.folder.rglob("*"))
+    table = csv.reader((room.folder / "collected" / "a1.csv").read_text().splitlines())
+    assert not [cell for row in table for cell in row if cell.startswith("=")]
 
 
 def test_two_notebooks_are_asked_about_and_none_is_taken_by_chance(room, incoming):

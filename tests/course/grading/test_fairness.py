@@ -80,6 +80,8 @@ MISTAKEN = {
         "    bn = nn.BatchNorm2d(x.shape[1], momentum=momentum, dtype=x.dtype)\n"
         "    bn.running_mean, bn.running_var = running_mean.clone(), running_var.clone()\n"
         "    bn(x)\n    return bn.running_mean, bn.running_var"}),
+    "names that the grader uses, too": ("a1", {"own": "from time import time\nstart = time()\njson = send = 3\n"
+        "class Path: pass\ndef alarm(seconds): return main + sys\n"}),
     "int() and math instead of torch": ("a4", {"requantize_solution":
         "def requantize(sums, mantissa, shift, zero_point, low, high):\n    quantized = [\n"
         "        min(max(((int(s) * int(mantissa) + (1 << (shift - 1))) >> shift) + zero_point, low), high)\n"
@@ -240,9 +242,13 @@ def test_a_call_is_found_in_the_box_in_files_too_and_said(file, hand_in):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_check_says_it_at_once_with_the_line(tmp_path):
+def test_check_says_it_at_once_with_the_line_and_helps_in_steps(tmp_path):
     bundle = release.release(Classroom.open(tmp_path / "class"), EXERCISES["a1"])
     text = f"import torch\nfrom instant import check\n{CALLS['imported']['fold_conv_solution']}check('fold_conv')\n"
+    text += "def fold_conv(weight, bias, a, b):\n    return weight, b\n" + "check('fold_conv')\n" * 3
     (bundle / "script.py").write_text(text)
     done = subprocess.run([sys.executable, "script.py"], cwd=bundle, capture_output=True, text=True, check=True)
-    assert "not allowed: line 7 (return fuse_conv_bn_weights(weight, bias" in done.stdout, done.stdout
+    refused, first, second, third = re.split(r"\n(?=fold_conv)", done.stdout.strip())
+    assert "not allowed: line 7 (return fuse_conv_bn_weights(weight, bias" in refused, done.stdout
+    assert "the next try gets a hint" in first and "Output channels" not in first
+    assert "Hint: Output channels" in second and "expected" not in second and "expected" in third

@@ -103,6 +103,7 @@ def test_an_answer_in_a_cell_without_its_mark_is_executed_after_what_was_put_bac
         (b"\xff\xfe\x00", "not valid JSON"),
         (b"[" * 200_000, "not valid JSON"),
         (b"[]", "not a notebook"),
+        (b'{"nbformat": 4, "cells": [' + b"9" * 5000 + b"]}", "not valid JSON"),
         (b'{"nbformat": 3, "worksheets": []}', "format 4"),
         (b'{"nbformat": 4, "cells": {}}', "format 4"),
         (b'{"nbformat": 4, "cells": [' + b",".join([b"{}"] * 600) + b"]}", "cells"),
@@ -126,6 +127,9 @@ def test_a_broken_notebook_becomes_a_note(folder, skeleton, data, says):
         {"cell_type": "markdown", "source": "x", "metadata": {"nbgrader": {"grade_id": "bn_affine_solution"}}},
         {"cell_type": "code", "source": "s = '\ud800'", "metadata": {}},
         {"cell_type": "raw", "source": "x", "metadata": {}},
+        {"cell_type": "code", "source": "x = 1\x00", "metadata": {}},
+        {"cell_type": "code", "source": ["x"] * 10**5, "metadata": {}, "outputs": {"deep": [[[]]]}, "id": "x" * 10**5},
+        {"cell_type": "code", "source": "x", "metadata": {"nbgrader": {"grade_id": "bn_affine\u200b_solution"}}},
     ],
 )
 def test_an_odd_cell_does_no_harm(folder, notebook, skeleton, cell):

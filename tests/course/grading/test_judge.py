@@ -72,6 +72,20 @@ FORGERIES |= {
     "threading.Thread(target=lambda: [scribble() for _ in range(10**6)], daemon=True).start()",
     "answers that are links": "import os\nfor i, n in enumerate(ITEMS):\n"
     "    os.symlink(['/job/job.json', '/dev/zero', '/proc/self/mem', '/proc/1/root'][i % 4], '/tmp/answer-' + n)",
+    "tensors of odd kinds": "import torch\nz = torch.zeros(2)\n"
+    "kinds = iter([torch.empty(2, device='meta'), z.to_sparse(), torch.nested.nested_tensor([z, z]), z + 1j,\n"
+    "    torch.quantize_per_tensor(z, 1.0, 0, torch.qint8), torch.zeros(2, dtype=torch.bool)] * 99)\n"
+    f"lie = lambda *a, **k: [next(kinds), next(kinds)]{EVERY_FUNCTION}",
+    "numbers and texts that equal everything": "class N(float):\n    def __eq__(self, other): return True\n"
+    "    __sub__ = __rsub__ = lambda *a: 0.0\n    __hash__ = float.__hash__\nclass T(str):\n"
+    "    __eq__, __hash__ = N.__eq__, str.__hash__\n"
+    f"lie = lambda *a, **k: [N(1), T('tensor')]{EVERY_FUNCTION}",
+    "dictionaries that answer to any key": "class D(dict):\n    __missing__ = lambda self, key: self\n"
+    f"    __contains__ = lambda self, key: True\nlie = lambda *a, **k: D(x=1){EVERY_FUNCTION}",
+    "answers that hold themselves": f"x = []; x.append(x)\nlie = lambda *a, **k: [x, x]{EVERY_FUNCTION}",
+    "other functions of the runner": "import sys\nframe = sys._getframe()\nwhile frame:\n"
+    "    for name in ('answer_in_child', 'answer_item', 'send'):\n        if name in frame.f_globals:\n"
+    "            frame.f_globals[name] = lambda *a, **k: b'100.0'\n    frame = frame.f_back",
     "what was inherited": "import os\nfor fd in os.listdir('/proc/self/fd'):\n"
     "    try: place = os.readlink('/proc/self/fd/' + fd)\n    except OSError: continue\n"
     "    if not place.startswith(('pipe:', '/dev/null', '/proc')): print('got:', place)",
@@ -152,7 +166,8 @@ def test_files_that_run_code_when_they_are_read_run_none_outside(a1, skeleton, s
     payload = pickle.dumps(_Payload(canary))
     numpy.save(folder / "evil.npy", numpy.array([_Payload(canary)], dtype=object), allow_pickle=True)
     torch.save({"x": _Payload(canary)}, folder / "evil.pt")
-    for name in ("evil.pkl", "network.safetensors", "visible.safetensors", "driver.py", "sitecustomize.py"):
+    modules = [f"{name}.py" for name in ("driver", "sitecustomize", "wire", "guard", "torch", "json")]
+    for name in ("evil.pkl", "network.safetensors", "visible.safetensors", *modules):
         (folder / name).write_bytes(payload if "py" not in name else f"open({str(canary)!r}, 'w')".encode())
     (folder / "deep.json").write_text("[" * 100_000)
     load = "import numpy, torch, pickle\nfor load in (lambda: numpy.load('evil.npy', allow_pickle=True),\n"

@@ -1,9 +1,12 @@
 """What a run grades and what it leaves alone. The grading itself is made up, so no box is opened here."""
 
+import json
+
 import nbformat
 import pytest
 
 from course.grading import answers, runner
+from course.grading.classroom import write
 
 
 @pytest.fixture
@@ -66,3 +69,13 @@ def test_a_grader_that_fails_costs_only_the_one_submission(room, a1, skeleton, g
     points = {s: sum(row["points"] for row in room.result("a1", s)["items"].values()) for s in ("ada", "ben")}
     assert points == {"ada": len(a1.assignment.items), "ben": 0}
     assert "something odd" in room.result("a1", "ben")["notes"][0]
+
+
+def test_nothing_that_a_student_wrote_steers_the_terminal(room, a1, skeleton, graded):
+    hand_in(room, skeleton, "ada", {})
+    runner.run(room, a1)
+    result = room.result("a1", "ada")
+    result["items"]["fold_conv"] |= {"refused": True, "message": "Not allowed: line 1 (x \x1b[2J\rben) calls it"}
+    write(room.result_path("a1", "ada"), json.dumps(result))
+    (line,) = runner.noteworthy(room, a1)
+    assert line.isprintable() and "fold_conv earned nothing" in line

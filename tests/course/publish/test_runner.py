@@ -59,9 +59,3 @@ def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
     assert [output.get("text") for output in published.cells[1].outputs] == ["kept"]
     assert published.cells[1].metadata == {} and published.cells[1].id == "one"
     assert set(published.metadata) == {"kernelspec", "language_info"}
-
-
-def test_seconds_of_a_cell():
-    times = {"iopub.status.busy": "2026-01-01T00:00:00.5Z", "iopub.status.idle": "2026-01-01T00:00:02Z"}
-    assert runner.cell_seconds(new_code_cell("1", metadata={"execution": times})) == 1.5
-    assert runner.cell_seconds(new_code_cell("1")) == 0.0

@@ -26,11 +26,11 @@ epochs = 1
 image_sizes = [32]
 
 [jobs]
-baseline = {{stage = "dense", epochs = 1, image_sizes = [8], ship = true}}
-cut      = {{stage = "pruned", from = "baseline", target_params = 0.7}}
-tuned    = {{stage = "fine-tuned", from = "cut", teacher = "baseline", ship = true}}
-int8     = {{stage = "int8", from = "baseline", ship = true}}
-tiny     = {{stage = "qat", from = "baseline", batchnorm = "kept", file_bytes = {bytes}}}
+dense    = {{stage = "dense", epochs = 1, image_sizes = [8], ship = true}}
+cut      = {{stage = "pruned", from = "dense", target_params = 0.7}}
+tuned    = {{stage = "fine-tuned", from = "cut", teacher = "dense", ship = true}}
+int8     = {{stage = "int8", from = "dense", ship = true}}
+tiny     = {{stage = "qat", from = "dense", batchnorm = "kept", file_bytes = {bytes}}}
 """
 
 
@@ -40,7 +40,7 @@ def small_sweep(folder, file_bytes=140_000):
     path.write_text(TEXT.format(folder=folder.as_posix(), bytes=file_bytes))
     sweep = read(str(path))
     torch.manual_seed(0)
-    models.save(models.mobilenet_v2(width_mult=0.1).eval(), sweep.network(sweep.jobs["baseline"]))
+    models.save(models.mobilenet_v2(width_mult=0.1).eval(), sweep.network(sweep.jobs["dense"]))
     return sweep
 
 

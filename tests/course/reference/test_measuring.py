@@ -33,9 +33,3 @@ def test_bits_and_entropy_coded_bytes(files):
     assert {name: row["weight_bits"] for name, row in found.items()} == {"float": "32", "plain": "8", "mixed": "mixed"}
     assert found["float"]["coded_bytes"] is None
     assert 0 < found["plain"]["coded_bytes"] < found["plain"]["file_bytes"]
-
-
-def test_a_row_says_where_the_network_comes_from(files):
-    row = measuring.row(files[1]["float"], {"accuracy": 0.5})
-    assert (row["seed"], row["command"], row["status"], row["accuracy"]) == (3, "train it", "measured", 0.5)
-    assert row["weights"] == measuring.weights_of(files[1]["float"])

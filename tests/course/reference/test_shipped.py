@@ -20,7 +20,7 @@ def table_of_all():
 
 def row_of(path):
     table = table_of_all().set_index("checkpoint")
-    assert path.name in table.index, f"{path.name} has no row: run `python -m course results --measure`"
+    assert path.name in table.index, f"{path.name} has no row: run `python -m course sweep reference`"
     return table.loc[path.name]
 
 

@@ -15,7 +15,7 @@ def cifar():
 
 
 def job(**settings):
-    return Job("cut", "pruned", "baseline", None, settings, ship=False)
+    return Job("cut", "pruned", "dense", None, settings, ship=False)
 
 
 def network():
@@ -33,9 +33,35 @@ def test_statistics_are_measured_again_unless_told_not_to(cifar):
     assert torch.equal(default.features[0][1].running_var, measured)
 
 
+def test_a_trim_takes_its_share_of_every_group_before_one_ranking_goes_on(cifar):
+    settings = {"scope": "all", "allocation": "global", "target_params": 30_000, "tolerance": 0.05}
+    plain, trimmed = (
+        stages.make(job(**settings, **more), network(), None, cifar, None) for more in ({}, {"trim": 0.5})
+    )
+    widths = [[m.out_channels for m in one.modules() if isinstance(m, torch.nn.Conv2d)] for one in (plain, trimmed)]
+    whole = [m.out_channels for m in network().modules() if isinstance(m, torch.nn.Conv2d)]
+    assert all(width <= -(-full // 2) for width, full in zip(widths[1], whole, strict=True))
+    assert widths[0] != widths[1]
+
+
 def test_criteria_that_look_at_images_get_training_images_with_their_labels(cifar):
     cut = stages.make(job(ratio=0.5, importance="taylor", reestimate=False), network(), None, cifar, None)
     split = cifar.split()
     batches = [(data.normalize(split.train_images), split.train_labels)]
     wanted = pruning.prune(network(), torch.zeros(1, 3, 16, 16), ratio=0.5, importance="taylor", batches=batches)
     assert all(torch.equal(mine, cut.state_dict()[name]) for name, mine in wanted.state_dict().items())
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_channels_that_training_switched_off_go_unless_the_width_suffers(multiple, capsys):
+    model = network()
+    expand, depthwise = model.features[2].conv[:2]
+    expand[0].weight.data[0] = depthwise[0].weight.data[0] = 0
+    for norm in (expand[1], depthwise[1]):
+        norm.running_mean[0], norm.running_var[0], norm.bias.data[0] = 0, 0, -1
+    width = expand[0].out_channels
+    small = stages.alive(model, multiple)
+    assert small.features[2].conv[0][0].out_channels == (width - 1 if multiple == 1 else width)
+    assert ("removed" if multiple == 1 else "stay") in capsys.readouterr().out
+    stages.alive(network(), multiple)
+    assert capsys.readouterr().out == ""

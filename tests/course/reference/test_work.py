@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-import torch
 
 from course import reference
 from course.reference import SweepError, work
@@ -44,10 +43,10 @@ def test_every_stage_leaves_its_network_and_its_row(tmp_path, few):
         if job.stage != "dense":
             assert row.command == models.read_header(path)[1]["provenance"]["command"] == sweep.command(job)
             assert row.accuracy == models.read_header(path)[1]["metrics"]["test_accuracy"]
-    assert rows.params["cut"] == rows.params["tuned"] == pytest.approx(0.7 * rows.params["baseline"], rel=0.02)
+    assert rows.params["cut"] == rows.params["tuned"] == pytest.approx(0.7 * rows.params["dense"], rel=0.02)
     assert rows.weights["cut"] != rows.weights["tuned"]
-    assert rows.params["int8"] == rows.params["baseline"] and rows.macs["int8"] == rows.macs["baseline"]
-    assert list(rows.weight_bits[["baseline", "int8", "tiny"]]) == ["32", "8", "mixed"]
+    assert rows.params["int8"] == rows.params["dense"] and rows.macs["int8"] == rows.macs["dense"]
+    assert list(rows.weight_bits[["dense", "int8", "tiny"]]) == ["32", "8", "mixed"]
     assert rows.file_bytes["tiny"] <= sweep.jobs["tiny"].settings["file_bytes"]
     assert rows.coded_bytes["int8"] < rows.file_bytes["int8"]
     assert still_to_do(sweep.needed([]), sweep, reference.load(sweep.results)) == []
@@ -56,7 +55,7 @@ def test_every_stage_leaves_its_network_and_its_row(tmp_path, few):
 
 def test_a_killed_job_goes_on_from_its_last_finished_epoch(tmp_path, few, monkeypatch):
     sweep = small_sweep(tmp_path)
-    work.do(sweep.jobs["baseline"], sweep)
+    work.do(sweep.jobs["dense"], sweep)
     work.do(sweep.jobs["cut"], sweep)
     epochs, finish, run_epoch = [], TrainingState.finish_epoch, TrainingLoop.run_epoch
 
@@ -94,7 +93,7 @@ def test_a_budget_that_no_bits_can_meet_is_refused(tmp_path, few):
 
 def test_a_job_without_its_inputs_and_a_sweep_without_the_images_are_refused(tmp_path, few):
     sweep = small_sweep(tmp_path)
-    with pytest.raises(SweepError, match="tuned needs cut, baseline, which are not there"):
+    with pytest.raises(SweepError, match="tuned needs cut, dense, which are not there"):
         work.do(sweep.jobs["tuned"], sweep)
     with pytest.raises(SweepError, match="needs all of CIFAR-10; fetch it: python -m course data"):
         work.do(sweep.jobs["int8"], dataclasses.replace(sweep, data="auto"))
@@ -105,21 +104,3 @@ def test_one_job_is_done_by_one_process_at_a_time(tmp_path, few, monkeypatch):
     monkeypatch.setattr(work, "do_alone", lambda job, sweep: work.do(job, sweep))
     with pytest.raises(SweepError, match="int8 is being done by another process"):
         work.do(sweep.jobs["int8"], sweep)
-
-
-def test_the_seed_decides_what_is_random(tmp_path, few, monkeypatch):
-    sweep = small_sweep(tmp_path)
-    monkeypatch.setattr(work.stages.models, "mobilenet_v2", narrow)
-    hashes = []
-    for seed in (0, 0, 1):
-        job = dataclasses.replace(sweep.jobs["baseline"], settings=sweep.jobs["baseline"].settings | {"seed": seed})
-        sweep.network(job).unlink()
-        work.do(job, sweep)
-        hashes.append(weights_of(sweep.network(job)))
-    assert hashes[0] == hashes[1] != hashes[2]
-
-
-def narrow():
-    """A network that trains in a second."""
-    assert torch.initial_seed() in (0, 1)
-    return models.build("mobilenet_v2_cifar", num_classes=10, width_mult=0.1, dropout=0.0)

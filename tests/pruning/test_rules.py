@@ -1,4 +1,4 @@
-"""Rules for layers: whoever calls them, their attributes follow, and their multiplications are counted."""
+"""Rules: attributes of layers follow whoever calls them, multiplications are counted, reshapes match by elements."""
 
 import pytest
 import torch
@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers.pruning.allocation import mac_cost
+from helpers.pruning.allocation import cost_of
 from helpers.pruning.discovery import channel_groups
+from helpers.pruning.rules_shape import blocks
 from helpers.pruning.surgery import cut
 from tests.pruning.zeroing import cut_and_zeroed
 from tests.pruning.zoo import Net, build, conv
@@ -63,7 +64,7 @@ def test_multiply_adds_are_those_that_torch_counts(layer, shape):
     model, x = nn.Sequential(layer).eval(), torch.zeros(shape)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(x)
-    assert mac_cost(model, channel_groups(model, x))({}) == counter.get_total_flops() // 2
+    assert cost_of(channel_groups(model, x), "macs")({}) == counter.get_total_flops() // 2
 
 
 WIDE = torch.zeros(2, 4, 3)
@@ -188,4 +189,37 @@ def test_multiply_adds_of_a_filter_that_is_not_learned_count(blur):
     for network, left in ((model, {}), (cut(model, groups, plan)[0], plan)):
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             network(EXAMPLE)
-        assert mac_cost(model, groups)(left) == counter.get_total_flops() // 2
+        assert cost_of(groups, "macs")(left) == counter.get_total_flops() // 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ((2, 6, 4, 4), (2, 96), [([0], [0]), ([1, 2, 3], [1])]),
+        ((2, 6, 4, 5), (2, 2, 3, 20), [([0], [0]), ([1], [1, 2]), ([2, 3], [3])]),
+        ((1, 6, 1, 1), (1, 6), [([1], [1])]),
+        ((4, 6), (6, 4), [([0, 1], [0, 1])]),
+        ((2, 3, 4), (24,), [([0, 1, 2], [0])]),
+        ((1, 1), (1,), []),
+    ],
+)
+def test_blocks(before, after, expected):
+    assert list(blocks(before, after)) == expected
+
+
+def test_the_parameters_of_a_layer_that_is_not_understood_stay():
+    """Words are rows of the table: to cut one because another layer shares it gives every later word another row."""
+
+    def forward(net, words):
+        return net.last(F.relu(F.linear(net.norm(net.table(words)), net.table.weight)))
+
+    layers = {"table": nn.Embedding(12, 8), "norm": nn.LayerNorm(8), "last": nn.Linear(12, 5)}
+    model, words = build(lambda: Net(forward, **layers)), torch.arange(12).reshape(2, 6)
+    groups = channel_groups(model, words)
+    assert groups.prunable() == [] and not groups.axes["table.weight"]
+
+
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
+def test_a_softmax_over_an_axis_that_is_not_said_keeps_them_all():
+    model = build(lambda: nn.Sequential(conv(3, 8), nn.Softmax(None), conv(8, 5)))
+    assert "mixes the channels" in channel_groups(model, EXAMPLE)["0"].reason
