@@ -34,8 +34,9 @@ def digest(value: bytes) -> str:
 
 
 def machine() -> str:
-    """Where float kernels give the same bits: the processor's instructions and the version of torch."""
-    features = json.dumps(torch.cpu.get_capabilities(), sort_keys=True, default=str).encode()
+    """Where float kernels give the same bits: the processor's instructions and caches, and the version of torch."""
+    caches = [path.read_text() for path in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/s[ih]*"))]
+    features = json.dumps([torch.cpu.get_capabilities(), caches], sort_keys=True, default=str).encode()
     return f"{torch.backends.cpu.get_cpu_capability()} {digest(features)} torch {torch.__version__}"
 
 
