@@ -25,8 +25,8 @@ def stages(table: pd.DataFrame) -> Figure:
         times, spread = table[f"batch{batch}_ms"] / batch, table[f"batch{batch}_iqr_ms"] / 2 / batch
         axes[2].bar(places, times, 0.38, yerr=spread, capsize=4, label=f"batch {batch}", **bar(2 + position))
     axes[2].set_xticks(range(len(names)), names)
-    axes[2].set(title="ms per image")
-    axes[2].legend(fontsize=10)
+    axes[2].set(title="ms per image", ylim=(0, 1.4 * axes[2].get_ylim()[1]))  # room for the legend above the bars
+    axes[2].legend(fontsize=10, ncols=2, loc="upper right")
     for ax in axes:
         ax.tick_params(axis="x", rotation=25)
     return figure
