@@ -9,6 +9,7 @@ PROFILE ?= quick
 ONLY ?=
 TORCH_INDEX ?=
 PY = $(VENV)/bin/python
+DENSE = data/checkpoints/dense.safetensors
 READY = $(VENV)/.ready
 # One thread for each of several test processes: two pools of threads on the same cores stand in each other's way.
 TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
@@ -30,9 +31,15 @@ slides: $(READY)
 report: $(READY)
 	$(PY) -m course report
 
-# The reference networks from the dense one, and all that depends on them. Each finished row is committed; given again, it goes on.
+# The reference networks from the dense one, the comparisons with other tools, and all that depends on them.
+# Each finished row is committed; given again, it goes on.
 reference: $(READY)
+	$(PY) -m pip install --quiet --editable '.[rivals]' --constraint constraints.txt
 	$(PY) -m course sweep reference --commit
+	$(PY) -m course sweep ablations --commit
+	$(PY) -m course.benchmarks.pruning_quality $(DENSE)
+	$(PY) -m course.benchmarks.pruning_unstructured $(DENSE)
+	$(PY) -m course.benchmarks.quantization $(DENSE)
 	$(PY) -m course.benchmarks.speed
 	$(PY) -m course results
 	$(PY) -m course run --publish
@@ -47,7 +54,7 @@ grade: $(READY)
 # The dense network's next 40 epochs: Muon, AutoAugment and cutout from the weights that 164 epochs of plain training made.
 # Stopped, and given again here or on another machine, it goes on. Its end replaces the dense network: make reference.
 dense: $(READY)
-	$(PY) -m course finetune data/checkpoints/dense.safetensors --epochs 40 --batch-size 256 --muon 0.015 --lr 0.15 \
+	$(PY) -m course finetune $(DENSE) --epochs 40 --batch-size 256 --muon 0.015 --lr 0.15 \
 	  --warmup 0.05 --ema 0.999 --skip 0.5 --autoaugment --cutout 16 --image-sizes 24 28 32 32 \
 	  --handover data/training/dense.safetensors --output build/dense.safetensors
 	cp build/dense.safetensors data/checkpoints/

@@ -159,10 +159,15 @@ def test_an_endless_answer_is_stopped(cell, monkeypatch):
         while True:
             try:
                 size += 1
-            except Exception:
+            except:
                 pass
     """
     assert "Does a loop never end?" in refusal(cell(source)["output_size"])
+
+
+def test_an_answer_that_ends_the_process_is_told_where(cell):
+    answer = cell(RIGHT.replace("return", "raise SystemExit(3); return"))["output_size"]
+    assert "SystemExit: 3\n    in line" in refusal(answer)
 
 
 def test_the_inputs_are_new_each_time(cell, headless):
@@ -187,7 +192,7 @@ def test_a_missing_file_of_exercises_is_named(tmp_path):
 def test_the_progress_page_shows_what_passed_lesson_by_lesson(monkeypatch):
     """Its cells run where the learner's file says that one exercise is done."""
     monkeypatch.chdir(NOTEBOOKS)
-    monkeypatch.setattr(checks.exercises.Answers, "names", lambda self: {"output_size"})
+    monkeypatch.setattr(checks.exercises.Answers, "blocks", lambda self: {"output_size": ""})
     monkeypatch.delenv("COURSE_HEADLESS", raising=False)
     names, lessons = {}, sorted((NOTEBOOKS / "exercises").glob("lesson_*.py"))
     for cell in nbformat.read("progress.ipynb", as_version=4).cells:

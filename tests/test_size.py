@@ -32,14 +32,14 @@ BUDGETS = {
 # What does not hold yet, with what it is today. These numbers and lists may only shrink; what fits leaves the table.
 TODAY = {
     "lines": {
-        "helpers": 13_230,
+        "helpers": 13_225,
         "helpers/graphs": 2_223,
         "helpers/passes": 1_891,
         "helpers/pruning": 2_291,
         "helpers/quantization": 2_761,
         "helpers/training": 650,
         "helpers/checks": 861,
-        "course": 8_252,
+        "course": 8_251,
         "course/benchmarks": 1_101,
         "course/grading": 3_340,
         "course/commands": 1_086,

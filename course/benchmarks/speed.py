@@ -3,7 +3,7 @@
     python -m course.benchmarks.speed [NAME ...] [--rounds 15]
 
 PyTorch as it comes (eager, channels_last), this course's fused float network and int8 kernels, ONNX Runtime in float32
-and int8, and OpenVINO where it is installed (pip install openvino); ONNX Runtime and OpenVINO read the files that this
+and int8, and OpenVINO where it is installed (pip install -e '.[rivals]'), both from the files that this
 course exports. Each engine has a process of its own for each network, because thread pools that spin spoil each other's
 times. Freed memory is kept by all. In each round everybody has a turn, in drawn order. Times depend on the structure of
 a network and not on its weights, so those are drawn. The rows go to data/results/speed.csv.

@@ -34,9 +34,6 @@ def use(file: str | Path) -> None:
 
     Args:
         file: the lesson's exercises; answers that are right are kept in `mine.py`, two folders up from it.
-
-    Example:
-        >>> use("notebooks/exercises/lesson_05.py")
     """
     path = Path(file).resolve()
     if not path.is_file():
@@ -114,7 +111,7 @@ def yours(name: str) -> Any:
 
 def progress() -> list[dict[str, Any]]:
     """One row per exercise of all lessons: minutes, difficulty, and whether an answer was kept."""
-    done = set() if headless() else answers().names()
+    done = {} if headless() else answers().blocks()
     return [
         {
             "lesson": lesson.removeprefix("lesson_"),

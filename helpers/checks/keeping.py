@@ -67,16 +67,8 @@ class Answers:
         parts = re.split("^" + TITLE.format(r"(\w+)") + "$", text, flags=re.M)
         return {name: code.strip() + "\n" for name, code in zip(parts[1::2], parts[2::2], strict=True)}
 
-    def names(self) -> set[str]:
-        """The exercises that have a kept answer."""
-        return set(self.blocks())
-
     def keep(self, function: Callable, exercises: Path) -> None:
-        """Write an answer into the learner's file, after it was right in a fresh process as well.
-
-        Args:
-            function: the answer.
-            exercises: the file of its exercise.
+        """Write an answer to one of the `exercises` into the learner's file, after a fresh process has found it right.
 
         Raises:
             NotKept: it leans on something that only the notebook knows.

@@ -4,10 +4,12 @@ import inspect
 import linecache
 import secrets
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from helpers.checks.compare import expected_and_got
 from helpers.checks.specification import Case, Item, Tree, copy_tree
@@ -48,7 +50,7 @@ def failure_on(item: Item, function: Callable, case: Case) -> str | None:
         raise NotDone from nothing
     except OutOfTime:
         return f"{case.label}: no answer after {item.seconds:g} seconds, so it was stopped. Does a loop never end?"
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:  # `sys.exit()` would end the notebook's cell without a word
         return f"{case.label}: {type(problem).__name__}: {problem}{place(problem, function)}"
     if isinstance(expected, int | float) and getattr(answer, "ndim", None) == 0:
         answer = answer.item()  # a number of torch or NumPy
@@ -77,8 +79,6 @@ def wrong_arguments(function: Callable, inputs: dict[str, Tree]) -> str | None:
             f"It is called with the arguments {', '.join(inputs)}, but yours takes "
             f"{inspect.signature(function)}; keep the names from the exercise."
         )
-    except ValueError:  # a function without a signature, such as one written in C
-        return None
     return None
 
 
@@ -97,13 +97,23 @@ def time_limit(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def ring(signum: int, frame: object) -> None:
+    def stop(frame: FrameType, event: str, argument: object) -> Callable:
+        if event == "line":
+            raise OutOfTime
+        return stop
+
+    def ring(signum: int, frame: FrameType) -> None:
+        # A bare `except:` swallows this. So it is raised again at each line of the answer, the `while` or `try` too.
+        sys.settrace(stop)
+        while frame is not None and frame.f_code.co_filename != __file__:
+            frame.f_trace, frame = stop, frame.f_back
         raise OutOfTime
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before, tracer = signal.signal(signal.SIGALRM, ring), sys.gettrace()
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.settrace(tracer)
         signal.signal(signal.SIGALRM, before)

@@ -142,7 +142,9 @@ def percentile_cases(rng: torch.Generator) -> list[Case]:
     """Shares that leave out several values on each side, one, and none."""
     batches = batches_of(rng, 3)
     shares = {"several values": 0.01 * between(rng, 3, 9), "fewer than one value": 0.001, "nothing": 0.0}
-    return [Case(f"{label} left out", {"batches": batches, "share": share}) for label, share in shares.items()]
+    cases = [Case(f"{label} left out", {"batches": batches, "share": share}) for label, share in shares.items()]
+    eighty = [normal(rng, 8, 5), normal(rng, 40)]
+    return [*cases, Case("exactly ten of 80 values left out", {"batches": eighty, "share": 1 / 8})]
 
 
 def percentile_oracle(inputs: dict, probe: dict) -> list[float]:
@@ -153,11 +155,13 @@ def percentile_oracle(inputs: dict, probe: dict) -> list[float]:
 
 
 def least_cases(rng: torch.Generator) -> list[Case]:
-    """A long tail, where most of the range has to go; both signs; and values that lie evenly, where none may go."""
+    """A long tail, where most of the range has to go; both signs; values that lie evenly, where none may go; codes."""
     tail = [torch.cat([normal(rng, 300).abs(), 8 + 4 * torch.rand(2, generator=rng).double()]) for _ in range(2)]
     both = [3 * normal(rng, 400) - 0.4 for _ in range(3)]
     even = [torch.linspace(0, 1, 16 * between(rng, 20, 30), dtype=torch.float64)]
-    cases = (("a long tail", tail, 4), ("both signs", both, 3), ("evenly spread", even, 4))
+    share = (0.62, 0.66, 0.88)[between(rng, 0, 2)]  # one of the 36, at which all values but one are codes of 4 bits
+    codes = [torch.arange(16).double().repeat(300), torch.tensor([15 / share]).double()]
+    cases = (("a long tail", tail, 4), ("both signs", both, 3), ("evenly spread", even, 4), ("codes", codes, 4))
     return [
         Case(f"{label}, {bits} bits", {"batches": b, "bits": bits}, {"batches": b, "bits": bits})
         for label, b, bits in cases

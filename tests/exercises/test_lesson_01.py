@@ -21,6 +21,7 @@ def test_output_size():
             "return -(-(size + 2 * padding - kernel) // stride) + 1",
             "return (size + 2 * padding - kernel) / stride + 1",
             "return size // stride",
+            "return round((size + 2 * padding - kernel) / stride) + 1",
             "print((size + 2 * padding - kernel) // stride + 1)",
         ],
     )
@@ -150,7 +151,7 @@ def fold_conv_bn(conv, bn):
 """
 FRESH = """
 new = nn.Conv2d(conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, conv.dilation,
-                conv.groups, dtype=conv.weight.dtype)
+                conv.groups, padding_mode=conv.padding_mode, dtype=conv.weight.dtype)
 """
 
 
@@ -174,6 +175,8 @@ def test_fold_conv_bn():
             FOLD.replace(" + bn.eps", ""),
             FOLD.replace("a.detach()[:, None, None, None]", "a.detach()"),
             FOLD.replace("new = copy.deepcopy(conv)", "new = nn.Conv2d(4, 4, 3, dtype=torch.float64)"),
+            FOLD.replace("copy.deepcopy(conv)", "copy.deepcopy(conv); new.padding_mode = 'zeros'"),
+            FOLD.replace("return new", "return nn.Sequential(conv, bn)"),
         ],
     )
 

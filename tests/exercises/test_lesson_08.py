@@ -158,6 +158,7 @@ def test_percentile():
             "v = torch.cat([b.flatten() for b in batches])\nk = int(share * len(v))\nreturn v[k], v[-1 - k]",
             "v = batches[0].flatten().sort().values\nk = int(share * len(v))\nreturn v[k], v[-1 - k]",
             ordered + "k = int(share * len(v)) + 1\nreturn v[k], v[-1 - k]",
+            ordered + "return tuple(v.quantile(q, interpolation='lower') for q in (share, 1 - share))",
         ],
     )
 
@@ -184,6 +185,7 @@ return best"""
             body.replace("- values)", "- values.clamp(*ends))"),
             body.replace("ends = low * share, high * share", "ends = low, high * share"),
             body.replace("error < least", "-error < least"),
+            body.replace("1, 36)", "1, 20)"),
             body.replace("zero_point, bits) - values", "zero_point, 8) - values"),
             "return torch.cat(batches).aminmax()",
         ],

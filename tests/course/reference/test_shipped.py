@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from course import reference
+from course.benchmarks.common import origin
 from course.reference import measuring
 from helpers import models
 
@@ -22,6 +23,21 @@ def row_of(path):
     table = table_of_all().set_index("checkpoint")
     assert path.name in table.index, f"{path.name} has no row: run `python -m course sweep reference`"
     return table.loc[path.name]
+
+
+def test_comparisons_were_made_on_what_is_shipped():
+    other = []
+    for table in reference.RESULTS.parent.glob("*.csv"):
+        rows = pd.read_csv(table, dtype={"sha256": str})
+        if "sha256" in rows:
+            name, digest = rows.iloc[-1][["checkpoint", "sha256"]]
+            other += [table.name] if origin(models.CHECKPOINTS / f"{name}.safetensors")["sha256"] != digest else []
+    assert other == [], "measured on another network than the one that is shipped; run `make reference`"
+
+
+def test_no_ablation_is_left_of_a_job_that_is_gone():
+    sweep = reference.read("ablations")
+    assert set(reference.load(sweep.results).name) <= set(sweep.jobs)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
