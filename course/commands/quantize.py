@@ -30,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bias-correction": (str, "take back the shift of the means", ("empirical",)),
         "--file-bytes": (int, "choose bits per layer for a file of this size"),
         "--qat-epochs": (0, "train on with rounding"),
-        "--qat-batchnorm": ("folded", "before or after training with rounding", qat.BATCHNORM),
         "--onnx": (options.writable, "also write an ONNX model with the same integers"),
         "--entropy": (options.writable, "also write the file entropy-coded"),
     }
@@ -49,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         recipe = mixed_recipe(model, images[:SCAN_IMAGES], arguments.file_bytes, recipe)
     if arguments.qat_epochs:
         schedule = replace(qat.SHORT, epochs=arguments.qat_epochs)
-        quantized = qat.train(model, dataset, recipe, schedule, arguments.qat_batchnorm)
+        quantized = qat.train(model, dataset, recipe, schedule)
     else:
         quantized = quantize(model, images, recipe)
     split = dataset.split()

@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 from helpers.pruning.allocation import Limits, checked_ratio
 from helpers.pruning.importance import CRITERIA
 from helpers.pruning.pruner import SCOPES
-from helpers.quantization import Recipe, qat
+from helpers.quantization import Recipe
 from helpers.training import Config
 from helpers.training.config import is_whole
 
@@ -22,7 +22,7 @@ SETTINGS = {
     "pruned": PRUNING,
     "fine-tuned": PRUNING | TRAINING,  # cut first, when the job says how much goes
     "int8": QUANTIZING,
-    "qat": QUANTIZING | TRAINING | {"batchnorm": str},
+    "qat": QUANTIZING | TRAINING,
 }
 OF_ANY_STAGE = {"from": str, "teacher": str, "ship": bool}
 FILE = {"data": str, "results": str, "checkpoints": str, "work": str, "defaults": dict, "jobs": dict}
@@ -33,7 +33,6 @@ CHOICES = {
     "importance": CRITERIA,
     "aggregate": ("group", "layer"),
     "allocation": ("uniform", "global"),
-    "batchnorm": qat.BATCHNORM,
 }
 
 

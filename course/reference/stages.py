@@ -88,10 +88,9 @@ def int8(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: File
 
 def quantization_aware(job: Job, source: nn.Module, teacher: nn.Module, cifar: Dataset, files: Files) -> nn.Module:
     """Trained on with the rounding in place; it is its own teacher unless the job names one."""
-    images, batchnorm = calibration_images(cifar), job.settings.get("batchnorm", "folded")
-    network = qat.prepare(source, images, chosen_recipe(job, source, cifar), batchnorm)
+    network = qat.prepare(source, calibration_images(cifar), chosen_recipe(job, source, cifar))
     teacher = (teacher or source) if job.config().distill > 0 else None
-    return qat.finished(trained(network, job, teacher, cifar, files), images)
+    return trained(network, job, teacher, cifar, files).convert()
 
 
 MAKERS: dict[str, Callable[..., nn.Module]] = {

@@ -3,7 +3,7 @@
 y += 1, y[0] = 1          write into y, and into whatever shares its storage; torch.fx makes the first y = y + 1
 torch.rand(3)             draws new numbers in each call; torch.fx draws them once
 self.count += 1           writes into a buffer; torch.fx hangs a stand-in into the network
-forward(x, mask=None)     called without a mask; torch.fx takes the branch with one
+forward(x, mask=None)     called without a mask; torch.fx takes the branch with one, and cannot decide by a flag
 forward(*images)          as many inputs as the example call has; torch.fx cannot say how many there are
 with torch.autocast()     changes dtypes; torch.fx forgets it, so it is refused
 
@@ -113,23 +113,17 @@ class Tracer(fx.Tracer):
         return _Proxy(node, self)
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
-        """The arguments of the call: an optional one that is not given is None, and no input of the graph."""
-        code = inspect.unwrap(root_fn).__code__
-        if self._given is not None and code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
-            names = _names_of_inputs(code, self._given)
-            return root_fn, [self.root, *(self.create_proxy("placeholder", name, (), {}) for name in names)]
-        function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
-        for position in range(len(args) if self._given is None else 1 + self._given, len(args)):
-            if isinstance(args[position], fx.Proxy) and args[position].node.args == (None,):
-                self.graph.erase_node(args[position].node)
-                args[position] = None
-        return function, args
+        """As many stand-ins as the call has arguments; what is not given takes its default, and is no input."""
+        if self._given is None:
+            return super().create_args_for_root(root_fn, is_module, concrete_args)
+        names = _names_of_inputs(inspect.unwrap(root_fn).__code__, self._given)
+        return root_fn, [self.root, *(self.create_proxy("placeholder", name, (), {}) for name in names)]
 
 
 def _names_of_inputs(code: CodeType, given: int) -> list[str]:
     """x, y, rest_0, rest_1 for forward(self, x, y, *rest) that is called with four arguments."""
     named = list(code.co_varnames[1 : code.co_argcount])
-    rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    rest = "".join(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :][:1])
     return (named + [f"{rest}_{number}" for number in range(given)])[:given]
 
 

@@ -16,17 +16,21 @@ Saturation. On x86 without VNNI, ONNX Runtime multiplies uint8 by int8 with vpma
 128: the kernel used then is exact for every weight, but slower. In MobileNetV2 that is the stem alone.
 """
 
+import copy
+import math
 import warnings
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import torch
+import torch.nn.functional as F
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from helpers.files import write_atomically
-from helpers.graphs.effects import op_name
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.integer import Layer, Step
 from helpers.quantization.model import QuantizedModel
@@ -37,6 +41,7 @@ __all__ = ["ExportError", "to_onnx"]
 
 FREE = {0: torch.export.Dim.AUTO}  # the number of images
 OPSET = 18
+MOST_OFF = 0.05  # a code may round the other way at a tie
 IR_VERSION = 8  # the one that belongs to the opset
 # Between codes ONNX Runtime would turn these into int8 kernels of its own: it quantizes the weights once more, with no
 # regard to saturation, and miscounts the last windows of an average with ceil_mode.
@@ -54,11 +59,16 @@ def to_onnx(model: QuantizedModel, path: str | Path) -> Path:
         The path. The file takes normalised float32 images (N, C, H, W), any N, and gives logits.
 
     Raises:
-        ExportError: an operation that stayed in float has no ONNX form.
+        ExportError: an operation that stayed in float has no ONNX form, or ONNX Runtime computes something else.
 
     Example:
         to_onnx(quantize(model, images, Recipe(residual="separate")), "int8.onnx")
     """
+    if not isinstance(model, QuantizedModel):
+        name = type(model).__name__
+        raise ExportError(
+            f"to_onnx writes quantized networks, not a {name}: quantize it first, or torch.onnx.export it"
+        )
     graph = _Graph()
     graph.put(model.input, INPUT)
     if model.float_layers:
@@ -71,8 +81,7 @@ def to_onnx(model: QuantizedModel, path: str | Path) -> Path:
     written = helper.make_graph(graph.in_order(), "quantized", [image], [result], list(graph.constants.values()))
     opset = helper.make_opsetid("", OPSET)
     proto = helper.make_model(written, opset_imports=[opset], ir_version=IR_VERSION, producer_name="helpers")
-    onnx.checker.check_model(proto, full_check=True)
-    return write_atomically(Path(path), proto.SerializeToString())
+    return write_atomically(Path(path), _checked(proto.SerializeToString(), model))
 
 
 class _Floats(nn.Module):
@@ -84,8 +93,7 @@ class _Floats(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         given = iter(inputs)
-        taken = ([next(given) for _ in range(count)] for count in self.counts)
-        return tuple(run(*some) for run, some in zip(self.operations, taken, strict=True))
+        return tuple(run(*islice(given, count)) for run, count in zip(self.operations, self.counts, strict=True))
 
 
 class _Graph:
@@ -115,28 +123,19 @@ class _Graph:
         """Add what PyTorch's exporter writes for the operations that stayed in float."""
         shapes = {INPUT: model.input_shape} | {step.op.name: step.op.shape for step in model.steps.values()}
         steps = [step for step in model.steps.values() if step.op.kind == "float"]
-        for step in steps:
-            refuse_divisor(step)
         edges = {input_name(step, i): edge for step in steps for i, edge in enumerate(step.op.inputs)}
-        examples = tuple(torch.zeros(2, *shapes[edge]) for edge in edges.values())
-        options = {"opset_version": OPSET, "dynamic_shapes": ((FREE,) * len(examples),), "verbose": False}
-        options |= {"input_names": list(edges), "output_names": model.float_layers}
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the exporter's notes to itself
-                exported = torch.onnx.export(_Floats(steps).eval(), examples, dynamo=True, **options)
-        except Exception as error:  # whatever PyTorch's exporter does not know
-            names, reason = ", ".join(model.float_layers), " ".join(str(error).split())[:200]
-            raise ExportError(f"what stayed in float ({names}) has no ONNX form: {reason}") from error
-        written, own = exported.model_proto.graph, {"", *edges, *model.float_layers}
+        examples = [torch.zeros(2, *shapes[edge]) for edge in edges.values()]
+        exported = _exported(steps, examples, list(edges))
+        written, own = exported.model_proto.graph, {name: name for name in ("", *edges)}
+        own |= {f"result of {name}": name for name in model.float_layers}
         for node in written.node:
             if node.op_type in FLOAT_ALONE:
                 given = [name for name in node.input if name in edges]
                 apart = {name: self.apart(name) for name in given}
                 node.input[:] = [apart.get(name, name) for name in node.input]
-                own.update(apart.values())
+                own |= {name: name for name in apart.values()}
             for names in (node.input, node.output):
-                names[:] = [name if name in own else f"float.{name}" for name in names]
+                names[:] = [own.get(name, f"float.{name}") for name in names]
             node.name = f"float.{node.name}"
         self.nodes.extend(written.node)
         for constant in written.initializer:
@@ -276,12 +275,60 @@ class _Graph:
         self.hand_on(step, "Reshape", shape)
 
 
-def refuse_divisor(step: Step) -> None:
-    """PyTorch's exporter drops the divisor of an average pool without a word."""
-    calls = [node for node in step.module.graph.nodes if node.op == "call_function" and op_name(node) == "avg_pool2d"]
-    given = [(*node.args[6:], node.kwargs.get("divisor_override")) for node in calls]
-    if any(map(any, given)) or any(getattr(layer, "divisor_override", None) for layer in step.module.modules()):
-        raise ExportError(f"{step.op.name}: an average pool with divisor_override has no ONNX form; multiply instead")
+def _exported(steps: list[Step], examples: list[torch.Tensor], names: list[str]) -> torch.onnx.ONNXProgram:
+    """What PyTorch's exporter makes of operations in float; an error says which of them it does not know."""
+    outputs = [step.op.name for step in steps]
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # the exporter's notes to itself
+            dynamic = ((FREE,) * len(examples),)
+            program = torch.export.export(_Floats(steps).eval(), tuple(examples), dynamic_shapes=dynamic)
+            program, options = program.run_decompositions(INSTEAD), {"input_names": names}
+            options["output_names"] = [f"result of {name}" for name in outputs]  # no names of the program's own
+            return torch.onnx.export(program, opset_version=OPSET, dynamo=True, verbose=False, **options)
+    except Exception as error:  # whatever it does not know
+        for step in steps if len(steps) > 1 else ():
+            _exported([step], [examples.pop(0) for _ in step.op.inputs], [])
+        while error.__cause__:
+            error = error.__cause__
+        reason = " ".join(str(error).split())[:200]
+        raise ExportError(f"{', '.join(outputs)}: it stayed in float, and has no ONNX form: {reason}") from error
+
+
+def _average(x: torch.Tensor, kernel: list[int], *args: Any) -> torch.Tensor:
+    divisor = args[4] if len(args) == 5 else None
+    if divisor is None:
+        return NotImplemented
+    return F.avg_pool2d(x, kernel, *args[:4]) * (math.prod(kernel) / divisor)
+
+
+# PyTorch's exporter drops the dimensions that a variance should keep, and the divisor of an average, without a word.
+INSTEAD = {
+    **dict.fromkeys(
+        (torch.ops.aten.var.correction, torch.ops.aten.var.dim), lambda x, *args, **more: x.std(*args, **more).square()
+    ),
+    torch.ops.aten.avg_pool2d.default: _average,
+}
+
+
+def _checked(proto: bytes, model: QuantizedModel) -> bytes:
+    """The file, if ONNX Runtime loads it and finds what the network finds in integers; else raises `ExportError`."""
+    import onnxruntime
+
+    source, shape = model.input.out, (2, *model.input_shape)
+    x = torch.randn(shape) if source is None else source.dequantize(torch.randint(*source.codes, shape))
+    options, integer = onnxruntime.SessionOptions(), copy.copy(model)
+    options.log_severity_level, options.intra_op_num_threads, integer._mode = 4, 1, "integer"
+    left = f"; look at what stayed in float: {', '.join(model.float_layers)}" if model.float_layers else ""
+    try:
+        session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
+        found = torch.from_numpy(session.run(None, {INPUT: x.numpy()})[0])
+    except Exception as error:  # of many classes, all its own
+        raise ExportError(f"ONNX Runtime does not run the file, which was not written: {error}{left}") from error
+    expected = integer(x)
+    if found.shape != expected.shape or not (found - expected).norm() <= MOST_OFF * expected.norm():
+        raise ExportError(f"ONNX Runtime finds other numbers than the network, so the file was not written{left}")
+    return proto
 
 
 def input_name(step: Step, position: int) -> str:

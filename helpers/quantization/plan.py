@@ -179,13 +179,9 @@ _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def execute(ops: list[Op], x: Any, compute: Callable[..., Any], watch: Watch = None) -> Any:
-    """Run operations in order, and let go of each edge after its last reader; returns the value of the last edge.
+    """Run operations in order, let go of each edge after its last reader, and return the value of the last edge.
 
-    Args:
-        ops: in the order in which they run.
-        x: what the input edge carries.
-        compute: gets an operation and the values of its inputs.
-        watch: called with the name and the value of every edge, the input's first.
+    `compute` gets an operation and the values of its inputs, `watch` the name and the value of every edge.
     """
     last_reader, edges = {edge: op for op in ops for edge in op.inputs}, {INPUT: x}
     if watch:

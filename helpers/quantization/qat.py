@@ -12,39 +12,29 @@ the LSQ paper,
 
 times 1 / sqrt(values that share s * last), which keeps its steps in proportion to those of the weights. The bias is
 rounded too, to whole units of input scale * weight scale, which is coarse when both have few bits. Zero points stay as
-calibrated. BatchNorm is dealt with in one of two ways:
-
-    folded   before training: the weights that are trained are the weights that are rounded
-    kept     it stays a layer of its own while the network trains, so that it keeps steadying the training; at the end
-             its statistics are measured again, for rounding has moved them, and it is folded into the scales:
-             a (s code) + c = (|a| s) (sign(a) code) + c needs no new codes
+calibrated. BatchNorm is folded before: the weights that are trained are the
+weights that are rounded.
 
 After S. Esser et al., "Learned Step Size Quantization", arXiv:1902.08153.
 """
 
-import copy
 import dataclasses
 from types import SimpleNamespace
 
 import torch
-import torch.nn.functional as F
-from torch import fx, nn
+from torch import nn
 
 from helpers import training
 from helpers.dataset import Dataset, adopt, input_of, normalization_of
-from helpers.passes.conv_bn_folding import norm_as_affine
-from helpers.pruning.recovery import reestimate_batchnorm
-from helpers.quantization.affine import Affine, QuantizationError, code_range
+from helpers.quantization.affine import Affine, code_range
 from helpers.quantization.model import QuantizedModel, module_key
 from helpers.quantization.observers import batches, calibrate, check_images
 from helpers.quantization.plan import HANDS_ON, INPUT, Op, Plan, Recipe, execute
 from helpers.quantization.reader import make_plan
 from helpers.quantization.weights import LayerWeights, encode_weights, nearest_codes, pair_sums, per_row
 
-__all__ = ["BATCHNORM", "QatNetwork", "fake_quantize", "finished", "prepare", "train"]
+__all__ = ["QatNetwork", "fake_quantize", "prepare", "train"]
 
-SMALLEST_SLOPE = 1e-6  # a channel that BatchNorm multiplies by less is a constant
-BATCHNORM = ("folded", "kept")
 
 CALIBRATION_IMAGES = 1024
 SHORT = training.Config(epochs=2, lr=0.005, weight_decay=0.0, ema=0.99, distill=0.7, label_smoothing=0.0)
@@ -55,7 +45,6 @@ def train(
     cifar: Dataset,
     recipe: Recipe,
     config: training.Config = SHORT,
-    batchnorm: str = "folded",
     progress: bool = True,
 ) -> QuantizedModel:
     """Quantize a network and train it on, with its float self as the teacher.
@@ -65,32 +54,18 @@ def train(
         cifar: the data; the first training images calibrate the ranges to start from.
         recipe: bits and form of the result.
         config: how to train; distill > 0 asks for the teacher.
-        batchnorm: "folded" or "kept", see the top of this file.
         progress: show a bar.
     """
     adopt(cifar, model)
     images = cifar.split().train_images[:CALIBRATION_IMAGES]
-    network = prepare(model, images, recipe, batchnorm)
+    network = prepare(model, images, recipe)
     teacher = model if config.distill > 0 else None
     training.finetune(network, cifar, teacher=teacher, config=config, progress=progress)
-    return finished(network, images)
-
-
-def finished(network: "QatNetwork", images: torch.Tensor) -> QuantizedModel:
-    """The integer network, after kept BatchNorms have been measured again on training images."""
-    if any(isinstance(layer, NormalizedLayer) for layer in network.layers.values()):
-        reestimate_batchnorm(network, batches(input_of(network, images)))
     return network.convert()
 
 
-def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe, batchnorm: str = "folded") -> "QatNetwork":
+def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe) -> "QatNetwork":
     """A network that computes with rounded weights and activations, and can be trained.
-
-    Args:
-        model: in eval mode; it is not changed.
-        images: calibration images, uint8 or normalised.
-        recipe: bits and form of the result.
-        batchnorm: "folded" or "kept", see the top of this file.
 
     Example:
         network = prepare(model, cifar.train_images[:1024], Recipe(weight_bits=4))
@@ -99,29 +74,8 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe, batchnorm: s
     """
     check_images(images)
     images = input_of(model, images)
-    if batchnorm not in BATCHNORM:
-        raise QuantizationError(f"batchnorm: expected one of {BATCHNORM}, got {batchnorm!r}")
-    if batchnorm == "kept" and (recipe.equalize or not recipe.per_channel):
-        raise QuantizationError(
-            "batchnorm='kept' goes into per-channel scales at the end: leave equalize out and per_channel on, "
-            "or fold it first (batchnorm='folded')"
-        )
     plan = make_plan(model, images.shape[1:], recipe, next(batches(images)))
-    network = QatNetwork(model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe)
-    for name, norm in batch_norms(plan, model).items() if batchnorm == "kept" else ():
-        network.layers[module_key(name)] = NormalizedLayer(network.layers[module_key(name)], norm)
-    return network
-
-
-def batch_norms(plan: Plan, model: nn.Module) -> dict[str, nn.Module]:
-    """For each convolution of a plan, by name, the BatchNorm that was folded into it."""
-    modules, kinds, found = dict(model.named_modules()), {op.name: op.kind for op in plan.ops}, {}
-    for node in fx.symbolic_trace(model).graph.find_nodes(op="call_module"):
-        source, norm = node.args[0], modules[node.target]
-        folded = isinstance(norm, nn.BatchNorm2d) and node.target not in kinds
-        if folded and source.op == "call_module" and kinds.get(source.target) == "conv" and len(source.users) == 1:
-            found[source.target] = norm
-    return found
+    return QatNetwork(model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe)
 
 
 class QatNetwork(nn.Module):
@@ -193,32 +147,6 @@ class QatLayer(nn.Module):
         weight, scale = self.weight.detach(), self.step_size().detach().expand(len(self.weight)).clone()
         codes = nearest_codes(weight, scale, self.bits)
         return LayerWeights(codes.cpu(), scale.cpu(), self.bias.detach().cpu().clone(), self.bits)
-
-
-class NormalizedLayer(QatLayer):
-    """A convolution in front of its BatchNorm: y = a (w * x) + c, where only w is rounded."""
-
-    def __init__(self, folded: QatLayer, norm: nn.Module) -> None:
-        """Take the BatchNorm out of a folded layer again; codes stay as they are, but for their signs."""
-        nn.Module.__init__(self)
-        self.norm, self.bits, self.codes = copy.deepcopy(norm), folded.bits, folded.codes
-        self.small_pairs = folded.small_pairs
-        slope, offset = (t.float() for t in norm_as_affine(norm))
-        slope = torch.where(slope.abs() < SMALLEST_SLOPE, SMALLEST_SLOPE, slope)
-        self.weight = nn.Parameter(folded.weight.detach() / per_row(slope, folded.weight))
-        self.scale = nn.Parameter(folded.scale.detach() / slope.abs())
-        self.register_buffer("bias", (folded.bias.detach() - offset) / slope)  # what the convolution had of its own
-
-    def run(self, op: Op, source_scale: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
-        """Convolve with the rounded weight, normalise, add the residual, clamp."""
-        y = self.norm(F.conv2d(inputs[0], self.rounded_weight(), self.bias, **op.attributes))
-        return op.limit(y + inputs[1] if op.residual else y)
-
-    def convert(self) -> LayerWeights:
-        """The integers, with the BatchNorm folded into scales and bias."""
-        plain, (slope, offset) = super().convert(), (t.float().cpu() for t in norm_as_affine(self.norm))
-        codes = plain.codes * per_row(torch.where(slope < 0, -1, 1).to(torch.int8), plain.codes)
-        return LayerWeights(codes, positive(plain.scale * slope), plain.bias * slope + offset, self.bits)
 
 
 class QatEdge(nn.Module):

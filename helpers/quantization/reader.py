@@ -6,6 +6,7 @@ whatever a plan cannot say is found there.
 """
 
 import copy
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,11 +17,13 @@ from torch import fx, nn
 
 from helpers import passes
 from helpers.graphs.effects import is_torch, op_name
+from helpers.graphs.errors import UnsupportedCase
 from helpers.quantization.equalization import equalize
 from helpers.quantization.plan import INPUT, Op, Plan, PlanError, Recipe
 
 __all__ = ["make_plan", "read", "verify"]
 
+IMAGES = 5  # in the example: few networks have a dimension of this size, which could be taken for the images
 TOLERANCE = 1e-3  # of the largest value: float32 sums in another order stay far below
 
 
@@ -33,8 +36,8 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
         recipe: how the plan is to be rounded.
         images: normalised images on which the plan is compared with the network; None leaves that out.
     """
-    example = torch.zeros(2, *input_shape)
-    folded, _ = passes.optimize(_with_plain_attention(model), (example,), verify=False)  # the plan is compared instead
+    example = torch.zeros(IMAGES, *input_shape)
+    folded = _folded(_with_plain_attention(model), example)
     plan = read(folded, example, recipe)
     if images is not None:
         verify(plan, model, folded, images)
@@ -43,17 +46,30 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
     return plan
 
 
+def _folded(model: nn.Module, example: torch.Tensor) -> fx.GraphModule:
+    """The folded graph by torch.fx, or where that cannot follow (loops over parts, decisions by a size) by export."""
+    try:
+        inspect.signature(model.forward).bind(example)
+    except TypeError as error:
+        name = type(model).__name__
+        raise PlanError(f"plan: quantize feeds exactly one tensor, and {name} takes others: {error}") from error
+    reasons = []
+    for route in ("fx", "export"):
+        try:
+            return passes.optimize(model, (example,), route=route, verify=False)[0]  # the plan is compared instead
+        except UnsupportedCase as error:
+            reasons.append(error.reason.partition(" (mark")[0])
+    raise PlanError(f"plan: {'; nor on the other route: '.join(dict.fromkeys(reasons))}. Rewrite what is named here")
+
+
 def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) -> Plan:
     """Write a folded graph of one input and one output, which may be changed, as a plan; `recipe.residual` matters."""
-    inputs = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
-    if len(inputs) != 1:
-        raise PlanError(f"plan: the network has the inputs {inputs}; quantize can feed exactly one")
     run = _Run(graph_module, garbage_collect_values=False)
     run.run(example.clone())
-    edges = _edges(graph_module)
+    edges = _edges(graph_module, len(example))
     output = graph_module.graph.output_node().args[0]
     if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
-        raise PlanError("plan: the network must compute and return exactly one tensor; wrap it so that it does")
+        raise PlanError("plan: the network must compute and return exactly one float32 tensor; wrap it so that it does")
     ops = [_read_node(node, edges, run) for node in edges if edges[node] != INPUT]
     needed = {edges[output]}
     for op in reversed(ops):
@@ -149,8 +165,11 @@ def _with_plain_attention(model: nn.Module) -> nn.Module:
     return model
 
 
-def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
-    """The nodes whose value is a tensor that depends on the input, with the names of their edges."""
+def _edges(graph_module: fx.GraphModule, images: int) -> dict[fx.Node, str]:
+    """The nodes whose value is made of the input, in float and for each image, with the names of their edges.
+
+    What else is computed of the input (masks, indices, sizes, a mean over all images) belongs to its readers.
+    """
     edges: dict[fx.Node, str] = {}
     depends: set[fx.Node] = set()
     for node in graph_module.graph.nodes:
@@ -158,11 +177,17 @@ def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
             edges[node] = INPUT
         elif depends.isdisjoint(node.all_input_nodes):
             continue
-        elif node.op != "output" and isinstance(node.meta["val"], torch.Tensor):
+        elif _is_edge(node, images):
             name = str(node.target) if node.op == "call_module" else node.name
             edges[node] = f"{name}.{node.name}" if name in edges.values() else name
         depends.add(node)
     return edges
+
+
+def _is_edge(node: fx.Node, images: int) -> bool:
+    value, returned = node.meta.get("val"), any(user.op == "output" for user in node.users)
+    is_float = isinstance(value, torch.Tensor) and value.dtype == torch.float32
+    return is_float and node.op != "output" and (returned or value.shape[:1] == (images,))
 
 
 def _read_node(node: fx.Node, edges: dict[fx.Node, str], run: _Run) -> Op:

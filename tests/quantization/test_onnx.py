@@ -10,7 +10,7 @@ from course.lessons.onnx_float import operators, session
 from helpers import models
 from helpers.equivalence import randomize_batchnorm
 from helpers.quantization.model import quantize
-from helpers.quantization.onnx import ExportError, to_onnx
+from helpers.quantization.onnx import INSTEAD, ExportError, to_onnx
 from helpers.quantization.plan import Recipe
 from tests.quantization.networks import images, small
 
@@ -151,11 +151,28 @@ def test_padding_in_words_has_an_integer_form(export, padding):
 
 
 @pytest.mark.parametrize(
-    "pool", [nn.AvgPool2d(3, divisor_override=4), Floats(lambda x: F.avg_pool2d(x, 3, 1, 1, False, True, 4))]
+    "middle",
+    [
+        lambda y: torch.where(y > 0, y, 0.1 * y).masked_fill(y < -0.1, 0.25) * (y < 1) + y.int().float(),
+        lambda y: (y - y.mean()) / (1 + y.var(1, keepdim=True)),
+        lambda y: F.avg_pool2d(y, 3, 1, 1, False, True, 4) + F.interpolate(F.avg_pool2d(y, 3, 2, ceil_mode=True), 4),
+        lambda y: (lambda k, v: k @ v.mT)(*y.flatten(2).unflatten(1, (2, -1)).transpose(0, 1)).reshape(-1, 4, 1, 1) + y,
+    ],
 )
-def test_a_divisor_that_the_exporter_drops_is_refused(export, pool):
-    with pytest.raises(ExportError, match="divisor_override"):
-        export(Recipe(), pool.eval() if isinstance(pool, Floats) else between(pool))
+def test_masks_whole_numbers_variances_and_averages_are_written(export, middle):
+    torch.manual_seed(0)
+    quantized, path = export(Recipe(), Floats(middle).eval())
+    outputs_agree(quantized, path, images(5))
+
+
+def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(INSTEAD, torch.ops.aten.gelu.default, lambda x: 9 - x)  # as if the exporter were wrong
+    quantized = quantize(Floats(nn.GELU()).eval(), images(8), Recipe())
+    with pytest.raises(ExportError, match=r"other numbers than the network.*middle"):
+        to_onnx(quantized, tmp_path / "model.onnx")
+    with pytest.raises(ExportError, match="quantize it first"):
+        to_onnx(Floats(nn.GELU()), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 class Rows(nn.Module):

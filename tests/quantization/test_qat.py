@@ -1,9 +1,7 @@
-import dataclasses
-
 import pytest
 import torch
 
-from helpers import data, models, quantization, training
+from helpers import data, models, training
 from helpers.quantization.model import quantize
 from helpers.quantization.plan import Recipe
 from helpers.quantization.qat import QatLayer, fake_quantize, prepare, train
@@ -90,77 +88,3 @@ def test_train_takes_the_course_data_and_a_teacher():
     assert not torch.equal(quantized.step("features.0.0").bias, start.step("features.0.0").bias)
     assert quantized(data.normalize(tiny.test_images)).shape == (8, 10)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-
-
-def varied(model):
-    """BatchNorms with negative and with vanishing slopes, and a convolution with a bias in front of one."""
-    first = model.features[0]
-    first[0].bias = torch.nn.Parameter(torch.randn(len(first[0].weight)))
-    first[1].weight.data[0] *= -1
-    first[1].weight.data[1] = 0
-    return model
-
-
-def inputs_of(op, seed=0):
-    """Random values for the edges that a layer reads."""
-    torch.manual_seed(seed)
-    channels = op.weight.shape[1] * op.attributes.get("groups", 1)
-    x = torch.randn(4, channels, 8, 8) if op.kind == "conv" else torch.randn(4, channels)
-    return (x, torch.randn(1)) if op.residual else (x,)
-
-
-@pytest.mark.parametrize("recipe", [Recipe(), Recipe(weight_bits=3, residual="separate")])
-def test_kept_batchnorms_start_from_the_codes_of_folded_ones(recipe):
-    model, images = small_mobilenet()
-    model = varied(model)
-    kept, folded = (prepare(model, images, recipe, how).eval() for how in ("kept", "folded"))
-    norms = [m for m in kept.modules() if isinstance(m, torch.nn.BatchNorm2d)]
-    assert len(norms) == sum(isinstance(m, torch.nn.BatchNorm2d) for m in model.modules())
-    fine = torch.tensor(1e-6)  # of an input scale so small that the folded layer's bias is hardly rounded
-    for op in kept.plan.layers:
-        mine, wanted = (network.layers[op.name.replace(".", "/")] for network in (kept, folded))
-        torch.testing.assert_close(
-            mine.run(op, fine, *inputs_of(op)), wanted.run(op, fine, *inputs_of(op)), atol=1e-4, rtol=0
-        )
-        mine, wanted = mine.convert(), wanted.convert()
-        assert torch.equal(mine.codes, wanted.codes)
-        torch.testing.assert_close(mine.bias, wanted.bias)
-        some = wanted.codes.flatten(1).any(1)  # a channel of zeros may have any scale
-        torch.testing.assert_close(mine.scale[some], wanted.scale[some])
-
-
-def test_training_moves_kept_statistics_and_conversion_folds_them():
-    model, images = small_mobilenet()
-    network = prepare(varied(model), images, Recipe(weight_bits=4), batchnorm="kept")
-    before = network.layers["features/0/0"].norm.running_var.clone()
-    x, y = data.normalize(images), torch.arange(len(images)) % 10
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
-    network.train()
-    for _ in range(5):
-        loss = torch.nn.functional.cross_entropy(network(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert not torch.allclose(network.layers["features/0/0"].norm.running_var, before, rtol=0.01)
-    network.eval()
-    for op in network.plan.layers:
-        layer = network.layers[op.name.replace(".", "/")]
-        numbers = layer.convert()
-        by_hand = dataclasses.replace(op, weight=numbers.decode(), bias=numbers.bias)
-        found = layer.run(op, torch.tensor(1e-6), *inputs_of(op))
-        torch.testing.assert_close(by_hand.run(*inputs_of(op)), found, atol=1e-4, rtol=1e-4)
-    assert network.convert()(x).shape == (len(images), 10)
-
-
-@pytest.mark.parametrize(
-    ("batchnorm", "recipe", "message"),
-    [
-        ("frozen", Recipe(), r"expected one of .* got 'frozen'"),
-        ("kept", Recipe(equalize=True), "leave equalize out"),
-        ("kept", Recipe(per_channel=False), "per-channel scales"),
-    ],
-)
-def test_batchnorm_choices_that_cannot_be(batchnorm, recipe, message):
-    model, images = small_mobilenet()
-    with pytest.raises(quantization.QuantizationError, match=message):
-        prepare(model, images, recipe, batchnorm)

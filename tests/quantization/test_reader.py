@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import nn
 
 from helpers import passes
 from helpers.quantization.model import quantize
@@ -81,9 +81,31 @@ class TwoOutputs(nn.Module):
 
 @pytest.mark.parametrize("model", [TwoInputs(), TwoOutputs(), nn.Identity()])
 def test_one_tensor_in_one_tensor_out(model):
-    graph_module = fx.symbolic_trace(model)
-    with pytest.raises(PlanError, match=r"the inputs|exactly one tensor"):
-        read(graph_module, images(2), Recipe())
+    with pytest.raises(PlanError, match="exactly one"):
+        quantize(model.eval(), images(2), Recipe())
+
+
+class Decides(nn.Module):
+    """Looks at sizes, goes through parts, and has arguments that nobody gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.last = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1)
+
+    def forward(self, x, features=False, *, factor=2):
+        if x.shape[-1] % 2:
+            x = F.pad(x, (0, 1, 0, 0))
+        y = torch.cat([part.relu() for part in self.norm(self.conv(x)).chunk(2, 1)], 1)
+        return y if features else factor * self.last(y)
+
+
+def test_a_forward_that_decides_is_read_by_export():
+    torch.manual_seed(0)
+    for x in (images(16), images(16)[..., :-1]):
+        model = Decides().eval()
+        quantized = quantize(model, x, Recipe())
+        assert {"conv", "last"} <= {step.op.name for step in quantized.steps.values()} - {*quantized.float_layers}
+        assert (quantized(x) - model(x)).abs().max() < 0.05 * model(x).abs().max()
 
 
 class Shuffle(nn.Module):

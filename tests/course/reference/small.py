@@ -30,7 +30,7 @@ dense    = {{stage = "dense", epochs = 1, image_sizes = [8], ship = true}}
 cut      = {{stage = "pruned", from = "dense", target_params = 0.7}}
 tuned    = {{stage = "fine-tuned", from = "cut", teacher = "dense", ship = true}}
 int8     = {{stage = "int8", from = "dense", ship = true}}
-tiny     = {{stage = "qat", from = "dense", batchnorm = "kept", file_bytes = {bytes}}}
+tiny     = {{stage = "qat", from = "dense", file_bytes = {bytes}}}
 """
 
 

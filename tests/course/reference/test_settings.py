@@ -34,7 +34,6 @@ def small(folder, more=""):
         ('stage = "int8", layer_bits = {a = "4"}', "layer_bits is .*; give a table of whole numbers"),
         ('stage = "int8", ship = "no"', "ship is 'no'; give true or false"),
         ('stage = "qat", distill = 0, teacher = "dense"', "distillation needs both a teacher and distill > 0"),
-        ('stage = "qat", batchnorm = "gone"', "batchnorm is 'gone'; choose one of folded, kept"),
         ('stage = "fine-tuned", lr = true', "lr is True; give a number"),
         ('stage = "fine-tuned", image_sizes = [32.5]', r"image_sizes is \[32.5\]; give a list of whole numbers"),
         ('stage = "int8", from = ["dense"]', r"from is \['dense'\]; give text in quotes"),
