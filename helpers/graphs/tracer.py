@@ -13,7 +13,6 @@ Whether gradients are computed (`torch.no_grad`) is no part of a graph: the answ
 import inspect
 import operator
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
 import torch
@@ -114,17 +113,20 @@ class Tracer(fx.Tracer):
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
         """As many stand-ins as the call has arguments; what is not given takes its default, and is no input."""
-        if self._given is None:
+        names = None if self._given is None else _names_of_inputs(inspect.unwrap(root_fn), self._given)
+        if names is None:  # whoever reads the graph says that the number is wrong
             return super().create_args_for_root(root_fn, is_module, concrete_args)
-        names = _names_of_inputs(inspect.unwrap(root_fn).__code__, self._given)
         return root_fn, [self.root, *(self.create_proxy("placeholder", name, (), {}) for name in names)]
 
 
-def _names_of_inputs(code: CodeType, given: int) -> list[str]:
-    """x, y, rest_0, rest_1 for forward(self, x, y, *rest) that is called with four arguments."""
-    named = list(code.co_varnames[1 : code.co_argcount])
-    rest = "".join(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :][:1])
-    return (named + [f"{rest}_{number}" for number in range(given)])[:given]
+def _names_of_inputs(function: Callable, given: int) -> list[str] | None:
+    """x, y, rest_0, rest_1 for forward(self, x, y, *rest) with four arguments; None where it does not take so many."""
+    try:
+        bound = inspect.signature(function).bind("self", *range(given)).arguments
+    except TypeError:
+        return None
+    rest = {name: [f"{name}_{i}" for i in range(len(value))] for name, value in bound.items() if type(value) is tuple}
+    return [one for name in bound for one in rest.get(name, [name])][1:]
 
 
 def _check_assignment(path: str, node: fx.Node) -> None:
