@@ -31,6 +31,7 @@ from helpers.files import write_atomically
 from helpers.header import ModelError, checked
 from helpers.model_spec import Spec, budget_of, record, replay, resize  # noqa: F401  (offered here, too)
 
+WRAPPERS = ("state_dict", "model_state_dict", "model")  # where training scripts put a state dict beside other things
 MOST_NAMED = 20  # tensors that do not fit
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "data" / "checkpoints"
 # (expansion, channels, blocks, stride) of each stage: torchvision's table with the second stride 2 -> 1.
@@ -289,7 +290,10 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
             stored = torch.load(path, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, OSError):
             stored = None
-    tensors = stored.get("state_dict", stored) if isinstance(stored, dict) else {}
+    tensors = stored if isinstance(stored, dict) else {}
+    tensors = next((tensors[key] for key in WRAPPERS if isinstance(tensors.get(key), dict)), tensors)
+    if all(name.startswith("module.") for name in tensors):  # as DistributedDataParallel writes them
+        tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
     if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
         raise ModelError(f"{path} holds no state dict; write one with torch.save(model.state_dict(), path)")
     whole = model.state_dict()  # of tensors with two names, either is enough, and so are both

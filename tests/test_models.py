@@ -208,8 +208,13 @@ class Boom:
 
 def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
     model, path = Net(), tmp_path / "weights.pt"
-    for write in (torch.save, lambda tensors, path: torch.save({"state_dict": tensors}, path), save_file):
-        write(model.state_dict(), path)
+    parallel = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
+    beside = [{"state_dict": model.state_dict()}, {"epoch": 3, "model": model.state_dict()}, {"state_dict": parallel}]
+    for write, stored in (
+        (save_file, model.state_dict()),
+        *((torch.save, s) for s in (model.state_dict(), parallel, *beside)),
+    ):
+        write(stored, path)
         found = models.load_weights(Net(), path)
         assert all(torch.equal(tensor, found.state_dict()[name]) for name, tensor in model.state_dict().items())
     with pytest.raises(ModelError, match=r"weights.pt does not fit Net: conv.weight is .*; missing head.bias; missing"):

@@ -14,7 +14,11 @@ from helpers.quantization import QuantizedModel
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     options.add_network(parser, count="*")
-    options.add(parser, {"--batch": (1, "batch size of the latency"), "--threads": (int, "CPU threads of the latency")})
+    settings = {
+        "--batch": (options.positive, "batch size of the latency (default: 1)"),
+        "--threads": (options.positive, "CPU threads of the latency"),
+    }
+    options.add(parser, settings)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def report(checkpoint: Path | None, arguments: argparse.Namespace) -> None:
     """One paragraph for one file."""
-    model, dataset = options.opened(arguments, checkpoint)
+    model, dataset = options.opened(arguments, checkpoint, quantized=True)
     model, path, metadata = in_integers(model), checkpoint or arguments.weights, {}
     if checkpoint:
         _, metadata = models.read_header(checkpoint)
@@ -34,7 +38,7 @@ def report(checkpoint: Path | None, arguments: argparse.Namespace) -> None:
     structure = float_structure(checkpoint, arguments.model) if quantized else model
     result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
     shape = dataset.test_images.shape[1:]
-    speed = metrics.latency(model, torch.randn(arguments.batch, *shape), arguments.threads)
+    speed = metrics.latency(model, torch.randn(arguments.batch or 1, *shape), arguments.threads)
     stated = metadata.get("metrics", {}).get("test_accuracy")
     steps = ", ".join(step["step"] for step in model.spec.steps) or "none"
     print(f"{path.name}: {model.spec.builder}, steps after building: {steps}")

@@ -16,6 +16,7 @@ from torch import Tensor, nn, zeros
 
 from helpers import data, models, training
 from helpers.dataset import Dataset, Normalization, adopt, normalization_of
+from helpers.quantization import QuantizedModel
 
 
 def positive(word: str) -> int:
@@ -69,7 +70,7 @@ def add_network(parser: argparse.ArgumentParser, count: str = "?") -> None:
 
 
 def opened(
-    arguments: argparse.Namespace, checkpoint: Path | None = None, look: bool = True
+    arguments: argparse.Namespace, checkpoint: Path | None = None, look: bool = True, quantized: bool = False
 ) -> tuple[nn.Module, Dataset | None]:
     """The network and the images that the options name, which fit together.
 
@@ -77,14 +78,22 @@ def opened(
         arguments: with the options of `add_network`.
         checkpoint: one of several; by default the only one.
         look: False spares reading CIFAR-10; None stands for it.
+        quantized: whether the network may be quantized already.
     """
     checkpoint = checkpoint or arguments.checkpoint
     if bool(checkpoint) == bool(arguments.weights) or (arguments.weights and not arguments.model):
         raise models.ModelError(
             "give a file that this course saved, or --model and --weights for a network of your own"
         )
+    result = getattr(arguments, "output", None)
+    if checkpoint and result and result.exists() and result.samefile(checkpoint):
+        raise models.ModelError(f"{checkpoint} would be overwritten; choose another name for the output")
+    if checkpoint and (arguments.input_size or arguments.arguments) and arguments.data in data.SOURCES:
+        raise models.ModelError("--input-size and --arguments belong to --model and --data of your own; leave them out")
     if checkpoint:
         model = models.load(checkpoint, arguments.model)
+        if isinstance(model, QuantizedModel) and not quantized:
+            raise models.ModelError(f"{checkpoint} is quantized already; start from the network that it was made from")
     else:
         model = models.build(arguments.model, **dict(map(named, arguments.arguments)))
         models.load_weights(model, arguments.weights).eval()

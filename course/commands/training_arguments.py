@@ -48,6 +48,8 @@ def config_from(arguments: argparse.Namespace) -> training.Config:
 def saving(arguments: argparse.Namespace) -> Iterator[dict[str, Path | None]]:
     """Where the resumable state of this run is kept; nobody else can write there meanwhile."""
     state = (arguments.state or arguments.output.with_suffix(".state")).expanduser()
+    if state == arguments.output:
+        raise RuntimeError(f"{state} would hold the network and the state of its training; choose another --output")
     with locked(state):
         yield {"checkpoint": state, "handover": arguments.handover}
 

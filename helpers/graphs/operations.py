@@ -84,7 +84,7 @@ ARITHMETIC_IN_PLACE = {
 
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 FOLDABLE = (*CONVS, *TRANSPOSED, *NORMS, nn.Linear)
 # The arguments of layers after the input, in order. torch.nn.functional and ATen agree on them.
 LAYERS = {

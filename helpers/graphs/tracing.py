@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs import tracer
 from helpers.graphs.annotation import annotate
-from helpers.graphs.errors import PassError, UnsupportedCase
+from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.graphs.partition import inline
 
 ROUTES = ("fx", "export")
@@ -52,6 +52,11 @@ def trace(
     """
     if route not in ROUTES:
         raise UnknownChoice(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
+    if not isinstance(model, nn.Module):
+        raise UnsupportedCase("tracing", f"expected a network (nn.Module), got {type(model).__name__}")
+    if not any(isinstance(value, torch.Tensor) for value in tree_leaves(example_inputs)):
+        kinds = ", ".join(type(value).__name__ for value in example_inputs)
+        raise GraphMismatch("tracing", f"the example inputs must hold a tensor, got {kinds or 'none'}")
     if model.training:
         raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
     try:

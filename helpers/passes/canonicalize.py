@@ -178,7 +178,7 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
         number = rank(source)
     elif isinstance(asked, int) and (name in ("size", "sym_size") or (is_size and not source.kwargs)):
         source = source.args[0] if name == "getitem" else source
-        number = _fixed_size(source, asked, editor)
+        number = fixed_size(source, asked, editor)
         if number is None:
             editor.retarget(node, "call_method", "size", (source, asked), {})
     if number is not None:
@@ -188,7 +188,7 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
             )
 
 
-def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
+def fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
     """The size of a parameter, or along the channel axis of a layer's output: no input of the network changes it."""
     tensor, module, dimensions = editor.tensor(source), editor.module(source), rank(source)
     if tensor is not None:

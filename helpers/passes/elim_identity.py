@@ -20,12 +20,15 @@ from helpers.graphs.effects import is_pure
 from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import check_same_form, opaque
 from helpers.passes import registry
+from helpers.passes.canonicalize import fixed_size
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.rewriter import NodeRewriter
 
 IDENTITY_MODULES = (nn.Identity, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 # Methods that return the input itself when shape and dtype do not change.
-VIEWS = {"view", "reshape", "flatten", "expand", "to", "float", "double", "half", "bfloat16", "type_as", "squeeze"}
+VIEWS = {"view", "reshape", "flatten", "expand", "to", "float", "double", "half", "bfloat16", "type_as"}
+VIEWS |= {torch.flatten, torch.reshape}
+SIZED = {"view", "reshape", "expand", torch.reshape}  # those that name a size
 # The number that changes nothing, and whether it may stand on either side.
 NEUTRAL = {operator.add: (0, True), operator.sub: (0, False), operator.mul: (1, True), operator.truediv: (1, False)}
 
@@ -60,33 +63,35 @@ def _passed_through(node: fx.Node, editor: Editor) -> tuple[fx.Node | None, bool
     if node.target in (F.dropout, stochastic_depth):
         flag = node.kwargs.get("training", node.args[3] if len(node.args) > 3 else True)
         return (source if flag is False else None), False
-    if node.target in VIEWS or node.target in (torch.flatten, torch.reshape):
-        return (source if not _asks_for_more(node) else None), False
+    if node.target in VIEWS:
+        return (source if source is not None and not _asks_for_more(node, editor) else None), False
     if node.target is F.pad:
         nothing = all(amount == 0 for amount in node.args[1]) if isinstance(node.args[1], (list, tuple)) else False
         return (source if nothing else None), True
     return None, False
 
 
-def _asks_for_more(node: fx.Node) -> bool:
+def _asks_for_more(node: fx.Node, editor: Editor) -> bool:
     """Whether a view has another shape or dtype, or `to` also names a memory format or asks for a copy."""
-    after, before = node.meta.get("val"), node.args[0].meta.get("val") if isinstance(node.args[0], fx.Node) else None
+    after, before = node.meta.get("val"), node.args[0].meta.get("val")
     known = isinstance(after, torch.Tensor) and isinstance(before, torch.Tensor)
     if known and (after.shape != before.shape or after.dtype != before.dtype):
         return True
-    if _asks_about_batch(node):
+    if node.target in SIZED and not _keeps_any_size(node, editor):
         return True
     return bool(node.kwargs.keys() & {"memory_format", "copy"}) or (node.target == "to" and len(node.args) > 2)
 
 
-def _asks_about_batch(node: fx.Node) -> bool:
-    """Whether a view that does nothing for these images would do something for another number of them."""
+def _keeps_any_size(node: fx.Node, editor: Editor) -> bool:
+    """Whether a view that does nothing for this input does nothing for any: no input changes its sizes."""
     source, sizes = node.args[0], [*node.args[1:], *node.kwargs.values()]
-    sizes = sizes[0] if sizes and isinstance(sizes[0], (list, tuple)) else sizes
-    if node.target == "squeeze":
-        return not sizes or 0 in sizes
-    own = [isinstance(size, fx.Node) and size.target == "size" and size.args == (source, 0) for size in sizes]
-    return node.target == "expand" and not (own[0] or sizes[0] == -1)
+    sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (list, tuple, fx.Node)) else sizes
+    if isinstance(sizes, fx.Node):
+        return sizes.target == "size" and sizes.args == (source,)
+    own = [
+        isinstance(size, fx.Node) and size.target == "size" and size.args == (source, i) for i, size in enumerate(sizes)
+    ]
+    return all(own[i] or size == -1 or size == fixed_size(source, i, editor) for i, size in enumerate(sizes))
 
 
 def _other_than_neutral(node: fx.Node, editor: Editor) -> fx.Node | None:

@@ -6,6 +6,7 @@ And how to meet a target: so many parameters or multiply-adds are to be left.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in (("min_width", self.min_width), ("round_to", self.round_to)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise AllocationError(f"{name} is {value!r}; expected a whole number of 1 or more")
 
     def clamp(self, size: int, count: int) -> int:
@@ -47,7 +48,7 @@ class Limits:
 
 def checked_ratio(ratio: float, what: str = "ratio") -> float:
     """A share from 0 (nothing goes) to below 1."""
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio < 1:
+    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 <= ratio < 1:
         raise AllocationError(f"{what} is {ratio!r}; expected 0 <= {what} < 1 (at 1 a layer would be empty)")
     return float(ratio)
 
@@ -128,9 +129,9 @@ def meet(
         plan_of: which ones.
         tolerance: how far off the result may be, as a share of the target.
     """
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= tolerance < 1:
         raise TargetError(f"tolerance is {tolerance!r}; expected a share of the target, 0 <= tolerance < 1")
-    if isinstance(target, bool) or not isinstance(target, int | float) or not target > 0:
+    if isinstance(target, bool) or not isinstance(target, Real) or not target > 0:
         raise TargetError(f"target is {target!r}; expected a share of the network (0 < share <= 1) or a number above 1")
     whole = cost({})
     goal = target * whole if target <= 1 else float(target)

@@ -254,7 +254,7 @@ def on_meta(model: nn.Module) -> nn.Module:
 
 def as_tuple(example_inputs: Any) -> tuple:
     """A lone tensor is accepted wherever a tuple of inputs is expected."""
-    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs):
         raise TraceError("example_inputs: expected one tensor or a tuple of them, as the network's forward takes them")
     return inputs

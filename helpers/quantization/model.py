@@ -58,6 +58,9 @@ def quantize(
     recipe = recipe or Recipe()
     check_images(images)
     images = input_of(model, images)
+    for name, tensor in model.named_parameters():
+        if not tensor.isfinite().all():
+            raise QuantizationError(f"{name} holds NaN or infinity; check the checkpoint")
     try:
         plan = make_plan(model, tuple(images.shape[1:]), recipe, next(batches(images)) if verify else None)
     except GraphMismatch as error:

@@ -212,7 +212,8 @@ def check_images(images: torch.Tensor) -> None:
     """Refuse images of the wrong type, none at all, or with NaN or infinity in them."""
     if not isinstance(images, torch.Tensor) or images.dtype not in (torch.uint8, torch.float32):
         kind = images.dtype if isinstance(images, torch.Tensor) else type(images).__name__
-        raise CalibrationError(f"calibration images: expected a uint8 or float32 tensor, got {kind}")
+        remedy = "; call .float() on the images and the network" if isinstance(kind, torch.dtype) else ""
+        raise CalibrationError(f"calibration images: expected a uint8 or float32 tensor, got {kind}{remedy}")
     if not len(images):
         raise CalibrationError(f"calibration images: there are none in a tensor of shape {tuple(images.shape)}")
     if not torch.isfinite(images).all():

@@ -3,6 +3,7 @@
 import warnings
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -63,6 +64,39 @@ def test_a_quantized_network_refuses_nan():
     for q.mode in quantization.MODES:
         with pytest.raises(quantization.QuantizationError, match="hold NaN"):
             q(torch.full((1, 3, 8, 8), torch.nan))
+
+
+WRONG = {
+    "NaN in weights": (
+        lambda m: WAYS["quantize"](with_nan(m)),
+        "middle.weight holds NaN or infinity; check the checkpoint",
+    ),
+    "float64 images": (lambda m: quantization.quantize(m.double(), X.double()), r"call .float\(\) on the images and"),
+    "no example for optimize": (
+        lambda m: passes.optimize(m, None),
+        "the example inputs must hold a tensor, got NoneType",
+    ),
+    "an array for optimize": (lambda m: passes.optimize(m, X.numpy()), "must hold a tensor, got ndarray"),
+    "no example for prune": (lambda m: pruning.prune(m, None), "example_inputs: expected one tensor or a tuple"),
+    "a name for a network": (lambda m: passes.optimize("m", X), r"expected a network \(nn.Module\), got str"),
+}
+
+
+def with_nan(model):
+    model.middle.weight.data[0] = torch.nan
+    return model
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_arguments_are_named(what):
+    call, message = WRONG[what]
+    with pytest.raises((ValueError, RuntimeError), match=message):
+        call(network(nn.Conv2d(8, 8, 1)))
+
+
+def test_numbers_of_numpy_are_numbers():
+    small = pruning.prune(network(), X[:2], ratio=np.float32(0.5), round_to=np.int64(2))
+    assert small.first.out_channels == 4
 
 
 def test_torchscript_is_refused_by_prune_in_one_sentence():

@@ -1,5 +1,8 @@
 """The whole way through the shell's door: train, evaluate, fine-tune, on the sample."""
 
+import shutil
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
@@ -69,12 +72,19 @@ def test_data_says_what_it_found(capsys):
         ("quantize {tiny} {folder}/q --images -5", "no whole number of 1 or more"),
         ("quantize {tiny} {file}/q", "cannot be written"),
         ("prune {tiny} {folder}/p --round-to 1000", "no group has more than 64 units"),
+        ("prune {tiny} {folder}/p --input-size 64", "--input-size and --arguments belong to --model"),
+        ("prune {int8} {folder}/p", "is quantized already; start from the network that it was made from"),
+        ("train --output {folder}/net.state", "would hold the network and the state of its training"),
+        ("evaluate {tiny} --batch 0", "no whole number of 1 or more"),
     ],
 )
 def test_wrong_values_are_refused_before_any_work(words, says, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("helpers.training.train", lambda *_, **__: pytest.fail("it trains"))
     (tmp_path / "file").touch()
-    named = {"folder": tmp_path, "file": tmp_path / "file", "tiny": models.CHECKPOINTS / "tiny.safetensors"}
+    shipped = {
+        name: models.CHECKPOINTS / f"{file}.safetensors" for name, file in (("tiny", "tiny"), ("int8", "half-int8"))
+    }
+    named = {"folder": tmp_path, "file": tmp_path / "file"} | shipped
     try:
         status = main([*words.format(**named).split(), "--data", "sample"])
     except SystemExit as end:
@@ -82,6 +92,15 @@ def test_wrong_values_are_refused_before_any_work(words, says, tmp_path, capsys,
     assert status in (1, 2)
     assert says in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("words", ["prune {net} {net}", "finetune {net} --output {net}", "quantize {net} {net}"])
+def test_no_command_writes_over_the_network_that_it_reads(words, tmp_path, capsys):
+    network = Path(shutil.copy(models.CHECKPOINTS / "tiny.safetensors", tmp_path))
+    before = network.read_bytes()
+    assert main([*words.format(net=network).split(), "--data", "sample"]) == 1
+    assert "would be overwritten; choose another name" in capsys.readouterr().err
+    assert network.read_bytes() == before
 
 
 def test_a_second_training_on_one_output_is_refused(tmp_path, capsys):
