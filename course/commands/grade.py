@@ -6,60 +6,55 @@ import argparse
 import sys
 from pathlib import Path
 
+from course.commands import options
 from course.grading import course
 from course.grading.classroom import DEFAULT, Classroom, ClassroomError
 
 DEMO = Path("build/demo")
-SYSTEMS = ("moodle", "canvas", "gradescope")
+GRADING = {
+    "--workers": (int, "submissions at a time, by default one per core"),
+    "--scheduler": (str, "grade on the workers of this Dask scheduler, tcp://HOST:PORT"),
+    "--unsafe": (False, "grade without the box; stamps every result"),
+}
+PSEUDONYMS = {"--pseudonyms": (False, "replace the students' names")}
+COMMANDS = {
+    "release": ("make the student bundles", {"--edition": (False, "the whole course, without what is secret")}),
+    "collect": ("bring in what was handed in", {"--source": (Path, "where the hand-ins are, if not in incoming/")}),
+    "run": ("grade what is new or changed", GRADING),
+    "feedback": ("write a page for each student", {}),
+    "export": (
+        "write the marks as CSV",
+        PSEUDONYMS | {"--for": (str, "write what this system reads", ("moodle", "canvas", "gradescope"))},
+    ),
+    "stats": ("draw how the class did", PSEUDONYMS),
+    "similarity": ("show hand-ins that resemble each other", {"--threshold": (0.6, "share in common")}),
+    "item": ("grade one item again for everybody", GRADING),
+    "demo": ("make a small class, then do all of the above with it", GRADING),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-commands of `grade` to a parser."""
-    commands = parser.add_subparsers(dest="grade_command", required=True)
-    words = {
-        "release": "make the student bundles",
-        "collect": "bring in what was handed in",
-        "run": "grade what is new or changed",
-        "feedback": "write a page for each student",
-        "export": "write the marks as CSV",
-        "stats": "draw how the class did",
-        "similarity": "show hand-ins that resemble each other",
-        "item": "grade one item again for everybody",
-        "demo": "make a small class, then do all of the above with it",
-    }
-    for name, explanation in words.items():
-        command = commands.add_parser(name, help=explanation)
+    menu = parser.add_subparsers(dest="grade_command", required=True)
+    for name, (explanation, settings) in COMMANDS.items():
+        command = menu.add_parser(name, help=explanation)
         default = DEMO if name == "demo" else DEFAULT
         command.add_argument("--folder", type=Path, default=default, help="the class folder (default %(default)s)")
-        command.add_argument("--new", action="store_true", help="make the class folder if it is not there yet")
+        options.add(command, settings | {"--new": (False, "make the class folder if it is not there yet")})
         if name == "item":
-            command.add_argument("assignment", help="for example a1")
+            command.add_argument("assignment", nargs=1, help="for example a1")
             command.add_argument("item", help="name of the item")
         elif name == "demo":
             command.set_defaults(assignment=["a1"])
         else:
             command.add_argument("assignment", nargs="*", help="which assignments (default: all)")
-        if name in ("run", "item", "demo"):
-            command.add_argument("--workers", type=int, help="submissions at a time (default: one per core)")
-            command.add_argument("--scheduler", help="grade on the workers of this Dask scheduler, tcp://HOST:PORT")
-            command.add_argument("--unsafe", action="store_true", help="grade without the box; stamps every result")
-        if name == "release":
-            command.add_argument("--edition", action="store_true", help="also the whole course, without what is secret")
-        if name == "collect":
-            command.add_argument("--source", type=Path, help="where the hand-ins are (default: incoming/<assignment>)")
-        if name == "export":
-            command.add_argument("--for", dest="system", choices=SYSTEMS, help="write what this system reads")
-        if name == "similarity":
-            command.add_argument("--threshold", type=float, default=0.6, help="share in common (default %(default)s)")
-        if name in ("export", "stats"):
-            command.add_argument("--pseudonyms", action="store_true", help="replace the students' names")
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry out one sub-command. Returns the exit status."""
     room = _open(args)
     with room.locked():
-        globals()[f"_{args.grade_command}"](room, args)
+        globals()[f"_{args.grade_command.replace('item', 'run')}"](room, args)
     return 0
 
 
@@ -92,11 +87,11 @@ def _exercises(room: Classroom, args: argparse.Namespace) -> list[course.Exercis
 def _release(room: Classroom, args: argparse.Namespace) -> None:
     from course.grading.release import edition, release
 
+    exercises = _exercises(room, args)
     if getattr(args, "edition", False):
-        print(edition(room, _exercises(room, args)))
-        return
-    for exercise in _exercises(room, args):
-        print(f"{release(room, exercise)}.zip")
+        print(edition(room, exercises))
+    else:
+        print(*(f"{release(room, exercise)}.zip" for exercise in exercises), sep="\n")
 
 
 def _collect(room: Classroom, args: argparse.Namespace) -> None:
@@ -116,9 +111,11 @@ def _collect(room: Classroom, args: argparse.Namespace) -> None:
 def _run(room: Classroom, args: argparse.Namespace) -> None:
     from course.grading import runner
 
+    item = getattr(args, "item", None)
     for exercise in _exercises(room, args):
-        counts = runner.run(room, exercise, args.workers, not args.unsafe, scheduler=args.scheduler)
-        print(f"{exercise.assignment.name}: {counts['graded']} graded, {counts['kept']} unchanged")
+        counts = runner.run(room, exercise, args.workers, not args.unsafe, item, args.scheduler)
+        what = f"{exercise.assignment.name} {item}" if item else exercise.assignment.name
+        print(f"{what}: {counts['graded']} graded, {counts['kept']} unchanged")
         _print_noteworthy(room, exercise)
 
 
@@ -127,14 +124,6 @@ def _print_noteworthy(room: Classroom, exercise: course.Exercise) -> None:
 
     if lines := noteworthy(room, exercise):
         print("Please look at these before the marks go out:", *lines, sep="\n  ")
-
-
-def _item(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading import runner
-
-    exercise = course.load(args.assignment)
-    counts = runner.run(room, exercise, args.workers, not args.unsafe, args.item, args.scheduler)
-    print(f"{args.assignment} {args.item}: {counts['graded']} graded")
 
 
 def _feedback(room: Classroom, args: argparse.Namespace) -> None:
@@ -147,11 +136,11 @@ def _feedback(room: Classroom, args: argparse.Namespace) -> None:
 
 
 def _export(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading import export, systems
+    from course.grading import export
 
-    exercises, remarks = _exercises(room, args), []
-    if args.system:
-        files, remarks = systems.export_for(args.system, room, exercises)
+    exercises, remarks, system = _exercises(room, args), [], getattr(args, "for", None)
+    if system:
+        files, remarks = export.export_for(system, room, exercises)
     else:
         files = export.export(room, [exercise.assignment.name for exercise in exercises], args.pseudonyms)
     print(*files, *remarks, sep="\n")
@@ -175,7 +164,7 @@ def _similarity(room: Classroom, args: argparse.Namespace) -> None:
 def _demo(room: Classroom, args: argparse.Namespace) -> None:
     from course.grading.answers import make_class
 
-    args.pseudonyms, args.source, args.system = False, None, None
+    args.pseudonyms, args.source = False, None
     (room.folder / "demo").touch()
     _release(room, args)
     make_class(room, course.load("a1"))

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 
-from course.grading import wire
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
-from course.grading.guard import Forbidden, Guard
-from course.grading.intake import packed_bytes
 from course.grading.runner import skeleton_of
-from helpers.checks.specification import Item, Tree, Verdict, check
 
 _HEAD = re.compile(r"^# %% (\w+) (right|wrong)(?:: (.+))?$", re.MULTILINE)
 _CHANGED = re.compile(r"^# - ([^`]+):(?:\n#  )? (`.+(?:\n#   .+)*)", re.MULTILINE)
@@ -66,32 +60,6 @@ def solution_cells(exercise: Exercise) -> dict[str, str]:
     }
 
 
-def try_out(exercise: Exercise, answer: Answer, seed: str = "tests") -> Verdict:
-    """Judge an answer as the hidden grading would, in this process: only for answers that are our own."""
-    item, sources = exercise.assignment.item(answer.item), sources_of(exercise, answer)
-    submitted = packed_bytes(sources.values()) + sum(map(len, exercise.handed_in.values()))
-    with contextlib.chdir(exercise.folder):  # where the files lie that belong to the solution
-        return check(guarded(item), execute(sources), seed, hidden=True, submitted_bytes=submitted)
-
-
-def sources_of(exercise: Exercise, answer: Answer) -> dict[str, str]:
-    """The notebook's solutions with one answer in the place of its item's."""
-    return solution_cells(exercise) | {f"{answer.item}_solution": answer.code}
-
-
-def guarded(item: Item) -> Item:
-    """The same item, with the library's functions that it forbids out of reach, as they are in the box."""
-
-    def run(student: dict, inputs: Tree) -> Tree:
-        with Guard(item.forbidden) as guard:
-            answer = item.run(student, inputs) if item.run else wire.call(student[item.function], inputs)
-        if guard.found:
-            raise Forbidden(guard.found)
-        return answer
-
-    return replace(item, run=run)
-
-
 def execute(sources: dict[str, str]) -> dict:
     """The names that cells define. Only for code that is our own."""
     student: dict = {}
@@ -124,14 +92,12 @@ print(subprocess.run(["sh", "-c", "id; ls / /root /home; env"], capture_output=T
 print(os.listdir("/job"), open("/job/job.json").read()[:200])
 """
 
-Sources = dict[str, str]
-
 
 def make_class(room: Classroom, exercise: Exercise) -> list[str]:
     """Write the submissions of a demonstration class into its incoming folder. Returns the students' names."""
     skeleton = skeleton_of(room, exercise)
     students = {name: fill(skeleton, sources) for name, sources in _people(exercise).items()}
-    students["lena"] = _rearranged(students["ada"])
+    students["lena"] = _rearranged(nbformat.from_dict(json.loads(nbformat.writes(students["ada"]))))
     folder = room.folder / "incoming" / exercise.assignment.name
     for name, notebook in students.items():
         write(folder / name / exercise.notebook.name, nbformat.writes(notebook))
@@ -139,7 +105,7 @@ def make_class(room: Classroom, exercise: Exercise) -> list[str]:
     return [*students, "mona"]
 
 
-def fill(skeleton, sources: Sources):
+def fill(skeleton, sources: dict[str, str]):
     """A copy of the released notebook with some cells replaced; "own" becomes a cell of the student's own, in front."""
     notebook = nbformat.from_dict(json.loads(nbformat.writes(skeleton)))
     for cell in notebook.cells:
@@ -149,30 +115,26 @@ def fill(skeleton, sources: Sources):
     return notebook
 
 
-def variants(exercise: Exercise, choose: Callable[[list[Answer]], Answer]) -> Sources:
-    """One of the listed answers for every item."""
-    every = read(exercise)
-    sources = {}
-    for item in exercise.assignment.items:
-        sources[f"{item.name}_solution"] = choose([answer for answer in every if answer.item == item.name]).code
-    return sources
+def variant(exercise: Exercise, right: bool, index: int) -> dict[str, str]:
+    """Of every item the listed answer at a place in the list of the right or wrong ones."""
+    of_kind = [answer for answer in read(exercise) if answer.right == right]
+    return {
+        f"{item.name}_solution": [answer for answer in of_kind if answer.item == item.name][index].code
+        for item in exercise.assignment.items
+    }
 
 
-def _people(exercise: Exercise) -> dict[str, Sources]:
+def _people(exercise: Exercise) -> dict[str, dict[str, str]]:
     solved = {name: text for name, text in solution_cells(exercise).items() if name.endswith("_solution")}
-    first = variants(exercise, lambda found: next(a for a in found if a.right))
-    second = variants(exercise, lambda found: [a for a in found if a.right][1])
-    wrong = variants(exercise, lambda found: next(a for a in found if not a.right))
-    last_wrong = variants(exercise, lambda found: [a for a in found if not a.right][-1])
-    names = list(solved)
+    wrong, names = variant(exercise, False, 0), list(solved)
     loop = {names[1]: "def update_statistics(x, running_mean, running_var, momentum):\n    while True:\n        pass"}
     return {
         "ada": solved | {"padding_answer": WRITTEN},
-        "bela": first,
-        "chen": second | {"padding_answer": "I do not know."},
+        "bela": variant(exercise, True, 0),
+        "chen": variant(exercise, True, 1) | {"padding_answer": "I do not know."},
         "dora": solved | {name: wrong[name] for name in names[4:]},
         "emil": wrong,
-        "fay": last_wrong,
+        "fay": variant(exercise, False, -1),
         "gwen": {},
         "hugo": solved | loop,
         "ines": solved | {names[-1]: "import os\nos._exit(0)"},
@@ -183,10 +145,9 @@ def _people(exercise: Exercise) -> dict[str, Sources]:
 
 def _rearranged(notebook):
     """The same answers after a bad afternoon: a check is gone, a cell is doubled, another one re-pointed."""
-    notebook = nbformat.from_dict(json.loads(nbformat.writes(notebook)))
     checks = [cell for cell in notebook.cells if cell.metadata.nbgrader.grade and cell.cell_type == "code"]
     notebook.cells.remove(checks[0])
-    notebook.cells.append(nbformat.from_dict(json.loads(json.dumps(notebook.cells[3])) | {"id": "again"}))
+    notebook.cells.append(nbformat.from_dict(notebook.cells[3] | {"id": "again"}))
     checks[1].metadata.nbgrader |= {"points": 1000}
     checks[2].source = "1000.0"
     return notebook

@@ -61,11 +61,6 @@ class BoxResult:
     printed: str = ""
     reason: str = ""  # empty when the box ended by itself
 
-    @property
-    def finished(self) -> bool:
-        """Whether the program inside came to its end."""
-        return "finished" in self.frames
-
 
 def command(job: Path, limits: Limits) -> list[str]:
     """Return the bubblewrap command line that runs `job/inside.py` in the box."""
@@ -103,15 +98,8 @@ def command(job: Path, limits: Limits) -> list[str]:
 
 
 def _environment(home: str) -> dict[str, str]:
-    return {
-        "HOME": home,
-        "TMPDIR": home,
-        "PATH": "/usr/bin",
-        "LANG": "C.UTF-8",
-        "MPLBACKEND": "Agg",
-        "OMP_NUM_THREADS": "1",
-        "IPYTHONDIR": home,
-    }
+    settings = {"PATH": "/usr/bin", "LANG": "C.UTF-8", "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    return settings | dict.fromkeys(("HOME", "TMPDIR", "IPYTHONDIR"), home)
 
 
 def job_settings(limits: Limits, boxed: bool, scratch: str) -> dict:
@@ -175,9 +163,8 @@ def _overstepped(used: machine.Usage, seconds: float, limits: Limits) -> str:
         return f"it made more than {limits.files:,} files"
     if used.cpu_seconds > limits.total_cpu_seconds:
         return f"it computed for more than {limits.total_cpu_seconds:g} s"
-    return (
-        f"it took longer than {limits.wall_seconds:g} s" if seconds - used.waited_seconds > limits.wall_seconds else ""
-    )
+    late = seconds - used.waited_seconds > limits.wall_seconds
+    return f"it took longer than {limits.wall_seconds:g} s" if late else ""
 
 
 def _frames(data: bytes) -> dict[str, bytes]:

@@ -192,12 +192,12 @@ def checked_name(student: str) -> str:
     return student
 
 
-def write_table(path: Path, header: list[str], rows: Iterable[list[str]]) -> Path:
-    """Write a CSV file that harms no spreadsheet: a cell that begins like a formula would be computed. Returns it."""
+def write_table(path: Path, header: list[str], rows: Iterable[Iterable]) -> Path:
+    """Write a CSV file that harms no spreadsheet: a text that begins like a formula would be computed. Returns it."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(header)
-    writer.writerows([f"'{cell}" if cell[:1] in ("=", "+", "-", "@") else cell for cell in row] for row in rows)
+    for row in [header, *rows]:
+        cells = [f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@") else cell for cell in row]
+        csv.writer(text, lineterminator="\r\n").writerow(cells)
     write(path, text.getvalue())
     return path
 

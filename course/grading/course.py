@@ -41,6 +41,10 @@ class Exercise:
         """The file that the box and the student get, too."""
         return self.folder / "driver.py"
 
+    def load_driver(self) -> ModuleType:
+        """The driver, as a module of its own."""
+        return _import(self.driver, f"{self.folder.name}_driver")
+
 
 def names(folder: Path = FOLDER) -> list[str]:
     """Names of all assignments, in order."""
@@ -67,11 +71,6 @@ def load(name: str, folder: Path = FOLDER) -> Exercise:
             if before is not None:
                 sys.modules["driver"] = before
     return Exercise(assignment, folder / name)
-
-
-def load_driver(exercise: Exercise) -> ModuleType:
-    """The driver of an assignment, as a module of its own."""
-    return _import(exercise.driver, f"{exercise.folder.name}_driver")
 
 
 def _import(path: Path, name: str) -> ModuleType:

@@ -1,17 +1,17 @@
-"""Marks as tables: one row per student for a learning-management system, one row per item for pandas."""
+"""Marks as tables for spreadsheets and pandas, and as Moodle, Canvas and Gradescope read them."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import hmac
-import io
+import json
 from pathlib import Path
 
 import pandas as pd
 
-from course.grading import record
-from course.grading.classroom import Classroom, write
+from course.grading import record, roster
+from course.grading.classroom import Classroom, write, write_table
+from course.grading.course import Exercise
 
 
 def pseudonym(room: Classroom, student: str) -> str:
@@ -35,23 +35,107 @@ def table(room: Classroom, assignments: list[str], pseudonyms: bool = False) -> 
 
 def export(room: Classroom, assignments: list[str], pseudonyms: bool = False) -> list[Path]:
     """Write items.csv (long), and per assignment a table with all items and the total in columns. Returns the files."""
-    marks = table(room, assignments, pseudonyms)
-    folder = room.folder / "export"
-    files = [folder / "items.csv"]
-    _write_csv(files[0], marks)
+    marks, folder = table(room, assignments, pseudonyms), room.folder / "export"
+    tables = {"items": marks}
     for assignment, part in marks.groupby("assignment"):
         items = list(dict.fromkeys(part["item"]))
         wide = part.pivot_table(index="student", columns="item", values="points", sort=False)[items]
         wide["total"] = wide.sum(axis=1).clip(lower=0)
         wide["waiting for hand grading"] = part.groupby("student")["waiting"].any()
         wide["boxed"] = part.groupby("student")["boxed"].all()
-        files.append(folder / f"{assignment}.csv")
-        _write_csv(files[-1], wide.reset_index())
+        tables[assignment] = wide.reset_index()
     room.log("export", assignments=assignments, pseudonyms=pseudonyms)
-    return files
+    return [
+        write_table(folder / f"{name}.csv", list(frame), frame.astype(object).where(frame.notna(), "").to_numpy())
+        for name, frame in tables.items()
+    ]
 
 
-def _write_csv(path: Path, frame: pd.DataFrame) -> None:
-    text = io.StringIO()
-    frame.to_csv(text, index=False, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\r\n")
-    write(path, text.getvalue())
+def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> tuple[list[Path], list[str]]:
+    """Write the files of one system. Returns them, and remarks: marks left empty, students who stand on no list."""
+    folder, remarks = room.folder / "export" / system, _strangers(room, exercises)
+    if system == "gradescope":
+        return [
+            _gradescope(room, e, student, folder) for e in exercises for student in room.students(e.assignment.name)
+        ], remarks
+    totals = {exercise.assignment.name: _totals(room, exercise, remarks) for exercise in exercises}
+    if system == "moodle":
+        return [_moodle(room, name, marks, folder) for name, marks in totals.items()], remarks
+    return [_canvas(room, exercises, totals, folder)], remarks
+
+
+def _strangers(room: Classroom, exercises: list[Exercise]) -> list[str]:
+    listed = roster.read(room)
+    if not listed:
+        return [f"without {roster.path_of(room)} the numbers of the students are missing"]
+    return [
+        f"{exercise.assignment.name}: {student} handed in and does not stand on the class list"
+        for exercise in exercises
+        for student in room.students(exercise.assignment.name)
+        if student not in listed
+    ]
+
+
+def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str, float | None]:
+    """The points of everybody; None where nothing was handed in, nothing graded, or answers wait to be read."""
+    name, found = exercise.assignment.name, {}
+    for student in roster.everybody(room, name):
+        graded = room.result(name, student) is not None
+        rows = record.scores(room, name, student) if graded else {}
+        waiting = [item for item, row in rows.items() if row["waiting"]]
+        if waiting:
+            remarks.append(f"{name}: {student} is left empty, for {', '.join(waiting)} waits to be read")
+        complete = graded and not waiting
+        found[student] = max(0.0, sum(row["points"] for row in rows.values())) if complete else None
+    return found
+
+
+def _moodle(room: Classroom, name: str, marks: dict[str, float | None], folder: Path) -> Path:
+    """What Moodle's grade import reads; students are found by their ID number."""
+    people = roster.everybody(room, name)
+    rows = [[people[s].id, people[s].name or s, "" if mark is None else f"{mark:g}"] for s, mark in marks.items()]
+    return write_table(folder / f"{name}.csv", ["ID number", "Full name", name], rows)
+
+
+def _canvas(room: Classroom, exercises: list[Exercise], totals: dict[str, dict], folder: Path) -> Path:
+    """What Canvas's gradebook reads: its five columns first, and a line with the points that are possible."""
+    people = {}
+    for name in totals:
+        people |= roster.everybody(room, name)
+    names = list(totals)
+    rows = [["    Points Possible", "", "", "", "", *(f"{e.assignment.points:g}" for e in exercises)]]
+    for student, person in people.items():
+        marks = (totals[name].get(student) for name in names)
+        shown = ["" if mark is None else f"{mark:g}" for mark in marks]
+        rows.append([person.name or student, person.id, "", student, person.section, *shown])
+    return write_table(
+        folder / "gradebook.csv", ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *names], rows
+    )
+
+
+def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path) -> Path:
+    """One results.json per student, also where nothing could be graded."""
+    name = exercise.assignment.name
+    result = room.result(name, student)
+    if result is None:
+        text = "This hand-in has not been graded: the grader stopped before it came to an end."
+        content = {"score": 0.0, "output": text, "tests": []}
+    else:
+        rows = record.scores(room, name, student)
+        content = {
+            "score": max(0.0, sum(row["points"] for row in rows.values())),
+            "output": "\n".join(result["notes"]),
+            "tests": [
+                {
+                    "name": item,
+                    "score": row["points"],
+                    "max_score": row["of"],
+                    "status": "passed" if row["points"] >= row["of"] else "failed",
+                    "output": result["items"].get(item, {}).get("message", "") or row["comment"],
+                }
+                for item, row in rows.items()
+                if row["of"]
+            ],
+        }
+    write(folder / name / student / "results.json", json.dumps(content, indent=1))
+    return folder / name / student / "results.json"

@@ -8,6 +8,7 @@ no expected value, no seed and no name. It imports nothing of the grader but `wi
 A result is one frame: name length, data length (4 bytes each), name, data.
 """
 
+import ast
 import ctypes
 import errno
 import json
@@ -24,6 +25,7 @@ import types
 from pathlib import Path
 
 MOST_RESULT_BYTES = 32 * 2**20
+CELLS_SECONDS = 60  # of work for all cells; after that each gets a second
 WAITING = 4  # how much longer than its own work an answer may take where others keep the machine busy
 
 
@@ -130,18 +132,31 @@ def alarm(seconds):
 
 
 class Shell:
-    """Stands for IPython: %magic and !shell lines do nothing, and a cell below %%time or the like is executed."""
+    """Stands for IPython: what measures or captures code executes it, %%writefile writes, all else does nothing."""
 
     def __init__(self, namespace):
         self.namespace = namespace
 
     def __getattr__(self, name):
-        return lambda *words, **more: None
+        return self
+
+    def __call__(self, *words, **more):
+        """Take the place of any method of IPython's shell."""
+
+    def __bool__(self):  # libraries that ask whether they run in IPython hear no
+        return False
+
+    def run_line_magic(self, name, line, *more):
+        """Execute what %time measures: it may define names."""
+        if name == "time":
+            run_cell(line, "<after %time>", self.namespace)
 
     def run_cell_magic(self, name, line, body):
         """Execute what stands below a magic that measures or captures; leave other languages alone."""
         if name in ("time", "timeit", "capture", "prun"):
             run_cell(body, f"<below %%{name}>", self.namespace)
+        elif name in ("writefile", "file"):
+            Path(line.split()[-1]).write_text(body)
 
 
 def run_cells(cells, seconds):
@@ -149,14 +164,18 @@ def run_cells(cells, seconds):
 
     Returns the namespace and, for each failing cell, what went wrong.
     """
+    import IPython
+
     # A module of its own: a student's `from time import time` must not reach the names of this file.
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     namespace, problems = vars(module), []
     shell = Shell(namespace)
     namespace |= {"get_ipython": lambda: shell, "display": print}
+    IPython.get_ipython = namespace["get_ipython"]
     for number, cell in enumerate(cells):
         try:
-            alarm(seconds)
+            # Long computations of the student's own must not use up what the answers need.
+            alarm(max(1, min(seconds, CELLS_SECONDS - time.process_time())))
             run_cell(cell["source"], f"<{cell['name']}, cell {number}>", namespace)
         except BaseException as problem:
             problems.append([cell["name"], f"{type(problem).__name__}: {problem}"[:300]])
@@ -171,7 +190,12 @@ def run_cell(source, file, namespace):
 
     source = TransformerManager().transform_cell(source)
     linecache.cache[file] = len(source), None, source.splitlines(True), file  # for words about a line
-    exec(compile(source, file, "exec"), namespace)
+    waiting = eval(compile(source, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
+    while waiting is not None:  # a cell that awaits is a coroutine
+        try:
+            waiting.send(None)
+        except StopIteration:
+            break
 
 
 def answer_item(item, namespace, folder):
@@ -238,13 +262,13 @@ def main():
     folder = Path(sys.argv[1])
     job = json.loads((folder / "job.json").read_text())
     sys.path[:0] = [str(folder / "lib"), str(folder)]
-    sys.path.append(str(folder / "files"))  # last, so that a bundle handed in whole hides nothing
     give_up_rights(job)
     channel = os.dup(1)
     os.dup2(2, 1)  # the student's prints join standard error; results keep a channel of their own
     sys.stdout.reconfigure(line_buffering=True)
     scratch = Path(job["scratch"])
     os.chdir(scratch)
+    sys.path.append(str(scratch))  # last, so that a bundle handed in whole hides nothing
     for file in (folder / "files").iterdir():  # what was handed in besides the notebook
         os.symlink(file, scratch / file.name)
     import torch

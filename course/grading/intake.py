@@ -21,7 +21,6 @@ from course.grading.collect import MOST_FILES, MOST_FILES_BYTES, IntakeError, re
 
 MOST_NOTEBOOK_BYTES = 5 * 2**20
 MOST_CELLS = 500
-SECOND_CELL = "A second cell marked "
 
 
 @dataclass
@@ -125,10 +124,9 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
         if name in known and name not in answers and cell["type"] == known[name].cell_type:
             answers[name] = cell
             last = name
-        elif name in known and name in answers:
-            notes.append(f"{SECOND_CELL}{name} was ignored; the first one counts.")
-        else:
+        else:  # a cell that was split or copied keeps its mark, and both parts are executed
             own_after.setdefault(last, []).append(cell)
+            notes += [f"A second cell marked {name} was taken for one of your own."] if name in answers else []
     notebook = copy.deepcopy(skeleton)
     made, own = [], own_after.get(None, [])
     for cell in notebook.cells:

@@ -74,16 +74,18 @@ def run(
     if boxed:
         machine.require_unseen(room.folder)
     if scheduler is None:
-        _make_ready(boxed)
+        (machine.require_box if boxed else machine.require_unix)()
+        machine.clear_leftovers()
     if only_item:
         exercise.assignment.item(only_item)
     name = exercise.assignment.name
-    skeleton = skeleton_of(room, exercise)
     todo, kept = _to_do(room, exercise, boxed, only_item)
     room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=asdict(box.Limits()), item=only_item,
              cluster=scheduler)  # fmt: skip
+    read = partial(intake.read, notebook_name=exercise.notebook.name, skeleton=skeleton_of(room, exercise),
+                   released=room.folder / "released" / name)  # fmt: skip
     tasks = (
-        (student, mark, Task(name, room.secret, _read(room, exercise, skeleton, student), boxed, only_item))
+        (student, mark, Task(name, room.secret, read(room.submission(student, name)), boxed, only_item))
         for student, mark in todo
     )
     with hands(workers, scheduler, partial(version, name)) as (executor, at_a_time):
@@ -94,29 +96,19 @@ def run(
 
 
 def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
-    """What a teacher should look at before the marks go out: what was not read, refused, ignored or left out."""
+    """What a teacher should look at before the marks go out: what was not read, refused or left out."""
     name = exercise.assignment.name
     lines = collect.remarks(room, name)
     for student in room.students(name):
         result = room.result(name, student) or {"readable": True, "notes": [], "items": {}}
         if not result.get("readable", True):
             lines.append(f"{student}: {result['notes'][0]}")
-        lines += [f"{student}: {note}" for note in result["notes"] if note.startswith(intake.SECOND_CELL)]
         refused = {item: row["message"] for item, row in result["items"].items() if row.get("refused")}
         lines += [f"{student}: {item} earned nothing. {message}" for item, message in refused.items()]
     for path in sorted((room.folder / "submitted").glob(f"*/{name}")):
         if path.parent.name not in room.students(name):
             lines.append(f"{path.parent.name!r} in submitted/ was left out: rename the folder to letters and digits")
     return [collect.shown(line, 500) for line in lines]
-
-
-def _make_ready(boxed: bool) -> None:
-    """Refuse a machine on which nothing can be graded; clear away what a killed run left on it."""
-    if boxed:
-        machine.require_box()
-    else:
-        machine.require_unix()
-    machine.clear_leftovers()
 
 
 def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | None) -> tuple[list[tuple], int]:
@@ -131,12 +123,6 @@ def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | No
         else:
             todo.append((student, mark))
     return todo, kept
-
-
-def _read(room: Classroom, exercise: Exercise, skeleton, student: str) -> Submission:
-    name = exercise.assignment.name
-    released = room.folder / "released" / name
-    return intake.read(room.submission(student, name), exercise.notebook.name, skeleton, released)
 
 
 def _as_they_finish(executor: Executor, tasks: Iterator, most: int) -> Iterator[tuple[str, str, Task, dict]]:
@@ -194,17 +180,9 @@ def _keep(room: Classroom, exercise: Exercise, student: str, mark: str, task: Ta
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
     }
     write(room.result_path(name, student), json.dumps(result, indent=1))
-    room.log(
-        "graded",
-        assignment=name,
-        student=student,
-        item=task.only_item,
-        points=sum(points.values()),
-        fingerprint=mark[:12],
-        seeds=hashlib.sha256(room.secret.encode()).hexdigest()[:12],  # which secret it was, not the secret
-        boxed=result["boxed"],
-        versions=result["versions"],
-    )
+    seeds = hashlib.sha256(room.secret.encode()).hexdigest()[:12]  # which secret it was, not the secret
+    room.log("graded", assignment=name, student=student, item=task.only_item, points=sum(points.values()),
+             fingerprint=mark[:12], seeds=seeds, boxed=result["boxed"], versions=result["versions"])  # fmt: skip
 
 
 class ClusterError(RuntimeError):
@@ -214,34 +192,26 @@ class ClusterError(RuntimeError):
 @contextmanager
 def hands(workers: int | None, scheduler: str | None, version: Callable[[], str]) -> Iterator[tuple[Executor, int]]:
     """Open something that runs tasks, threads here or a cluster of the same `version`, and say how many at a time."""
-    if scheduler is not None:
-        with _connected(scheduler) as client:
-            slots = _check(client, scheduler, version)
-            yield client.get_executor(pure=False), slots
+    if scheduler is None:
+        threads = ThreadPoolExecutor(workers or os.cpu_count())
+        try:
+            yield threads, workers or os.cpu_count()
+        finally:
+            threads.shutdown(wait=True, cancel_futures=True)
         return
-    count = workers or os.cpu_count()
-    threads = ThreadPoolExecutor(count)
-    try:
-        yield threads, count
-    finally:
-        threads.shutdown(wait=True, cancel_futures=True)
-
-
-def _connected(scheduler: str):
     try:
         from distributed import Client
+
+        client = Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False)
     except ImportError:
-        raise ClusterError(
-            "grading over a Dask cluster needs the package distributed: pip install distributed, or the course's "
-            "extra: pip install -e .[dask]"
-        ) from None
-    try:
-        return Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False)
+        raise ClusterError("grading over a Dask cluster needs the extra: pip install -e .[dask]") from None
     except (OSError, ValueError) as problem:
         raise ClusterError(
             f"no Dask scheduler answers at {scheduler!r} ({problem}); start one with `dask scheduler` and give the "
             "address that it prints"
         ) from None
+    with client:
+        yield client.get_executor(pure=False), _check(client, scheduler, version)
 
 
 def _check(client, scheduler: str, version: Callable[[], str]) -> int:
@@ -255,7 +225,6 @@ def _check(client, scheduler: str, version: Callable[[], str]) -> int:
         raise ClusterError(
             f"a worker at {scheduler} cannot load the course ({type(problem).__name__}: {problem}); install it there"
         ) from None
-    odd = [worker for worker, theirs in versions.items() if theirs != version()]
-    if odd:
+    if odd := [worker for worker, theirs in versions.items() if theirs != version()]:
         raise ClusterError(f"these workers have another version of the course or of torch: {', '.join(sorted(odd))}")
     return slots

@@ -11,7 +11,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from course.grading import course
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.export import pseudonym, table
@@ -129,7 +128,7 @@ def draw_leaderboard(room: Classroom, exercise: Exercise, pseudonyms: bool = Fal
         return []
     figure = Figure(figsize=(11, 6), layout="constrained")
     plot, names = figure.subplots(1, 2, width_ratios=(3, 1))
-    _draw_points(plot, course.load_driver(exercise), table)
+    _draw_points(plot, exercise.load_driver(), table)
     _draw_networks(plot, table)
     scored = table[table["share"] > 0]
     lines = [f"{rank + 1:>3}  {row.share:>4.0%}  {row.student[:20]}" for rank, row in scored.head(LISTED).iterrows()]

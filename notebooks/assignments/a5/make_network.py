@@ -137,7 +137,7 @@ def main() -> None:
     arguments = parser.parse_args()
     exercise, cifar = course.load("a5"), data.load_cifar10()
     student = answers.execute(answers.solution_cells(exercise))
-    driver = course.load_driver(exercise)
+    driver = exercise.load_driver()
     folded, _ = passes.optimize(models.load(arguments.checkpoint).eval(), torch.zeros(1, 3, 32, 32))
     config = training.Config(epochs=arguments.epochs, batch_size=256, lr=0.02, weight_decay=0.0, ema=0.99, distill=0.7,
                              label_smoothing=0.0, image_sizes=(28, 32))  # fmt: skip

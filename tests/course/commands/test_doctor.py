@@ -27,13 +27,6 @@ def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys):
     assert any(line.startswith("[fix] 0 GiB of disk free: ") for line in lines)
 
 
-def test_torch_that_is_not_there(monkeypatch):
-    monkeypatch.setattr(doctor, "installed", lambda name: name != "torchvision")
-    (finding,) = doctor.torch_pair()
-    assert not finding.good
-    assert (finding.what, finding.remedy) == ("torchvision is not installed", "make run")
-
-
 def test_pairs_from_two_places_are_found(monkeypatch):
     monkeypatch.setattr(doctor, "torchvision_version", lambda: "0.1+elsewhere")
     finding = next(iter(doctor.torch_pair()))

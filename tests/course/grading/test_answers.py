@@ -8,6 +8,7 @@ import pytest
 from course.grading import answers, course
 from course.grading.intake import packed_bytes
 from helpers.checks.specification import check, copy_tree
+from tests.course.grading import trying
 
 EXERCISES = {name: course.load(name) for name in course.names()}
 ITEMS = [(name, item) for name, exercise in EXERCISES.items() for item in exercise.assignment.items]
@@ -31,7 +32,7 @@ def _submitted_bytes(exercise):
 
 @pytest.mark.parametrize(("name", "answer"), list(_every_answer()), ids=lambda value: getattr(value, "label", value))
 def test_only_right_answers_earn_points(name, answer):
-    verdict = answers.try_out(EXERCISES[name], answer)
+    verdict = trying.try_out(EXERCISES[name], answer)
     assert verdict.share == (1.0 if answer.right else 0.0), verdict.message
 
 
@@ -55,15 +56,13 @@ def test_every_secret_decides(name):
     """Thirty secrets: each right answer is right on all cases of each of them, each wrong one is wrong on one."""
     exercise = EXERCISES[name]
     item = {item.name: item for item in exercise.assignment.items if item.name != "network"}
-    functions = [
-        (a, answers.execute(answers.sources_of(exercise, a))) for a in answers.read(exercise) if a.item in item
-    ]
+    functions = [(a, answers.execute(trying.sources_of(exercise, a))) for a in answers.read(exercise) if a.item in item]
     wrong = []
     for secret in range(30):
         sheets = {n: [(c, one.oracle(c.inputs, c.probe)) for c in one.make_cases("secret", secret, hidden=True)]
                   for n, one in item.items()}  # fmt: skip
         for answer, student in functions:
-            guarded = answers.guarded(item[answer.item])
+            guarded = trying.guarded(item[answer.item])
             if all(_right(guarded, student, *case) for case in sheets[answer.item]) != answer.right:
                 wrong.append((secret, answer.item, answer.label))
     assert wrong == []

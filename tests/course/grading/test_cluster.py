@@ -41,7 +41,7 @@ def test_a_cluster_does_the_work(address):
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ClusterError, match="pip install distributed"), hands(None, "tcp://127.0.0.1:1", _version):
+    with pytest.raises(ClusterError, match="pip install -e"), hands(None, "tcp://127.0.0.1:1", _version):
         pass
 
 

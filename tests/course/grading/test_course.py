@@ -13,9 +13,3 @@ def test_an_assignment_has_its_points_and_items(name):
 def test_an_unknown_assignment_is_refused():
     with pytest.raises(course.CourseError, match="a1"):
         course.load("b9")
-
-
-def test_drivers_do_not_mix():
-    for name in course.names() * 2:
-        driver = course.load(name).driver
-        assert driver.parent.name == name

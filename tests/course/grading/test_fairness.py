@@ -1,5 +1,6 @@
 """No mark is lost to a name, a comment, a test or a file; what calls the forbidden function earns nothing."""
 
+import json
 import re
 import subprocess
 import sys
@@ -7,12 +8,13 @@ import sys
 import nbformat
 import pytest
 
-from course.grading import answers, course, judge, release
+from course.__main__ import main
+from course.grading import answers, course, release
 from course.grading.answers import fill
 from course.grading.classroom import Classroom
 from course.grading.guard import Guard
-from course.grading.intake import read
 from helpers.checks.specification import check
+from tests.course.grading import trying
 
 EXERCISES = {name: course.load(name) for name in ("a1", "a4", "a5")}
 FOLD = answers.solution_cells(EXERCISES["a1"])["fold_conv_solution"]
@@ -99,7 +101,7 @@ def _judge_here(name, changes):
     sources = answers.solution_cells(exercise)
     own = re.sub("^[%!]", "#", changes.get("own", ""), flags=re.MULTILINE)
     student = answers.execute({"own": ""} | sources | changes | {"own": own})
-    verdicts = {i.name: check(answers.guarded(i), student, "tests", hidden=True) for i in exercise.assignment.items}
+    verdicts = {i.name: check(trying.guarded(i), student, "tests", hidden=True) for i in exercise.assignment.items}
     return {name: verdict.message for name, verdict in verdicts.items() if verdict.share < 1 and name != "network"}
 
 
@@ -169,75 +171,93 @@ def test_the_function_itself_is_out_of_reach_while_its_exercise_is_answered(name
     exec(call, names)
 
 
-@pytest.fixture(scope="module")
-def hand_in(tmp_path_factory):
-    """Grade the released notebook of an assignment with some cells replaced and files beside it."""
-    made = {}
+TESTS_OF_ONES_OWN = """import numpy, torch
+from torch import nn
+from torch.nn.functional import *
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+def reference(x):
+    nn.KLDivLoss(reduction="sum")(x, x), numpy.packbits(x.flatten() > 0)
+    return fuse_conv_bn_eval(nn.Conv2d(3, 3, 1).eval(), nn.BatchNorm2d(3).eval())(nn.BatchNorm2d(3)(x))
+quantized = torch.fake_quantize_per_tensor_affine(reference(torch.randn(2, 3, 4, 4)), 0.1, 0, 0, 255)"""
+ODD_CELL = """async def something(): pass
+await something()
+%time fusions = 1
+assert fusions; quantized = 0
+!pip list
+from IPython import get_ipython
+get_ipython().run_line_magic("matplotlib", "inline")
+import matplotlib.pyplot as plt, warnings; plt.plot([1]); plt.show(); display("x")
+warnings.simplefilter("error")
+exit()"""
+ENDLESS = "import torch\nwhile True: torch.randn(9, 9)  # as a training does, for long"
 
-    def grade(name, changes, files=None, edit=lambda text: text, beside=False):
-        exercise = EXERCISES[name]
-        if name not in made:
-            folder = release.release(Classroom.open(tmp_path_factory.mktemp("class")), exercise)
-            skeleton = nbformat.read(folder / exercise.notebook.name, as_version=4)
-            items = [s for s in judge.prepare(exercise, "tests") if s.item.name != "network"]
-            made[name] = skeleton, items, folder
-        skeleton, sheets, bundle = made[name]
-        folder = tmp_path_factory.mktemp("student")
-        sources = answers.solution_cells(exercise) | changes
-        text = nbformat.writes(fill(skeleton, sources))
-        (folder / exercise.notebook.name).write_text(edit(text), newline="")
-        whole = {path.name: path.read_bytes() for path in bundle.iterdir() if path.suffix != ".ipynb"} if beside else {}
-        for file, content in (whole | (files or {})).items():
-            (folder / file).write_bytes(content)
-        result = judge.grade(exercise, read(folder, exercise.notebook.name, skeleton), sheets)
-        return {n: row for n, row in result["items"].items() if row["points"] != row["of"]}, result
 
-    return grade
+def _styles(exercise, bundle):
+    """Twelve ways to write and hand in what is right: the student, cells, files, and how cells are copied."""
+    cells = answers.solution_cells(exercise)
+    functions = {f"{item.name}_solution": item.function for item in exercise.assignment.items}
+    whole = "\n\n".join([cells["setup"], *(cells[name] for name in functions)])
+    imports = {name: f"from tools import {function}" for name, function in functions.items()}
+    given = {path.name: path.read_bytes() for path in bundle.iterdir() if path.suffix != ".ipynb"}
+
+    def each(form, prefix="", margin=""):
+        """Every solution in a frame of other code, where its function is called `prefix` and its name."""
+        made = {}
+        for name, f in functions.items():
+            source = cells[name].replace(f"def {f}(", f"def {prefix}{f}(").replace("\n", f"\n{margin}")
+            made[name] = form.replace("SOURCE", source).replace("NAME", f)
+        return made
+
+    for index in (0, 1):
+        yield f"answers{index}", answers.variant(exercise, True, index), {}, None
+    called = "SOURCE\n\n\nNAME = lambda *a, **k: fuse_conv_bn_NAME(*a, **k)"
+    yield "called", each(called, "fuse_conv_bn_"), {}, None
+    wrapped = "from functools import *\nSOURCE\n\n\n@wraps(quantize_NAME)\ndef NAME(*a, **k):\n"
+    yield "wrapped", each(wrapped + "    return partial(quantize_NAME, *a)(**k)", "quantize_"), {}, None
+    nested = "def make_batch_norm():\n    SOURCE\n    return NAME\nNAME = make_batch_norm()"
+    yield "nested", each(nested, margin="    "), {}, None
+    yield "tests", each("# no batch_norm, no kl_div\nSOURCE") | {"own": TESTS_OF_ONES_OWN}, {}, None
+    windows = {
+        name: source.replace("\n", "\r\n") for name, source in each("%%time\n%matplotlib inline\nSOURCE").items()
+    }
+    yield "windows line ends", windows, given | {"Notes.pdf": b"x"}, None
+    yield "files", imports, {"tools.py": whole.encode()}, None
+    yield "written files", imports | {"own": f"%%writefile tools.py\n{whole}"}, {}, None
+    yield "odd cells", {"own": ODD_CELL}, {}, None
+    # Split cells keep their marks; a cell that is pasted has none.
+    yield "split", {}, {}, lambda cell: [cell | {"source": "import math"}, cell]
+    own = ENDLESS if exercise.folder.name == "a5" else ""
+    yield "pasted", {"own": own}, {}, lambda cell: [cell | {"metadata": {}}] * (6 if cell["source"] == ENDLESS else 1)
 
 
 @pytest.mark.box
 @pytest.mark.slow
-@pytest.mark.ci
-def test_a_hand_in_of_odd_style_gets_all_points(hand_in):
-    """Magics, Windows line ends, the whole bundle beside the notebook, and names of all kinds, in one."""
-    labels = [label for label in MISTAKEN if MISTAKEN[label][0] == "a1" and "fuse_conv_bn" not in label]
-    changes = {"own": "\n".join(MISTAKEN[label][1].get("own", "") for label in labels)}
-    for label in labels:
-        changes |= {cell: source for cell, source in MISTAKEN[label][1].items() if cell != "own"}
-    windows = {name: source.replace("\n", "\r\n") for name, source in changes.items()}
-    windows["bn_affine_solution"] = (
-        "%%time\n%matplotlib inline\n"
-        + "from tools import scale\n"
-        + (
-            "def bn_affine(gamma, beta, mean, var, eps):\n    display('x')\n    a = scale(gamma, var, eps)\n"
-            "    return a, (0 if beta is None else beta) - mean * a"
-        )
-    )
-    tools = b"def scale(g, v, e):\n    return (1 if g is None else g) / (v + e) ** 0.5"
-    lost, result = hand_in("a1", windows, {"tools.py": tools}, lambda text: text.replace("\n", "\r\n"), True)
-    assert lost == {}, (lost, result["notes"])
+@pytest.mark.parametrize("name", course.names())
+def test_right_answers_of_every_style_get_all_points_through_the_command_line(name, tmp_path):
+    exercise, command = course.load(name), ["--folder", str(tmp_path), name]
+    assert main(["grade", "release", "--new", *command]) == 0
+    bundle = tmp_path / "released" / name
+    skeleton = nbformat.read(bundle / exercise.notebook.name, as_version=4)
+    for student, sources, files, copies in _styles(exercise, bundle):
+        notebook = json.loads(nbformat.writes(fill(skeleton, answers.solution_cells(exercise) | sources)))
+        if copies:
+            notebook["cells"] = [new for cell in map(_with_text, notebook["cells"]) for new in copies(cell)]
+        folder = tmp_path / "incoming" / name / student
+        folder.mkdir(parents=True)
+        (folder / exercise.notebook.name).write_text(json.dumps(notebook, indent=1), newline="\r\n")
+        for file, data in (exercise.handed_in | files).items():
+            (folder / file).write_bytes(data)
+    assert main(["grade", "collect", *command]) == main(["grade", "run", *command]) == 0
+    results = [json.loads(path.read_text()) for path in (tmp_path / "results" / name).iterdir()]
+    lost = {(result["student"], item): (row["points"], row["message"], result["notes"])
+            for result in results for item, row in result["items"].items()
+            # Every byte of a network's code counts, so there style has its price, which is told.
+            if row["points"] < row["of"] * (0.6 if item == "network" else 1)}  # fmt: skip
+    assert len(results) == 12 and lost == {}
 
 
-@pytest.mark.box
-@pytest.mark.slow
-def test_the_whole_bundle_of_another_assignment_costs_nothing(hand_in):
-    lost, result = hand_in("a5", {}, beside=True)
-    assert lost == {}, (lost, result["notes"])
-
-
-@pytest.mark.box
-@pytest.mark.slow
-@pytest.mark.parametrize("file", ["tools.py", "weights.safetensors", None])
-def test_a_call_is_found_in_the_box_in_files_too_and_said(file, hand_in):
-    if file:
-        code = "import torch\n" + CALLS["imported"]["fold_conv_solution"]
-        changes, files = {"fold_conv_solution": f"exec(open({file!r}).read())"}, {file: code.encode()}
-    else:
-        changes, files = CALLS["twice, the first time for nothing"], None
-    lost, _ = hand_in("a1", changes, files)
-    assert set(lost) == {"fold_conv", "fold_model"} and all(row["points"] == 0 for row in lost.values())
-    row = lost["fold_conv"]
-    assert row["refused"] and row["message"].startswith("Not allowed: line ") and "fuse_conv" in row["message"]
+def _with_text(cell):
+    return cell | {"source": "".join(cell["source"])}
 
 
 @pytest.mark.slow

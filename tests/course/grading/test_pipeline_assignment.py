@@ -19,7 +19,7 @@ from course.grading.intake import Submission, read
 from course.grading.job import Place
 
 A5 = course.load("a5")
-DRIVER = course.load_driver(A5)
+DRIVER = A5.load_driver()
 SOLVED = answers.solution_cells(A5)
 NETWORK_TOOLS = answers.execute(SOLVED)
 
@@ -114,7 +114,7 @@ def test_targets_that_a_network_just_fulfils_are_written_into_rule_and_notebook(
     make_network = course._import(A5.folder / "make_network.py", "make_network")
     make_network.set_targets(make_network.targets(0.9399, 123_456), tmp_path / "a5")
     moved = course.load("a5", tmp_path)
-    rule = course.load_driver(moved)
+    rule = moved.load_driver()
     assert (rule.TARGET_ACCURACY, rule.FULL_ACCURACY) == (0.8, 0.9)
     assert (rule.TARGET_BYTES, rule.FULL_BYTES) == (223_000, 124_000)
     text = "".join(cell.source for cell in nbformat.read(moved.notebook, as_version=4).cells)

@@ -53,21 +53,6 @@ runner.run(Classroom.open({str(room.folder)!r}), course.load("a1"), workers=1)
     assert len(_graded(room)) == 6 or len(_graded(room)) == 5  # killed between the result and its line in the log
 
 
-def test_one_item_is_graded_again_for_everybody(room, a1, skeleton):
-    _hand_in(room, a1, skeleton, "ada", answers.solution_cells(a1))
-    runner.run(room, a1)
-    path = room.result_path("a1", "ada")
-    result = json.loads(path.read_text())
-    for name in ("fold_conv", "fold_linear"):
-        result["items"][name]["points"] = 1.0
-    path.write_text(json.dumps(result))
-    runner.run(room, a1, only_item="fold_conv")
-    items = room.result("a1", "ada")["items"]
-    assert items["fold_conv"]["points"] == 10 and items["fold_linear"]["points"] == 1
-    with pytest.raises(ValueError, match="no item"):
-        runner.run(room, a1, only_item="fold_everything")
-
-
 def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, skeleton, monkeypatch):
     _hand_in(room, a1, skeleton, "ada", answers.solution_cells(a1))
     monkeypatch.setattr(runner.machine, "obstacle", lambda: "no box here")

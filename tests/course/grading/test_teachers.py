@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import nbformat
 import pytest
 
-from course.grading import answers, roster, similarity, stats, systems
+from course.grading import answers, export, record, roster, similarity, stats
 from course.grading.classroom import ClassroomError
 from tests.course.grading.test_record import enter
 
@@ -73,7 +73,7 @@ def rows(path):
 
 
 def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
-    (path,), remarks = systems.export_for("moodle", graded, [a1])
+    (path,), remarks = export.export_for("moodle", graded, [a1])
     assert rows(path) == [
         ["ID number", "Full name", "a1"],
         ["1001", "Lovelace, Ada", ""],
@@ -82,7 +82,7 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
     ]
     assert remarks[0] == "a1: ben handed in and does not stand on the class list"
     assert remarks[1].startswith("a1: ada is left empty, for padding_answer")
-    (path,), _ = systems.export_for("canvas", graded, [a1])
+    (path,), _ = export.export_for("canvas", graded, [a1])
     header, possible, ada, *_ = rows(path)
     assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "a1"]
     assert possible[0].strip() == "Points Possible" and possible[-1] == "100"
@@ -90,18 +90,18 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
 
 
 def test_points_come_out_when_everything_is_read(graded, a1):
-    with systems.record.Gradebook(graded.database) as book:
+    with record.Gradebook(graded.database) as book:
         for name in ("padding_answer", "rounding_answer"):
             grade = book.find_grade(name, "a1", "a1", "ada")
             grade.manual_score, grade.needs_manual_grade = 5, False
         book.db.commit()
-    (path,), remarks = systems.export_for("moodle", graded, [a1])
+    (path,), remarks = export.export_for("moodle", graded, [a1])
     assert rows(path)[1] == ["1001", "Lovelace, Ada", "20"]
     assert not any("ada" in remark for remark in remarks)
 
 
 def test_gradescope_gets_a_result_even_of_a_crash(graded, a1):
-    files, _ = systems.export_for("gradescope", graded, [a1])
+    files, _ = export.export_for("gradescope", graded, [a1])
     ada, ben = (json.loads(path.read_text()) for path in files)
     assert ada["score"] == 10 and ada["output"] == "a note"
     test = next(test for test in ada["tests"] if test["name"] == "fold_conv")

@@ -18,12 +18,6 @@ def test_a_tree_survives(dtype):
     assert difference(tree, back, Tolerance(0, 0)) is None
 
 
-def test_an_expanded_tensor_and_a_shared_one_survive():
-    row = torch.arange(3.0)
-    back = decode(encode([row.expand(2, 3), row, row[1:]]))
-    assert back[0].tolist() == [[0, 1, 2], [0, 1, 2]] and back[2].tolist() == [1, 2]
-
-
 @pytest.mark.parametrize("tree", [object(), {"a": {1, 2}}, {1: 2}, {"tensor number": 3}, b"bytes", lambda: None])
 def test_what_is_no_data_cannot_be_encoded(tree):
     with pytest.raises(WireError):

@@ -36,15 +36,6 @@ def test_the_kernel_knows_the_profile_and_runs_beside_the_notebook(tmp_path):
     assert nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs[0].text == f"full {tmp_path}\n"
 
 
-def test_lessons_are_found_by_the_start_of_their_names(tmp_path):
-    for name in ("01_a", "02_b", "notes"):
-        write(tmp_path / f"{name}.ipynb")
-    assert [path.stem for path in runner.lessons(folder=tmp_path)] == ["01_a", "02_b"]
-    assert [path.stem for path in runner.lessons(["02"], folder=tmp_path)] == ["02_b"]
-    with pytest.raises(runner.LessonError, match=r"'07'.*01_a, 02_b"):
-        runner.lessons(["07"], folder=tmp_path)
-
-
 def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
     cell = new_code_cell("1", id="one", metadata={"execution": {"iopub.status.busy": "2026-01-01T00:00:00Z"}})
     widget = {"application/vnd.jupyter.widget-view+json": {"model_id": "x"}, "text/plain": "bar"}

@@ -44,14 +44,6 @@ def test_a_slide_that_begins_with_a_figure_gets_its_heading():
     assert said == "<p>said</p>\n"
 
 
-def test_a_deck_carries_everything_itself(tmp_path):
-    notebook = new_notebook(cells=[cell(new_markdown_cell, "# Title\n\n$a$", "slide")])
-    nbformat.write(notebook, tmp_path / "n.ipynb")
-    text = slides.write_deck(tmp_path / "n.ipynb", tmp_path / "deck.html").read_text()
-    assert "<title>Title</title>" in text and "Reveal.initialize" in text and "<math" in text
-    assert "<script src" not in text and "@import" not in text and "<link" not in text
-
-
 def test_a_notebook_without_slides_is_refused(tmp_path):
     nbformat.write(new_notebook(cells=[new_markdown_cell("# T")]), tmp_path / "n.ipynb")
     with pytest.raises(slides.SlidesError, match=r"n\.ipynb marks no cell"):

@@ -1,5 +1,3 @@
-from itertools import pairwise
-
 import pytest
 import torch
 
@@ -31,22 +29,9 @@ def test_each_pass_shows_what_it_removed_made_and_declined(found):
     assert len(boxes(fusion, "after", "made") | boxes(fusion, "after", "changed")) == fusion["changed"] == 52
 
 
-def test_the_graph_after_a_pass_is_the_next_one_s_before(found):
-    changing = [stage for stage in found.values() if stage["after"]]
-    for earlier, later in pairwise(changing):
-        assert [b["name"] for b in earlier["after"]["boxes"]] == [b["name"] for b in later["before"]["boxes"]]
-
-
 def test_differences_are_those_of_rounding(found):
     assert found["canonicalize"]["difference"] == 0
     assert 0 < found["conv_bn_folding"]["difference"] < 1e-3
-
-
-def test_every_box_lies_inside_its_drawing(found):
-    for stage in found.values():
-        for drawn in filter(None, (stage["before"], stage["after"])):
-            for box in drawn["boxes"]:
-                assert 0 < box["at"][0] < drawn["width"] and 0 < box["at"][1] < drawn["height"]
 
 
 @pytest.mark.browser

@@ -3,7 +3,7 @@ import pytest
 from course.reference import SweepError, read
 from course.reference.jobs import FOLDER
 from helpers import metrics, models
-from tests.course.reference.small import TEXT, small_sweep
+from tests.course.reference.small import small_sweep
 
 
 @pytest.mark.parametrize("name", [path.stem for path in FOLDER.glob("*.toml")])
@@ -49,24 +49,3 @@ def test_what_a_job_needs_comes_before_it(tmp_path):
     assert [job.name for job in sweep.needed([])] == list(sweep.jobs)
     with pytest.raises(SweepError, match="no job 'nothing'"):
         sweep.needed(["nothing"])
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ('x = {stage = "int8"}', "job x: every job but a dense one starts `from` another"),
-        ('x = {stage = "int8", from = "later"}', "job x: 'later' is no job above this one"),
-        ('x = {stage = "int8", from = "cut", epochs = 3}', "job x: 'epochs' is no setting of the stage int8"),
-        ("x = {stage = ", "is not TOML"),
-    ],
-)
-def test_a_wrong_line_is_named_with_the_remedy(tmp_path, line, complaint):
-    path = tmp_path / "wrong.toml"
-    path.write_text(TEXT.format(folder=tmp_path.as_posix(), bytes=1) + line)
-    with pytest.raises(SweepError, match=complaint):
-        read(str(path))
-
-
-def test_a_sweep_that_is_not_there_is_named():
-    with pytest.raises(SweepError, match=r"'nowhere' is neither a sweep of the course .*reference"):
-        read("nowhere")

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from course import reference
-from course.reference import COLUMNS, ResultsError, headline, page, readme
+from course.reference import ResultsError, headline, page, readme
 from course.reference.chart import chart
 from helpers.data import REPOSITORY
 
@@ -132,7 +132,3 @@ def test_without_its_marks_no_file_is_touched(place, text):
     with pytest.raises(ResultsError, match="once each"):
         readme.write()
     assert not (place / "chart.svg").exists() and not (place / "page.md").exists()
-
-
-def test_the_columns_of_a_row_are_those_of_the_table():
-    assert {*DENSE, *SMALL} <= set(COLUMNS)

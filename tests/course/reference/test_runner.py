@@ -98,11 +98,3 @@ def test_stopping_stops_the_jobs_too(sweep, monkeypatch):
         pass
     assert started[0].returncode not in (None, 0)
     assert not path.exists()
-
-
-def test_a_process_that_dies_without_a_word_is_told_with_its_status(tmp_path):
-    log = tmp_path / "x.log"
-    log.write_text("epoch 1\repoch 2\r")
-    assert runner.last_line(log, -9).startswith("ended with status -9; see")
-    log.write_text("epoch 1\rTrainingError: no")
-    assert runner.last_line(log, 1) == "TrainingError: no"

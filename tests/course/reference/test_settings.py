@@ -38,6 +38,8 @@ def small(folder, more=""):
         ('stage = "fine-tuned", image_sizes = [32.5]', r"image_sizes is \[32.5\]; give a list of whole numbers"),
         ('stage = "int8", from = ["dense"]', r"from is \['dense'\]; give text in quotes"),
         ('stage = ["int8"]', r"stage is \['int8'\]; choose one of"),
+        ('stage = "int8", from = "later"', "'later' is no job above this one"),
+        ('stage = "int8", epochs = 3', "'epochs' is no setting of the stage int8"),
     ],
 )
 def test_a_wrong_value_of_a_job_is_named_with_the_remedy(tmp_path, settings, complaint):
