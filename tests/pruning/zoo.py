@@ -1,6 +1,7 @@
 """Small networks, one for each way in which channels hang together, and what is to be found in them."""
 
 import copy
+import math
 
 import torch
 import torch.nn.functional as F
@@ -59,22 +60,46 @@ class Auxiliary(nn.Module):
         return (self.head(x), self.aux(x)) if self.training else self.head(x)
 
 
+# What most networks below are made of; a row names what is different.
+LAYERS = {"a": conv(3, 8), "b": conv(8, 5)}
+LAST = {"a": nn.Linear(8, 8), "b": nn.Linear(8, 5)}  # the channels are on the last axis
+FLAT = {"a": conv(3, 6), "b": nn.Linear(384, 5)}
+CHAIN = {"b": conv(8, 6), "c": conv(6, 5)}
+WIDER = {"b": conv(8, 12), "c": conv(12, 5)}
+PARTS = {"a": conv(3, 6), "b": conv(3, 6), "c": conv(3, 6), "d": conv(6, 5)}
+GROUPED = {"a": conv(3, 8), "b": conv(8, 12, 1, groups=4), "c": conv(12, 5)}
+TOP = {"a": nn.Linear(8, 12), "b": nn.Linear(6, 5)}
+
+
+def fresh(model):
+    """Makes the same network, each time with layers of its own and other weights."""
+
+    def maker():
+        made = copy.deepcopy(model)
+        for module in made.modules():
+            getattr(module, "reset_parameters", lambda: None)()
+        return made
+
+    return maker
+
+
+def net(forward, **layers):
+    return fresh(Net(forward, **LAYERS | layers))
+
+
+def between(step, **layers):
+    """Something that happens between two layers."""
+    return net(lambda s, x: s.b(s.step(s.a(x))), step=step, **layers)
+
+
+def chain(*layers):
+    return fresh(nn.Sequential(*layers))
+
+
 def shuffled(net, x):
     x = net.b(F.relu(net.a(x)))
     n, c, h, w = x.shape
-    x = x.view(n, 4, c // 4, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
-    return net.c(x)
-
-
-def gated(net, x):
-    first, second = net.a(x).chunk(2, dim=1)
-    return net.b(first * torch.sigmoid(second))
-
-
-def sliced(net, x):
-    x = net.a(x)
-    half = x.shape[1] // 2
-    return net.b(x[:, :half] + x[:, half:])
+    return net.c(x.view(n, 4, c // 4, h, w).transpose(1, 2).contiguous().view(n, c, h, w))
 
 
 def excited(net, x):
@@ -92,28 +117,45 @@ def functional(net, x):
     return F.linear(F.leaky_relu(x).flatten(1), net.b.weight, net.b.bias)
 
 
-def fresh(model):
-    """Makes the same network, each time with layers of its own and other weights."""
+class Blur(nn.Module):
+    """A filter that is not learned, one for each channel: BlurPool."""
 
-    def maker():
-        made = copy.deepcopy(model)
-        for module in made.modules():
-            getattr(module, "reset_parameters", lambda: None)()
-        return made
+    def __init__(self, channels, columns, groups=None):
+        super().__init__()
+        self.groups = groups
+        self.register_buffer("filters", torch.rand(channels, columns, 3, 3))
 
-    return maker
-
-
-def net(forward, **layers):
-    return fresh(Net(forward, **layers))
+    def forward(self, x):
+        return F.conv2d(x, self.filters, padding=1, groups=self.groups or x.shape[1])
 
 
-def chain(*layers):
-    return fresh(nn.Sequential(*layers))
+def spelled(y):
+    y = 1 + torch.add(y, 1).add(1)
+    y.add_(1)
+    y += 1
+    y -= 1
+    y /= 2
+    y **= 2
+    return 2 * y * y.mul_(2)
 
 
-THREE = {"a": conv(3, 6), "b": conv(3, 6), "c": conv(3, 6), "d": conv(6, 5)}
-LINEAR = {"a": conv(3, 6), "b": nn.Linear(384, 5)}
+def transposed_in_place(y):
+    y.transpose_(1, 3)
+    return y.relu() + y
+
+
+def asking(s, x):
+    assert x.dtype is torch.float32 or x.dtype is torch.float64
+    assert x.is_contiguous() and len(x) < 9 and divmod(x.shape[1], 2) == (1, 1)
+    assert int(torch.arange(4).reshape(2, 2).sum()) == 6
+    return s.b(sum(s.a(row[None]) for row in x for _ in range(x.shape[1] - 2)).to(x.device))
+
+
+def newly_shaped_gate(net, x):
+    y = net.a(x)[:, :, ..., 1:]
+    return net.b(y * net.g(y.mean((-2, -1)))[..., None, None].softmax(2))
+
+
 # name -> (network, {group: units}); every other group must be unprunable, and the output always is.
 PRUNABLE = {
     "chain": (chain(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 6), conv(6, 4)), {"0": 8, "3": 6}),
@@ -126,125 +168,261 @@ PRUNABLE = {
         ),
         {"a": 6, "b": 10},
     ),
-    "squeeze and excitation": (
-        net(excited, a=conv(3, 8), down=conv(8, 4, 1), up=conv(4, 8, 1), b=conv(8, 5)),
-        {"a": 8, "down": 4},
-    ),
-    "channel shuffle": (net(shuffled, a=conv(3, 8), b=conv(8, 16, groups=2), c=conv(16, 5)), {"a": 4, "b": 4}),
-    "shuffle layer": (chain(conv(3, 12), nn.ChannelShuffle(3), conv(12, 5)), {"0": 4}),
+    "squeeze and excitation": (net(excited, down=conv(8, 4, 1), up=conv(4, 8, 1)), {"a": 8, "down": 4}),
+    "channel shuffle": (net(shuffled, b=conv(8, 16, groups=2), c=conv(16, 5)), {"a": 4, "b": 4}),
     "whole groups": (chain(conv(3, 12), nn.ReLU(), conv(12, 24, groups=6), conv(24, 5)), {"0": 6}),
     "inside groups": (chain(conv(3, 12), nn.ReLU(), conv(12, 8, groups=2), conv(8, 5)), {"0": 6, "2": 4}),
-    "depthwise multiplier": (chain(conv(3, 6), conv(6, 18, groups=6), conv(18, 5)), {"0": 6}),
     "group norm": (chain(conv(3, 12), nn.GroupNorm(4, 12), nn.ReLU(), conv(12, 5)), {"0": 4}),
     "instance norm": (chain(conv(3, 6), nn.InstanceNorm2d(6, affine=True), nn.PReLU(6), conv(6, 5)), {"0": 6}),
-    "shared module": (
-        net(lambda s, x: s.c(s.b(F.relu(s.b(F.relu(s.a(x)))))), a=conv(3, 7), b=conv(7, 7), c=conv(7, 4)),
-        {"a": 7},
-    ),
-    "transposed": (
-        chain(conv(3, 6), nn.ConvTranspose2d(6, 8, 2, stride=2), nn.ReLU(), conv(8, 5)),
-        {"0": 6, "1": 8},
-    ),
-    "grouped transposed": (
-        chain(conv(3, 8), nn.ConvTranspose2d(8, 16, 2, stride=2, groups=4), conv(16, 5)),
-        {"0": 4},
-    ),
+    "shared module": (net(lambda s, x: s.c(s.b(F.relu(s.b(s.a(x))))), b=conv(8, 8), c=conv(8, 4)), {"a": 8}),
+    "transposed": (chain(conv(3, 6), nn.ConvTranspose2d(6, 8, 2, stride=2), nn.ReLU(), conv(8, 5)), {"0": 6, "1": 8}),
+    "grouped transposed": (chain(conv(3, 8), nn.ConvTranspose2d(8, 16, 2, groups=4), conv(16, 5)), {"0": 4}),
     "inside grouped transposed": (
         chain(conv(3, 12), nn.ConvTranspose2d(12, 8, 2, stride=2, groups=2), conv(8, 5)),
         {"0": 6, "1": 4},
     ),
-    "chunk": (net(gated, a=conv(3, 12), b=conv(6, 5)), {"a": 6}),
-    "halves that change places": (
-        net(lambda s, x: s.b(torch.cat(s.a(x).chunk(2, 1)[::-1], 1)), a=conv(3, 12), b=conv(12, 5)),
-        {"a": 6},
+    "inside a grouped function": (
+        net(lambda s, x: s.c(F.conv2d(s.a(x), s.b.weight, s.b.bias, 1, 0, 1, 4)), **GROUPED),
+        {"a": 2, "b": 3},
     ),
-    "slices that follow": (net(sliced, a=conv(3, 12), b=conv(6, 5)), {"a": 6}),
-    "bare parameter": (
-        net(lambda s, x: s.b(s.a(x) * s.w), a=conv(3, 8), b=conv(8, 5), w=nn.Parameter(torch.randn(8, 1, 1))),
-        {"a": 8},
+    "halves that change places": (between(lambda y: torch.cat(y.chunk(2, 1)[::-1], 1), b=conv(8, 5)), {"a": 4}),
+    "halves of the last axis": (between(lambda y: torch.mul(*y.chunk(2, -1)), **TOP), {"a": 6}),
+    "slices that follow": (
+        between(lambda y: y[:, : y.shape[1] // 2] + y[:, y.shape[1] // 2 :], b=conv(4, 5)),
+        {"a": 4},
     ),
+    "bare parameter": (net(lambda s, x: s.b(s.a(x) * s.w), w=nn.Parameter(torch.randn(8, 1, 1))), {"a": 8}),
     "permuted linear": (
         net(lambda s, x: s.b(F.gelu(s.a(x.permute(0, 2, 3, 1)))), a=nn.Linear(3, 9), b=nn.Linear(9, 5)),
         {"a": 9},
     ),
-    "functional": (net(functional, a=conv(3, 6), n=nn.BatchNorm2d(6), b=nn.Linear(6 * 64, 5)), {"a": 6}),
+    "functional": (net(functional, n=nn.BatchNorm2d(6), **FLAT), {"a": 6}),
     "auxiliary head": (Auxiliary, {"stem": 8}),
-    "zero padded shortcut": (net(padded_shortcut, a=conv(3, 8), b=conv(8, 16), c=conv(16, 5)), {"a": 8}),
-    "inside a grouped function": (
-        net(
-            lambda s, x: s.c(F.conv2d(s.a(x), s.b.weight, s.b.bias, 1, 0, 1, 4)),
-            **{"a": conv(3, 8), "b": conv(8, 12, 1, groups=4), "c": conv(12, 5)},
-        ),
-        {"a": 2, "b": 3},
-    ),
-    "one slope for all": (chain(conv(3, 8), nn.PReLU(), conv(8, 5)), {"0": 8}),
-    "channels last, flattened": (
-        net(lambda s, x: s.b(s.a(x).permute(dims=(0, 2, -1, 1)).flatten(1)), **LINEAR),
-        {"a": 6},
-    ),
+    "zero padded shortcut": (net(padded_shortcut, b=conv(8, 16), c=conv(16, 5)), {"a": 8}),
+    "channels padded on": (between(lambda y: F.pad(y, (2, 1), value=3.0), **LAST | {"b": nn.Linear(11, 5)}), {"a": 8}),
+    "one slope for all": (between(nn.PReLU()), {"a": 8}),
+    "channels last, flattened": (between(lambda y: y.permute(dims=(0, 2, -1, 1)).flatten(1), **FLAT), {"a": 6}),
     "sizes by name": (
-        net(lambda s, x: s.b(torch.reshape(s.a(x), shape=(x.size(0), -1)).expand(size=(-1, -1))), **LINEAR),
+        between(lambda y: torch.reshape(y, shape=(y.size(0), -1)).expand(size=(-1, -1)), **FLAT),
         {"a": 6},
     ),
     "rows of a size to be worked out": (
-        net(lambda s, x: s.b(s.a(x).view(x.size(0), 4, -1, 8, 8).amax(1)), a=conv(3, 12), b=conv(3, 5)),
+        between(lambda y: y.view(y.size(0), 4, -1, 8, 8).amax(1), a=conv(3, 12), b=conv(3, 5)),
         {"a": 3},
     ),
-    "three parts beside each other": (
-        net(lambda s, x: s.d(torch.cat([s.a(x), s.b(x), s.c(x)], dim=-1)), **THREE),
-        {"a": 6},
-    ),
-    "one of three values": (net(lambda s, x: s.d(torch.where(s.a(x) > 0, s.b(x), s.c(x))), **THREE), {"a": 6}),
-    "chunk of the last axis": (
-        net(lambda s, x: (lambda p, q: s.b(p * q))(*s.a(x).chunk(2, -1)), a=nn.Linear(8, 12), b=nn.Linear(6, 5)),
-        {"a": 6},
-    ),
-    "gate with new axes": (
-        net(
-            lambda s, x: (lambda y: s.b(y * s.g(y.mean((-2, -1)))[..., None, None].softmax(2)))(s.a(x)[:, :, ..., 1:]),
-            **{"a": conv(3, 8), "g": nn.Linear(8, 8), "b": conv(8, 5)},
-        ),
-        {"a": 8},
-    ),
-    "mask that comes first": (
-        net(lambda s, x: s.b(s.n.running_mean * s.a(x)), a=nn.Linear(8, 6), n=nn.BatchNorm1d(6), b=nn.Linear(6, 5)),
-        {"a": 6},
-    ),
-    "softmax over space": (chain(conv(3, 8), nn.Softmax(3), conv(8, 5)), {"0": 8}),
-    "shuffle function": (net(lambda s, x: s.b(F.channel_shuffle(s.a(x), 3)), a=conv(3, 12), b=conv(12, 5)), {"a": 4}),
-    "a value that is no number": (
-        net(lambda s, x: s.b(torch.where(x.sum() > 1e9, float("nan"), s.a(x))), a=conv(3, 8), b=conv(8, 5)),
-        {"a": 8},
-    ),
-    "an empty part": (
-        net(lambda s, x: s.b(torch.cat([x.new_empty(0), s.a(x)], 1)), a=conv(3, 8), b=conv(8, 5)),
-        {"a": 8},
-    ),
-    "mean by axis": (net(lambda s, x: s.b(s.a(x).mean(axis=(2, 3))), a=conv(3, 8), b=nn.Linear(8, 5)), {"a": 8}),
-    "sum by axis": (
-        net(lambda s, x: s.b(s.a(x) * s.a(x).sum(axis=2, keepdims=True)), a=conv(3, 8), b=conv(8, 5)),
-        {"a": 8},
-    ),
-    "cat axis": (
-        net(lambda s, x: s.b(torch.cat([s.a(x), -s.a(x)], axis=-3)), a=conv(3, 8), b=conv(16, 5)),
-        {"a": 8},
-    ),
-    "axes swapped by name": (
-        net(lambda s, x: s.b(s.a(x).swapaxes(axis0=1, axis1=2).mean(1)), a=nn.Linear(8, 8), b=nn.Linear(8, 5)),
-        {"a": 8},
-    ),
+    "parts beside each other": (net(lambda s, x: s.d(torch.cat([s.a(x), s.b(x), s.c(x)], -1)), **PARTS), {"a": 6}),
+    "one of three values": (net(lambda s, x: s.d(torch.where(s.a(x) > 0, s.b(x), s.c(x))), **PARTS), {"a": 6}),
+    "an empty part": (net(lambda s, x: s.b(torch.cat([x.new_empty(0), s.a(x)], 1))), {"a": 8}),
+    "gate with new axes": (net(newly_shaped_gate, g=nn.Linear(8, 8)), {"a": 8}),
+    "mask that comes first": (net(lambda s, x: s.b(s.n.running_mean * s.a(x)), n=nn.BatchNorm1d(8), **LAST), {"a": 8}),
+    "softmax over space": (between(nn.Softmax(3)), {"a": 8}),
+    "a value that is no number": (between(lambda y: torch.where(y.sum(3, True) > 9, float("nan"), y)), {"a": 8}),
+    "sum by axis": (between(lambda y: y * y.sum(axis=2, keepdims=True)), {"a": 8}),
+    "axes swapped by name": (between(lambda y: y.swapaxes(axis0=1, axis1=2).mean(1), **LAST), {"a": 8}),
     "places of the largest values": (
-        net(lambda s, x: s.b(s.m(s.a(x))[0]), a=conv(3, 8), m=nn.MaxPool2d(2, return_indices=True), b=conv(8, 5)),
-        {"a": 8},
-    ),
-    "channels padded on": (
-        net(lambda s, x: s.b(F.pad(s.a(x), (2, 1), value=3.0)), a=nn.Linear(8, 8), b=nn.Linear(11, 5)),
+        net(lambda s, x: s.b(s.m(s.a(x))[0]), m=nn.MaxPool2d(2, return_indices=True)),
         {"a": 8},
     ),
     "conv1d": (
         net(lambda s, x: s.b(F.relu(s.a(x.flatten(2)))), a=nn.Conv1d(3, 7, 3), b=nn.Conv1d(7, 5, 3)),
         {"a": 7},
     ),
+    "every spelling": (between(spelled), {"a": 8}),
+    "asks and decides": (net(asking), {"a": 8}),
+    # The channels of `a` lie on the last axis, and each channel of the norm has stored statistics.
+    "stored statistics": (between(nn.BatchNorm2d(3), **LAST), {"a": 8}),
+    "stored statistics of instances": (between(nn.InstanceNorm2d(3, track_running_stats=True), **LAST), {"a": 8}),
+    "filters that are not learned": (chain(conv(3, 8), Blur(8, 1, 8), conv(8, 6), conv(6, 5)), {"2": 6}),
+    "grouped filters that are not learned": (
+        chain(conv(3, 8), Blur(6, 4, 2), conv(6, 6), conv(6, 5)),
+        {"0": 4, "2": 6},
+    ),
+}
+
+
+def shortcut_if_equal(s, x):
+    x = s.a(x)
+    y = s.b(x)
+    return s.c(y + x if s.b.in_channels == s.b.out_channels else y)
+
+
+def widths_added(s, x):
+    first = s.a(x)
+    second = s.b(first)
+    return s.c(second) * (first.shape[1] + second.shape[1])
+
+
+def padded_to_fit(s, x):
+    """The shortcut of a PyramidNet: as many zeros as the wider layer has more."""
+    narrow = s.a(x)
+    wide = s.b(narrow)
+    return s.c(wide + F.pad(narrow, (0, 0, 0, 0, 0, wide.shape[1] - narrow.shape[1])))
+
+
+def width_of_a(use):
+    """A network in which the width of `a` is used elsewhere."""
+    return net(lambda s, x: (lambda y: s.b(y) + use(x, y.shape[1]))(s.a(x)))
+
+
+def table_summed_up(s, x):
+    total = s.n.running_var.sum()
+    return s.b(s.a(x) * s.n.running_var / total)
+
+
+def decides(how):
+    """The network takes one of two ways, by what this says of the layers and of `a`'s output."""
+    return net(lambda s, x: (lambda y: s.b(torch.tanh(y) if how(s, y) else y))(s.a(x)))
+
+
+def quarter(y):
+    return y.shape[1] // 4
+
+
+def outer_product(s, x):
+    y = s.a(x.mean((1, 2)))
+    return s.b((y[:, None] * y[:, :, None]).flatten(1))
+
+
+def gated_by_a_scale(s, x, first):
+    """The length of a layer norm's weight is stored a second time, as the shape that is normalised over."""
+    steps = [lambda: s.a(x) * s.n.weight, lambda: F.layer_norm(s.c(x), (8,), s.n.weight).sum()]
+    return s.b(sum(step() for step in (steps if first else steps[::-1])))
+
+
+def grouped_weight_that_stays(groups):
+    forward = lambda s, x: torch.linalg.vector_norm(s.c.weight) * s.b(s.c(s.a(x)))  # noqa: E731
+    return net(forward, c=conv(8, 8, groups=groups))
+
+
+NORMED = LAST | {"c": nn.Linear(8, 8), "n": nn.LayerNorm(8)}
+W = {"w": nn.Parameter(torch.randn(5, 8))}
+# Part of the reason -> the networks for which it keeps a group. The group is `a`; where it is another one, and where
+# the network holds more than a step between `a` and `b`, the row says so.
+REFUSED = {
+    "fixed size": {
+        "view": between(lambda y: y.view(-1, 8, 64).mean(2), b=nn.Linear(8, 5)),
+        "expand": between(lambda y: y.expand(1, 8, 8, 8)),
+        "split": between(lambda y: y.split(4, 1)[0], b=conv(4, 5)),
+        "half a split": between(lambda y: y.split([y.shape[1] // 2, 4], 1)[0], b=conv(4, 5)),
+        "b: zero padded shortcut": net(padded_shortcut, b=conv(8, 16), c=conv(16, 5)),
+    },
+    "pieces are not equal": {"split": between(lambda y: y.split([2, 6], 1)[1], b=conv(6, 5))},
+    "fixed numbers": {
+        "slice": between(lambda y: y[:, :4], b=conv(4, 5)),
+        "every second": between(lambda y: y[:, ::2], b=conv(4, 5)),
+        "all but three": between(lambda y: y[:, : y.shape[1] - 3], b=conv(5, 5)),
+        "from the middle": between(lambda y: y[:, quarter(y) : -quarter(y)], b=conv(4, 5)),
+        "none at all": between(lambda y: torch.cat([y, y[:, :0]], 1)),
+        "c: a width as the size of other channels": net(
+            lambda s, x: s.b(s.c(x)[:, : s.a(x).shape[1]]), a=conv(3, 4), c=conv(3, 8), b=conv(4, 5)
+        ),
+    },
+    "a trial cut fails": {"all but four of eight": between(lambda y: y[:, : y.shape[1] - 4], b=conv(4, 5))},
+    "a trial cut gave another shape": {"in place": between(transposed_in_place, b=nn.Linear(8, 5))},
+    "picks one channel": {"index": between(lambda y: y[:, 2].unsqueeze(1), b=conv(1, 5))},
+    "only slices and fixed numbers": {
+        "a list": between(lambda y: y[:, [1, 2]], b=conv(2, 5)),
+        "a truth": between(lambda y: y[True, 0]),
+        "a tensor": between(lambda y: y[:, 0:8, torch.zeros(1).long()]),
+    },
+    "normalises over all channels": {
+        "one group": between(nn.GroupNorm(1, 8)),
+        "layer norm": between(nn.LayerNorm(8), **LAST),
+        "layer norm as a function": between(lambda y: F.layer_norm(y, (8, 8, 8))),
+        # The channels of `a` lie on the last axis; the norm takes another one for the channels.
+        "instances": between(nn.InstanceNorm1d(8), **LAST),
+        "scaled instances": between(nn.InstanceNorm2d(3, affine=True), **LAST),
+        "one instance": net(lambda s, x: s.b(s.n(s.a(x[0]))), n=nn.InstanceNorm1d(3), **LAST),
+        "groups": between(nn.GroupNorm(1, 3), **LAST),
+        "a gate as well": net(lambda s, x: gated_by_a_scale(s, x, first=True), **NORMED),
+        "no statistics": between(nn.BatchNorm2d(3, track_running_stats=False), **LAST),
+        "a function": between(lambda y: F.batch_norm(y, None, None, None, None, True), **LAST),
+        "a function, by name": between(lambda y: F.batch_norm(y, None, None, training=True), **LAST),
+    },
+    "mixes the channels": {
+        "softmax": between(lambda y: y.softmax(-3)),
+        "softmax over an axis that is not said": between(nn.Softmax(None)),
+    },
+    "how many channels": {
+        "mean": between(lambda y: y.mean(-3, keepdim=True), b=conv(1, 5)),
+        "sum": between(lambda y: y * torch.sum(y)),
+        "sum over no axis": between(lambda y: y * torch.sum(y, dim=())),
+    },
+    "roll): this operation is not understood": {"function": between(lambda y: torch.roll(input=y, shifts=1, dims=1))},
+    "matmul): this operation": {"two axes": between(lambda y: y.matmul(y.transpose(2, 3)))},
+    "view): this operation": {"another type": between(lambda y: y.view(torch.int32).view(torch.float32))},
+    "cat): this operation": {
+        "written elsewhere": between(lambda y: torch.cat([y, y], 1, out=y.new_empty(0)), b=conv(16, 5))
+    },
+    "conv2d): this operation": {
+        "computed weight": between(lambda y: F.conv2d(y, y.mean((2, 3))[:, :, None, None]), b=conv(1, 5))
+    },
+    "linear): this operation": {
+        "computed weight": net(lambda s, x: F.linear(s.a(x), s.w * 2) + s.b(s.a(x)), **LAST, **W)
+    },
+    "conv_transpose2d): this operation": {
+        "function": net(lambda s, x: s.c(F.conv_transpose2d(s.a(x), s.b.weight)), b=conv(8, 8), c=conv(8, 5))
+    },
+    "meets an axis that cannot be": {
+        "constants": between(lambda y: y * torch.arange(8.0), **LAST),
+        "a weight that was rolled": net(
+            lambda s, x: s.w.roll(1, 1).sum() + F.linear(s.a(x), s.w) + s.b(s.a(x)), **LAST, **W
+        ),
+        "a grouped weight": grouped_weight_that_stays(2),
+        "a depthwise weight": grouped_weight_that_stays(8),
+        "a gate that is a scale as well": net(lambda s, x: gated_by_a_scale(s, x, first=False), **NORMED),
+        "a table that is summed up before": net(table_summed_up, n=nn.BatchNorm1d(8), **LAST),
+    },
+    "take away a lone channel": {
+        "squeeze": between(lambda y: y.mean((2, 3), keepdim=True).squeeze(), b=nn.Linear(8, 5))
+    },
+    "merges two axes": {"outer product": net(outer_product, **LAST | {"b": nn.Linear(64, 5)})},
+    "across this axis": {
+        "convolution": between(nn.Conv2d(3, 3, 3, padding=1), **LAST),
+        "pooling": between(lambda y: F.max_pool2d(y, 2), **LAST | {"b": nn.Linear(4, 5)}),
+    },
+    "constant channels": {
+        "a circle": between(lambda y: F.pad(y[0], (1, 1), mode="circular"), **LAST | {"b": nn.Linear(10, 5)}),
+        "cut off": between(lambda y: F.pad(y, (-1, -1)), **LAST | {"b": nn.Linear(6, 5)}),
+        "padded to fit, here": net(padded_to_fit, **WIDER),
+        "b: padded to fit, there": net(padded_to_fit, **WIDER),
+    },
+    "another axis": {
+        "slice": between(lambda y: y[:, :, : y.shape[1]]),
+        "padding": between(lambda y: F.pad(y, (0, y.shape[1] // 8))),
+        "pieces": width_of_a(lambda x, width: x.chunk(width // 8, 2)[0].mean()),
+        "expansion": width_of_a(lambda x, width: x[:, :1, :1, :1].expand(-1, 5, width, 8)),
+        "view": width_of_a(lambda x, width: x.view(-1, 3, width, 8).mean()),
+    },
+    "computes with the number of channels": {
+        "a factor": between(lambda y: y * y.shape[1] ** -0.5),
+        "as many groups": net(lambda s, x: s.b(s.blur(s.a(x))), blur=Blur(8, 1)),
+        "two widths, the first": net(widths_added, **CHAIN),
+        "b: two widths, the second": net(widths_added, **CHAIN),
+    },
+    "decides by the number": {
+        "its size": decides(lambda s, y: y.shape[1] > 4),
+        "a bit": decides(lambda s, y: y.shape[1] & 1),
+        "its length in bits": decides(lambda s, y: y.shape[1].bit_length() > 3),
+        "a division with remainder": decides(lambda s, y: divmod(y.shape[1], 8)[0]),
+        "its logarithm": decides(lambda s, y: math.log2(y.shape[1]) > 2),
+        "how often a loop runs": decides(lambda s, y: [1 for _ in range(y.shape[1] // 8)]),
+    },
+    "stored number": {
+        "decides": decides(lambda s, y: s.a.out_channels > 4),
+        "a factor": net(lambda s, x: s.b(s.a(x) * s.a.out_channels)),
+        "of two": net(lambda s, x: s.b(s.a(x) * s.a.out_channels), a=conv(3, 2), b=conv(2, 5)),
+        "b: widths that happen to agree": net(shortcut_if_equal, **CHAIN),
+    },
+    "the answer may depend": {"the sizes of two tensors": decides(lambda s, y: y.is_same_size(y + 1))},
+    "all its channels are tied into one": {
+        "a reversal": between(lambda y: torch.cat(y.chunk(8, 1)[::-1], 1)),
+    },
+}
+UNPRUNABLE = {
+    f"{reason}: {name}": (maker, name.partition(": ")[0] if ": " in name else "a", reason)
+    for reason, rows in REFUSED.items()
+    for name, maker in rows.items()
 }
 
 
@@ -256,7 +434,8 @@ def build(maker, seed: int = 0) -> nn.Module:
         for module in model.modules():
             if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.InstanceNorm2d | nn.GroupNorm):
                 for tensor in (module.weight, module.bias):
-                    tensor.normal_(1, 0.5)
+                    if tensor is not None:
+                        tensor.normal_(1, 0.5)
                 if getattr(module, "running_mean", None) is not None:
                     module.running_mean.normal_()
                     module.running_var.uniform_(0.5, 2)
