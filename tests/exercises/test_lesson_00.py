@@ -1,37 +1,21 @@
-from tests.exercises.trying import solution_of, try_answers
+# fmt: off
+from tests.exercises.trying import assert_judged
 
 
 def test_megabytes():
-    try_answers(
-        "megabytes",
-        "numbers, bits",
-        right=["return numbers * bits / 8e6", "return numbers * bits / 8 / 10**6", solution_of("00", "megabytes")],
-        wrong=[
-            "return numbers * bits / 1e6",
-            "return numbers * bits / 8 / 2**20",
-            "return numbers * (bits // 8) / 1e6",
-            "return numbers / 1e6",
-            "return numbers * bits // 8_000_000",
-            "return str(numbers * bits / 8e6)",
-        ],
-    )
+    assert_judged("megabytes", right=["return numbers * bits / 8e6", "return numbers * bits / 8 / 10**6"], wrong=[
+        "return numbers * bits / 1e6", "return numbers * bits / 8 / 2**20", "return numbers * (bits // 8) / 1e6",
+        "return numbers / 1e6", "return numbers * bits // 8_000_000", "return str(numbers * bits / 8e6)",
+    ])
 
 
 def test_accuracy_of():
-    try_answers(
-        "accuracy_of",
-        "scores, labels",
-        right=[
-            "return (scores.argmax(1) == labels).float().mean()",
-            "return int((scores.max(dim=1).indices == labels).sum()) / len(labels)",
-            solution_of("00", "accuracy_of"),
-        ],
-        wrong=[
-            "return (scores.argmax(1) != labels).float().mean()",
-            "return (scores.argmax(1) == labels).sum()",
-            "return (scores.argmin(1) == labels).float().mean()",
-            "return 100 * (scores.argmax(1) == labels).float().mean()",
-            "return (scores.argmax(0) == labels).float().mean()",
-            "return scores.max()",
-        ],
-    )
+    assert_judged("accuracy_of", right=[
+        "return (scores.argmax(1) == labels).float().mean()",
+        "return int((scores.max(dim=1).indices == labels).sum()) / len(labels)",
+    ], wrong=[
+        "return (scores.argmax(1) != labels).float().mean()", "return (scores.argmax(1) == labels).sum()",
+        "return (scores.argmin(1) == labels).float().mean()",
+        "return 100 * (scores.argmax(1) == labels).float().mean()",
+        "return (scores.argmax(0) == labels).float().mean()", "return scores.max()",
+    ])

@@ -1,13 +1,8 @@
-from tests.exercises.trying import solution_of, try_answers
-
-
-def instead(right: str, part: str, other: str) -> str:
-    assert part in right
-    return right.replace(part, other)
+# fmt: off
+from tests.exercises.trying import assert_judged
 
 
 def test_equalize():
-    right = solution_of("09b", "equalize")
     one_by_one = """
 W1, b1, W2 = W1.clone(), b1.clone(), W2.clone()
 for i in range(len(W1)):
@@ -19,25 +14,17 @@ for i in range(len(W1)):
         W2[:, i] *= k
 return W1, b1, W2
 """
-    try_answers(
-        "equalize",
-        "W1, b1, W2",
-        right=[right, one_by_one, instead(right, "torch.sqrt(rows / columns)", "(rows * columns).sqrt() / columns")],
-        wrong=[
-            instead(right, "b1 / k", "b1"),
-            instead(right, "W2 * k", "W2 / k"),
-            instead(right, "torch.sqrt(rows / columns)", "rows / columns"),
-            instead(right, "(rows > 0) & (columns > 0)", "rows > -1"),
-            instead(right, "W2.abs().amax((0, 2, 3))", "W2.amax((0, 2, 3)).clamp(min=1e-6)"),
-            instead(right, "W1.abs()", "W1.square()"),
-            instead(right, "torch.sqrt(rows / columns)", "torch.sqrt(columns / rows)"),
-            "return W1, b1, W2",
-        ],
-    )
+    assert_judged("equalize", right=[
+        one_by_one, ("torch.sqrt(rows / columns)", "(rows * columns).sqrt() / columns"),
+    ], wrong=[
+        ("b1 / k", "b1"), ("W2 * k", "W2 / k"), ("torch.sqrt(rows / columns)", "rows / columns"),
+        ("(rows > 0) & (columns > 0)", "rows > -1"),
+        ("W2.abs().amax((0, 2, 3))", "W2.amax((0, 2, 3)).clamp(min=1e-6)"), ("W1.abs()", "W1.square()"),
+        ("torch.sqrt(rows / columns)", "torch.sqrt(columns / rows)"), "return W1, b1, W2",
+    ])
 
 
 def test_learn_rounding():
-    right = solution_of("09b", "learn_rounding")
     one_by_one = """
 codes, seen = torch.round(W / scale), x.T @ x
 for _ in range(3):
@@ -49,27 +36,18 @@ for _ in range(3):
         codes[:, j] = torch.round(best / scale[:, 0]).clamp(low, low + 1)
 return scale * codes
 """
-    try_answers(
-        "learn_rounding",
-        "W, scale, x, steps=300",
-        right=[right, one_by_one, instead(right, "lr=0.05", "lr=0.03")],
-        wrong=[
-            "return scale * torch.round(W / scale)",
-            "return scale * torch.floor(W / scale)",
-            "return W",
-            "low = torch.floor(W / scale); return scale * (low + torch.bernoulli(W / scale - low))",
-            instead(right, "(scale * (low + (v > 0))).detach()", "(scale * (low + h)).detach()"),
-            instead(right, "(scale * (low + (v > 0))).detach()", "(low + (v > 0)).detach()"),
-            instead(right, "(v > 0)", "(v < 0)"),
-            instead(right, "        optimizer.step()\n", ""),
-            "s = torch.linalg.lstsq(x, x @ W.T).solution.T; return scale * torch.round(s / scale)",
-            "return scale * torch.round(W / scale - (W / scale - torch.round(W / scale)).mean(1, keepdim=True))",
-        ],
-    )
+    assert_judged("learn_rounding", right=[one_by_one, ("lr=0.05", "lr=0.03")], wrong=[
+        "return scale * torch.round(W / scale)", "return scale * torch.floor(W / scale)", "return W",
+        "low = torch.floor(W / scale); return scale * (low + torch.bernoulli(W / scale - low))",
+        ("(scale * (low + (v > 0))).detach()", "(scale * (low + h)).detach()"),
+        ("(scale * (low + (v > 0))).detach()", "(low + (v > 0)).detach()"), ("(v > 0)", "(v < 0)"),
+        ("        optimizer.step()\n", ""),
+        "s = torch.linalg.lstsq(x, x @ W.T).solution.T; return scale * torch.round(s / scale)",
+        "return scale * torch.round(W / scale - (W / scale - torch.round(W / scale)).mean(1, keepdim=True))",
+    ])
 
 
 def test_fake_quantize():
-    right = solution_of("09b", "fake_quantize")
     own_slope = """
 class Round(torch.autograd.Function):
     @staticmethod
@@ -85,26 +63,17 @@ def fake_quantize(x, scale, zero_point, first, last):
     codes = Round.apply(x / scale) + zero_point
     return (torch.clamp(codes, first, last) - zero_point) * scale
 """
-    try_answers(
-        "fake_quantize",
-        "x, scale, zero_point, first, last",
-        right=[
-            right,
-            own_slope,
-            "q = x / scale\nq = q + (torch.round(q) - q).detach()\n"
-            "return scale * ((q + zero_point).clamp(first, last) - zero_point)",
-        ],
-        wrong=[
-            instead(right, "(hard - soft).detach()", "(hard - soft)"),
-            instead(right, "(hard - soft).detach()", "0"),
-            instead(right, ".clamp(first, last)", ""),
-            instead(right, "scale * (", "1 * ("),
-            instead(right, " + zero_point", " - zero_point"),
-            instead(right, "soft = (x / scale + zero_point).clamp(first, last)", "soft = x / scale + zero_point"),
-            "y = scale * ((torch.round(x / scale) + zero_point).clamp(first, last) - zero_point)\n"
-            "return x + (y - x).detach()",
-            "q = x / scale + zero_point\nq = q + (torch.round(q) - q).detach()\n"
-            "return scale * (q.clamp(first + 1, last) - zero_point)",
-            "return torch.round(x / scale) * scale",
-        ],
-    )
+    assert_judged("fake_quantize", right=[
+        own_slope,
+        "q = x / scale\nq = q + (torch.round(q) - q).detach()\n"
+        "return scale * ((q + zero_point).clamp(first, last) - zero_point)",
+    ], wrong=[
+        ("(hard - soft).detach()", "(hard - soft)"), ("(hard - soft).detach()", "0"), (".clamp(first, last)", ""),
+        ("scale * (", "1 * ("), (" + zero_point", " - zero_point"),
+        ("soft = (x / scale + zero_point).clamp(first, last)", "soft = x / scale + zero_point"),
+        "y = scale * ((torch.round(x / scale) + zero_point).clamp(first, last) - zero_point)\n"
+        "return x + (y - x).detach()",
+        "q = x / scale + zero_point\nq = q + (torch.round(q) - q).detach()\n"
+        "return scale * (q.clamp(first + 1, last) - zero_point)",
+        "return torch.round(x / scale) * scale",
+    ])

@@ -1,4 +1,5 @@
-from tests.exercises.trying import solution_of, try_answers
+# fmt: off
+from tests.exercises.trying import assert_judged
 
 
 def test_pareto_front():
@@ -15,55 +16,35 @@ return front
 """
     no_worse = "costs[j] <= costs[i] and accuracies[j] >= accuracies[i]"
     better = "(costs[j] < costs[i] or accuracies[j] > accuracies[i])"
-    try_answers(
-        "pareto_front",
-        "costs, accuracies",
-        right=[
-            template.format(beats=f"{no_worse} and {better}"),
-            "c, a = torch.tensor(costs), torch.tensor(accuracies)\n"
-            "no_worse = (c[:, None] <= c) & (a[:, None] >= a)\nbetter = (c[:, None] < c) | (a[:, None] > a)\n"
-            "return (~(no_worse & better).any(0)).nonzero().flatten()",
-            solution_of("10", "pareto_front"),
-        ],
-        wrong=[
-            template.format(beats=f"j != i and {no_worse}"),
-            template.format(beats="costs[j] < costs[i] and accuracies[j] > accuracies[i]"),
-            template.format(beats="accuracies[j] > accuracies[i]"),
-            template.format(beats="costs[j] <= costs[i] and accuracies[j] > accuracies[i]"),
-            template.format(beats="costs[j] < costs[i] and accuracies[j] >= accuracies[i]"),
-            template.format(beats="costs[j] < costs[i]"),
-            template.format(beats="costs[j] >= costs[i] and accuracies[j] <= accuracies[i] and i != j"),
-            "return list(range(len(costs)))",
-            template.format(beats=f"{no_worse} and {better}").replace("front.append(i)", "front.append(costs[i])"),
-        ],
-    )
+    assert_judged("pareto_front", right=[
+        template.format(beats=f"{no_worse} and {better}"),
+        "c, a = torch.tensor(costs), torch.tensor(accuracies)\nno_worse = (c[:, None] <= c) & (a[:, None] >= a)\n"
+        "better = (c[:, None] < c) | (a[:, None] > a)\nreturn (~(no_worse & better).any(0)).nonzero().flatten()",
+    ], wrong=[
+        template.format(beats=f"j != i and {no_worse}"),
+        template.format(beats="costs[j] < costs[i] and accuracies[j] > accuracies[i]"),
+        template.format(beats="accuracies[j] > accuracies[i]"),
+        template.format(beats="costs[j] <= costs[i] and accuracies[j] > accuracies[i]"),
+        template.format(beats="costs[j] < costs[i] and accuracies[j] >= accuracies[i]"),
+        template.format(beats="costs[j] < costs[i]"),
+        template.format(beats="costs[j] >= costs[i] and accuracies[j] <= accuracies[i] and i != j"),
+        "return list(range(len(costs)))",
+        template.format(beats=f"{no_worse} and {better}").replace("front.append(i)", "front.append(costs[i])"),
+    ])
 
 
 def test_difference_interval():
-    try_answers(
-        "difference_interval",
-        "right_a, right_b",
-        right=[
-            "d = right_b.double() - right_a.double(); m = 1.96 * d.std(correction=0) / len(d) ** 0.5; "
-            "return d.mean() - m, d.mean() + m",
-            "d = right_b.float() - right_a.float(); m = 1.96 * d.std() / len(d) ** 0.5; "
-            "return (d.mean() - m).item(), (d.mean() + m).item()",
-            solution_of("10", "difference_interval"),
-        ],
-        wrong=[
-            "d = right_a.double() - right_b.double(); m = 1.96 * d.std() / len(d) ** 0.5; "
-            "return d.mean() - m, d.mean() + m",
-            "a, b = right_a.double(), right_b.double(); n = len(a); "
-            "m = 1.96 * (a.var() / n + b.var() / n) ** 0.5; d = b.mean() - a.mean(); return d - m, d + m",
-            "d = right_b.double() - right_a.double(); m = 1.96 * d.std(); return d.mean() - m, d.mean() + m",
-            "d = right_b.double() - right_a.double(); m = d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
-            "d = right_b.double() - right_a.double(); m = 1.96 * d.std() / len(d); return d.mean() - m, d.mean() + m",
-            "d = right_b.double() - right_a.double(); return d.min(), d.max()",
-            "d = right_b.double() - right_a.double(); m = 2 * d.std() / len(d) ** 0.5; "
-            "return d.mean() - m, d.mean() + m",
-            "d = (right_b != right_a).double(); m = 1.96 * d.std() / len(d) ** 0.5; return d.mean() - m, d.mean() + m",
-        ],
-    )
+    body = "d = right_b.double() - right_a.double(); m = 1.96 * d.std() / len(d) ** 0.5; "
+    body += "return d.mean() - m, d.mean() + m"
+    assert_judged("difference_interval", base=body, right=[
+        ("d.std()", "d.std(correction=0)"), ("double", "float", "m, d.mean() + m", "m.item(), (d.mean() + m).item()"),
+    ], wrong=[
+        ("right_b.double() - right_a.double()", "right_a.double() - right_b.double()"), (" / len(d) ** 0.5", ""),
+        ("1.96 * ", ""), (" ** 0.5", ""), ("d.mean() - m, d.mean() + m", "d.min(), d.max()"), ("1.96", "2"),
+        ("right_b.double() - right_a.double()", "(right_b != right_a).double()"),
+        "a, b = right_a.double(), right_b.double(); n = len(a); m = 1.96 * (a.var() / n + b.var() / n) ** 0.5; "
+        "d = b.mean() - a.mean(); return d - m, d + m",
+    ])
 
 
 SPEND = """
@@ -86,20 +67,12 @@ def spend_bits(harm, size, budget):
 
 
 def test_spend_bits():
-    try_answers(
-        "spend_bits",
-        "harm, size, budget",
-        right=[SPEND, SPEND.replace("best[0]:", "best[0] + 0.0:"), solution_of("10", "spend_bits")],
-        wrong=[
-            SPEND.replace(" / (size[layer][n] - size[layer][m])", ""),
-            SPEND.replace("m = max(lower)", "m = min(lower)"),
-            SPEND.replace("price < best[0]", "price > best[0]"),
-            SPEND.replace("> budget:", ">= budget:"),
-            SPEND.replace('raise ValueError("too small")', "return bits"),
-            SPEND.replace("harm[layer][m] - harm[layer][n]", "harm[layer][m]"),
-            "return {layer: 8 for layer in size}",
-        ],
-    )
+    assert_judged("spend_bits", base=SPEND, right=[("best[0]:", "best[0] + 0.0:")], wrong=[
+        (" / (size[layer][n] - size[layer][m])", ""), ("m = max(lower)", "m = min(lower)"),
+        ("price < best[0]", "price > best[0]"), ("> budget:", ">= budget:"),
+        ('raise ValueError("too small")', "return bits"), ("harm[layer][m] - harm[layer][n]", "harm[layer][m]"),
+        "return {layer: 8 for layer in size}",
+    ])
 
 
 def test_whole_way():
@@ -118,23 +91,10 @@ for stage in ["dense", *steps]:
     first = rows[0] if rows else found
     rows.append({"stage": stage, **found, "times smaller": first["bytes"] / found["bytes"]})
 return rows"""
-    try_answers(
-        "whole_way",
-        "network, steps, measure",
-        right=[
-            body,
-            body.replace("deepcopy(current)", "current"),  # the caller's network is a copy already
-            solution_of("10", "whole_way"),
-        ],
-        wrong=[
-            body.replace("deepcopy(network)", "network").replace("deepcopy(current)", "current"),
-            body.replace("break", "pass"),
-            body.replace('first["bytes"] / found["bytes"]', 'found["bytes"] / first["bytes"]'),
-            body.replace("rows[0]", "rows[-1]"),
-            body.replace("steps[stage](deepcopy(current))", "steps[stage](deepcopy(network))"),
-            body.replace('["dense", *steps]', "steps"),
-            body.replace("str(error)", "error"),
-            body.replace("current = steps[stage](deepcopy(current))", "steps[stage](current)"),
-            body.replace("except Exception as error", "except ValueError as error"),
-        ],
-    )
+    assert_judged("whole_way", base=body, right=[("deepcopy(current)", "current")], wrong=[
+        ("deepcopy(network)", "network", "deepcopy(current)", "current"), ("break", "pass"),
+        ('first["bytes"] / found["bytes"]', 'found["bytes"] / first["bytes"]'), ("rows[0]", "rows[-1]"),
+        ("steps[stage](deepcopy(current))", "steps[stage](deepcopy(network))"), ('["dense", *steps]', "steps"),
+        ("str(error)", "error"), ("current = steps[stage](deepcopy(current))", "steps[stage](current)"),
+        ("except Exception as error", "except ValueError as error"),
+    ])

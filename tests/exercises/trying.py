@@ -1,9 +1,8 @@
-"""Try answers to an exercise as a learner would write them; find the solution that its notebook folds away."""
+"""Try answers to an exercise as a learner would write them, on top of the solution that its notebook folds away."""
 
-import re
+import ast
 import textwrap
 
-import nbformat
 import pytest
 
 from course.publish import runner
@@ -15,33 +14,45 @@ TRIES = 3
 checks.use(runner.NOTEBOOKS / "exercises" / "lesson_00.py")
 
 
-def try_answers(function: str, arguments: str, right: list[str], wrong: list[str]) -> None:
-    """Check that every right body is accepted, and every wrong one rejected with a hint, on fresh inputs each time."""
-    for body in right:
+def assert_judged(function: str, right: list, wrong: list, base: str = "") -> None:
+    """Every right answer is accepted, and every wrong one rejected with a hint, on fresh inputs each time.
+
+    Args:
+        function: the exercise.
+        right: answers unlike the course's, which is tried as well: a whole cell, the body of the function, or a tuple
+            of what is replaced by what in `base`, in pairs.
+        wrong: answers of the same forms.
+        base: what tuples change; by default the solution of the course.
+    """
+    assert len(right) >= 2 - bool(base) and len(wrong) >= 5
+    solution = answers().solution(function)
+    for answer in (solution, base or solution, *right):
         for _ in range(TRIES):
-            checks.check(define(function, arguments, body))
-    for body in wrong:
+            checks.check(define(function, changed(base or solution, answer)))
+    for answer in wrong:
         for _ in range(TRIES):
-            with pytest.raises(checks.NotRightYet, match=function):
-                checks.check(define(function, arguments, body))
-                print("accepted:", body)
+            with pytest.raises(checks.NotRightYet, match=function) as rejected:
+                checks.check(define(function, changed(base or solution, answer)))
+                print("accepted:", answer)
+            assert "NameError" not in str(rejected.value), answer
 
 
-def define(function: str, arguments: str, body: str):
-    """A function from its arguments and its body, or a whole cell; other exercises are solved as the course does."""
+def changed(base: str, answer: str | tuple[str, ...]) -> str:
+    if isinstance(answer, str):
+        return answer
+    for part, other in zip(answer[::2], answer[1::2], strict=True):
+        assert part in base, f"{part!r} is nowhere in the answer that it should change"
+        base = base.replace(part, other)
+    return base
+
+
+def define(function: str, answer: str):
+    """A function from its body, or a whole cell; other exercises are solved as the course does."""
     others = (item.function for lesson in checks.by_lesson().values() for item in lesson)
-    used = {name: answers().reference(name) for name in others if name != function and name in body}
-    names = GIVEN | used
-    whole = body if f"def {function}(" in body else f"def {function}({arguments}):\n{textwrap.indent(body, '    ')}"
-    exec(whole, names)
+    names = GIVEN | {name: answers().reference(name) for name in others if name != function and name in answer}
+    if f"def {function}(" not in answer:
+        solution = ast.parse(answers().solution(function)).body
+        (arguments,) = (node.args for node in solution if getattr(node, "name", "") == function)
+        answer = f"def {function}({ast.unparse(arguments)}):\n{textwrap.indent(answer, '    ')}"
+    exec(answer, names)
     return names[function]
-
-
-def solution_of(lesson: str, function: str) -> str:
-    """The solution cell that the notebook shows in its folded part."""
-    (path,) = runner.lessons([lesson])
-    for cell in nbformat.read(path, as_version=4).cells:
-        for code in re.findall(r"```python\n(.*?)```", cell.source, re.S):
-            if cell.cell_type == "markdown" and f"def {function}(" in code:
-                return code
-    raise AssertionError(f"{path.name} shows no solution for {function}")
