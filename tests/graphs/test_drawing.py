@@ -13,12 +13,6 @@ BLOCK = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
 X = (torch.randn(2, 3, 9, 9),)
 
 
-def colours(figure):
-    return {
-        tuple(round(255 * part) for part in patch.get_facecolor()[:3]) for ax in figure.axes for patch in ax.patches
-    }
-
-
 def colour(status):
     return tuple(bytes.fromhex(STYLES[status][0][1:]))
 
@@ -41,13 +35,6 @@ def test_the_titles_count_what_is_drawn():
         drawn = {text.get_text() for text in ax.texts} & {box.what for box in before}
         assert "get_attr" not in drawn
         assert ax.get_title().endswith(f": {len(ax.patches)} nodes")
-
-
-def test_a_graph_alone_has_no_legend():
-    figure = draw(outline(trace(BLOCK, X)), title="one block")
-    assert figure.legends == []
-    assert colours(figure) == {colour("")}
-    assert figure.axes[0].get_title() == "one block"
 
 
 def test_every_node_is_written_in_the_picture(tmp_path):

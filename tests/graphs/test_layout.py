@@ -50,17 +50,3 @@ def test_no_line_runs_through_a_box(seed, rows):
                 if name not in (source, user) and min(y1, y2) < y < max(y1, y2):
                     crossing = x1 + (x2 - x1) * (y - y1) / (y2 - y1)
                     assert abs(crossing - x) > 0.46, (source, user, name)
-
-
-def test_a_chain_is_a_straight_line_also_beside_a_shortcut():
-    edges = {"a": (), "b": ("a",), "c": ("b",), "d": ("c",), "e": ("d", "a"), "f": ("e",)}
-    layout = arrange(edges, 100)
-    assert max(x for x, _ in layout.places.values()) - min(x for x, _ in layout.places.values()) < 0.01
-    assert len({x for x, _ in layout.paths["a", "e"]}) > 1  # the shortcut runs beside the chain
-
-
-def test_a_tall_graph_is_wrapped():
-    edges = {f"n{i}": (f"n{i - 1}",) if i else () for i in range(30)}
-    layout = arrange(edges, 10)
-    assert (layout.height, len({x for x, _ in layout.places.values()})) == (10, 3)
-    assert layout.places["n10"][1] == layout.places["n0"][1]

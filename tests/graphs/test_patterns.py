@@ -8,19 +8,11 @@ from helpers.graphs.matching import find
 from helpers.graphs.patterns import Op, PatternError, Value, traced
 
 
-def test_an_operation_needs_a_target():
+def test_an_operation_has_targets_and_a_commutative_one_both_operands():
     with pytest.raises(PatternError, match="no targets"):
         Op([], name="conv")
-
-
-def test_a_commutative_operation_describes_both_operands():
     with pytest.raises(PatternError, match="fewer than two operands"):
         Op([operator.add], (Value("x"),), commutative=True)
-
-
-def test_an_operation_is_called_by_its_name_or_by_its_targets():
-    assert repr(Op([nn.Conv2d], name="conv")) == "conv"
-    assert repr(Op([nn.Conv2d, torch.relu, "relu"])) == "Conv2d/relu/relu"
 
 
 def test_a_function_is_traced_into_a_pattern():

@@ -25,14 +25,6 @@ def test_all_spellings_of_relu_reach_one_form(relu, route):
     assert node.target is F.relu and len(node.args) == 1 and not node.kwargs
 
 
-def test_in_place_stays_in_place():
-    (node,), graph_module = canonical(nn.Sequential(nn.ReLU6(inplace=True)), torch.randn(2, 3))
-    assert node.target is F.relu6 and node.kwargs == {"inplace": True}
-    x = torch.full((1, 2), -1.0)
-    graph_module(x)
-    assert x.tolist() == [[0, 0]]
-
-
 @pytest.mark.parametrize("route", ["fx", "export"])
 def test_layers_of_both_routes_are_modules_of_the_same_name_and_tensors(route):
     model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, groups=1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))

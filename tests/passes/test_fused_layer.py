@@ -10,10 +10,8 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers import metrics, models
-from helpers.graphs.errors import MustStay
 from helpers.passes import optimize
 from helpers.passes.fused_layer import (
-    ACTIVATIONS,
     SHAPES_KEPT,
     Activation,
     FusedLayer,
@@ -46,26 +44,6 @@ SPELLINGS = [
     lambda x: torch.ops.aten.clamp.default(x, 0, 2.5),
 ]
 EVERY_ACTIVATION = [None, *dict.fromkeys(read_activation(node_of(function)) for function in SPELLINGS)]
-
-
-@pytest.mark.parametrize("function", SPELLINGS)
-def test_an_activation_that_is_read_computes_what_the_node_computes(function):
-    x = torch.linspace(-8, 8, 101, dtype=torch.float64)
-    found = read_activation(node_of(function))
-    torch.testing.assert_close(found.function(x, *found.scalars), function(x.clone()), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        (lambda x: x.clamp(min=1), "one limit"),
-        (lambda x: F.hardtanh(x, 0, x), "x is not a number that is known beforehand"),
-    ],
-)
-def test_an_activation_that_no_kernel_computes_is_refused_with_the_reason(function, reason):
-    with pytest.raises(MustStay, match=reason):
-        read_activation(node_of(function))
-    assert torch.exp not in ACTIVATIONS
 
 
 CONVOLUTIONS = {
@@ -252,20 +230,6 @@ def test_only_the_latest_shapes_are_kept():
     for batch in range(1, SHAPES_KEPT + 3):
         torch.testing.assert_close(fused(X[:1].repeat(batch, 1, 1, 1))[-1:], fused.composition(X[:1]))
     assert len(fused._runs) <= SHAPES_KEPT
-
-
-def test_a_weight_from_inference_mode_is_not_packed():
-    with torch.inference_mode():
-        fused = pointwise()
-        assert torch.equal(fused(X), fused.composition(X)) and not fused._runs
-
-
-@torch.no_grad()
-def test_onednn_hides_a_nan_behind_relu():
-    """Not wanted, but true, and said in the documentation: the day this fails, the sentence there can go."""
-    fused = FusedLayer(CONVOLUTIONS["dense"], RELU)
-    x = torch.full((1, 5, 11, 9), float("nan"))
-    assert fused.composition(x).isnan().all() and not fused(x).isnan().any()
 
 
 def fused_layers(graph_module):
