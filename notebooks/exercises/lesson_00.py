@@ -39,7 +39,7 @@ def accuracy_oracle(inputs: dict, probe: dict) -> float:
 ITEMS = (
     Item(
         "megabytes", size_cases, size_oracle, minutes=2, dots=1,
-        nudge="How many bits has a byte, and how many bytes has 1 MB?",
+        nudge="How many bits are in a byte, and how many bytes in 1 MB?",
         hint="Eight bits are one byte, and 1 MB is 1,000,000 bytes.",
     ),
     Item(

@@ -168,7 +168,7 @@ def fold_oracle(inputs: dict, probe: dict) -> dict:
 ITEMS = (
     Item(
         "fold_addition", addition_cases, addition_oracle, view=convolved, tolerance=CLOSE, minutes=5, dots=1,
-        nudge="What shape does a bias have, and what shape has z?",
+        nudge="What shape does a bias have, and what shape does z have?",
         hint="The new bias has one number per output channel: bring z to the shape (C,) first, then add.",
     ),
     Item(

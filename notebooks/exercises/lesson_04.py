@@ -260,7 +260,7 @@ ITEMS = (
     ),
     Item(
         "fusable", fusable_cases, fusable_oracle, run=run_fusable, view=in_order, minutes=10, dots=2,
-        nudge="Two questions per ReLU: what does it read, and does anybody else read that?",
+        nudge="Two questions per ReLU: what does it read, and does anything else read that?",
         hint="The ReLU's operand must be a call to a Conv2d, and len(operand.users) must be 1.",
     ),
     Item(

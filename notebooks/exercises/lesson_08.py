@@ -216,11 +216,11 @@ ITEMS = (
     Item(
         "there_and_back", quantize_cases, back_oracle, tolerance=CLOSE, minutes=3, dots=1,
         nudge="Which real number should come back for the code that equals the zero point?",
-        hint="Call to_codes for the way there. On the way back the zero point goes off first, then the scale comes in.",
+        hint="Call to_codes to get the codes. To come back, subtract the zero point first, then multiply by the scale.",
     ),
     Item(
         "round_per_channel", per_channel_cases, per_channel_oracle, tolerance=CLOSE, minutes=6, dots=2,
-        nudge="The scales need a shape in which each meets its own filter.",
+        nudge="The scales need a shape in which each is multiplied with its own filter.",
         hint="One scale for each W[o]: its largest absolute value over 127. Shape it so that it multiplies axis 0.",
     ),
     Item(

@@ -182,13 +182,13 @@ ITEMS = (
     Item(
         "integer_layer", layer_cases, layer_oracle, view=as_numbers, tolerance=EXACT, minutes=15, dots=3,
         nudge="Four steps: sum of products, bias, rescaling, clamp. Which type holds each?",
-        hint="Widen to int64 before you multiply; take zero_in off the codes; zero_out comes after the rescaling.",
+        hint="Widen to int64 before you multiply; subtract zero_in from the codes; zero_out comes after the rescaling.",
     ),
     Item(
         "integer_convolution", convolution_cases, convolution_oracle, view=as_numbers, tolerance=EXACT, minutes=12,
         dots=3,
         nudge="What must stand outside the image: the number 0, or the code 0?",
-        hint="Take zero_in off the codes first, so that the padding's 0 means 0. F.conv2d in float64 is exact for "
+        hint="Subtract zero_in from the codes first, so that the padding's 0 means 0. F.conv2d in float64 is exact for "
         "whole numbers below 2**53; turn its result into int64. multiplier[:, None, None] gives each channel its own.",
     ),
 )  # fmt: skip

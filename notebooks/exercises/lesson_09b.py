@@ -132,13 +132,13 @@ def rounding_view(answer: torch.Tensor, probe: dict) -> dict:
 
 def rounding_score(expected: dict, observed: dict, submitted_bytes: int) -> Verdict:
     """Half of the error must be gone."""
-    for what in ("on the grid", "up or down"):
-        if not observed[what]:
-            return Verdict(0.0, f"not every weight is a whole number of scales, rounded {what}")
+    if not observed["on the grid"]:
+        return Verdict(0.0, "not every weight is a whole number of scales")
+    if not observed["up or down"]:
+        return Verdict(0.0, "not every weight is one of the two neighbours of the exact weight")
     share = observed["error"] / expected["error"]
-    return Verdict(
-        float(share < 0.5), f"the output's error is {share:.2f} times that of the nearest; below 0.5 is asked"
-    )
+    message = f"the output's error is {share:.2f} times that of rounding to the nearest, and should be below 0.5"
+    return Verdict(float(share < 0.5), message)
 
 
 ITEMS = (
