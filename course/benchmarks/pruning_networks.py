@@ -110,9 +110,8 @@ def summary(rows: pd.DataFrame) -> str:
     if len(both := good.dropna()) and len(both.columns) == 2:
         ratio = both["torch-pruning"] / both["ours"]
         total = both["torch-pruning"].sum() / both["ours"].sum()
-        lines.append(
-            f"on {len(both)} that both handle: {total:.1f} times faster in sum, {ratio.median():.1f} in median"
-        )
+        both_said = f"{total:.1f} times faster in sum, {ratio.median():.1f} in median"
+        lines.append(f"on {len(both)} that both handle: {both_said}")
     return "\n".join(lines)
 
 

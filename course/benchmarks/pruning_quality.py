@@ -11,6 +11,7 @@ a row that is there, for the same bytes of the checkpoint, is not computed again
 import argparse
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -78,18 +79,9 @@ def theirs_at(model: nn.Module, batches: Batches, ratio: float, spread: str, cri
         for images, labels in batches:
             nn.functional.cross_entropy(small(images), labels).backward()
     outputs = [m for m in small.modules() if isinstance(m, nn.Linear)]
-    pruner = tp.pruner.BasePruner(
-        small, EXAMPLE, importance, global_pruning=spread == "global", pruning_ratio=ratio, ignored_layers=outputs
-    )
-    pruner.step()
+    settings = {"global_pruning": spread == "global", "pruning_ratio": ratio, "ignored_layers": outputs}
+    tp.pruner.BasePruner(small, EXAMPLE, importance, **settings).step()
     return small
-
-
-def fine_tuned(small: nn.Module, cifar: data.Dataset, config: training.Config) -> float:
-    """Train a pruned network on, in place; its validation accuracy."""
-    small.zero_grad(set_to_none=True)
-    history = training.train(small, cifar, config, progress=False)
-    return float(history.validation_accuracy.iloc[-1])
 
 
 def result(
@@ -107,7 +99,8 @@ def result(
     batches = [(data.normalize(split.train_images[part]), split.train_labels[part]) for part in order]
     small = methods(table.settings["share"])[name](dense, batches)
     row |= {"macs": metrics.count_macs(small, EXAMPLE), "parameters": metrics.count_parameters(small)}
-    row["validation"] = fine_tuned(small, cifar, config)
+    small.zero_grad(set_to_none=True)
+    row["validation"] = float(training.train(small, cifar, config, progress=False).validation_accuracy.iloc[-1])
     row["test"] = training.evaluate(small, cifar.test_images, cifar.test_labels).accuracy if test else float("nan")
     return table.add(row, config.seed)
 
@@ -128,17 +121,12 @@ def main() -> None:
     comparing = {"epochs": arguments.epochs, "image_sizes": tuple(arguments.image_sizes)}
     best: dict[str, dict] = {}
     for name in methods(arguments.share):
-        row, tool = result(table, cifar, dense, name, changed(schedule, **choosing), test=False), name.split(":")[0]
+        row, tool = result(table, cifar, dense, name, replace(schedule, **choosing), test=False), name.split(":")[0]
         best[tool] = max(best.get(tool, row), row, key=lambda r: r["validation"])
     for seed in range(arguments.seeds):
         for row in best.values():
-            result(table, cifar, dense, row["method"], changed(schedule, seed=seed, **comparing), test=True)
+            result(table, cifar, dense, row["method"], replace(schedule, seed=seed, **comparing), test=True)
     print(summary(table.mine()))
-
-
-def changed(config: training.Config, **settings: object) -> training.Config:
-    """The same settings but for these."""
-    return training.Config(**vars(config) | settings)
 
 
 def summary(rows: pd.DataFrame) -> str:

@@ -59,17 +59,9 @@ def onnx_runtime_static(model: nn.Module, images: torch.Tensor, method: str, tar
     with tempfile.TemporaryDirectory() as folder:
         source = export_float(model, Path(folder) / "float.onnx", images.shape[-1])
         name = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"]).get_inputs()[0].name
-        quantize_static(
-            source,
-            target,
-            Reader(images, name),
-            quant_format=QuantFormat.QDQ,
-            per_channel=True,
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            calibrate_method=CalibrationMethod[method],
-            extra_options={"CalibStridedMinMax": STRIDE},
-        )
+        kinds = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
+        way = {"calibrate_method": CalibrationMethod[method], "extra_options": {"CalibStridedMinMax": STRIDE}}
+        quantize_static(source, target, Reader(images, name), quant_format=QuantFormat.QDQ, **kinds, **way)
     return target
 
 

@@ -61,16 +61,12 @@ def forms(checkpoint: Path, folder: Path) -> Forms:
     int8_file = quantization.to_onnx(separate, folder / f"{checkpoint.stem}-int8.onnx")
     quantized = quantization.quantize(network, images)
     quantized.mode = "kernel"
-    return Forms(network, quantized, export_float(network, folder / f"{checkpoint.stem}.onnx"), int8_file)
-
-
-def export_float(network: nn.Module, path: Path) -> Path:
-    """The float network as ONNX, for any number of images."""
+    float_file = folder / f"{checkpoint.stem}.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's notes about its own future
         axes = {"input_names": ["x"], "dynamic_axes": {"x": {0: "batch"}}}
-        torch.onnx.export(network, (torch.zeros(1, 3, 32, 32),), path, dynamo=False, **axes)
-    return path
+        torch.onnx.export(network, (torch.zeros(1, 3, 32, 32),), float_file, dynamo=False, **axes)
+    return Forms(network, quantized, float_file, int8_file)
 
 
 def eager(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from course.commands import options
-from course.grading import course
+from course.grading import answers, collect, course, export, feedback, release, runner, similarity, stats
 from course.grading.classroom import DEFAULT, Classroom, ClassroomError
 
 DEMO = Path("build/demo")
@@ -85,22 +85,18 @@ def _exercises(room: Classroom, args: argparse.Namespace) -> list[course.Exercis
 
 
 def _release(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading.release import edition, release
-
     exercises = _exercises(room, args)
     if getattr(args, "edition", False):
-        print(edition(room, exercises))
+        print(release.edition(room, exercises))
     else:
-        print(*(f"{release(room, exercise)}.zip" for exercise in exercises), sep="\n")
+        print(*(f"{release.release(room, exercise)}.zip" for exercise in exercises), sep="\n")
 
 
 def _collect(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading.collect import collect, remarks
-
     for exercise in _exercises(room, args):
         name = exercise.assignment.name
-        hand_ins = collect(room, name, args.source)
-        for remark in remarks(room, name):
+        hand_ins = collect.collect(room, name, args.source)
+        for remark in collect.remarks(room, name):
             print(remark)
         renamed = sum(one.student not in ("", one.path.name, one.path.stem) for one in hand_ins)
         new = sum(one.became == "collected" for one in hand_ins)
@@ -109,8 +105,6 @@ def _collect(room: Classroom, args: argparse.Namespace) -> None:
 
 
 def _run(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading import runner
-
     item = getattr(args, "item", None)
     for exercise in _exercises(room, args):
         counts = runner.run(room, exercise, args.workers, not args.unsafe, item, args.scheduler)
@@ -120,24 +114,18 @@ def _run(room: Classroom, args: argparse.Namespace) -> None:
 
 
 def _print_noteworthy(room: Classroom, exercise: course.Exercise) -> None:
-    from course.grading.runner import noteworthy
-
-    if lines := noteworthy(room, exercise):
+    if lines := runner.noteworthy(room, exercise):
         print("Please look at these before the marks go out:", *lines, sep="\n  ")
 
 
 def _feedback(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading.feedback import write_all
-
     for exercise in _exercises(room, args):
-        pages = write_all(room, exercise)
+        pages = feedback.write_all(room, exercise)
         print(f"{exercise.assignment.name}: {len(pages)} pages in {room.folder / 'feedback'}")
         _print_noteworthy(room, exercise)
 
 
 def _export(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading import export
-
     exercises, remarks, system = _exercises(room, args), [], getattr(args, "for", None)
     if system:
         files, remarks = export.export_for(system, room, exercises)
@@ -147,26 +135,20 @@ def _export(room: Classroom, args: argparse.Namespace) -> None:
 
 
 def _stats(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading import stats
-
     for exercise in _exercises(room, args):
         print(*stats.draw(room, exercise), *stats.draw_leaderboard(room, exercise, args.pseudonyms), sep="\n")
 
 
 def _similarity(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading import similarity
-
     for exercise in _exercises(room, args):
         path, count = similarity.write_report(room, exercise, args.threshold)
         print(f"{path}: {count} pairs")
 
 
 def _demo(room: Classroom, args: argparse.Namespace) -> None:
-    from course.grading.answers import make_class
-
     args.pseudonyms, args.source = False, None
     (room.folder / "demo").touch()
     _release(room, args)
-    make_class(room, course.load("a1"))
+    answers.make_class(room, course.load("a1"))
     for action in (_collect, _run, _feedback, _export, _stats):
         action(room, args)

@@ -46,17 +46,10 @@ def config_from(arguments: argparse.Namespace) -> training.Config:
 
 @contextmanager
 def saving(arguments: argparse.Namespace) -> Iterator[dict[str, Path | None]]:
-    """Where the resumable state of this run is kept; nobody else can write there meanwhile."""
+    """Where the resumable state of this run is kept; nobody else can write there until it ends, however it ends."""
     state = (arguments.state or arguments.output.with_suffix(".state")).expanduser()
     if state == arguments.output:
         raise RuntimeError(f"{state} would hold the network and the state of its training; choose another --output")
-    with locked(state):
-        yield {"checkpoint": state, "handover": arguments.handover}
-
-
-@contextmanager
-def locked(state: Path) -> Iterator[None]:
-    """Keep another training out; the operating system opens the lock when this one ends, however it ends."""
     state.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(state.with_name(f"{state.name}.lock"))
     try:
@@ -64,7 +57,7 @@ def locked(state: Path) -> Iterator[None]:
     except Timeout as error:
         raise RuntimeError(f"another training writes {state}: wait for its end, or choose another output") from error
     try:
-        yield
+        yield {"checkpoint": state, "handover": arguments.handover}
     finally:
         Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()

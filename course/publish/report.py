@@ -14,14 +14,7 @@ from helpers.provenance import provenance
 
 
 def write_report(notebooks: list[Path], target: Path, profile: str, demo: list[Path] | None = None) -> Path:
-    """Write the page.
-
-    Args:
-        notebooks: executed notebooks, in order.
-        target: the HTML file; the figures go beside it, into figures/.
-        profile: what the notebooks were run with, to be told to the reader.
-        demo: pages beside the target that it shows in a frame.
-    """
+    """Write the page of executed notebooks, their figures beside it, and pages of the `demo` in frames."""
     contents = {path.stem: nbformat.read(path, as_version=4) for path in notebooks}
     for notebook in contents.values():
         save_pngs(notebook, target.parent / "figures")

@@ -16,6 +16,7 @@ from helpers.files import write_atomically
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOTEBOOKS = REPOSITORY / "notebooks"
 BUILD = REPOSITORY / "build"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 TALK = "talk.ipynb"  # slides for a room that has not read the course; no lesson
 # Quick cells take less than a minute; a cell of the full profile may train for hours.
 SECONDS_PER_CELL = {"quick": 600, "full": 24 * 3600}
@@ -35,9 +36,7 @@ class Outcome:
 
     def line(self) -> str:
         """The progress line."""
-        if self.failure:
-            return f"{self.name:<28} {self.seconds:6.1f} s  FAILED  {self.failure}"
-        return f"{self.name:<28} {self.seconds:6.1f} s  ok"
+        return f"{self.name:<28} {self.seconds:6.1f} s  {f'FAILED  {self.failure}' if self.failure else 'ok'}"
 
 
 def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
@@ -78,26 +77,17 @@ def run_lesson(path: Path, output: Path, profile: str) -> Outcome:
             cell.outputs, cell.execution_count = [], None
     start, failure = time.perf_counter(), None
     client = NotebookClient(
-        notebook,
-        kernel_name="python3",
-        extra_arguments=["--log-level=ERROR"],
-        startup_timeout=300,
-        timeout=SECONDS_PER_CELL[profile],
-        resources={"metadata": {"path": str(path.parent)}},
-        store_widget_state=False,
-    )
+        notebook, kernel_name="python3", extra_arguments=["--log-level=ERROR"], store_widget_state=False,
+        startup_timeout=300, timeout=SECONDS_PER_CELL[profile], resources={"metadata": {"path": str(path.parent)}},
+    )  # fmt: skip
     try:
-        client.execute(env=environment(profile))
+        # Whoever runs it headless moves no slider.
+        client.execute(env=os.environ | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"})
     except (CellExecutionError, CellTimeoutError, RuntimeError) as error:  # the last: no kernel, or it died
         failure = describe_failure(notebook, error)
     seconds = time.perf_counter() - start
     write_atomically(output, nbformat.writes(notebook))
     return Outcome(path.stem, seconds, failure)
-
-
-def environment(profile: str) -> dict[str, str]:
-    """What a kernel is told: the profile, and that nobody is there to move a slider."""
-    return os.environ | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"}
 
 
 def describe_failure(notebook: NotebookNode, error: Exception) -> str:
@@ -128,15 +118,11 @@ def publish(executed: Path, target: Path) -> None:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if not is_widget(output)]
+            # A live widget, such as a progress bar or sliders, is of no use to a later reader.
+            cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
     nbformat.validate(notebook)
     write_atomically(target, nbformat.writes(notebook) + "\n")
-
-
-def is_widget(output: NotebookNode) -> bool:
-    """Whether an output is a live widget (a progress bar, sliders), which a later reader could not use."""
-    return "application/vnd.jupyter.widget-view+json" in output.get("data", {})

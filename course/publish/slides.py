@@ -25,12 +25,7 @@ class SlidesError(RuntimeError):
 
 
 def write_deck(notebook_path: Path, target: Path) -> Path:
-    """Write one deck.
-
-    Args:
-        notebook_path: an executed notebook.
-        target: the HTML file.
-    """
+    """Write the deck of an executed notebook."""
     notebook = nbformat.read(notebook_path, as_version=4)
     slides = [f"<section>{''.join(parts)}</section>" for parts in slides_of(notebook)]
     if not slides:

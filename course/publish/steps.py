@@ -19,13 +19,7 @@ ROUNDS = 10
 
 
 def write_steps(target: Path, model: nn.Module, images: torch.Tensor) -> Path:
-    """Write the page.
-
-    Args:
-        target: the HTML file.
-        model: in eval mode.
-        images: normalised; the answers to them are compared after each pass.
-    """
+    """Write the page; the answers to the images, which are normalised, are compared after each pass."""
     return write_atomically(target, filled("steps.html", {"stages": stages(model, images)}))
 
 

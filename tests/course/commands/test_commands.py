@@ -1,13 +1,14 @@
 """The whole way through the shell's door: train, evaluate, fine-tune, on the sample."""
 
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from course.__main__ import main
-from course.commands.training_arguments import locked
+from course.commands.training_arguments import saving
 from helpers import models
 from helpers.quantization import kernels
 
@@ -105,7 +106,7 @@ def test_no_command_writes_over_the_network_that_it_reads(words, tmp_path, capsy
 
 def test_a_second_training_on_one_output_is_refused(tmp_path, capsys):
     output = tmp_path / "trained.safetensors"
-    with locked(output.with_suffix(".state")):
+    with saving(Namespace(state=None, output=output, handover=None)):
         assert main(["train", *FAST, "--width", "0.1", "--output", str(output)]) == 1
     assert "another training writes" in capsys.readouterr().err
     assert not output.exists()
