@@ -43,7 +43,7 @@ TODAY = {
         "course/benchmarks": 1_076,
         "course/grading": 3_260,
         "course/commands": 1_055,
-        "tests": 18_693,
+        "tests": 18_537,
     },
     "files": {},
     "imports": [],

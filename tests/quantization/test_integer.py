@@ -1,125 +1,153 @@
+"""Each operation on codes: in integers as the reference computes it, simulated and with int8 kernels but for ties."""
+
+import math
+
 import numpy as np
 import pytest
 import torch
 
+from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
-from helpers.quantization.integer import LARGEST_SUM, Layer, make_room_for_bias, make_step
-from helpers.quantization.kernels import conv_sums
-from helpers.quantization.plan import Op
+from helpers.quantization.integer import LARGEST_SUM, Layer, make_step
+from helpers.quantization.plan import INPUT, Op
 from helpers.quantization.weights import LayerWeights
 from tests.quantization import reference
 
-CONVOLUTIONS = [  # inputs, outputs, kernel, stride, padding, dilation, groups
+ONE_BY_ONE = (16, 24, (1, 1), (1, 1), (0, 0), (1, 1), 1)
+GEOMETRIES = [  # inputs, outputs, kernel, stride, padding, dilation, groups
+    ONE_BY_ONE,
     (3, 5, (3, 3), (1, 1), (1, 1), (1, 1), 1),
-    (4, 6, (1, 1), (1, 1), (0, 0), (1, 1), 1),
-    (6, 6, (3, 3), (2, 2), (1, 1), (1, 1), 6),
+    (5, 7, (1, 1), (1, 1), (0, 0), (1, 1), 1),
+    (24, 24, (3, 3), (2, 2), (1, 1), (1, 1), 24),
     (6, 6, (3, 2), (2, 1), (2, 1), (2, 1), 6),
     (4, 8, (3, 3), (1, 1), (1, 1), (1, 1), 4),
-    (4, 6, (3, 3), (2, 2), (1, 1), (1, 1), 2),
+    (8, 12, (3, 2), (2, 1), (1, 0), (1, 1), 4),
     (4, 6, (2, 3), (1, 2), (2, 3), (2, 2), 2),
     (1, 1, (1, 1), (3, 3), (0, 0), (1, 1), 1),
 ]
 
 
-def make(case, extreme):
-    inputs, outputs, kernel, *_, groups = case
-    codes = torch.randint(0, 256, (2, inputs, 7, 9), dtype=torch.uint8)
-    weight = torch.randint(-127, 128, (outputs, inputs // groups, *kernel), dtype=torch.int8)
-    bias = torch.randint(-(2**20), 2**20, (outputs,), dtype=torch.int32)
-    return (codes.fill_(255), weight.fill_(127), bias) if extreme else (codes, weight, bias)
+def affine(scale, zero_point):
+    return Affine(torch.tensor(scale), torch.tensor(zero_point, dtype=torch.int32), 8, signed=False)
 
 
-@pytest.mark.parametrize("extreme", [False, True])
+def assert_right(step, sources, *inputs):
+    """Compared with the reference: equal in integers; one code off at a tie, at most, in float and by a kernel."""
+    inputs = [x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs]
+    kept, codes = [x.clone() for x in inputs], step.integer(*inputs)
+    own = {name: tensor.numpy() for name, tensor in step.named_buffers()}
+    sources = [(float(source.scale), int(source.zero_point)) for source in sources]
+    expected = reference.run_step(own, step.op, [x.numpy() for x in inputs], sources)
+    assert codes.dtype == torch.uint8 and np.array_equal(codes.numpy(), expected)
+    for found in (step.simulated(*inputs), step.kernel(*inputs)):
+        gap = (found.int() - codes.int()).abs()
+        assert found.dtype == torch.uint8 and gap.max() <= 1 and (gap > 0).float().mean() < 0.01
+    assert all(torch.equal(x, before) for x, before in zip(inputs, kept, strict=True))  # the residual among them
+
+
+def layer_of(geometry, zero_point=0, residual=False, size=(7, 9), weight=None):
+    """A layer with random codes, or with the same everywhere, whose outputs fill the range."""
+    inputs, outputs, kernel, stride, padding, dilation, groups = geometry
+    codes = torch.randint(-60, 61, (outputs, inputs // groups, *kernel), dtype=torch.int8)
+    codes = codes if weight is None else codes.fill_(weight)
+    attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    sources = [affine(0.02, zero_point), *[affine(0.04, 90)] * residual]
+    weights = LayerWeights(codes, torch.rand(outputs) * 0.01 + 0.001, torch.randn(outputs), 8)
+    shape = torch.nn.functional.conv2d(torch.zeros(1, inputs, *size), codes.float(), **attributes).shape[1:]
+    op = Op("conv", "conv", ("x", "r")[: 1 + residual], clamp=(-2.0, math.inf), attributes=attributes, shape=shape)
+    layer = Layer(op, weights, sources[0], affine(0.05, 128))
+    layer.settle(sources)
+    return layer
+
+
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("zero_point", [0, 117, 255])
-@pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_conv_sums(case, zero_point, extreme):
-    codes, weight, bias = make(case, extreme)
-    geometry = case[3:]
-    folded = bias - zero_point * weight.flatten(1).sum(1, dtype=torch.int32)
-    sums = conv_sums(codes, weight, zero_point, *geometry) + folded[:, None, None]
-    assert sums.dtype == torch.int32
-    expected = reference.conv_sums(codes.numpy(), weight.numpy(), bias.numpy(), zero_point, *geometry)
-    assert np.array_equal(sums.numpy(), expected)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_convolutions(geometry, zero_point, residual):
+    layer = layer_of(geometry, zero_point, residual)
+    x = torch.randint(0, 256, (2, geometry[0], 7, 9), dtype=torch.uint8)
+    assert_right(layer, layer.sources, x, *[torch.randint(0, 256, (2, *layer.op.shape), dtype=torch.uint8)] * residual)
 
 
-def affine(scale, zero_point, bits=8):
-    return Affine(torch.tensor(scale), torch.tensor(zero_point, dtype=torch.int32), bits, signed=False)
+@pytest.mark.parametrize("weight", [127, 64])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_extreme_codes_are_exact_or_go_to_integers(geometry, weight):
+    layer, x = layer_of(geometry, weight=weight), torch.full((2, geometry[0], 7, 9), 255, dtype=torch.uint8)
+    layer.out_scale.copy_(layer.sums(x)[0].max() * layer.unit.max() / 100)  # so that the output does not saturate
+    layer.settle(layer.sources)
+    assert_right(layer, layer.sources, x)
+    assert layer.integer(x).max() < 255 and torch.equal(layer.kernel(x), layer.integer(x))
+    safe = weight == 64 or geometry[0] == geometry[-1] or not kernels.kernels_saturate()
+    assert layer.packed.usable == (safe and kernels.available())
 
 
-def settled(op, sources, out):
-    step = make_step(op, out)
-    step.settle([affine(*source) for source in sources])
-    return step
+@pytest.mark.skipif(not kernels.available(), reason="this build has no oneDNN int8 convolutions")
+def test_each_input_shape_has_its_own_packing_and_few_are_kept():
+    layer = layer_of(ONE_BY_ONE)
+    for size in (3, 4, 5, 6, 7, 7, 3):
+        x = torch.randint(0, 256, (1, 16, size, size), dtype=torch.uint8)
+        assert (layer.kernel(x).int() - layer.integer(x).int()).abs().max() <= 1
+    assert layer.packed.in_order.cache_info()[:4] == (1, 6, 4, 4)  # hits, misses, most, kept
 
 
 IMAGE = torch.arange(256, dtype=torch.uint8).reshape(1, 4, 8, 8)
 POOL, WHOLE = {"kernel": (2, 2), "stride": (2, 2)}, {"kernel": (8, 8), "stride": (8, 8)}
 MAX_POOL = {**POOL, "padding": (1, 1), "dilation": (1, 1), "ceil_mode": False}
-CASES = [  # op, sources, output; powers of two make many ties
-    (Op("s", "add", ("a", "b"), shape=(4, 8, 8)), [(0.5, 3), (0.25, 200)], (0.5, 120)),
-    (Op("s", "add", ("a", "b"), shape=(4, 8, 8), clamp=(0.0, 6.0)), [(0.1, 0), (0.01, 255)], (0.05, 0)),
-    (Op("s", "average_pool", ("a",), attributes=POOL, shape=(4, 4, 4)), [(0.5, 7)], (0.25, 255)),
-    (
-        Op("s", "average_pool", ("a",), attributes=WHOLE, shape=(4,)),
-        [(1.0, 9)],
-        (2.0, 9),
-    ),
-    (Op("s", "clamp", ("a",), clamp=(-3.0, 20.0), shape=(4, 8, 8)), [(0.25, 128)], (0.5, 64)),
-    (
-        Op("s", "max_pool", ("a",), attributes=MAX_POOL, shape=(4, 5, 5)),
-        [(1.0, 9)],
-        None,
-    ),
-    (Op("s", "reshape", ("a",), shape=(256,)), [(1.0, 9)], None),
-]
 
 
-@pytest.mark.parametrize("op,sources,out", CASES)
-def test_integer_is_the_reference_and_simulated_agrees(op, sources, out):
-    step = settled(op, sources, affine(*out) if out else None)
-    inputs = [IMAGE, IMAGE.flip(1)][: len(sources)]
-    codes = step.integer(*inputs)
-    own = {name: tensor.numpy() for name, tensor in step.named_buffers()}
-    expected = reference.run_step(own, step.op, [x.numpy() for x in inputs], sources)
-    assert codes.dtype == torch.uint8 and np.array_equal(codes.numpy(), expected)
-    gap = (step.simulated(*inputs).int() - codes.int()).abs()
-    assert gap.max() <= 1 and (gap > 0).float().mean() < 0.01
-    assert torch.equal(step.kernel(*inputs), codes)
+@pytest.mark.parametrize(
+    ("kind", "options", "sources", "out"),
+    [  # powers of two make many ties
+        ("add", {"shape": (4, 8, 8)}, [(0.5, 3), (0.25, 200)], (0.5, 120)),
+        ("add", {"shape": (4, 8, 8), "clamp": (0.0, 6.0)}, [(0.1, 0), (0.01, 255)], (0.05, 0)),
+        ("average_pool", {"attributes": POOL, "shape": (4, 4, 4)}, [(0.5, 7)], (0.25, 255)),
+        ("average_pool", {"attributes": WHOLE, "shape": (4,)}, [(1.0, 9)], (2.0, 9)),
+        ("clamp", {"clamp": (-3.0, 20.0), "shape": (4, 8, 8)}, [(0.25, 128)], (0.5, 64)),
+        ("max_pool", {"attributes": MAX_POOL, "shape": (4, 5, 5)}, [(1.0, 9)], None),
+        ("reshape", {"shape": (256,)}, [(1.0, 9)], None),
+    ],
+)
+def test_operations_without_weights(kind, options, sources, out):
+    step = make_step(Op("s", kind, ("a", "b")[: len(sources)], **options), out and affine(*out))
+    sources = [affine(*source) for source in sources]
+    step.settle(sources)
+    assert_right(step, sources, *[IMAGE, IMAGE.flip(1)][: len(sources)])
 
 
-SOURCE = Affine(torch.tensor(0.02), torch.tensor(100, dtype=torch.int32), 8, signed=False)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_the_maximum_of_codes_is_that_of_numbers_on_large_images_too(memory_format):
+    codes = torch.randint(0, 256, (2, 8, 20, 18), dtype=torch.uint8).contiguous(memory_format=memory_format)
+    settings = {"kernel": 3, "stride": 2, "padding": 1, "dilation": 1, "ceil_mode": False}
+    op = Op("pool", "max_pool", (INPUT,), attributes=settings, shape=(8, 10, 9))
+    assert torch.equal(op.run(codes).float(), op.run(codes.float()))
 
 
-def weights(bias, scale=0.01, bits=8, columns=4):
-    rows = len(bias)
-    codes = torch.arange(rows * columns, dtype=torch.int8).reshape(rows, columns)
-    return LayerWeights(codes, torch.full((rows,), scale), torch.tensor(bias), bits)
+SOURCE = affine(0.02, 100)
+
+
+def linear(bias, scales, columns=4):
+    codes = torch.arange(len(bias) * columns, dtype=torch.int8).reshape(len(bias), columns)
+    weights = LayerWeights(codes, torch.tensor(scales), torch.tensor(bias), 8)
+    layer = Layer(Op("fc", "linear", ("x",), shape=(len(bias),)), weights, SOURCE, None)
+    layer.settle([SOURCE])
+    return layer, layer.integer(torch.full((1, columns), 100, dtype=torch.uint8))  # the logits of zeros
 
 
 def test_bias_is_counted_in_units_of_both_scales():
-    layer = Layer(Op("fc", "linear", ("x",), shape=(2,)), weights([1.0, -0.5]), SOURCE, None)
+    layer, logits = linear([1.0, -0.5], [0.01, 0.01])
     assert layer.bias.tolist() == [5000, -2500]
-    layer.settle([SOURCE])
     assert layer.folded_bias.tolist() == [5000 - 100 * 6, -2500 - 100 * 22]
-    logits = layer.integer(torch.full((1, 4), 100, dtype=torch.uint8))  # the code of real 0
     assert torch.allclose(logits, torch.tensor([[1.0, -0.5]]))
 
 
 def test_a_dead_channel_with_a_bias_keeps_its_bias():
-    dead = weights([3.0, 3.0])
-    dead.scale[1] = 1e-12
-    roomy = make_room_for_bias(dead, SOURCE.scale)
-    assert torch.equal(roomy.codes[0], dead.codes[0]) and roomy.scale[0] == dead.scale[0]
-    assert not roomy.codes[1].any()
-    layer = Layer(Op("fc", "linear", ("x",), shape=(2,)), dead, SOURCE, None)
-    layer.settle([SOURCE])
-    assert layer.bias.abs().max() <= LARGEST_SUM
-    assert torch.allclose(layer.integer(torch.full((1, 4), 100, dtype=torch.uint8)), torch.tensor([[3.0, 3.0]]))
-    assert make_room_for_bias(weights([3.0]), SOURCE.scale).scale == weights([3.0]).scale
+    layer, logits = linear([3.0, 3.0], [0.01, 1e-12])
+    assert layer.weight[0].tolist() == [0, 1, 2, 3] and not layer.weight[1].any()
+    assert layer.weight_scale[0] == torch.tensor(0.01) and layer.bias.abs().max() <= LARGEST_SUM
+    assert torch.allclose(logits, torch.tensor([[3.0, 3.0]]))
 
 
 def test_sums_that_int32_cannot_hold_are_refused():
-    codes = torch.full((1, 40000), 127, dtype=torch.int8)
-    wide = LayerWeights(codes, torch.ones(1), torch.zeros(1), 8)
+    wide = LayerWeights(torch.full((1, 40000), 127, dtype=torch.int8), torch.ones(1), torch.zeros(1), 8)
     with pytest.raises(QuantizationError, match="fc: the sum of 40000 products"):
         Layer(Op("fc", "linear", ("x",), shape=(1,)), wide, SOURCE, None)
