@@ -32,14 +32,18 @@ def write_demo(target: Path, cifar: data.Dataset, networks: dict[str, str] | Non
     """Write the page with test images and shipped networks, by the name that the page shows."""
     shown = networks or SHOWN
     packed = [pack_network(told, models.CHECKPOINTS / f"{name}.safetensors") for told, name in shown.items()]
-    # The first few of each class.
-    chosen = torch.cat([(cifar.test_labels == c).nonzero()[:IMAGES_PER_CLASS, 0] for c in range(len(cifar.classes))])
+    chosen = pictures(cifar)
     images = {
         "pixels": text_of(cifar.test_images[chosen].permute(0, 2, 3, 1)),
         "labels": cifar.test_labels[chosen].tolist(),
         "classes": list(cifar.classes),
     }
     return write_atomically(target, filled("page.html", {"images": images, "networks": packed}))
+
+
+def pictures(cifar: data.Dataset) -> torch.Tensor:
+    """Which test images the page shows, in its order: the first few of each class."""
+    return torch.cat([(cifar.test_labels == c).nonzero()[:IMAGES_PER_CLASS, 0] for c in range(len(cifar.classes))])
 
 
 def pack_network(name: str, path: Path) -> dict[str, Any]:

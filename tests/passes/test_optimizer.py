@@ -95,7 +95,8 @@ BAD = {
         "node '_1'.*not accept",
     ),
     "too many inputs": (small, (X, X), GraphMismatch, "takes 1 input and got 2"),
-    "too few inputs": (small, (), GraphMismatch, "an input is missing"),
+    "too few inputs": (lambda: nn.Bilinear(6, 6, 2).eval(), X, GraphMismatch, "an input is missing"),
+    "no input": (small, (), GraphMismatch, "must hold a tensor, got none"),
 }
 
 
