@@ -7,7 +7,7 @@ In the order in which to read it:
     editing                        modules, tensors and names that hang on a graph; nothing that exists is overwritten
     layers                         which modules a pass may fold, and functional calls that become such modules
     patterns, matching, replacing  what a piece of graph looks like and a match of it, where it is, what takes its place
-    partition                      parts that may be cut out for an engine, cut out and put back
+    partition                      parts that may be cut out for an engine, and become submodules
     outline, drawing               a graph at one moment, and the picture of what a pass did to it
     errors                         each names the node, the line of the model and the reason
 

@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
-from helpers.graphs.effects import attribute, called_modules, has_hooks, op_name
+from helpers.graphs.effects import has_hooks, op_name
 from helpers.graphs.errors import GraphMismatch
 from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import AUGMENTED
@@ -27,77 +27,70 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
     Raises:
         GraphMismatch: a node does not accept what it gets; the node is named.
     """
-    tensors = (*graph_module.parameters(), *graph_module.buffers(), *example_inputs)
-    if len({tensor.device for tensor in tensors if isinstance(tensor, torch.Tensor)}) <= 1:
+    takes = len(graph_module.graph.find_nodes(op="placeholder"))
+    if len(example_inputs) > takes:
+        raise GraphMismatch("tracing", f"the network takes {takes} input and got {len(example_inputs)} example inputs")
+    kinds = ("named_parameters", "named_buffers")
+    stored = dict(itertools.chain(*(getattr(graph_module, kind)(remove_duplicate=False) for kind in kinds)))
+    tensors = [value for value in (*stored.values(), *example_inputs) if isinstance(value, torch.Tensor)]
+    if len({tensor.device for tensor in tensors}) <= 1:
+        inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
+        stand_ins = {name: torch.empty_like(tensor, device="meta") for name, tensor in stored.items()}
         try:
-            inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
-            stored = (
-                *graph_module.named_parameters(remove_duplicate=False),
-                *graph_module.named_buffers(remove_duplicate=False),
-            )
-            stand_ins = {name: torch.empty_like(tensor, device="meta") for name, tensor in stored}
             # For a moment, every parameter and buffer is a tensor without data, so nothing is written to the real one.
             with _reparametrize_module(graph_module, stand_ins), torch.no_grad():
-                return _run_and_note(graph_module, graph_module, inputs)
+                return _Notes(graph_module, graph_module).take(inputs)
         except GraphMismatch:
             pass  # perhaps only because of the stand-ins; a real call will tell
-    else:
-        _refuse_missing_data(graph_module, example_inputs)
+    elif not any(isinstance(value, torch.Tensor) and value.is_meta for value in example_inputs):
+        missing = {name for name, tensor in stored.items() if tensor.is_meta}  # torch would compute with them, somehow
+        for node in graph_module.graph.nodes:
+            if node.op in ("call_module", "get_attr") and any(
+                f"{name}.".startswith(f"{node.target}.") for name in missing
+            ):
+                raise GraphMismatch(
+                    "tracing", "reads tensors without data (device meta), and the inputs have some", node
+                )
     inputs = [value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        _run_and_note(graph_module, copy.deepcopy(graph_module), inputs)
+        _Notes(copy.deepcopy(graph_module), graph_module).take(inputs)
     for node in graph_module.graph.nodes:
         if "val" in node.meta:
             node.meta["val"] = torch.empty_like(node.meta["val"], device="meta")
     return None
 
 
-def _refuse_missing_data(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
-    """torch computes with tensors on the meta device and on others at once, and the result has no data."""
-    given = next((value.device for value in example_inputs if isinstance(value, torch.Tensor)), torch.device("cpu"))
-    modules = called_modules(graph_module)
-    for node in graph_module.graph.nodes:
-        read = [attribute(graph_module, node.target)] if node.op == "get_attr" else []
-        read += modules[node.target].parameters() if node.op == "call_module" else []
-        if any(isinstance(tensor, torch.Tensor) and tensor.is_meta for tensor in read) and given.type != "meta":
-            raise GraphMismatch("tracing", f"reads tensors without data (device meta), the inputs are on {given}", node)
+class _Notes(fx.Interpreter):
+    """Runs a graph over the modules of `root`, and notes each tensor on its node."""
 
+    def __init__(self, root: nn.Module, graph_module: fx.GraphModule):
+        super().__init__(root, garbage_collect_values=False, graph=graph_module.graph)
+        self.extra_traceback = False  # a GraphMismatch says where it was
 
-def _run_and_note(graph_module: fx.GraphModule, root: nn.Module, inputs: list[Any]) -> None:
-    """Run the graph node by node over the modules of `root`, and note each tensor on its node."""
-    nodes = graph_module.graph.nodes
-    takes = graph_module.graph.find_nodes(op="placeholder")
-    if len(inputs) > len(takes):
-        raise GraphMismatch("tracing", f"the network takes {len(takes)} input and got {len(inputs)} example inputs")
-    calls = [node for node in nodes if node.op in ("call_function", "call_method")]
-    reshaping = [node for node in calls if op_name(node) in RESHAPING]
-    values: dict[fx.Node, Any] = {}
-    given, interpreter = iter(inputs), fx.Interpreter(root, graph=graph_module.graph)
-    for node in itertools.takewhile(lambda node: node.op != "output", nodes):
+    def take(self, inputs: list[Any]) -> None:
+        """Run, and forget what is known of values that are reshaped in place: it depends on when one asks."""
+        self.run(*inputs)
+        reshaped = {id(self.env[node.args[0]]) for node in self.graph.nodes if op_name(node) in RESHAPING}
+        for node, value in self.env.items():
+            if id(value) in reshaped:
+                node.meta.pop("val", None)
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run one node. What keeps the shape of its operands is not run: torch's rules are slow."""
         try:
-            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            if node.target in AUGMENTED and isinstance(args[0], (int, float, torch.SymInt)):
-                node.target = AUGMENTED[node.target]  # `n += 1` writes into nothing when n is a number
-            is_input = node.op == "placeholder"
-            values[node] = next(given, *args) if is_input else _value(interpreter, node, args, kwargs, not reshaping)
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            called = self.fetch_attr(n.target) if n.op == "call_module" else n.target
+            known = (called if n.op == "call_function" else type(called)) in KEEPS_SHAPE and not has_hooks(called)
+            value = args[0].detach() if known and _agree(args) else getattr(self, n.op)(n.target, args, kwargs)
         except Exception as error:
-            what = "an input is missing" if isinstance(error, StopIteration) else f"does not accept its inputs: {error}"
+            what = "an input is missing" if n.op == "placeholder" else f"does not accept its inputs: {error}"
             advice = "Check the example inputs, and that dtypes and devices agree"
-            raise GraphMismatch("tracing", f"{what}. {advice}", node) from error
-        if isinstance(values[node], torch.Tensor):
-            node.meta["val"] = values[node]
-    # What a value looks like that is reshaped in place depends on when one asks.
-    reshaped = {id(values[node.args[0]]) for node in reshaping}
-    for node in values:
-        if id(values[node]) in reshaped:
-            node.meta.pop("val", None)
-
-
-def _value(root: fx.Interpreter, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], shortcut: bool) -> Any:
-    called = root.fetch_attr(node.target) if node.op == "call_module" else node.target
-    kind = type(called) if node.op == "call_module" else called
-    plain = shortcut and kind in KEEPS_SHAPE and not (isinstance(called, nn.Module) and has_hooks(called))
-    return args[0] if plain and _agree(args) else getattr(root, node.op)(node.target, args, kwargs)
+            raise GraphMismatch("tracing", f"{what}. {advice}", n) from error
+        if n.target in AUGMENTED and isinstance(value, (int, float, torch.SymInt)):
+            n.target = AUGMENTED[n.target]  # `n += 1` writes into nothing when n is a number
+        if isinstance(value, torch.Tensor) and n.op != "output":
+            n.meta["val"] = value
+        return value
 
 
 def _agree(args: tuple[Any, ...]) -> bool:

@@ -19,8 +19,9 @@ Example:
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -36,30 +37,23 @@ HALF = 0.36  # half the height of a drawn box, in rows
 LANE, GAP = 0.12, 0.3  # between two lanes, and between the last one and the next column, in boxes
 TEXT, LINE = "#111820", "#4a5563"
 MIN_ROWS = 20  # up to here a graph stays in one column
-# fill, border, border width, border style
 STYLES = {
-    SAME: ("#eef1f5", "#7a8594", 0.8, "-"),
-    MADE: ("#c9ecd2", "#0b6b3a", 2.4, "-"),
-    CHANGED: ("#fde7b0", "#9a5b00", 2.4, "-"),
-    REMOVED: ("#f8d3d0", "#a3201b", 1.6, (0, (3, 2))),
+    SAME: {"facecolor": "#eef1f5", "edgecolor": "#7a8594", "linewidth": 0.8},
+    MADE: {"facecolor": "#c9ecd2", "edgecolor": "#0b6b3a", "linewidth": 2.4},
+    CHANGED: {"facecolor": "#fde7b0", "edgecolor": "#9a5b00", "linewidth": 2.4},
+    REMOVED: {"facecolor": "#f8d3d0", "edgecolor": "#a3201b", "linewidth": 1.6, "linestyle": (0, (3, 2))},
 }
 MEANING = {MADE: "made by the pass", CHANGED: "changed by the pass", REMOVED: "removed by the pass"}
 
 
 @dataclass
 class Layout:
-    """Places in units of one box: x to the right, y downwards.
+    """Places in units of one box, x to the right and y downwards: centres by name, corners of the line of each edge."""
 
-    Attributes:
-        places: box name -> (x, y) of its centre.
-        paths: (from, to) -> the corners of the line between two boxes.
-        width, height: of the whole drawing.
-    """
-
-    places: dict[str, tuple[float, float]] = field(default_factory=dict)
-    paths: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
-    width: float = 0.0
-    height: float = 0.0
+    places: dict[str, tuple[float, float]]
+    paths: dict[tuple[str, str], list[tuple[float, float]]]
+    width: float
+    height: float
 
 
 def arrange(edges: dict[str, tuple[str, ...]], rows_per_column: int) -> Layout:
@@ -75,20 +69,18 @@ def arrange(edges: dict[str, tuple[str, ...]], rows_per_column: int) -> Layout:
     columns = -(-len(edges) // rows_per_column)
     height = -(-len(edges) // columns)
     at = {name: divmod(number, height) for number, name in enumerate(edges)}
-    lines = [(source, user) for user, operands in edges.items() for source in operands]
     lanes: list[list[set[int]]] = [[] for _ in range(columns)]  # of each column: the gaps that each lane passes
+    lines = [(source, user) for user, operands in edges.items() for source in operands]
     lane_of = {line: _lane(lanes[at[line[0]][0]], *(at[name] for name in line)) for line in lines}
-    layout, left = Layout(height=float(height)), []
-    for lanes_here in lanes:
-        left.append(layout.width)
-        layout.width += 1 + LANE * (len(lanes_here) + 1) + GAP
-    layout.width -= GAP
-    layout.places = {name: (left[column] + 0.5, row + 0.5) for name, (column, row) in at.items()}
-    for line, lane in lane_of.items():
-        (x1, y1), (x2, y2) = (layout.places[name] for name in line)
+    widths = [1 + LANE * (len(lanes_here) + 1) + GAP for lanes_here in lanes]
+    places = {name: (sum(widths[:column]) + 0.5, row + 0.5) for name, (column, row) in at.items()}
+    paths = {}
+    for (source, user), lane in lane_of.items():
+        (x1, y1), (x2, y2) = places[source], places[user]
         beside = [] if lane is None else [x1 + 0.5 + LANE * (lane + 1)]
-        layout.paths[line] = [(x1, y1 + HALF), *((x, y) for x in beside for y in (y1 + 0.5, y2 - 0.5)), (x2, y2 - HALF)]
-    return layout
+        aside = [(x, y) for x in beside for y in (y1 + 0.5, y2 - 0.5)]
+        paths[source, user] = [(x1, y1 + HALF), *aside, (x2, y2 - HALF)]
+    return Layout(places, paths, sum(widths) - GAP, float(height))
 
 
 def _lane(lanes: list[set[int]], source: tuple[int, int], user: tuple[int, int]) -> int | None:
@@ -97,8 +89,7 @@ def _lane(lanes: list[set[int]], source: tuple[int, int], user: tuple[int, int])
         return None
     gaps = set(range(min(source[1] + 1, user[1]), max(source[1] + 1, user[1]) + 1))
     number = next((number for number, taken in enumerate(lanes) if taken.isdisjoint(gaps)), len(lanes))
-    if number == len(lanes):
-        lanes.append(set())
+    lanes += [set()] if number == len(lanes) else []
     lanes[number] |= gaps
     return number
 
@@ -125,13 +116,13 @@ def draw_before_after(before: Outline, after: Outline, path: str | Path | None =
 
 
 def _without_constants(graph: Outline) -> Outline:
-    constants = {box.name: box for box in graph if box.op == "get_attr"}
-    drawn = []
+    """The boxes to draw; one that reads constants tells the shape of the first."""
+    shapes, drawn = {box.name: box.shape for box in graph if box.op == "get_attr"}, []
     for box in graph:
-        read = [name for name in box.inputs if name in constants]
-        what = f"{box.what} {constants[read[0]].shape}" if read else box.what
+        read = [f" {shapes[name]}" for name in box.inputs if name in shapes]
         if box.op != "get_attr":
-            drawn.append(replace(box, what=what, inputs=tuple(name for name in box.inputs if name not in constants)))
+            inputs = tuple(name for name in box.inputs if name not in shapes)
+            drawn.append(replace(box, what="".join([box.what, *read[:1]]), inputs=inputs))
     return tuple(drawn)
 
 
@@ -140,18 +131,26 @@ def _figure(panels: list[tuple[Outline, dict[str, str], str]], path: str | Path 
     boxes = sum(len(graph) for graph, _, _ in panels)
     rows = max(MIN_ROWS, math.ceil(math.sqrt(boxes * BOX_WIDTH / BOX_HEIGHT)))  # about as wide as a screen
     layouts = [arrange({box.name: box.inputs for box in graph}, rows) for graph, _, _ in panels]
-    width = BOX_WIDTH * (sum(layout.width for layout in layouts) + 0.6 * (len(layouts) - 1)) + 0.4
-    height = BOX_HEIGHT * (max(layout.height for layout in layouts) + 1) + 0.9
-    figure = Figure(figsize=(max(width, 5.0), height))
+    tallest, widths = max(layout.height for layout in layouts), [layout.width for layout in layouts]
+    height = BOX_HEIGHT * (tallest + 1) + 0.9
+    figure = Figure(figsize=(max(BOX_WIDTH * (sum(widths) + 0.6 * (len(widths) - 1)) + 0.4, 5.0), height))
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(panels), squeeze=False, width_ratios=[layout.width for layout in layouts])[0]
-    tallest = max(layout.height for layout in layouts)
+    axes = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
+    shown = set()
     for ax, layout, (graph, status, title) in zip(axes, layouts, panels, strict=True):
-        _panel(ax, layout, graph, status)
+        for corners in layout.paths.values():
+            ax.add_line(Line2D(*zip(*corners, strict=True), color=LINE, linewidth=1.0, zorder=1))
+            arrow = {"arrowstyle": "-|>", "color": LINE, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
+            ax.annotate("", corners[-1], corners[-2], arrowprops=arrow)
+        for box in graph:
+            _draw_box(ax, layout.places[box.name], box, STYLES[status[box.name]])
+            shown.add(status[box.name])
         ax.set(xlim=(-0.1, layout.width + 0.1), ylim=(tallest + 0.4, -0.4))
         ax.set_title(title, fontsize=12, fontweight="bold")
         ax.set_axis_off()
-    _legend(figure, {one for graph, status, _ in panels for one in (status[box.name] for box in graph)} - {SAME})
+    legend = [Patch(**STYLES[status], label=meaning) for status, meaning in MEANING.items() if status in shown]
+    if legend:
+        figure.legend(handles=legend, loc="lower center", ncols=len(legend), frameon=False, fontsize=10)
     figure.tight_layout(rect=(0, 0.45 / height, 1, 1))
     if path is not None:
         with mpl.rc_context({"svg.fonttype": "none"}):  # Text stays text: small, searchable and readable aloud.
@@ -159,33 +158,12 @@ def _figure(panels: list[tuple[Outline, dict[str, str], str]], path: str | Path 
     return figure
 
 
-def _panel(ax: Axes, layout: Layout, graph: Outline, status: dict[str, str]) -> None:
-    for corners in layout.paths.values():
-        x, y = zip(*corners, strict=True)
-        ax.add_line(Line2D(x, y, color=LINE, linewidth=1.0, zorder=1, solid_joinstyle="round"))
-        arrow = {"arrowstyle": "-|>", "color": LINE, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", corners[-1], corners[-2], arrowprops=arrow)
-    for box in graph:
-        _draw_box(ax, layout.places[box.name], box, status[box.name])
-
-
-def _draw_box(ax: Axes, place: tuple[float, float], box: Box, status: str) -> None:
-    (x, y), (fill, border, width, style) = place, STYLES[status]
-    look = {"facecolor": fill, "edgecolor": border, "linewidth": width, "linestyle": style, "zorder": 2}
+def _draw_box(ax: Axes, place: tuple[float, float], box: Box, style: dict[str, Any]) -> None:
+    x, y = place
     corners = {"boxstyle": "round,pad=0,rounding_size=0.05", "mutation_aspect": BOX_WIDTH / BOX_HEIGHT}
-    ax.add_patch(FancyBboxPatch((x - 0.46, y - HALF), 0.92, 2 * HALF, **look, **corners))
+    ax.add_patch(FancyBboxPatch((x - 0.46, y - HALF), 0.92, 2 * HALF, **style, **corners, zorder=2))
     centred = {"ha": "center", "va": "center", "zorder": 3}
     what = box.what if len(box.what) <= 30 else f"{box.what[:28]} …"
     size = 10.5 * min(1, 22 / len(what))  # long names in smaller letters
     ax.text(x, y - (0.12 if box.shape else 0), what, fontsize=size, color=TEXT, **centred)
     ax.text(x, y + 0.2, box.shape, fontsize=8.5, color=LINE, **centred)
-
-
-def _legend(figure: Figure, shown: set[str]) -> None:
-    entries = [
-        Patch(facecolor=fill, edgecolor=border, linewidth=width, linestyle=style, label=MEANING[status])
-        for status, (fill, border, width, style) in STYLES.items()
-        if status in shown
-    ]
-    if entries:
-        figure.legend(handles=entries, loc="lower center", ncols=len(entries), frameon=False, fontsize=10)

@@ -12,19 +12,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs.effects import Storage, attribute, called_modules, callee
-from helpers.graphs.patterns import Op
-
-
-def called(graph_module: fx.GraphModule) -> set[Any]:
-    """Every function, method name and module class that a graph calls."""
-    modules = called_modules(graph_module)
-    return {callee(node, modules) for node in graph_module.graph.nodes}
-
-
-def may_match(pattern: Op, present: set[Any]) -> bool:
-    """Whether each operation of a pattern is called at all: a quick look before a search."""
-    return not any(op.targets.isdisjoint(present) for op in pattern.ops())
+from helpers.graphs.effects import Storage, attribute
 
 
 def free_name(holder: nn.Module, stem: str, part: Any = ...) -> str:
@@ -126,7 +114,7 @@ def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module
     """
     new = object.__new__(type(module))  # the constructor would draw random weights
     for name, value in vars(module).items():
-        vars(new)[name] = value.copy() if isinstance(value, dict) else value
+        vars(new)[name] = value.copy() if isinstance(value, (dict, list, set)) else value
     trains = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
     for name, tensor in tensors.items():
         if tensor is not None and not isinstance(tensor, nn.Parameter):

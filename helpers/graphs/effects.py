@@ -71,7 +71,7 @@ def _is_torch_function(function: Any) -> bool:
 def has_hooks(module: nn.Module) -> bool:
     """Whether calling this module also calls somebody's hook."""
     kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-    return any(getattr(module, kind) for kind in kinds)
+    return any(getattr(module, kind, None) for kind in kinds)
 
 
 def _is_known(module: nn.Module | None) -> bool:
@@ -85,39 +85,38 @@ def _only_computes(module: nn.Module | None) -> bool:
 
 def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.Node]:
     """The nodes into whose values this one writes; `module` is what a call_module node calls."""
+    name, first, written = op_name(node), node.args[:1] or tuple(node.kwargs.values())[:1], node.kwargs.get("out")
     if node.op == "call_module":
         if not _is_known(module):
             return node.all_input_nodes
-        return _nodes(node.args[:1]) if getattr(module, "inplace", False) else []
-    if node.op not in ("call_function", "call_method"):
+        written = first if getattr(module, "inplace", False) else None
+    elif node.op not in ("call_function", "call_method"):
         return []
-    if isinstance(node.target, torch._ops.OpOverload):
+    elif isinstance(node.target, torch._ops.OpOverload):
         takes = node.target._schema.arguments
         given = dict(zip((one.name for one in takes), node.args, strict=False)) | dict(node.kwargs)
-        return _nodes([given.get(one.name) for one in takes if one.alias_info is not None and one.alias_info.is_write])
-    if not is_torch(node):
+        written = [given.get(one.name) for one in takes if one.alias_info is not None and one.alias_info.is_write]
+    elif not is_torch(node):
         return node.all_input_nodes
-    name = op_name(node)
-    if name in WRITING_OPERATORS or (name.endswith("_") and not name.endswith("__")) or inplace_flag(node) is not False:
-        return _nodes(node.args[:1] or tuple(node.kwargs.values())[:1])
-    return _nodes(node.kwargs.get("out"))
+    elif name in WRITING_OPERATORS or (name.endswith("_") and not name.endswith("__")) or _is_in_place(node):
+        written = first
+    found: list[fx.Node] = []
+    fx.map_arg(written, found.append)
+    return found
 
 
-def inplace_flag(node: fx.Node) -> Any:
-    """The value of a function's `inplace` argument; False when it has none."""
+def _is_in_place(node: fx.Node) -> bool:
+    """Whether a function is called with `inplace` as anything but False."""
     position = _inplace_position(node.target) if node.op == "call_function" else None
-    if position is not None and position < len(node.args):
-        return node.args[position]
-    return node.kwargs.get("inplace", False)
+    by_position = () if position is None else node.args[position : position + 1]
+    return (*by_position, node.kwargs.get("inplace", False))[0] is not False
 
 
 @functools.cache
 def _inplace_position(function: Any) -> int | None:
-    if not getattr(function, "__module__", "").startswith("torch.nn"):
-        return None
     try:
-        names = list(inspect.signature(function).parameters)
-    except ValueError:
+        names = list(inspect.signature(function).parameters) if function.__module__.startswith("torch.nn") else []
+    except (ValueError, AttributeError):
         return None
     return names.index("inplace") if "inplace" in names else None
 
@@ -127,7 +126,7 @@ def is_fresh(node: fx.Node, module: nn.Module | None = None) -> bool:
     if node.op == "call_module":
         is_fresh_class = type(module) in FRESH_MODULES or _only_computes(module)
         return is_fresh_class and not has_hooks(module) and not getattr(module, "inplace", False)
-    return is_torch(node) and op_name(node) in FRESH and inplace_flag(node) is False and "out" not in node.kwargs
+    return is_torch(node) and op_name(node) in FRESH and not _is_in_place(node) and "out" not in node.kwargs
 
 
 def is_random(node: fx.Node) -> bool:
@@ -143,8 +142,8 @@ def is_random(node: fx.Node) -> bool:
 def draws(name: str) -> bool:
     """Whether the operation of this name draws random numbers by its nature (dropout does when training)."""
     packet = getattr(torch.ops.aten, name, None)
-    overloads = [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
-    return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in overloads)
+    overloads = packet.overloads() if packet is not None else []
+    return any(torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags for overload in overloads)
 
 
 def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
@@ -167,42 +166,33 @@ class Storage:
     """
 
     def __init__(self, graph_module: fx.GraphModule):
-        self._parent: dict[Any, Any] = {}
+        self._shared: dict[Any, set[Any]] = {}  # a node, or the address of a tensor's storage -> all that share it
         modules, written = called_modules(graph_module), []
         for node in graph_module.graph.nodes:
             module = modules.get(node.target) if node.op == "call_module" else None
             if node.op == "get_attr":
-                self._join(node, _key(attribute(graph_module, node.target)))
+                self._join(node, _address(attribute(graph_module, node.target)))
             elif node.op != "output" and not is_fresh(node, module):
                 for value in node.all_input_nodes:
                     self._join(node, value)
             written += written_inputs(node, module)
-        self._written = {self._group(node) for node in written}
+        self._written = set().union(*(self._shared.get(node, {node}) for node in written))
 
     def is_written(self, node: fx.Node) -> bool:
         """Whether the graph may write into the value of `node`, directly or through something that shares storage."""
-        return self._group(node) in self._written
+        return node in self._written
 
     def is_tensor_written(self, tensor: torch.Tensor | None) -> bool:
         """The same for a parameter or buffer of the network."""
-        return tensor is not None and self._group(_key(tensor)) in self._written
-
-    def _group(self, key: Any) -> Any:
-        while (parent := self._parent.get(key, key)) is not key:
-            self._parent[key] = self._parent.get(parent, parent)
-            key = parent
-        return key
+        return tensor is not None and _address(tensor) in self._written
 
     def _join(self, one: Any, other: Any) -> None:
-        self._parent[self._group(one)] = self._group(other)
+        small, large = sorted((self._shared.setdefault(key, {key}) for key in (one, other)), key=len)
+        if small is not large:
+            large |= small
+            self._shared.update(dict.fromkeys(small, large))
 
 
-def _key(tensor: Any) -> Any:
+def _address(tensor: Any) -> Any:
     """The same for all tensors on the same storage; anything else is its own."""
     return tensor.untyped_storage()._cdata if isinstance(tensor, torch.Tensor) else id(tensor)
-
-
-def _nodes(value: Any) -> list[fx.Node]:
-    found: list[fx.Node] = []
-    fx.map_arg(value, found.append)
-    return found

@@ -14,7 +14,7 @@ from torch import fx, nn
 from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.effects import has_hooks, op_name
 from helpers.graphs.errors import MustStay
-from helpers.graphs.operations import CONVS, FOLDABLE, LAYERS, TRANSPOSED
+from helpers.graphs.operations import CONVS, FOLDABLE, LAYERS, TRANSPOSED, by_name
 
 TENSORS = ("weight", "bias", "running_mean", "running_var")
 
@@ -42,65 +42,6 @@ def channel_axis(layer: nn.Module, dimensions: int) -> int:
     return dimensions - 1 - (0 if isinstance(layer, nn.Linear) else len(layer.kernel_size))
 
 
-def convert(node: fx.Node, editor: Editor) -> None:
-    """Turn a functional call into a module call; calls that agree in everything share one module.
-
-    Raises:
-        MustStay: it cannot become one.
-    """
-    arguments = bind(node)
-    tensors = {name: _constant(name, arguments.pop(name, None), editor) for name in TENSORS}
-    settings = {name: _literal(name, value) for name, value in arguments.items()}
-    key = (op_name(node), rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
-    if key not in editor.layers:
-        editor.layers[key] = _place(node, tensors, build(node, tensors, settings), editor)
-    sources, args = _constants_of(node), node.args[:1] or (node.kwargs["input"],)
-    editor.retarget(node, "call_module", editor.layers[key], args, {})
-    editor.forget(sources)
-
-
-def _constant(name: str, value: Any, editor: Editor) -> torch.Tensor | None:
-    tensor = editor.tensor(value)
-    if value is not None and tensor is None:
-        raise MustStay(f"its {name} is computed by the graph")
-    if value is not None and editor.storage.is_written(value):
-        raise MustStay(f"the graph writes to its {name}")
-    return tensor
-
-
-def _place(node: fx.Node, tensors: dict[str, torch.Tensor | None], module: nn.Module, editor: Editor) -> str:
-    """Where the tensors came from, if that is a bare holder of just these tensors; a new name otherwise."""
-    owner = _constants_of(node)[0].target.rpartition(".")[0]
-    holder = editor.named(owner)
-    held = {**holder._parameters, **holder._buffers}
-    held.pop("num_batches_tracked", None)
-    bare = type(holder) is nn.Module and not holder._modules
-    if not bare or any(tensors.get(name) is not tensor for name, tensor in held.items()):
-        owner = editor.free_name(node.name)
-    editor.set_module(owner, module)
-    return owner
-
-
-def _constants_of(node: fx.Node) -> list[fx.Node]:
-    return [source for source in node.all_input_nodes if source.op == "get_attr"]
-
-
-def _literal(name: str, value: Any) -> Any:
-    if any(isinstance(item, fx.Node) for item in (value if isinstance(value, (list, tuple)) else [value])):
-        raise MustStay(f"its {name} is computed by the graph")
-    return tuple(value) if isinstance(value, list) else value
-
-
-def bind(node: fx.Node) -> dict[str, Any]:
-    """The arguments after the input, by name."""
-    name, names = op_name(node), LAYERS[op_name(node)]
-    if name == "batch_norm" and (isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm):
-        names = (*TENSORS, *names[4:], "cudnn_enabled")
-    given = dict(zip(("input", *names), node.args, strict=False)) | dict(node.kwargs)
-    given.pop("input", None)
-    return given
-
-
 def rank(node: fx.Node) -> int | None:
     """The number of dimensions of a node's value, None when nobody wrote it down."""
     value = node.meta.get("val")
@@ -118,54 +59,90 @@ def check_same_form(before: fx.Node, after: fx.Node) -> None:
         raise MustStay(f"it changes the dtype from {one.dtype} to {other.dtype}")
 
 
-def build(node: fx.Node, tensors: dict[str, torch.Tensor | None], settings: dict[str, Any]) -> nn.Module:
-    """The module that does what the node does."""
-    name = op_name(node)
-    if name == "batch_norm":
-        return _build_norm(node, tensors, settings)
-    weight, bias = tensors["weight"], tensors["bias"]
+def convert(node: fx.Node, editor: Editor) -> None:
+    """Turn a functional call into a module call; calls that agree in everything share one module.
+
+    Raises:
+        MustStay: it cannot become one.
+    """
+    name, names = op_name(node), LAYERS[op_name(node)]
+    if name == "batch_norm" and (isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm):
+        names = (*TENSORS, *names[4:], "cudnn_enabled")
+    arguments = by_name(node, ("input", *names))
+    source = arguments.pop("input")
+    tensors = {key: _constant(key, arguments.pop(key, None), editor) for key in TENSORS}
+    settings = {key: _literal(key, value) for key, value in arguments.items()}
+    key = (name, rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
+    reads = [read for read in node.all_input_nodes if read.op == "get_attr"]
+    if key not in editor.layers:
+        module = _norm(rank(node), settings, **tensors) if name == "batch_norm" else _layer(name, settings, **tensors)
+        editor.layers[key] = _place(node, reads[0].target.rpartition(".")[0], tensors, editor)
+        editor.set_module(editor.layers[key], module.eval())
+    editor.retarget(node, "call_module", editor.layers[key], (source,), {})
+    editor.forget(reads)
+
+
+def _constant(name: str, value: Any, editor: Editor) -> torch.Tensor | None:
+    tensor = editor.tensor(value)
+    if value is not None and tensor is None:
+        raise MustStay(f"its {name} is computed by the graph")
+    if value is not None and editor.storage.is_written(value):
+        raise MustStay(f"the graph writes to its {name}")
+    return tensor
+
+
+def _literal(name: str, value: Any) -> Any:
+    if any(isinstance(item, fx.Node) for item in (value if isinstance(value, (list, tuple)) else [value])):
+        raise MustStay(f"its {name} is computed by the graph")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _place(node: fx.Node, owner: str, tensors: dict[str, torch.Tensor | None], editor: Editor) -> str:
+    """Where the tensors came from, if that is a bare holder of just these tensors; a new name otherwise."""
+    holder = editor.named(owner)
+    held = {**holder._parameters, **holder._buffers}
+    held.pop("num_batches_tracked", None)
+    bare = type(holder) is nn.Module and not holder._modules
+    return owner if bare and all(tensors[name] is held[name] for name in held) else editor.free_name(node.name)
+
+
+def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any) -> nn.Module:
+    """A convolution or linear layer."""
     if weight is None or not weight.is_leaf:
         raise MustStay("its weight is not a parameter or buffer")
+    tensors = {"weight": _parameter(weight), "bias": None if bias is None else _parameter(bias)}
     if name == "linear":
         if weight.dim() != 2:
             raise MustStay(f"its weight has {weight.dim()} dimensions, and nn.Linear takes 2")
-        outside = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-    else:
-        outside = _build_conv(name, weight, settings)
-    return with_tensors(outside, weight=_parameter(weight), bias=None if bias is None else _parameter(bias)).eval()
-
-
-def _build_conv(name: str, weight: torch.Tensor, settings: dict[str, Any]) -> nn.Module:
-    dimensions = weight.dim() - 2
+        return with_tensors(nn.Linear(*weight.shape[::-1], bias=False, device="meta"), **tensors)
     transposed = settings.pop("transposed", name.startswith("conv_transpose"))
-    groups = settings.get("groups", 1)
     if not transposed:
         settings.pop("output_padding", None)
-    settings = {key: value for key, value in settings.items() if key != "groups"}
+    dimensions, groups = weight.dim() - 2, settings.pop("groups", 1)
     for key, value in settings.items():  # ATen writes one number for all dimensions as a list, too
-        if isinstance(value, tuple) and len(value) == 1:
-            settings[key] = value * dimensions
+        settings[key] = value * dimensions if isinstance(value, tuple) and len(value) == 1 else value
     # (Cout, Cin / groups, *kernel), and for transposed convolutions (Cin, Cout / groups, *kernel)
     channels = weight.shape[0], weight.shape[1] * groups
-    inside, out = channels if transposed else channels[::-1]
+    settings |= {"kernel_size": tuple(weight.shape[2:]), "groups": groups, "bias": False, "device": "meta"}
     cls = (TRANSPOSED if transposed else CONVS)[dimensions - 1]
-    return cls(inside, out, tuple(weight.shape[2:]), groups=groups, bias=False, device="meta", **settings)
+    return with_tensors(cls(*(channels if transposed else channels[::-1]), **settings), **tensors)
 
 
-def _build_norm(node: fx.Node, tensors: dict[str, torch.Tensor | None], settings: dict[str, Any]) -> nn.Module:
+def _norm(
+    dimensions: int | None, settings: dict[str, Any], running_mean: Any, running_var: Any, **affine: Any
+) -> nn.Module:
+    """A batch norm."""
     if settings.get("training", False):
         raise MustStay("it normalises by the statistics of the batch (training=True)")
-    if tensors["running_mean"] is None or tensors["running_var"] is None:
+    if running_mean is None or running_var is None:
         raise MustStay("it has no running statistics, so it normalises by those of the batch")
-    if rank(node) not in (2, 3, 4, 5):
+    if dimensions not in (2, 3, 4, 5):
         raise MustStay("the rank of its input is not known: trace with example inputs")
-    cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[rank(node)]
-    mean, var = tensors["running_mean"], tensors["running_var"]
-    norm = cls(mean.numel(), eps=settings.get("eps", 1e-5), affine=False, device="meta")
-    affine = {name: _parameter(tensors[name]) for name in ("weight", "bias") if tensors[name] is not None}
-    norm = with_tensors(norm, **affine).eval()
-    norm.affine = len(affine) == 2
-    norm._buffers |= {"running_mean": mean.detach(), "running_var": var.detach()}
+    cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[dimensions]
+    norm = cls(running_mean.numel(), eps=settings.get("eps", 1e-5), affine=False, device="meta")
+    norm = with_tensors(norm, **{key: _parameter(value) for key, value in affine.items() if value is not None})
+    norm.affine = norm.weight is not None and norm.bias is not None
+    norm._buffers |= {"running_mean": running_mean.detach(), "running_var": running_var.detach()}
     norm._buffers["num_batches_tracked"] = torch.tensor(0)
     return norm
 

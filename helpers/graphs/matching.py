@@ -1,11 +1,8 @@
 """Looks a pattern up in a graph: what matches, and why a piece that almost matched was refused.
 
 The search goes from an anchor to its operands. Operations are compared before values, so a refusal is only ever about a
-piece of graph that has the *shape* of the pattern. A piece of another shape is not worth a line.
-
-Differs from `torch.fx.passes.utils.matcher_utils.SubgraphMatcher` in three ways: modules are compared by class and not
-by the names under which they are called, operands of commutative operations may stand in either order, and there are
-reasons.
+piece of graph that has the *shape* of the pattern. Unlike in torch's `SubgraphMatcher`, modules are compared by class
+and not by name, operands of commutative operations may stand in either order, and there are reasons.
 
 Example:
     >>> found = find(graph_module, Op([nn.BatchNorm2d], (Op([nn.Conv2d], name="conv"),), name="bn"))
@@ -57,7 +54,7 @@ def find(
 
     checks = [_escapes, search.sees_a_write, *([_is_the_output] if match_output else []), *filters]
     checks += [] if allow_overlap else [overlap]
-    for node in graph_module.graph.nodes:
+    for node in [node for node in graph_module.graph.nodes if callee(node, search.modules) in pattern.targets]:
         match, reason = search.at(node, checks)
         if match is not None:
             found.matches.append(match)
@@ -89,7 +86,7 @@ class _Search:
         self.graph_module, self.pattern = graph_module, pattern
         self.match_placeholders, self.any_literals = match_placeholders, any_literals
         self.modules = called_modules(graph_module)
-        self.reason: str | None = None
+        self.reason: str | None = None  # the first for which the current anchor is refused
 
     def at(self, node: fx.Node, checks: Sequence[Filter]) -> tuple[Match | None, str | None]:
         """The first match whose anchor is `node`, or why there is none (None when the shape differs)."""
@@ -99,11 +96,8 @@ class _Search:
             reason = next((reason for check in checks if (reason := check(match)) is not None), None)
             if reason is None:
                 return match, None
-            self._refuse(reason)
+            self.reason = self.reason or reason
         return None, self.reason
-
-    def _refuse(self, reason: str) -> None:
-        self.reason = self.reason or reason
 
     def _part(self, part: Any, value: Any, bound: Bound) -> Iterator[Bound]:
         """All ways to match one element of a pattern with what stands in the graph."""
@@ -114,10 +108,9 @@ class _Search:
             yield from self._op(part, value, bound)
         elif isinstance(part, Value):
             reason = self._objection(part, value)
+            self.reason = self.reason or reason
             if reason is None:
                 yield {**bound, part: value}
-            else:
-                self._refuse(reason)
         elif isinstance(part, (list, tuple)) and isinstance(value, (list, tuple)):
             if len(part) == len(value):
                 yield from self._all(list(zip(part, value, strict=True)), bound)
@@ -146,7 +139,7 @@ class _Search:
                 if part.open or not surplus:
                     yield one
                 else:
-                    self._refuse(f"{node} also passes {', '.join(surplus)}")
+                    self.reason = self.reason or f"{node} also passes {', '.join(surplus)}"
 
     def _objection(self, part: Value, value: Any) -> str | None:
         """What keeps a graph node or literal from being this value."""
@@ -189,6 +182,5 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _holds_node(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(_holds_node(item) for item in value)
-    return isinstance(value, fx.Node)
+    is_list = isinstance(value, (list, tuple))
+    return any(map(_holds_node, value)) if is_list else isinstance(value, fx.Node)

@@ -7,11 +7,12 @@ Layers with parameters are an exception: their canonical spelling is the module 
 """
 
 import operator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import fx, nn
 
 REQUIRED = object()
 
@@ -67,6 +68,13 @@ MODULES = {module: name for name, known in OPERATIONS.items() for module in know
 SYNONYMS = {"mm": "matmul", "bmm": "matmul", "constant_pad_nd": "pad"}
 ARGUMENT_SYNONYMS = {"train": "training", "mat2": "other", "self": "input"}
 ATTRIBUTES = {"pad": "padding"}
+
+
+def by_name(node: fx.Node, names: Iterable[str]) -> dict[str, Any]:
+    """The arguments of a call by name, of which `names` has the order."""
+    given = {ARGUMENT_SYNONYMS.get(key, key): value for key, value in node.kwargs.items()}
+    return dict(zip(names, node.args, strict=False)) | given
+
 
 # name -> operator, and whether the operands are swapped. In-place names end in "_" or begin with "i".
 ARITHMETIC = {

@@ -70,54 +70,40 @@ def table(graph: Outline) -> "pandas.DataFrame":
 
 def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
     whose = node.args[0] if node.op == "output" and isinstance(node.args[0], fx.Node) else node
-    value = whose.meta.get("val", whose.meta.get("tensor_meta"))
-    if node.op == "get_attr" and value is None:
-        value = attribute(graph_module, node.target)
+    value, what, tensors = whose.meta.get("val", whose.meta.get("tensor_meta")), node.op, []
+    if node.op == "placeholder":
+        what = "input"
+    elif node.op == "get_attr":
+        tensors, what = [attribute(graph_module, node.target)], f"constant {node.target}"
+        value = tensors[0] if value is None else value
+    elif node.op == "call_module":
+        module = graph_module.get_submodule(node.target)
+        tensors, what = module.state_dict().values(), _module(module)
+    elif node.op != "output":
+        number = (bool, int, float, torch.dtype)
+        literals = [_literal(value) for value in node.args if isinstance(value, number)]
+        literals += [f"{key}={_literal(value)}" for key, value in node.kwargs.items() if isinstance(value, number)]
+        what = " ".join([target_name(node.target), *literals])
     known = hasattr(value, "shape") and hasattr(value, "dtype")
     shape = "x".join(map(str, value.shape)) if known else ""
-    dtype = str(value.dtype).removeprefix("torch.") if known else ""
-    inputs = tuple(source.name for source in node.all_input_nodes)
-    return Box(node.name, node.op, _what(graph_module, node), shape, dtype, inputs, _weights(graph_module, node))
-
-
-def _weights(graph_module: fx.GraphModule, node: fx.Node) -> tuple[float, ...]:
-    """One sum for each tensor that belongs to the node: enough to see that a pass wrote others."""
-    if node.op == "call_module":
-        tensors = graph_module.get_submodule(node.target).state_dict().values()
-    else:
-        tensors = [attribute(graph_module, node.target)] if node.op == "get_attr" else []
-    known = (tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_meta)
-    return tuple(tensor.detach().abs().double().sum().item() for tensor in known)
-
-
-def _what(graph_module: fx.GraphModule, node: fx.Node) -> str:
-    if node.op == "call_module":
-        return _module(graph_module.get_submodule(node.target))
-    if node.op in ("placeholder", "output"):
-        return "input" if node.op == "placeholder" else "output"
-    if node.op == "get_attr":
-        return f"constant {node.target}"
-    number = (bool, int, float, torch.dtype)
-    literals = [_literal(value) for value in node.args if isinstance(value, number)]
-    literals += [f"{key}={_literal(value)}" for key, value in node.kwargs.items() if isinstance(value, number)]
-    return " ".join([target_name(node.target), *literals])
+    stored = (tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_meta)
+    weights = tuple(tensor.detach().abs().double().sum().item() for tensor in stored)
+    dtype = _literal(value.dtype) if known else ""
+    return Box(node.name, node.op, what, shape, dtype, tuple(map(str, node.all_input_nodes)), weights)
 
 
 def _module(module: nn.Module) -> str:
     """A module in a few characters; for the common layers the numbers that matter."""
-    kind = type(module).__name__
+    kind, bias = type(module).__name__, "" if getattr(module, "bias", None) is None else " +bias"
     if isinstance(module, nn.modules.conv._ConvNd):
         stride = "" if math.prod(module.stride) == 1 else f" /{module.stride[0]}"
         groups = "" if module.groups == 1 else f" g{module.groups}"
         groups = " depthwise" if 1 < module.groups == module.in_channels else groups
         kernel = "x".join(map(str, module.kernel_size))
-        bias = "" if module.bias is None else " +bias"
         return f"{kind} {kernel}{stride} {module.in_channels}→{module.out_channels}{groups}{bias}"
     if isinstance(module, nn.Linear):
-        return f"Linear {module.in_features}→{module.out_features}{'' if module.bias is None else ' +bias'}"
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return f"{kind} {module.num_features}"
-    return kind
+        return f"Linear {module.in_features}→{module.out_features}{bias}"
+    return f"{kind} {module.num_features}" if isinstance(module, nn.modules.batchnorm._BatchNorm) else kind
 
 
 def _literal(value: Any) -> str:

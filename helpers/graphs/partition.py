@@ -9,31 +9,27 @@ Support is asked node by node, and supports are combined:
     covered_by_both(gm, ops, pats)   whole matches of which the operator support takes every node
 
 Cutting out a group is only allowed if no path leaves it and comes back: the group would need its own result as input.
-`torch.fx`'s capability partitioner finds the groups. What it gets wrong is done here: it counts no module call and no
-method call as computation, and so throws away good groups as too small.
+`torch.fx`'s capability partitioner finds the groups, but counts no call of a module or method as computation.
 
 Example:
     >>> partitions = propose(graph_module, any_chain(from_ops([nn.Conv2d]), from_patterns(graph_module, [silu])))
     >>> extract(graph_module, partitions, prefix="engine_")
-    >>> inline(graph_module)
 """
 
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-import torch
-from torch import fx, nn
+from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase, any_chain, chain, create_op_support
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from helpers.graphs.effects import attribute, called_modules, callee
+from helpers.graphs.effects import called_modules, callee
 from helpers.graphs.matching import find
 from helpers.graphs.patterns import Op
 
-__all__ = ["any_chain", "chain", "covered_by_both", "extract", "from_ops", "from_patterns", "inline", "propose"]
+__all__ = ["any_chain", "chain", "covered_by_both", "extract", "from_ops", "from_patterns", "propose"]
 
 Partition = tuple[fx.Node, ...]
 
@@ -111,9 +107,9 @@ def extract(graph_module: fx.GraphModule, partitions: Sequence[Partition], prefi
     """
     check_acyclic(graph_module, partitions)
     names = [f"{prefix}{i}" for i in range(len(partitions))]
-    taken = next((name for name in names if hasattr(graph_module, name)), None)
-    if taken is not None:
-        raise ValueError(f"the network already has a {taken!r}: choose another prefix than {prefix!r}")
+    for name in names:
+        if hasattr(graph_module, name):
+            raise ValueError(f"the network already has a {name!r}: choose another prefix than {prefix!r}")
     fuse_by_partitions(graph_module, [dict.fromkeys(nodes) for nodes in partitions], prefix=prefix)
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()
@@ -128,70 +124,12 @@ def check_acyclic(graph_module: fx.GraphModule, partitions: Sequence[Partition])
             if group.get(node) is not node:
                 raise PartitionCycle(f"{node} is not in this graph, or in two groups: each node may be in one group")
             group[node] = nodes
-    waits_for: dict[Any, set[Any]] = {}
+    sorter = TopologicalSorter()
     for node, one in group.items():
-        waits_for.setdefault(one, set()).update({group[source] for source in node.all_input_nodes} - {one})
+        sorter.add(one, *({group[source] for source in node.all_input_nodes} - {one}))
     try:
-        TopologicalSorter(waits_for).prepare()
+        sorter.prepare()
     except CycleError as error:
         stuck = sorted({f"{{{', '.join(map(str, part))}}}" for part in error.args[1] if isinstance(part, tuple)})
-        raise PartitionCycle(
-            f"{' and '.join(stuck)} would wait for their own results: split them, or use propose()"
-        ) from error
-
-
-def inline(graph_module: fx.GraphModule) -> list[str]:
-    """Put the nodes of every `GraphModule` that the graph calls in place of the call: the way back from `extract`.
-
-    Modules and tensors get back the names they had, when those are free. A call whose several results are handed on as
-    one stays.
-
-    Returns:
-        The names of the submodules that are gone.
-    """
-    gone = []
-    for call in graph_module.graph.find_nodes(op="call_module"):
-        inner = graph_module.get_submodule(call.target)
-        if isinstance(inner, fx.GraphModule) and _inline_one(graph_module, call, inner):
-            gone.append(call.target)
-    graph_module.delete_all_unused_submodules()
-    graph_module.recompile()
-    return gone
-
-
-def _inline_one(graph_module: fx.GraphModule, call: fx.Node, inner: fx.GraphModule) -> bool:
-    graph, result = graph_module.graph, inner.graph.output_node().args[0]
-    if not isinstance(result, fx.Node) and any(user.target is not operator.getitem for user in call.users):
-        return False
-    made = dict(zip(inner.graph.find_nodes(op="placeholder"), call.args, strict=True))
-    with graph.inserting_before(call):
-        for node in inner.graph.nodes:
-            if node.op not in ("placeholder", "output"):
-                made[node] = graph.node_copy(node, made.__getitem__)
-                if node.op in ("call_module", "get_attr"):
-                    made[node].target = _hand_back(graph_module, call.target, inner, node.target)
-    result = fx.node.map_arg(result, made.__getitem__)
-    if isinstance(result, fx.Node):
-        call.replace_all_uses_with(result)
-    for pick in list(call.users):
-        pick.replace_all_uses_with(result[pick.args[1]])
-        graph.erase_node(pick)
-    graph.erase_node(call)
-    return True
-
-
-def _hand_back(graph_module: fx.GraphModule, name: str, inner: fx.GraphModule, path: str) -> str:
-    """Hang what the submodule holds at `path` at the same place of the network, if nothing else is there."""
-    *owners, leaf = path.split(".")
-    part, place = attribute(inner, path), graph_module
-    for owner in owners:
-        if not hasattr(place, owner):
-            place.add_module(owner, nn.Module())
-        place = getattr(place, owner)
-    if getattr(place, leaf, part) is not part:
-        return f"{name}.{path}"
-    if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
-        place.register_buffer(leaf, part)
-    else:
-        setattr(place, leaf, part)
-    return path
+        advice = "would wait for their own results: split them, or use propose()"
+        raise PartitionCycle(f"{' and '.join(stuck)} {advice}") from error

@@ -8,10 +8,7 @@ A pattern is a small tree (or DAG) that is read from its result towards its inpu
     a Python literal    must be equal; `...` as the last operand stands for any others
 
 An operation inside a pattern is an *intermediate*: a rewrite makes it vanish, so nobody outside the match may use it
-and the network may not return it. The outermost operation (the *anchor*) is what a rewrite replaces, so it may have any
-number of users.
-
-`matching.find` looks patterns up in a graph, and says in one line why it refused a piece that almost matched.
+and the network may not return it. The outermost one (the *anchor*) is replaced, and may have any number of users.
 
 Example:
     >>> conv = Op([nn.Conv2d], name="conv")
@@ -22,14 +19,13 @@ Example:
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import fx
 
 from helpers.graphs.effects import attribute, target_name
 
-# A test beyond the shape of a pattern. It gets the node (or the constant) and returns None when all is well, else one
-# line that says what is wrong.
+# A test beyond the shape of a pattern: gets the node (or the constant), and returns None or one line on what is wrong.
 Condition = Callable[[Any], str | None]
 COMMUTATIVE_NAMES = {"add", "mul", "maximum", "minimum"}
 
@@ -100,12 +96,6 @@ class Op:
         if self.commutative:
             yield (self.args[1], self.args[0], *self.args[2:])
 
-    def ops(self) -> list["Op"]:
-        """This operation and all those that it reads, some perhaps repeatedly."""
-        inside: list[Op] = []
-        fx.node.map_aggregate((self.args, self.kwargs), lambda part: isinstance(part, Op) and inside.extend(part.ops()))
-        return [self, *inside]
-
 
 Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there
 
@@ -151,16 +141,14 @@ class Match:
         return attribute(self.graph_module, node.target) if isinstance(node, fx.Node) else node
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A piece of graph that has the shape of the pattern, and what keeps it from being a match."""
 
     node: fx.Node
     reason: str
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """What a search brought: the matches and the near misses, both in graph order."""
 
     matches: list[Match]

@@ -9,7 +9,7 @@ Example:
     >>> for done in replace_all(graph_module, silu, by_function(F.silu)): print(done.inserted)
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,7 +83,9 @@ def _replace_one(match: Match, build: Build) -> Replacement:
     graph, anchor, following = match.graph_module.graph, match.anchor, match.anchor.next
     with graph.inserting_before(following):
         result = build(match)
-    inserted = tuple(_between(anchor, following))
+    inserted, node = (), anchor
+    while (node := node.next) is not following:
+        inserted += (node,)
     if not isinstance(result, fx.Node):
         for node in reversed(inserted):
             graph.erase_node(node)
@@ -109,28 +111,14 @@ def by_function(function: Callable[..., Any] | nn.Module) -> Build:
     example = fx.symbolic_trace(function)
 
     def build(match: Match) -> fx.Node:
-        made: dict[fx.Node, Any] = {}
-        for node in example.graph.nodes:
-            if node.op == "placeholder":
-                made[node] = match[node.target]
-            elif node.op != "output":
-                made[node] = match.graph_module.graph.node_copy(node, made.__getitem__)
-                if node.op in ("call_module", "get_attr"):
-                    made[node].target = _adopt(match.graph_module, example, node.target)
-        return fx.node.map_arg(example.graph.output_node().args[0], made.__getitem__)
+        network = match.graph_module
+        made = {node: match[node.target] for node in example.graph.find_nodes(op="placeholder")}
+        result = network.graph.graph_copy(example.graph, made)
+        for old, new in made.items():
+            if old.op in ("call_module", "get_attr"):
+                part = attribute(example, old.target)
+                new.target = free_name(network, old.target.replace(".", "_"), part)
+                setattr(network, new.target, part)
+        return result
 
     return build
-
-
-def _adopt(graph_module: fx.GraphModule, example: fx.GraphModule, path: str) -> str:
-    """Hang what `example` holds at `path` on the network, under a name that is free there."""
-    part = attribute(example, path)
-    name = free_name(graph_module, path.replace(".", "_"), part)
-    setattr(graph_module, name, part)
-    return name
-
-
-def _between(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
-    """The nodes between two. To look only there keeps the cost of a replacement the same in any graph."""
-    while (first := first.next) is not last:
-        yield first

@@ -36,12 +36,8 @@ AUGMENTED = {
 }
 
 
-class LostAssignment(RuntimeError):
-    """The network assigns something to a buffer, which a graph cannot do."""
-
-
-class LostContext(RuntimeError):
-    """The network computes in a context that a graph does not have."""
+class Lost(RuntimeError):
+    """The network does something that a graph cannot hold: exchanges a buffer, or computes under autocast."""
 
 
 class _Proxy(fx.Proxy):
@@ -77,18 +73,15 @@ class Tracer(fx.Tracer):
         """The graph of a model, which keeps its parameters and buffers.
 
         Raises:
-            LostAssignment: the network puts another tensor in the place of a buffer.
+            Lost: the network puts another tensor in the place of a buffer.
         """
-        tables = [
-            (f"{path}." if path else "", module._buffers, dict(module._buffers))
-            for path, module in model.named_modules()
-        ]
+        tables = [(path, module._buffers, dict(module._buffers)) for path, module in model.named_modules()]
         graph = self.trace(model)
         for path, table, before in tables:
             for name, value in list(table.items()):
                 if isinstance(value, fx.Proxy):
                     table[name] = before[name]
-                    _check_assignment(f"{path}{name}", value.node)
+                    _check_assignment(f"{path}.{name}".lstrip("."), value.node)
         return graph
 
     def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
@@ -97,14 +90,10 @@ class Tracer(fx.Tracer):
             return super().trace(root, concrete_args)
 
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """A node of the graph.
-
-        Raises:
-            LostContext: it is under an autocast that the call as a whole is not under.
-        """
+        """A node of the graph; raises `Lost` under an autocast that the call as a whole is not under."""
         if _autocast() != self._autocast:
             name = getattr(target, "__name__", target)
-            raise LostContext(f"it calls {name} under torch.autocast, which a graph of torch.fx does not record")
+            raise Lost(f"it calls {name} under torch.autocast, which a graph of torch.fx does not record")
         return super().create_node(kind, target, *args, **kwargs)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -136,7 +125,7 @@ def _check_assignment(path: str, node: fx.Node) -> None:
         source = source.args[0]
     if not (isinstance(source, fx.Node) and source.op == "get_attr" and source.target == path):
         name = path.rpartition(".")[2]
-        raise LostAssignment(
+        raise Lost(
             f"it assigns the result of {node} to its buffer {path}, and a graph cannot put another tensor in its "
             f"place: write into it instead, self.{name}.copy_(...)"
         )

@@ -21,8 +21,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs import tracer
 from helpers.graphs.annotation import annotate
+from helpers.graphs.editing import with_tensors
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
-from helpers.graphs.partition import inline
 
 ROUTES = ("fx", "export")
 OWN_FILES = (__file__, tracer.__file__)
@@ -75,9 +75,7 @@ def _copied(model: nn.Module) -> nn.Module:
     for module in model.modules():
         others = (value for name, value in vars(module).items() if name not in ("_parameters", "_buffers"))
         if type(module).__module__.startswith("torch.nn.modules.") and all(map(_is_plain, others)):
-            new = memo[id(module)] = object.__new__(type(module))
-            for name, value in vars(module).items():
-                vars(new)[name] = value.copy() if isinstance(value, (dict, set, list)) else value
+            new = memo[id(module)] = with_tensors(module)
             for table in (new._parameters, new._buffers):
                 table.update({name: copy.deepcopy(tensor, memo) for name, tensor in table.items()})
     return copy.deepcopy(model, memo)
@@ -102,7 +100,8 @@ def _trace_fx(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.GraphModu
 
 
 def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:
-    inputs = _all_different(example_inputs)
+    # A tensor that is given twice would be one input.
+    inputs = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), example_inputs)
     try:
         with warnings.catch_warnings():  # an LSTM lists its weights anew, which is no state
             warnings.filterwarnings("ignore", ".*_flat_weights.* assigned during export")
@@ -115,8 +114,9 @@ def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: 
     graph_module = fx.GraphModule(exported, exported.graph, type(model).__name__).eval()
     if any_batch:
         SameSizes(graph_module.graph, inputs).watch(graph_module)
-    if _call_gradient_modes(graph_module):
-        inline(graph_module)
+    _inline_gradient_modes(graph_module)
+    graph_module.delete_all_unused_submodules()
+    graph_module.recompile()
     return graph_module
 
 
@@ -149,12 +149,8 @@ class SameSizes:
 
     def __init__(self, graph: fx.Graph, example_inputs: tuple[Any, ...]):
         values = [node.meta.get("val") for node in graph.find_nodes(op="placeholder")]
-        self.recorded = [
-            [size if isinstance(size, int) else None for size in value.shape]
-            if isinstance(value, torch.Tensor)
-            else given
-            for value, given in zip(values, tree_leaves(example_inputs), strict=True)
-        ]
+        pairs = zip(values, tree_leaves(example_inputs), strict=True)
+        self.recorded = [_sizes(value) if isinstance(value, torch.Tensor) else given for value, given in pairs]
 
     def watch(self, graph_module: fx.GraphModule) -> None:
         """Look at the inputs of each call, of copies too."""
@@ -163,47 +159,40 @@ class SameSizes:
 
     def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """Raise `WrongSize`."""
-        for value, recorded in zip(tree_leaves(inputs), self.recorded, strict=False):
-            got = list(value.shape) if isinstance(value, torch.Tensor) else value
+        for recorded, got in zip(self.recorded, map(_sizes, tree_leaves(inputs)), strict=False):
+            fits = type(got) is type(recorded) and got == recorded
             if isinstance(got, list) and isinstance(recorded, list) and len(got) == len(recorded):
-                fits = all(size in (None, given) for size, given in zip(recorded, got, strict=True))
-            else:
-                fits = type(got) is type(recorded) and got == recorded
+                fits = all(size in ("any", given) for size, given in zip(recorded, got, strict=True))
             if not fits:
-                raise WrongSize(
-                    f"this graph was recorded for {_told(recorded)} and got {_told(got)}: "
-                    "optimize with an example like it, or by the route fx"
+                one, other = (
+                    f"inputs of shape ({', '.join(map(str, sizes))})" if isinstance(sizes, list) else repr(sizes)
+                    for sizes in (recorded, got)
                 )
+                advice = "optimize with an example like it, or by the route fx"
+                raise WrongSize(f"this graph was recorded for {one} and got {other}: {advice}")
 
 
-def _told(given: Any) -> str:
-    """The shape of a tensor, or the value itself."""
-    if not isinstance(given, list):
-        return repr(given)
-    return f"inputs of shape ({', '.join('any' if size is None else str(size) for size in given)})"
+def _sizes(value: Any) -> Any:
+    """The sizes of a tensor, "any" for one that is open; any other value itself."""
+    is_tensor = isinstance(value, torch.Tensor)
+    return [size if isinstance(size, int) else "any" for size in value.shape] if is_tensor else value
 
 
-def _all_different(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Export takes a tensor that is given twice for one input, and would forget the other."""
-    seen: set[int] = set()
-
-    def copied_if_seen(tensor: torch.Tensor) -> torch.Tensor:
-        repeated = id(tensor) in seen
-        seen.add(id(tensor))
-        return tensor.detach().clone() if repeated else tensor
-
-    return tree_map_only(torch.Tensor, copied_if_seen, example_inputs)
-
-
-def _call_gradient_modes(graph_module: fx.GraphModule) -> bool:
-    """Make what export puts apart for `torch.no_grad` an ordinary submodule. Returns whether there was any."""
-    wrapped = graph_module.graph.find_nodes(
-        op="call_function", target=torch.ops.higher_order.wrap_with_set_grad_enabled
-    )
-    for node in wrapped:
-        _, body, *args = node.args
-        node.op, node.target, node.args = "call_module", body.target, tuple(args)
-    return bool(wrapped)
+def _inline_gradient_modes(graph_module: fx.GraphModule) -> None:
+    """Export makes a subgraph of what runs under `torch.no_grad`, where the answers are the same."""
+    graph = graph_module.graph
+    for call in graph.find_nodes(op="call_function", target=torch.ops.higher_order.wrap_with_set_grad_enabled):
+        _, body, *inputs = call.args
+        inner = graph_module.get_submodule(body.target)
+        _inline_gradient_modes(inner)
+        with graph.inserting_before(call):
+            values = dict(zip(inner.graph.find_nodes(op="placeholder"), inputs, strict=True))
+            results = graph.graph_copy(inner.graph, values)
+        for pick in list(call.users):
+            pick.replace_all_uses_with(results[pick.args[1]])
+            graph.erase_node(pick)
+        graph.erase_node(call)
+        graph.erase_node(body)
 
 
 def _simplify_signature(graph: fx.Graph) -> None:

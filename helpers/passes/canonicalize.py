@@ -76,23 +76,13 @@ def _function(node: fx.Node, editor: Editor) -> None:
         if _only_it_can_see(node, editor):
             _arithmetic(node, editor, operations.ARITHMETIC_IN_PLACE[name])
     elif (form := operations.OPERATIONS.get(name.rstrip("_") if in_place else name)) is not None:
-        settings = _bind(node, form.arguments)
-        if settings is not None and (not in_place or "inplace" in form.arguments):
-            first = settings.pop("input")
-            _write(node, editor, name.rstrip("_"), first, settings | ({"inplace": True} if in_place else {}))
+        names = ["input", *form.arguments]
+        settings = operations.by_name(node, names) | ({"inplace": True} if in_place else {})
+        required = {"input", *(key for key, default in form.arguments.items() if default is operations.REQUIRED)}
+        if required <= settings.keys() <= set(names) and len(node.args) <= len(names):
+            _write(node, editor, name.rstrip("_"), settings.pop("input"), settings)
     elif node.target is getattr or name in ("size", "sym_size", "dim", "getitem"):
         _simplify_size(node, editor, name)
-
-
-def _bind(node: fx.Node, arguments: dict[str, Any]) -> dict[str, Any] | None:
-    """The arguments by name, the input among them; None when some are not part of the form."""
-    names = ["input", *arguments]
-    given = {operations.ARGUMENT_SYNONYMS.get(key, key): value for key, value in node.kwargs.items()}
-    given |= dict(zip(names, node.args, strict=False))
-    complete = "input" in given and all(
-        key in given for key, default in arguments.items() if default is operations.REQUIRED
-    )
-    return given if complete and len(node.args) <= len(names) and given.keys() <= set(names) else None
 
 
 def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[str, Any]) -> None:
@@ -100,13 +90,13 @@ def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[
     if name == "hardtanh" and settings.get("min_val", -1) == 0 and settings.get("max_val", 1) == 6:
         name, settings = "relu6", {"inplace": settings.get("inplace", False)}
     form = operations.OPERATIONS[name]
-    args = [settings[key] for key, default in form.arguments.items() if default is operations.REQUIRED]
-    kwargs = {
-        key: settings[key]
-        for key, default in form.arguments.items()
-        if default is not operations.REQUIRED and key in settings and not _same(settings[key], default)
-    }
-    editor.retarget(node, "call_function", form.function, (first, *args), kwargs)
+    args, kwargs = [first], {}
+    for key, default in form.arguments.items():
+        if default is operations.REQUIRED:
+            args.append(settings[key])
+        elif key in settings and not _same(settings[key], default):
+            kwargs[key] = settings[key]
+    editor.retarget(node, "call_function", form.function, tuple(args), kwargs)
 
 
 def _same(value: Any, default: Any) -> bool:
@@ -117,10 +107,11 @@ def _same(value: Any, default: Any) -> bool:
 
 def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
     """x + y for any spelling of it. `alpha`, the factor of the second operand, becomes a multiplication of its own."""
-    alpha = node.kwargs.get("alpha", 1)
-    operands = [*node.args, *(node.kwargs[key] for key in ("input", "self", "other") if key in node.kwargs)]
-    if len(operands) != 2 or not node.kwargs.keys() <= {"alpha", "input", "self", "other"}:
+    given = operations.by_name(node, ("input", "other"))
+    alpha = given.pop("alpha", 1)
+    if given.keys() != {"input", "other"} or len(node.args) > 2:
         return
+    operands = [given["input"], given["other"]]
     if alpha != 1:
         operands[1] = None if name == "rsub" else _scaled(node, editor, operands[1], alpha)
     if operands[1] is None:

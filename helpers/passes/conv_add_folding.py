@@ -85,6 +85,9 @@ class ConvMulFolding(MatchRewriter):
 def _pad(match: Match, editor: Editor) -> Rewrite:
     """A convolution that pads by more, in place of zeros around its input."""
     node, conv, pad = match.anchor, editor.module(match.anchor), match["pad"]
+    amounts, sides = list(pad.args[1]), 2 * len(conv.kernel_size)
+    padded = (amounts + [0] * sides)[:sides]
+    low, high = padded[::2][::-1], padded[1::2][::-1]
     if opaque(conv) is not None:
         raise MustStay(opaque(conv))
     if editor.storage.is_written(pad.args[0]) or editor.storage.is_tensor_written(conv.weight):
@@ -93,11 +96,8 @@ def _pad(match: Match, editor: Editor) -> Rewrite:
         raise MustStay("it pads by something else than zeros")
     if conv.padding_mode != "zeros" or isinstance(conv.padding, str):
         raise MustStay(f"{node} does not pad by a given number of zeros")
-    amounts, sides = list(pad.args[1]), 2 * len(conv.kernel_size)
     if not all(isinstance(amount, int) for amount in amounts) or any(amounts[sides:]):
         raise MustStay("it pads by amounts that are computed, or along other axes than the image's")
-    amounts = (amounts + [0] * sides)[:sides]
-    low, high = amounts[::2][::-1], amounts[1::2][::-1]
     if low != high or min(low) < 0:
         raise MustStay(f"it pads differently on both sides, or crops: {pad.args[1]}")
     new = with_tensors(conv)

@@ -51,24 +51,23 @@ class ElimIdentity(NodeRewriter):
 
 def _passed_through(node: fx.Node, editor: Editor) -> tuple[fx.Node | None, bool]:
     """The input that a node returns (None if it computes something), and whether as a copy."""
-    if node.op == "placeholder" or not node.args or node.op in ("output", "get_attr"):
-        return None, False
-    if node.target in NEUTRAL and node.op == "call_function":
+    source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+    if node.op == "call_function" and node.target in NEUTRAL:
         return _other_than_neutral(node, editor), True
-    source = node.args[0] if isinstance(node.args[0], fx.Node) else None
+    if source is None or node.op not in ("call_function", "call_method", "call_module"):
+        return None, False
+    hands_on = is_copy = False
     if node.op == "call_module":
         module = editor.module(node)
-        is_identity = type(module) in IDENTITY_MODULES and not module.training and opaque(module) is None
-        return (source if is_identity else None), False
-    if node.target in (F.dropout, stochastic_depth):
-        flag = node.kwargs.get("training", node.args[3] if len(node.args) > 3 else True)
-        return (source if flag is False else None), False
-    if node.target in VIEWS:
-        return (source if source is not None and not _asks_for_more(node, editor) else None), False
-    if node.target is F.pad:
-        nothing = all(amount == 0 for amount in node.args[1]) if isinstance(node.args[1], (list, tuple)) else False
-        return (source if nothing else None), True
-    return None, False
+        hands_on = type(module) in IDENTITY_MODULES and not module.training and opaque(module) is None
+    elif node.target in (F.dropout, stochastic_depth):
+        hands_on = node.kwargs.get("training", node.args[3] if len(node.args) > 3 else True) is False
+    elif node.target in VIEWS:
+        hands_on = not _asks_for_more(node, editor)
+    elif node.target is F.pad:
+        hands_on = isinstance(node.args[1], (list, tuple)) and all(amount == 0 for amount in node.args[1])
+        is_copy = True
+    return (source if hands_on else None), is_copy
 
 
 def _asks_for_more(node: fx.Node, editor: Editor) -> bool:
@@ -88,10 +87,11 @@ def _keeps_any_size(node: fx.Node, editor: Editor) -> bool:
     sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (list, tuple, fx.Node)) else sizes
     if isinstance(sizes, fx.Node):
         return sizes.target == "size" and sizes.args == (source,)
-    own = [
-        isinstance(size, fx.Node) and size.target == "size" and size.args == (source, i) for i, size in enumerate(sizes)
-    ]
-    return all(own[i] or size == -1 or size == fixed_size(source, i, editor) for i, size in enumerate(sizes))
+    for i, size in enumerate(sizes):
+        own = isinstance(size, fx.Node) and size.target == "size" and size.args == (source, i)
+        if not own and size != -1 and size != fixed_size(source, i, editor):
+            return False
+    return True
 
 
 def _other_than_neutral(node: fx.Node, editor: Editor) -> fx.Node | None:

@@ -1,14 +1,14 @@
-"""A convolution with what follows it, as one module that one oneDNN call computes: activation(conv(x) + other).
+"""A 2d convolution with what follows it, as one module that one oneDNN call computes: activation(conv(x) + other).
 
 Without fusion its result is written to memory, read and written again by an addition, and again by the
 activation. The fused kernel does all of it while the numbers are still in registers.
 
 oneDNN wants the weight in an order of its own, which depends on the shape of the input. That packed copy is kept beside
-the parameters and is no part of the network's state; it is made again when the weight has changed. Where the kernel
-does not apply (other dtypes and devices, gradients wanted, autocast, tracing) the plain composition runs.
+the parameters and is no part of the network's state; it is made again when the shape or the weight has changed. Where
+the kernel does not apply (other dtypes and devices, gradients wanted, autocast, tracing) the plain composition runs.
 
 Two differences to know: oneDNN's relu and hardtanh turn a NaN into 0, where PyTorch's own keep it; and nobody can
-notice a change through `weight.data`, so call `refresh(network)` after `weight.data.mul_(2)`.
+notice a change through `weight.data`. After `weight.data.mul_(2)`, `copy.deepcopy(network)` has the new weights.
 """
 
 from collections.abc import Callable
@@ -19,55 +19,26 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from helpers.graphs.errors import MustStay
-from helpers.graphs.operations import CONVS
+from helpers.graphs.operations import OPERATIONS
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
-CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-SHAPES_KEPT = 4  # a weight is packed for one input shape; after more than this all are packed anew
-Run = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # takes x, bias and what is added
+
+
+# The activations of a canonical graph, by oneDNN's names.
+KERNELS = {F.relu: "relu", F.relu6: "hardtanh", F.hardtanh: "hardtanh", F.leaky_relu: "leaky_relu", F.gelu: "gelu"}
+KERNELS |= {F.hardswish: "hardswish", F.silu: "swish", torch.sigmoid: "sigmoid", torch.tanh: "tanh"}
+CLAMPS = (torch.clamp, torch.clip, "clamp", "clamp_", "clip", "clip_", aten.clamp.default, aten.clamp_.default)
 
 
 class Activation(NamedTuple):
-    """How an activation is written, its numbers, and what oneDNN calls it."""
+    """An activation and its numbers."""
 
     function: Callable[..., Tensor]
     scalars: tuple[float, ...] = ()
-    onednn: str = "none"
-    algorithm: str | None = None
 
     def __str__(self) -> str:
         numbers = ", ".join(f"{number:g}" for number in self.scalars)
         return f"{self.function.__name__}({numbers})" if numbers else self.function.__name__
-
-
-def _hardtanh(min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Activation:
-    return Activation(F.hardtanh, (min_val, max_val), "hardtanh")
-
-
-def _clamp(min: float | None = None, max: float | None = None) -> Activation:
-    if (min is None or max is None) and (min, max) != (0, None):
-        raise MustStay("clamp with one limit is no activation that the kernels know, except min=0")
-    return Activation(F.relu, (), "relu") if max is None else _hardtanh(min, max)
-
-
-def _gelu(approximate: str = "none") -> Activation:
-    if approximate != "none":
-        raise MustStay(f"gelu with approximate={approximate!r} is not the gelu that the kernels compute")
-    return Activation(F.gelu, (), "gelu", "none")
-
-
-PLAIN = {F.relu: "relu", F.hardswish: "hardswish", F.silu: "swish", torch.sigmoid: "sigmoid", torch.tanh: "tanh"}
-CLAMPS = (torch.clamp, torch.clip, "clamp", "clamp_", "clip", "clip_", aten.clamp.default, aten.clamp_.default)
-# What a node of a canonical graph calls -> what it computes, from the arguments behind its input.
-ACTIVATIONS: dict[Any, Callable[..., Activation]] = {
-    **{f: lambda inplace=False, f=f, name=name: Activation(f, (), name) for f, name in PLAIN.items()},
-    F.relu6: lambda inplace=False: _hardtanh(0.0, 6.0),
-    F.hardtanh: _hardtanh,
-    F.leaky_relu: lambda negative_slope=0.01, inplace=False: Activation(F.leaky_relu, (negative_slope,), "leaky_relu"),
-    F.gelu: _gelu,
-    **dict.fromkeys(CLAMPS, _clamp),
-}
-NOTHING = Activation(lambda y: y)
 
 
 def read_activation(node: fx.Node) -> Activation:
@@ -76,13 +47,26 @@ def read_activation(node: fx.Node) -> Activation:
     Raises:
         MustStay: its arguments ask for something that the kernels do not compute.
     """
-    found = ACTIVATIONS[node.target](*node.args[1:], **node.kwargs)
-    for value in found.scalars:
+    function, is_clamp = node.target, node.target in CLAMPS
+    arguments = {"min": None, "max": None} if is_clamp else OPERATIONS[function.__name__].arguments
+    given = arguments | dict(zip(arguments, node.args[1:], strict=False)) | dict(node.kwargs)
+    given.pop("inplace", None)
+    if given.get("approximate", "none") != "none":
+        raise MustStay(f"gelu with approximate={given['approximate']!r} is not the gelu that the kernels compute")
+    numbers = [value for key, value in given.items() if key != "approximate"]
+    if is_clamp and numbers == [0, None]:
+        return Activation(F.relu)
+    if None in numbers:
+        raise MustStay("clamp with one limit is no activation that the kernels know, except min=0")
+    if function is F.relu6:
+        numbers = [0, 6]
+    for value in numbers:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise MustStay(f"{value} is not a number that is known beforehand")
-    if found.onednn == "hardtanh" and found.scalars[0] > found.scalars[1]:
-        raise MustStay(f"clamp({found.scalars[0]:g}, {found.scalars[1]:g}) is a constant, which the kernels refuse")
-    return found._replace(scalars=tuple(map(float, found.scalars)))
+    function = F.hardtanh if is_clamp or function is F.relu6 else function
+    if function is F.hardtanh and numbers[0] > numbers[1]:
+        raise MustStay(f"clamp({numbers[0]:g}, {numbers[1]:g}) is a constant, which the kernels refuse")
+    return Activation(function, tuple(map(float, numbers)))
 
 
 class FusedLayer(nn.Module):
@@ -91,9 +75,6 @@ class FusedLayer(nn.Module):
     Args:
         layer: a convolution, or a `FusedLayer` that has no activation yet.
         activation: what follows, None for nothing.
-
-    Attributes:
-        kernel: what the last new shape was prepared for: "oneDNN" or "composition".
 
     Raises:
         MustStay: there is no fused form of the layer.
@@ -110,30 +91,28 @@ class FusedLayer(nn.Module):
         self.register_parameter("weight", layer.weight)
         self.register_parameter("bias", layer.bias)
         self.geometry = layer.geometry if isinstance(layer, FusedLayer) else _geometry(layer)
-        self.activation = activation
-        self.training, self.kernel = layer.training, "composition"
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Forget the packed weights; the next call packs them again."""
-        self._runs: dict[Any, Run] = {}
+        self.activation, self.training = activation, layer.training
+        self._packed: tuple[Any, ...] = (None, None)
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
-        """Run the kernel that is prepared for this shape, or the composition."""
+        """Run the kernel if it is made for this case, or the composition."""
         weight, bias = self._parameters["weight"], self._parameters["bias"]  # self.weight takes five times as long
         if _needs_composition(x, weight, bias, other):
             return self.composition(x, other)
         key = x.shape, weight._version, weight.data_ptr(), None if other is None else (other.shape, other.dtype)
-        return (self._runs.get(key) or self._prepare(key, x, other))(x, bias, other)
+        packed = self._packed if self._packed[0] == key else self._pack(key, x, other)
+        _, weight, settings, _ = packed
+        if weight is None:
+            return self.composition(x, other)
+        if other is None:
+            return mkldnn._convolution_pointwise.default(x, weight, bias, *settings)
+        return mkldnn._convolution_pointwise.binary(x, other, weight, bias, *settings)
 
     def composition(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         """The same in PyTorch's own operations."""
-        result = self._convolution(x, self.weight, self.bias)
+        result = F.conv2d(x, self.weight, self.bias, *self.geometry)
         result = result if other is None else result + other
         return result if self.activation is None else self.activation.function(result, *self.activation.scalars)
-
-    def _convolution(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return CONVOLUTIONS[len(self.geometry[0])](x, weight, bias, *self.geometry)
 
     def objection(self, x: Tensor, other: Tensor | None = None) -> str | None:
         """Why no kernel can run on such inputs; None when one can."""
@@ -146,42 +125,30 @@ class FusedLayer(nn.Module):
         if x.dim() != 4:
             return f"the kernels take a batch of images (4 dimensions), not {x.dim()} dimensions"
         if other is not None:
-            own = self._convolution(x.to("meta"), self.weight.to("meta"), None)
+            own = F.conv2d(x.to("meta"), self.weight.to("meta"), None, *self.geometry)
             if (own.shape, own.dtype) != (other.shape, other.dtype):
                 return f"what is added ({tuple(other.shape)}, {other.dtype}) is not of the output's shape and dtype"
         return "there is nothing to compute" if x.numel() == 0 else None
 
-    def _prepare(self, key: Any, x: Tensor, other: Tensor | None) -> Run:
-        """How to run this shape, remembered."""
+    def _pack(self, key: Any, x: Tensor, other: Tensor | None) -> tuple[Any, ...]:
+        """What is kept for inputs like these: their key, the packed weight (None without a kernel), its settings."""
+        packed, (stride, padding, dilation, groups) = None, self.geometry
         if self.objection(x, other) is None:
-            self.kernel, run = "oneDNN", self._packed(x)
+            dense = self.weight.detach().contiguous(memory_format=torch.channels_last)
+            with torch.inference_mode(False):
+                packed = mkldnn._reorder_convolution_weight(dense, padding, stride, dilation, groups, tuple(x.shape))
+        name = None if self.activation is None else KERNELS[self.activation.function]
+        if other is None:
+            then = name or "none", self.activation.scalars if name else (), "none" if name == "gelu" else None
         else:
-            self.kernel, run = "composition", lambda x, bias, other: self.composition(x, other)
-        if len(self._runs) == SHAPES_KEPT:
-            self.refresh()
-        run.packed_from = self.weight.detach()  # so that no other tensor gets its address
-        self._runs[key] = run
-        return run
-
-    def _packed(self, x: Tensor) -> Run:
-        stride, padding, dilation, groups = self.geometry
-        dense = self.weight.detach().contiguous(memory_format=torch.channels_last)
-        with torch.inference_mode(False):
-            packed = mkldnn._reorder_convolution_weight(dense, padding, stride, dilation, groups, tuple(x.shape))
-        _, scalars, name, algorithm = self.activation or NOTHING
-        one, two = mkldnn._convolution_pointwise.default, mkldnn._convolution_pointwise.binary
-        geometry, then = (padding, stride, dilation, groups), None if name == "none" else name
-
-        def run(x: Tensor, bias: Tensor | None, other: Tensor | None) -> Tensor:
-            if other is None:
-                return one(x, packed, bias, *geometry, name, scalars, algorithm)
-            return two(x, other, packed, bias, *geometry, "add", 1.0, then, (), None)
-
-        return run
+            then = "add", 1.0, name, (), None
+        # The last one keeps the old weight alive, so that no other gets its address.
+        self._packed = key, packed, (padding, stride, dilation, groups, *then), self.weight.detach()
+        return self._packed
 
     def __getstate__(self) -> dict[str, Any]:
         """For copying and saving: without what was packed."""
-        return self.__dict__ | {"_runs": {}}
+        return self.__dict__ | {"_packed": (None, None)}
 
     def extra_repr(self) -> str:
         """What it computes, as shown by print(network)."""
@@ -202,7 +169,7 @@ def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
 
 def _geometry(layer: nn.Module) -> tuple[Any, ...]:
     """Stride, padding, dilation and groups in numbers, 'same' and 'valid' too."""
-    if not isinstance(layer, CONVS):
+    if type(layer) is not nn.Conv2d:
         raise MustStay(f"there is no fused form of {type(layer).__name__}")
     if layer.padding_mode != "zeros":
         raise MustStay(f"it pads with padding_mode={layer.padding_mode!r}, and the kernels pad with zeros")
@@ -210,10 +177,3 @@ def _geometry(layer: nn.Module) -> tuple[Any, ...]:
     if sides[::2] != sides[1::2]:
         raise MustStay("it pads by another amount left than right ('same' with an even kernel)")
     return layer.stride, tuple(sides[::2]), layer.dilation, layer.groups
-
-
-def refresh(network: nn.Module) -> None:
-    """Pack the weights of all fused layers anew, after a change that PyTorch does not count: `p.data.mul_(2)`."""
-    for module in network.modules():
-        if isinstance(module, FusedLayer):
-            module.refresh()

@@ -4,6 +4,7 @@ import operator
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import fx
 
 from helpers.graphs.editing import Editor
@@ -13,7 +14,7 @@ from helpers.graphs.layers import opaque
 from helpers.graphs.operations import CONVS, TRANSPOSED
 from helpers.graphs.patterns import Match, Op, Value
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.fused_layer import ACTIVATIONS, FusedLayer, read_activation
+from helpers.passes.fused_layer import CLAMPS, KERNELS, FusedLayer, read_activation
 from helpers.passes.registry import register
 from helpers.passes.rewriter import MatchRewriter, Rewrite, Rules
 
@@ -72,7 +73,7 @@ def _add(match: Match, editor: Editor) -> Rewrite:
 
 def _activate(match: Match, editor: Editor) -> Rewrite:
     fused = _fused(match, editor, match.anchor)
-    if len(match["layer"].args) == 2 and fused.activation.onednn != "relu":
+    if len(match["layer"].args) == 2 and fused.activation.function is not F.relu:
         raise MustStay(f"after an addition the kernels apply ReLU, not {fused.activation}")
     return _end_fused(match, editor, fused)
 
@@ -109,7 +110,7 @@ class Fusion(MatchRewriter):
     name = "fusion"
     rules: ClassVar[Rules] = {
         Op(ADDITIONS, (LAYER, Value("other", where=_is_tensor)), commutative=True): _add,
-        Op(ACTIVATIONS, (LAYER, ...)): _activate,
+        Op((*KERNELS, *CLAMPS), (LAYER, ...)): _activate,
         Op(CONVS, name="layer"): _alone,
     }
 

@@ -29,10 +29,7 @@ class Statistics(NamedTuple):
     ops: Counter
     parameters: int
 
-    @property
-    def nodes(self) -> int:
-        """All nodes, inputs and output included."""
-        return self.ops.total()
+    nodes = property(lambda self: self.ops.total(), doc="All nodes, inputs and output included.")
 
     @classmethod
     def of(cls, graph_module: fx.GraphModule) -> "Statistics":
@@ -41,8 +38,7 @@ class Statistics(NamedTuple):
         return cls(ops, sum(parameter.numel() for parameter in graph_module.parameters()))
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One run of one pass."""
 
     name: str
@@ -113,7 +109,7 @@ class Passer:
             PassError: a pass or a check failed, or the graph was malformed to begin with. The graph is as it was.
         """
         _lint("passer", graph_module)
-        report, before = Report(), Snapshot(graph_module) if self.undo else None
+        report, before = Report(), _Snapshot(graph_module) if self.undo else None
         try:
             self._run(graph_module, report)
         except Exception:
@@ -147,12 +143,9 @@ class Passer:
         if not isinstance(result, PassResult):
             raise PassError(a_pass.name, f"run() returned {type(result).__name__}: it must return a PassResult")
         a_pass.ensures(graph_module)
-        if result.changed:
-            _lint(a_pass.name, graph_module)
-            self._check(a_pass, graph_module)
-        return result
-
-    def _check(self, a_pass: Pass, graph_module: fx.GraphModule) -> None:
+        if not result.changed:
+            return result
+        _lint(a_pass.name, graph_module)
         if self.checks:
             graph_module.recompile()
         for check in self.checks:
@@ -161,17 +154,13 @@ class Passer:
                 check(graph_module)
             except (ValueError, RuntimeError, AssertionError) as error:
                 raise CheckFailed(a_pass.name, f"the check {name} is not satisfied afterwards: {error}") from error
+        return result
 
 
-class Snapshot:
-    """Remembers the nodes of a graph and what each module of the tree holds, to go back to when a pass fails.
+class _Snapshot:
+    """The nodes of a graph and what each module of the tree holds, to go back to when a pass fails.
 
     Passes write new tensors instead of changing old ones, so it is enough to remember which object stood where.
-
-    Example:
-        >>> before = Snapshot(graph_module)
-        >>> graph_module.graph.erase_node(node)
-        >>> before.restore()
     """
 
     def __init__(self, graph_module: fx.GraphModule):

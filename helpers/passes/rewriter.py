@@ -31,7 +31,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from helpers.graphs.editing import Editor, called, free_name, may_match
+from helpers.graphs.editing import Editor, free_name
 from helpers.graphs.effects import attribute, target_name
 from helpers.graphs.errors import MustStay
 from helpers.graphs.matching import find
@@ -74,10 +74,10 @@ class MatchRewriter(Pass):
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Rule by rule."""
-        result, editor, present = PassResult(), Editor(graph_module), called(graph_module)
+        result, editor = PassResult(), Editor(graph_module)
         for pattern, rule in self.rules.items():
-            while may_match(pattern, present) and _rewrite_all(pattern, rule, editor, result):
-                present = called(graph_module)
+            while _rewrite_all(pattern, rule, editor, result):
+                pass
         return result
 
 
@@ -107,15 +107,8 @@ class Traced:
     node: fx.Node
     value: Any
 
-    @property
-    def shape(self) -> torch.Size:
-        """The shape of the tensor."""
-        return self.value.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the tensor."""
-        return self.value.dtype
+    shape = property(lambda self: self.value.shape)
+    dtype = property(lambda self: self.value.dtype)
 
 
 class Rewriter(Pass):
@@ -147,24 +140,29 @@ class Rewriter(Pass):
 
     def emit(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Traced:
         """Add one call to the new graph. A string is a method when the old node called one, else a module path."""
-        kwargs = kwargs or {}
-        op = "call_function"
-        if isinstance(target, str):
-            op = "call_method" if self.old.op == "call_method" else "call_module"
-        node = self.graph.create_node(op, target, _nodes(args), _nodes(kwargs))
-        self.emitted.append(node)
+        named = "call_method" if self.old.op == "call_method" else "call_module"
+        op = named if isinstance(target, str) else "call_function"
+        node = self.graph.create_node(op, target, _nodes(args), _nodes(kwargs or {}))
         node.meta.update({key: self.old.meta[key] for key in PROVENANCE if key in self.old.meta})
-        node.meta["val"] = self._fake_result(node, args, kwargs)
-        return Traced(node, node.meta["val"])
+        interpreter = fx.Interpreter(self.graph_module, graph=self.graph)
+        try:
+            with self.mode, torch.no_grad():
+                value = getattr(interpreter, op)(target, *fx.node.map_aggregate((args, kwargs or {}), _value))
+        except Exception as error:
+            reason = f"was rewritten to {target_name(target)}, which does not accept its operands: {error}"
+            raise GraphMismatch(self.name, reason, self.old) from error
+        return self._emitted(node, value)
 
     def constant(self, value: torch.Tensor, stem: str) -> Traced:
         """A new buffer of the network, read at this point of the new graph."""
         name = free_name(self.graph_module, stem)
         self.graph_module.register_buffer(name, value)
-        node = self.graph.get_attr(name)
+        return self._emitted(self.graph.get_attr(name), self._fake(value))
+
+    def _emitted(self, node: fx.Node, value: Any) -> Traced:
         self.emitted.append(node)
-        node.meta["val"] = self._fake(value)
-        return Traced(node, node.meta["val"])
+        node.meta["val"] = value
+        return Traced(node, value)
 
     def decline(self, reason: str) -> None:
         """Say why the current call was left as it is."""
@@ -173,7 +171,7 @@ class Rewriter(Pass):
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Rewrite every call; the graph is exchanged at the end, and only if something changed."""
         self.graph_module, self.graph, self.result = graph_module, fx.Graph(), PassResult()
-        inputs = (node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder")
+        inputs = (node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder"))
         modes = (value.fake_mode for value in inputs if isinstance(value, FakeTensor))
         self.mode = next(modes, None) or FakeTensorMode(allow_non_fake_inputs=True)
         stored = itertools.chain(graph_module.parameters(), graph_module.buffers())
@@ -197,16 +195,12 @@ class Rewriter(Pass):
         args, kwargs = fx.node.map_arg((old.args, old.kwargs), made.__getitem__)
         self.emitted: list[fx.Node] = []
         result = self.call_operator(old.target, tuple(args), dict(kwargs))
-        if not self._is_copy(old, result, args, kwargs):
-            made_here = ", ".join(map(str, self.emitted))
-            self.result.change(old, f"{target_name(old.target)} became {made_here or 'its operand'}")
+        as_it_was = [(old.target, _nodes(args), _nodes(kwargs))]
+        is_result = isinstance(result, Traced) and [result.node] == self.emitted
+        if not is_result or as_it_was != [(node.target, node.args, node.kwargs) for node in self.emitted]:
+            made_here = ", ".join(map(str, self.emitted)) or "its operand"
+            self.result.change(old, f"{target_name(old.target)} became {made_here}")
         return result
-
-    def _is_copy(self, old: fx.Node, result: Any, args: Any, kwargs: Any) -> bool:
-        """Whether a call was put into the new graph just as it was."""
-        if not isinstance(result, Traced) or self.emitted != [result.node] or result.node.target != old.target:
-            return False
-        return result.node.args == _nodes(args) and result.node.kwargs == _nodes(kwargs)
 
     def _fake(self, value: Any) -> Any:
         """The fake tensor that stands for a real one, or for one on the meta device that stands for the network's."""
@@ -216,17 +210,6 @@ class Rewriter(Pass):
             return self.mode.from_tensor(value, static_shapes=True)
         with self.mode:
             return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self.device)
-
-    def _fake_result(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run one call on fake tensors."""
-        args, kwargs = fx.node.map_aggregate((args, kwargs), _value)
-        interpreter = fx.Interpreter(self.graph_module, graph=self.graph)
-        try:
-            with self.mode, torch.no_grad():
-                return getattr(interpreter, node.op)(node.target, args, kwargs)
-        except Exception as error:
-            reason = f"was rewritten to {target_name(node.target)}, which does not accept its operands: {error}"
-            raise GraphMismatch(self.name, reason, self.old) from error
 
 
 def _node(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The matcher. Each rule is met once by a graph that obeys it and once by one that does not."""
+"""Patterns, the matcher, and what takes a match's place. Each rule is met by a graph that obeys it and by another."""
 
 import operator
 
@@ -6,14 +6,25 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
 from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
 from helpers.graphs.matching import find
-from helpers.graphs.patterns import Constant, Op, Value, traced
+from helpers.graphs.patterns import Constant, Op, PatternError, Value, traced
+from helpers.graphs.replacing import ReplacementError, by_function, replace_all
 from tests.passes.graphs import graph_of
 
-CONV, BN, ADD = [nn.Conv2d], [nn.BatchNorm2d], [operator.add, torch.add]
-CONV_BN = Op(BN, (Op(CONV, name="conv"),), name="bn")
+CONV, BN, ADD = [nn.Conv2d], [nn.BatchNorm2d], [operator.add, torch.add, "add"]
+CONV_BN, PAIR = Op(BN, (Op(CONV, name="conv"),), name="bn"), Op([torch.relu], (Op([torch.relu]),))
+SILU = traced(lambda x: x * torch.sigmoid(x))
+POSITIVE = Constant("z", where=lambda z: None if z > 0 else f"{z} is not positive")
+CAT = Op([torch.cat], ([Op([torch.relu]), Value("y")], 1))
+X, Y, Z = Value("x"), Value("y"), Constant("z")
+RELU, SHIFTED = Op([torch.relu], (X,)), Op(ADD, (Op(CONV), Z), commutative=True)
+
+
+class Loud(nn.Conv2d):
+    __module__ = "torch.nn"  # so that the tracer does not look inside
 
 
 def names(found):
@@ -21,158 +32,109 @@ def names(found):
 
 
 def reasons(found):
-    return [(str(refusal.node), refusal.reason) for refusal in found.refused]
+    return [f"{refusal.node}: {refusal.reason}" for refusal in found.refused]
 
 
-def test_a_chain_is_found_with_its_node_map():
-    network = graph_of(lambda net, x: net.bn(net.conv(x)).relu(), conv=nn.Conv2d(3, 4, 1), bn=nn.BatchNorm2d(4))
+def written_in_between(net, x):
+    y = torch.sin(x)
+    gate = torch.sigmoid(y)
+    y.add_(1)
+    return y * gate
+
+
+def three(net, x):
+    return torch.relu(torch.relu(torch.relu(x)))
+
+
+def alpha(net, x, y):
+    return torch.add(x, y, alpha=2)
+
+
+# network, pattern, options, anchors of the matches
+FOUND = {
+    "a chain": (lambda net, x: net.bn(net.conv(x)).relu(), CONV_BN, {}, ["bn"]),
+    "a subclass is another operation": (lambda net, x: net.conv(net.loud(x)), Op(CONV), {}, ["conv"]),
+    "a subclass by itself": (lambda net, x: net.loud(x), Op([Loud]), {}, ["loud"]),
+    "the other order": (lambda net, x: torch.add(net.z, net.conv(x)), SHIFTED, {}, ["add"]),
+    "order of the pattern": (lambda net, x: net.conv(x) - 2, Op([operator.sub], (Op(CONV), Z)), {}, ["sub"]),
+    "not in the other order": (lambda net, x: 2 - net.conv(x), Op([operator.sub], (Op(CONV), Z)), {}, []),
+    "one value in two places": (lambda net, x: torch.sigmoid(x) * x, SILU, {}, ["mul"]),
+    "two values": (lambda net, x, y: torch.sigmoid(x) * y, SILU, {}, []),
+    "written before": (lambda net, x: (y := torch.sin(x).add_(1)) * torch.sigmoid(y), SILU, {}, ["mul"]),
+    "an equal literal": (lambda net, x: x + 3, Op(ADD, (X, 3)), {}, ["add"]),
+    "another literal": (lambda net, x: x + 3, Op(ADD, (X, 4)), {}, []),
+    "any literal": (lambda net, x: x + 3, Op(ADD, (X, 4)), {"any_literals": True}, ["add"]),
+    "no literal": (lambda net, x, y: x + y, Op(ADD, (X, 4)), {"any_literals": True}, []),
+    "a list": (lambda net, x, y: torch.cat([torch.relu(x), y], 1), CAT, {}, ["cat"]),
+    "a longer list": (lambda net, x, y: torch.cat([torch.relu(x), y, y], 1), CAT, {}, []),
+    "a list, another literal": (lambda net, x, y: torch.cat([torch.relu(x), y], 2), CAT, {}, []),
+    "a named keyword": (alpha, Op(ADD, (X, Y), kwargs={"alpha": 2}), {}, ["add"]),
+    "any others": (alpha, Op(ADD, (X, ...)), {}, ["add"]),
+    "any operands": (alpha, Op(ADD), {}, ["add"]),
+    "an absent keyword": (lambda net, x, y: torch.add(x, y), Op(ADD, (X, Y), kwargs={"out": 2}), {}, []),
+    "overlapping": (three, PAIR, {"allow_overlap": True}, ["relu_1", "relu_2"]),
+    "anywhere": (lambda net, x: torch.relu(torch.relu(x)), RELU, {}, ["relu", "relu_1"]),
+    "the output": (lambda net, x: torch.relu(torch.relu(x)), RELU, {"match_output": True}, ["relu_1"]),
+    "inputs": (lambda net, x: torch.relu(torch.relu(x)), RELU, {"match_placeholders": True}, ["relu"]),
+    "neither": (lambda net, x: torch.relu(torch.relu(x)), RELU, {"match_output": True, "match_placeholders": True}, []),
+}  # fmt: skip
+# network, pattern, anchors of the matches, what is refused and why
+REFUSED = {
+    "used elsewhere": (
+        lambda net, x: (net.bn(c := net.conv(x)), torch.relu(c)), CONV_BN, [], "bn: conv is also used by relu"),
+    "returned": (lambda net, x: (net.bn(c := net.conv(x)), c), CONV_BN, [], "bn: conv is also returned"),
+    "a condition": (
+        lambda net, x: net.head(net.conv(x) + 1) + -1, Op(ADD, (Op(CONV), POSITIVE)), ["add"],
+        "add_1: -1 is not positive"),
+    "computed": (lambda net, x, y: net.conv(x) + y, Op(ADD, (Op(CONV), Z)), [], "add: y is not a constant"),
+    "a written buffer": (
+        lambda net, x: (net.z.add(net.conv(x)), net.z.copy_(x)), Op(ADD, (Z, Op(CONV))), [],
+        "add: z is written to by the network"),
+    "written in between": (
+        written_in_between, SILU, [], "mul: add_, which stands in between, may write to its inputs"),
+    "a keyword too many": (alpha, Op(ADD, (X, Y)), [], "add: add also passes alpha=2"),
+    "overlapping": (three, PAIR, ["relu_1"], "relu_2: relu_1 already belongs to the match at relu_1"),
+}  # fmt: skip
+
+
+def parts():
+    return {"conv": nn.Conv2d(3, 4, 1), "bn": nn.BatchNorm2d(4), "head": nn.Conv2d(4, 4, 1), "loud": Loud(3, 3, 1)}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_is_found_and_what_is_not(what):
+    function, pattern, options, anchors = FOUND[what]
+    network = graph_of(function, **parts(), z=torch.ones(4, 1, 1))
+    assert names(find(network, pattern, **options)) == anchors
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_near_miss_is_refused_with_the_reason(what):
+    function, pattern, anchors, refused = REFUSED[what]
+    found = find(graph_of(function, **parts(), z=torch.ones(1)), pattern)
+    assert (names(found), reasons(found)) == (anchors, [refused])
+
+
+def test_a_match_gives_back_nodes_and_constants():
+    network = graph_of(lambda net, x: net.bn(net.conv(x)).relu(), **parts())
     (match,) = find(network, CONV_BN).matches
     assert (str(match["conv"]), str(match["bn"])) == ("conv", "bn")
     assert match.anchor is match["bn"] and match.vanishing == (match["bn"], match["conv"])
     assert match.returning == (match["bn"],)
     with pytest.raises(KeyError, match="no node 'gamma'; it has"):
         match["gamma"]
+    network = graph_of(lambda net, x: torch.exp(x) * net.z * 2.5, z=torch.randn(3))
+    product = Op([operator.mul], (Op([torch.exp, operator.mul], None), Constant("z")))
+    outer, inner = reversed(find(network, product, allow_overlap=True).matches)
+    assert outer.constant("z") == 2.5 and torch.equal(inner.constant("z"), network.z)
+    assert [str(value) for value in (*inner.placeholders, *outer.placeholders)] == ["z", "2.5"]
 
 
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        (lambda net, x: (net.bn(c := net.conv(x)), torch.relu(c)), "conv is also used by relu"),
-        (lambda net, x: (net.bn(c := net.conv(x)), c), "conv is also returned"),
-    ],
-)
-def test_an_intermediate_that_is_needed_elsewhere_cannot_vanish(function, reason):
-    network = graph_of(function, conv=nn.Conv2d(3, 4, 1), bn=nn.BatchNorm2d(4))
-    found = find(network, CONV_BN)
-    assert (found.matches, reasons(found)) == ([], [("bn", reason)])
-
-
-def test_a_subclass_of_a_module_is_another_operation():
-    class Loud(nn.Conv2d):
-        __module__ = "torch.nn"  # so that the tracer does not look inside
-
-    assert find(graph_of(lambda net, x: net.conv(x), conv=nn.Conv2d(1, 1, 1)), Op(CONV)).matches
-    network = graph_of(lambda net, x: net.conv(x), conv=Loud(1, 1, 1))
-    assert not find(network, Op(CONV)).matches
-    assert find(network, Op([Loud])).matches
-
-
-@pytest.mark.parametrize("function", [lambda net, x: net.conv(x) + net.z, lambda net, x: torch.add(net.z, net.conv(x))])
-def test_commutative_operands_stand_in_either_order(function):
-    network = graph_of(function, conv=nn.Conv2d(3, 4, 1), z=torch.arange(4.0).view(4, 1, 1))
-    # a buffer in front calls the method `add`, so both spellings are targets
-    pattern = Op([*ADD, "add"], (Op(CONV, name="conv"), Constant("z")), commutative=True)
-    (match,) = find(network, pattern).matches
-    assert str(match["conv"]) == "conv"
-    assert torch.equal(match.constant("z"), torch.arange(4.0).view(4, 1, 1))
-
-
-def test_other_operands_stand_in_the_order_of_the_pattern():
-    pattern = Op([operator.sub], (Op(CONV), Constant("z")))
-    assert find(graph_of(lambda net, x: net.conv(x) - 2, conv=nn.Conv2d(3, 4, 1)), pattern).matches
-    assert not find(graph_of(lambda net, x: 2 - net.conv(x), conv=nn.Conv2d(3, 4, 1)), pattern).matches
-
-
-def test_conditions_on_constants_give_the_reason():
-    positive = Constant("z", where=lambda z: None if z > 0 else f"{z} is not positive")
-    network = graph_of(lambda net, x: net.b(net.a(x) + 1) + -1, a=nn.Conv2d(3, 4, 1), b=nn.Conv2d(4, 4, 1))
-    found = find(network, Op(ADD, (Op(CONV), positive)))
-    assert (names(found), reasons(found)) == (["add"], [("add_1", "-1 is not positive")])
-
-
-def test_a_computed_operand_is_not_a_constant():
-    found = find(
-        graph_of(lambda net, x, y: net.conv(x) + y, conv=nn.Conv2d(3, 4, 1)), Op(ADD, (Op(CONV), Constant("z")))
-    )
-    assert reasons(found) == [("add", "y is not a constant")]
-
-
-def test_a_buffer_that_the_network_writes_to_is_not_a_constant():
-    pattern = Op(["add"], (Constant("z"), Op(CONV)))
-    parts = {"conv": nn.Conv2d(3, 4, 1), "z": torch.ones(1)}
-    assert find(graph_of(lambda net, x: net.z.add(net.conv(x)), **parts), pattern).matches
-    found = find(graph_of(lambda net, x: (net.z.add(net.conv(x)), net.z.copy_(x)), **parts), pattern)
-    assert (found.matches, reasons(found)) == ([], [("add", "z is written to by the network")])
-
-
-def test_inputs_that_are_written_to_in_between_are_refused():
-    silu = traced(lambda x: x * torch.sigmoid(x))
-
-    def function(net, x):
-        y = torch.sin(x)
-        gate = torch.sigmoid(y)
-        y.add_(1)
-        return y * gate
-
-    found = find(graph_of(function), silu)
-    assert reasons(found) == [("mul", "add_, which stands in between, may write to its inputs")]
-    assert find(graph_of(lambda net, x: (y := torch.sin(x).add_(1)) * torch.sigmoid(y)), silu).matches
-
-
-def test_one_value_in_two_places_is_one_node():
-    silu = traced(lambda x: x * torch.sigmoid(x))
-    assert find(graph_of(lambda net, x, y: torch.sigmoid(x) * x), silu).matches
-    assert not find(graph_of(lambda net, x, y: torch.sigmoid(x) * y), silu).matches
-
-
-def test_literals_must_be_equal_unless_they_are_wild():
-    network = graph_of(lambda net, x: x + 3)
-    assert find(network, Op(ADD, (Value("x"), 3))).matches
-    assert not find(network, Op(ADD, (Value("x"), 4))).matches
-    assert find(network, Op(ADD, (Value("x"), 4)), any_literals=True).matches
-    assert not find(graph_of(lambda net, x, y: x + y), Op(ADD, (Value("x"), 4)), any_literals=True).matches
-
-
-def test_lists_match_element_by_element():
-    cat = Op([torch.cat], ([Op([torch.relu]), Value("y")], 1))
-    assert find(graph_of(lambda net, x, y: torch.cat([torch.relu(x), y], 1)), cat).matches
-    assert not find(graph_of(lambda net, x, y: torch.cat([torch.relu(x), y, y], 1)), cat).matches
-    assert not find(graph_of(lambda net, x, y: torch.cat([torch.relu(x), y], 2)), cat).matches
-
-
-def test_operands_that_the_pattern_does_not_name_are_refused():
-    network = graph_of(lambda net, x, y: torch.add(x, y, alpha=2))
-    assert reasons(find(network, Op(ADD, (Value("x"), Value("y"))))) == [("add", "add also passes alpha=2")]
-    assert find(network, Op(ADD, (Value("x"), Value("y")), kwargs={"alpha": 2})).matches
-    assert find(network, Op(ADD, (Value("x"), ...))).matches
-    assert find(network, Op(ADD)).matches
-    assert not find(network, Op(ADD, (Value("x"), Value("y")), kwargs={"out": 2})).matches
-
-
-def test_overlapping_matches_are_removed_first_in_graph_order_wins():
-    pair = Op([torch.relu], (Op([torch.relu]),))
-    network = graph_of(lambda net, x: torch.relu(torch.relu(torch.relu(x))))
-    found = find(network, pair)
-    assert (names(found), reasons(found)) == (["relu_1"], [("relu_2", "relu_1 already belongs to the match at relu_1")])
-    assert names(find(network, pair, allow_overlap=True)) == ["relu_1", "relu_2"]
-
-
-def test_output_and_placeholder_matching():
-    network = graph_of(lambda net, x: torch.relu(torch.relu(x)))
-    relu = Op([torch.relu], (Value("x"),))
-    assert names(find(network, relu)) == ["relu", "relu_1"]
-    assert names(find(network, relu, match_output=True)) == ["relu_1"]
-    assert names(find(network, relu, match_placeholders=True)) == ["relu"]
-    assert find(network, relu, match_output=True, match_placeholders=True).matches == []
-
-
-def test_unlike_torch_modules_match_under_any_name():
+def test_unlike_torch_modules_match_under_any_name_and_commutative_operands_in_either_order():
     example = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stem, self.act = nn.Conv2d(3, 4, 1), nn.ReLU()
-
-        def forward(self, x):
-            return self.act(self.stem(x))
-
-    network = fx.symbolic_trace(Net())
+    network = graph_of(lambda net, x: net.act(net.conv(x)), conv=nn.Conv2d(3, 4, 1), act=nn.ReLU())
     assert SubgraphMatcher(fx.symbolic_trace(example).graph).match(network.graph) == []
     assert names(find(network, traced(example))) == ["act"]
-
-
-def test_unlike_torch_commutative_operands_match_in_either_order():
     pattern = lambda x, y: torch.add(torch.relu(x), y)  # noqa: E731
     network = fx.symbolic_trace(lambda x, y: torch.add(y, torch.relu(x)))
     assert SubgraphMatcher(fx.symbolic_trace(pattern).graph).match(network.graph) == []
@@ -203,11 +165,97 @@ def test_random_graphs_against_a_brute_force_search(seed):
     assert names(find(fx.GraphModule(nn.Module(), graph), pattern)) == expected
 
 
-@pytest.mark.parametrize("z", [torch.randn(3), 2.5])
-def test_a_constant_is_given_as_its_value(z):
-    parts = {"z": z} if isinstance(z, torch.Tensor) else {}
-    network = graph_of(lambda net, x: torch.mul(torch.exp(x), net.z if parts else z), **parts)
-    (match,) = find(network, Op([torch.mul], (Op([torch.exp], (Value("x"),)), Constant("z")))).matches
-    found = match.constant("z")
-    assert torch.equal(found, z) if parts else found == z
-    assert [str(value) for value in match.placeholders] == ["x", "z" if parts else "2.5"]
+def test_an_operation_has_targets_and_a_commutative_one_both_operands():
+    with pytest.raises(PatternError, match="no targets"):
+        Op([], name="conv")
+    with pytest.raises(PatternError, match="fewer than two operands"):
+        Op([operator.add], (Value("x"),), commutative=True)
+
+
+def test_a_function_is_traced_into_a_pattern():
+    pattern = traced(lambda x, y: torch.relu(x * y + 2))
+    add = pattern.args[0]
+    assert pattern.targets == {torch.relu}
+    assert (add.targets, add.args[1], add.commutative) == ({operator.add}, 2, False)
+    assert add.args[0].commutative and not traced(lambda x, y: x - y).commutative
+    assert [part.name for part in (pattern, add, add.args[0])] == ["relu", "add", "mul"]
+    shift = lambda size: graph_of(lambda net, x: torch.add(x, net.shift), shift=torch.ones(size))  # noqa: E731
+    assert len(find(shift(7), traced(shift(1))).matches) == 1  # a buffer stands for any constant
+
+
+@pytest.mark.parametrize("function", [lambda x: x, lambda x: [x + 1, x + 2], lambda x: 3])
+def test_a_pattern_returns_the_result_of_an_operation(function):
+    with pytest.raises(PatternError, match="must return the result of one operation"):
+        traced(function)
+
+
+def targets(graph_module):
+    return [node.target for node in graph_module.graph.nodes if node.op.startswith("call")]
+
+
+def test_a_match_is_replaced_and_reported():
+    network = graph_of(lambda net, x: torch.sigmoid(x + 1) * (x + 1) + torch.sigmoid(x) * x)
+    x = torch.randn(5, dtype=torch.float64)
+    expected = network(x)
+    (report,) = replace_all(network, SILU, by_function(lambda x: F.silu(x)))
+    assert report.anchor == "mul_1"  # the first product is of two different sums
+    assert report.removed == ("mul_1", "sigmoid_1")
+    assert [str(node) for node in report.inserted] == ["silu"]
+    assert (report.result,) == report.inserted
+    assert set(map(str, report.nodes_map.values())) == {"x", "sigmoid_1", "mul_1"}
+    assert targets(network).count(F.silu) == 1
+    torch.testing.assert_close(network(x), expected, rtol=1e-12, atol=0)
+
+
+def test_matches_in_a_row_feed_each_other():
+    network = graph_of(lambda net, x: (y := x * torch.sigmoid(x)) * torch.sigmoid(y))
+    x = torch.randn(5, dtype=torch.float64)
+    expected = network(x)
+    assert len(replace_all(network, SILU, by_function(lambda x: F.silu(x)))) == 2
+    assert targets(network) == [F.silu, F.silu]
+    torch.testing.assert_close(network(x), expected, rtol=1e-12, atol=0)
+
+
+def test_metadata_is_carried_over():
+    network = fx.symbolic_trace(nn.Sequential(nn.Hardsigmoid(), nn.Tanh()))
+    ShapeProp(network).propagate(torch.randn(2, 3))
+    old = network.graph.find_nodes(op="call_module", target="1")[0]
+    old.meta["stack_trace"], shape = "file.py line 7", old.meta["tensor_meta"].shape
+    (report,) = replace_all(network, Op([nn.Tanh], (X,)), by_function(lambda x: 2 * torch.sigmoid(2 * x) - 1))
+    assert [str(node.target.__name__) for node in report.inserted] == ["mul", "sigmoid", "mul", "sub"]
+    assert all(node.meta["stack_trace"] == "file.py line 7" for node in report.inserted)
+    assert all(node.meta["nn_module_stack"] == old.meta["nn_module_stack"] for node in report.inserted)
+    assert report.result.meta["tensor_meta"].shape == shape
+    assert "tensor_meta" not in report.inserted[0].meta  # nobody knows the shape of the steps in between
+
+
+def test_the_inserted_nodes_may_use_the_replaced_one_again():
+    network = graph_of(lambda net, x: torch.relu(x) + 1)
+    build = lambda match: match.graph_module.graph.call_function(torch.neg, (match.anchor,))  # noqa: E731
+    (report,) = replace_all(network, Op([torch.relu]), build)
+    assert report.removed == ()
+    assert targets(network) == [torch.relu, torch.neg, operator.add]
+    assert network(torch.tensor(3.0)) == -2
+
+
+def test_modules_of_the_replacement_move_in_under_free_names():
+    scale = graph_of(lambda net, x: net.linear(x) + net.shift, linear=nn.Linear(3, 3), shift=torch.ones(3))
+    network = graph_of(lambda net, x: net.linear(torch.tanh(torch.tanh(x))), linear=nn.Linear(3, 2))
+    replace_all(network, Op([torch.tanh], (Value("x"),)), by_function(scale))
+    assert [name for name, _ in network.named_children()] == ["linear", "linear_1"]
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(network(x), network.linear(scale(scale(x))))
+
+
+def test_a_replacement_with_the_wrong_number_of_results_changes_nothing():
+    network = graph_of(lambda net, x: torch.sin(x))
+    before = str(network.graph)
+    with pytest.raises(ReplacementError, match="must be one node"):
+        replace_all(network, traced(lambda x: torch.sin(x)), by_function(lambda x: (x + 1, x + 2)))
+    assert str(network.graph) == before
+
+
+def test_values_are_handed_over_by_name():
+    network = graph_of(lambda net, x, y: x - y)
+    replace_all(network, traced(lambda b, a: a - b), by_function(lambda b, a: torch.sub(a, b)))
+    assert network(torch.tensor(5), torch.tensor(3)) == 2

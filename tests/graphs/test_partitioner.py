@@ -5,8 +5,18 @@ import torch
 from torch import fx, nn
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
+from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from helpers.graphs.partition import any_chain, chain, check_acyclic, covered_by_both, from_ops, from_patterns, propose
+from helpers.graphs.partition import (
+    any_chain,
+    chain,
+    check_acyclic,
+    covered_by_both,
+    extract,
+    from_ops,
+    from_patterns,
+    propose,
+)
 from helpers.graphs.patterns import Op, Value, traced
 from tests.passes.graphs import graph_of
 
@@ -83,3 +93,51 @@ def test_random_graphs_have_disjoint_supported_acyclic_partitions(seed):
     assert sorted(nodes) == sorted(node for node in chosen if node.op == "call_function")
     assert len(set(nodes)) == len(nodes)
     check_acyclic(network, partitions)
+
+
+def nodes(graph_module, names):
+    return tuple(node for node in graph_module.graph.nodes if node.name in names.split())
+
+
+def test_groups_become_submodules_with_what_they_read():
+    parts = {"conv": nn.Conv2d(3, 4, 3), "head": nn.Conv2d(4, 2, 1), "shift": torch.ones(4, 1, 1)}
+    network = graph_of(lambda net, x: (net.head(torch.sin(y := torch.relu(net.conv(x))) + y + net.shift), y), **parts)
+    x = torch.randn(2, 3, 8, 8)
+    expected, groups = network(x), propose(network, from_ops([nn.Conv2d, torch.relu]), allow_single_node=True)
+    assert extract(network, groups) == ["part_0", "part_1"]
+    assert all(map(torch.equal, network(x), expected))
+    assert {name.split(".")[0] for name in network.state_dict()} == {"part_0", "part_1", "shift"}
+
+
+REFUSED = {
+    "waits for itself": (
+        lambda net, x: (y := torch.relu(x)) + torch.sin(y),
+        ["relu add"],
+        r"\{relu, add\} would wait",
+    ),
+    "wait for each other": (
+        lambda net, x: (torch.cos(torch.sin(x)), torch.exp(torch.tanh(x))),
+        ["sin exp", "cos tanh"],
+        r"\{cos, tanh\} and \{sin, exp\} would wait",
+    ),
+    "share a node": (lambda net, x: torch.sin(torch.relu(x)), ["relu", "relu sin"], "relu is not in this graph, or in"),
+    "a taken name": (lambda net, x: torch.relu(net.part_0(x)), ["relu"], "already has a 'part_0'"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_groups_that_cannot_be_cut_out_are_refused_before_anything_changes(what):
+    function, groups, message = REFUSED[what]
+    network = graph_of(function, part_0=nn.ReLU())
+    code = network.code
+    with pytest.raises(ValueError, match=message):
+        extract(network, [nodes(network, names) for names in groups])
+    assert network.code == code
+
+
+def test_unlike_torch_nothing_is_done_when_groups_wait_for_each_other():
+    function, groups, _ = REFUSED["wait for each other"]
+    network = graph_of(function)
+    with pytest.raises(AssertionError):  # torch notices too, but after it has made the first group
+        fuse_by_partitions(network, [dict.fromkeys(nodes(network, names)) for names in groups])
+    assert network.graph.find_nodes(op="call_module")

@@ -1,31 +1,37 @@
-"""Both tracers give a graph of the same answers, with shapes; tests/passes/test_optimizer.py has the bad inputs."""
+"""Both tracers give a graph of the same answers, with shapes, and lose nothing; tests/passes has zoo and bad inputs."""
 
 import copy
 import inspect
+import operator
+import pickle
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import fx, nn
 
 from helpers import passes
 from helpers.graphs import tracing
+from helpers.graphs.annotation import annotate
 from helpers.graphs.operations import NORMS
+from helpers.graphs.tracer import AUGMENTED, Tracer
 from helpers.graphs.tracing import ROUTES, WrongSize, trace
 from helpers.passes.errors import UnsupportedCase
 from tests.passes.equivalence import differences
-from tests.passes.graphs import network
+from tests.passes.graphs import graph_of, network
 from tests.passes.zoo import conv, norm
 
 X = torch.randn(2, 3, 6, 6)
+fx.wrap("looks_into_it")
 
 
-def block() -> nn.Module:
-    return nn.Sequential(conv(), norm(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).eval()
+def looks_into_it(x):
+    return x * 2 if x.sum().item() > 0 else x * 3
 
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_same_answers_shapes_and_names(route):
-    model = block()
+    model = nn.Sequential(conv(), norm(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).eval()
     graph_module = trace(model, (X,), route)
     assert differences(model, graph_module, X) == []
     assert graph_module.graph.output_node().args[0].meta["val"].shape == (2, 3)
@@ -48,20 +54,15 @@ def test_a_copy_keeps_what_is_shared_and_what_was_added():
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_results_in_any_form(route):
-    def run(net, x):
-        return {"a": net.conv(x), "b": [x, (x * 2, None)]}
+def test_results_in_any_form_and_a_tensor_that_is_given_twice(route):
+    def run(net, x, *rest):
+        return {"a": net.conv(x), "b": [x, (x - rest[0] * rest[1]["y"], None)]}
 
-    model = network(run, conv=conv())
-    result = trace(model, (X,), route)(X)
-    assert result.keys() == {"a", "b"} and torch.equal(result["b"][1][0], 2 * X) and result["b"][1][1] is None
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_a_tensor_that_is_given_twice_is_two_inputs(route):
-    graph_module = trace(network(lambda net, x, *rest: x - rest[0] * rest[1]["y"]), (X, X, {"y": X}), route)
+    graph_module = trace(network(run, conv=conv()), (X, X, {"y": X}), route)
     one, two, three = (torch.randn_like(X) for _ in range(3))
-    assert torch.equal(graph_module(one, two, {"y": three}), one - two * three)
+    result = graph_module(one, two, {"y": three})
+    assert result.keys() == {"a", "b"} and torch.equal(result["b"][0], one)
+    assert torch.equal(result["b"][1][0], one - two * three) and result["b"][1][1] is None
 
 
 def modes(net, x):
@@ -93,9 +94,10 @@ def test_what_runs_under_autocast_is_refused_or_declined():
         trace(model, (X,))
     folded, report = passes.optimize(model, X, route="export")
     assert folded(X).dtype == torch.bfloat16 and torch.equal(folded(X), model(X))
-    assert [reason for *_, reason in report.declined] == [
-        "wrap_with_autocast runs a graph of its own, into which no pass looks"
-    ]
+    reason = "wrap_with_autocast runs a graph of its own, into which no pass looks"
+    assert [why for *_, why in report.declined] == [reason]
+    with torch.autocast("cpu"):  # what counts is the difference to the outside
+        assert targets(record(lambda net, x: x @ x)) == [operator.matmul]
 
 
 def by_content(net, x):
@@ -109,12 +111,11 @@ def raises(net, x):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize(("function", "line"), [(by_content, 1), (raises, 1)])
-def test_what_cannot_be_traced_is_named_with_the_line(function, line, route):
-    number = inspect.getsourcelines(function)[1] + line
-    with pytest.raises(
-        UnsupportedCase, match=rf"(?s)Net cannot be traced at .*test_tracing\.py:{number}: .*other route"
-    ):
+@pytest.mark.parametrize("function", [by_content, raises])
+def test_what_cannot_be_traced_is_named_with_the_line(function, route):
+    number = inspect.getsourcelines(function)[1] + 1
+    message = rf"(?s)Net cannot be traced at .*test_tracing\.py:{number}: .*other route"
+    with pytest.raises(UnsupportedCase, match=message):
         trace(network(function), (X,), route)
 
 
@@ -142,3 +143,110 @@ def test_a_number_or_flag_that_export_has_recorded_cannot_be_another(example, ot
     assert torch.equal(traced(x, example), Scaled()(x, example))
     with pytest.raises(WrongSize, match="recorded for"):
         traced(x, other)
+
+
+def record(function, given: int = 1, **parts) -> fx.Graph:
+    return Tracer(given).record(network(function, **parts))
+
+
+def targets(graph: fx.Graph) -> list:
+    return [node.target for node in graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize("function", AUGMENTED)
+def test_augmented_assignments_write(function):
+    graph = record(lambda net, x: function(x, 2))
+    assert targets(graph) == [function]
+    x = torch.tensor([3.0, 5.0] if function is operator.itruediv else [3, 5])
+    expected = AUGMENTED[function](x, 2)
+    result = fx.GraphModule(nn.Module(), graph)(x)
+    assert torch.equal(result, expected) and torch.equal(x, expected)
+
+
+def by_a_method(net, x):
+    net.count = net.count.add_(1)
+    net.count += 2
+    net.count -= 2
+    return x * net.count
+
+
+def test_a_buffer_may_be_counted_up():
+    model = network(by_a_method, count=torch.zeros(()))
+    count, graph = model.count, Tracer(1).record(model)
+    assert model.count is count and count == 0
+    traced = fx.GraphModule(model, graph)
+    assert [traced(torch.ones(())).item() for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_buffer_cannot_be_exchanged():
+    def run(net, x):
+        net.mean = x.mean()
+        return x - net.mean
+
+    model = network(run, mean=torch.zeros(()))
+    mean = model.mean
+    with pytest.raises(UnsupportedCase, match=r"result of mean to its buffer mean.*self\.mean\.copy_"):
+        trace(model, (torch.ones(2),))
+    assert model.mean is mean
+
+
+def any_number(net, x, y=None, *rest, scale=2.0, **others):
+    return (x if y is None else x - y) * scale + len(rest) + sum(rest) + len(others)
+
+
+@pytest.mark.parametrize("given", [1, 2, 4])
+def test_as_many_inputs_as_the_call_gives(given):
+    graph = record(any_number, given)
+    assert [node.target for node in graph.nodes if node.op == "placeholder"] == ["x", "y", "rest_0", "rest_1"][:given]
+    inputs = [torch.randn(3) for _ in range(given)]
+    assert torch.equal(fx.GraphModule(nn.Module(), graph)(*inputs), any_number(None, *inputs))
+
+
+def test_a_graph_that_was_saved_whole_does_the_same():
+    def run(net, x, mask=None):
+        net.count += 1
+        x *= 2
+        x[0] = torch.rand(())
+        return x * mask + net.count
+
+    model = network(run, count=torch.zeros(()))
+    loaded = pickle.loads(pickle.dumps(fx.GraphModule(model, Tracer(2).record(model))))
+    results = [loaded(torch.ones(2), torch.full((2,), 3.0)) for _ in range(3)]
+    assert [result[1].item() for result in results] == [7, 8, 9]
+    assert len({result[0].item() % 1 for result in results}) == 3
+
+
+def test_what_depends_on_numbers_is_called_for_real_on_a_copy():
+    def run(net, x):
+        net.count += 1
+        return looks_into_it(x)[x > 0] * torch.rand(1)
+
+    model = network(run, count=torch.zeros(()))
+    graph_module = fx.GraphModule(model, Tracer(1).record(model))
+    before, x = torch.get_rng_state(), torch.tensor([1.0, -1.0, 2.0])
+    annotate(graph_module, (x,))
+    values = {node.name: node.meta["val"] for node in graph_module.graph.nodes if "val" in node.meta}
+    assert values["getitem"].shape == (2,) and all(value.is_meta for value in values.values())
+    assert graph_module.count == 0 and x.tolist() == [1, -1, 2] and torch.equal(before, torch.get_rng_state())
+
+
+def hooked() -> nn.Module:
+    layer = nn.ReLU()
+    layer.register_forward_hook(lambda module, args, result: result.flatten())
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("run", "parts", "shape", "dtype"),
+    [
+        (lambda net, x: net.hooked(x), {"hooked": hooked()}, (6,), torch.float32),
+        (lambda net, x: x[:1] + x, {}, (2, 3), torch.float32),
+        (lambda net, x: x + x.double(), {}, (2, 3), torch.float64),
+        (lambda net, x: F.silu(x.double()), {}, (2, 3), torch.float64),
+    ],
+)
+def test_the_short_cut_is_not_taken_where_it_would_be_wrong(run, parts, shape, dtype):
+    graph_module = graph_of(run, **parts)
+    annotate(graph_module, (torch.randn(2, 3),))
+    value = graph_module.graph.output_node().args[0].meta["val"]
+    assert (tuple(value.shape), value.dtype) == (shape, dtype)

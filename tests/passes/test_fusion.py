@@ -73,19 +73,9 @@ def test_an_activation_becomes_part_of_the_convolution(case, route):
     assert reasons == []
 
 
-CONVOLUTIONS = {
-    "same padding": conv(padding="same", dilation=2),
-    "valid padding": conv(padding="valid"),
-    "1d": nn.Conv1d(4, 6, 3),
-    "3d": nn.Conv3d(4, 6, 3, padding=1),
-}
-
-
-@pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_every_kind_of_convolution(case):
-    layer = CONVOLUTIONS[case]
-    x = torch.randn(2, 4, *[7] * len(layer.kernel_size))
-    graph_module, _ = check(network(lambda net, x: F.relu6(net.conv(x)), conv=layer), x)
+@pytest.mark.parametrize("settings", [{"padding": "same", "dilation": 2}, {"padding": "valid"}])
+def test_padding_by_name(settings):
+    graph_module, _ = check(network(lambda net, x: F.relu6(net.conv(x)), conv=conv(**settings)), torch.randn(IMAGES))
     assert fused(graph_module) == [("", "hardtanh")]
 
 
@@ -107,6 +97,8 @@ MUST_DECLINE = {
     "tanh gelu": (lambda net, x: F.gelu(net.conv(x), approximate="tanh"), {}, "approximate='tanh'"),
     "reflect": (lambda net, x: F.relu(net.conv(x)), {"conv": conv(padding_mode="reflect")}, "padding_mode='reflect'"),
     "transposed": (lambda net, x: F.relu(net.conv(x)), {"conv": nn.ConvTranspose2d(4, 4, 3)}, "transposed"),
+    "one dimension": (lambda net, x: F.relu(net.conv(x[0])), {"conv": nn.Conv1d(8, 4, 3)}, "no fused form of Conv1d"),
+    "no batch": (lambda net, x: net.conv(x[0]), {}, "4 dimensions"),
     "uneven same": (
         lambda net, x: F.relu(net.conv(x)),
         {"conv": conv(kernel=2, padding="same")},
@@ -216,9 +208,11 @@ LAYERS = st.lists(
 FUNCTIONS = {"none": lambda y: y, "relu": F.relu, "relu6": F.relu6, "silu": F.silu, "leaky": F.leaky_relu}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(LAYERS, st.integers(1, 3), st.integers(3, 9))
 def test_random_chains(layers, batch, size):
+    torch.manual_seed(0)
+
     def forward(net, x):
         for number, (_, activation, residual) in enumerate(layers):
             y = getattr(net, f"conv{number}")(x)
