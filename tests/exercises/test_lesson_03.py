@@ -43,10 +43,13 @@ def test_careful_fold():
         ("len(source.users) == 1 and", "len(source.users) == 1 and norm.eps > 0 and"),
         ("    graph_module.recompile()\n", "    graph_module.recompile()\n    graph_module.graph.lint()\n"),
     ], wrong=[
-        ("copy.deepcopy(model)", "model", "new = copy.deepcopy(conv)", "new = conv"),
+        ("copy.deepcopy(model)", "model", "graph_module.set_submodule(source.target, folded)",
+         "conv.weight, conv.bias = folded.weight, folded.bias"),
         ("len(source.users) == 1 and ", ""), ("called.count(source.target) == 1 and ", ""),
-        (" and source.target not in read", ""), ("not norm.training and ", ""), (" or watched", ""),
-        (" or norm._forward_hooks", ""), ("if norm.weight is not None:", "if False:"),
-        ("conv.weight * a[:, None, None, None]", "conv.weight * a"), ("    graph_module.recompile()\n", ""),
+        (" and source.target not in read", ""),
+        ("            continue\n        graph", "            folded = conv\n        graph"),
+        (" or watched", ""), (" or norm._forward_hooks", ""),
+        ("type(conv) is not nn.Conv2d", "not hasattr(conv, 'groups')"),
+        ("fold_conv_bn(conv, norm)", "copy.deepcopy(conv)"), ("    graph_module.recompile()\n", ""),
         "from torch import fx; return fx.symbolic_trace(model)", "return model",
     ])
