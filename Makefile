@@ -52,7 +52,7 @@ grade: $(READY)
 	$(PY) -m course grade demo
 
 # The long training of the dense network. Stopped, and given again here or on another machine, it goes on. If the network in
-# build/ is better on the validation images, copy it to $(DENSE): make reference.
+# build/ is better on the validation images, copy it to $(DENSE).
 dense: $(READY)
 	$(PY) -m course train --epochs 200 --batch-size 256 --muon 0.02 --skip 0.5 --autoaugment --cutout 16 \
 	  --image-sizes 20 24 28 32 --handover data/training/dense.safetensors --output build/dense.safetensors

@@ -18,9 +18,9 @@ COMMANDS = {
     "sweep": ("course.commands.sweep", "a list of jobs, each made once; resumable, several at a time"),
     "results": ("course.commands.results", "bring README, the page of results and the chart up to date"),
     "run": ("course.commands.run", "run the lessons without a screen"),
-    "report": ("course.commands.report", "the course as one page that works offline"),
-    "slides": ("course.commands.slides", "a deck of slides per lesson"),
-    "demo": ("course.commands.demo", "the networks as one page that computes them in the browser"),
+    "report": ("course.commands.pages", "the course as one page that works offline"),
+    "slides": ("course.commands.pages", "a deck of slides per lesson"),
+    "demo": ("course.commands.pages", "the networks as one page that computes them in the browser"),
     "grade": ("course.commands.grade", "release, collect and grade assignments"),
 }
 

@@ -16,11 +16,7 @@ from helpers.provenance import provenance
 
 
 class KnownRows:
-    """A table of data/results/ for work that takes long: what is in it need not be computed again.
-
-    Attributes:
-        settings: columns that every row of this run has; they tell its rows from those of other runs.
-    """
+    """A table of data/results/ for work that takes long. All rows of a run have its `settings`, unlike other rows."""
 
     def __init__(self, name: str, checkpoint: Path | None = None, **settings: object) -> None:
         self.path, self.settings = FOLDER / f"{name}.csv", (origin(checkpoint) if checkpoint else {}) | settings

@@ -1,9 +1,6 @@
 """Prune every classification network of torchvision at 30 %, ours beside Torch-Pruning; list what cannot be pruned.
 
-    python -m course.benchmarks.pruning_networks                 ours, all networks
-    python -m course.benchmarks.pruning_networks --rival         Torch-Pruning as well (pip install torch-pruning)
-    python -m course.benchmarks.pruning_networks resnet18 ...    some networks
-    python -m course.benchmarks.pruning_networks --unprunable    write unprunable.csv anew
+    python -m course.benchmarks.pruning_networks [NETWORK ...] [--rival] [--unprunable]
 
 One row for each network and tool is written to data/results/pruning_networks.csv as soon as it is known; a row that is
 there is not computed again. Each tool has a process of its own, and the two take turns. Seconds are for finding the
@@ -108,10 +105,8 @@ def summary(rows: pd.DataFrame) -> str:
     good = rows[rows.outcome == "ok"].pivot_table("cpu_seconds", "network", "tool")
     lines = [f"{tool}: {good[tool].count()} of {(rows.tool == tool).sum()} networks" for tool in good]
     if len(both := good.dropna()) and len(both.columns) == 2:
-        ratio = both["torch-pruning"] / both["ours"]
-        total = both["torch-pruning"].sum() / both["ours"].sum()
-        both_said = f"{total:.1f} times faster in sum, {ratio.median():.1f} in median"
-        lines.append(f"on {len(both)} that both handle: {both_said}")
+        total, ratio = both["torch-pruning"].sum() / both["ours"].sum(), both["torch-pruning"] / both["ours"]
+        lines.append(f"on {len(both)} of both: {total:.1f} times faster in sum, {ratio.median():.1f} in median")
     return "\n".join(lines)
 
 
@@ -127,8 +122,8 @@ def unprunable(name: str) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", help="torchvision names; all by default")
-    parser.add_argument("--rival", action="store_true", help="run Torch-Pruning as well")
-    parser.add_argument("--unprunable", action="store_true", help="list what cannot be pruned, instead")
+    parser.add_argument("--rival", action="store_true", help="Torch-Pruning as well (pip install torch-pruning)")
+    parser.add_argument("--unprunable", action="store_true", help="write unprunable.csv, instead")
     arguments = parser.parse_args()
     everything = torchvision.models.list_models(module=torchvision.models)
     if arguments.unprunable:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 import torch
 from torch import nn
 
@@ -32,10 +31,8 @@ OURS = [
     *[(scope, "global", c) for scope in ("hidden", "all") for c in ("l1", "taylor")],
     ("hidden", "uniform", "random"),
 ]
-THEIRS = [
-    *[(spread, c) for spread in ("local", "global") for c in ("magnitude l1", "magnitude l2", "taylor")],
-    *[(spread, c) for spread in ("local", "global") for c in ("bn scale", "fpgm")],
-]
+CRITERIA = ("magnitude l1", "magnitude l2", "taylor", "bn scale", "fpgm")
+THEIRS = [(spread, criterion) for spread in ("local", "global") for criterion in CRITERIA]
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -84,13 +81,10 @@ def theirs_at(model: nn.Module, batches: Batches, ratio: float, spread: str, cri
     return small
 
 
-def result(
-    table: KnownRows, cifar: data.Dataset, dense: nn.Module, name: str, config: training.Config, test: bool
-) -> dict:
+def result(table: KnownRows, cifar: data.Dataset, dense: nn.Module, name: str, config: training.Config, test: bool):
     """One row: from the table, or computed and put there."""
-    stage = "compared" if test else "chosen from"
-    sizes = str(config.image_sizes)
-    row = {"method": name, "stage": stage, "seed": config.seed, "epochs": config.epochs, "image_sizes": sizes}
+    row = {"method": name, "stage": "compared" if test else "chosen from", "seed": config.seed}
+    row |= {"epochs": config.epochs, "image_sizes": str(config.image_sizes)}
     if known := table.find(**row):
         return known
     split = cifar.split()
@@ -126,13 +120,8 @@ def main() -> None:
     for seed in range(arguments.seeds):
         for row in best.values():
             result(table, cifar, dense, row["method"], replace(schedule, seed=seed, **comparing), test=True)
-    print(summary(table.mine()))
-
-
-def summary(rows: pd.DataFrame) -> str:
-    """Mean and spread of the compared methods."""
-    compared = rows[rows.stage == "compared"].groupby("method").test
-    return compared.agg(["mean", "std", "min", "max", "count"]).mul([100, 100, 100, 100, 1]).round(2).to_string()
+    compared = table.mine().query("stage == 'compared'").groupby("method").test
+    print(compared.agg(["mean", "std", "min", "max", "count"]).mul([100, 100, 100, 100, 1]).round(2).to_string())
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -85,13 +86,9 @@ def ours_int8(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
 
 
 def onnx_runtime(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
-    import onnxruntime
+    from course.benchmarks.quantization_rivals import run_onnx  # here, for no process may have threads when it forks
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    feed = {session.get_inputs()[0].name: x.numpy()}
-    return lambda: session.run(None, feed)
+    return partial(run_onnx(path, threads, exact=False), x)
 
 
 def openvino(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
@@ -162,15 +159,6 @@ def measured(checkpoints: list[Path], rounds: int, threads: int) -> pd.DataFrame
     return table.loc[order].reset_index().assign(rounds=rounds)
 
 
-def measure(names: list[str], rounds: int, threads: int = 2) -> pd.DataFrame:
-    """Measure the structure of these networks, which their files in data/checkpoints/ share, and write the table."""
-    torch.set_num_threads(1)  # workers are forked from here
-    table = measured([min(models.CHECKPOINTS.glob(f"{name}[.-]*")) for name in names], rounds, threads)
-    conditions = provenance() | {"threads": threads, "load": round(os.getloadavg()[0], 1)}
-    write_atomically(SPEED, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
-    return table
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     floats = list(load().query("weight_bits == '32'").name)
@@ -178,7 +166,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    table = measure(arguments.names, arguments.rounds, arguments.threads)
+    torch.set_num_threads(1)  # workers are forked from here
+    # The structure is what counts, and all files of a network in data/checkpoints/ share it.
+    files, threads = [min(models.CHECKPOINTS.glob(f"{name}[.-]*")) for name in arguments.names], arguments.threads
+    table = measured(files, arguments.rounds, threads)
+    conditions = provenance() | {"threads": threads, "load": round(os.getloadavg()[0], 1)}
+    write_atomically(SPEED, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
     print(table.pivot_table("median_ms", ["name", "engine"], "batch", sort=False).round(2).to_string())
 
 

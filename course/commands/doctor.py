@@ -40,50 +40,8 @@ def run(_: argparse.Namespace) -> int:
 
 def python() -> Iterator[Finding]:
     """3.11 is what today's torch, NumPy and pandas ask for."""
-    version = ".".join(map(str, sys.version_info[:3]))
     remedy = "install Python 3.11 or newer, delete .venv, run make again"
-    yield Finding(sys.version_info >= (3, 11), f"Python {version}", remedy)
-
-
-def torch_pair() -> Iterator[Finding]:
-    """torch and torchvision must come from the same place, or torchvision's operators do not register."""
-    for name in ("torch", "torchvision"):
-        if not installed(name):
-            yield Finding(False, f"{name} is not installed", "make run")
-            return
-    import torch
-
-    found = f"torch {torch.__version__} with torchvision {torchvision_version()}"
-    problem = operators_problem(torch)
-    remedy = f"take both from one place: make clean run TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
-    yield Finding(not problem, found + (f" do not fit ({problem})" if problem else ""), remedy)
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none, and none is needed"
-    yield Finding(True, f"GPU: {gpu}")
-    vectors = torch.backends.cpu.get_cpu_capability()
-    yield Finding(True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {vectors}")
-
-
-def torchvision_folder() -> Path:
-    """Where torchvision lies; importing it would take longer than all the other checks together."""
-    return Path(importlib.util.find_spec("torchvision").submodule_search_locations[0])
-
-
-def torchvision_version() -> str:
-    """The version with its build, such as 0.29.2+cpu, read from its file."""
-    text = (torchvision_folder() / "version.py").read_text()
-    return re.search(r"__version__ = '([^']+)'", text)[1]
-
-
-def operators_problem(torch: ModuleType) -> str:
-    """Load torchvision's compiled operators into this torch; returns what went wrong, or nothing."""
-    libraries = sorted(torchvision_folder().glob("_C*"))
-    try:
-        torch.ops.load_library(libraries[0])
-        assert torch.ops.torchvision.nms
-    except (OSError, RuntimeError, AttributeError, IndexError) as error:
-        return str(error).splitlines()[0][:100] or type(error).__name__
-    builds = {version.partition("+")[2] for version in (torch.__version__, torchvision_version())}
-    return "" if len(builds) == 1 else f"builds {' and '.join(sorted(builds))}"
+    yield Finding(sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}", remedy)
 
 
 def packages() -> Iterator[Finding]:
@@ -96,11 +54,43 @@ def packages() -> Iterator[Finding]:
 
 def installed(name: str) -> bool:
     """Whether a distribution of this name is there."""
+    return any(importlib.metadata.distributions(name=name))
+
+
+def torch_pair() -> Iterator[Finding]:
+    """torch and torchvision must come from the same place, or torchvision's operators do not register."""
+    if not (installed("torch") and installed("torchvision")):  # which `packages` has said
+        return
+    import torch
+
+    # Importing torchvision would take longer than all the other checks together.
+    folder = torchvision_folder()
+    version = re.search(r"__version__ = '([^']+)'", (folder / "version.py").read_text())[1]
+    problem = operators_problem(torch, folder)
+    if not problem and version.partition("+")[2] != torch.__version__.partition("+")[2]:
+        problem = "they are of two builds"
+    found = f"torch {torch.__version__} with torchvision {version}{problem and f' do not fit ({problem})'}"
+    remedy = f"take both from one place: make clean run TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
+    yield Finding(not problem, found, remedy)
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none, and none is needed"
+    yield Finding(True, f"GPU: {gpu}")
+    vectors = torch.backends.cpu.get_cpu_capability()
+    yield Finding(True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {vectors}")
+
+
+def torchvision_folder() -> Path:
+    """Where torchvision lies."""
+    return Path(importlib.util.find_spec("torchvision").submodule_search_locations[0])
+
+
+def operators_problem(torch: ModuleType, folder: Path) -> str:
+    """Load torchvision's compiled operators into this torch; returns what went wrong, or nothing."""
     try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        torch.ops.load_library(min(folder.glob("_C*")))
+        assert torch.ops.torchvision.nms
+    except (OSError, RuntimeError, AttributeError, ValueError) as error:
+        return str(error).splitlines()[0][:100] or type(error).__name__
+    return ""
 
 
 def space() -> Iterator[Finding]:
@@ -119,9 +109,7 @@ def data_source() -> Iterator[Finding]:
 
     folder = data_folder()
     copy = next((name for name in LOCAL_NAMES if (folder / name).exists()), None)
-    found = (
-        f"{copy} in the data folder" if copy else "the committed sample; for all 60,000 images: python -m course data"
-    )
+    found = f"{copy} in the data folder" if copy else "the committed sample; for all images: python -m course data"
     yield Finding(bool(copy) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample")
     writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
     yield Finding(writable, "data folder can be written", "set CIFAR10_DIR to a folder you can write to")
@@ -138,4 +126,4 @@ def other_programs() -> Iterator[Finding]:
     yield Finding(True, f"Chromium, to test slides and report: {'found' if found else 'apt install chromium'}")
 
 
-CHECKS: list[Callable[[], Iterator[Finding]]] = [python, torch_pair, packages, space, data_source, other_programs]
+CHECKS: list[Callable[[], Iterator[Finding]]] = [python, packages, torch_pair, space, data_source, other_programs]

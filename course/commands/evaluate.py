@@ -1,7 +1,6 @@
 """`python -m course evaluate`: what a saved network really reaches, beside what its file says."""
 
 import argparse
-from pathlib import Path
 
 import torch
 
@@ -15,37 +14,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     options.add_network(parser, count="*")
     settings = {
-        "--batch": (options.positive, "batch size of the latency (default: 1)"),
+        "--batch": ((options.positive, 1), "batch size of the latency"),
         "--threads": (options.positive, "CPU threads of the latency"),
     }
     options.add(parser, settings)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate each file on the test images."""
-    for path in arguments.checkpoint or [None]:
-        report(path, arguments)
+    """Evaluate each file on the test images, and say what it reaches in a paragraph."""
+    for checkpoint in arguments.checkpoint or [None]:
+        model, dataset = options.opened(arguments, checkpoint, quantized=True)
+        model, path = in_integers(model), checkpoint or arguments.weights
+        stated = (models.read_header(checkpoint)[1] if checkpoint else {}).get("metrics", {}).get("test_accuracy")
+        quantized = isinstance(model, QuantizedModel)
+        structure = float_structure(checkpoint, arguments.model) if quantized else model
+        result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
+        shape, (low, high) = dataset.test_images.shape[1:], result.interval
+        speed = metrics.latency(model, torch.randn(arguments.batch, *shape), arguments.threads)
+        steps = ", ".join(step["step"] for step in model.spec.steps) or "none"
+        print(f"{path.name}: {model.spec.builder}, steps after building: {steps}")
+        print(f"  test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%},")
+        print(f"  {result.n:,} images); the file states {'nothing' if stated is None else f'{stated:.2%}'}")
+        parameters, macs = metrics.count_parameters(structure), metrics.count_macs(structure, torch.zeros(1, *shape))
+        print(f"  {parameters:,} parameters, {macs:,} multiply-adds, {path.stat().st_size:,} bytes")
+        mode = f", computed in mode {model.mode!r}" if quantized else ""
+        conditions = f"batch {speed.batch} with {speed.threads} thread{'s' * (speed.threads > 1)}{mode}"
+        print(f"  {speed.median_ms:.1f} ms (IQR {speed.iqr_ms:.1f}) at {conditions}")
     return 0
-
-
-def report(checkpoint: Path | None, arguments: argparse.Namespace) -> None:
-    """One paragraph for one file."""
-    model, dataset = options.opened(arguments, checkpoint, quantized=True)
-    model, path, metadata = in_integers(model), checkpoint or arguments.weights, {}
-    if checkpoint:
-        _, metadata = models.read_header(checkpoint)
-    quantized = isinstance(model, QuantizedModel)
-    structure = float_structure(checkpoint, arguments.model) if quantized else model
-    result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
-    shape = dataset.test_images.shape[1:]
-    speed = metrics.latency(model, torch.randn(arguments.batch or 1, *shape), arguments.threads)
-    stated = metadata.get("metrics", {}).get("test_accuracy")
-    steps = ", ".join(step["step"] for step in model.spec.steps) or "none"
-    print(f"{path.name}: {model.spec.builder}, steps after building: {steps}")
-    print(f"  test accuracy {result.accuracy:.2%} (95 % interval {result.interval[0]:.2%} to {result.interval[1]:.2%},")
-    print(f"  {result.n:,} images); the file states {'nothing' if stated is None else f'{stated:.2%}'}")
-    parameters, macs = metrics.count_parameters(structure), metrics.count_macs(structure, torch.zeros(1, *shape))
-    print(f"  {parameters:,} parameters, {macs:,} multiply-adds, {path.stat().st_size:,} bytes")
-    mode = f", computed in mode {model.mode!r}" if quantized else ""
-    conditions = f"batch {speed.batch} with {speed.threads} thread{'s' * (speed.threads > 1)}{mode}"
-    print(f"  {speed.median_ms:.1f} ms (IQR {speed.iqr_ms:.1f}) at {conditions}")

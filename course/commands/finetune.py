@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from course.commands import options
-from course.commands import training_arguments as shared
+from course.commands import train as shared
 from helpers import models, training
 from helpers.provenance import provenance
 
@@ -13,10 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     options.add_network(parser)
     parser.add_argument("--teacher", type=Path, help="a saved network to learn from, usually the dense one")
-    shared.add_arguments(parser, training.Config(epochs=5, lr=0.02, ema=0.99), leave_out=("distill",))
-    parser.add_argument(
-        "--distill", type=float, help="weight of the teacher's answers (default: 0.7 with a teacher, else 0)"
-    )
+    shared.add_settings(parser, training.Config(epochs=5, lr=0.02, ema=0.99), leave_out=("distill",))
+    text = "weight of the teacher's answers (default: 0.7 with a teacher, else 0)"
+    parser.add_argument("--distill", type=float, help=text)
     parser.add_argument("--output", type=options.writable, required=True, help="checkpoint to write")
 
 
@@ -31,13 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     with shared.saving(arguments) as places:
         history = training.train(model, dataset, config, teacher=teacher, **places)
     origin = provenance(config.seed)
-    if arguments.checkpoint:
-        origin["command"] = after(arguments.checkpoint, origin["command"])
+    header = models.read_header(arguments.checkpoint)[1] if arguments.checkpoint else {}
+    if before := header.get("provenance", {}).get("command"):  # how the network was made that this one starts from
+        origin["command"] = f"{before}; {origin['command']}"
     shared.finish(model, dataset, history, arguments, origin)
     return 0
-
-
-def after(checkpoint: Path, command: str) -> str:
-    """Both commands, one after the other, when the network that this one starts from says how it was made."""
-    before = models.read_header(checkpoint)[1].get("provenance", {}).get("command")
-    return f"{before}; {command}" if before else command

@@ -1,14 +1,14 @@
 """`python -m course grade ...`: release, collect, run, feedback, export, stats, similarity, item, demo."""
 
-from __future__ import annotations
-
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from course.commands import options
 from course.grading import answers, collect, course, export, feedback, release, runner, similarity, stats
 from course.grading.classroom import DEFAULT, Classroom, ClassroomError
+from course.grading.course import Exercise
 
 DEMO = Path("build/demo")
 GRADING = {
@@ -17,15 +17,13 @@ GRADING = {
     "--unsafe": (False, "grade without the box; stamps every result"),
 }
 PSEUDONYMS = {"--pseudonyms": (False, "replace the students' names")}
+SYSTEMS = {"--for": (str, "write what this system reads", ("moodle", "canvas", "gradescope"))}
 COMMANDS = {
     "release": ("make the student bundles", {"--edition": (False, "the whole course, without what is secret")}),
     "collect": ("bring in what was handed in", {"--source": (Path, "where the hand-ins are, if not in incoming/")}),
     "run": ("grade what is new or changed", GRADING),
     "feedback": ("write a page for each student", {}),
-    "export": (
-        "write the marks as CSV",
-        PSEUDONYMS | {"--for": (str, "write what this system reads", ("moodle", "canvas", "gradescope"))},
-    ),
+    "export": ("write the marks as CSV", PSEUDONYMS | SYSTEMS),
     "stats": ("draw how the class did", PSEUDONYMS),
     "similarity": ("show hand-ins that resemble each other", {"--threshold": (0.6, "share in common")}),
     "item": ("grade one item again for everybody", GRADING),
@@ -38,14 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     menu = parser.add_subparsers(dest="grade_command", required=True)
     for name, (explanation, settings) in COMMANDS.items():
         command = menu.add_parser(name, help=explanation)
-        default = DEMO if name == "demo" else DEFAULT
-        command.add_argument("--folder", type=Path, default=default, help="the class folder (default %(default)s)")
-        options.add(command, settings | {"--new": (False, "make the class folder if it is not there yet")})
+        folder = {"--folder": (DEMO if name == "demo" else DEFAULT, "the class folder")}
+        options.add(command, folder | settings | {"--new": (False, "make the class folder if it is not there yet")})
         if name == "item":
             command.add_argument("assignment", nargs=1, help="for example a1")
             command.add_argument("item", help="name of the item")
         elif name == "demo":
-            command.set_defaults(assignment=["a1"])
+            command.set_defaults(assignment=["a1"], pseudonyms=False, source=None, edition=False)
         else:
             command.add_argument("assignment", nargs="*", help="which assignments (default: all)")
 
@@ -54,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     """Carry out one sub-command. Returns the exit status."""
     room = _open(args)
     with room.locked():
-        globals()[f"_{args.grade_command.replace('item', 'run')}"](room, args)
+        for line in _do(args.grade_command, room, args):
+            print(line)
     return 0
 
 
@@ -73,82 +71,64 @@ def _open(args: argparse.Namespace) -> Classroom:
     return Classroom.open(args.folder)
 
 
-def _exercises(room: Classroom, args: argparse.Namespace) -> list[course.Exercise]:
-    """Those that were named; else all, which after the release means all that were released."""
-    if args.assignment:
-        names = args.assignment
-    elif args.grade_command == "release":
-        names = course.names()
-    else:
-        names = [name for name in course.names() if (room.folder / "released" / name).is_dir()]
-    return [course.load(name) for name in names]
+def _do(name: str, room: Classroom, args: argparse.Namespace) -> Iterable:
+    """Do one thing for the assignments that were named; else for all, which after the release means those released."""
+    every = [one for one in course.names() if name == "release" or (room.folder / "released" / one).is_dir()]
+    exercises = [course.load(one) for one in args.assignment or every]
+    return globals()[f"_{name.replace('item', 'run')}"](room, args, exercises)
 
 
-def _release(room: Classroom, args: argparse.Namespace) -> None:
-    exercises = _exercises(room, args)
-    if getattr(args, "edition", False):
-        print(release.edition(room, exercises))
-    else:
-        print(*(f"{release.release(room, exercise)}.zip" for exercise in exercises), sep="\n")
+def _demo(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
+    (room.folder / "demo").touch()
+    yield from _do("release", room, args)
+    answers.make_class(room, *exercises)
+    for name in ("collect", "run", "feedback", "export", "stats"):
+        yield from _do(name, room, args)
 
 
-def _collect(room: Classroom, args: argparse.Namespace) -> None:
-    for exercise in _exercises(room, args):
-        name = exercise.assignment.name
+def _release(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
+    if args.edition:
+        return [release.edition(room, exercises)]
+    return (f"{release.release(room, exercise)}.zip" for exercise in exercises)
+
+
+def _collect(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
+    for name in (exercise.assignment.name for exercise in exercises):
         hand_ins = collect.collect(room, name, args.source)
-        for remark in collect.remarks(room, name):
-            print(remark)
+        yield from collect.remarks(room, name)
         renamed = sum(one.student not in ("", one.path.name, one.path.stem) for one in hand_ins)
         new = sum(one.became == "collected" for one in hand_ins)
         names = f", {renamed} under names made of theirs" if renamed else ""
-        print(f"{name}: {new} collected{names}, {len(room.students(name))} in all; see collected/{name}.csv")
+        yield f"{name}: {new} collected{names}, {len(room.students(name))} in all; see collected/{name}.csv"
 
 
-def _run(room: Classroom, args: argparse.Namespace) -> None:
+def _run(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
     item = getattr(args, "item", None)
-    for exercise in _exercises(room, args):
+    for exercise in exercises:
         counts = runner.run(room, exercise, args.workers, not args.unsafe, item, args.scheduler)
-        what = f"{exercise.assignment.name} {item}" if item else exercise.assignment.name
-        print(f"{what}: {counts['graded']} graded, {counts['kept']} unchanged")
-        _print_noteworthy(room, exercise)
+        what = f"{exercise.assignment.name}{f' {item}' if item else ''}"
+        yield f"{what}: {counts['graded']} graded, {counts['kept']} unchanged"
+        yield from runner.noteworthy(room, exercise)
 
 
-def _print_noteworthy(room: Classroom, exercise: course.Exercise) -> None:
-    if lines := runner.noteworthy(room, exercise):
-        print("Please look at these before the marks go out:", *lines, sep="\n  ")
-
-
-def _feedback(room: Classroom, args: argparse.Namespace) -> None:
-    for exercise in _exercises(room, args):
+def _feedback(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
+    for exercise in exercises:
         pages = feedback.write_all(room, exercise)
-        print(f"{exercise.assignment.name}: {len(pages)} pages in {room.folder / 'feedback'}")
-        _print_noteworthy(room, exercise)
+        yield f"{exercise.assignment.name}: {len(pages)} pages in {room.folder / 'feedback'}"
+        yield from runner.noteworthy(room, exercise)
 
 
-def _export(room: Classroom, args: argparse.Namespace) -> None:
-    exercises, remarks, system = _exercises(room, args), [], getattr(args, "for", None)
-    if system:
-        files, remarks = export.export_for(system, room, exercises)
-    else:
-        files = export.export(room, [exercise.assignment.name for exercise in exercises], args.pseudonyms)
-    print(*files, *remarks, sep="\n")
+def _export(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
+    if system := getattr(args, "for", None):
+        return export.export_for(system, room, exercises)
+    return export.export(room, [exercise.assignment.name for exercise in exercises], args.pseudonyms)
 
 
-def _stats(room: Classroom, args: argparse.Namespace) -> None:
-    for exercise in _exercises(room, args):
-        print(*stats.draw(room, exercise), *stats.draw_leaderboard(room, exercise, args.pseudonyms), sep="\n")
+def _stats(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
+    for exercise in exercises:
+        yield from stats.draw(room, exercise)
+        yield from stats.draw_leaderboard(room, exercise, args.pseudonyms)
 
 
-def _similarity(room: Classroom, args: argparse.Namespace) -> None:
-    for exercise in _exercises(room, args):
-        path, count = similarity.write_report(room, exercise, args.threshold)
-        print(f"{path}: {count} pairs")
-
-
-def _demo(room: Classroom, args: argparse.Namespace) -> None:
-    args.pseudonyms, args.source = False, None
-    (room.folder / "demo").touch()
-    _release(room, args)
-    answers.make_class(room, course.load("a1"))
-    for action in (_collect, _run, _feedback, _export, _stats):
-        action(room, args)
+def _similarity(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
+    return ("{}: {} pairs".format(*similarity.write_report(room, one, args.threshold)) for one in exercises)

@@ -46,6 +46,10 @@ def writable(word: str) -> Path:
         raise argparse.ArgumentTypeError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+NETWORK = {
+    "--model": (str, "its builder: package.module:function, which is imported, or a name of torchvision"),
+    "--weights": (Path, "its state dict, of torch.save or safetensors"),
+}
 IMAGES_OF = {
     "--data": ("auto", f"where CIFAR-10 comes from ({', '.join(data.SOURCES)}), or a folder of images of your own"),
     "--input-size": (positive, "bring your images to this side"),
@@ -58,11 +62,7 @@ def add_network(parser: argparse.ArgumentParser, count: str = "?") -> None:
     """The network and its images; as many files of the course as argparse's `count` says."""
     parser.add_argument("checkpoint", type=Path, nargs=count, help="a network that this course saved")
     own = parser.add_argument_group("a network and images of your own")
-    network = {
-        "--model": (str, "its builder: package.module:function, which is imported, or a name of torchvision"),
-        "--weights": (Path, "its state dict, of torch.save or safetensors"),
-    }
-    add(own, network | IMAGES_OF)
+    add(own, NETWORK | IMAGES_OF)
     own.add_argument("--arguments", nargs="+", default=[], metavar="NAME=VALUE", help="of the builder: num_classes=7")
     for name in Normalization._fields:
         text = f"{name} per channel that the weights were trained with (default: that of the training images)"
@@ -72,13 +72,10 @@ def add_network(parser: argparse.ArgumentParser, count: str = "?") -> None:
 def opened(
     arguments: argparse.Namespace, checkpoint: Path | None = None, look: bool = True, quantized: bool = False
 ) -> tuple[nn.Module, Dataset | None]:
-    """The network and the images that the options name, which fit together.
+    """The network and the images that the options of `add_network` name, which fit together.
 
-    Args:
-        arguments: with the options of `add_network`.
-        checkpoint: one of several; by default the only one.
-        look: False spares reading CIFAR-10; None stands for it.
-        quantized: whether the network may be quantized already.
+    Of several checkpoints one is named. `look=False` spares reading CIFAR-10, for which None stands then; `quantized`
+    says whether the network may be quantized already.
     """
     checkpoint = checkpoint or arguments.checkpoint
     if bool(checkpoint) == bool(arguments.weights) or (arguments.weights and not arguments.model):
@@ -144,26 +141,19 @@ def named(word: str) -> tuple[str, Any]:
         return name, value
 
 
-def output(parser: argparse.ArgumentParser, default: Path, what: str) -> None:
-    """Where the result goes: by default into build/."""
-    parser.add_argument("--output", type=Path, default=default, help=f"{what} (default: build/{default.name})")
-
-
 def add(parser: Any, table: Mapping[str, tuple]) -> None:
-    """Add options to a parser, or to a group of one.
+    """Add options to a parser or a group of one: flag -> (default, what it does) or (default, what it does, choices).
 
-    Args:
-        parser: an `argparse.ArgumentParser`, or what its `add_mutually_exclusive_group` gives.
-        table: flag -> (default, what it does) or (default, what it does, choices). A default of False makes a switch; a
-            kind, such as `float`, or a function that reads the word makes an option without a default.
+    A default of False makes a switch. A kind, such as `float`, or a function that reads the word makes an option
+    without a default; a pair of a kind and a default has both.
     """
     for flag, (default, text, *choices) in table.items():
-        few = list(choices[0]) if choices else None
         if default is False:
             parser.add_argument(flag, action="store_true", help=text)
-        elif callable(default):
-            kind = {int: "N", float: "X", Path: "FILE"}.get(default)
-            parser.add_argument(flag, type=default, help=text, metavar=kind, choices=few)
-        else:
-            told = f"{text} (default: {default})"
-            parser.add_argument(flag, type=type(default), default=default, help=told, choices=few)
+            continue
+        kind, default = default if isinstance(default, tuple) else (None, default)
+        kind, default = (default, None) if callable(default) else (kind or type(default), default)
+        told = text if default is None else f"{text} (default: {default})"
+        letter = {int: "N", positive: "N", float: "X", Path: "FILE", writable: "FILE"}.get(kind)
+        few = list(choices[0]) if choices else None
+        parser.add_argument(flag, type=kind, default=default, help=told, choices=few, metavar=None if few else letter)

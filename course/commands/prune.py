@@ -4,11 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from torch import Tensor, nn
-
 from course.commands import options
 from helpers import metrics, models
-from helpers.dataset import Dataset, input_of
+from helpers.dataset import input_of
 from helpers.provenance import provenance
 from helpers.pruning.importance import CRITERIA, OF_IMAGES
 from helpers.pruning.pruner import SCOPES, prune
@@ -35,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-width": (1, "units that a group keeps at least"),
         "--round-to": (1, "what a group keeps is a multiple of this"),
         "--seed": (0, "of --importance random"),
+        "--images": ((options.positive, 512), options.IMAGES),
     }
     options.add(parser, settings)
-    parser.add_argument("--images", type=options.positive, default=512, metavar="N", help=f"{options.IMAGES} (512)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,20 +45,18 @@ def run(arguments: argparse.Namespace) -> int:
     example = options.example(arguments, model, dataset)
     names = ("ratio", "importance", "scope", "target_params", "target_macs", "tolerance")
     chosen = {name: getattr(arguments, name) for name in (*names, "min_width", "round_to", "seed")}
-    batches = looked_at(model, dataset, arguments.images) if looks else ()
+    if looks:
+        split = dataset.split()
+        images = input_of(model, split.train_images[: arguments.images])
+        chosen["batches"] = [
+            *zip(images.split(BATCH), split.train_labels[: arguments.images].split(BATCH), strict=True)
+        ]
     file = Path(arguments.allocation)
     allocation = json.loads(file.read_text()) if file.suffix == ".json" else arguments.allocation
-    small = prune(model, example, allocation=allocation, batches=batches, **chosen)
+    small = prune(model, example, allocation=allocation, **chosen)
     path = models.save(small, arguments.output, provenance=provenance(arguments.seed))
     before, after = (metrics.profile(m, example) for m in (model, small))
     print(f"parameters {before.params:,} -> {after.params:,} ({after.params / before.params:.1%})")
     print(f"multiply-adds {before.macs:,} -> {after.macs:,} ({after.macs / before.macs:.1%})")
     print(f"written to {path}; train it on with: python -m course finetune")
     return 0
-
-
-def looked_at(model: nn.Module, dataset: Dataset, count: int) -> list[tuple[Tensor, Tensor]]:
-    """Training images, for the criteria that need them."""
-    split = dataset.split()
-    images = input_of(model, split.train_images[:count]).split(BATCH)
-    return list(zip(images, split.train_labels[:count].split(BATCH), strict=True))

@@ -7,12 +7,8 @@ from course.commands import options
 from course.reference.entropy import compress
 from helpers import models, training
 from helpers.provenance import provenance
-from helpers.quantization import qat
-from helpers.quantization.affine import QuantizationError
-from helpers.quantization.mixed import mixed_recipe
-from helpers.quantization.model import quantize
-from helpers.quantization.onnx import to_onnx
-from helpers.quantization.plan import CHOICES, Recipe
+from helpers.quantization import QuantizationError, Recipe, mixed_recipe, qat, quantize, to_onnx
+from helpers.quantization.plan import CHOICES
 
 SCAN_IMAGES = 256
 
@@ -32,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--qat-epochs": (0, "train on with rounding"),
         "--onnx": (options.writable, "also write an ONNX model with the same integers"),
         "--entropy": (options.writable, "also write the file entropy-coded"),
+        "--images": ((options.positive, 1024), options.IMAGES),
     }
     for name in ("observer", "weight_observer", "residual", "rounding"):
         settings["--" + name.replace("_", "-")] = (getattr(start, name), "see Recipe", CHOICES[name])
-    parser.add_argument("--images", type=options.positive, default=1024, metavar="N", help=f"{options.IMAGES} (1024)")
     options.add(parser, settings)
 
 

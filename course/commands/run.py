@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     text = "such as 01, 03_folding or talk (default: all, then the report)"
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=text)
-    options.output(parser, runner.BUILD / "notebooks", "folder for the executed notebooks")
+    options.add(parser, {"--output": (runner.BUILD / "notebooks", "folder for the executed notebooks")})
     parser.add_argument("--publish", action="store_true", help="write the outputs into notebooks/ too, to be committed")
     parser.epilog = "PROFILE=full in the environment uses all the data and the full budgets."
 

@@ -22,15 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Stopped with Ctrl-C or killed, the same command goes on from the last finished epoch of each job."
 
 
-def list_jobs(sweep: reference.Sweep, names: list[str]) -> int:
-    """One line per job."""
-    wanted = sweep.needed(names)
-    left = {job.name for job in still_to_do(wanted, sweep, reference.load(sweep.results))}
-    for job in wanted:
-        print(f"{'to do' if job.name in left else 'done ':5}  {job.stage:10}  {sweep.command(job)}")
-    return 0
-
-
 def commit(job: reference.Job, sweep: reference.Sweep) -> None:
     """Keep a finished row, its file, the pages that show it, and what is under way: the machine may go at any time."""
     pages = readme.write() if sweep.results == reference.RESULTS else []
@@ -43,7 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Do the jobs; the status is 1 if any failed."""
     sweep = reference.read(arguments.sweep, arguments.dry)
     if arguments.list:
-        return list_jobs(sweep, arguments.names)
+        wanted = sweep.needed(arguments.names)
+        left = still_to_do(wanted, sweep, reference.load(sweep.results))
+        for job in wanted:
+            print(f"{'to do' if job in left else 'done ':5}  {job.stage:10}  {sweep.command(job)}")
+        return 0
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops the jobs too, as Ctrl-C does
     try:
         keep = partial(commit, sweep=sweep) if arguments.commit else lambda job: None

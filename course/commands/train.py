@@ -1,32 +1,103 @@
-"""`python -m course train`: from random weights to a checkpoint, a log and one row of results."""
+"""`python -m course train`: from random weights to a checkpoint and a log; and what `finetune` shares."""
 
 import argparse
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
 
+import pandas as pd
 import torch
+from filelock import FileLock, Timeout
+from torch import nn
 
 from course.commands import options
-from course.commands import training_arguments as shared
 from helpers import models, training
+from helpers.dataset import Dataset
+from helpers.files import write_atomically
 from helpers.provenance import provenance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     options.add(parser, {"--model": ("mobilenet_v2_cifar", "a builder's name")} | options.IMAGES_OF)
-    parser.add_argument("--width", type=options.above_zero, default=1.0, help="width multiplier of MobileNetV2")
-    shared.add_arguments(parser, training.Config())
-    output = {"default": "build/trained.safetensors", "help": "checkpoint to write (default: %(default)s)"}
-    parser.add_argument("--output", type=options.writable, **output)
+    add_settings(parser, training.Config())
+    output = {"--output": ((options.writable, "build/trained.safetensors"), "checkpoint to write")}
+    options.add(parser, {"--width": ((options.above_zero, 1.0), "width multiplier of MobileNetV2")} | output)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, write the checkpoint, and read the test images once, at the end."""
-    config = shared.config_from(arguments)
+    config = config_from(arguments)
     dataset = options.images(arguments.data, arguments.input_size, mirror=not arguments.no_mirror)
     torch.manual_seed(config.seed)
     sizes = {"width_mult": arguments.width, "dropout": 0.0} if arguments.model == "mobilenet_v2_cifar" else {}
-    model = models.build(arguments.model, num_classes=len(dataset.classes), **sizes).to(shared.device())
-    with shared.saving(arguments) as places:
+    model = models.build(arguments.model, num_classes=len(dataset.classes), **sizes).to(device())
+    with saving(arguments) as places:
         history = training.train(model, dataset, config, **places)
-    shared.finish(model, dataset, history, arguments, provenance(config.seed))
+    finish(model, dataset, history, arguments, provenance(config.seed))
     return 0
+
+
+def add_settings(parser: argparse.ArgumentParser, defaults: training.Config, leave_out: tuple[str, ...] = ()) -> None:
+    """One option per setting, with the default that `defaults` holds, explained as in the settings' docstring."""
+    explained = dict(re.findall(r"^ +(\w+): (.+)$", training.Config.__doc__ or "", re.MULTILINE))
+    for field in (field for field in fields(defaults) if field.name not in leave_out):
+        value, option, text = getattr(defaults, field.name), f"--{field.name.replace('_', '-')}", explained[field.name]
+        if isinstance(value, tuple):
+            told = f"{text} (default: {' '.join(map(str, value))})"
+            parser.add_argument(option, type=int, nargs="+", default=value, help=told, metavar="SIDE")
+        else:
+            options.add(parser, {option: (value, text)})
+    files = {
+        "--state": (Path, "resumable state (default: beside the output, with the ending .state)"),
+        "--handover": (Path, "small file, written after each epoch, from which another machine goes on"),
+        "--log": (options.writable, "CSV of the epochs (default: beside the output, with the ending .csv)"),
+    }
+    options.add(parser, files)
+
+
+def config_from(arguments: argparse.Namespace) -> training.Config:
+    """The settings that the options chose."""
+    chosen = {f.name: getattr(arguments, f.name) for f in fields(training.Config) if hasattr(arguments, f.name)}
+    return training.Config(**chosen | {"image_sizes": tuple(arguments.image_sizes)})
+
+
+@contextmanager
+def saving(arguments: argparse.Namespace) -> Iterator[dict[str, Path | None]]:
+    """Where the resumable state of this run is kept; nobody else can write there until it ends, however it ends."""
+    state = (arguments.state or arguments.output.with_suffix(".state")).expanduser()
+    if state == arguments.output:
+        raise RuntimeError(f"{state} would hold the network and the state of its training; choose another --output")
+    state.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(state.with_name(f"{state.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise RuntimeError(f"another training writes {state}: wait for its end, or choose another output") from error
+    try:
+        yield {"checkpoint": state, "handover": arguments.handover}
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
+
+
+def device() -> torch.device:
+    """A GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def finish(
+    model: nn.Module, dataset: Dataset, history: pd.DataFrame, arguments: argparse.Namespace, provenance: dict
+) -> None:
+    """Read the test images once; write log and checkpoint; say where they are."""
+    result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
+    metrics = {"test_accuracy": result.accuracy, "test_images": result.n, "test_interval": result.interval}
+    metrics["validation_accuracy"] = float(history.validation_accuracy.iloc[-1])
+    log = arguments.log or arguments.output.with_suffix(".csv")
+    write_atomically(log, history.to_csv(index=False))
+    models.save(model, arguments.output, metrics=metrics, provenance=provenance | {"data": dataset.source})
+    low, high = result.interval
+    print(f"test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {result.n:,} images)")
+    print(f"checkpoint {arguments.output}, log {log}")

@@ -42,13 +42,8 @@ class Limits:
 
     def as_rlimits(self, boxed: bool) -> dict[str, int]:
         """The limits that the kernel enforces for each process."""
-        limits = {
-            "RLIMIT_CPU": self.cpu_seconds,
-            "RLIMIT_DATA": self.process_bytes,
-            "RLIMIT_FSIZE": self.file_bytes,
-            "RLIMIT_NOFILE": self.open_files,
-            "RLIMIT_CORE": 0,
-        }
+        limits = {"RLIMIT_CPU": self.cpu_seconds, "RLIMIT_DATA": self.process_bytes, "RLIMIT_CORE": 0}
+        limits |= {"RLIMIT_FSIZE": self.file_bytes, "RLIMIT_NOFILE": self.open_files}
         # Outside the box this limit counts all of the user's own programs too, so it would stop honest work.
         return limits | ({"RLIMIT_NPROC": self.processes} if boxed else {})
 

@@ -20,7 +20,6 @@ import re
 import secrets
 import socket
 import sys
-import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,6 +27,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
+
+from helpers.files import write_atomically
 
 DEFAULT = Path("build/grading")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
@@ -88,7 +89,9 @@ class Classroom:
         if not room.settings.exists():
             write(room.settings, SETTINGS)
         if not room.exists:
-            write(room.folder / "secret", secrets.token_hex(32), mode=0o600)
+            before = os.umask(0o077)  # for nobody else's eyes, not even while it is written
+            write(room.folder / "secret", secrets.token_hex(32))
+            os.umask(before)
         return room
 
     @property
@@ -139,12 +142,8 @@ class Classroom:
         try:
             values = tomllib.loads(self.settings.read_text())
             due = {name: _moment(when) for name, when in values.get("due", {}).items()}
-            rules = Rules(
-                values.get("resubmission", "last"),
-                float(values.get("late_percent_per_day", 0)),
-                float(values.get("late_days", 0)),
-                due,
-            )
+            percent, days = (float(values.get(name, 0)) for name in ("late_percent_per_day", "late_days"))
+            rules = Rules(values.get("resubmission", "last"), percent, days, due)
         except (AttributeError, TypeError, ValueError) as problem:  # of which TOMLDecodeError is one
             raise ClassroomError(f"{self.settings} cannot be read: {problem}") from problem
         if rules.resubmission not in ("last", "first"):
@@ -202,19 +201,9 @@ def write_table(path: Path, header: list[str], rows: Iterable[Iterable]) -> Path
     return path
 
 
-def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
-    """Write a file whole or not at all, so that a killed run leaves no half of it."""
-    temporary = None
+def write(path: Path, text: str | bytes) -> None:
+    """Write a file whole or not at all, whatever half characters it holds; an error names it, unlike a full disk's."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode() if isinstance(text, str) else text)
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except BaseException as problem:
-        if temporary:
-            os.unlink(temporary)
-        if isinstance(problem, OSError):  # a full disk says nothing of the path
-            raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
-        raise
+        write_atomically(path, text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text)
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem

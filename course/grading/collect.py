@@ -20,6 +20,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from course.grading.classroom import NAME, Classroom, write, write_table
@@ -95,10 +96,12 @@ def _look_at(path: Path) -> HandIn:
         if path.is_symlink() or not (is_folder or path.suffix.lower() in (".ipynb", ".zip")):
             hand_in.remark = "only folders, notebooks and zip files named like a student are collected, no links"
             return hand_in
-        times = [part.lstat().st_mtime for part in [path, *(path.rglob("*") if is_folder else ())]]
+        # Whoever looks into a folder changes its own date, and may leave a checkpoint there.
+        inside = [path / part.name for part in _parts_of_folder(path) if not NOT_HANDED_IN.search(str(part.name))]
+        times = [part.lstat().st_mtime for part in inside or [path]]
         hand_in.arrived = datetime.fromtimestamp(max(times), UTC)
         hand_in.student = name_of(path.name if is_folder else path.stem)
-    except (OSError, ValueError, OverflowError) as problem:
+    except (OSError, ValueError, OverflowError, RecursionError) as problem:
         hand_in.remark = f"it cannot be read ({problem}); correct its rights or its date"
     return hand_in
 
@@ -125,7 +128,7 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
     if usable and (first or hand_in.arrived <= arrival(target)):
         hand_in.became = "unchanged"
         return
-    files, problems = _files_of(hand_in.path, assignment)
+    files, problems = files_of(hand_in.path, assignment)
     hand_in.remark = "; ".join(problems)
     readable = f"{assignment}.ipynb" in files
     if usable and not readable:
@@ -144,7 +147,7 @@ def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     for name, data in files.items():
-        (new / name).write_bytes(data)
+        write(new / name, data)
     os.utime(new, (arrived.timestamp(), arrived.timestamp()))  # for `arrival`, should this be killed before it is noted
     shutil.rmtree(target, ignore_errors=True)
     new.rename(target)
@@ -170,7 +173,7 @@ def shown(text: str, most: int = 80) -> str:
     return text[:most] if text.isprintable() else ascii(text[:most])
 
 
-def _files_of(entry: Path, assignment: str) -> tuple[dict[str, bytes], list[str]]:
+def files_of(entry: Path, assignment: str) -> tuple[dict[str, bytes], list[str]]:
     """The files of one hand-in, with its notebook under the assignment's name, and what was left out of it."""
     try:
         if entry.is_dir():
@@ -187,33 +190,25 @@ def _files_of(entry: Path, assignment: str) -> tuple[dict[str, bytes], list[str]
 
 
 def _parts_of_folder(folder: Path) -> Iterator[Part]:
-    for place, _, names in os.walk(folder):
-        for name in names:
-            path = Path(place, name)
-            yield Part(PurePosixPath(path.relative_to(folder)), lambda left, path=path: read_regular(path, left))
+    for path in (Path(place, name) for place, _, names in os.walk(folder) for name in names):
+        yield Part(PurePosixPath(path.relative_to(folder)), partial(read_regular, path))
 
 
 def _parts_of_zip(archive: zipfile.ZipFile) -> Iterator[Part]:
-    for info in archive.infolist():
-        if not info.is_dir():
-            yield Part(PurePosixPath(info.filename.replace("\\", "/")), _unpacker(archive, info))
+    for info in (info for info in archive.infolist() if not info.is_dir()):
+        yield Part(PurePosixPath(info.filename.replace("\\", "/")), partial(_unpacked, archive, info))
 
 
-def _unpacker(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[int], bytes]:
-    def unpack(left: int) -> bytes:
-        # The size that a zip file states may be a lie, so no more than `left` bytes are ever unpacked.
-        try:
-            if info.file_size > left:
-                raise ValueError("too large")
-            with archive.open(info) as file:
-                data = file.read(left + 1)
-        except Exception as problem:  # damaged, encrypted, packed in an unknown way
-            raise IntakeError(f"{shown(info.filename)} cannot be unpacked ({problem}); ask for it again") from None
-        if len(data) > left:
-            raise IntakeError(f"{shown(info.filename)} is too large when unpacked")
-        return data
-
-    return unpack
+def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
+    """Part of an archive; the size that it states may be a lie, so no more than `left` bytes are ever unpacked."""
+    try:
+        with archive.open(info) as file:
+            data = b"" if info.file_size > left else file.read(left + 1)
+    except Exception as problem:  # damaged, encrypted, packed in an unknown way
+        raise IntakeError(f"{shown(info.filename)} cannot be unpacked ({problem}); ask for it again") from None
+    if max(len(data), info.file_size) > left:
+        raise IntakeError(f"{shown(info.filename)} is too large when unpacked")
+    return data
 
 
 def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[str]]:
@@ -222,7 +217,7 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
     notebooks = [part for part in parts if part.is_notebook]
     named = [part for part in notebooks if part.name.stem.lower() == assignment]
     if not notebooks:
-        raise IntakeError(f"there is no notebook in it; ask for {assignment}.ipynb")
+        raise IntakeError(f"there is no notebook in it: {assignment}.ipynb is missing")
     if len(notebooks) > 1 and len(named) != 1:
         names = ", ".join(shown(str(part.name)) for part in (named or notebooks)[:4])
         raise IntakeError(f"which of its notebooks counts: {names}? Delete the others and collect again")
@@ -237,7 +232,7 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
             break
         try:
             if name in files or len(name.encode("utf-8", "surrogateescape")) > MOST_NAME:
-                raise IntakeError(f"{shown(str(part.name))} was left out: its name is too long or there twice")
+                raise IntakeError(f"the name of {shown(str(part.name))} is too long or there twice")
             files[name] = part.read(left)
             left -= len(files[name])
         except IntakeError as problem:
@@ -265,9 +260,9 @@ def read_regular(path: Path, most: int) -> bytes:
 def fingerprint(folder: Path) -> str:
     """A digest of everything in a submission folder, cheap for files that are too large to be read."""
     digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []:
+    for path in sorted(folder.rglob("*")) if not folder.is_symlink() else []:
         status = path.lstat()
-        digest.update(f"{path.name!r} {status.st_mode} {status.st_size}".encode())
+        digest.update(f"{path.relative_to(folder)!s} {status.st_mode} {status.st_size}".encode())
         try:
             digest.update(read_regular(path, MOST_FILES_BYTES))
         except IntakeError as problem:

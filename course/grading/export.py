@@ -51,42 +51,34 @@ def export(room: Classroom, assignments: list[str], pseudonyms: bool = False) ->
     ]
 
 
-def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> tuple[list[Path], list[str]]:
+def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> list[Path | str]:
     """Write the files of one system. Returns them, and remarks: marks left empty, students who stand on no list."""
-    folder, remarks = room.folder / "export" / system, _strangers(room, exercises)
+    folder, listed = room.folder / "export" / system, roster.read(room)
+    handed_in = [(exercise, student) for exercise in exercises for student in room.students(exercise.assignment.name)]
+    remarks = [] if listed else [f"without {roster.path_of(room)} the numbers of the students are missing"]
+    remarks += [
+        f"{exercise.assignment.name}: {student} handed in and does not stand on the class list"
+        for exercise, student in handed_in
+        if listed and student not in listed
+    ]
     if system == "gradescope":
-        return [
-            _gradescope(room, e, student, folder) for e in exercises for student in room.students(e.assignment.name)
-        ], remarks
+        return [*(_gradescope(room, exercise, student, folder) for exercise, student in handed_in), *remarks]
     totals = {exercise.assignment.name: _totals(room, exercise, remarks) for exercise in exercises}
     if system == "moodle":
-        return [_moodle(room, name, marks, folder) for name, marks in totals.items()], remarks
-    return [_canvas(room, exercises, totals, folder)], remarks
-
-
-def _strangers(room: Classroom, exercises: list[Exercise]) -> list[str]:
-    listed = roster.read(room)
-    if not listed:
-        return [f"without {roster.path_of(room)} the numbers of the students are missing"]
-    return [
-        f"{exercise.assignment.name}: {student} handed in and does not stand on the class list"
-        for exercise in exercises
-        for student in room.students(exercise.assignment.name)
-        if student not in listed
-    ]
+        return [*(_moodle(room, name, marks, folder) for name, marks in totals.items()), *remarks]
+    return [_canvas(room, exercises, totals, folder), *remarks]
 
 
 def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str, float | None]:
     """The points of everybody; None where nothing was handed in, nothing graded, or answers wait to be read."""
     name, found = exercise.assignment.name, {}
     for student in roster.everybody(room, name):
-        graded = room.result(name, student) is not None
-        rows = record.scores(room, name, student) if graded else {}
+        rows = record.scores(room, name, student) if room.result(name, student) else {}
         waiting = [item for item, row in rows.items() if row["waiting"]]
         if waiting:
             remarks.append(f"{name}: {student} is left empty, for {', '.join(waiting)} waits to be read")
-        complete = graded and not waiting
-        found[student] = max(0.0, sum(row["points"] for row in rows.values())) if complete else None
+        settled = rows and not waiting
+        found[student] = max(0.0, sum(row["points"] for row in rows.values())) if settled else None
     return found
 
 
@@ -108,9 +100,8 @@ def _canvas(room: Classroom, exercises: list[Exercise], totals: dict[str, dict],
         marks = (totals[name].get(student) for name in names)
         shown = ["" if mark is None else f"{mark:g}" for mark in marks]
         rows.append([person.name or student, person.id, "", student, person.section, *shown])
-    return write_table(
-        folder / "gradebook.csv", ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *names], rows
-    )
+    header = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *names]
+    return write_table(folder / "gradebook.csv", header, rows)
 
 
 def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path) -> Path:
@@ -122,20 +113,11 @@ def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path)
         content = {"score": 0.0, "output": text, "tests": []}
     else:
         rows = record.scores(room, name, student)
-        content = {
-            "score": max(0.0, sum(row["points"] for row in rows.values())),
-            "output": "\n".join(result["notes"]),
-            "tests": [
-                {
-                    "name": item,
-                    "score": row["points"],
-                    "max_score": row["of"],
-                    "status": "passed" if row["points"] >= row["of"] else "failed",
-                    "output": result["items"].get(item, {}).get("message", "") or row["comment"],
-                }
-                for item, row in rows.items()
-                if row["of"]
-            ],
-        }
+        tests = [{"name": item, "score": row["points"], "max_score": row["of"],
+                  "status": "passed" if row["points"] >= row["of"] else "failed",
+                  "output": result["items"].get(item, {}).get("message", "") or row["comment"]}
+                 for item, row in rows.items() if row["of"]]  # fmt: skip
+        score = max(0.0, sum(row["points"] for row in rows.values()))
+        content = {"score": score, "output": "\n".join(result["notes"]), "tests": tests}
     write(folder / name / student / "results.json", json.dumps(content, indent=1))
     return folder / name / student / "results.json"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import re
 from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,27 +15,20 @@ from nbconvert.preprocessors import Preprocessor
 from course.grading import record
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
+from course.publish.page import with_formulas
 
-MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.DOTALL)
 MOST_FORMULA = 2000
 MATHML = "http://www.w3.org/1998/Math/MathML"
-SAFE_ELEMENTS = {
-    f"{{{MATHML}}}{name}"
-    for name in (
-        *("math", "mrow", "mi", "mo", "mn", "mtext", "mspace", "mstyle", "mfrac", "msqrt", "mroot", "mover", "munder"),
-        *("munderover", "msup", "msub", "msubsup", "mtable", "mtr", "mtd", "mpadded", "mphantom", "menclose"),
-    )
-}
+NAMES = "math mrow mi mo mn mtext mspace mstyle mfrac msqrt mroot mover munder munderover msup msub msubsup mtable mtr"
+SAFE_ELEMENTS = {f"{{{MATHML}}}{name}" for name in f"{NAMES} mtd mpadded mphantom menclose".split()}
 SAFE_ATTRIBUTES = {"display", "mathvariant", "stretchy", "fence", "form", "columnalign", "rowspacing", "movablelimits"}
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid #bbb; padding: .3rem; text-align: left; }
-td.number { text-align: right; white-space: nowrap; }
+th, td { border-bottom: 1px solid #bbb; padding: .3rem; text-align: left; } td.number { white-space: nowrap; }
 pre { background: #f3f3f3; padding: .6rem; overflow-x: auto; }
-.stamp { border: 3px solid #a00; color: #a00; padding: .5rem; font-weight: bold; }
-.lost { border-left: 4px solid #a60; padding-left: .6rem; }
+.stamp { border: 3px solid #a00; color: #a00; padding: .5rem; } .lost { border-left: 4px solid #a60; padding: 0 .6rem; }
 """
 
 # The page may use its own style and nothing else: no script, no image, no font, no form, no connection.
@@ -45,11 +37,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; bas
 
 def document(title: str, body: str) -> str:
     """Wrap a body in a whole page."""
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
-    )
+    head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    head += f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
 class _PlainRenderer(mistune.HTMLRenderer):
@@ -72,29 +62,20 @@ def markdown(text: str) -> str:
         >>> markdown("<script>alert(1)</script>")
         '<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>\\n'
     """
-    formulas: list[str] = []
-
-    def put_aside(match: re.Match) -> str:
-        formulas.append(formula(match[1] or match[2], "block" if match[1] else "inline"))
-        return f"MATH{len(formulas) - 1}HTAM"
-
     try:
-        rendered = _markdown(MATH.sub(put_aside, text.replace("MATH", "MATH\u200b")))
+        return with_formulas(text, _markdown, formula)
     except RecursionError:  # deep nesting is no way to fail a page
         return f"<pre>{html.escape(text)}</pre>"
-    return re.sub(r"MATH(\d+)HTAM", lambda match: formulas[int(match[1])], rendered)
 
 
 def formula(latex: str, display: str) -> str:
     """Turn a formula into MathML, which browsers draw themselves; one that cannot be read stays text."""
-    if len(latex) > MOST_FORMULA:
-        return f"<code>{html.escape(latex)}</code>"
     try:
-        tree = ElementTree.fromstring(latex2mathml.converter.convert(latex, display=display))
+        tree = ElementTree.fromstring(latex2mathml.converter.convert(latex[:MOST_FORMULA], display=display))
     except Exception:  # the converter fails in many ways on bad formulas
-        return f"<code>{html.escape(latex)}</code>"
+        tree = None
     # The converter does not escape \\text, so elements of any kind may come out of it.
-    if not all(element.tag in SAFE_ELEMENTS for element in tree.iter()):
+    if tree is None or len(latex) > MOST_FORMULA or not all(part.tag in SAFE_ELEMENTS for part in tree.iter()):
         return f"<code>{html.escape(latex)}</code>"
     for element in tree.iter():
         # \\href and \\style reach attributes; only those that concern layout are kept.
@@ -122,10 +103,8 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict) -> s
     """The page of one student, as text."""
     scores = record.scores(room, exercise.assignment.name, student)
     title = f"{exercise.assignment.name}: {exercise.assignment.title}"
-    parts = [
-        f"<h1>{html.escape(title)}</h1>",
-        f"<p>{html.escape(student)}, handed in {datetime.fromisoformat(result['arrived']):%Y-%m-%d %H:%M} UTC</p>",
-    ]
+    when = f"{datetime.fromisoformat(result['arrived']):%Y-%m-%d %H:%M} UTC"
+    parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(student)}, handed in {when}</p>"]
     if not result["boxed"]:
         parts.append(f'<p class="stamp">{STAMP}</p>')
     parts += [_summary(scores, exercise), _table(scores, result)]
@@ -157,12 +136,10 @@ def _table(scores: dict, result: dict) -> str:
         item = result["items"].get(name, {})
         message = item.get("message", "") or row["comment"]
         # The hint stands in most messages already.
-        shown = {word: text for word, text in item.get("shown", {}).items() if text and text not in message}
+        shown = [(word, text[:600]) for word, text in item.get("shown", {}).items() if text and text not in message]
         points = f"waiting, {row['of']:g} at most" if row["waiting"] else f"{row['points']:g} of {row['of']:g}"
         lost = f'<div class="lost">{html.escape(message)}</div>' if message else ""
-        lost += "".join(
-            f"<div><b>{word}</b> <code>{html.escape(text[:600])}</code></div>" for word, text in shown.items()
-        )
+        lost += "".join(f"<div><b>{word}</b> <code>{html.escape(text)}</code></div>" for word, text in shown)
         rows.append(f'<tr><td>{html.escape(name)}</td><td class="number">{points}</td><td>{lost}</td></tr>')
     return f"<table><tr><th>Exercise</th><th>Points</th><th>What was lost and why</th></tr>{''.join(rows)}</table>"
 
@@ -171,10 +148,8 @@ def _cells(notebook, scores: dict) -> list[str]:
     parts = []
     for cell in notebook.cells:
         name = cell.metadata.get("nbgrader", {}).get("grade_id", "")
-        if cell.cell_type == "markdown":
-            parts.append(markdown(cell.source))
-        else:
-            parts.append(f"<pre>{html.escape(cell.source)}</pre>")
+        text = cell.cell_type == "markdown"
+        parts.append(markdown(cell.source) if text else f"<pre>{html.escape(cell.source)}</pre>")
         if name in scores and cell.cell_type == "markdown" and scores[name]["comment"]:
             parts.append(f'<p class="lost">{html.escape(scores[name]["comment"])}</p>')
     return parts

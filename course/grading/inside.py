@@ -36,23 +36,16 @@ class OutOfTime(BaseException):
 # System calls with which a boxed process could get round its limits. A new user namespace would bring back the right to
 # mount memory disks of any size; memfd, System V shared memory and full sockets are counted by no process limit; a
 # session of its own gets a share of the processors of its own; ptrace and io_uring have no honest use in an assignment.
-# The filter is a small program for the kernel (classic BPF, see linux/seccomp.h). Numbers from the kernel's tables:
-# (AUDIT_ARCH, clone, clone3, mmap, forbidden calls).
-MACHINES = {
-    "x86_64": (0xC000003E, 56, 435, 9, {
-        "ptrace": 101, "pivot_root": 155, "mount": 165, "umount2": 166, "add_key": 248, "request_key": 249,
-        "keyctl": 250, "unshare": 272, "perf_event_open": 298, "setns": 308, "process_vm_readv": 310,
-        "process_vm_writev": 311, "memfd_create": 319, "bpf": 321, "userfaultfd": 323, "io_uring_setup": 425,
-        "open_tree": 428, "fsopen": 430, "fsmount": 432, "memfd_secret": 447, "shmget": 29,
-        "socket": 41, "socketpair": 53, "setsid": 112,
-    }),
-    "aarch64": (0xC00000B7, 220, 435, 222, {
-        "ptrace": 117, "pivot_root": 41, "mount": 40, "umount2": 39, "add_key": 217, "request_key": 218,
-        "keyctl": 219, "unshare": 97, "perf_event_open": 241, "setns": 268, "process_vm_readv": 270,
-        "process_vm_writev": 271, "memfd_create": 279, "bpf": 280, "userfaultfd": 282, "io_uring_setup": 425,
-        "open_tree": 428, "fsopen": 430, "fsmount": 432, "memfd_secret": 447, "shmget": 194,
-        "socket": 198, "socketpair": 199, "setsid": 157,
-    }),
+# The filter is a small program for the kernel (classic BPF, see linux/seccomp.h), the numbers are the kernel's.
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # with AUDIT_ARCH; below, one number for each of these
+CLONE, CLONE3, MMAP = (56, 220), (435, 435), (9, 222)
+FORBIDDEN = {
+    "ptrace": (101, 117), "pivot_root": (155, 41), "mount": (165, 40), "umount2": (166, 39), "add_key": (248, 217),
+    "request_key": (249, 218), "keyctl": (250, 219), "unshare": (272, 97), "perf_event_open": (298, 241),
+    "setns": (308, 268), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "memfd_create": (319, 279),
+    "bpf": (321, 280), "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "open_tree": (428, 428),
+    "fsopen": (430, 430), "fsmount": (432, 432), "memfd_secret": (447, 447), "shmget": (29, 194), "socket": (41, 198),
+    "socketpair": (53, 199), "setsid": (112, 157),
 }  # fmt: skip
 
 CLONE_NEWUSER = 0x10000000
@@ -65,11 +58,12 @@ PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 
 def call_filter(machine):
     """Return the filter as bytes: one (code, jump if true, jump if false, value) per instruction."""
-    architecture, clone, clone3, mmap, forbidden = MACHINES[machine]
+    architecture, which = MACHINES[machine], list(MACHINES).index(machine)
+    clone, clone3, mmap, *forbidden = (numbers[which] for numbers in (CLONE, CLONE3, MMAP, *FORBIDDEN.values()))
     deny = (RETURN, 0, 0, ERROR | errno.EPERM)
     steps = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
     steps += [(AT_LEAST, 0, 1, 0x40000000), deny]  # x86's second numbering of the same calls
-    for number in forbidden.values():
+    for number in forbidden:
         steps += [(EQUAL, 0, 1, number), deny]
     # clone3 hides its flags in memory, so it is declared missing; the C library then uses clone.
     steps += [(EQUAL, 0, 1, clone3), (RETURN, 0, 0, ERROR | errno.ENOSYS)]
@@ -266,8 +260,7 @@ def main():
     channel = os.dup(1)
     os.dup2(2, 1)  # the student's prints join standard error; results keep a channel of their own
     sys.stdout.reconfigure(line_buffering=True)
-    scratch = Path(job["scratch"])
-    os.chdir(scratch)
+    os.chdir(scratch := Path(job["scratch"]))
     sys.path.append(str(scratch))  # last, so that a bundle handed in whole hides nothing
     for file in (folder / "files").iterdir():  # what was handed in besides the notebook
         os.symlink(file, scratch / file.name)
@@ -275,6 +268,7 @@ def main():
 
     torch.set_num_threads(1)  # forking is safe only while torch has started no threads
     namespace, problems = run_cells(job["cells"], job["cell_seconds"])
+    torch.set_num_threads(1)  # again, for a cell may have asked for more
     send(channel, "cells", json.dumps(problems).encode())
     for item in job["items"]:
         send(channel, item["name"], answer_in_child(item, namespace, folder, scratch))

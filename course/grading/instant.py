@@ -19,7 +19,7 @@ _misses = Counter()
 
 
 def check(name):
-    """Print whether an exercise gives the right answers on the visible inputs; each wrong try gets a further hint."""
+    """Say whether an exercise gives the right answers on the visible inputs; each wrong try gets a further hint."""
     item = _items[name]
     if item["function"] not in vars(__main__):
         print(f"{name}: there is no function called {item['function']} yet")
@@ -61,9 +61,8 @@ def _try(name, item, case):
 
 
 def _wrong(name, case, words, shown=None):
-    """What differs; from the second time on the hint, from the third on also the first wrong value."""
+    """What differs; then, try by try, a nudge, the way, and the first wrong value with it."""
     _misses[name] += 1
-    text = f"not right yet. {case['label']}: {words}."
-    if _misses[name] == 1:
-        return f"{text} Read this first; the next try gets a hint."
-    return f"{text}\n  Hint: {_items[name]['hint']}" + (f"\n  {shown}" if shown and _misses[name] > 2 else "")
+    text, (nudge, hint) = f"not right yet. {case['label']}: {words}.", _items[name]["hints"]
+    steps = (" Read this first; the next try gets a hint.", f"\n  Hint: {nudge}", f"\n  Hint: {hint}")
+    return text + steps[min(_misses[name], 3) - 1] + (f"\n  {shown}" if shown and _misses[name] > 3 else "")

@@ -17,7 +17,7 @@ from typing import Any
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from course.grading.collect import MOST_FILES, MOST_FILES_BYTES, IntakeError, read_regular
+from course.grading.collect import IntakeError, files_of
 
 MOST_NOTEBOOK_BYTES = 5 * 2**20
 MOST_CELLS = 500
@@ -44,17 +44,14 @@ class Submission:
     @property
     def submitted_bytes(self) -> int:
         """What enters the box of the student: files, answer cells and own cells. The rest is of no use there."""
-        code = packed_bytes(cell.source for cell in self.notebook.cells if _is_students_code(cell))
+        cells = (cell for cell in self.notebook.cells if cell.cell_type == "code")
+        code = packed_bytes(cell.source for cell in cells if not cell.metadata.get("nbgrader", {}).get("locked"))
         return code + sum(len(name) + len(data) for name, data in self.files.items())
 
 
 def packed_bytes(texts: Iterable[str]) -> int:
     """What code weighs: its bytes when packed, so that words cost little, and weights as much as in a file."""
     return len(zlib.compress("\n".join(texts).encode(), 9))
-
-
-def _is_students_code(cell: Any) -> bool:
-    return cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("locked")
 
 
 def empty(skeleton: Any, note: str) -> Submission:
@@ -66,26 +63,23 @@ def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None 
     """Read a submission; what cannot be read becomes a note, and what was `released` and came back is left out."""
     if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
         return empty(skeleton, "The submission is not an ordinary folder.")
+    files, problems = files_of(folder, Path(notebook_name).stem)
     try:
-        data = read_regular(_find_notebook(folder, notebook_name), MOST_NOTEBOOK_BYTES)
-        submission = rebuild(_parse(data), skeleton)
-        _read_files(folder, submission, released)
-    except (IntakeError, OSError) as problem:
+        if notebook_name not in files:
+            raise IntakeError(problems[0])
+        submission = rebuild(_parse(files.pop(notebook_name)), skeleton)
+    except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
+    given = {path.name: path.read_bytes() for path in released.iterdir() if path.is_file()} if released else {}
+    submission.files = {name: data for name, data in files.items() if given.get(name) != data}
+    submission.notes += [f"Not everything was taken: {problem}." for problem in problems]
     return submission
-
-
-def _find_notebook(folder: Path, name: str) -> Path:
-    if (folder / name).is_symlink() or (folder / name).exists():
-        return folder / name
-    found = sorted(folder.glob("*.ipynb"))
-    if len(found) == 1:
-        return found[0]
-    raise IntakeError(f"the notebook {name} is missing")
 
 
 def _parse(data: bytes) -> list[dict]:
     """The cells of a notebook, each with a text as source and a dictionary as metadata."""
+    if len(data) > MOST_NOTEBOOK_BYTES:
+        raise IntakeError(f"the notebook has {len(data):,} bytes; {MOST_NOTEBOOK_BYTES:,} are allowed")
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError):
@@ -149,23 +143,3 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
 
 def _own_cell(cell: dict) -> Any:
     return new_code_cell(cell["source"]) if cell["type"] == "code" else new_markdown_cell(cell["source"])
-
-
-def _read_files(folder: Path, submission: Submission, released: Path | None) -> None:
-    """Take the files beside the notebook that an assignment may ask for."""
-    left = MOST_FILES_BYTES
-    for path in sorted(folder.iterdir()):
-        if path.suffix == ".ipynb" or path.name.startswith("."):
-            continue
-        try:
-            if not path.name.isascii() or not path.name.isprintable():
-                raise IntakeError("a file has a name with letters that are not plain ASCII")
-            data = read_regular(path, left)
-            if released and (released / path.name).is_file() and (released / path.name).read_bytes() == data:
-                continue
-            if len(submission.files) >= MOST_FILES:
-                raise IntakeError(f"{path.name} is one file too many; {MOST_FILES} are allowed")
-            submission.files[path.name] = data
-            left -= len(data)
-        except IntakeError as problem:
-            submission.notes.append(f"Left out: {problem}.")

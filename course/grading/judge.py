@@ -78,14 +78,11 @@ def grade(
     for sheet in sheets:
         answers = given[sheet.item.name]
         verdict = _award(sheet, answers, submission.submitted_bytes)
-        items[sheet.item.name] = {
-            "points": round(sheet.item.points * verdict.share, 2),
-            "of": sheet.item.points,
-            "message": verdict.message,
-            "measured": verdict.measured,
-            "refused": verdict.message.startswith(REFUSED),
-            "shown": _shown(sheet, answers, verdict) if verdict.share < 1 else {},
-        }
+        row = {"points": round(sheet.item.points * verdict.share, 2), "of": sheet.item.points}
+        row |= {"message": verdict.message, "measured": verdict.measured}
+        row["refused"] = verdict.message.startswith(REFUSED)
+        row["shown"] = _shown(sheet, answers, verdict) if verdict.share < 1 else {}
+        items[sheet.item.name] = row
     printed = outcome.printed[:4000]
     return {"items": items, "notes": notes, "printed": printed, "boxed": boxed, "readable": submission.readable}
 
@@ -104,7 +101,8 @@ def _answers(sheet: Sheet, outcome: box.BoxResult) -> Given:
     if refused is True:
         return Verdict(0.0, f"{REFUSED}{problem}"[:400])
     if problem is not None:
-        return Verdict(0.0, f"{_where(sheet, answers, str(problem))}{problem}"[:400])
+        general = str(problem).startswith(("not done yet", "there is no function")) or len(answers) >= len(sheet.cases)
+        return Verdict(0.0, f"{'' if general else f'{sheet.cases[len(answers)].label}: '}{problem}"[:400])
     if len(answers) != len(sheet.cases):
         return Verdict(0.0, "No answer: some cases were not answered")
     return answers
@@ -166,12 +164,6 @@ def brief(tree: Tree, most: int = 12) -> str:
     if isinstance(tree, list | tuple):
         return f"[{', '.join([*(brief(value, most) for value in tree[:most]), *['...'][: len(tree) - most]])}]"
     return repr(tree)[: 5 * most]
-
-
-def _where(sheet: Sheet, answers: list, problem: str) -> str:
-    """Name the case that failed, unless the trouble is not one of cases."""
-    general = problem.startswith(("not done yet", "there is no function"))
-    return "" if general or len(answers) >= len(sheet.cases) else f"{sheet.cases[len(answers)].label}: "
 
 
 def _cell_problems(outcome: box.BoxResult) -> list[str]:

@@ -32,10 +32,9 @@ def obstacle() -> str | None:
     trial = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--", "/bin/true"]
     done = subprocess.run(trial, capture_output=True, text=True, timeout=20, env={"PATH": os.environ.get("PATH", "")})
     if done.returncode:
-        return (
-            f"bubblewrap may not make its namespaces here ({done.stderr.strip()}); allow unprivileged user namespaces "
-            "(Ubuntu 24.04: an AppArmor profile for bwrap; Docker: --security-opt seccomp=unconfined) or move"
-        )
+        remedy = "Ubuntu 24.04: an AppArmor profile for bwrap; Docker: --security-opt seccomp=unconfined"
+        why = f"bubblewrap may not make its namespaces here ({done.stderr.strip()})"
+        return f"{why}; allow unprivileged user namespaces ({remedy}) or move"
     return None
 
 

@@ -79,14 +79,8 @@ class AwardPoints(NbGraderPreprocessor):
 
 
 def _coursedir(room: Classroom, assignment: str, student: str = "*") -> CourseDirectory:
-    return CourseDirectory(
-        root=str(room.folder),
-        course_id="",
-        db_url=room.database,
-        submitted_directory="checked",
-        assignment_id=assignment,
-        student_id=student,
-    )
+    folders = {"root": str(room.folder), "db_url": room.database, "submitted_directory": "checked"}
+    return CourseDirectory(course_id="", assignment_id=assignment, student_id=student, **folders)
 
 
 @contextmanager
@@ -124,18 +118,12 @@ def register(room: Classroom, assignment: str, source: Path) -> Path:
 
 
 def enter(
-    room: Classroom,
-    assignment: str,
-    student: str,
-    notebook: Any,
-    name: str,
-    points: dict[str, float],
-    arrived: datetime,
+    room: Classroom, assignment: str, student: str, notebook: Any, points: dict[str, float], arrived: datetime
 ) -> None:
     """Enter one graded submission, a rebuilt notebook, in the gradebook; manual scores that are there stay."""
     folder = room.folder / "checked" / student / assignment
     folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, folder / name)
+    nbformat.write(notebook, folder / f"{assignment}.ipynb")
     (folder / "timestamp.txt").write_text(arrived.strftime("%Y-%m-%d %H:%M:%S.%f UTC"))
     converter = Autograde(coursedir=_coursedir(room, assignment, student), config=_FORCE)
     converter.sanitize_preprocessors = [CheckCellMetadata]
@@ -157,15 +145,12 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                 rows[grade.name] = {
                     "points": grade.score,
                     "of": grade.max_score,
-                    "waiting": bool(grade.needs_manual_grade),
                     "comment": comments.get(grade.name) or "",
                 }
-            notebook.late_submission_penalty = room.rules.penalty(assignment, arrived, notebook.score, extra_days)
-            rows["late penalty"] = {
-                "points": 0.0 - notebook.late_submission_penalty,
-                "of": 0,
-                "waiting": False,
-                "comment": "",
-            }
+                rows[grade.name]["waiting"] = bool(grade.needs_manual_grade)
+            late = notebook.late_submission_penalty = room.rules.penalty(
+                assignment, arrived, notebook.score, extra_days
+            )
+            rows["late penalty"] = {"points": 0.0 - late, "of": 0, "comment": "", "waiting": False}
         book.db.commit()
     return rows

@@ -26,12 +26,24 @@ SUPPORT = (HERE / "instant.py", HERE / "wire.py", HERE / "guard.py", Path(compar
 GUIDE = "STUDENT.md"
 # Sources of assignments with their solutions, oracles and networks, and the code that grades them.
 NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/benchmarks/grading.py",
-                    "course/commands/grade.py", "tests/", ".ci/")  # fmt: skip
+                    "course/commands/grade.py", "tests/", ".ci/", "CONTRIBUTING.md")  # fmt: skip
 
 # Lines of README and Makefile about what an edition does not hold, each with those that continue it.
 FOR_TEACHERS = re.compile(
-    r"^(\* \*\*Grade|\| see how grading|\| run the tests|.*pytest|grade: |test: |check.*: |# After each|# A represent)"
-    r".*\n([ \t]+.*\n)*", re.MULTILINE)  # fmt: skip
+    r"^(\| see how grading|\| run the tests|\| make the reference|.*pytest|(grade|test|check.*|reference): |"
+    r"# (One thread|After each|A represent|The reference|Each finished)).*\n([ \t]+.*\n)*", re.MULTILINE)  # fmt: skip
+GRADE = re.compile(r"^\* \*\*Grade.*\n([ \t]+.*\n)*", re.MULTILINE)
+HAND_IN = "* **Hand in**: the assignments lie in `notebooks/assignments/`; read `STUDENT.md` in one of them first.\n"
+HELP = "`python -m course grade --help` says how to hand them out, collect and grade them."  # of lesson 00
+
+
+def for_students(text: str) -> str:
+    """README or Makefile of the edition, which offers only what is in it."""
+    text = FOR_TEACHERS.sub("", GRADE.sub(HAND_IN, text))
+    text = re.sub(r" To change something, read \[CONTRIBUTING.*\n.*\n", "\n", text)
+    targets = re.findall(r"^([a-z-]+):", text, re.MULTILINE)
+    text = re.sub(r"^\.PHONY: .*", f".PHONY: {' '.join(targets)}", text, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 class ReleaseError(ValueError):
@@ -53,9 +65,7 @@ def verify(exercise: Exercise) -> None:
         raise ReleaseError(f"{exercise.notebook.name} grades {graded}, but the specification says {wanted}")
     manual = sum(marks["points"] for kind, marks in cells.values() if marks["grade"] and kind == "markdown")
     if manual != assignment.manual_points:
-        raise ReleaseError(
-            f"{exercise.notebook.name} has {manual} points to be given by hand, not {assignment.manual_points}"
-        )
+        raise ReleaseError(f"{exercise.notebook.name} gives {manual} points by hand, not {assignment.manual_points}")
     if missing := [name for name in wanted if f"{name}_solution" not in cells]:
         raise ReleaseError(f"{exercise.notebook.name} has no cell <name>_solution for {missing}")
 
@@ -64,21 +74,16 @@ def visible_answers(exercise: Exercise) -> bytes:
     """Inputs and right answers of the visible seed, as data for the instant check."""
     items = {}
     for item in exercise.assignment.items:
+        cases = [
+            vars(case) | {"expected": item.oracle(case.inputs, case.probe)} for case in item.make_cases(VISIBLE_SEED)
+        ]
+        tolerance = [item.tolerance.relative, item.tolerance.absolute]
         items[item.name] = {
             "function": item.function,
-            "hint": item.hint,
+            "hints": [item.nudge, item.hint],
             "forbidden": list(item.forbidden),
-            "tolerance": [item.tolerance.relative, item.tolerance.absolute],
-            "cases": [
-                {
-                    "label": case.label,
-                    "inputs": case.inputs,
-                    "probe": case.probe,
-                    "expected": item.oracle(case.inputs, case.probe),
-                }
-                for case in item.make_cases(VISIBLE_SEED)
-            ],
         }
+        items[item.name] |= {"tolerance": tolerance, "cases": cases}
     return wire.encode(items)
 
 
@@ -92,8 +97,9 @@ def release(room: Classroom, exercise: Exercise) -> Path:
         shutil.rmtree(bundle)
     bundle.mkdir(parents=True)
     shutil.copy(student_version / exercise.notebook.name, bundle)
-    fill_support(exercise, bundle)
-    shutil.copy(exercise.folder.parent / GUIDE, bundle)
+    for path in (*SUPPORT, exercise.driver, exercise.folder.parent / GUIDE):  # what it needs to run, and to be read
+        shutil.copy(path, bundle)
+    write(bundle / "visible.safetensors", visible_answers(exercise))
     with zipfile.ZipFile(bundle.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(bundle.rglob("*")):
             archive.write(path, Path(name) / path.relative_to(bundle))
@@ -109,8 +115,11 @@ def edition(room: Classroom, exercises: list[Exercise]) -> Path:
         raise ReleaseError(f"{root} is no git repository, whose list of files an edition is made of: clone the course")
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in filter(None, listed.stdout.split("\0")):
-            if name in ("README.md", "Makefile"):
-                archive.writestr(f"course/{name}", FOR_TEACHERS.sub("", (root / name).read_text()))
+            if name == "notebooks/00_start_here.ipynb":
+                told = (root / name).read_text().replace(HELP, "Read `STUDENT.md` in one of them first.")
+                archive.writestr(f"course/{name}", told)
+            elif name in ("README.md", "Makefile"):
+                archive.writestr(f"course/{name}", for_students((root / name).read_text()))
             elif not name.startswith(NOT_FOR_STUDENTS) and (root / name).is_file():
                 archive.write(root / name, Path("course", name))
         for exercise in exercises:
@@ -119,11 +128,3 @@ def edition(room: Classroom, exercises: list[Exercise]) -> Path:
                 archive.write(path, Path("course/notebooks/assignments", bundle.name, path.name))
     write(room.folder / "released" / "edition.zip", data.getvalue())
     return room.folder / "released" / "edition.zip"
-
-
-def fill_support(exercise: Exercise, folder: Path) -> None:
-    """Put everything beside a notebook that it needs to run: checks, driver and data."""
-    for path in SUPPORT:
-        shutil.copy(path, folder)
-    shutil.copy(exercise.driver, folder)
-    write(folder / "visible.safetensors", visible_answers(exercise))

@@ -53,9 +53,8 @@ def read(room: Classroom) -> dict[str, Listed]:
         columns = [(column or "").strip() for column in rows.fieldnames or []]
         unknown = [column for column in columns if column not in COLUMNS and not EXTRA.fullmatch(column)]
         if "student" not in columns or unknown:
-            raise ValueError(
-                f"the columns are {', '.join(columns)}; use {', '.join(COLUMNS)}, extra_days, extra_days_a1"
-            )
+            right = f"{', '.join(COLUMNS)}, extra_days, extra_days_a1"
+            raise ValueError(f"the columns are {', '.join(columns)}; use {right}")
         for row in rows:
             listed = _listed({(key or "").strip(): (value or "").strip() for key, value in row.items() if key})
             if listed.student in found:

@@ -63,13 +63,9 @@ class Task:
 
 
 def run(
-    room: Classroom,
-    exercise: Exercise,
-    workers: int | None = None,
-    boxed: bool = True,
-    only_item: str | None = None,
+    room: Classroom, exercise: Exercise, workers: int | None = None, boxed: bool = True, only_item: str | None = None,
     scheduler: str | None = None,
-) -> dict[str, int]:
+) -> dict[str, int]:  # fmt: skip
     """Grade what is new or changed, or `only_item` for everybody. Returns how many were graded and kept."""
     if boxed:
         machine.require_unseen(room.folder)
@@ -78,8 +74,7 @@ def run(
         machine.clear_leftovers()
     if only_item:
         exercise.assignment.item(only_item)
-    name = exercise.assignment.name
-    todo, kept = _to_do(room, exercise, boxed, only_item)
+    name, (todo, kept) = exercise.assignment.name, _to_do(room, exercise, boxed, only_item)
     room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=asdict(box.Limits()), item=only_item,
              cluster=scheduler)  # fmt: skip
     read = partial(intake.read, notebook_name=exercise.notebook.name, skeleton=skeleton_of(room, exercise),
@@ -96,7 +91,7 @@ def run(
 
 
 def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
-    """What a teacher should look at before the marks go out: what was not read, refused or left out."""
+    """What a teacher should look at before the marks go out: what was not read, refused or left out; or nothing."""
     name = exercise.assignment.name
     lines = collect.remarks(room, name)
     for student in room.students(name):
@@ -108,7 +103,8 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
     for path in sorted((room.folder / "submitted").glob(f"*/{name}")):
         if path.parent.name not in room.students(name):
             lines.append(f"{path.parent.name!r} in submitted/ was left out: rename the folder to letters and digits")
-    return [collect.shown(line, 500) for line in lines]
+    shown = [f"  {collect.shown(line, 500)}" for line in lines]
+    return ["Please look at these before the marks go out:", *shown] if lines else []
 
 
 def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | None) -> tuple[list[tuple], int]:
@@ -169,16 +165,12 @@ def _keep(room: Classroom, exercise: Exercise, student: str, mark: str, task: Ta
         result["items"] = old["items"] | result["items"]
     arrived = collect.arrival(room.submission(student, name))
     points = {item: row["points"] for item, row in result["items"].items()}
-    record.enter(room, name, student, task.submission.notebook, exercise.notebook.name, points, arrived)
-    result |= {
-        "student": student,
-        "assignment": name,
-        "arrived": arrived.isoformat(timespec="seconds"),
-        "graded": datetime.now(UTC).isoformat(timespec="seconds"),
-        # A run for one item leaves the others as they were, so it must not pass for a full run.
-        "fingerprint": (old or {}).get("fingerprint", "") if task.only_item else mark,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-    }
+    record.enter(room, name, student, task.submission.notebook, points, arrived)
+    result |= {"student": student, "assignment": name, "arrived": arrived.isoformat(timespec="seconds")}
+    result |= {"graded": datetime.now(UTC).isoformat(timespec="seconds")}
+    result |= {"versions": {"python": platform.python_version(), "torch": torch.__version__}}
+    # A run for one item leaves the others as they were, so it must not pass for a full run.
+    result["fingerprint"] = (old or {}).get("fingerprint", "") if task.only_item else mark
     write(room.result_path(name, student), json.dumps(result, indent=1))
     seeds = hashlib.sha256(room.secret.encode()).hexdigest()[:12]  # which secret it was, not the secret
     room.log("graded", assignment=name, student=student, item=task.only_item, points=sum(points.values()),
@@ -206,10 +198,8 @@ def hands(workers: int | None, scheduler: str | None, version: Callable[[], str]
     except ImportError:
         raise ClusterError("grading over a Dask cluster needs the extra: pip install -e .[dask]") from None
     except (OSError, ValueError) as problem:
-        raise ClusterError(
-            f"no Dask scheduler answers at {scheduler!r} ({problem}); start one with `dask scheduler` and give the "
-            "address that it prints"
-        ) from None
+        remedy = "start one with `dask scheduler` and give the address that it prints"
+        raise ClusterError(f"no Dask scheduler answers at {scheduler!r} ({problem}); {remedy}") from None
     with client:
         yield client.get_executor(pure=False), _check(client, scheduler, version)
 
@@ -222,9 +212,8 @@ def _check(client, scheduler: str, version: Callable[[], str]) -> int:
     try:
         versions = client.run(version)
     except Exception as problem:  # whatever a worker raises comes back as it is
-        raise ClusterError(
-            f"a worker at {scheduler} cannot load the course ({type(problem).__name__}: {problem}); install it there"
-        ) from None
+        why = f"{type(problem).__name__}: {problem}"
+        raise ClusterError(f"a worker at {scheduler} cannot load the course ({why}); install it there") from None
     if odd := [worker for worker, theirs in versions.items() if theirs != version()]:
         raise ClusterError(f"these workers have another version of the course or of torch: {', '.join(sorted(odd))}")
     return slots

@@ -50,8 +50,7 @@ def tokens_of(source: str) -> list[str]:
 
 def runs_of(sources: list[str]) -> set[tuple[str, ...]]:
     """Every run of RUN tokens in these cells."""
-    rows = [tokens_of(source) for source in sources]
-    return {tuple(row[i : i + RUN]) for row in rows for i in range(len(row) - RUN + 1)}
+    return {tuple(row[i : i + RUN]) for row in map(tokens_of, sources) for i in range(len(row) - RUN + 1)}
 
 
 def similar(sources: dict[str, list[str]], released: list[str], threshold: float) -> list[tuple[float, str, str]]:
@@ -86,16 +85,13 @@ def write_report(room: Classroom, exercise: Exercise, threshold: float = 0.6) ->
     code = {student: by_cell(one) for student, one in read.items()}
     released = by_cell(intake.Submission(skeleton))
     pairs = similar({s: list(cells.values()) for s, cells in code.items()}, list(released.values()), threshold)
-    parts = [
-        f"<h1>{name}: hand-ins that resemble each other</h1>",
-        f"<p>{len(code)} hand-ins, {len(pairs)} pairs above {threshold:.0%}. The number is the share of the smaller "
-        "hand-in that stands in the other one as well, names, comments, layout and the released text left out; "
-        "what many share counts little. It is a reason to read both, and no proof of anything.</p>",
-    ]
+    parts = [f"<h1>{name}: hand-ins that resemble each other</h1><p>{len(code)} hand-ins, {len(pairs)} pairs above "
+             f"{threshold:.0%}. The number is the share of the smaller hand-in that stands in the other one as well, "
+             "names, comments, layout and the released text left out; what many share counts little. It is a reason to "
+             "read both, and no proof of anything.</p>"]  # fmt: skip
     for share, one, other in pairs:
         parts.append(f"<h2>{share:.0%}: {html.escape(one)} and {html.escape(other)}</h2>")
-        both = [cell for cell in code[one] if code[one][cell] != released.get(cell) and cell in code[other]]
-        for cell in both:
+        for cell in (c for c in code[one] if code[one][c] != released.get(c) and c in code[other]):
             sides = "".join(f"<td><pre>{html.escape(code[who][cell])}</pre></td>" for who in (one, other))
             parts.append(f"<h3>{html.escape(cell)}</h3><table><tr>{sides}</tr></table>")
     path = room.folder / "similarity" / f"{name}.html"

@@ -34,18 +34,8 @@ def item_statistics(marks: pd.DataFrame) -> pd.DataFrame:
     most = counted.groupby("item", sort=False)["of"].max()
     rest = {item: points.drop(columns=item).sum(axis=1) for item in points}
     varies = {item: points[item].std() > 0 and rest[item].std() > 0 for item in points}
-    return pd.DataFrame(
-        {
-            "earned": points.mean() / most,
-            "discrimination": {i: points[i].corr(rest[i]) if varies[i] else float("nan") for i in points},
-        }
-    ).loc[list(points)]
-
-
-def without_unread(marks: pd.DataFrame) -> pd.DataFrame:
-    """An item of which answers wait to be read is neither easy nor hard."""
-    waiting = marks["item"].isin(marks.loc[marks["waiting"], "item"])
-    return marks.assign(points=marks["points"].mask(waiting))
+    discrimination = {item: points[item].corr(rest[item]) if varies[item] else float("nan") for item in points}
+    return pd.DataFrame({"earned": points.mean() / most, "discrimination": discrimination}).loc[list(points)]
 
 
 def draw(room: Classroom, exercise: Exercise) -> list[Path]:
@@ -54,7 +44,8 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     marks = table(room, [name])
     if marks.empty:
         raise StatsError(f"no submission of {name} has been graded yet: run `grade run` first")
-    statistics = item_statistics(without_unread(marks))
+    unread = marks["item"].isin(marks.loc[marks["waiting"], "item"])  # neither easy nor hard
+    statistics = item_statistics(marks.assign(points=marks["points"].mask(unread)))
     totals = marks.groupby("student")["points"].sum().clip(lower=0)
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
@@ -103,14 +94,13 @@ def in_words(number: float, words: tuple) -> str:
 
 
 LEVELS = (0.2, 0.4, 0.6, 0.8)
-LISTED = 15
+NAMED = 15
 MOST_OVER, MOST_UNDER = 2.0, 0.1  # how far beyond the targets the figure reaches
 
 
 def standings(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> pd.DataFrame:
     """Everybody whose network could be computed: accuracy, bytes, share of its points; best first, then few bytes."""
-    rows = []
-    name = exercise.assignment.name
+    rows, name = [], exercise.assignment.name
     for student in room.students(name):
         for row in (room.result(name, student) or {"items": {}})["items"].values():
             if "accuracy" in row.get("measured", {}):
@@ -123,19 +113,26 @@ def standings(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> 
 
 def draw_leaderboard(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> list[Path]:
     """Write the figure and the table; nothing where no network was graded. Returns the files."""
-    table = standings(room, exercise, pseudonyms)
+    table, rule = standings(room, exercise, pseudonyms), exercise.load_driver()
     if table.empty:
         return []
-    figure = Figure(figsize=(11, 6), layout="constrained")
-    plot, names = figure.subplots(1, 2, width_ratios=(3, 1))
-    _draw_points(plot, exercise.load_driver(), table)
-    _draw_networks(plot, table)
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    plot = figure.subplots()
+    left, right = min(table["bytes"].min(), rule.FULL_BYTES) / 1.5, rule.TARGET_BYTES * MOST_OVER
+    low, high = rule.TARGET_ACCURACY - MOST_UNDER, max(table["accuracy"].max(), rule.FULL_ACCURACY) + 0.03
+    _draw_points(plot, rule, np.geomspace(left, right, 300), np.linspace(low, min(1.0, high), 300))
     scored = table[table["share"] > 0]
-    lines = [f"{rank + 1:>3}  {row.share:>4.0%}  {row.student[:20]}" for rank, row in scored.head(LISTED).iterrows()]
-    lines += [f"     and {len(scored) - LISTED} more"] if len(scored) > LISTED else []
-    lines += ["", f"  x  outside the targets: {len(table) - len(scored)}"] if len(table) > len(scored) else []
-    names.axis("off")
-    names.text(0, 1, "\n".join(lines), va="top", family="monospace", fontsize=10, transform=names.transAxes)
+    front = scored.sort_values(["bytes", "accuracy"], ascending=[True, False])
+    front = front[front["accuracy"] > front["accuracy"].cummax().shift(fill_value=0)]
+    plot.step(front["bytes"], front["accuracy"], where="post", color="black", linewidth=1.5, label="front")
+    for part, marker in ((scored, "o"), (table[table["share"] == 0], "x")):
+        # What lies far outside stands at the edge, so that it does not squeeze the rest together.
+        places = part["bytes"].clip(upper=right), part["accuracy"].clip(lower=low)
+        plot.scatter(*places, marker=marker, color="black", s=40, zorder=3, clip_on=False)
+    for rank, row in scored.head(NAMED).iterrows():
+        words, place = f"{rank + 1} {row.student[:20]}", (row["bytes"], row["accuracy"])
+        plot.annotate(words, place, xytext=(6, 4), textcoords="offset points", fontsize=9)
+    plot.set_title("Networks of the class, their front, and lines of equal points; x earned nothing")
     files = [room.folder / "stats" / f"{exercise.assignment.name}_leaderboard{ending}" for ending in (".png", ".csv")]
     files[0].parent.mkdir(exist_ok=True)
     figure.savefig(files[0], dpi=120)
@@ -143,39 +140,18 @@ def draw_leaderboard(room: Classroom, exercise: Exercise, pseudonyms: bool = Fal
     return files
 
 
-def _draw_points(plot: Axes, rule: ModuleType, table: pd.DataFrame) -> None:
+def _draw_points(plot: Axes, rule: ModuleType, sizes: np.ndarray, accuracies: np.ndarray) -> None:
     """The region in which points are earned, and lines of equal points in it."""
-    left, right = min(table["bytes"].min(), rule.FULL_BYTES) / 1.5, rule.TARGET_BYTES * MOST_OVER
-    low = rule.TARGET_ACCURACY - MOST_UNDER
-    high = min(1.0, max(table["accuracy"].max(), rule.FULL_ACCURACY) + 0.03)
-    sizes, accuracies = np.geomspace(left, right, 300), np.linspace(low, high, 300)
     earned = np.array([[rule.earned(accuracy, size) for size in sizes] for accuracy in accuracies])
     plot.contourf(sizes, accuracies, earned, levels=[0.1, 2.0], colors=["0.93"])
     lines = plot.contour(sizes, accuracies, earned, levels=LEVELS, colors="0.45", linewidths=1)
     plot.clabel(lines, fmt=lambda level: f"{level:.0%}", fontsize=9)
-    corner = [rule.FULL_ACCURACY, rule.FULL_ACCURACY, high]
-    plot.plot([left, rule.FULL_BYTES, rule.FULL_BYTES], corner, color="black", linestyle="--", linewidth=1)
-    plot.text(rule.FULL_BYTES * 0.98, high - 0.004, "all points", ha="right", va="top", fontsize=9)
-    plot.set(
-        xscale="log", xlim=(left, right), ylim=(low, high), xlabel="submitted bytes",
-        ylabel="accuracy on disturbed images", title="Networks of the class, their front, and lines of equal points",
-    )  # fmt: skip
-    ticks = [size for size in (5e3, 1e4, 2e4, 3e4, 5e4, 1e5, 2e5) if left < size < right]
+    corner = [rule.FULL_ACCURACY, rule.FULL_ACCURACY, accuracies[-1]]
+    plot.plot([sizes[0], rule.FULL_BYTES, rule.FULL_BYTES], corner, color="black", linestyle="--", linewidth=1)
+    plot.text(rule.FULL_BYTES * 0.98, accuracies[-1] - 0.004, "all points", ha="right", va="top", fontsize=9)
+    plot.set(xscale="log", xlim=(sizes[0], sizes[-1]), ylim=(accuracies[0], accuracies[-1]))
+    plot.set(xlabel="submitted bytes", ylabel="accuracy on disturbed images")
+    ticks = [size for size in (5e3, 1e4, 2e4, 3e4, 5e4, 1e5, 2e5) if sizes[0] < size < sizes[-1]]
     plot.set_xticks(ticks, [f"{size / 1000:,.0f} kB" for size in ticks])
     plot.minorticks_off()
     plot.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-
-
-def _draw_networks(plot: Axes, table: pd.DataFrame) -> None:
-    """A disc with its rank for each network that earned something, a cross for each other one, and the front."""
-    scored = table[table["share"] > 0]
-    front = scored.sort_values(["bytes", "accuracy"], ascending=[True, False])
-    front = front[front["accuracy"] > front["accuracy"].cummax().shift(fill_value=0)]
-    plot.step(front["bytes"], front["accuracy"], where="post", color="black", linewidth=1.5, label="front")
-    for part, marker in ((scored, "o"), (table[table["share"] == 0], "x")):
-        # What lies far outside stands at the edge, so that it does not squeeze the rest together.
-        sizes = part["bytes"].clip(upper=plot.get_xlim()[1])
-        accuracies = part["accuracy"].clip(lower=plot.get_ylim()[0])
-        plot.scatter(sizes, accuracies, marker=marker, color="black", s=40, zorder=3, clip_on=False)
-    for rank, row in scored.iterrows():
-        plot.annotate(f"{rank + 1}", (row["bytes"], row["accuracy"]), xytext=(6, 4), textcoords="offset points")

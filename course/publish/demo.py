@@ -33,11 +33,8 @@ def write_demo(target: Path, cifar: data.Dataset, networks: dict[str, str] | Non
     shown = networks or SHOWN
     packed = [pack_network(told, models.CHECKPOINTS / f"{name}.safetensors") for told, name in shown.items()]
     chosen = pictures(cifar)
-    images = {
-        "pixels": text_of(cifar.test_images[chosen].permute(0, 2, 3, 1)),
-        "labels": cifar.test_labels[chosen].tolist(),
-        "classes": list(cifar.classes),
-    }
+    images = {"labels": cifar.test_labels[chosen].tolist(), "classes": list(cifar.classes)}
+    images["pixels"] = text_of(cifar.test_images[chosen].permute(0, 2, 3, 1))
     return write_atomically(target, filled("page.html", {"images": images, "networks": packed}))
 
 

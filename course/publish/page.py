@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ def markdown(text: str, links: dict[str, str] | None = None) -> str:
         text: markdown, with formulas between dollar signs.
         links: where to lead links that go to these files.
     """
+    render = mistune.create_markdown(escape=False, plugins=["table"], renderer=Renderer(links or {}))
+    return with_formulas(text, render, formula)
+
+
+def with_formulas(text: str, render: Callable[[str], str], formula: Callable[[str, str], str]) -> str:
+    """Render markdown around its formulas, of which `formula` makes HTML from LaTeX and "block" or "inline"."""
     formulas: list[str] = []
 
     def keep(match: re.Match) -> str:
@@ -40,8 +47,8 @@ def markdown(text: str, links: dict[str, str] | None = None) -> str:
         formulas.append(formula(block or inline, "block" if block else "inline"))
         return f"FORMULA{len(formulas) - 1}END"
 
-    render = mistune.create_markdown(escape=False, plugins=["table"], renderer=Renderer(links or {}))
-    return re.sub(r"FORMULA(\d+)END", lambda match: formulas[int(match[1])], render(CODE_OR_MATH.sub(keep, text)))
+    rendered = render(CODE_OR_MATH.sub(keep, text.replace("FORMULA", "FORMULA\u200b")))
+    return re.sub(r"FORMULA(\d+)END", lambda match: formulas[int(match[1])], rendered)
 
 
 def formula(latex: str, display: str) -> str:

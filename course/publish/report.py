@@ -41,13 +41,9 @@ def section(stem: str, notebook: NotebookNode, links: dict[str, str]) -> str:
         elif cell.cell_type == "code":
             folded = f"<details><summary>code</summary>{page.python(cell.source)}</details>"
             parts.append(folded + page.outputs(cell))
-    return f'<section id="{stem}">{anchor_figures("".join(parts), notebook)}</section>'
-
-
-def anchor_figures(body: str, notebook: NotebookNode) -> str:
-    """Give each figure's image its name as id, so that the list of figures can lead to it."""
-    names = iter([name for name, _ in page.figures(notebook)])
-    return re.sub(r'<img (?=src="data:image/png)', lambda match: f'<img id="{next(names, "")}" ', body)
+    names = iter([name for name, _ in page.figures(notebook)])  # as ids, to which the list of figures leads
+    body = re.sub(r'<img (?=src="data:image/png)', lambda match: f'<img id="{next(names, "")}" ', "".join(parts))
+    return f'<section id="{stem}">{body}</section>'
 
 
 def demo_section(pages: list[Path] | None) -> str:

@@ -30,9 +30,10 @@ def write_deck(notebook_path: Path, target: Path) -> Path:
     slides = [f"<section>{''.join(parts)}</section>" for parts in slides_of(notebook)]
     if not slides:
         raise SlidesError(f"{notebook_path.name} marks no cell as a slide; set a slide type in JupyterLab")
+    theme = re.sub("^@import.*", "", reveal("dist/theme/white.css"), flags=re.M)  # which would fetch a font
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(page.title_of(notebook))}</title>
-<style>{reveal("dist/reset.css")}{reveal("dist/reveal.css")}{theme()}{page.style("slides")}</style></head>
+<style>{reveal("dist/reset.css")}{reveal("dist/reveal.css")}{theme}{page.style("slides")}</style></head>
 <body><div class="reveal"><div class="slides">{"".join(slides)}</div></div>
 <script>{reveal("dist/reveal.js")}</script><script>{reveal("plugin/notes/notes.js")}</script>
 <script>{START}</script></body></html>"""
@@ -65,8 +66,3 @@ def reveal(name: str) -> str:
         return (files("sphinx_revealjs") / "_static" / "revealjs" / name).read_text()
     except ModuleNotFoundError as error:
         raise SlidesError("reveal.js is missing; pip install sphinx_revealjs brings it") from error
-
-
-def theme() -> str:
-    """The white theme without the web font that it would fetch."""
-    return "\n".join(line for line in reveal("dist/theme/white.css").splitlines() if not line.startswith("@import"))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from course.commands.training_arguments import device
+from course.commands.train import device
 from course.reference.jobs import Job
 from course.reference.settings import AMOUNTS, PRUNING
 from helpers import models, pruning, quantization, training

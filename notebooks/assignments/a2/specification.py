@@ -265,25 +265,31 @@ READY_MADE = (
 )
 
 
-def _item(name, points, cases, oracle, edges, hint):
+def _item(name, points, cases, oracle, edges, nudge, hint):
     return Item(
-        name, cases, oracle, points=points, edges=edges, hint=hint, tolerance=CLOSE, forbidden=READY_MADE,
+        name, cases, oracle, points=points, edges=edges, nudge=nudge, hint=hint, tolerance=CLOSE, forbidden=READY_MADE,
         run=RUNS[name], **({"view": VIEWS[name]} if name in VIEWS else {}),
     )  # fmt: skip
 
 
 ITEMS = (
     _item("calls_per_module", 8, _calls_cases, _calls_oracle, _calls_edges,
+          "Can one module be reached under two names?",
           "Two names may lead to one and the same module: compare the modules, not the names"),
     _item("remove_dead", 14, _dead_cases, _rewrite_oracle, _dead_edges,
+          "After a node is removed, who has lost the last reader? And which nodes do more than compute?",
           "What dies when its reader is gone? Inputs, in-place methods and norms in training mode stay"),
     _item("remove_identities", 12, _identity_cases, _rewrite_oracle, _identity_edges,
+          "Who reads the node that you remove, and in which mode does a dropout change nothing?",
           "Every reader of the node, the output too, has to read its input; dropout in training mode stays"),
     _item("merge_repeats", 16, _repeat_cases, _rewrite_oracle, _repeat_edges,
+          "When do two nodes with the same function and inputs still give different results?",
           "Same function, same inputs in the same order; never random functions, nor any graph with in-place methods"),
     _item("why_not_folded", 18, _norm_graphs, _reason_oracle, _reason_edges,
+          "Go through the table from the top: which row is the first one that applies?",
           "The reasons are asked in the order of the table, and a shared module may hide behind two names"),
     _item("fold_norms", 20, _norm_graphs, _rewrite_oracle, _fold_edges,
+          "Who else may still use the modules that you were given?",
           "Fold only where no reason speaks against it, into a new module; the given modules stay as they were"),
 )  # fmt: skip
 

@@ -179,6 +179,8 @@ def _conv_edges(rng):
     large.inputs["x"].fill_(0)
     large.inputs["weight"].clamp_(120)
     large.inputs["weight"] += _integers(rng, 0, 7, 2, 80, 3, 3)
+    # Of numbers beyond 24 bits float32 holds the even ones alone: every sum is odd.
+    large.inputs["bias"] += (large.inputs["weight"].sum((1, 2, 3)) + large.inputs["bias"] + 1) % 2
     return [wide, large, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 1, 2, 3)]
 
 
@@ -301,41 +303,49 @@ ITEMS = (
     Item(
         "scale_and_zero_point", _range_cases, _range_oracle, points=10, edges=_range_edges,
         tolerance=CLOSE, forbidden=TORCHS_OWN,
+        nudge="How many steps lie between the lowest and the highest of 2^bits codes?",
         hint="Zero must have a code, so the range has to contain it; 2^bits codes have 2^bits - 1 steps between them",
     ),
     Item(
         "quantize", _quantize_cases, _quantize_oracle, points=8, edges=_quantize_edges, tolerance=EXACT,
         forbidden=TORCHS_OWN,
+        nudge="Which comes first: rounding, adding the zero point, or clamping?",
         hint="Round first (ties to even), then add the zero point, then clamp; return integers",
     ),
     Item(
         "quantize_weight", _weight_cases, _weight_oracle, points=12, edges=_weight_edges,
         tolerance=CLOSE, forbidden=TORCHS_OWN,
+        nudge="What is the largest code for 8 bits when the codes are symmetric?",
         hint="One scale per output channel, from the largest absolute value, and symmetric: -127 to 127 for 8 bits",
     ),
     Item(
         "quantize_bias", _bias_cases, _bias_oracle, points=8, edges=_bias_edges, tolerance=EXACT,
         forbidden=TORCHS_OWN,
+        nudge="What is one step of the accumulator worth?",
         hint="The bias is added to sums of products, so its scale is the product of two scales, in 32 bits",
     ),
     Item(
         "integer_conv", _conv_cases, _conv_oracle, points=16, edges=_conv_edges, tolerance=EXACT,
         forbidden=TORCHS_OWN,
+        nudge="Which code stands for the real number 0?",
         hint="A padded position means the number 0: which integer is that? And how large can the sums become?",
     ),
     Item(
         "fixed_point", _multiplier_cases, _multiplier_oracle, points=10, edges=_multiplier_edges,
         tolerance=EXACT, forbidden=TORCHS_OWN,
+        nudge="How often do you halve or double the factor until it lies between 1/2 and 1?",
         hint="multiplier = mantissa / 2^shift with 2^30 <= mantissa < 2^31, also when rounding reaches 2^31",
     ),
     Item(
         "requantize", _requantize_cases, _requantize_oracle, points=14, edges=_requantize_edges,
         tolerance=EXACT, forbidden=TORCHS_OWN,
+        nudge="Which way does a shift to the right round, and how large can the products become?",
         hint="Multiply in 64 bits, add half before shifting, then the zero point, then clamp",
     ),
     Item(
         "best_clip", _clip_cases, _clip_oracle, points=10, edges=_clip_edges, tolerance=EXACT,
         forbidden=TORCHS_OWN,
+        nudge="What becomes of a value beyond the threshold, and what of one within it?",
         hint="Quantize symmetrically with every threshold, return to real numbers, compare squared errors",
     ),
 )  # fmt: skip

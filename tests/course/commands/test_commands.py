@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 
 from course.__main__ import main
-from course.commands.training_arguments import saving
+from course.commands.train import saving
 from helpers import models
 from helpers.quantization import kernels
 
 FAST = ["--data", "sample", "--epochs", "1", "--image-sizes", "8", "--batch-size", "300"]
 
 
-@pytest.fixture
-def trained(tmp_path):
-    path = tmp_path / "trained.safetensors"
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("trained") / "trained.safetensors"
     assert main(["train", *FAST, "--width", "0.1", "--output", str(path)]) == 0
     return path
 

@@ -1,21 +1,16 @@
-import resource
 import shutil
-import subprocess
-import sys
+
+import pytest
 
 from course.__main__ import main
 from course.commands import doctor
 
 
-def test_this_machine_is_fine_and_told_in_seconds():
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = subprocess.run([sys.executable, "-m", "course", "doctor"], capture_output=True, text=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Processor time, of which others on the same core make up to half as much again; alone it is 4 s.
-    assert after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < 8
-    assert result.returncode == 0
+def test_this_machine_is_fine(capsys):
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
     for topic in ("Python", "torchvision", "threads", "GPU", "disk", "memory", "CIFAR-10", "bubblewrap", "Chromium"):
-        assert topic in result.stdout
+        assert topic in told
 
 
 def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys):
@@ -27,17 +22,14 @@ def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys):
     assert any(line.startswith("[fix] 0 GiB of disk free: ") for line in lines)
 
 
-def test_pairs_from_two_places_are_found(monkeypatch):
-    monkeypatch.setattr(doctor, "torchvision_version", lambda: "0.1+elsewhere")
-    finding = next(iter(doctor.torch_pair()))
-    assert not finding.good
-    assert "TORCH_INDEX" in finding.remedy
-
-
-def test_operators_that_do_not_load_are_found(monkeypatch, tmp_path):
-    (tmp_path / "_C.so").write_bytes(b"not a library")
-    (tmp_path / "version.py").write_text("__version__ = '0.1'")
+@pytest.mark.parametrize(("library", "says"), [(None, "they are of two builds"), (b"not a library", "_C.so")])
+def test_a_pair_from_two_places_or_without_operators_is_found(monkeypatch, tmp_path, library, says):
+    if library:
+        (tmp_path / "_C.so").write_bytes(library)
+    else:
+        monkeypatch.setattr(doctor, "operators_problem", lambda *_: "")
+    (tmp_path / "version.py").write_text("__version__ = '0.1+elsewhere'")
     monkeypatch.setattr(doctor, "torchvision_folder", lambda: tmp_path)
-    finding = next(iter(doctor.torch_pair()))
-    assert not finding.good
-    assert "torchvision 0.1 do not fit (" in finding.what
+    finding = next(doctor.torch_pair())
+    assert not finding.good and "torchvision 0.1+elsewhere do not fit (" in finding.what and says in finding.what
+    assert "TORCH_INDEX" in finding.remedy

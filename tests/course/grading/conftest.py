@@ -1,4 +1,5 @@
 import shutil
+from functools import cache
 
 import nbformat
 import pytest
@@ -22,23 +23,45 @@ def a1():
 
 
 @pytest.fixture(scope="session")
-def released(a1, tmp_path_factory):
-    """A class to which a1 was released. Not to be written to: see `room`."""
-    room = Classroom.open(tmp_path_factory.mktemp("released"))
-    release.release(room, a1)
-    return room
+def released(tmp_path_factory):
+    """From the name of an assignment to a class to which it was released. Not to be written to: see `room`."""
+
+    @cache
+    def class_of(name):
+        room = Classroom.open(tmp_path_factory.mktemp(name))
+        release.release(room, course.load(name))
+        return room
+
+    return class_of
 
 
 @pytest.fixture
 def room(released, tmp_path):
     """A class of its own for one test, with a1 released."""
-    shutil.copytree(released.folder, tmp_path / "class")
+    shutil.copytree(released("a1").folder, tmp_path / "class")
     return Classroom.open(tmp_path / "class")
 
 
 @pytest.fixture(scope="session")
-def skeleton(released, a1):
-    return nbformat.read(released.folder / "released" / "a1" / "a1.ipynb", as_version=4)
+def skeleton(released):
+    return skeleton_of(released, "a1")
+
+
+def skeleton_of(released, name):
+    return nbformat.read(released(name).folder / "released" / name / f"{name}.ipynb", as_version=4)
+
+
+@pytest.fixture
+def hand_in(room, skeleton):
+    """Put a notebook made of the release and some sources among the submissions; returns its folder."""
+
+    def put(student, sources):
+        folder = room.submission(student, "a1")
+        folder.mkdir(parents=True, exist_ok=True)
+        nbformat.write(fill(skeleton, sources), folder / "a1.ipynb")
+        return folder
+
+    return put
 
 
 @pytest.fixture(scope="session")
@@ -61,3 +84,7 @@ def grade(a1, skeleton, sheets, tmp_path):
 
 def total(result):
     return sum(row["points"] for row in result["items"].values())
+
+
+def points_of(room, *students):
+    return {student: total(room.result("a1", student)) for student in students}

@@ -1,6 +1,5 @@
 import os
 import stat
-import tempfile
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -70,7 +69,7 @@ def test_a_class_is_worked_on_by_one_at_a_time(tmp_path):
 
 
 def test_a_full_disk_is_named_with_its_path(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "mkstemp", lambda **_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match=f"No space left on device.*{tmp_path}"):
         write(tmp_path / "x", "new")
 

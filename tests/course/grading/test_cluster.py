@@ -3,11 +3,11 @@ import secrets
 import sys
 import warnings
 
-import nbformat
 import pytest
 
 from course.grading import answers, runner
 from course.grading.runner import ClusterError, hands
+from tests.course.grading.conftest import points_of
 
 distributed = pytest.importorskip("distributed")
 
@@ -75,12 +75,9 @@ def test_a_scheduler_without_workers_is_refused(address):
 @pytest.mark.box
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_class_is_graded_on_a_cluster(address, room, a1, skeleton):
+def test_a_class_is_graded_on_a_cluster(address, room, a1, hand_in):
     for student, sources in {"ada": answers.solution_cells(a1), "ben": {}}.items():
-        folder = room.submission(student, "a1")
-        folder.mkdir(parents=True)
-        nbformat.write(answers.fill(skeleton, sources), folder / "a1.ipynb")
+        hand_in(student, sources)
     assert runner.run(room, a1, scheduler=address) == {"graded": 2, "kept": 0}
-    points = {s: sum(row["points"] for row in room.result("a1", s)["items"].values()) for s in ("ada", "ben")}
-    assert points == {"ada": 88, "ben": 0}
+    assert points_of(room, "ada", "ben") == {"ada": 88, "ben": 0}
     assert runner.run(room, a1) == {"graded": 0, "kept": 2}  # the same marks count, wherever they were made

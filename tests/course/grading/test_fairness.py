@@ -9,9 +9,8 @@ import nbformat
 import pytest
 
 from course.__main__ import main
-from course.grading import answers, course, release
+from course.grading import answers, course
 from course.grading.answers import fill
-from course.grading.classroom import Classroom
 from course.grading.guard import Guard
 from helpers.checks.specification import check
 from tests.course.grading import trying
@@ -188,6 +187,7 @@ from IPython import get_ipython
 get_ipython().run_line_magic("matplotlib", "inline")
 import matplotlib.pyplot as plt, warnings; plt.plot([1]); plt.show(); display("x")
 warnings.simplefilter("error")
+import torch; torch.set_num_threads(4); torch.randn(999, 999) @ torch.randn(999, 999)
 exit()"""
 ENDLESS = "import torch\nwhile True: torch.randn(9, 9)  # as a training does, for long"
 
@@ -262,13 +262,13 @@ def _with_text(cell):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_check_says_it_at_once_with_the_line_and_helps_in_steps(tmp_path):
-    bundle = release.release(Classroom.open(tmp_path / "class"), EXERCISES["a1"])
+def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
+    bundle = room.folder / "released" / "a1"
     text = f"import torch\nfrom instant import check\n{CALLS['imported']['fold_conv_solution']}check('fold_conv')\n"
-    text += "def fold_conv(weight, bias, a, b):\n    return weight, b\n" + "check('fold_conv')\n" * 3
+    text += "def fold_conv(weight, bias, a, b):\n    return weight, b\n" + "check('fold_conv')\n" * 4
     (bundle / "script.py").write_text(text)
     done = subprocess.run([sys.executable, "script.py"], cwd=bundle, capture_output=True, text=True, check=True)
-    refused, first, second, third = re.split(r"\n(?=fold_conv)", done.stdout.strip())
+    refused, first, second, third, fourth = re.split(r"\n(?=fold_conv)", done.stdout.strip())
     assert "not allowed: line 7 (return fuse_conv_bn_weights(weight, bias" in refused, done.stdout
-    assert "the next try gets a hint" in first and "Output channels" not in first
-    assert "Hint: Output channels" in second and "expected" not in second and "expected" in third
+    assert "the next try gets a hint" in first and "Hint" not in first and "Hint: Which entries" in second
+    assert "Hint: Output channels" in third and "expected" not in third and "expected" in fourth

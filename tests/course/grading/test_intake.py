@@ -151,7 +151,7 @@ def test_links_pipes_and_folders_are_not_read(folder, skeleton, tmp_path):
     assert "not an ordinary file" in read(folder, "a1.ipynb", skeleton).notes[0]
     (folder / "a1.ipynb").unlink()
     (folder / "a1.ipynb").mkdir()
-    assert "not an ordinary file" in read(folder, "a1.ipynb", skeleton).notes[0]
+    assert "a1.ipynb is missing" in read(folder, "a1.ipynb", skeleton).notes[0]
 
 
 def test_a_linked_submission_folder_is_refused(folder, notebook, skeleton, tmp_path):
@@ -179,9 +179,11 @@ def test_other_files_are_limited(folder, notebook, skeleton):
     for index in range(30):
         (folder / f"z{index}").write_bytes(b"")
     submission = read(folder, "a1.ipynb", skeleton)
-    assert submission.files["model.safetensors"] == b"123" and len(submission.files) == 20
+    assert submission.files["model.safetensors"] == b"123" and len(submission.files) == 19
     notes = " ".join(submission.notes)
-    assert "link cannot be read" in notes and "huge.bin has 524,288,000 bytes" in notes and "one file too many" in notes
+    assert (
+        "link cannot be read" in notes and "huge.bin has 524,288,000 bytes" in notes and "more than 20 files" in notes
+    )
 
 
 def test_all_files_together_are_limited(folder, notebook, skeleton):

@@ -9,12 +9,11 @@ import numpy
 import pytest
 import torch
 
-from course.grading import answers, course, judge, release
+from course.grading import answers, course, judge
 from course.grading.answers import fill
-from course.grading.classroom import Classroom
 from course.grading.intake import read
 from course.grading.job import Place
-from tests.course.grading.conftest import total
+from tests.course.grading.conftest import skeleton_of, total
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
 
@@ -136,10 +135,8 @@ def test_solutions_earn_all_and_survive_a_death_elsewhere(a1, grade):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", course.names())
-def test_every_assignment_is_graded_in_its_box(name, tmp_path):
-    exercise = course.load(name)
-    bundle = release.release(Classroom.open(tmp_path / "class"), exercise)
-    skeleton = nbformat.read(bundle / exercise.notebook.name, as_version=4)
+def test_every_assignment_is_graded_in_its_box(name, released, tmp_path):
+    exercise, skeleton = course.load(name), skeleton_of(released, name)
     sheets = judge.prepare(exercise, "secret of the tests")
     by_machine = exercise.assignment.points - exercise.assignment.manual_points
     for sources, earned in ((answers.solution_cells(exercise), by_machine), ({}, 0)):

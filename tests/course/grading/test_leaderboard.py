@@ -46,7 +46,7 @@ def test_the_figure_shows_every_network_and_the_rule(room, monkeypatch):
     drawn = {}
     monkeypatch.setattr(stats.Figure, "savefig", lambda figure, path, **settings: drawn.update({path: figure}))
     png, csv = stats.draw_leaderboard(room, A5)
-    plot, names = drawn[png].axes
+    (plot,) = drawn[png].axes
     points = [tuple(map(float, offset)) for part in plot.collections[-2:] for offset in part.get_offsets()]
     left, right = plot.get_xlim()
     front = next(line for line in plot.lines if line.get_label() == "front").get_xydata()
@@ -55,9 +55,11 @@ def test_the_figure_shows_every_network_and_the_rule(room, monkeypatch):
     inside = [(float(size), accuracy) for accuracy, size in CLASS.values() if accuracy > 0.5]
     assert sorted(points) == sorted([*inside, at_the_edge])
     assert left < min(size for _, size in CLASS.values()) and right > RULE.TARGET_BYTES
-    assert "ada" in names.texts[0].get_text() and "outside the targets: 3" in names.texts[0].get_text()
+    assert {"1 ada", "6 emil"} <= {text.get_text() for text in plot.texts}
     assert len(csv.read_text().splitlines()) == 1 + len(CLASS)
 
 
-def test_nothing_is_drawn_without_networks(tmp_path, a1):
+def test_nothing_is_drawn_of_nothing(tmp_path, a1):
     assert stats.draw_leaderboard(Classroom.open(tmp_path), a1) == []
+    with pytest.raises(stats.StatsError, match="grade run"):
+        stats.draw(Classroom.open(tmp_path), a1)

@@ -35,7 +35,7 @@ INJECTIONS = [
     "$$\\class{x}{</math><script>alert(1)</script>}$$",
     "<svg/onload=alert(1)>",
     "```html\n</pre><script>alert(1)</script>\n```",
-    "MATH0HTAM $x$ MATH1HTAM MATH99HTAM",
+    "FORMULA0END $x$ FORMULA1END FORMULA99END",
     '<a href="http://example.org">x</a>',
     "| a | b |\n|---|---|\n| <b onclick=x>1</b> | 2 |",
     "x $" + "{" * 500 + "$",
@@ -60,4 +60,4 @@ def test_markdown_and_formulas_are_drawn():
 
 
 def test_what_is_written_stays_readable():
-    assert "a &lt; b" in markdown("a < b") and "MATH" in markdown("MATH1HTAM") and "cost 5$" in markdown("cost 5$")
+    assert "a &lt; b" in markdown("a < b") and "FORMULA" in markdown("FORMULA1END") and "cost 5$" in markdown("cost 5$")

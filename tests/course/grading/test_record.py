@@ -34,7 +34,7 @@ def test_a_graded_cell_holds_its_points_and_nothing_else(awarded, written):
 
 
 def enter(room, skeleton, points, arrived=datetime(2030, 1, 1, tzinfo=UTC)):
-    record.enter(room, "a1", "ada", skeleton, "a1.ipynb", points, arrived)
+    record.enter(room, "a1", "ada", skeleton, points, arrived)
 
 
 def test_entering_again_replaces_what_was_awarded_and_keeps_what_was_given_by_hand(room, skeleton):

@@ -2,11 +2,11 @@
 
 import json
 
-import nbformat
 import pytest
 
-from course.grading import answers, runner
+from course.grading import feedback, runner
 from course.grading.classroom import write
+from tests.course.grading.conftest import points_of
 
 
 @pytest.fixture
@@ -24,18 +24,12 @@ def graded(monkeypatch):
     return calls
 
 
-def hand_in(room, skeleton, student, sources):
-    folder = room.submission(student, "a1")
-    folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(answers.fill(skeleton, sources), folder / "a1.ipynb")
-
-
-def test_whatever_marks_depend_on_has_everything_graded_again(room, a1, skeleton, graded):
+def test_whatever_marks_depend_on_has_everything_graded_again(room, a1, hand_in, graded):
     for student in ("ada", "ben"):
-        hand_in(room, skeleton, student, {})
+        hand_in(student, {})
     assert runner.run(room, a1) == {"graded": 2, "kept": 0}
     assert runner.run(room, a1) == {"graded": 0, "kept": 2}
-    hand_in(room, skeleton, "ben", {"own": "x = 1"})
+    hand_in("ben", {"own": "x = 1"})
     assert runner.run(room, a1) == {"graded": 1, "kept": 1}
     (room.folder / "secret").write_text("another secret")
     assert runner.run(room, a1) == {"graded": 2, "kept": 0}
@@ -43,8 +37,8 @@ def test_whatever_marks_depend_on_has_everything_graded_again(room, a1, skeleton
     assert len(graded) == 7
 
 
-def test_a_run_for_one_item_does_not_pass_for_a_full_one(room, a1, skeleton, graded):
-    hand_in(room, skeleton, "ada", {})
+def test_a_run_for_one_item_does_not_pass_for_a_full_one(room, a1, hand_in, graded):
+    hand_in("ada", {})
     assert runner.run(room, a1, only_item="fold_conv") == {"graded": 1, "kept": 0}
     assert list(room.result("a1", "ada")["items"]) == ["fold_conv"]
     assert runner.run(room, a1) == {"graded": 1, "kept": 0}
@@ -54,7 +48,7 @@ def test_a_run_for_one_item_does_not_pass_for_a_full_one(room, a1, skeleton, gra
     assert len(room.result("a1", "ada")["items"]) == len(a1.assignment.items)
 
 
-def test_a_grader_that_fails_costs_only_the_one_submission(room, a1, skeleton, graded, monkeypatch):
+def test_a_grader_that_fails_costs_only_the_one_submission(room, a1, hand_in, graded, monkeypatch):
     real = runner.judge.grade
 
     def fail(exercise, submission, *rest, **named):
@@ -63,19 +57,20 @@ def test_a_grader_that_fails_costs_only_the_one_submission(room, a1, skeleton, g
         return real(exercise, submission, *rest, **named)
 
     monkeypatch.setattr(runner.judge, "grade", fail)
-    hand_in(room, skeleton, "ada", {})
-    hand_in(room, skeleton, "ben", {"own": "strange = 1"})
+    hand_in("ada", {})
+    hand_in("ben", {"own": "strange = 1"})
     assert runner.run(room, a1) == {"graded": 2, "kept": 0}
-    points = {s: sum(row["points"] for row in room.result("a1", s)["items"].values()) for s in ("ada", "ben")}
-    assert points == {"ada": len(a1.assignment.items), "ben": 0}
+    assert points_of(room, "ada", "ben") == {"ada": len(a1.assignment.items), "ben": 0}
     assert "something odd" in room.result("a1", "ben")["notes"][0]
 
 
-def test_nothing_that_a_student_wrote_steers_the_terminal(room, a1, skeleton, graded):
-    hand_in(room, skeleton, "ada", {})
+def test_nothing_that_a_student_wrote_steers_the_terminal_or_stops_the_pages(room, a1, hand_in, graded):
+    hand_in("ada", {})
     runner.run(room, a1)
     result = room.result("a1", "ada")
-    result["items"]["fold_conv"] |= {"refused": True, "message": "Not allowed: line 1 (x \x1b[2J\rben) calls it"}
+    result["items"]["fold_conv"] |= {"refused": True, "message": "Not allowed: line 1 (x \x1b[2J\rben \ud800) calls it"}
     write(room.result_path("a1", "ada"), json.dumps(result))
-    (line,) = runner.noteworthy(room, a1)
+    _, line = runner.noteworthy(room, a1)
     assert line.isprintable() and "fold_conv earned nothing" in line
+    (page,) = feedback.write_all(room, a1)  # a half character, which no file can hold, comes out as its number
+    assert "ben \\ud800) calls it" in page.read_text()

@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 import pytest
 
@@ -18,22 +17,15 @@ pytestmark = [pytest.mark.box, pytest.mark.slow]
 REPOSITORY = Path(__file__).parents[3]
 
 
-def _hand_in(room, a1, skeleton, student, sources):
-    folder = room.submission(student, "a1")
-    folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(answers.fill(skeleton, sources), folder / "a1.ipynb")
-    return folder
-
-
 def _graded(room):
     lines = [json.loads(line) for line in (room.folder / "log.jsonl").read_text().splitlines()]
     return [line["student"] for line in lines if line["event"] == "graded"]
 
 
 @pytest.mark.ci
-def test_a_run_that_is_killed_loses_nothing(room, a1, skeleton):
+def test_a_run_that_is_killed_loses_nothing(room, a1, hand_in):
     for index in range(6):
-        _hand_in(room, a1, skeleton, f"s{index}", {"own": f"# {index}"})
+        hand_in(f"s{index}", {"own": f"# {index}"})
     command = f"""
 import sys; sys.path.insert(0, {str(REPOSITORY)!r})
 from course.grading import course, runner
@@ -53,8 +45,8 @@ runner.run(Classroom.open({str(room.folder)!r}), course.load("a1"), workers=1)
     assert len(_graded(room)) == 6 or len(_graded(room)) == 5  # killed between the result and its line in the log
 
 
-def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, skeleton, monkeypatch):
-    _hand_in(room, a1, skeleton, "ada", answers.solution_cells(a1))
+def test_unsafe_results_are_stamped_and_never_pass_for_safe_ones(room, a1, hand_in, monkeypatch):
+    hand_in("ada", answers.solution_cells(a1))
     monkeypatch.setattr(runner.machine, "obstacle", lambda: "no box here")
     with pytest.raises(runner.machine.BoxError, match="no box here"):
         runner.run(room, a1)
@@ -90,9 +82,9 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
     assert stats.draw(room, a1)[0].stat().st_size > 10_000
 
 
-def test_hand_grading_and_lateness_reach_the_page(room, a1, skeleton):
+def test_hand_grading_and_lateness_reach_the_page(room, a1, hand_in):
     room.settings.write_text("late_percent_per_day = 10\nlate_days = 5\n[due]\na1 = 2020-01-01T00:00:00Z\n")
-    folder = _hand_in(room, a1, skeleton, "ada", answers.solution_cells(a1) | {"padding_answer": "At the border."})
+    folder = hand_in("ada", answers.solution_cells(a1) | {"padding_answer": "At the border."})
     (folder.parent / ".a1.arrived").write_text("2020-01-02T12:00:00+00:00")
     runner.run(room, a1)
     with record.Gradebook(room.database) as book:

@@ -4,11 +4,10 @@ import csv
 import json
 from datetime import UTC, datetime
 
-import nbformat
 import pytest
 
 from course.grading import answers, export, record, roster, similarity, stats
-from course.grading.classroom import ClassroomError
+from course.grading.classroom import Classroom, ClassroomError
 from tests.course.grading.test_record import enter
 
 HEADER = "student,id,name,section,group,extra_days,extra_days_a1\n"
@@ -45,21 +44,25 @@ def test_a_list_that_cannot_be_read_is_named_with_its_line(room, text, problem):
 
 
 def test_more_time_moves_the_deadline_of_one_student(room):
-    due = datetime(2030, 1, 1, tzinfo=UTC)
     room.settings.write_text("late_percent_per_day = 10\nlate_days = 5\n[due]\na1 = 2030-01-01T00:00:00Z\n")
-    late = due.replace(day=3)
+    late = datetime(2030, 1, 3, tzinfo=UTC)
     assert [room.rules.penalty("a1", late, 100, extra) for extra in (0, 1, 2)] == [20, 10, 0]
 
 
+def test_pseudonyms_are_stable_and_differ_between_classes(tmp_path):
+    one, other = Classroom.open(tmp_path / "a"), Classroom.open(tmp_path / "b")
+    ada = export.pseudonym(one, "ada")
+    assert export.pseudonym(one, "ada") == ada and "ada" not in ada
+    assert len({ada, export.pseudonym(other, "ada"), export.pseudonym(one, "ben")}) == 3
+
+
 @pytest.fixture
-def graded(room, skeleton, a1):
+def graded(room, skeleton, hand_in):
     """Ada has everything but a written answer that waits, ben crashed the grader, cy handed in nothing."""
     write_list(room, HEADER + 'ada,1001,"Lovelace, Ada",A,,,\ncy,1003,=cy(),A,,,\n')
     enter(room, answers.fill(skeleton, {"padding_answer": "because"}), {"fold_conv": 10.0})
     for student in ("ada", "ben"):
-        folder = room.submission(student, "a1")
-        folder.mkdir(parents=True)
-        nbformat.write(skeleton, folder / "a1.ipynb")
+        hand_in(student, {})
     result = {"notes": ["a note"], "items": {"fold_conv": {"message": "a sign"}}}
     path = room.result_path("a1", "ada")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +76,7 @@ def rows(path):
 
 
 def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
-    (path,), remarks = export.export_for("moodle", graded, [a1])
+    path, *remarks = export.export_for("moodle", graded, [a1])
     assert rows(path) == [
         ["ID number", "Full name", "a1"],
         ["1001", "Lovelace, Ada", ""],
@@ -82,7 +85,7 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
     ]
     assert remarks[0] == "a1: ben handed in and does not stand on the class list"
     assert remarks[1].startswith("a1: ada is left empty, for padding_answer")
-    (path,), _ = export.export_for("canvas", graded, [a1])
+    path, *_ = export.export_for("canvas", graded, [a1])
     header, possible, ada, *_ = rows(path)
     assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "a1"]
     assert possible[0].strip() == "Points Possible" and possible[-1] == "100"
@@ -95,14 +98,14 @@ def test_points_come_out_when_everything_is_read(graded, a1):
             grade = book.find_grade(name, "a1", "a1", "ada")
             grade.manual_score, grade.needs_manual_grade = 5, False
         book.db.commit()
-    (path,), remarks = export.export_for("moodle", graded, [a1])
+    path, *remarks = export.export_for("moodle", graded, [a1])
     assert rows(path)[1] == ["1001", "Lovelace, Ada", "20"]
     assert not any("ada" in remark for remark in remarks)
 
 
 def test_gradescope_gets_a_result_even_of_a_crash(graded, a1):
-    files, _ = export.export_for("gradescope", graded, [a1])
-    ada, ben = (json.loads(path.read_text()) for path in files)
+    files = export.export_for("gradescope", graded, [a1])
+    ada, ben = (json.loads(path.read_text()) for path in files[:2])
     assert ada["score"] == 10 and ada["output"] == "a note"
     test = next(test for test in ada["tests"] if test["name"] == "fold_conv")
     assert (test["score"], test["output"]) == (10, "a sign")
@@ -146,12 +149,10 @@ def test_broken_code_is_compared_as_far_as_it_goes():
     assert similarity.tokens_of("a = (1") == ["name", "=", "(", "1"]
 
 
-def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, skeleton, a1):
+def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, hand_in, a1):
     hostile = "\n# <script>alert(1)</script>"
     for student, text in {"ada": COPIED + hostile, "ben": RENAMED, "zora": OTHERS[0], "dot": OTHERS[1]}.items():
-        folder = room.submission(student, "a1")
-        folder.mkdir(parents=True)
-        nbformat.write(answers.fill(skeleton, {"fold_conv_solution": text}), folder / "a1.ipynb")
+        hand_in(student, {"fold_conv_solution": text})
     path, count = similarity.write_report(room, a1)
     text = path.read_text()
     assert count == 1 and "ada and ben" in text and "zora" not in text

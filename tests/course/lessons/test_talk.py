@@ -1,9 +1,11 @@
 """The talk: about a dozen slides, each with something to say, as it is committed."""
 
+from argparse import Namespace
+
 import nbformat
 import pytest
 
-from course.commands import slides as slides_command
+from course.commands import pages
 from course.publish import page, runner, slides
 
 
@@ -46,7 +48,7 @@ def test_it_runs_when_asked_for_and_with_everything(tmp_path):
 def test_slides_makes_a_deck_of_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runner, "lessons", lambda *_: [])
     monkeypatch.setattr(runner, "BUILD", tmp_path)
-    arguments = type("Arguments", (), {"output": tmp_path / "decks"})
-    assert slides_command.run(arguments) == 0
+    monkeypatch.setattr(pages, "write_demo", lambda target: [target])
+    assert pages.run(Namespace(command="slides", output=tmp_path / "decks")) == 0
     assert "talk.html" in capsys.readouterr().out
     assert "Reveal.initialize" in (tmp_path / "decks" / "talk.html").read_text()

@@ -1,30 +1,34 @@
 """A headless browser for the tests, which notes whatever goes wrong on a page."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 CHROMIUM = Path("/usr/bin/chromium")
 NEEDED = [pytest.mark.browser, pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium")]
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
 
 @contextmanager
-def opened(url: str):
-    """A page, and the list of what went wrong on it."""
+def launched():
+    """A browser for several pages."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def opened(url: str, browser=None):
+    """A page, and the list of what went wrong on it."""
+    with nullcontext(browser) if browser else launched() as its_browser:
+        page = its_browser.new_page(viewport={"width": 1280, "height": 900})
         problems: list[str] = []
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
@@ -33,7 +37,7 @@ def opened(url: str):
         try:
             yield page, problems
         finally:
-            browser.close()
+            page.close()
 
 
 def local(url: str) -> bool:

@@ -1,0 +1,45 @@
+"""`python -m course report`, `slides` and `demo`: the course as pages that work offline."""
+
+import argparse
+from pathlib import Path
+
+from course.lessons.profile import profile
+from course.publish import demo, report, runner, slides, steps
+from helpers import data, models
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be chosen."""
+    parser.add_argument("--output", type=Path, help="page to write, for slides a folder (default: in build/)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the pages of the notebooks that were run last; without a run, of those that came with the course."""
+    name, write = PAGES[arguments.command]
+    for path in write(arguments.output or runner.BUILD / name):
+        print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser, with or without a connection")
+    return 0
+
+
+def write_report(target: Path) -> list[Path]:
+    """Every lesson in one page, with its figures beside it."""
+    pages = write_demo(target.with_name("demo.html"))
+    return [report.write_report([*map(runner.executed, runner.lessons())], target, profile().name, pages)]
+
+
+def write_slides(folder: Path) -> list[Path]:
+    """A deck for each lesson, and the talk, which shows the networks in a frame."""
+    write_demo(folder / "demo.html")
+    notebooks = map(runner.executed, runner.chosen([]))
+    return [slides.write_deck(notebook, folder / f"{notebook.stem}.html") for notebook in notebooks]
+
+
+def write_demo(target: Path) -> list[Path]:
+    """The networks, which the page computes, and beside them the passes, with pictures of the committed sample."""
+    cifar = data.load_cifar10("sample")
+    images = data.normalize(cifar.test_images[:8])
+    passes = steps.write_steps(target.with_name("passes.html"), models.pretrained(), images)
+    return [demo.write_demo(target, cifar), passes]
+
+
+PAGES = {"report": ("report.html", write_report), "slides": ("slides", write_slides), "demo": ("demo.html", write_demo)}
