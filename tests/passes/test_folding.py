@@ -1,13 +1,48 @@
-"""The zoo's traps really are traps: the naive rewrite gives a wrong answer, and the check sees it."""
+"""Every trap of the zoo folds exactly or declines with its reason, by both tracers; and the traps really are traps."""
 
 import pytest
 import torch
 
 from helpers import passes
+from helpers.graphs.errors import MustStay
 from helpers.passes import conv_bn_folding
+from helpers.passes.conv_bn_folding import folded
 from tests.passes.equivalence import build, differences, example
 from tests.passes.naive import rewrite
-from tests.passes.zoo import CONSTANT_CASES, FOLD, NORM_CASES, ZOO
+from tests.passes.zoo import CONSTANT_CASES, DECLINE, FOLD, NORM_CASES, ZOO, conv
+
+
+def runs(route: str, every: int) -> list:
+    """All cases of a route; all but each `every`-th one are slow."""
+    cases = [case for case in ZOO if route in case.routes]
+    slow = [pytest.mark.slow, pytest.mark.ci]
+    return [
+        pytest.param(case, route, id=f"{case.name}-{route}", marks=[] if number % every == 0 else slow)
+        for number, case in enumerate(cases)
+    ]
+
+
+RUNS = [*runs("fx", every=1), *runs("export", every=6)]
+
+
+def operations(graph_module) -> list:
+    return [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
+
+
+@pytest.mark.parametrize(("case", "route"), RUNS)
+def test_obeys_its_verdict(case, route):
+    model, x = build(case), example(case)
+    graph_module, report = passes.optimize(model, x, route=route)
+    assert differences(model, graph_module, x) == []
+    if case.left is not None:
+        assert len(operations(graph_module)) == case.left, graph_module.code + "\n".join(map(str, report.declined))
+    if case.verdict == DECLINE:
+        assert any(case.reason in reason for _, _, reason in report.declined), report.declined
+
+
+def test_names_are_unique():
+    assert len({case.name for case in ZOO}) == len(ZOO)
+
 
 TRAPS = [case for case in ZOO if case.wrong]
 # A batch norm or a constant is folded here, by the maths that the tests below falsify; not in addmm, which becomes a
@@ -30,13 +65,8 @@ def test_the_naive_rewrite_is_right_where_nothing_is_tricky():
 @pytest.mark.parametrize("case", FOLDS, ids=[case.name for case in FOLDS])
 def test_wrong_maths_is_caught(case, monkeypatch):
     """Each fold with a factor or a summand that is slightly off."""
-    right = conv_bn_folding.folded
-
-    def off(layer, factor, summand):
-        factor = torch.as_tensor(factor)
-        return right(layer, factor * 1.001, summand)
-
-    model, x = build(case), example(case)
+    right, model, x = conv_bn_folding.folded, build(case), example(case)
+    off = lambda layer, factor, summand: right(layer, torch.as_tensor(factor) * 1.001, summand)  # noqa: E731
     monkeypatch.setattr(conv_bn_folding, "folded", off)
     assert differences(model, passes.optimize(model, x, verify=False)[0], x) != []
 
@@ -64,3 +94,14 @@ def test_a_forgotten_eps_is_caught(monkeypatch):
 
     monkeypatch.setattr(conv_bn_folding, "norm_as_affine", without_eps)
     assert differences(model, passes.optimize(model, x, verify=False)[0], x) != []
+
+
+def test_a_bias_appears_only_when_one_is_needed():
+    layer = conv(bias=False)
+    assert folded(layer, 2.0, 0.0).bias is None
+    assert folded(layer, 2.0, torch.zeros(4)).bias is not None  # for any weights of this shape
+
+
+def test_weights_without_data_are_refused():
+    with pytest.raises(MustStay, match="no data"):
+        folded(conv().to("meta"), 2.0, 0.0)
