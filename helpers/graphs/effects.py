@@ -195,4 +195,7 @@ class Storage:
 
 def _address(tensor: Any) -> Any:
     """The same for all tensors on the same storage; anything else is its own."""
-    return tensor.untyped_storage()._cdata if isinstance(tensor, torch.Tensor) else id(tensor)
+    try:
+        return tensor.untyped_storage()._cdata
+    except (AttributeError, NotImplementedError):  # no tensor, or one without a storage of its own, as a sparse one
+        return id(tensor)

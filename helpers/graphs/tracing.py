@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import Dim
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs import tracer
@@ -105,25 +105,27 @@ def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: 
     try:
         with warnings.catch_warnings():  # an LSTM lists its weights anew, which is no state
             warnings.filterwarnings("ignore", ".*_flat_weights.* assigned during export")
-            exported = (any_batch and _export_any_batch(model, inputs)) or torch.export.export(model, inputs)
+            exported = (any_batch and _export_any_batch(model, inputs)) or torch.export.export(model, inputs).module(
+                check_guards=False
+            )
     except Exception as error:
         raise _untraceable(model, error) from error
-    exported = exported.module(check_guards=False)
     _simplify_signature(exported.graph)
     # What export returns cannot be switched to eval mode; the same graph over the same tensors can.
     graph_module = fx.GraphModule(exported, exported.graph, type(model).__name__).eval()
     if any_batch:
-        SameSizes(graph_module.graph, inputs).watch(graph_module)
+        SameSizes(graph_module.graph, inputs, getattr(exported, "_guards_fn", None)).watch(graph_module)
     _inline_gradient_modes(graph_module)
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()
     return graph_module
 
 
-def _export_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram | None:
+def _export_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule | None:
     """Record a graph that takes any number of images; None when the network is written for the example's alone.
 
-    Export takes a size of 1 for a constant. So one image is given twice.
+    Export takes a size of 1 for a constant. So one image is given twice. Its guards, of which `SameSizes` asks those
+    that are left as `_guards_fn`, say which way the network decided by the number of images.
     """
     if not all(isinstance(x, torch.Tensor) and x.dim() > 0 for x in inputs):
         return None
@@ -132,9 +134,16 @@ def _export_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedProg
     names = inspect.signature(model.forward).parameters.values()
     packed = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in names)
     try:
-        return torch.export.export(model, several, dynamic_shapes=(first_axes,) if packed else first_axes)
+        program = torch.export.export(model, several, dynamic_shapes=(first_axes,) if packed else first_axes)
+        exported = program.module()
+        exported._guards_fn(*inputs)
     except Exception:  # whatever is wrong with the network itself, the export of the example says it
         return None
+    for node in exported.graph.find_nodes(op="call_module", target="_guards_fn"):
+        exported.graph.erase_node(node)
+    if not program._guards_code:  # it looks at nothing but sizes that are always the same
+        exported._guards_fn = None
+    return exported
 
 
 class WrongSize(ValueError):
@@ -147,7 +156,8 @@ class SameSizes:
     A number, a flag or None is part of what was recorded, and has to be the same each time.
     """
 
-    def __init__(self, graph: fx.Graph, example_inputs: tuple[Any, ...]):
+    def __init__(self, graph: fx.Graph, example_inputs: tuple[Any, ...], guards: nn.Module | None = None):
+        self.guards = guards
         values = [node.meta.get("val") for node in graph.find_nodes(op="placeholder")]
         pairs = zip(values, tree_leaves(example_inputs), strict=True)
         self.recorded = [_sizes(value) if isinstance(value, torch.Tensor) else given for value, given in pairs]
@@ -170,6 +180,12 @@ class SameSizes:
                 )
                 advice = "optimize with an example like it, or by the route fx"
                 raise WrongSize(f"this graph was recorded for {one} and got {other}: {advice}")
+        if self.guards is not None and len(tree_leaves(inputs)) == len(self.recorded):
+            try:
+                self.guards(*tree_leaves(inputs))
+            except AssertionError as error:
+                reason = "the network decides by the number of images, and this graph was recorded for others"
+                raise WrongSize(f"{reason} ({error}): optimize with an example like this one") from error
 
 
 def _sizes(value: Any) -> Any:

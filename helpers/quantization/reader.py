@@ -5,7 +5,9 @@ Any other node stays in float, as a small graph of its own. At last `verify` com
 whatever a plan cannot say is found there.
 """
 
+import contextlib
 import copy
+import dataclasses
 import inspect
 import math
 from collections.abc import Sequence
@@ -84,19 +86,40 @@ def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) ->
 @torch.no_grad()
 def verify(plan: Plan, model: nn.Module, graph_module: fx.GraphModule, images: torch.Tensor) -> None:
     """Raise PlanError where a plan in float, on normalised images, is not the network that it was read from."""
-    if _agree(plan.run(images), model(images.clone())):
+    if _same_answers(plan, copy.deepcopy(model), images):
         return
     found: dict[str, torch.Tensor] = {}
-    plan.run(images, found.__setitem__)
-    _Run(graph_module, garbage_collect_values=False).run(images.clone())
+    with contextlib.suppress(RuntimeError, ValueError):
+        plan.run(images, found.__setitem__)
+        _Run(graph_module, garbage_collect_values=False).run(images.clone())
     expected = {node.name: node.meta.get("val") for node in graph_module.graph.nodes}
-    different = [op.name for op in plan.ops if not _agree(found[op.name], expected[op.node])]
-    place = f"they differ from {different[0]!r} on" if different else "folding BatchNorm changed them already"
+    different = [op.name for op in plan.ops if op.name not in found or not _agree(found[op.name], expected[op.node])]
+    place = f"they differ from {different[0]!r} on" if different else "folding BatchNorm or a second call changes them"
     raise PlanError(
         f"plan: on the calibration images its answers are not those of the network: {place}. Is it random, does it "
         "keep state, write into a part of a tensor, or depend on the number of images? verify=False leaves this check "
         "out"
     )
+
+
+def _same_answers(plan: Plan, model: nn.Module, images: torch.Tensor) -> bool:
+    """Two calls, the second with one image, that leave no other state behind: one may matter in a later call."""
+    trial = Plan([dataclasses.replace(op, module=copy.deepcopy(op.module)) for op in plan.ops], plan.input_shape)
+    for some in (images, images[:1]):
+        try:
+            expected = model(some.clone())
+        except (RuntimeError, ValueError) as error:
+            if some is images:
+                raise PlanError(f"plan: the network does not take {len(images)} images at once: {error}") from error
+            return True
+        try:
+            if not _agree(trial.run(some), expected):
+                return False
+        except (RuntimeError, ValueError):
+            return False
+    parts = [(op.module, other.module) for op, other in zip(plan.ops, trial.ops, strict=True) if op.module is not None]
+    tensors = (pair for one, other in parts for pair in zip(one.buffers(), other.buffers(), strict=True))
+    return all(one.is_sparse or torch.equal(one, other) for one, other in tensors)
 
 
 def _agree(found: torch.Tensor, expected: torch.Tensor) -> bool:

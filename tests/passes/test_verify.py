@@ -127,6 +127,7 @@ RIGHT = {
     "another result in each call": (counting, X),
     "only this batch size": (lambda m, x: m.conv(x).reshape(2, -1), X),
     "numbers that cancel out": (lambda m, x: 1e4 + (y := m.bn(m.conv(x))) - 1e4 - y + 1e-7 * y, X),
+    "a sparse constant": (lambda m, x: torch.sparse.mm(m.sparse, m.bn(m.conv(x)).sum((0, 2, 3))[:, None]), X),
     "no finite answer": (lambda m, x: (m.bn(m.conv(x)) - 9).log(), X),
 }
 
@@ -135,7 +136,7 @@ RIGHT = {
 def test_there_is_no_false_alarm(what):
     run, x = RIGHT[what]
     torch.manual_seed(0)
-    model = Net(run, conv=conv(), bn=norm(4), count=torch.zeros(())).eval()
+    model = Net(run, conv=conv(), bn=norm(4), count=torch.zeros(()), sparse=torch.eye(4).to_sparse()).eval()
     folded, _ = passes.optimize(model.bfloat16() if x.dtype == torch.bfloat16 else model, x)
     assert folded is not None
 

@@ -401,10 +401,30 @@ def batch_one(d: Draw):
     return net, image(d, batch=1)
 
 
+def by_batch(d: Draw):
+    """Decides by the number of images."""
+    w, most = d.width(), d.choice([3, 4, 6])
+    return Net(lambda s, x: s.conv(x) * (2 if x.shape[0] > most else 1), conv=d.conv_norm(3, w)), image(d)
+
+
+def counting(d: Draw):
+    """Buffers that change in each call: numbers, and parts of each other."""
+
+    def forward(s, x):
+        s.some.add_(1)
+        return s.conv(x) * s.others.sum()
+
+    net = Net(forward, conv=d.conv_norm(3, d.width()))
+    whole = torch.ones(6)
+    net.register_buffer("some", whole[:4])
+    net.register_buffer("others", whole[2 : d.choice([4, 6])])
+    return net, image(d)
+
+
 KINDS = (
     *(unet, yolo_head, vae, generator, dense_block, ghost, rep_vgg, conv_mixer, inverted_residual, squeeze_excite),
     *(shuffle, inception, wave, volume, point_net, attention, lstm_head, mlp_mixer, siamese, scaled, functional),
-    *(in_place, batch_one),
+    *(in_place, batch_one, by_batch, counting),
 )
 
 
