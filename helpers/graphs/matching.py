@@ -45,8 +45,12 @@ def find(
     Returns:
         The matches and the refused near misses.
     """
+    found, claimed, of_modules = Found([], []), {}, any(isinstance(target, type) for target in pattern.targets)
+    nodes = graph_module.graph.nodes
+    anchors = [n for n in nodes if n.target in pattern.targets or (of_modules and n.op == "call_module")]
+    if not anchors:
+        return found
     search = _Search(graph_module, pattern, match_placeholders, any_literals)
-    found, claimed = Found([], []), {}
 
     def overlap(match: Match) -> str | None:
         shared = next((node for node in match.vanishing if node in claimed), None)
@@ -54,7 +58,7 @@ def find(
 
     checks = [_escapes, search.sees_a_write, *([_is_the_output] if match_output else []), *filters]
     checks += [] if allow_overlap else [overlap]
-    for node in [node for node in graph_module.graph.nodes if callee(node, search.modules) in pattern.targets]:
+    for node in anchors:
         match, reason = search.at(node, checks)
         if match is not None:
             found.matches.append(match)
