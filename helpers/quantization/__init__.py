@@ -19,9 +19,9 @@ The output of an op is an *edge* of the same name; the network's input is the ed
 unsigned per-tensor `Affine`; `reshape`, `max_pool` and `concat` share that of their inputs. The last edge carries none:
 the last layer turns its int32 sums (accumulators) into float logits.
 
-A `QuantizedModel` is an nn.Module with one `Step` module per op (`q.step(name)`). A step holds as buffers `weight`
-(int8 codes, packed when saved), `weight_scale`, `bias` (int32, in units of input scale * weight scale), `out_scale`
-and `out_zero_point`; all other integers follow from these and are computed again after loading.
+A `QuantizedModel` has one `Step` module per op (`q.step(name)`). A step holds as buffers `weight` (int8 codes, packed
+when saved), `weight_scale`, `bias` (int32, in units of input scale * weight scale), `out_scale` and `out_zero_point`;
+all other integers follow from these and are computed again after loading.
 """
 
 from helpers.quantization.affine import Affine, QuantizationError

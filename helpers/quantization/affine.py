@@ -40,15 +40,12 @@ def code_range(bits: int, signed: bool, narrow: bool = False) -> tuple[int, int]
 def choose(
     low: torch.Tensor, high: torch.Tensor, bits: int, signed: bool = False, symmetric: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scale and zero point for values between `low` and `high`, which are first widened to take in 0.
+    """Scale (float32) and zero point (int32) for values between `low` and `high`, which are widened to take in 0.
 
         asymmetric  scale = (high - low) / (last - first)    zero_point = round(first - low / scale)
         symmetric   scale = max(-low, high) / last           zero_point = 0 (signed, narrow codes)
 
     A range that is only 0 gets scale 1.
-
-    Returns:
-        scale (float32) and zero_point (int32), of the shape of `low`.
 
     Example:
         >>> choose(torch.tensor(-1.0), torch.tensor(1.55), bits=8)
@@ -75,10 +72,7 @@ def decode(codes: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor) -
 
 @dataclass(frozen=True)
 class Affine:
-    """How one tensor is quantized; scale and zero point are scalars, or (C,) along the channel dimension `axis`.
-
-    `bits`, `signed` and `narrow` say which codes there are, see `code_range`.
-    """
+    """How one tensor is quantized; scale and zero point are scalars, or (C,) along the channel dimension `axis`."""
 
     scale: torch.Tensor
     zero_point: torch.Tensor
@@ -111,12 +105,7 @@ class Affine:
 
 
 def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, symmetric: bool = True, axis: int | None = None) -> Affine:
-    """Parameters that cover the whole range of x (the min-max rule).
-
-    Args:
-        x: floating tensor, finite and not empty.
-        bits, signed, symmetric: see `choose`.
-        axis: give each index along this dimension a scale of its own.
+    """Parameters that cover the whole range of x (the min-max rule), or of each index along the dimension `axis`.
 
     Example:
         >>> affine = fit(torch.tensor([-1.27, 0.0, 0.5]))
@@ -128,18 +117,12 @@ def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, symmetric: bool = T
             f"fit: a tensor of shape {tuple(x.shape)} and type {x.dtype} is empty, not floating, or holds NaN or "
             "infinity; check the checkpoint or the images that it came from"
         )
-    low, high = (
-        torch.aminmax(x) if axis is None else torch.aminmax(x.movedim(axis, 0).reshape(x.shape[axis], -1), dim=1)
-    )
-    scale, zero_point = choose(low, high, bits, signed, symmetric)
-    return Affine(scale, zero_point, bits, signed, narrow=symmetric, axis=axis)
+    bounds = torch.aminmax(x) if axis is None else torch.aminmax(x.movedim(axis, 0).reshape(x.shape[axis], -1), dim=1)
+    return Affine(*choose(*bounds, bits, signed, symmetric), bits, signed, narrow=symmetric, axis=axis)
 
 
 def sqnr(reference: torch.Tensor, approximation: torch.Tensor) -> float:
-    """Signal to quantization noise in decibels: 10 log10(sum reference^2 / sum error^2); inf when both agree.
-
-    Each bit more is worth about 6 dB.
-    """
+    """Signal to quantization noise in decibels, 10 log10(sum reference^2 / sum error^2); a bit is worth about 6 dB."""
     reference = reference.double()
     noise = (reference - approximation.double()).square().sum()
     return float(10 * torch.log10(reference.square().sum() / noise))

@@ -20,7 +20,7 @@ import torch
 from helpers.quantization.plan import INPUT, Op, Plan
 from helpers.quantization.weights import per_row
 
-__all__ = ["equalize", "input_view", "spaces"]
+__all__ = ["equalize", "input_view"]
 
 SWEEPS = 40
 CONVERGED = 1e-3  # a sweep whose factors all lie so near to 1 is the last
@@ -29,15 +29,11 @@ CARRIERS = ("add", "average_pool", "max_pool", "clamp")  # a factor per channel 
 
 def equalize(plan: Plan) -> None:
     """Give the layers of a plan new weights; the network computes the same function as before."""
-    free = [space for space in spaces(plan) if _may_scale(plan, space)]
+    spaces = {id(space): space for space in plan.tied(lambda op: _tied(plan, op)).values()}.values()
+    free = [space for space in spaces if _may_scale(plan, space)]
     for _ in range(SWEEPS):
         if max((_equalize_space(plan, space) for space in free), default=0.0) < CONVERGED:
             break
-
-
-def spaces(plan: Plan) -> list[list[str]]:
-    """The edges of a plan, grouped into those that must carry the same factors."""
-    return list({id(space): space for space in plan.tied(lambda op: _tied(plan, op)).values()}.values())
 
 
 def _tied(plan: Plan, op: Op) -> tuple[str, ...]:
@@ -53,9 +49,8 @@ def _may_scale(plan: Plan, space: list[str]) -> bool:
         inside, reads = op.name in space, not set(space).isdisjoint(op.inputs)
         last_axis = op.kind == "linear" and len(op.shape) > 1  # its channels are no first dimension
         foreign = op.kind in ("float", "reshape", "concat") and not _tied(plan, op)
-        if (inside or reads) and (last_axis or foreign):
-            return False
-        if inside and op.clamp is not None and op.clamp[0] not in (-math.inf, 0.0):
+        cut = inside and op.clamp is not None and op.clamp[0] not in (-math.inf, 0.0)
+        if cut or ((inside or reads) and (last_axis or foreign)):
             return False
     return INPUT not in space and plan.output not in space and all(_layers(plan, space))
 

@@ -16,25 +16,18 @@ import torch
 
 from helpers.quantization.affine import QuantizationError
 
-__all__ = ["FixedPointError", "fixed_point", "round_shift"]
+__all__ = ["fixed_point", "round_shift"]
 
 LARGEST_SHIFT = 62
 
 
-class FixedPointError(QuantizationError):
-    """A factor that has no fixed-point form."""
-
-
 def fixed_point(factor: torch.Tensor, *others: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Multipliers and a common shift for terms that are added before one rounding: sum of term_i * factor_i.
+    """Multipliers (int64) and a common shift for terms that are added before one rounding: sum of term_i * factor_i.
 
     Args:
         factor: of a term that may reach 2^31 (the sums of a layer); float64, 0 < factor < 2^30, any shape.
         others: of terms that may reach 2^8 (codes). The shift is so small that no product leaves 62 bits; a factor for
             which it would have to be larger keeps fewer bits.
-
-    Returns:
-        One int64 multiplier per factor, and their shift.
 
     Example:
         >>> (multiplier,), shift = fixed_point(torch.tensor(0.75, dtype=torch.float64))
@@ -42,7 +35,7 @@ def fixed_point(factor: torch.Tensor, *others: torch.Tensor) -> tuple[list[torch
         0.75
     """
     if not ((factor > 0) & (factor < 2.0**30)).all():
-        raise FixedPointError(
+        raise QuantizationError(
             f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} lie outside (0, 2^30); "
             "the scales before and after this layer do not belong together"
         )

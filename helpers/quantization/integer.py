@@ -6,9 +6,7 @@ All three take codes and return codes (uint8), so that they can be compared and 
     integer    int32 sums; each has a real factor, which is a multiplier and a shift (`fixed_point.py`)
     kernel     the same with a kernel of oneDNN where there is one (`kernels.py`), otherwise integer
 
-    code = clamp(round(sum_i sums_i * factor_i) + zero_point, first, last)
-
-ReLU and ReLU6 need no operation of their own: they are the codes `first` and `last`.
+    code = clamp(round(sum_i sums_i * factor_i) + zero_point, first, last)        first and last are ReLU and ReLU6, too
 """
 
 import copy
@@ -27,7 +25,6 @@ from helpers.quantization.weights import LayerWeights, nearest_codes, pack, per_
 __all__ = ["Layer", "Step", "make_step"]
 
 PART = 8  # images: their 64-bit products stay in the processor's cache
-ONE_PIXEL = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 LARGEST_SUM = 2**30  # for the bias and for the products each, so that together they fit int32
 
 
@@ -37,11 +34,11 @@ def make_step(op: Op, out: Affine | None, weights: LayerWeights | None = None, s
         return Layer(op, weights, source, out)
     if op.kind in HANDS_ON:
         return Rearrange(op, None)
-    return {"float": Float, "average_pool": AveragePool}.get(op.kind, Step)(op, out)
+    return AveragePool(op, out) if op.kind == "average_pool" else Step(op, out)
 
 
 class Step(nn.Module):
-    """One operation on codes: an addition, a clamp, and what all others share.
+    """One operation on codes: an addition, a clamp, one without an integer form (in float), and what all others share.
 
     Attributes:
         op: what it computes, without tensors.
@@ -53,6 +50,7 @@ class Step(nn.Module):
     def __init__(self, op: Op, out: Affine | None) -> None:
         super().__init__()
         self.op = dataclasses.replace(op, weight=None, bias=None, clamp=None, module=None)
+        self.module = copy.deepcopy(op.module)
         self.coded = out is not None
         if self.coded:
             bounds = (torch.as_tensor(bound, device=out.scale.device) for bound in op.clamp or (-math.inf, math.inf))
@@ -70,7 +68,7 @@ class Step(nn.Module):
     def settle(self, sources: list[Affine | None]) -> Affine | None:
         """Compute the integers that follow from the scales on both sides; returns how the output is coded."""
         self.sources = sources
-        if self.coded and self.op.kind != "float":
+        if self.coded and self.module is None:
             factors = [factor / self.out_scale.double() for factor in self.factors()]
             self.multipliers, self.shift = fixed_point.fixed_point(*factors)
         return self.out
@@ -85,6 +83,8 @@ class Step(nn.Module):
 
     def integer(self, *codes: torch.Tensor) -> torch.Tensor:
         """Compute with integers only, a few images at a time; a network's last sums become real numbers."""
+        if self.module is not None:
+            return self.simulated(*codes)
         if not self.coded:
             return sum(part * factor.float() for part, factor in zip(self.sums(*codes), self.factors(), strict=True))
         return torch.cat([self._few(*part) for part in zip(*(c.split(PART) for c in codes), strict=True)])
@@ -98,7 +98,7 @@ class Step(nn.Module):
         return self.limit(total).to(torch.uint8)
 
     def limit(self, codes: torch.Tensor) -> torch.Tensor:
-        """Clamp codes (of any type, in place) to what the activation leaves."""
+        """Clamp codes, of any type, in place."""
         return codes.clamp_(self.first.to(codes.dtype), self.op.along_channels(self.last).to(codes.dtype))
 
     def kernel(self, *codes: torch.Tensor) -> torch.Tensor:
@@ -117,7 +117,7 @@ class Step(nn.Module):
 
     def float_op(self) -> Op:
         """The float operation that `simulated` runs."""
-        return self.op
+        return dataclasses.replace(self.op, module=self.module)
 
 
 class AveragePool(Step):
@@ -128,7 +128,7 @@ class AveragePool(Step):
 
     def sums(self, codes: torch.Tensor) -> list[torch.Tensor]:
         (rows, columns), (down, right) = self.op.attributes["kernel"], self.op.attributes["stride"]
-        if (rows, columns) == tuple(codes.shape[2:]):
+        if (rows, columns) == tuple(codes.shape[2:]):  # the same, and faster
             sums = codes.sum((2, 3), keepdim=True, dtype=torch.int32)
         else:
             sums = codes.unfold(2, rows, down).unfold(3, columns, right).sum((4, 5), dtype=torch.int32)
@@ -147,32 +147,13 @@ class Rearrange(Step):
     simulated = integer
 
 
-class Float(Step):
-    """An operation that has no integer form: decode, compute in float, encode."""
-
-    def __init__(self, op: Op, out: Affine | None) -> None:
-        super().__init__(op, out)
-        self.module = copy.deepcopy(op.module)
-
-    def float_op(self) -> Op:
-        return dataclasses.replace(self.op, module=self.module)
-
-    def integer(self, *values: torch.Tensor) -> torch.Tensor:
-        return self.simulated(*values)
-
-
 class Layer(Step):
     """A convolution or linear layer: integer weights, an integer bias, int32 sums.
 
         sum (code - zero_point) * weight = sum code * weight - zero_point * sum weight
 
     The second part is the same at every position when the border is filled with zero_point, the code of real 0; so it
-    goes into the bias.
-
-    Attributes:
-        weight: int8 codes, zero point 0; saved in as few bytes as its bits need.
-        weight_scale: float32, per output channel.
-        bias: int32, in units of input scale * weight scale.
+    goes into the bias. The weight is saved in as few bytes as its bits need.
     """
 
     def __init__(self, op: Op, weights: LayerWeights, source: Affine, out: Affine | None) -> None:
@@ -191,7 +172,7 @@ class Layer(Step):
             )
 
     def settle(self, sources: list[Affine | None]) -> Affine | None:
-        """Compute the unit of the sums, the folded bias, and the multipliers."""
+        """Compute the unit of the sums and the folded bias, too."""
         self.packed: kernels.PackedConv | None = None  # made when first used
         self.limited = self.coded and (int(self.first) > 0 or int(self.last.min()) < 255)
         self.zero_point = int(sources[0].zero_point)
@@ -204,7 +185,7 @@ class Layer(Step):
         return [self.op.along_channels(self.unit), *(source.scale.double() for source in self.sources[1:])]
 
     def sums(self, codes: torch.Tensor, *residual: torch.Tensor) -> list[torch.Tensor]:
-        """The int32 sums of the layer and the residual without its zero point."""
+        """The int32 sums of the layer, and the residual without its zero point."""
         if self.op.kind == "linear":
             sums = codes.flatten(0, -2).to(torch.int32) @ self.weight.to(torch.int32).T + self.folded_bias
             return [sums.unflatten(0, codes.shape[:-1])]
@@ -229,9 +210,9 @@ class Layer(Step):
         return self.limit(y) if self.limited else y
 
     def _pack(self) -> kernels.PackedConv:
-        """Tell the kernel what follows from the scales."""
         linear = self.op.kind == "linear"
-        weight, geometry = (self.weight[:, :, None, None], ONE_PIXEL) if linear else (self.weight, self.op.attributes)
+        weight = self.weight[:, :, None, None] if linear else self.weight
+        geometry = kernels.ONE_PIXEL if linear else self.op.attributes
         out_scale, zero_out = (self.out_scale.double(), int(self.out_zero_point)) if self.coded else (1.0, None)
         factor = self.unit / out_scale
         bias = (self.folded_bias * factor).float()
@@ -254,15 +235,12 @@ class Layer(Step):
 
 
 def make_room_for_bias(weights: LayerWeights, source_scale: torch.Tensor) -> LayerWeights:
-    """Give a channel a larger weight scale where its bias would not fit int32.
+    """Give a channel a larger weight scale where its bias, in units of input scale * weight scale, would not fit int32.
 
-    That happens when pruning or training left a channel with weights of almost 0: its scale is tiny, and the bias,
-    counted in units of input scale * weight scale, huge. Such a channel is its bias; its weights round to 0.
+    That happens when pruning or training left a channel with weights of almost 0. Such a channel is its bias.
     """
     least = weights.bias.double().abs() / (source_scale.double() * LARGEST_SUM)
     tight = weights.scale.double() < least
-    if not tight.any():
-        return weights
     scale = torch.where(tight, least * 1.001, weights.scale.double()).float()
     codes = nearest_codes(weights.decode(), scale, weights.bits)
     return dataclasses.replace(weights, scale=scale, codes=torch.where(per_row(tight, codes), codes, weights.codes))

@@ -6,9 +6,8 @@ With the latter four things need care.
   out by trying; a layer whose weights could be hit then runs in integer form instead.
 * oneDNN is slow with a zero point on its input, so the kernel is always told 0. The correction is in the bias already,
   and a border is filled with the zero point by hand.
-* The kernel multiplies by the scales of input and weight, adds the bias and divides by the scale of the output, each
-  time rounding in float32; that decides some ties differently from `fixed_point.py`. Told that input and output have
-  scale 1, and that the whole factor is the weight's scale, it is left with a product and a sum.
+* The kernel rounds in float32 after each scale, which decides some ties differently from `fixed_point.py`. Told that
+  input and output have scale 1, and that the whole factor is the weight's scale, it is left with a product and a sum.
 * The order in which the kernel reads its weights depends on the shape of its input. Weights packed for another one are
   brought into order again in every call, which was seen to take thirty times as long as the convolution.
 """
@@ -24,6 +23,7 @@ from helpers.quantization.weights import PAIR_LIMIT, pair_sums
 
 __all__ = ["PackedConv", "available", "conv_sums", "kernels_saturate"]
 
+ONE_PIXEL = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 SHAPES_KEPT = 4
 Pair = tuple[int, int]
 
@@ -31,11 +31,8 @@ Pair = tuple[int, int]
 def conv_sums(
     codes: torch.Tensor, weight: torch.Tensor, zero_point: int, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> torch.Tensor:
-    """Sum over the window of code * weight: uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, ...).
-
-    `F.conv2d` on int8 tensors would sum in int8 and overflow silently, so codes are widened first.
-    """
-    x, weight = codes.to(torch.int32), weight.to(torch.int32)
+    """Sums of code * weight: uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, ...)."""
+    x, weight = codes.to(torch.int32), weight.to(torch.int32)  # F.conv2d sums int8 in int8 and overflows silently
     if any(padding):
         x = F.pad(x, (padding[1], padding[1], padding[0], padding[0]), value=zero_point)
     depthwise = weight.shape[1] == 1 and groups == len(weight)
@@ -77,8 +74,7 @@ def kernels_saturate() -> bool:
 def _try_pair() -> float:
     weight = torch.zeros(16, 16, 1, 1, dtype=torch.int8)
     weight[:, :2] = 127
-    geometry = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
-    convolve = PackedConv(weight, torch.ones(16), torch.zeros(16), geometry, zero_in=0, zero_out=None)
+    convolve = PackedConv(weight, torch.ones(16), torch.zeros(16), ONE_PIXEL, zero_in=0, zero_out=None)
     return convolve(torch.full((1, 16, 1, 1), 255, dtype=torch.uint8))[0, 0, 0, 0].item()
 
 
@@ -87,11 +83,9 @@ class PackedConv:
 
     Args:
         weight: int8 codes (O, I / groups, kh, kw).
-        factor: float32 (O,), what one unit of the sums is worth in units of the output.
-        bias: float32 (O,), in units of the output, with the input's zero point worked in.
+        factor, bias: float32 (O,), of one unit of the sums, in units of the output; zero_in is in the bias already.
         geometry: stride, padding, dilation, groups.
-        zero_in: the input's zero point; the border is filled with it.
-        zero_out: the output's zero point; None for float output.
+        zero_in, zero_out: zero points of input (it fills the border) and output (None for float output).
         residual: factor and zero point of a second input that is added.
     """
 

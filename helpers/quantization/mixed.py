@@ -12,15 +12,13 @@ gives bits away that lose the least per byte saved, until the rest fits.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pandas as pd
 import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from helpers import models
+from helpers import metrics
 from helpers.dataset import input_of
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.model import replay
@@ -42,17 +40,9 @@ class BudgetError(QuantizationError):
 def mixed_recipe(
     model: nn.Module, images: torch.Tensor, file_bytes: int, recipe: Recipe | None = None, progress: bool = True
 ) -> Recipe:
-    """Choose the bits of every layer so that the saved network takes at most `file_bytes`.
+    """Choose the bits of every layer so that the file that `models.save` writes takes at most `file_bytes`.
 
-    Args:
-        model: the float network, in eval mode, from `models`.
-        images: a few hundred images, uint8 or normalised; training or validation images.
-        file_bytes: size of the file that `models.save` writes, scales, biases and header included.
-        recipe: everything else.
-        progress: show a bar.
-
-    Raises:
-        BudgetError: even the fewest bits take more.
+    A few hundred images are enough. `recipe` says everything else.
 
     Example:
         recipe = mixed_recipe(model, cifar.train_images[:256], file_bytes=1_500_000)
@@ -67,9 +57,7 @@ def mixed_recipe(
     budget = file_bytes
     while True:  # the header names the bits, so what is not weights changes by a few bytes with the choice
         chosen = replace(recipe, layer_bits=choose_bits(scan, budget))
-        with TemporaryDirectory() as folder:  # the size does not depend on what the ranges are
-            same = replay(model, chosen.to_json(), shape)
-            written = models.save(same, Path(folder) / "size.safetensors").stat().st_size
+        written = metrics.file_bytes(replay(model, chosen.to_json(), shape))  # does not depend on what the ranges are
         if written <= file_bytes:
             return chosen
         overhead = written - sum(sizes[choice] for choice in chosen.layer_bits.items())
@@ -110,23 +98,19 @@ def _run_changed(plan: Plan, changed: Op, values: dict[str, torch.Tensor]) -> to
 
 
 def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
-    """Bits for every layer: the least harm by a `sensitivity_scan`, greedily, in so many bytes for all layers together.
-
-    Raises:
-        BudgetError: even the fewest bits take more.
-    """
+    """Bits for every layer: the least harm by a `sensitivity_scan`, greedily, in so many bytes for all layers."""
     by_layer = scan.sort_values("bits", ascending=False, kind="stable").groupby("layer", sort=False)
     left = {name: list(zip(t.bits, t.divergence, t.bytes, strict=True)) for name, t in by_layer}  # the first is chosen
-    least = sum(table[-1][2] for table in left.values())
-    if least > weight_bytes:
-        fewest = min(table[-1][0] for table in left.values())
-        raise BudgetError(f"{weight_bytes} bytes are too few: {fewest} bits everywhere take {least}; allow that many")
-    while sum(table[0][2] for table in left.values()) > weight_bytes:
-        _, name, to = min(
-            ((harm - table[0][1]) / (table[0][2] - size), name, to)
+    while (size := sum(table[0][2] for table in left.values())) > weight_bytes:
+        losses = [
+            ((harm - table[0][1]) / (table[0][2] - fewer), name, to)
             for name, table in left.items()
-            for to, (_, harm, size) in enumerate(table)
-            if to > 0
-        )
+            for to, (_, harm, fewer) in enumerate(table[1:], start=1)
+        ]
+        if not losses:
+            fewest = min(table[0][0] for table in left.values())
+            needed = f"{fewest} bits everywhere take {size}; allow that many"
+            raise BudgetError(f"{weight_bytes} bytes are too few: {needed}")
+        _, name, to = min(losses)
         left[name] = left[name][to:]
     return {name: int(table[0][0]) for name, table in left.items()}

@@ -19,13 +19,9 @@ from helpers.quantization.reader import make_plan
 from helpers.quantization.repairs import repair_weights
 from helpers.quantization.weights import LayerWeights, encode_weights
 
-__all__ = ["MODES", "KernelNote", "ModeError", "QuantizedModel", "module_key", "quantize", "replay"]
+__all__ = ["MODES", "KernelNote", "QuantizedModel", "module_key", "quantize", "replay"]
 
 MODES = ("simulated", "integer", "kernel")
-
-
-class ModeError(QuantizationError):
-    """A mode that does not exist."""
 
 
 class KernelNote(UserWarning):
@@ -35,20 +31,13 @@ class KernelNote(UserWarning):
 def quantize(
     model: nn.Module, images: torch.Tensor, recipe: Recipe | None = None, verify: bool = True
 ) -> "QuantizedModel":
-    """Quantize a float network. The network itself is not changed.
+    """Quantize a float network, which is not changed. The result starts in mode "simulated".
 
     Args:
         model: in eval mode, on the CPU; BatchNorm is folded here.
         images: calibration images from the training set, uint8, or float already normalised; (N, C, H, W).
         recipe: what to choose; the defaults are 8 bits, per channel.
         verify: compare the plan, in float and without rounding, with the network on the first calibration images.
-
-    Returns:
-        The quantized network, in mode "simulated".
-
-    Raises:
-        QuantizationError (or a subclass): NaN or wrong shape in the images or weights, an unknown name in layer_bits,
-            a plan that does not compute the network.
 
     Example:
         q = quantize(model, cifar.train_images[:1024], Recipe(weight_bits=8))
@@ -86,14 +75,11 @@ class QuantizedModel(nn.Module):
     Attributes:
         steps: the operations in order; `step(name)` finds one by its name in the float network.
         edges: how the codes on each edge are read; None for an edge that carries floats.
-        recipe: how it was quantized.
-        mode: "simulated", "integer" or "kernel".
     """
 
     def __init__(
         self, source: Any, plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], recipe: Recipe
     ) -> None:
-        """Put the parts together, and note how to rebuild the structure, so that `models.save` can write it."""
         super().__init__()
         self.recipe, self.input_shape = recipe, plan.input_shape
         self.input = make_step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT))
@@ -127,7 +113,7 @@ class QuantizedModel(nn.Module):
     @mode.setter
     def mode(self, mode: str) -> None:
         if mode not in MODES:
-            raise ModeError(f"mode: expected one of {MODES}, got {mode!r}")
+            raise QuantizationError(f"mode: expected one of {MODES}, got {mode!r}")
         if mode == "kernel" and not kernels.available():
             note = "this PyTorch build or processor has no oneDNN int8 convolutions: integers are used instead"
             warnings.warn(note, KernelNote, stacklevel=2)
@@ -143,8 +129,7 @@ class QuantizedModel(nn.Module):
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
-        """Compute the network in its mode, from normalised float images; `watch` gets the name and the value of every
-        edge: uint8 codes, or floats where nothing is coded."""
+        """Compute the network; `watch` gets every edge's name and value: uint8 codes, floats where nothing is coded."""
         if tuple(x.shape[1:]) != self.input_shape or not x.is_floating_point():
             expected = ", ".join(map(str, self.input_shape))
             raise QuantizationError(

@@ -4,16 +4,13 @@
 
 ONNX Runtime recognises such a group and replaces it by one int8 kernel (QLinearConv, QLinearAdd, QGemm, ...). ReLU and
 ReLU6 need no node: quantization saturates where they do. Only a limit per channel, left by equalization, becomes a Min
-of its own.
-
-An operation without an integer form is written by PyTorch's own exporter, all of them in one go.
+of its own. An operation without an integer form is written by PyTorch's own exporter, all of them in one go.
 
 A residual that is added before the one rounding (residual="fused") has no QDQ form. Such a convolution is written with
 ConvInteger, whose int32 sums are scaled and added in float: exact, but slower than residual="separate".
 
-Saturation. On x86 without VNNI, ONNX Runtime multiplies uint8 by int8 with vpmaddubsw, which adds pairs of products in
-16 bits (see `weights.py`). A layer whose weights could overflow there is stored as uint8, code + 128 with zero point
-128: the kernel used then is exact for every weight, but slower. In MobileNetV2 that is the stem alone.
+A layer whose weights could overflow 16 bits on x86 without VNNI (see `weights.py`) is stored as uint8, code + 128 with
+zero point 128: the kernel used then is exact for every weight, but slower. In MobileNetV2 that is the stem alone.
 """
 
 import copy
@@ -53,22 +50,14 @@ class ExportError(QuantizationError):
 
 
 def to_onnx(model: QuantizedModel, path: str | Path) -> Path:
-    """Write a quantized network as an ONNX file; what stayed in float is written in float.
-
-    Returns:
-        The path. The file takes normalised float32 images (N, C, H, W), any N, and gives logits.
-
-    Raises:
-        ExportError: an operation that stayed in float has no ONNX form, or ONNX Runtime computes something else.
+    """Write a quantized network as an ONNX file that takes normalised float32 images (N, C, H, W) and gives logits.
 
     Example:
         to_onnx(quantize(model, images, Recipe(residual="separate")), "int8.onnx")
     """
     if not isinstance(model, QuantizedModel):
-        name = type(model).__name__
-        raise ExportError(
-            f"to_onnx writes quantized networks, not a {name}: quantize it first, or torch.onnx.export it"
-        )
+        found = type(model).__name__
+        raise ExportError(f"to_onnx writes quantized networks, not a {found}: quantize it first")
     graph = _Graph()
     graph.put(model.input, INPUT)
     if model.float_layers:
@@ -97,16 +86,12 @@ class _Floats(nn.Module):
 
 
 class _Graph:
-    """An ONNX graph under construction, with a method for each kind of operation.
-
-    Attributes:
-        coded: for each edge the names of its codes, scale and zero point.
-    """
+    """An ONNX graph under construction, with a method for each kind of operation."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
-        self.coded: dict[str, tuple[str, str, str]] = {}
+        self.coded: dict[str, tuple[str, str, str]] = {}  # for each edge the names of its codes, scale and zero point
 
     def node(self, kind: str, inputs: list[str], name: str, **attributes: object) -> str:
         """Add a node whose one output has the node's name."""
@@ -157,10 +142,7 @@ class _Graph:
         return ordered
 
     def put(self, step: Step, value: str) -> None:
-        """Quantize a float tensor to the codes of a step's output, and clamp what saturation does not clamp.
-
-        The network's last layer leaves its result in float.
-        """
+        """Quantize a float tensor to the codes of a step's output, if it has any; clamp what saturation does not."""
         if not step.coded:
             return
         name = step.op.name
@@ -191,7 +173,7 @@ class _Graph:
             self.coded[step.op.name] = (made, *given[0][1:])
 
     def reshaped(self, value: str, name: str, *shape: int) -> str:
-        """A Reshape node; -1 stands for what is left, 0 for what was there."""
+        """A Reshape node."""
         return self.node("Reshape", [value, self.constant(f"{name}.shape", np.array(shape, np.int64))], name)
 
     def weight_codes(self, layer: Layer, codes: torch.Tensor) -> tuple[str, str]:
@@ -212,8 +194,6 @@ class _Graph:
         weight = self.node("DequantizeLinear", parts, f"{name}.weight", axis=axis)
         return [weight, self.node("DequantizeLinear", units, f"{name}.bias", axis=0)]
 
-    # --- one method for each kind of operation ---
-
     def float(self, step: Step) -> None:
         """What `add_floats` wrote, between the edges; an edge without codes only gets the name that it has there."""
         for position, edge in enumerate(step.op.inputs):
@@ -229,8 +209,8 @@ class _Graph:
             return self.put(step, self.node("Conv", inputs, name, **geometry))
         codes, _, zero = self.coded[step.op.inputs[0]]
         weight, weight_zero = self.weight_codes(step, step.weight)
-        bias = self.constant(f"{name}.bias", step.bias.reshape(-1, 1, 1))
-        unit = self.constant(f"{name}.unit", step.unit.float().reshape(-1, 1, 1))
+        bias, unit = (one.reshape(-1, 1, 1) for one in (step.bias, step.unit.float()))
+        bias, unit = self.constant(f"{name}.bias", bias), self.constant(f"{name}.unit", unit)
         sums = self.node("ConvInteger", [codes, weight, zero, weight_zero], f"{name}.products", **geometry)
         sums = self.node("Add", [sums, bias], f"{name}.sums")
         real = self.node("Cast", [sums], f"{name}.float", to=TensorProto.FLOAT)
@@ -248,7 +228,6 @@ class _Graph:
         return self.put(step, self.reshaped(y, name, -1, *step.op.shape))
 
     def add(self, step: Step) -> None:
-        """An addition of two edges."""
         self.put(step, self.node("Add", [self.get(step, 0), self.get(step, 1)], step.op.name))
 
     def average_pool(self, step: Step) -> None:
@@ -262,15 +241,12 @@ class _Graph:
         self.put(step, self.get(step))
 
     def max_pool(self, step: Step) -> None:
-        """The largest codes of windows."""
         self.hand_on(step, "MaxPool", **window(step), ceil_mode=int(step.op.attributes["ceil_mode"]))
 
     def concat(self, step: Step) -> None:
-        """The codes of several edges in a row."""
         self.hand_on(step, "Concat", axis=step.op.attributes["dim"])
 
     def reshape(self, step: Step) -> None:
-        """The same codes in another shape."""
         shape = self.constant(f"{step.op.name}.shape", np.array([0, *step.op.shape], np.int64))
         self.hand_on(step, "Reshape", shape)
 
@@ -296,10 +272,9 @@ def _exported(steps: list[Step], examples: list[torch.Tensor], names: list[str])
 
 
 def _average(x: torch.Tensor, kernel: list[int], *args: Any) -> torch.Tensor:
-    divisor = args[4] if len(args) == 5 else None
-    if divisor is None:
+    if len(args) < 5 or args[4] is None:
         return NotImplemented
-    return F.avg_pool2d(x, kernel, *args[:4]) * (math.prod(kernel) / divisor)
+    return F.avg_pool2d(x, kernel, *args[:4]) * (math.prod(kernel) / args[4])
 
 
 # PyTorch's exporter drops the dimensions that a variance should keep, and the divisor of an average, without a word.
@@ -349,9 +324,8 @@ def window(step: Step) -> dict[str, object]:
 def weight_zero_point(layer: Layer) -> int:
     """0 (stored as int8) where ONNX Runtime's uint8 x int8 product is exact without VNNI, else 128 (uint8).
 
-    Its kernel adds neighbouring products in 16 bits, in the order (row, column, input channel) of the weights. A layer
-    with more than one input channel and a kernel larger than 1 x 1 thus meets other pairs than those that
-    `weights.py` keeps small. Depthwise convolutions have a kernel of their own, which adds in 32 bits.
+    Its kernel adds neighbouring products in 16 bits, in the order (row, column, input channel): other pairs than those
+    that `weights.py` keeps small. Depthwise convolutions have a kernel of their own, which adds in 32 bits.
     """
     weight = layer.weight
     if weight.ndim == 4 and weight.shape[1] == 1 and weight.shape[0] == layer.op.attributes["groups"]:

@@ -16,7 +16,7 @@ from torch import nn
 
 from helpers.quantization.affine import QuantizationError, code_range
 
-__all__ = ["CHOICES", "INPUT", "Op", "Plan", "PlanError", "Recipe", "RecipeError", "execute"]
+__all__ = ["CHOICES", "INPUT", "Op", "Plan", "PlanError", "Recipe", "execute"]
 
 INPUT = "input"  # the edge that the network's input travels on
 POOL = ("kernel", "stride", "padding", "dilation", "ceil_mode")  # what a max pool is told
@@ -24,7 +24,7 @@ HANDS_ON = ("reshape", "max_pool", "concat")  # their output has the codes of th
 Watch = Callable[[str, torch.Tensor], None] | None
 
 CHOICES = {
-    "observer": ("minmax", "moving_average", "percentile", "mse", "entropy"),
+    "observer": ("minmax", "percentile", "mse"),
     "weight_observer": ("minmax", "mse"),
     "residual": ("fused", "separate"),
     "bias_correction": (None, "empirical"),
@@ -39,21 +39,15 @@ class PlanError(QuantizationError):
     """A network that cannot be written as a plan."""
 
 
-class RecipeError(QuantizationError):
-    """A recipe that asks for something that does not exist."""
-
-
 @dataclass(frozen=True)
 class Recipe:
-    """How to quantize a network: everything that `quantize` lets one choose. It goes into the saved file.
+    """How to quantize a network. It goes into the saved file.
 
     Attributes:
-        weight_bits: 2 to 8, for every layer that `layer_bits` does not name.
-        layer_bits: bits of single layers, by name (mixed precision).
+        weight_bits, layer_bits: 2 to 8, for all layers, and for single ones by name (mixed precision).
         activation_bits: 2 to 8; activations are unsigned codes with a zero point.
         per_channel: one weight scale per output channel instead of one per layer.
-        observer: how the range of an activation follows from the calibration images.
-        weight_observer: how the range of the weights follows from the weights.
+        observer, weight_observer: how the range of an activation follows from calibration, and that of the weights.
         residual: "fused" adds the residual before the one rounding; "separate" rounds the convolution first.
         equalize, bias_correction, rounding: the repairs, see `repairs.py`.
 
@@ -78,19 +72,19 @@ class Recipe:
             code_range(bits, signed=True)
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise RecipeError(f"Recipe.{name}: expected one of {allowed}, got {getattr(self, name)!r}")
+                raise QuantizationError(f"Recipe.{name}: expected one of {allowed}, got {getattr(self, name)!r}")
 
     def bits_of(self, layer: str) -> int:
         """The weight bits of one layer."""
         return self.layer_bits.get(layer, self.weight_bits)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionary; `Recipe.from_json(recipe.to_json())` is the same recipe again."""
+        """As a file states it."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Recipe":
-        """A recipe as a file states it. Older files name choices that are gone; their tensors have them."""
+        """The recipe that a file states. Older files name choices that are gone; their tensors have them."""
         return cls(**{name: value for name, value in stored.items() if name not in GONE})
 
 
@@ -100,7 +94,7 @@ class Op:
 
     Attributes:
         name: of the operation and of the edge that carries its output.
-        kind: "conv", "linear", "add", "average_pool", "max_pool", "concat", "reshape", "clamp" or "float".
+        kind: one of `_FLOAT`.
         inputs: names of the edges it reads; a conv with two inputs adds the second one (the residual) to its output.
         weight, bias: float parameters of conv and linear; the bias is never None there.
         clamp: (low, high), applied last; either may be infinite, and high one number per channel.
@@ -136,11 +130,8 @@ class Op:
         return numbers.reshape(-1, *[1] * (0 if self.kind == "linear" else len(self.shape) - 1))
 
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """Compute the operation in float."""
-        return self.limit(_FLOAT[self.kind](self, *inputs))
-
-    def limit(self, y: torch.Tensor) -> torch.Tensor:
-        """Clamp what the operation computed."""
+        """Compute the operation in float, and clamp the result."""
+        y = _FLOAT[self.kind](self, *inputs)
         if self.clamp is None:
             return y
         low, high = self.clamp
@@ -179,10 +170,7 @@ _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def execute(ops: list[Op], x: Any, compute: Callable[..., Any], watch: Watch = None) -> Any:
-    """Run operations in order, let go of each edge after its last reader, and return the value of the last edge.
-
-    `compute` gets an operation and the values of its inputs, `watch` the name and the value of every edge.
-    """
+    """Run operations in order, let go of each edge after its last reader, and return the value of the last edge."""
     last_reader, edges = {edge: op for op in ops for edge in op.inputs}, {INPUT: x}
     if watch:
         watch(INPUT, x)
@@ -208,10 +196,7 @@ class Plan:
     input_shape: tuple[int, ...]
 
     def __getitem__(self, name: str) -> Op:
-        for op in self.ops:
-            if op.name == name:
-                return op
-        raise PlanError(f"plan: there is no operation {name!r}; there are {[op.name for op in self.ops]}")
+        return {op.name: op for op in self.ops}[name]
 
     @property
     def layers(self) -> list[Op]:

@@ -12,8 +12,7 @@ the LSQ paper,
 
 times 1 / sqrt(values that share s * last), which keeps its steps in proportion to those of the weights. The bias is
 rounded too, to whole units of input scale * weight scale, which is coarse when both have few bits. Zero points stay as
-calibrated. BatchNorm is folded before: the weights that are trained are the
-weights that are rounded.
+calibrated. BatchNorm is folded before: the weights that are trained are the weights that are rounded.
 
 After S. Esser et al., "Learned Step Size Quantization", arXiv:1902.08153.
 """
@@ -35,27 +34,14 @@ from helpers.quantization.weights import LayerWeights, encode_weights, nearest_c
 
 __all__ = ["QatNetwork", "fake_quantize", "prepare", "train"]
 
-
 CALIBRATION_IMAGES = 1024
 SHORT = training.Config(epochs=2, lr=0.005, weight_decay=0.0, ema=0.99, distill=0.7, label_smoothing=0.0)
 
 
 def train(
-    model: nn.Module,
-    cifar: Dataset,
-    recipe: Recipe,
-    config: training.Config = SHORT,
-    progress: bool = True,
+    model: nn.Module, cifar: Dataset, recipe: Recipe, config: training.Config = SHORT, progress: bool = True
 ) -> QuantizedModel:
-    """Quantize a network and train it on, with its float self as the teacher.
-
-    Args:
-        model: the trained float network; it is not changed.
-        cifar: the data; the first training images calibrate the ranges to start from.
-        recipe: bits and form of the result.
-        config: how to train; distill > 0 asks for the teacher.
-        progress: show a bar.
-    """
+    """Quantize a network and train a copy on, with its float self as the teacher if `config.distill` asks for one."""
     adopt(cifar, model)
     images = cifar.split().train_images[:CALIBRATION_IMAGES]
     network = prepare(model, images, recipe)
@@ -98,7 +84,6 @@ class QatNetwork(nn.Module):
         return execute(self.plan.ops, self._round(INPUT, x), self._compute)
 
     def _compute(self, op: Op, *inputs: torch.Tensor) -> torch.Tensor:
-        """One operation, its output rounded."""
         if module_key(op.name) not in self.layers:
             return op.run(*inputs) if op.kind in HANDS_ON else self._round(op.name, op.run(*inputs))
         source_scale = positive(self.edges[module_key(self.coded_by[op.inputs[0]])].scale)
@@ -126,13 +111,11 @@ class QatLayer(nn.Module):
 
     def run(self, op: Op, source_scale: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
         """The operation with its weight and bias rounded."""
-        unit = (source_scale * self.step_size()).detach()
+        scale = self.step_size()
+        unit = (source_scale * scale).detach()
         bias = self.bias + (torch.round(self.bias / unit) * unit - self.bias).detach()
-        return dataclasses.replace(op, weight=self.rounded_weight(), bias=bias).run(*inputs)
-
-    def rounded_weight(self) -> torch.Tensor:
-        """The weight that codes can stand for."""
-        return fake_quantize(self.weight, per_row(self.step_size(), self.weight), 0, *self.codes)
+        weight = fake_quantize(self.weight, per_row(scale, self.weight), 0, *self.codes)
+        return dataclasses.replace(op, weight=weight, bias=bias).run(*inputs)
 
     def step_size(self) -> torch.Tensor:
         """The learned step size, large enough that no pair overflows where none did (see `weights.py`)."""
@@ -172,10 +155,7 @@ def positive(scale: torch.Tensor) -> torch.Tensor:
 
 
 class FakeQuantize(torch.autograd.Function):
-    """Rounding to the values that codes can stand for, with the slopes at the top of this file.
-
-    Both directions in few passes over memory; composed of plain operations they take more than twice as long.
-    """
+    """Rounding to what codes can stand for; composed of plain operations it takes more than twice as long."""
 
     @staticmethod
     def forward(ctx, x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | int, first: int, last: int):

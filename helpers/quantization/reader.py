@@ -32,11 +32,7 @@ TOLERANCE = 1e-3  # of the largest value: float32 sums in another order stay far
 def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, images: torch.Tensor | None = None) -> Plan:
     """Fold a float network in eval mode and read it as a plan; `residual` and `equalize` of the recipe matter.
 
-    Args:
-        model: the float network; it is not changed.
-        input_shape: of one image.
-        recipe: how the plan is to be rounded.
-        images: normalised images on which the plan is compared with the network; None leaves that out.
+    With normalised images, the plan is compared with the network on them.
     """
     example = torch.zeros(IMAGES, *input_shape)
     folded = _folded(_with_plain_attention(model), example)
@@ -97,8 +93,7 @@ def verify(plan: Plan, model: nn.Module, graph_module: fx.GraphModule, images: t
     place = f"they differ from {different[0]!r} on" if different else "folding BatchNorm or a second call changes them"
     raise PlanError(
         f"plan: on the calibration images its answers are not those of the network: {place}. Is it random, does it "
-        "keep state, write into a part of a tensor, or depend on the number of images? verify=False leaves this check "
-        "out"
+        "keep state, write into a part of a tensor, or depend on the number of images? verify=False leaves this out"
     )
 
 
@@ -123,15 +118,13 @@ def _same_answers(plan: Plan, model: nn.Module, images: torch.Tensor) -> bool:
 
 
 def _agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    if found.shape != expected.shape:
-        return False
-    return bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
+    return found.shape == expected.shape and bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
 
 
 class _Run(fx.Interpreter):
-    """Runs a graph, notes a copy of each value, and sees who hands its own input on.
+    """Runs a graph, notes a copy of each value, and sees what operates in place: it hands its own input on.
 
-    That is what an operation in place does. Whoever reads that input later reads the result in its stead.
+    Whoever reads that input later reads the result in its stead.
     """
 
     @torch.no_grad()
@@ -145,46 +138,33 @@ class _Run(fx.Interpreter):
         return value
 
 
-class _Attention(nn.Module):
-    """What nn.MultiheadAttention computes without a mask, out of linear layers, which have an integer form."""
-
-    def __init__(self, whole: nn.MultiheadAttention) -> None:
-        super().__init__()
-        self.whole = whole
-        weights, biases = [*whole.in_proj_weight.chunk(3), whole.out_proj.weight], [None] * 4
-        if whole.in_proj_bias is not None:
-            biases = [*whole.in_proj_bias.chunk(3), whole.out_proj.bias]
-        for name, weight, bias in zip(("query", "key", "value", "out"), weights, biases, strict=True):
-            layer = nn.Linear(*weight.shape, bias=bias is not None)
-            layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
-            self.add_module(name, layer)
-
-    def __getattr__(self, name: str) -> Any:  # whoever reads its settings or weights finds them
-        known = name in self.__dict__["_modules"] or name in self.__dict__["_parameters"]
-        return super().__getattr__(name) if known else getattr(self.whole, name)
+class _Attention(nn.MultiheadAttention):
+    """Attention without a mask, out of linear layers, which have an integer form."""
 
     def forward(self, *inputs: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
         whole = self.whole(*inputs, **options)  # dead code, unless there is a mask or somebody reads the weights
         if len(inputs) != 3 or any(options[name] is not None for name in options.keys() - {"need_weights"}):
             return whole
-        parts = (layer(x) for layer, x in zip((self.query, self.key, self.value), inputs, strict=True))
-        heads = (x.unflatten(2, (self.whole.num_heads, -1)).transpose(1, 2) for x in parts)
-        return self.out(F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)), whole[1]
+        parts = (layer(x) for layer, x in zip(self.projections, inputs, strict=True))
+        heads = (x.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for x in parts)
+        y = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+        return F.linear(y, self.out_proj.weight, self.out_proj.bias), whole[1]
 
 
 def _with_plain_attention(model: nn.Module) -> nn.Module:
     """A copy in which attention is written out; the model itself where there is none."""
+    if any(isinstance(module, nn.MultiheadAttention) for module in model.modules()):
+        model = copy.deepcopy(model)
     closed = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)  # these are not traced into
-    usual = [
-        name
-        for name, module in model.named_modules()
-        if name and type(module) is nn.MultiheadAttention and module.batch_first and module._qkv_same_embed_dim
-        if module.bias_k is None and not module.add_zero_attn
-        if not isinstance(model.get_submodule(name.rpartition(".")[0]), closed)
-    ]
-    model = copy.deepcopy(model) if usual else model
-    for name in usual:
-        model.set_submodule(name, _Attention(model.get_submodule(name)).eval())
+    inside = {id(part) for module in model.modules() if isinstance(module, closed) for part in module.modules()}
+    for module in [*model.modules()][1:]:
+        usual = type(module) is nn.MultiheadAttention and module.batch_first and module._qkv_same_embed_dim
+        if usual and module.bias_k is None and not module.add_zero_attn and id(module) not in inside:
+            module.whole, module.__class__ = copy.deepcopy(module), _Attention
+            module.projections = nn.ModuleList(nn.Linear(1, 1) for _ in range(3))
+            biases = [None] * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
+            for layer, weight, bias in zip(module.projections, module.in_proj_weight.chunk(3), biases, strict=True):
+                layer.weight, layer.bias = nn.Parameter(weight), None if bias is None else nn.Parameter(bias)
     return model
 
 
@@ -195,22 +175,18 @@ def _edges(graph_module: fx.GraphModule, images: int) -> dict[fx.Node, str]:
     """
     edges: dict[fx.Node, str] = {}
     depends: set[fx.Node] = set()
-    for node in graph_module.graph.nodes:
+    *nodes, output = graph_module.graph.nodes
+    for node in nodes:
+        value = node.meta["val"]
         if node.op == "placeholder":
             edges[node] = INPUT
         elif depends.isdisjoint(node.all_input_nodes):
             continue
-        elif _is_edge(node, images):
+        elif getattr(value, "dtype", None) == torch.float32 and (output in node.users or value.shape[:1] == (images,)):
             name = str(node.target) if node.op == "call_module" else node.name
             edges[node] = f"{name}.{node.name}" if name in edges.values() else name
         depends.add(node)
     return edges
-
-
-def _is_edge(node: fx.Node, images: int) -> bool:
-    value, returned = node.meta.get("val"), any(user.op == "output" for user in node.users)
-    is_float = isinstance(value, torch.Tensor) and value.dtype == torch.float32
-    return is_float and node.op != "output" and (returned or value.shape[:1] == (images,))
 
 
 def _read_node(node: fx.Node, edges: dict[fx.Node, str], run: _Run) -> Op:
@@ -237,9 +213,6 @@ def _alone(node: fx.Node, edges: dict[fx.Node, str], root: nn.Module) -> tuple[l
 
     graph.output(take(node))
     return [one for one in made if one is not node and one in edges], fx.GraphModule(root, graph)
-
-
-# --- Which nodes have an integer form ---------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -287,17 +260,15 @@ def _clamp(low: float | None = None, high: float | None = None) -> Op:
     return Op("", "clamp", (), clamp=(low, high))
 
 
-def _average(kernel: Any, stride: Any = None) -> Op:
+def _average(y: torch.Tensor, x: torch.Tensor, kernel: Any, stride: Any = None, **_: Any) -> Op:
     return Op("", "average_pool", (), attributes=_pairs(kernel=kernel, stride=stride or kernel))
 
 
 def _adaptive(y: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> Op:
-    return _average([before // after for before, after in zip(x.shape[2:], y.shape[2:] or (1, 1), strict=True)])
+    return _average(y, x, [a // b for a, b in zip(x.shape[2:], y.shape[2:] or (1, 1), strict=True)])
 
 
-def _maximum(
-    y: torch.Tensor, x: torch.Tensor, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, **rest: Any
-) -> Op:
+def _maximum(y: Any, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, **rest: Any) -> Op:
     window = _pairs(kernel=kernel, stride=stride or kernel, padding=padding, dilation=dilation)
     return Op("", "max_pool", (), attributes={**window, "ceil_mode": rest.get("ceil_mode", False)})
 
@@ -311,18 +282,15 @@ _FORMS = {
     "hardtanh": lambda y, x, min_val=-1, max_val=1, **_: _clamp(min_val, max_val),
     **dict.fromkeys(("clamp", "clamp_", "clip", "clip_"), lambda y, x, min=None, max=None: _clamp(min, max)),
     **dict.fromkeys(("add", "add_", "iadd"), lambda y, *_, **__: Op("", "add", ())),
-    "avg_pool2d": lambda y, x, kernel, stride=None, **_: _average(kernel, stride),
+    "avg_pool2d": _average,
     **dict.fromkeys(("adaptive_avg_pool2d", "mean"), _adaptive),
     "max_pool2d": _maximum,
     **dict.fromkeys(
-        ("cat", "concat", "concatenate"), lambda y, xs, dim=0: Op("", "concat", (), attributes={"dim": dim})
+        ("cat", "concat", "concatenate"), lambda y, _, dim=0: Op("", "concat", (), attributes={"dim": dim})
     ),
     **dict.fromkeys(("flatten", "reshape", "view", "squeeze"), lambda y, *_, **__: Op("", "reshape", ())),
 }
 _ON_MAPS = ("conv", "average_pool", "max_pool")  # of four dimensions, batch included
-
-
-# --- What one step of an integer engine does at once ------------------------------------------------------------------
 
 
 def _join_clamps(plan: Plan) -> None:

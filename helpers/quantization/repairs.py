@@ -14,8 +14,7 @@ Post-Training Quantization" (AdaRound), arXiv:2004.10568, which follows the same
 **Bias correction.** Rounded weights and a quantized input give, on average, E[V y] instead of E[W x]. The difference is
 a constant per output channel: b' = b + W E[x] - V E[y]. After arXiv:1906.04721.
 
-A convolution is a matrix product with the *columns* of its input: the patch under the kernel at every place of every
-image, zeros of the padding included.
+A convolution is a matrix product with the *columns* of its input: the patch under the kernel at every place.
 """
 
 import dataclasses
@@ -50,15 +49,13 @@ def repair_weights(
 ) -> dict[str, LayerWeights]:
     """Choose roundings and biases anew, as a recipe asks; the weights given are not changed.
 
-    The plan runs in float and quantized side by side, and the weights of one layer after the other are repaired on the
-    way. All images pass one operation before the next operation begins, so it runs only once, however many layers.
+    The plan runs in float and quantized side by side; all images pass one operation before the next one begins.
     """
     if recipe.rounding == "nearest" and not recipe.bias_correction:
         return weights
     repaired: dict[str, LayerWeights] = {}
 
     def through(edge: str, values: Batches) -> Batches:
-        """What is left of an edge's values after quantization."""
         affine = edges.get(edge)
         return values if affine is None else [affine.dequantize(affine.quantize(value)) for value in values]
 
@@ -86,15 +83,11 @@ def quantized_op(op: Op, layer: LayerWeights | None) -> Op:
 def correct_bias(op: Op, layer: LayerWeights, exact: Batches, rounded: Batches) -> LayerWeights:
     """Take back the shift of a layer's mean output. The output of the mean image is the mean of the outputs."""
     alone = dataclasses.replace(op, inputs=op.inputs[:1], clamp=None)
-    wanted, found = (
-        one.run(sum(batch.sum(0, keepdim=True) for batch in x) / sum(map(len, x)))
-        for one, x in ((alone, exact), (quantized_op(alone, dataclasses.replace(layer, bias=op.bias)), rounded))
-    )
+    coded = dataclasses.replace(alone, weight=layer.decode())
+    means = (sum(batch.sum(0, keepdim=True) for batch in x) / sum(map(len, x)) for x in (exact, rounded))
+    wanted, found = (one.run(mean) for one, mean in zip((alone, coded), means, strict=True))
     shift = (wanted - found).movedim(1 if op.kind == "conv" else -1, 0).flatten(1).mean(1)
     return dataclasses.replace(layer, bias=op.bias + shift)
-
-
-# --- Learned rounding -------------------------------------------------------------------------------------------------
 
 
 def rows(op: Op, weight: torch.Tensor) -> torch.Tensor:
@@ -140,10 +133,7 @@ def output_error(weight: torch.Tensor, rounded: torch.Tensor, seen: torch.Tensor
 
 
 def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeights:
-    """Choose the codes of one layer anew, given the covariance of its input; scale, bits and bias stay.
-
-    The output error, row by row, is at most that of `layer`, the weights rounded to the nearest code.
-    """
+    """Choose the codes of one layer anew, given the covariance of its input; no row becomes worse than in `layer`."""
     limits = code_range(layer.bits, signed=True, narrow=True)
     weight, scale = rows(op, op.weight.detach()), rows(op, per_row(layer.scale, layer.codes).expand_as(layer.codes))
     nearest = rows(op, layer.codes).float()

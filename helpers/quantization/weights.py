@@ -1,6 +1,4 @@
-"""Integer weights of the layers: symmetric codes, one scale per output channel (or one per layer).
-
-Weights use the same count of codes on both sides (-127..127 for 8 bits): zero point 0 spares a correction term.
+"""Integer weights of the layers: symmetric codes (-127..127 for 8 bits), one scale per output channel or per layer.
 
 Why neighbours matter. Without VNNI, x86 processors multiply int8 with the instruction `vpmaddubsw`: it multiplies two
 neighbouring input channels (2i, 2i+1), unsigned activation times signed weight, and adds the two products into *16
@@ -24,21 +22,17 @@ import torch
 from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, decode
 from helpers.quantization.plan import Op, Plan, Recipe
 
-__all__ = ["PAIR_LIMIT", "LayerWeights", "PackingError", "encode_layer", "encode_weights", "nearest_codes", "pack"]
-__all__ += ["packed_bytes", "pair_sums", "per_row", "unpack"]
+__all__ = ["PAIR_LIMIT", "LayerWeights", "encode_layer", "encode_weights", "nearest_codes", "pack", "packed_bytes"]
+__all__ += ["pair_sums", "per_row", "unpack"]
 
 PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
 MOST_GROWTH = 1.5  # of a layer's scales, for the sake of pairs
-_CANDIDATES = torch.linspace(0.4, 1.0, 61, dtype=torch.float64)
+SHARES = torch.linspace(0.4, 1.0, 61, dtype=torch.float64)  # of a row's largest value, which "mse" tries
 
 
 @dataclass
 class LayerWeights:
-    """The weights of one layer as integers.
-
-    `codes` are int8 of the shape of the weight, symmetric and narrow, of so many bits each; `scale` (float32) and
-    `bias` (float) have one number per output channel.
-    """
+    """The weights of one layer: int8 codes of so many bits; scale and bias, in float, have one number per channel."""
 
     codes: torch.Tensor
     scale: torch.Tensor
@@ -66,11 +60,7 @@ def nearest_codes(weight: torch.Tensor, scale: torch.Tensor, bits: int) -> torch
 
 
 def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
-    """Round the weights of every layer of a plan to the nearest code.
-
-    Raises:
-        QuantizationError: `recipe.layer_bits` names a layer that is not there, or a weight is not finite.
-    """
+    """Round the weights of every layer of a plan to the nearest code."""
     names = [op.name for op in plan.layers]
     if unknown := sorted({*recipe.layer_bits} - {*names}):
         raise QuantizationError(f"layer_bits: no layer is called {unknown}; the layers are {names}")
@@ -104,7 +94,7 @@ def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
 def _least_error(rows: torch.Tensor, largest: torch.Tensor, last: int) -> torch.Tensor:
     """For each row the clipping bound, a share of its largest value, with the least squared rounding error."""
     best, least = largest, torch.full_like(largest, torch.inf)
-    for share in _CANDIDATES:
+    for share in SHARES:
         scale = (share * largest / last).clamp(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
         error = ((rows / scale).round().clamp(-last, last) * scale - rows).square().sum(1)
         best, least = torch.where(error <= least, share * largest, best), torch.minimum(error, least)
@@ -117,10 +107,6 @@ def pair_sums(weight: torch.Tensor) -> torch.Tensor:
         weight = torch.cat([weight, torch.zeros_like(weight[:, :1])], dim=1)
     pairs = weight.unflatten(1, (-1, 2))
     return torch.maximum(pairs.clamp(min=0).sum(2), pairs.clamp(max=0).sum(2).neg())
-
-
-class PackingError(QuantizationError):
-    """Codes that do not fit their bits, or bytes that do not fit their shape."""
 
 
 def packed_bytes(count: int, bits: int) -> int:
@@ -137,7 +123,7 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """
     low, high = code_range(bits, signed=True)
     if codes.is_floating_point() or not torch.equal(codes.clamp(low, high), codes):
-        raise PackingError(f"pack: these {codes.dtype} are no codes of {bits} bits ({low} to {high}); quantize first")
+        raise QuantizationError(f"pack: these {codes.dtype} are no codes of {bits} bits ({low} to {high}): quantize")
     flat = codes.detach().cpu().reshape(-1, 1).to(torch.int16).numpy().astype(np.uint8)  # two's complement wraps
     stream = np.unpackbits(flat, axis=1, count=bits, bitorder="little")
     return torch.from_numpy(np.packbits(stream, bitorder="little")).to(codes.device)
@@ -145,13 +131,12 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 def unpack(packed: torch.Tensor, bits: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Undo `pack`: int8 codes of the given shape."""
-    half, count = code_range(bits, signed=True)[1] + 1, math.prod(shape)
+    count = math.prod(shape)
     if packed.dtype != torch.uint8 or packed.numel() != packed_bytes(count, bits):
-        raise PackingError(
+        raise QuantizationError(
             f"unpack: {count} codes of {bits} bits take {packed_bytes(count, bits)} bytes of uint8, "
             f"got {packed.numel()} of {packed.dtype}; the file is damaged or the bits or the shape are wrong"
         )
     stream = np.unpackbits(packed.cpu().numpy().reshape(-1), count=count * bits, bitorder="little")
-    codes = np.packbits(stream.reshape(count, bits), axis=1, bitorder="little").astype(np.int16).reshape(shape)
-    codes = np.where(codes >= half, codes - 2 * half, codes)  # the upper half of the patterns is negative
-    return torch.from_numpy(codes.astype(np.int8)).to(packed.device)
+    codes = torch.from_numpy(np.packbits(stream.reshape(count, bits), axis=1, bitorder="little")).reshape(shape)
+    return ((codes << (8 - bits)).view(torch.int8) >> (8 - bits)).to(packed.device)  # the highest bit is the sign

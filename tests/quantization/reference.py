@@ -17,12 +17,7 @@ def multiplier_and_shift(factor: float, largest_shift: int) -> tuple[int, int]:
 
 
 def rescale(terms: list[np.ndarray], factors: list[list[float]]) -> np.ndarray:
-    """round(sum of term * factor) per channel (dimension 1), in exact arithmetic with fixed-point factors.
-
-    Args:
-        terms: integer arrays of one shape (N, C, ...).
-        factors: for each term one factor per channel.
-    """
+    """round(sum of term * factor), exactly, with fixed-point factors: one per term and channel (dimension 1)."""
     result = np.zeros(terms[0].shape, dtype=np.int64)
     room = 62
     if len(terms) > 1:
@@ -37,16 +32,7 @@ def rescale(terms: list[np.ndarray], factors: list[list[float]]) -> np.ndarray:
     return result
 
 
-def conv_sums(
-    codes: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    zero_point: int,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-    groups: int,
-) -> np.ndarray:
+def conv_sums(codes, weight, bias, zero_point, stride, padding, dilation, groups):
     """sum (code - zero_point) * weight + bias, window by window; the border is real 0."""
     x = codes.astype(np.int64) - zero_point
     x = np.pad(x, ((0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])))
@@ -66,16 +52,9 @@ def conv_sums(
 
 
 def run_step(state: dict[str, np.ndarray], step, inputs: list[np.ndarray], sources: list[tuple[float, int]]):
-    """One step of a quantized network from its saved tensors.
+    """One step of a network from its saved tensors: codes, or sums with their factors for the last layer.
 
-    Args:
-        state: the step's tensors by name.
-        step: its kind, attributes and shape, as `step.op` holds them.
-        inputs: codes.
-        sources: (scale, zero point) of each input.
-
-    Returns:
-        Codes, or the sums with their factors for the last layer.
+    `step` says kind, attributes and shape; `sources` are (scale, zero point) of each input.
     """
     kind, attributes = step.kind, step.attributes
     channels = step.shape[0]

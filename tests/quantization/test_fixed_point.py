@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.quantization.fixed_point import FixedPointError, fixed_point, round_shift
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.fixed_point import fixed_point, round_shift
 
 SUMS = st.integers(-(2**31) + 1, 2**31 - 1)
 
@@ -48,5 +49,5 @@ def test_terms_meet_before_the_rounding_without_overflow(total, code, first, sec
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf"), 2.0**30])
 def test_refuses_factors_without_a_form(factor):
-    with pytest.raises(FixedPointError, match="scales"):
+    with pytest.raises(QuantizationError, match="scales"):
         parts(factor)

@@ -86,5 +86,4 @@ def test_train_takes_the_course_data_and_a_teacher():
     quantized = train(model, tiny, Recipe(weight_bits=4), config, progress=False)
     start = quantize(model, tiny.split().train_images, Recipe(weight_bits=4))
     assert not torch.equal(quantized.step("features.0.0").bias, start.step("features.0.0").bias)
-    assert quantized(data.normalize(tiny.test_images)).shape == (8, 10)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

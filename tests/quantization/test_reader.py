@@ -129,7 +129,8 @@ def test_parts_sizes_and_constants_stay_inside_float_operations():
     assert torch.allclose(plan.run(x), model(x), atol=1e-5)
     assert torch.allclose(plan.run(images(5)), model(images(5)), atol=1e-5)
     quantized = quantize(model, images(16), Recipe())
-    for quantized.mode in ("simulated", "integer"):
+    assert len(quantized.float_layers) == 4
+    for quantized.mode in ("simulated", "integer", "kernel"):
         assert (quantized(x) - model(x)).abs().max() < 0.05 * model(x).abs().max()
 
 

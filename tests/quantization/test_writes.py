@@ -133,7 +133,7 @@ def test_a_vision_transformer_keeps_a_third_of_its_bytes():
     for tensor in (model.heads.head.weight, model.class_token, model.encoder.pos_embedding):
         nn.init.normal_(tensor)  # as large as in a trained network
     q = quantize(model, x, Recipe(observer="minmax"))
-    assert "encoder.layers.encoder_layer_1.self_attention.out" in {step.op.name for step in q.steps.values()}
+    assert "encoder.layers.encoder_layer_1.self_attention.projections.2" in {step.op.name for step in q.steps.values()}
     again = replay(model, q.recipe.to_json(), (3, 32, 32))
     again.load_state_dict(q.state_dict())
     assert size(q) < 0.35 * size(model)
@@ -171,7 +171,7 @@ def test_attention_is_written_out_where_it_is_plain(attend, written_out):
     torch.manual_seed(0)
     model, x = Attends(attend).eval(), images(32)
     q = quantize(model, x, Recipe(observer="minmax"))
-    assert ("attention.out" in {step.op.name for step in q.steps.values()}) == written_out
+    assert ("attention.projections.0" in {step.op.name for step in q.steps.values()}) == written_out
     with torch.no_grad():
         for q.mode in ("simulated", "kernel"):
             assert (q(x) - model(x)).abs().max() <= 0.05 * model(x).abs().max()
