@@ -107,7 +107,8 @@ def _difference_of_numbers(
     values = f"{f'at {index}: ' if index else ''}expected {_number(expected[first])}, got {_number(got[first])}"
     if not all(map(_is_finite, apart)):
         return f"{where} holds values that are not finite", values
-    return f"{where} differs by {_double(max(apart)):.3g} where at most {allowed:.3g} is allowed", values
+    bound = "" if isinstance(apart[first], int) and allowed < 1 else f" where at most {allowed:.3g} is allowed"
+    return f"{where} differs by {_double(max(apart)):.3g}{bound}", values
 
 
 def _number(value: float) -> str:

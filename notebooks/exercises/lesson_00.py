@@ -9,8 +9,9 @@ from helpers.checks.specification import Case, Item
 
 
 def size_cases(rng: torch.Generator) -> list[Case]:
-    """Counts and bits whose product is and is not a whole number of bytes."""
-    inputs = [{"numbers": between(rng, 1, 10**7), "bits": bits} for bits in (32, 8, 4, 3)]
+    """Counts and bits whose product is and is not a whole number of bytes; so few that a part of a byte shows."""
+    inputs = [{"numbers": between(rng, 1, 10**7), "bits": bits} for bits in (32, 8, 4)]
+    inputs.append({"numbers": 8 * between(rng, 1, 9) + 5, "bits": 3})
     return [Case(f"{one['numbers']} numbers of {one['bits']} bits", one) for one in inputs]
 
 

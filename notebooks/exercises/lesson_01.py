@@ -112,14 +112,14 @@ def fold_cases(rng: torch.Generator) -> list[Case]:
     return cases
 
 
-def fold_oracle(inputs: dict, probe: dict) -> torch.Tensor:
+def fold_oracle(inputs: dict, probe: dict) -> dict:
     """What the two layers compute, one after the other."""
-    return batch_norm(F.conv2d(probe["x"], inputs["W"], inputs["b"], padding=1), inputs)
+    return {"output with W' and b'": batch_norm(F.conv2d(probe["x"], inputs["W"], inputs["b"], padding=1), inputs)}
 
 
-def fold_view(answer: list, probe: dict) -> torch.Tensor:
+def fold_view(answer: list, probe: dict) -> dict:
     """What the folded convolution computes."""
-    return F.conv2d(probe["x"], *layer_of(answer), padding=1)
+    return {"output with W' and b'": F.conv2d(probe["x"], *layer_of(answer), padding=1)}
 
 
 # fold_conv_bn ---------------------------------------------------------------------------------------------------
@@ -169,14 +169,15 @@ def run_fold_layers(student: dict, inputs: dict) -> dict:
     try:
         layer = student["fold_conv_bn"](conv, norm)
     except ValueError:
-        return {"a ValueError was raised": True, "y": None, "old layers changed": False}
+        return {"a ValueError was raised": True, "output of the new layer": None, "old layers changed": False}
     if not isinstance(layer, nn.Conv2d):
         raise TypeError(
             f"fold_conv_bn must return an nn.Conv2d or raise a ValueError; this is a {type(layer).__name__}"
         )
     after = [tensor for layer in (conv, norm) for tensor in layer.state_dict().values()]
     changed = not all(map(torch.equal, before, after))
-    return {"a ValueError was raised": False, "y": layer.double()(inputs["x"]), "old layers changed": changed}
+    output = layer.double()(inputs["x"])
+    return {"a ValueError was raised": False, "output of the new layer": output, "old layers changed": changed}
 
 
 def fold_layers_oracle(inputs: dict, probe: dict) -> dict:
@@ -184,7 +185,7 @@ def fold_layers_oracle(inputs: dict, probe: dict) -> dict:
     conv, norm = two_layers(inputs)
     refused = inputs["state"] in ("in training mode", "without statistics", "wider")
     y = None if refused else norm(conv(inputs["x"])).detach()
-    return {"a ValueError was raised": refused, "y": y, "old layers changed": False}
+    return {"a ValueError was raised": refused, "output of the new layer": y, "old layers changed": False}
 
 
 ITEMS = (

@@ -14,6 +14,7 @@ from helpers.checks.inputs import between, layer_of, normal, statistics
 from helpers.checks.specification import Case, Item
 
 CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right as well
+OUTPUT = "output with W' and b'"
 
 
 def addition_cases(rng: torch.Generator) -> list[Case]:
@@ -28,14 +29,14 @@ def addition_cases(rng: torch.Generator) -> list[Case]:
     return cases
 
 
-def addition_oracle(inputs: dict, probe: dict) -> torch.Tensor:
+def addition_oracle(inputs: dict, probe: dict) -> dict:
     """Convolve, then add."""
-    return F.conv2d(probe["x"], inputs["W"], inputs["b"]) + inputs["z"]
+    return {OUTPUT: F.conv2d(probe["x"], inputs["W"], inputs["b"]) + inputs["z"]}
 
 
-def convolved(answer: list, probe: dict) -> torch.Tensor:
+def convolved(answer: list, probe: dict) -> dict:
     """What the folded convolution computes."""
-    return F.conv2d(probe["x"], *layer_of(answer))
+    return {OUTPUT: F.conv2d(probe["x"], *layer_of(answer))}
 
 
 def linear_cases(rng: torch.Generator) -> list[Case]:
@@ -45,16 +46,16 @@ def linear_cases(rng: torch.Generator) -> list[Case]:
     return [Case("a square layer", layer | statistics(rng, size), {"x": normal(rng, 5, size)})]
 
 
-def linear_oracle(inputs: dict, probe: dict) -> torch.Tensor:
+def linear_oracle(inputs: dict, probe: dict) -> dict:
     """torch's two layers, one after the other."""
     y = F.linear(probe["x"], inputs["W"], inputs["b"])
     mean, var = inputs["mu"].clone(), inputs["variance"].clone()
-    return F.batch_norm(y, mean, var, inputs["gamma"], inputs["beta"], eps=inputs["eps"])
+    return {OUTPUT: F.batch_norm(y, mean, var, inputs["gamma"], inputs["beta"], eps=inputs["eps"])}
 
 
-def applied(answer: list, probe: dict) -> torch.Tensor:
+def applied(answer: list, probe: dict) -> dict:
     """What the folded layer computes."""
-    return F.linear(probe["x"], *layer_of(answer))
+    return {OUTPUT: F.linear(probe["x"], *layer_of(answer))}
 
 
 def transposed_cases(rng: torch.Generator) -> list[Case]:
@@ -68,15 +69,15 @@ def transposed_cases(rng: torch.Generator) -> list[Case]:
     return cases
 
 
-def transposed_oracle(inputs: dict, probe: dict) -> torch.Tensor:
+def transposed_oracle(inputs: dict, probe: dict) -> dict:
     """Convolve, then multiply."""
     y = F.conv_transpose2d(probe["x"], inputs["W"], groups=inputs["groups"])
-    return y * inputs["a"][:, None, None]
+    return {"output with your weights": y * inputs["a"][:, None, None]}
 
 
-def transposed(answer: torch.Tensor, probe: dict) -> torch.Tensor:
+def transposed(answer: torch.Tensor, probe: dict) -> dict:
     """What the scaled weights compute."""
-    return F.conv_transpose2d(probe["x"], answer.double(), groups=probe["groups"])
+    return {"output with your weights": F.conv_transpose2d(probe["x"], answer.double(), groups=probe["groups"])}
 
 
 class Net(nn.Module):

@@ -74,16 +74,16 @@ def run_fusable(student: Mapping[str, Any], inputs: dict) -> list[str]:
     return [str(node) for node in student["fusable"](graph_module)]
 
 
-def fusable_oracle(inputs: dict, probe: dict) -> list[str]:
+def fusable_oracle(inputs: dict, probe: dict) -> str:
     """Known from the way in which the network was built."""
     kinds, twice = inputs["kinds"], inputs["read_twice"]
     pairs = [i for i in range(1, len(kinds)) if (kinds[i - 1], kinds[i]) == ("conv", "relu")]
-    return [f"layers_{i}" for i in pairs if i - 1 not in twice]
+    return in_order([f"layers_{i}" for i in pairs if i - 1 not in twice], probe)
 
 
-def in_order(answer: Any, probe: dict) -> list[str]:
+def in_order(answer: Any, probe: dict) -> str:
     """Names, whatever held them."""
-    return sorted(map(str, answer), key=lambda name: int(name.rpartition("_")[2]))
+    return ", ".join(sorted(map(str, answer)))
 
 
 def cycle_cases(rng: torch.Generator) -> list[Case]:
@@ -98,7 +98,15 @@ def cycle_cases(rng: torch.Generator) -> list[Case]:
         "two ways, both inside": ([(a, b), (a, c), (b, d), (c, d), (d, e)], [a, b, c, d]),
         "a way back in a larger group": ([(a, b), (b, c), (b, e), (e, f), (f, d), (c, d)], [a, b, c, d]),
     }
-    return [Case(label, {"edges": edges, "group": group}) for label, (edges, group) in graphs.items()]
+    return [
+        Case(f"{label} (edges {arrows(edges)}; group {' '.join(group)})", {"edges": edges, "group": group})
+        for label, (edges, group) in graphs.items()
+    ]
+
+
+def arrows(edges: list[tuple[str, str]]) -> str:
+    """Edges for a reader."""
+    return " ".join(f"{start}->{end}" for start, end in edges)
 
 
 def cycle_oracle(inputs: dict, probe: dict) -> bool:
@@ -162,7 +170,23 @@ def match_cases(rng: torch.Generator) -> list[Case]:
             [("neg", (0,)), ("neg", (0, 2)), ("neg", (3,)), ("abs", (0,))],
         ),
     }
-    return [Case(label, {"pattern": pattern, "calls": calls}) for label, (pattern, calls) in graphs.items()]
+    return [
+        Case(f"{label}, pattern {spelled(pattern)}", {"pattern": pattern, "calls": calls})
+        for label, (pattern, calls) in graphs.items()
+    ]
+
+
+def spelled(pattern: list | str) -> str:
+    """A pattern for a reader."""
+    return pattern if isinstance(pattern, str) else f"({', '.join(map(spelled, pattern))})"
+
+
+def ways(found: list[dict], node: fx.Node, bound: dict) -> tuple[str, str]:
+    """A node as it is computed, and the ways to match it, both for a reader."""
+    is_call = node.op == "call_function"
+    place = f"{node} = {node.target.__name__}({', '.join(map(str, node.args))})" if is_call else str(node)
+    texts = {", ".join(f"{name} is {value}" for name, value in sorted(one.items())) for one in found}
+    return f"{place}{', x bound to a' if bound else ''}", "; ".join(sorted(texts)) or "no match"
 
 
 def run_match(student: Mapping[str, Any], inputs: dict) -> dict:
@@ -172,8 +196,8 @@ def run_match(student: Mapping[str, Any], inputs: dict) -> dict:
     for node in nodes:
         for bound in ({}, {"x": nodes[0]}):
             solutions = [dict(one) for one in student["match"](named(inputs["pattern"]), node, dict(bound))]
-            texts = {", ".join(f"{name}={value}" for name, value in sorted(one.items())) for one in solutions}
-            found[f"{node} {'with x bound' if bound else ''}".strip()] = sorted(texts)
+            place, words = ways(solutions, node, bound)
+            found[place] = words
     return found
 
 
@@ -194,9 +218,9 @@ def match_oracle(inputs: dict, probe: dict) -> dict:
     for node in nodes:
         every = [dict(zip(names, values, strict=True)) for values in product(nodes, repeat=len(names))]
         fitting = [given for given in every if fits(inputs["pattern"], node, given)]
-        for label, some in (("", fitting), (" with x bound", [one for one in fitting if one["x"] is nodes[0]])):
-            texts = {", ".join(f"{name}={value}" for name, value in sorted(one.items())) for one in some}
-            found[f"{node}{label}"] = sorted(texts)
+        for bound in ({}, {"x": nodes[0]}):
+            place, words = ways([one for one in fitting if not bound or one["x"] is nodes[0]], node, bound)
+            found[place] = words
     return found
 
 
@@ -221,10 +245,13 @@ def partition_cases(rng: torch.Generator) -> list[Case]:
         ]
         supported = [name for name in names if torch.rand((), generator=rng) < 0.7]
         graphs[f"drawn at random, {number}"] = (edges, supported)
-    return [Case(label, {"edges": edges, "supported": known}) for label, (edges, known) in graphs.items()]
+    return [
+        Case(f"{label} (edges {arrows(edges)}; supported {' '.join(known)})", {"edges": edges, "supported": known})
+        for label, (edges, known) in graphs.items()
+    ]
 
 
-def partition_oracle(inputs: dict, probe: dict) -> list:
+def partition_oracle(inputs: dict, probe: dict) -> str:
     """The standard library says whether the graph of groups can still be put in order."""
     home = {}
     for node in inputs["supported"]:
@@ -247,9 +274,9 @@ def partition_oracle(inputs: dict, probe: dict) -> list:
     return as_groups([[node for node in home if home[node] == number] for number in set(home.values())], probe)
 
 
-def as_groups(answer: Any, probe: dict) -> list:
+def as_groups(answer: Any, probe: dict) -> str:
     """Groups of names, in one order."""
-    return sorted(sorted(map(str, group)) for group in answer)
+    return " | ".join(sorted(" ".join(sorted(map(str, group))) for group in answer))
 
 
 ITEMS = (

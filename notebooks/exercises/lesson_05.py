@@ -1,6 +1,8 @@
 """Lesson 05. The oracles build the layer and count, or go pixel by pixel."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +24,7 @@ def macs_cases(rng: torch.Generator) -> list[Case]:
         inputs["groups"] = groups or inputs["c_in"]
         inputs["c_out"] = inputs["c_in"] if groups is None else 2 * between(rng, 1, 9)
         inputs["size"] = 2 * between(rng, 3, 8)
-        cases.append(Case(f"{label}: {inputs}", inputs))
+        cases.append(Case(f"{label}: {', '.join(f'{name} {value}' for name, value in inputs.items())}", inputs))
     return cases
 
 
@@ -45,7 +47,7 @@ def block_cases(rng: torch.Generator) -> list[Case]:
     cases = []
     for _ in range(4):
         inputs = {"c_in": 8 * between(rng, 1, 9), "c_out": 8 * between(rng, 1, 9), "expansion": between(rng, 2, 8)}
-        cases.append(Case(f"a block {inputs}", inputs))
+        cases.append(Case(", ".join(f"{name} {value}" for name, value in inputs.items()), inputs))
     return cases
 
 
@@ -62,7 +64,7 @@ def augment_cases(rng: torch.Generator) -> list[Case]:
     mirror = torch.tensor([False, True])[torch.randint(2, (6,), generator=rng)]
     mirror[2:4] = torch.tensor([True, False])
     still = {"images": images, "shifts": torch.zeros_like(shifts), "mirror": mirror}
-    return [Case("images that only turn", still), Case("images that move", still | {"shifts": shifts})]
+    return [Case("images that are only mirrored", still), Case("images that move", still | {"shifts": shifts})]
 
 
 def augment_oracle(inputs: dict, probe: dict) -> torch.Tensor:
@@ -103,11 +105,20 @@ def average_cases(rng: torch.Generator) -> list[Case]:
     return [Case("two sets of weights", {"average": average, "current": current, "decay": between(rng, 6, 9) / 10})]
 
 
+def run_average(student: Mapping[str, Any], inputs: dict) -> dict:
+    """The new average, and whether the tensors that were handed over are as before."""
+    before = {name: tensor.clone() for name, tensor in inputs["average"].items()}
+    moved = student["average_weights"](dict(inputs["average"]), inputs["current"], inputs["decay"])
+    same = all(torch.equal(tensor, inputs["average"][name]) for name, tensor in before.items())
+    return {"new average": moved, "the old one was left alone": same}
+
+
 def average_oracle(inputs: dict, probe: dict) -> dict:
     """Each weight moves towards its present value by 1 - decay of the way."""
     current, part = inputs["current"], 1 - inputs["decay"]
     moved = {name: old + part * (current[name] - old) for name, old in inputs["average"].items() if old.ndim}
-    return moved | {"num_batches_tracked": current["num_batches_tracked"]}
+    moved["num_batches_tracked"] = current["num_batches_tracked"]
+    return {"new average": moved, "the old one was left alone": True}
 
 
 CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
@@ -133,7 +144,7 @@ ITEMS = (
         hint="Up to steps // 10: peak * (step + 1) / warm. After it: u = (step - warm) / (steps - warm) in the cosine.",
     ),
     Item(
-        "average_weights", average_cases, average_oracle, tolerance=CLOSE, minutes=5, dots=1,
+        "average_weights", average_cases, average_oracle, run=run_average, tolerance=CLOSE, minutes=5, dots=1,
         nudge="Which of the two gets the factor decay, the old average or the present weights?",
         hint="A new dictionary over average.items(); tensor.is_floating_point() tells weights from counters.",
     ),

@@ -28,39 +28,46 @@ def weakest_cases(rng: torch.Generator) -> list[Case]:
     return cases
 
 
-def weakest_oracle(inputs: dict, probe: dict) -> list[int]:
+def weakest_oracle(inputs: dict, probe: dict) -> list[str]:
     """In plain Python: add up, sort, take the first ones."""
     sizes = [(sum(abs(w) for w in filters.flatten().tolist()), o) for o, filters in enumerate(inputs["W"])]
-    return sorted(o for _, o in sorted(sizes)[: inputs["count"]])
+    return as_set([o for _, o in sorted(sizes)[: inputs["count"]]], probe)
 
 
-def as_set(answer: object, probe: dict) -> list[int]:
-    """Channel numbers in any order and any container."""
-    return sorted(int(one) for one in answer)
+def as_set(answer: object, probe: dict) -> list[str]:
+    """Channel numbers in any order and any container; as names, because their distance means nothing."""
+    return [f"channel {one}" for one in sorted(map(int, answer))]
 
 
 def block_cases(rng: torch.Generator) -> list[Case]:
-    """An expanding layer, its BatchNorm, a depthwise and a projecting layer."""
+    """An expanding and a depthwise layer, each with its BatchNorm, and a projecting layer."""
     cases = []
     for _ in range(2):
         c, hidden = between(rng, 2, 4), between(rng, 6, 9)
-        weights = {"W1": normal(rng, hidden, c, 1, 1), "W2": normal(rng, hidden, 1, 3, 3)}
-        weights |= {"W3": normal(rng, c, hidden, 1, 1)}
-        norm = {k: v for k, v in statistics(rng, hidden).items() if k != "eps"}
+        block = {"W1": normal(rng, hidden, c, 1, 1), "W2": normal(rng, hidden, 1, 3, 3)}
+        block |= {"W3": normal(rng, c, hidden, 1, 1)}
+        for norm in ("norm1", "norm2"):
+            numbers = statistics(rng, hidden)
+            block[norm] = torch.stack([numbers[name] for name in ("gamma", "beta", "mu", "variance")])
         # Neither the first channels nor the last ones, so that a slice cannot pass for the choice.
         middle = torch.randperm(hidden - 2, generator=rng)[: hidden // 2 - 1].sort().values
         keep = torch.cat([middle, torch.tensor([hidden - 1])])
-        probe = {"x": normal(rng, 2, c, 5, 5), "keep": keep, "hidden": hidden} | weights | norm
-        cases.append(Case(f"{hidden} hidden channels", weights | norm | {"keep": keep}, probe))
+        probe = {"x": normal(rng, 2, c, 5, 5), "keep": keep, "hidden": hidden}
+        cases.append(Case(f"{hidden} hidden channels", block | {"keep": keep}, probe))
     return cases
 
 
 def run_block(p: dict, x: torch.Tensor, alive: torch.Tensor | None = None) -> torch.Tensor:
     """The block in inference; `alive` holds hidden channels at zero."""
-    y = F.conv2d(x, p["W1"])
-    y = F.batch_norm(y, p["mu"].clone(), p["variance"].clone(), p["gamma"], p["beta"]).clamp(0, 6)
-    y = F.conv2d(y, p["W2"], padding=1, groups=len(p["W2"]))
+    y = normalised(F.conv2d(x, p["W1"]), *p["norm1"])
+    y = normalised(F.conv2d(y, p["W2"], padding=1, groups=len(p["W2"])), *p["norm2"])
     return F.conv2d(y if alive is None else y * alive[:, None, None], p["W3"])
+
+
+def normalised(y: torch.Tensor, *norm: torch.Tensor) -> torch.Tensor:
+    """BatchNorm by its four vectors, and ReLU6."""
+    gamma, beta, mu, variance = norm
+    return F.batch_norm(y, mu.clone(), variance.clone(), gamma, beta).clamp(0, 6)
 
 
 def block_oracle(inputs: dict, probe: dict) -> list:
@@ -74,6 +81,11 @@ def block_view(answer: dict, probe: dict) -> list:
     """What the small block computes, and its hidden width."""
     if not isinstance(answer, Mapping):
         raise TypeError(f"return a dictionary from names to tensors, not a {type(answer).__name__}")
+    for name, axis in {"W1": 0, "norm1": 1, "W2": 0, "norm2": 1, "W3": 1}.items():
+        if name not in answer:
+            raise ValueError(f"it has no entry {name!r}")
+        if answer[name].shape[axis] != (kept := len(probe["keep"])):
+            raise ValueError(f"{name} has the shape {tuple(answer[name].shape)}: axis {axis} should be {kept} long")
     return [run_block(answer, probe["x"]), len(answer["W1"])]
 
 
@@ -107,8 +119,10 @@ def run_cut(student: Mapping[str, Any], inputs: dict) -> dict:
     with torch.random.fork_rng(devices=[]):
         small = student["cut_block"](block, inputs["keep"])
     x = torch.linspace(-2, 2, 2 * inputs["c_in"] * 36).reshape(2, inputs["c_in"], 6, 6)
-    with torch.no_grad():
-        output = small.eval()(x)
+    try:
+        output = small.eval()(x).detach()
+    except Exception as problem:
+        raise ValueError(f"your small block does not run: {problem}") from None
     whole = before.keys() == block.state_dict().keys()
     return {
         "output": output,
@@ -183,7 +197,7 @@ ITEMS = (
     Item(
         "prune_block", block_cases, block_oracle, view=block_view, tolerance=CLOSE, minutes=10, dots=2,
         nudge="Go through the tensors one by one: which of their axes counts the channels that go?",
-        hint="W1 loses outputs, all four BatchNorm vectors lose entries, W2 loses channels, W3 loses inputs (axis 1).",
+        hint="W1 and W2 lose rows (axis 0), both BatchNorms lose columns (axis 1), and so does W3.",
     ),
     Item(
         "cut_block", cut_cases, cut_oracle, run=run_cut, tolerance=Tolerance(1e-5, 1e-5), minutes=10, dots=2,

@@ -77,6 +77,8 @@ def teaching_run(student: Mapping[str, Any], inputs: dict) -> list:
     """What became of copies of both networks."""
     networks = {name: copy.deepcopy(inputs[name]) for name in ("student", "teacher")}
     trained = student["train_with_teacher"](**inputs | networks)
+    if trained is not networks["student"]:  # later cells go on with the network that they gave
+        raise TypeError("train the student that you are given, and return it")
     return state_of(trained, networks["teacher"])
 
 

@@ -111,9 +111,9 @@ def size_view(answer: int, probe: dict) -> int:
 
 
 def batches_of(rng: torch.Generator, count: int) -> list[torch.Tensor]:
-    """Batches of unequal spread, a rare large value among them."""
-    made = [normal(rng, 4, between(rng, 40, 60)) * (1 + batch) - 0.5 for batch in range(count)]
-    made[-1][2, 3] = 40.0
+    """Batches of less and less spread, a rare large value in the first."""
+    made = [normal(rng, 4, between(rng, 40, 60)) * (count - batch) - 0.5 for batch in range(count)]
+    made[0][2, 3] = 40.0
     return made
 
 
@@ -155,8 +155,8 @@ def percentile_oracle(inputs: dict, probe: dict) -> list[float]:
 
 
 def least_cases(rng: torch.Generator) -> list[Case]:
-    """A long tail, where most of the range has to go; both signs; values that lie evenly, where none may go; codes."""
-    tail = [torch.cat([normal(rng, 300).abs(), 8 + 4 * torch.rand(2, generator=rng).double()]) for _ in range(2)]
+    """A long tail without 0, where most of the range has to go; both signs; values that lie evenly; codes."""
+    tail = [torch.cat([normal(rng, 300).abs() + 0.2, 8 + 4 * torch.rand(2, generator=rng).double()]) for _ in range(2)]
     both = [3 * normal(rng, 400) - 0.4 for _ in range(3)]
     even = [torch.linspace(0, 1, 16 * between(rng, 20, 30), dtype=torch.float64)]
     share = (0.62, 0.66, 0.88)[between(rng, 0, 2)]  # one of the 36, at which all values but one are codes of 4 bits
@@ -172,7 +172,8 @@ def squared_error(low: float, high: float, probe: dict) -> float:
     """What rounding to this range costs, with torch's own fake quantization, summed."""
     values, steps = torch.cat(probe["batches"]), 2 ** probe["bits"] - 1
     scale = (high - low) / steps
-    back = torch.fake_quantize_per_tensor_affine(values.float(), scale, round(-low / scale), 0, steps)
+    zero_point = min(steps, max(0, round(-low / scale)))
+    back = torch.fake_quantize_per_tensor_affine(values.float(), scale, zero_point, 0, steps)
     return float((back - values).square().sum())
 
 
@@ -194,6 +195,8 @@ def least_view(answer: list, probe: dict) -> list[float]:
 def least_score(expected: list, observed: list, submitted: int) -> Verdict:
     """Right is the best of the shares, or one that is as good but for rounding; both ends take the same share."""
     (least, *ends), (error, low, high) = expected, observed
+    if low > 0 or high < 0:
+        return Verdict(0.0, f"your range {low:.3f} to {high:.3f} leaves out 0")
     if abs(low * ends[1] - high * ends[0]) > 1e-4 * max(map(abs, ends)) ** 2:
         return Verdict(0.0, f"your range {low:.3f} to {high:.3f} takes another share of its two ends")
     if error <= least * (1 + 1e-3):

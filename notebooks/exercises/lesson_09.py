@@ -94,7 +94,11 @@ def layer_cases(rng: torch.Generator) -> list[Case]:
         "bias": torch.randint(-9, 10, (6,), generator=rng).to(torch.int32),
     }
     numbers = {"zero_in": 7, "zero_out": 128, "multiplier": 2**30, "shift": 31}
-    return [*cases, Case("sums that end on an exact half", halves | numbers)]
+    cases.append(Case("sums that end on an exact half", halves | numbers))
+    # One more in the multiplier lifts each half a little: a float32 cannot tell.
+    lifted = numbers | {"multiplier": 2**30 + 1, "zero_out": 0}
+    halves = {name: part.clone() for name, part in halves.items()} | {"weight": halves["weight"] * 0}
+    return [*cases, Case("sums a little above a half", halves | {"bias": 1 + 2 * torch.arange(90, 96).int()} | lifted)]
 
 
 def layer_oracle(inputs: dict, probe: dict) -> torch.Tensor:
@@ -140,7 +144,13 @@ def convolution_cases(rng: torch.Generator) -> list[Case]:
             layer["bias"] = layer["bias"] % 9
         points = {"zero_in": between(rng, 5, 90), "zero_out": between(rng, 100, 150)}
         cases.append(Case(label, layer | points | {"stride": stride, "padding": padding, "groups": groups}))
-    return cases
+    # Thousands of large products, and a bias that takes nearly all of their sum away: too long for a float32.
+    codes, weight = torch.full((1, 1200, 2, 2), 250), torch.full((8, 1200, 1, 1), 127)
+    codes[:, :9], weight[:, :9] = torch.randint(0, 9, (1, 9, 2, 2), generator=rng), 1
+    long = {"codes": codes.to(torch.uint8), "weight": weight.to(torch.int8), "zero_in": 0, "zero_out": 128}
+    long["bias"] = torch.randint(-99, 50, (8,), generator=rng).int() - 1191 * 250 * 127
+    long |= {"multiplier": torch.full((8,), 2**30), "shift": torch.full((8,), 30)}
+    return [*cases, Case("1,200 channels", long | {"stride": 1, "padding": 0, "groups": 1})]
 
 
 def convolution_oracle(inputs: dict, probe: dict) -> torch.Tensor:

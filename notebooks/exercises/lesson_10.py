@@ -102,15 +102,15 @@ def bits_cases(rng: torch.Generator) -> list[Case]:
     return cases
 
 
-def run_bits(student: dict, inputs: dict) -> dict | str:
+def run_bits(student: dict, inputs: dict) -> dict:
     """The choice, or that it was refused."""
     try:
         return dict(student["spend_bits"](**inputs))
     except ValueError:
-        return "refused with a ValueError"
+        return {"a ValueError": True}
 
 
-def bits_oracle(inputs: dict, probe: dict) -> dict | str:
+def bits_oracle(inputs: dict, probe: dict) -> dict:
     """All steps of all layers in a list, walked through again and again."""
     harm, size = inputs["harm"], inputs["size"]
     left = {layer: sorted(choices, reverse=True) for layer, choices in size.items()}
@@ -121,7 +121,7 @@ def bits_oracle(inputs: dict, probe: dict) -> dict | str:
                 worse = harm[layer][bits[1]] - harm[layer][bits[0]]
                 steps.append((worse / (size[layer][bits[0]] - size[layer][bits[1]]), layer))
         if not steps:
-            return "refused with a ValueError"
+            return {"a ValueError": True}
         left[min(steps)[1]].pop(0)
     return {layer: bits[0] for layer, bits in left.items()}
 
@@ -172,14 +172,16 @@ def way_cases(rng: torch.Generator) -> list[Case]:
     return cases
 
 
-def way_run(student: Mapping[str, Any], inputs: dict) -> list:
-    """The rows, and whether the network that went in is as it was."""
+def way_run(student: Mapping[str, Any], inputs: dict) -> list[dict]:
+    """The rows as plain dictionaries; the network that went in must be as it was."""
     before = inputs["network"].weight.detach().clone()
-    rows = student["whole_way"](**inputs)
-    return [rows, torch.equal(before, inputs["network"].weight)]
+    rows = [dict(row) for row in student["whole_way"](**inputs)]
+    if not torch.equal(before, inputs["network"].weight):
+        raise ValueError("the network that you were given has changed; let the steps work on a copy")
+    return rows
 
 
-def way_oracle(inputs: dict, probe: dict) -> list:
+def way_oracle(inputs: dict, probe: dict) -> list[dict]:
     """Go back to the start for every stage, and take as many steps as it needs."""
     rows, names = [], list(inputs["steps"])
     for count in range(len(names) + 1):
@@ -188,17 +190,11 @@ def way_oracle(inputs: dict, probe: dict) -> list:
             for name in names[:count]:
                 network = inputs["steps"][name](network)
         except RuntimeError as error:
-            return [[*rows, {"stage": names[count - 1], "error": str(error)}], True]
+            return [*rows, {"stage": names[count - 1], "error": str(error)}]
         found = inputs["measure"](network)
         smaller = (rows[0]["bytes"] if rows else found["bytes"]) / found["bytes"]
         rows.append({"stage": (["dense"] + names)[count], **found, "times smaller": smaller})
-    return [rows, True]
-
-
-def way_view(answer: list, probe: dict) -> list:
-    """Rows as plain dictionaries."""
-    rows, untouched = answer
-    return [[dict(row) for row in rows], untouched]
+    return rows
 
 
 ITEMS = (
@@ -219,7 +215,7 @@ ITEMS = (
         hint="Keep a dictionary layer -> bits. While it is too large: price each layer's next step, take the cheapest.",
     ),
     Item(
-        "whole_way", way_cases, way_oracle, run=way_run, view=way_view,
+        "whole_way", way_cases, way_oracle, run=way_run,
         tolerance=Tolerance(relative=1e-6, absolute=1e-9), minutes=12, dots=2,
         nudge="A step may change the network that it is given. What must you do before, and when must you measure?",
         hint="Begin with a deepcopy and the row 'dense'. Each step gets a deepcopy, and what comes out is measured at "

@@ -13,7 +13,7 @@ def images_cases(rng: torch.Generator) -> list[Case]:
     """Colours of different brightness, one channel alone, and bright beside dark images."""
     cases = []
     for label, channels in (("three channels", 3), ("one channel", 1), ("bright and dark images", 2)):
-        count, height, width = between(rng, 5, 8), between(rng, 5, 7), between(rng, 8, 10)
+        count, height, width = between(rng, 5, 8), between(rng, 12, 15), between(rng, 17, 20)
         noise = torch.randint(0, 60, (count, channels, height, width), generator=rng)
         level = 40 * torch.arange(channels)[:, None, None] + 20
         if label == "bright and dark images":
@@ -98,7 +98,7 @@ def holding_oracle(inputs: dict, probe: dict) -> int | None:
 ITEMS = (
     Item(
         "measure_images", images_cases, images_oracle, view=two_lists,
-        tolerance=Tolerance(relative=5e-3, absolute=1e-4), minutes=5, dots=1,
+        tolerance=Tolerance(relative=1e-3, absolute=1e-6), minutes=5, dots=1,
         nudge="One number per channel: over which three dimensions do you have to go?",
         hint="Divide by 255, then take mean and standard deviation over images, rows and columns: dim=(0, 2, 3).",
     ),

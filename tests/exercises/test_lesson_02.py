@@ -77,4 +77,10 @@ def test_place_buffers():
         first_fit.format(**right | {"alive": "f <= first <= l"}), first_fit.format(**right | {"fits": "<"}),
         first_fit.format(**right | {"start": "8"}), first_fit.format(**right).replace("max(place, end)", "end"),
         first_fit.format(**right).replace("sorted(", "list("), "return [0] * len(buffers)",
+        "placed = []\n"
+        "for size, first, last in buffers:\n"
+        "    busy = [(o, o + s) for o, (s, f, l) in zip(placed, buffers) if f <= last and first <= l]\n"
+        "    free = (p for p in [0, *(end for _, end in busy)] if all(p + size <= b or e <= p for b, e in busy))\n"
+        "    placed.append(next(free))\n"
+        "return placed",
     ])

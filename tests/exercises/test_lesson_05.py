@@ -75,4 +75,7 @@ def test_average_weights():
         ("decay * a + (1 - decay)", "(1 - decay) * a + decay"), ("else current[n]", "else a"),
         (" + (1 - decay)", " + decay"), ("if a.is_floating_point()", "if a.ndim > 1"), "return current",
         "return average",
+        "for n, a in average.items():\n"
+        "    a.copy_(decay * a + (1 - decay) * current[n] if a.ndim else current[n])\n"
+        "return average",
     ])

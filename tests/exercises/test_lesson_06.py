@@ -14,14 +14,15 @@ def test_weakest_channels():
 
 
 def test_prune_block():
-    norm = "'gamma': gamma[keep], 'beta': beta[keep], 'mu': mu[keep], 'variance': variance[keep], "
-    body = "n = len(keep); return {'W1': W1[keep], " + norm + "'W2': W2[keep], 'W3': W3[:, keep]}"
-    whole = "{'W1': W1, 'gamma': gamma, 'beta': beta, 'mu': mu, 'variance': variance, 'W2': W2, 'W3': W3}"
+    body = "n = len(keep); return {'W1': W1[keep], 'norm1': norm1[:, keep], 'W2': W2[keep], "
+    body += "'norm2': norm2[:, keep], 'W3': W3[:, keep]}"
+    whole = "{'W1': W1, 'norm1': norm1, 'W2': W2, 'norm2': norm2, 'W3': W3}"
     assert_judged("prune_block", base=body, right=[
         ("W1[keep]", "W1.index_select(0, keep)", "W3[:, keep]", "W3.index_select(1, keep)"),
     ], wrong=[
         ("W3[:, keep]", "W3[:, :n]"), ("W2[keep]", "W2[:n]"), ("W1[keep]", "W1[:n]"), ("W3[:, keep]", "W3"),
-        (norm, norm.replace("[keep]", "[:n]")), "return " + whole,
+        ("norm2[:, keep]", "norm2"), ("norm1[:, keep]", "norm1[:, :n]"), ("norm2[:, keep]", "norm1[:, keep]"),
+        ("'norm2'", "'norm 2'"), "return " + whole,
         "m = torch.zeros(len(W1)).double(); m[keep] = 1; return " + whole.replace("W3}", "W3 * m[:, None, None]}"),
     ])
 

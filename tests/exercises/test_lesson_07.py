@@ -53,5 +53,6 @@ return student.eval()"""
         ("1 - step / len(batches)", "1"), ("1 - step / len(batches)", "1 - (step + 1) / len(batches)"),
         (", momentum=0.9", ""), ("return student.eval()", "return student"),
         ("distillation_loss(scores, wanted, 4.0)", "distillation_loss(wanted, scores, 4.0)"),
-        ("return student.eval()", "return teacher"),
+        ("return student.eval()", "return teacher"), ("return student.eval()", "student.eval()"),
+        ("\nstudent.train()", "\nimport copy; student = copy.deepcopy(student).train()"),
     ])

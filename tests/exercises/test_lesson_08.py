@@ -82,7 +82,8 @@ return low, high"""
         "return functools.reduce(step, [torch.stack(b.aminmax()) for b in batches])",
     ], wrong=[
         ("(1 - memory) *", "memory *"), ("batches[0].min(), batches[0].max()", "0, 0", "batches[1:]", "batches"),
-        (low, "min(low, b.min())"), (low, "memory * low + b.min()", high, "memory * high + b.max()"),
+        (low, "min(low, b.min())"), (low, f"min(low, {low})"),
+        (low, "memory * low + b.min()", high, "memory * high + b.max()"),
         "return torch.cat(batches, 1).aminmax()",
         "return sum(b.min() for b in batches) / len(batches), sum(b.max() for b in batches) / len(batches)",
     ])
@@ -120,6 +121,7 @@ return best"""
         ("error < least", "error < least or True"), ("if error < least", "if best is None"),
         (".square().mean()", ".abs().max()"), ("- values)", "- values.clamp(*ends))"),
         ("ends = low * share, high * share", "ends = low, high * share"), ("error < least", "-error < least"),
-        ("1, 36)", "1, 20)"), ("zero_point, bits) - values", "zero_point, 8) - values"),
+        ("1, 36)", "1, 20)"), (".clamp(max=0)", "", ".clamp(min=0)", ""),
+        ("zero_point, bits) - values", "zero_point, 8) - values"),
         "return torch.cat(batches).aminmax()",
     ])

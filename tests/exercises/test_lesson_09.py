@@ -40,7 +40,8 @@ return (p + zero_out).clamp(0, 255).to(torch.uint8)
     ], wrong=[
         (".clamp(0, 255)", ""), ("(p + zero_out).clamp(0, 255)", "(p.clamp(0, 255) + zero_out)"), (" - 1 + odd", ""),
         (" - zero_in", ""), ("- zero_in", "+ zero_in"), ("codes.long()", "codes.to(torch.int8).long()"),
-        (" + bias", ""),
+        (" + bias", ""), ("p = (x @ weight.long().T + bias) * multiplier\n", "p = x @ weight.long().T + bias\n",
+                          "(p + (1 << (shift - 1)) - 1 + odd) >> shift", "torch.round(p * (multiplier / 2**shift))"),
         "x = codes.to(torch.int8) @ weight.T\n"
         "return ((x.long() + bias) * multiplier / 2**shift).round().add(zero_out).clamp(0, 255)",
     ])
@@ -66,4 +67,5 @@ return (whole + ((twice > 0) | ((twice == 0) & (whole % 2 == 1))) + zero_out).cl
         (", groups=groups", ", groups=1"), ("bias.double(), stride", "bias.double(), 1"),
         ("(rounded + zero_out).clamp(0, 255)", "(rounded.clamp(0, 255) + zero_out)"),
         ("weight.double()", "weight.double().flip(2, 3)"),
+        ("codes.double()", "codes.float()", "weight.double(), bias.double()", "weight.float(), bias.float()"),
     ])

@@ -21,6 +21,7 @@ return W1, b1, W2
         ("(rows > 0) & (columns > 0)", "rows > -1"),
         ("W2.abs().amax((0, 2, 3))", "W2.amax((0, 2, 3)).clamp(min=1e-6)"), ("W1.abs()", "W1.square()"),
         ("torch.sqrt(rows / columns)", "torch.sqrt(columns / rows)"), "return W1, b1, W2",
+        ("b1 / k", "b1.div_(k)"), one_by_one.replace("W1, b1, W2 = W1.clone(), b1.clone(), W2.clone()", ""),
     ])
 
 

@@ -8,7 +8,7 @@ def test_measure_images():
         "x = images.double().movedim(1, 0).flatten(1) / 255\n"
         "return x.mean(1).tolist(), x.std(1, correction=0).tolist()",
     ], wrong=[
-        (" / 255", ""), ("x.mean((0, 2, 3)), x.std((0, 2, 3))", "[x.mean()], [x.std()]"),
+        (" / 255", ""), ("255", "256"), ("x.mean((0, 2, 3)), x.std((0, 2, 3))", "[x.mean()], [x.std()]"),
         ("((0, 2, 3))", "((2, 3)).mean(0)"), ("x.std((0, 2, 3))", "x.mean((2, 3)).std(0)"), (".std", ".var"),
         ("x.mean((0, 2, 3)), x.std((0, 2, 3))", "x.std((0, 2, 3)), x.mean((0, 2, 3))"),
     ])
