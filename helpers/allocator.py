@@ -6,7 +6,6 @@ training step went there. Inside this block freed memory is kept; on leaving it 
 """
 
 import ctypes
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +14,10 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 DEFAULT_TRIM_THRESHOLD, DEFAULT_MMAP_MAX = 128 * 1024, 65536
 NEVER = 2**31 - 1
 
+try:
+    libc = ctypes.CDLL("libc.so.6")  # so it is called where it is glibc
+except OSError:
+    libc = None
 _open_blocks = 0
 
 
@@ -25,7 +28,6 @@ def kept_memory() -> Iterator[None]:
     Blocks may be nested: memory goes back when the outermost ends.
     """
     global _open_blocks
-    libc = glibc()
     if libc is None:
         yield
         return
@@ -40,11 +42,3 @@ def kept_memory() -> Iterator[None]:
             libc.mallopt(M_MMAP_MAX, DEFAULT_MMAP_MAX)
             libc.mallopt(M_TRIM_THRESHOLD, DEFAULT_TRIM_THRESHOLD)
             libc.malloc_trim(0)
-
-
-def glibc() -> ctypes.CDLL | None:
-    """The C library, when it is glibc."""
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)
-    return libc if hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version") else None

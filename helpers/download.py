@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
 from typing import BinaryIO
 from urllib.error import HTTPError
@@ -41,13 +41,12 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "ab") as file:
             collect(url, file, impatient)
-    except (OSError, HTTPException, DataError) as error:  # OSError includes a refused address and a time-out.
-        if part.exists() and part.stat().st_size == 0:  # not one byte came
-            part.unlink()
-        if isinstance(error, DataError):
-            raise
+    except (OSError, HTTPException) as error:  # OSError includes a refused address and a time-out.
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or repr(error)
         raise DataError(f"{url} into {target.parent}: {reason}") from error
+    finally:
+        if part.exists() and part.stat().st_size == 0:  # not one byte came
+            part.unlink()
     with open(part, "rb") as file:
         found = hashlib.file_digest(file, algorithm).hexdigest()
     if found != digest:
@@ -58,25 +57,20 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
 
 
 def collect(url: str, file: BinaryIO, impatient: bool) -> None:
-    """Append to `file` what is still missing of it."""
-    request = urllib.request.Request(url)
-    if file.tell():
-        request.add_header("Range", f"bytes={file.tell()}-")
+    """Append to `file` what is still missing of it, watching the clock."""
+    request = urllib.request.Request(url, headers={"Range": f"bytes={file.tell()}-"} if file.tell() else {})
     try:
-        with urllib.request.urlopen(request, timeout=STALL_SECONDS) as response:
-            if response.status != 206:  # The server starts from the beginning, so do we.
-                file.truncate(0)
-            receive(response, file, url, impatient)
+        response = urllib.request.urlopen(request, timeout=STALL_SECONDS)
     except HTTPError as error:
-        if error.code != 416:  # 416: nothing is missing, an earlier run was killed just before its checksum.
-            raise
-
-
-def receive(response: HTTPResponse, file: BinaryIO, url: str, impatient: bool) -> None:
-    """Copy the body to the file, watching the clock."""
+        if error.code == 416:  # nothing is missing, an earlier run was killed just before its checksum
+            return
+        raise
     missing = int(response.headers.get("Content-Length") or 0)
     started, received = time.monotonic(), 0
-    with tqdm(total=missing or None, unit="B", unit_scale=True, desc=url.rsplit("/", 1)[-1], leave=False) as bar:
+    bar = tqdm(total=missing or None, unit="B", unit_scale=True, desc=url.rsplit("/", 1)[-1], leave=False)
+    with response, bar:
+        if response.status != 206:  # The server starts from the beginning, so do we.
+            file.truncate(0)
         # read1 hands over what has arrived; each wait for more is bounded by the socket's time-out.
         while chunk := response.read1(CHUNK):
             file.write(chunk)

@@ -8,6 +8,7 @@ Each value of a header is of a *kind*:
     {"a": kind, "b?": kind}        a table; what has a question mark may be missing
     {...: kind}                    a table that has other names as well
     (kind, kind)                   of one of these kinds
+    ...                            anything
     a function                     what it answers True to; its docstring says what that is
 """
 
@@ -37,12 +38,13 @@ class Between:
 
 def problem(value: Any, kind: Any, where: str = "") -> str | None:
     """What is wrong with a value, or None."""
+    if kind is ...:
+        return None
     if isinstance(kind, dict) and isinstance(value, dict):
         known = {name.rstrip("?"): one for name, one in kind.items() if name is not ...}
         found = [f"{where} lacks {name!r}" for name in kind if name in known and name not in value]
         for name, one in value.items():
-            expected = known.get(name, kind.get(..., _nothing))
-            found.append(problem(one, expected, f"{where}.{name:.80}"))
+            found.append(problem(one, known.get(name, kind.get(..., _nothing)), f"{where}.{name:.80}"))
         return next(filter(None, found), None)
     if isinstance(kind, list) and isinstance(value, list):
         return next(filter(None, (problem(one, kind[0], f"{where}[{at}]") for at, one in enumerate(value))), None)
@@ -65,11 +67,6 @@ def problem(value: Any, kind: Any, where: str = "") -> str | None:
 def _nothing(value: Any) -> bool:
     """nothing under this name"""
     return False
-
-
-def _anything(value: Any) -> bool:
-    """anything"""
-    return True
 
 
 def _sizes(value: Any) -> bool:
@@ -116,13 +113,13 @@ ARGUMENTS = {
 SPEC = {
     "builder": str,
     "arguments": ARGUMENTS,
-    "steps": [{"step": str, ...: _anything}],
+    "steps": [{"step": str, ...: ...}],
     "normalization?": _normalization,
 }
 METADATA = {
-    "metrics?": {"test_accuracy?": Between(0.0, 1.0), ...: _anything},
-    "provenance?": {"command?": (str, type(None)), ...: _anything},
-    ...: _anything,
+    "metrics?": {"test_accuracy?": Between(0.0, 1.0), ...: ...},
+    "provenance?": {"command?": (str, type(None)), ...: ...},
+    ...: ...,
 }
 
 

@@ -147,10 +147,9 @@ def time_interleaved(
     candidates: Mapping[str, nn.Module | Callable], x: torch.Tensor, threads: int | None, runs: int, warmup: int
 ) -> dict[str, Latency]:
     """Time each candidate `runs` times, once in each round."""
-    if runs < 3 or warmup < 1:
-        raise MeasurementError(
-            f"a median needs 3 runs or more after 1 warm-up or more, got runs={runs}, warmup={warmup}"
-        )
+    if runs < 3 or warmup < 1 or (threads is not None and threads < 1):
+        got = f"got runs={runs}, warmup={warmup}, threads={threads}"
+        raise MeasurementError(f"a median needs 3 runs or more, after 1 warm-up or more, on 1 thread or more; {got}")
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     wait = torch.cuda.synchronize if x.is_cuda else lambda: None  # a CPU has finished when the call returns
     modules = [candidate for candidate in candidates.values() if isinstance(candidate, nn.Module)]
@@ -183,8 +182,6 @@ def time_interleaved(
 def fixed_threads(threads: int | None):
     """Set PyTorch's number of threads inside the `with` block."""
     before = torch.get_num_threads()
-    if threads is not None and threads < 1:
-        raise MeasurementError(f"threads must be 1 or more, got {threads}")
     torch.set_num_threads(threads or before)
     try:
         yield

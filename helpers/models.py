@@ -6,7 +6,6 @@ the tensors of the file in their places. Builders are ours, torchvision's, and f
 function that the file only names, and that runs when whoever loads the file names it too.
 """
 
-import copy
 import importlib
 import json
 import pickle
@@ -105,14 +104,6 @@ def made_by(model: nn.Module, builder: str | Callable[..., nn.Module], **argumen
     put_tensors(twin, untied_state(model), type(model).__name__, f"what {twin.spec.builder!r} makes")
     model.spec = twin.spec
     return model
-
-
-def as_given(model: nn.Module) -> nn.Module:
-    """A copy, in eval mode, of a module that no builder is known for; who loads its file gives a function for it."""
-    whole = copy.deepcopy(model).eval()
-    twin = copy.deepcopy(whole)
-    twin.spec = Spec(name_of(type(model)), {}, make=lambda: copy.deepcopy(whole))
-    return twin
 
 
 def name_of(function: Callable) -> str:

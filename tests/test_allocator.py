@@ -1,4 +1,3 @@
-import ctypes
 import resource
 import subprocess
 import sys
@@ -7,7 +6,7 @@ import pytest
 import torch
 
 from helpers import allocator
-from helpers.allocator import glibc, kept_memory
+from helpers.allocator import kept_memory
 
 
 def page_faults(rounds: int = 10) -> int:
@@ -19,7 +18,7 @@ def page_faults(rounds: int = 10) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-@pytest.mark.skipif(sys.platform != "linux" or glibc() is None, reason="needs glibc")
+@pytest.mark.skipif(allocator.libc is None, reason="needs glibc")
 def test_freed_memory_is_kept_inside():
     usual = page_faults()
     with kept_memory():
@@ -28,7 +27,7 @@ def test_freed_memory_is_kept_inside():
     assert kept < usual / 5
 
 
-@pytest.mark.skipif(sys.platform != "linux" or glibc() is None, reason="needs glibc")
+@pytest.mark.skipif(allocator.libc is None, reason="needs glibc")
 def test_memory_is_kept_until_the_outermost_block_ends():
     """In a process of its own, where nobody else's memory comes between."""
     resident = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, check=True).stdout
@@ -58,12 +57,6 @@ print(resident())
 
 
 def test_other_c_libraries_are_left_alone(monkeypatch):
-    monkeypatch.setattr(allocator, "glibc", lambda: None)
+    monkeypatch.setattr(allocator, "libc", None)
     with kept_memory():
         assert torch.ones(3).sum() == 3
-
-
-def test_no_glibc_on_other_systems(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(ctypes, "CDLL", None)
-    assert glibc() is None

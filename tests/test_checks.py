@@ -1,8 +1,10 @@
 """Exercises as a learner meets them: cells in a kernel's place, hints in steps, answers that are kept."""
 
 import linecache
+import re
 import shutil
 import textwrap
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -11,6 +13,7 @@ import torch
 from course.publish.runner import NOTEBOOKS
 from helpers import checks
 from helpers.checks import trying
+from helpers.checks.lessons import Lessons
 
 RIGHT = """
 def output_size(size, kernel, stride, padding):
@@ -29,17 +32,17 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def cell(monkeypatch, folder):
-    """Run a cell as a kernel does: its source is known under the name of a file that is none."""
+def cell(folder):
+    """Run a cell as a kernel does, and give its `output_size`: the source is known under a name that is no file's."""
     cells = []
 
     def run(source, **names):
         source = textwrap.dedent(source).lstrip("\n")
         cells.append(f"<cell {len(cells)} of {id(cells)}>")
         linecache.cache[cells[-1]] = (len(source), None, source.splitlines(keepends=True), cells[-1])
-        namespace = {"__name__": "__main__", **names}
-        exec(compile(source, cells[-1], "exec"), namespace)
-        return namespace
+        names["__name__"] = "__main__"
+        exec(compile(source, cells[-1], "exec"), names)
+        return names["output_size"]
 
     yield run
     for name in cells:
@@ -59,7 +62,9 @@ def refusal(function):
 
 
 def test_a_right_answer_is_kept_and_used_by_the_next_kernel(cell, folder, capsys):
-    checks.check(cell(RIGHT)["output_size"])
+    assert checks.yours("output_size")(32, 3, 2, 1) == 16
+    assert "solution of the course" in capsys.readouterr().out
+    checks.check(cell(RIGHT))
     assert capsys.readouterr().out == "output_size: right (kept in mine.py for later lessons)\n"
     checks.use(folder / "exercises" / "lesson_01.py")  # as after a restart
     assert checks.yours("output_size")(32, 3, 2, 1) == 16
@@ -67,16 +72,11 @@ def test_a_right_answer_is_kept_and_used_by_the_next_kernel(cell, folder, capsys
     assert [row["exercise"] for row in checks.progress() if row["passed"]] == ["output_size"]
 
 
-def test_without_an_answer_the_solution_of_the_course_is_used(cell, capsys):
-    assert checks.yours("output_size")(32, 3, 2, 1) == 16
-    assert "solution of the course" in capsys.readouterr().out
-
-
 def test_a_headless_run_neither_writes_nor_reads_answers(cell, folder, headless, capsys):
     wrong = RIGHT.replace("// stride + 1", "// stride + 2")
     (folder / "mine.py").write_text(f"# ---- output_size ----\n{wrong}")
     assert checks.yours("output_size")(32, 3, 2, 1) == 16
-    checks.check(cell(RIGHT)["output_size"])
+    checks.check(cell(RIGHT))
     assert capsys.readouterr().out.endswith("output_size: right\n")
     assert wrong in (folder / "mine.py").read_text()
     assert not [row for row in checks.progress() if row["passed"]]
@@ -92,15 +92,18 @@ def test_the_cell_goes_along_with_its_imports_and_helpers(cell, folder, capsys):
     def output_size(size, kernel, stride, padding):
         return steps(size + ROOM * padding - kernel, stride) + 1
     """
-    checks.check(cell(source)["output_size"])
+    checks.check(cell(source))
     assert "kept" in capsys.readouterr().out
     assert "drawn" not in (folder / "mine.py").read_text()
     assert checks.yours("output_size")(32, 3, 2, 1) == 16
 
 
-def test_what_only_the_notebook_knows_is_named_at_once(cell, folder, capsys):
-    source = RIGHT.replace("size + 2 * padding", "padded(size, padding)")
-    checks.check(cell(source, padded=lambda size, padding: size + 2 * padding)["output_size"])
+@pytest.mark.parametrize(
+    "change",
+    [("size + 2 * padding", "padded(size, padding)"), ("padding)", "padding, padded=padded)")],
+)
+def test_what_only_the_notebook_knows_is_named_at_once(change, cell, folder, capsys):
+    checks.check(cell(RIGHT.replace(*change, 1), padded=lambda size, padding: size + 2 * padding))
     out = capsys.readouterr().out
     assert "right, but not kept" in out and "name 'padded' is not defined" in out and "same cell" in out
     assert not (folder / "mine.py").exists()
@@ -109,90 +112,72 @@ def test_what_only_the_notebook_knows_is_named_at_once(cell, folder, capsys):
 def test_a_second_answer_replaces_the_first_and_leaves_the_others(cell, folder):
     (folder / "mine.py").write_text("# ---- other ----\nother = 1\n")
     for answer in (RIGHT, RIGHT.replace("stride + 1", "stride + 1 + 0")):
-        checks.check(cell(answer)["output_size"])
+        checks.check(cell(answer))
     text = (folder / "mine.py").read_text()
     assert text.count("def output_size") == 1 and "+ 1 + 0" in text and "other = 1" in text
 
 
 def test_an_empty_answer_is_no_error(cell, capsys):
-    checks.check(cell("def output_size(size, kernel, stride, padding):\n    raise NotImplementedError")["output_size"])
+    checks.check(cell("def output_size(size, kernel, stride, padding):\n    raise NotImplementedError"))
     assert "not done yet" in capsys.readouterr().out
 
 
 def test_hints_come_in_steps(cell):
-    wrong = cell("def output_size(size, kernel, stride, padding):\n    return 0")["output_size"]
+    wrong = cell("def output_size(size, kernel, stride, padding):\n    return 0")
     first, second, _, fourth = (refusal(wrong) for _ in range(4))
     assert "expected" in first and "got 0" in first and "Hint" not in first
     assert "Hint:" in second and "The solution" not in second
     assert "The solution:\ndef output_size(" in fourth
 
 
-def test_an_error_shows_the_line_of_the_cell(cell):
-    words = refusal(
-        cell("def output_size(size, kernel, stride, padding):\n    half = size / 0\n    return half")["output_size"]
-    )
-    assert "ZeroDivisionError" in words and "in line 2 of your cell: half = size / 0" in words
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (("half = size / 0", "return half"), "ZeroDivisionError: division by zero\n    in line 2 of your cell: half ="),
+        (("return sys.exit(3)",), "SystemExit: 3\n    in line 2 of your cell: return sys.exit(3)"),
+        (("while True:", "    try:", "        size += 1", "    except:", "        pass"), "Does a loop never end?"),
+    ],
+)
+def test_an_error_shows_the_line_of_the_cell_and_an_endless_answer_is_stopped(lines, told, cell, monkeypatch):
+    monkeypatch.setattr(trying, "time_limit", lambda seconds, limit=trying.time_limit: limit(0.2))
+    source = "\n    ".join(("def output_size(size, kernel, stride, padding):", *lines))
+    assert told in refusal(cell(source, sys=__import__("sys")))
 
 
 def test_below_a_decorator_the_line_and_the_imports_of_the_cell_are_found(cell, folder, capsys):
     right = RIGHT.replace("def ", "import copy\n@torch.no_grad()\ndef ").replace("return ", "return copy.copy(0) + ")
-    wrong = cell(right.replace("(0) +", "(0) // 0 +"), torch=torch)["output_size"]
+    wrong = cell(right.replace("(0) +", "(0) // 0 +"), torch=torch)
     assert "in line 4 of your cell: return copy.copy(0) // 0" in refusal(wrong)
-    checks.check(cell(right, torch=torch)["output_size"])
+    checks.check(cell(right, torch=torch))
     assert "kept in mine.py" in capsys.readouterr().out and "import copy" in (folder / "mine.py").read_text()
 
 
 def test_renamed_arguments_are_named(cell):
-    words = refusal(cell("def output_size(n, k, stride, padding):\n    return 0")["output_size"])
+    words = refusal(cell("def output_size(n, k, stride, padding):\n    return 0"))
     assert "arguments size, kernel, stride, padding, but yours takes (n, k, stride, padding)" in words
 
 
-def test_prints_do_no_harm(cell, headless, capsys):
-    checks.check(cell(RIGHT.replace("return", "print(size); return"))["output_size"])
-    assert capsys.readouterr().out.endswith("output_size: right\n")
-
-
-def test_an_endless_answer_is_stopped(cell, monkeypatch):
-    monkeypatch.setattr(trying, "time_limit", lambda seconds, limit=trying.time_limit: limit(0.2))
-    source = """
-    def output_size(size, kernel, stride, padding):
-        while True:
-            try:
-                size += 1
-            except:
-                pass
-    """
-    assert "Does a loop never end?" in refusal(cell(source)["output_size"])
-
-
-def test_an_answer_that_ends_the_process_is_told_where(cell):
-    answer = cell(RIGHT.replace("return", "raise SystemExit(3); return"))["output_size"]
-    assert "SystemExit: 3\n    in line" in refusal(answer)
-
-
-def test_the_inputs_are_new_each_time(cell, headless):
+def test_the_inputs_are_new_each_time_and_prints_do_no_harm(cell, headless, capsys):
     seen = []
-    answer = cell(RIGHT.replace("return", "seen.append((size, kernel)); return"), seen=seen)["output_size"]
+    answer = cell(RIGHT.replace("return", "seen.append((size, kernel)); print(size); return"), seen=seen)
     checks.check(answer)
     half = len(seen)
     checks.check(answer)
     assert seen[:half] != seen[half:]
+    assert capsys.readouterr().out.endswith("output_size: right\n")
 
 
-def test_an_unknown_exercise_lists_the_known(folder):
+def test_unknown_exercises_and_missing_files_are_named(folder):
     with pytest.raises(checks.NotRightYet, match=r"no exercise called 'outputsize'.*output_size"):
-        checks.find("outputsize")
-
-
-def test_a_missing_file_of_exercises_is_named(tmp_path):
+        checks.yours("outputsize")
     with pytest.raises(checks.NotRightYet, match="lesson_99"):
-        checks.use(tmp_path / "lesson_99.py")
+        checks.use(folder / "lesson_99.py")
 
 
 def test_the_progress_page_shows_what_passed_lesson_by_lesson(monkeypatch):
     """Its cells run where the learner's file says that one exercise is done."""
     monkeypatch.chdir(NOTEBOOKS)
-    monkeypatch.setattr(checks.exercises.Answers, "blocks", lambda self: {"output_size": ""})
+    monkeypatch.setattr(Lessons, "blocks", lambda self: {"output_size": ""})
     monkeypatch.delenv("COURSE_HEADLESS", raising=False)
     names, lessons = {}, sorted((NOTEBOOKS / "exercises").glob("lesson_*.py"))
     for cell in nbformat.read("progress.ipynb", as_version=4).cells:
@@ -204,9 +189,7 @@ def test_the_progress_page_shows_what_passed_lesson_by_lesson(monkeypatch):
     assert sum(row.endswith("✓ |") for row in names["rows"]) == 1
 
 
-def test_names_are_given_once_and_every_solution_is_right(headless):
-    checks.use(NOTEBOOKS / "exercises" / "lesson_00.py")
-    items = [item for lesson in checks.by_lesson().values() for item in lesson]
-    assert len({item.function for item in items}) == len(items) >= 27
-    for item in items:
-        assert trying.first_failure(item, checks.yours(item.function)) is None, item.function
+def test_each_exercise_has_a_name_and_answers_that_try_it():
+    found, tried = Lessons(NOTEBOOKS / "exercises"), Path(__file__).with_name("exercises").glob("test_*.py")
+    assert len(found.items) == sum(map(len, found.by_lesson.values())) >= 50
+    assert set(re.findall(r'assert_judged\("(\w+)"', "".join(map(Path.read_text, tried)))) == found.items.keys()

@@ -18,7 +18,6 @@ from course.benchmarks.common import KnownRows
 from course.lessons.batches import TrainingBatches
 from course.publish.runner import NOTEBOOKS
 from helpers import checks, data, models, pruning, training
-from helpers.checks.exercises import answers
 from helpers.models import CHECKPOINTS
 
 RATIO, RATE, PASSES = 0.5, 0.05, 2
@@ -29,7 +28,7 @@ SHARES = {"labels alone": 0.0, "with a teacher": 0.7}
 def solution(name: str) -> Any:
     """What an exercise asks for, as its solution writes it."""
     checks.use(NOTEBOOKS / "exercises" / "lesson_07.py")
-    return answers().reference(name)
+    return checks.lessons().define(name)
 
 
 class Trials:

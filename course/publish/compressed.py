@@ -1,5 +1,6 @@
 """One page about a compressed network: what each stage reached, what was spared and why, and how to make it again."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def write(result: Compressed, dataset: Dataset, folder: Path) -> Path:
         dead(result.dead),
         not_cut(result.stages["dense"], images[:1]),
         "## Make it again",
-        f"```\n{command(whole=True)}\n```",
+        f"```\ncd {shlex.quote(str(Path.cwd()))}\n{command(whole=True)}\n```",
         f"Load a stage with {loading(model)}.",
     ]
     return write_atomically(folder / "report.md", "\n\n".join(parts) + "\n")

@@ -9,7 +9,113 @@ specification.py   what an exercise is: inputs from a seed, an independent oracl
 inputs.py          random inputs that several exercises need
 compare.py         where two answers differ, in words
 trying.py          one try at an exercise: what is wrong, in terms of the learner's own lines
-keeping.py         mine.py, the answers that were right, and solutions of the course
+lessons.py         the exercises of all lessons, mine.py with the answers that were right, the course's solutions
 """
 
-from helpers.checks.exercises import NotRightYet, by_lesson, check, find, progress, use, yours
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from helpers.checks.lessons import Lessons, NotKept, NotRightYet
+from helpers.checks.specification import Item
+from helpers.checks.trying import first_failure
+
+_lessons: list[Lessons] = []  # those in use, if any
+
+
+def use(file: str | Path) -> None:
+    """Say where the exercises of this notebook are; those of the other lessons lie beside them.
+
+    Args:
+        file: the lesson's exercises; answers that are right are kept in `mine.py`, two folders up from it.
+    """
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise NotRightYet(f"there are no exercises at {path}; give the path from the folder of the notebook")
+    _lessons[:] = [Lessons(path.parent)]
+
+
+def lessons() -> Lessons:
+    """The exercises in use."""
+    if not _lessons:
+        raise NotRightYet('say first where the exercises are: checks.use("exercises/lesson_00.py")')
+    return _lessons[0]
+
+
+def check(function: Callable) -> None:
+    """Try a learner's function on fresh random inputs. The more often it was wrong, the more the hint says.
+
+    Args:
+        function: what the learner wrote; its name says which exercise it answers.
+
+    Raises:
+        NotRightYet: the answer is wrong.
+
+    Example:
+        >>> def output_size(size, kernel, stride, padding):
+        ...     return (size + 2 * padding - kernel) // stride + 1
+        >>> check(output_size)
+        output_size: right
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    item = lessons().find(name)
+    try:
+        failure = first_failure(item, function)
+    except NotImplementedError:
+        print(f"{name}: not done yet. Write it, then run the cell again.")
+        return
+    if failure:
+        lessons().misses[name] += 1
+        raise NotRightYet(f"{name}: not right yet. {failure}\n{hint(item, lessons().misses[name])}".rstrip())
+    print(f"{name}: right{'' if headless() else kept(function)}")
+
+
+def hint(item: Item, misses: int) -> str:
+    """The first time nothing beside the difference, then a nudge, then the way, then the solution."""
+    if misses == 1:
+        return "Read this first; the next try gets a hint."
+    solution = f"\nThe solution:\n{lessons().solution(item.function)}" if misses > 3 else ""
+    return f"Hint: {item.nudge if misses == 2 and item.nudge else item.hint}{solution}"
+
+
+def kept(function: Callable) -> str:
+    """Keep an answer that is right for later lessons, and say so."""
+    try:
+        lessons().keep(function)
+    except NotKept as reason:
+        return f", but not kept for later lessons: {reason}"
+    return " (kept in mine.py for later lessons)"
+
+
+def yours(name: str) -> Any:
+    """The learner's own answer to an exercise of an earlier lesson, or the course's where there is none; says which.
+
+    Args:
+        name: the function that the exercise asked for.
+    """
+    lessons().find(name)
+    blocks = {} if headless() else lessons().blocks()
+    print(f"{name}: {'your own, from mine.py' if name in blocks else 'the solution of the course'}")
+    return lessons().define(name, blocks if name in blocks else {})
+
+
+def progress() -> list[dict[str, Any]]:
+    """One row per exercise of all lessons: minutes, difficulty, and whether an answer was kept."""
+    done = {} if headless() else lessons().blocks()
+    return [
+        {
+            "lesson": lesson.removeprefix("lesson_"),
+            "exercise": item.function,
+            "minutes": item.minutes,
+            "difficulty": "●" * item.dots + "○" * (3 - item.dots),
+            "passed": "✓" if item.function in done else "",
+        }
+        for lesson, items in lessons().by_lesson.items()
+        for item in items
+    ]
+
+
+def headless() -> bool:
+    """Whether the notebooks run without a learner: then no file of a learner is read or written."""
+    return "COURSE_HEADLESS" in os.environ

@@ -8,10 +8,15 @@ This file knows no exercise, so it travels with the student's bundle.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+Found = Iterator[tuple[str, str | None]]  # what differs in words, and as values where both are of one kind
+KINDS = {bool: "True or False", int | float: "a number", dict: "a dictionary", list | tuple: "a list or tuple"}
+KINDS |= {torch.Tensor: "a tensor", str: "a text", type(None): "None"}
 
 
 @dataclass(frozen=True)
@@ -22,101 +27,83 @@ class Tolerance:
     absolute: float = 1e-9
 
 
-def difference(expected: Any, got: Any, tolerance: Tolerance | None = None, where: str = "the answer") -> str | None:
+def difference(expected: Any, got: Any, tolerance: Tolerance | None = None) -> str | None:
     """Return None when the two answers agree, else one sentence that names the first place where they differ.
 
     Args:
         expected: the right answer.
         got: what was handed in; it may be anything at all.
         tolerance: how far numbers may lie apart.
-        where: how to name this part of the answer.
 
     Example:
         >>> difference({"a": 1.0}, {"a": 2.0})
         'the answer["a"] differs by 1 where at most 1e-06 is allowed'
     """
-    found = _first_difference(expected, got, tolerance or Tolerance(), where)
-    return found and found[0]
+    return next((words for words, _ in _differences(expected, got, tolerance or Tolerance(), "the answer")), None)
 
 
 def expected_and_got(expected: Any, got: Any, tolerance: Tolerance | None = None) -> str | None:
     """The first value that differs, in both answers; None where the difference is not one of values."""
-    found = _first_difference(expected, got, tolerance or Tolerance(), "")
-    return found and found[1]
+    return next((values for _, values in _differences(expected, got, tolerance or Tolerance(), "")), None)
 
 
-def _first_difference(expected: Any, got: Any, tolerance: Tolerance, where: str) -> tuple[str, str | None] | None:
-    """What differs first in a tree: in words, and as values where both are of one kind."""
-    if got is None and expected is not None:
-        return f"{where} should be {_kind(expected)}, but is None: is a return missing?", None
-    if isinstance(expected, dict):
-        if not isinstance(got, dict):
-            return f"{where} should be a dictionary, but is {_kind(got)}", None
+def _differences(expected: Any, got: Any, tolerance: Tolerance, where: str) -> Found:
+    if isinstance(expected, torch.Tensor) and expected.ndim == 0 and _kind(got) == int | float:
+        if expected.is_floating_point() != isinstance(got, float):
+            yield f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}", None
+            return
+        expected = expected.item()
+    kind = _kind(expected)
+    if kind != _kind(got):
+        hint = ": is a return missing?" if got is None else ""
+        yield f"{where} should be {_named(expected)}, but is {_named(got)}{hint}", None
+    elif kind is dict:
         if set(expected) != set(got):
-            return f"{where} should have the entries {_names(expected)}, but has {_names(got)}", None
-        parts = [(f'{where}["{key}"]', expected[key], got[key]) for key in expected]
-    elif isinstance(expected, list | tuple):
-        if not isinstance(got, list | tuple):
-            return f"{where} should be a list or tuple of {len(expected)} parts, but is {_kind(got)}", None
+            entries = (_short(sorted(str(key) for key in tree)) for tree in (expected, got))
+            yield "{} should have the entries {}, but has {}".format(where, *entries), None
+            return
+        for key, value in expected.items():
+            yield from _differences(value, got[key], tolerance, f'{where}["{key}"]')
+    elif kind == list | tuple:
         if len(expected) != len(got):
-            return f"{where} should have {len(expected)} parts, but has {len(got)}", None
-        parts = [(f"{where}[{i}]", e, g) for i, (e, g) in enumerate(zip(expected, got, strict=True))]
-    else:
-        return _difference_of_values(expected, got, tolerance, where)
-    found = (_first_difference(e, g, tolerance, place) for place, e, g in parts)
-    return next(filter(None, found), None)
-
-
-def _difference_of_values(expected: Any, got: Any, tolerance: Tolerance, where: str) -> tuple[str, str | None] | None:
-    if isinstance(expected, torch.Tensor):
-        if expected.ndim == 0 and _is_number(got):
-            if expected.is_floating_point() != isinstance(got, float):
-                return f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}", None
-            return _difference_of_numbers([expected.item()], [got], (), tolerance, where)
-        if not isinstance(got, torch.Tensor):
-            return f"{where} should be a tensor, but is {_kind(got)}", None
+            yield f"{where} should have {len(expected)} parts, but has {len(got)}", None
+            return
+        for place, pair in enumerate(zip(expected, got, strict=True)):
+            yield from _differences(*pair, tolerance, f"{where}[{place}]")
+    elif kind is torch.Tensor:
         if expected.shape != got.shape:
-            return f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}", None
-        if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
-            return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", None
-        return _difference_of_numbers(
-            *(t.flatten().tolist() for t in (expected, got)), expected.shape, tolerance, where
-        )
-    values = f"expected {_short(expected)}, got {_short(got)}"
-    if _is_number(expected) and _is_number(got):
-        return _difference_of_numbers([expected], [got], (), tolerance, where)
-    if type(expected) is not type(got):
-        return f"{where} should be {_kind(expected)}, but is {_kind(got)}", None
-    return (f"{where} is {_short(got)}, which is not right", values) if expected != got else None
+            yield f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}", None
+        elif expected.is_floating_point() != got.is_floating_point() or got.is_complex():
+            yield f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", None
+        else:
+            flat = (tensor.flatten().tolist() for tensor in (expected, got))
+            yield from _differences_of_numbers(*flat, expected.shape, tolerance, where)
+    elif kind == int | float:
+        yield from _differences_of_numbers([expected], [got], (), tolerance, where)
+    elif expected != got:
+        yield f"{where} is {_short(got)}, which is not right", f"expected {_short(expected)}, got {_short(got)}"
 
 
-def _difference_of_numbers(
-    expected: list, got: list, shape: tuple[int, ...], tolerance: Tolerance, where: str
-) -> tuple[str, str] | None:
+def _differences_of_numbers(expected: list, got: list, shape: tuple, tolerance: Tolerance, where: str) -> Found:
     """The largest distance in words, and the first pair that lies too far apart."""
     if not all(isinstance(value, int) for value in (*expected, *got)):
         expected, got = (list(map(_double, values)) for values in (expected, got))
     # Infinite or undefined numbers must match exactly; nan counts as equal to nan.
     same = [e == g or (e != e and g != g) for e, g in zip(expected, got, strict=True)]
     apart = [0 if s else abs(e - g) for s, e, g in zip(same, expected, got, strict=True)]
-    allowed = tolerance.absolute + tolerance.relative * max((abs(e) for e in expected if _is_finite(e)), default=0)
+    largest = max((abs(e) for e in expected if abs(e) < math.inf), default=0)
+    allowed = tolerance.absolute + tolerance.relative * largest
     first = next((place for place, distance in enumerate(apart) if not distance <= allowed), None)
     if first is None:
-        return None
+        return
     index = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
-    values = f"{f'at {index}: ' if index else ''}expected {_number(expected[first])}, got {_number(got[first])}"
-    if not all(map(_is_finite, apart)):
-        return f"{where} holds values that are not finite", values
-    bound = "" if isinstance(apart[first], int) and allowed < 1 else f" where at most {allowed:.3g} is allowed"
-    return f"{where} differs by {_double(max(apart)):.3g}{bound}", values
-
-
-def _number(value: float) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else _short(value)
-
-
-def _is_finite(value: float) -> bool:
-    return isinstance(value, int) or math.isfinite(value)
+    pair = (f"{v:.6g}" if isinstance(v, float) else _short(v) for v in (expected[first], got[first]))
+    values = "{}expected {}, got {}".format(f"at {index}: " if index else "", *pair)
+    if all(distance < math.inf for distance in apart):
+        bound = "" if isinstance(apart[first], int) and allowed < 1 else f" where at most {allowed:.3g} is allowed"
+        yield f"{where} differs by {_double(max(apart)):.3g}{bound}", values
+    else:
+        yield f"{where} holds values that are not finite", values
 
 
 def _double(value: float) -> float:
@@ -127,21 +114,15 @@ def _double(value: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _kind(value: Any) -> Any:
+    return next((kind for kind in KINDS if isinstance(value, kind)), type(value))
 
 
-def _kind(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
-    names = {type(None): "None", bool: "True or False", int: "a number", float: "a number", str: "a text"}
-    return names.get(type(value), f"a {type(value).__name__}")
+def _named(value: Any) -> str:
+    shape = f" of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else ""
+    return KINDS.get(_kind(value), f"a {type(value).__name__}") + shape
 
 
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _names(tree: dict) -> str:
-    return _short(sorted(str(key) for key in tree))

@@ -107,14 +107,6 @@ class Item:
             made += self.edges(generator(*seed, self.name, "edges"))
         return made
 
-    def judge(self, case: Case, expected: Tree, answer: Tree, submitted_bytes: int = 0) -> Verdict:
-        """Compare an answer with what the oracle expects. Never raises on a malformed answer."""
-        try:
-            observed = self.view(answer, case.probe) if self.view else answer
-        except Exception as problem:  # the answer is not trusted, so whatever it breaks is its own fault
-            return Verdict(0.0, f"{case.label}: the answer cannot be used ({type(problem).__name__}: {problem})"[:300])
-        return self.compare(case, expected, observed, submitted_bytes)
-
     def compare(self, case: Case, expected: Tree, observed: Tree, submitted_bytes: int = 0) -> Verdict:
         """Judge what was observed of an answer."""
         if self.score:
@@ -161,42 +153,6 @@ def combine(item: Item, verdicts: list[Verdict]) -> Verdict:
     if share == 1.0:
         return replace(worst, share=1.0)
     return replace(worst, share=share, message=f"{worst.message}. {item.hint}")
-
-
-def check(
-    item: Item,
-    student: Mapping[str, Any],
-    seed: str | int = "visible",
-    hidden: bool = False,
-    submitted_bytes: int = 0,
-) -> Verdict:
-    """Try a learner's functions here and now, in this process: for lessons and tests, never for marks.
-
-    Args:
-        item: the exercise.
-        student: the learner's names, for example `globals()` or `{"fold": fold}`.
-        seed: which inputs to use.
-        hidden: whether to try the edge cases too.
-        submitted_bytes: the size of the submission, where the points depend on it.
-
-    Example:
-        >>> check(item, {"scale": lambda gamma, var, eps: gamma / (var + eps).sqrt()}).share
-        1.0
-    """
-    if item.function not in student:
-        return Verdict(0.0, f"there is no function called {item.function}")
-    verdicts = []
-    for case in item.make_cases(seed, hidden=hidden):
-        expected = item.oracle(case.inputs, case.probe)
-        try:
-            # A copy of the inputs goes in, so that an answer that overwrites them cannot reach the view.
-            answer = copy_tree(item.answer(student, copy_tree(case.inputs)))
-        except NotImplementedError:
-            return Verdict(0.0, "not done yet")
-        except Exception as problem:
-            return Verdict(0.0, f"{case.label}: {type(problem).__name__}: {problem}")
-        verdicts.append(item.judge(case, expected, answer, submitted_bytes))
-    return combine(item, verdicts)
 
 
 def copy_tree(tree: Tree) -> Tree:

@@ -15,26 +15,21 @@ from helpers.checks.compare import expected_and_got
 from helpers.checks.specification import Case, Item, Tree, copy_tree
 
 
-class NotDone(Exception):
-    """The answer raises NotImplementedError: the learner has not begun."""
-
-
 class OutOfTime(BaseException):
     """An answer took too long. No `except Exception` in an answer can swallow it."""
 
 
-def first_failure(item: Item, function: Callable, seed: int | None = None) -> str | None:
+def first_failure(item: Item, function: Callable) -> str | None:
     """What the first case shows that the answer gets wrong; None when it is right on all of them.
 
     Args:
-        item: the exercise.
+        item: the exercise; its inputs are new ones each time.
         function: the answer. It gets copies of the inputs, so that nothing it does reaches the next try.
-        seed: which inputs; new ones each time by default.
 
     Raises:
-        NotDone: there is no answer yet.
+        NotImplementedError: there is no answer yet.
     """
-    cases = item.make_cases(secrets.randbits(62) if seed is None else seed, hidden=True)
+    cases = item.make_cases(secrets.randbits(62), hidden=True)
     return next(filter(None, (failure_on(item, function, case) for case in cases)), None)
 
 
@@ -46,43 +41,37 @@ def failure_on(item: Item, function: Callable, case: Case) -> str | None:
     try:
         with time_limit(item.seconds):
             answer = copy_tree(item.answer({item.function: function}, copy_tree(case.inputs)))
-    except NotImplementedError as nothing:
-        raise NotDone from nothing
+    except NotImplementedError:
+        raise
     except OutOfTime:
         return f"{case.label}: no answer after {item.seconds:g} seconds, so it was stopped. Does a loop never end?"
     except (Exception, SystemExit) as problem:  # `sys.exit()` would end the notebook's cell without a word
         return f"{case.label}: {type(problem).__name__}: {problem}{place(problem, function)}"
     if isinstance(expected, int | float) and getattr(answer, "ndim", None) == 0:
         answer = answer.item()  # a number of torch or NumPy
-    verdict = item.judge(case, expected, answer)
-    if verdict.share == 1.0:
-        return None
-    return verdict.message + ("" if item.score else shown(item, case, expected, answer))
-
-
-def shown(item: Item, case: Case, expected: Tree, answer: Tree) -> str:
-    """The first value that differs: what was expected, and what came."""
     try:
         observed = item.view(answer, case.probe) if item.view else answer
-    except Exception:  # the verdict says already that the answer cannot be used
-        return ""
-    words = expected_and_got(expected, observed, item.tolerance)
-    return f"\n    {words}" if words else ""
+    except Exception as problem:
+        return f"{case.label}: the answer cannot be used ({type(problem).__name__}: {problem})"[:300]
+    verdict = item.compare(case, expected, observed)
+    if verdict.share == 1.0:
+        return None
+    values = None if item.score else expected_and_got(expected, observed, item.tolerance)
+    return verdict.message + (f"\n    {values}" if values else "")
 
 
 def wrong_arguments(function: Callable, inputs: dict[str, Tree]) -> str | None:
     """A sentence when the function cannot take the arguments that the exercise gives."""
+    takes = inspect.signature(function)
     try:
-        inspect.signature(function).bind(**inputs)
+        takes.bind(**inputs)
     except TypeError:
-        return (
-            f"It is called with the arguments {', '.join(inputs)}, but yours takes "
-            f"{inspect.signature(function)}; keep the names from the exercise."
-        )
+        names = ", ".join(inputs)
+        return f"It is called with the arguments {names}, but yours takes {takes}; keep the names from the exercise."
     return None
 
 
-def place(problem: Exception, function: Callable) -> str:
+def place(problem: BaseException, function: Callable) -> str:
     """The line of the learner's own cell in which an error arose."""
     own = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", None)
     lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == own]

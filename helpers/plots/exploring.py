@@ -10,7 +10,7 @@ from helpers.plots.style import markup
 
 
 def explore(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float, float]) -> None:
-    """Show sliders and the figure that belongs to their values.
+    """Show sliders on the left, and the figure that belongs to their values.
 
     Args:
         draw: makes a figure from one keyword argument per slider.
@@ -21,11 +21,6 @@ def explore(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float,
         names = ", ".join(ranges)
         print(f"Run this cell in JupyterLab to get sliders for {names}. The figure above shows the same without them.")
         return
-    display(panel(draw, alt, **ranges))
-
-
-def panel(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float, float]):
-    """The widget behind `explore`: sliders on the left, figure on the right."""
     import ipywidgets as widgets  # slow to import, and of no use when headless
 
     sliders = {
@@ -40,4 +35,4 @@ def panel(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float, f
     for slider in sliders.values():
         slider.observe(redraw, "value")
     redraw()
-    return widgets.HBox([widgets.VBox(list(sliders.values())), picture])
+    display(widgets.HBox([widgets.VBox(list(sliders.values())), picture]))

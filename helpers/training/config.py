@@ -2,24 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
-
-RANGES = {  # setting -> lowest, highest; whole numbers where both are
-    "epochs": (1, 10**6),
-    "batch_size": (1, 10**6),
-    "seed": (-(10**9), 10**9),
-    "cutout": (0, 1000),
-    "skip": (0.0, 0.9),
-    "lr": (0.0, 100.0),
-    "muon": (0.0, 100.0),
-    "weight_decay": (0.0, 1.0),
-    "label_smoothing": (0.0, 1.0),
-    "warmup": (0.0, 1.0),
-    "ema": (0.0, 1.0),
-    "clip": (0.0, math.inf),
-    "distill": (0.0, 1.0),
-    "temperature": (0.01, 1000.0),
-}
+from typing import Annotated, Any, get_type_hints
 
 
 class TrainingError(RuntimeError):
@@ -50,29 +33,30 @@ class Config:
         seed: the same seed on the same device gives the same network.
     """
 
-    epochs: int = 30
-    batch_size: int = 128
-    lr: float = 0.2
-    muon: float = 0.0
-    weight_decay: float = 5e-4
-    label_smoothing: float = 0.1
-    warmup: float = 0.1
-    ema: float = 0.999
-    clip: float = 5.0
+    epochs: Annotated[int, 1, 10**6] = 30
+    batch_size: Annotated[int, 1, 10**6] = 128
+    lr: Annotated[float, 0, 100] = 0.2
+    muon: Annotated[float, 0, 100] = 0.0
+    weight_decay: Annotated[float, 0, 1] = 5e-4
+    label_smoothing: Annotated[float, 0, 1] = 0.1
+    warmup: Annotated[float, 0, 1] = 0.1
+    ema: Annotated[float, 0, 1] = 0.999
+    clip: Annotated[float, 0, math.inf] = 5.0
     image_sizes: tuple[int, ...] = ()
-    cutout: int = 0
+    cutout: Annotated[int, 0, 1000] = 0
     autoaugment: bool = False
-    skip: float = 0.0
-    distill: float = 0.0
-    temperature: float = 4.0
+    skip: Annotated[float, 0, 0.9] = 0.0
+    distill: Annotated[float, 0, 1] = 0.0
+    temperature: Annotated[float, 0.01, 1000] = 4.0
     precision: str = "auto"
-    seed: int = 0
+    seed: Annotated[int, -(10**9), 10**9] = 0
 
     def __post_init__(self):
-        for name, (low, high) in RANGES.items():
-            value = getattr(self, name)
-            whole = isinstance(low, int)
-            if not (is_whole(value) or (not whole and isinstance(value, float))) or not low <= value <= high:
+        for name, hint in get_type_hints(Config, include_extras=True).items():
+            low, high = getattr(hint, "__metadata__", (None, None))
+            value, whole = getattr(self, name), getattr(hint, "__origin__", None) is int
+            fits = is_whole(value) or (not whole and isinstance(value, float))
+            if low is not None and not (fits and low <= value <= high):
                 kind = "be a whole number" if whole else "lie"
                 raise TrainingError(f"{name} must {kind} between {low} and {high}, got {value!r}")
         if self.precision not in ("auto", "float32", "bfloat16"):

@@ -123,25 +123,19 @@ class TrainingState:
             if name in tensors:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         places = self.tensors()
-        wrong = [
-            n
-            for n in places.keys() | tensors.keys()
-            if n not in places or n not in tensors or places[n].shape != tensors[n].shape
-        ]
-        if wrong:
-            raise TrainingError(f"{path} belongs to another network (see {sorted(wrong)[0]}); choose another path")
+        mine, theirs = ({name: tensor.shape for name, tensor in some.items()}.items() for some in (places, tensors))
+        if wrong := sorted(mine ^ theirs):
+            raise TrainingError(f"{path} belongs to another network (see {wrong[0][0]}); choose another path")
         for name, place in places.items():
             place.copy_(tensors[name])
 
     def refuse_other_settings(self, path: Path, stored: dict) -> None:
         """A run can only go on with the settings that it was started with; one that is newer had its default then."""
         stored = plain(Config()) | stored
-        known = [(name, stored[name], now) for name, now in self.settings.items() if name in stored]
-        other = [f"{name} was {then}, now {now}" for name, then, now in known if then != now]
+        then_and_now = {name: (stored.get(name, now), now) for name, now in self.settings.items()}
+        other = [f"{name} was {then}, now {now}" for name, (then, now) in then_and_now.items() if then != now]
         if other:
-            raise TrainingError(
-                f"{path} was made with other settings ({'; '.join(other)}); delete it or choose another"
-            )
+            raise TrainingError(f"{path} was made with other settings ({'; '.join(other)}); delete it, choose another")
 
 
 def plain(config: Config) -> dict[str, Any]:

@@ -7,8 +7,7 @@ import pytest
 
 from course.publish import runner
 from helpers import checks
-from helpers.checks.exercises import answers
-from helpers.checks.keeping import GIVEN
+from helpers.checks.lessons import GIVEN
 
 TRIES = 3
 checks.use(runner.NOTEBOOKS / "exercises" / "lesson_00.py")
@@ -25,7 +24,7 @@ def assert_judged(function: str, right: list, wrong: list, base: str = "") -> No
         base: what tuples change; by default the solution of the course.
     """
     assert len(right) >= 2 - bool(base) and len(wrong) >= 5
-    solution = answers().solution(function)
+    solution = checks.lessons().solution(function)
     for answer in (solution, base or solution, *right):
         for _ in range(TRIES):
             checks.check(define(function, changed(base or solution, answer)))
@@ -48,10 +47,10 @@ def changed(base: str, answer: str | tuple[str, ...]) -> str:
 
 def define(function: str, answer: str):
     """A function from its body, or a whole cell; other exercises are solved as the course does."""
-    others = (item.function for lesson in checks.by_lesson().values() for item in lesson)
-    names = GIVEN | {name: answers().reference(name) for name in others if name != function and name in answer}
+    others = (name for name in checks.lessons().items if name != function and name in answer)
+    names = GIVEN | {name: checks.lessons().define(name) for name in others}
     if f"def {function}(" not in answer:
-        solution = ast.parse(answers().solution(function)).body
+        solution = ast.parse(checks.lessons().solution(function)).body
         (arguments,) = (node.args for node in solution if getattr(node, "name", "") == function)
         answer = f"def {function}({ast.unparse(arguments)}):\n{textwrap.indent(answer, '    ')}"
     exec(answer, names)

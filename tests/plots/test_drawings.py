@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from helpers import plots
+from helpers.plots import exploring
 from helpers.training import Evaluation
 
 
@@ -13,21 +14,6 @@ def texts(figure) -> list[str]:
 def test_number_grids_write_every_number():
     figure = plots.number_grids({"x": torch.tensor([[1.5, -2.0]]), "y": torch.tensor([[3.0]])}, signs="=")
     assert {"1.5", "-2", "3", "=", "x", "y"} == set(texts(figure))
-
-
-def test_window_places_agree_with_torch():
-    settings = [
-        {"size": 9, "kernel": 3, "stride": 2, "padding": 1},
-        {"size": 7, "kernel": 5, "stride": 1, "padding": 0},
-    ]
-    figure = plots.window_places(settings)
-    for ax, s in zip(figure.axes, settings, strict=True):
-        outputs = torch.nn.functional.conv1d(
-            torch.zeros(1, 1, s["size"]), torch.zeros(1, 1, s["kernel"]), stride=s["stride"], padding=s["padding"]
-        ).shape[-1]
-        pixels = s["size"] + 2 * s["padding"]
-        assert len(ax.patches) == pixels + outputs
-        assert f"{outputs} outputs" in ax.get_title()
 
 
 def test_bars_carry_their_numbers():
@@ -64,3 +50,31 @@ def test_times_and_lines_show_what_they_are_given():
     (ax,) = plots.lines({"a": ([0, 1], [2, 3]), "b": ([0, 1], [4, 5])}, "step", "loss", ylim=(0, 9)).axes
     assert [list(line.get_ydata()) for line in ax.lines] == [[2, 3], [4, 5]]
     assert ax.get_ylim() == (0, 9)
+
+
+def test_every_box_and_arrow_of_a_flow_says_what_it_was_given():
+    (ax,) = plots.flow([("a", "1"), ("b", "2"), ("c", "3")], ["then", "becomes"], strong=(2,)).axes
+    assert {"a", "b", "c", "1", "2", "3", "then", "becomes"} <= {text.get_text() for text in ax.texts}
+    assert len(ax.patches) == 3
+    assert sum(text.arrow_patch is not None for text in ax.texts if hasattr(text, "arrow_patch")) == 2
+    plain, _, strong = (patch.get_linewidth() for patch in ax.patches)
+    assert strong > plain
+
+
+def test_a_figure_follows_its_slider_or_says_where_the_sliders_are(monkeypatch, capsys):
+    def draw(slope):
+        figure, ax = plots.subplots(size=(2, 1))
+        ax.plot([0, 1], [0, slope])
+        return figure
+
+    shown = []
+    monkeypatch.setattr(exploring, "display", shown.append)
+    monkeypatch.delenv("COURSE_HEADLESS", raising=False)
+    plots.explore(draw, "a line", slope=(0.0, 1.0, 2.0))
+    sliders, picture = shown[0].children
+    before = picture.value
+    sliders.children[0].value = 2.0
+    assert picture.value != before and 'alt="a line"' in picture.value
+    monkeypatch.setenv("COURSE_HEADLESS", "1")
+    plots.explore(draw, "a line", slope=(0.0, 1.0, 2.0))
+    assert len(shown) == 1 and "JupyterLab to get sliders for slope" in capsys.readouterr().out

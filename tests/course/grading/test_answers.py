@@ -7,7 +7,7 @@ import pytest
 
 from course.grading import answers, course
 from course.grading.intake import packed_bytes
-from helpers.checks.specification import check, copy_tree
+from helpers.checks.specification import copy_tree
 from tests.course.grading import trying
 
 EXERCISES = {name: course.load(name) for name in course.names()}
@@ -81,7 +81,7 @@ def test_the_source_notebook_earns_everything(name, monkeypatch):
     exercise = EXERCISES[name]
     monkeypatch.chdir(exercise.folder)
     for item in exercise.assignment.items:
-        verdict = check(item, _solved(exercise), "another seed", True, _submitted_bytes(exercise))
+        verdict = trying.check(item, _solved(exercise), "another seed", True, _submitted_bytes(exercise))
         assert verdict.share == 1.0, verdict.message
     assert exercise.assignment.points == 100
 
@@ -96,4 +96,4 @@ def test_an_answer_learned_by_heart_from_the_visible_inputs_earns_nothing(name, 
     learned = [item.answer(student, copy_tree(case.inputs)) for case in item.make_cases("visible")]
 
     reciting = replace(item, run=lambda student, inputs: learned[0])
-    assert check(reciting, {item.function: None}, "hidden").share == 0.0
+    assert trying.check(reciting, {item.function: None}, "hidden").share == 0.0

@@ -12,7 +12,6 @@ from course.__main__ import main
 from course.grading import answers, course
 from course.grading.answers import fill
 from course.grading.guard import Guard
-from helpers.checks.specification import check
 from tests.course.grading import trying
 
 EXERCISES = {name: course.load(name) for name in ("a1", "a4", "a5")}
@@ -100,7 +99,8 @@ def _judge_here(name, changes):
     sources = answers.solution_cells(exercise)
     own = re.sub("^[%!]", "#", changes.get("own", ""), flags=re.MULTILINE)
     student = answers.execute({"own": ""} | sources | changes | {"own": own})
-    verdicts = {i.name: check(trying.guarded(i), student, "tests", hidden=True) for i in exercise.assignment.items}
+    items = map(trying.guarded, exercise.assignment.items)
+    verdicts = {item.name: trying.check(item, student, "tests", hidden=True) for item in items}
     return {name: verdict.message for name, verdict in verdicts.items() if verdict.share < 1 and name != "network"}
 
 

@@ -64,7 +64,7 @@ def test_links_to_other_lessons_lead_somewhere(notebook):
 def test_every_exercise_is_asked_checked_and_solved():
     """Each exercise of the package stands in its lesson: an answer cell, a check, a folded solution."""
     checks.use(NOTEBOOKS / "exercises" / "lesson_00.py")
-    for lesson, items in checks.by_lesson().items():
+    for lesson, items in checks.lessons().by_lesson.items():
         (path,) = lessons([lesson.removeprefix("lesson_")])
         source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
         assert len(items) >= 2
