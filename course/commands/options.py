@@ -99,7 +99,9 @@ def opened(
         raise models.ModelError(f"{len(ways.mean)} of --mean and {len(ways.deviation)} of --deviation; give as many")
     if ways.mean:
         model.input_normalization = ways
-    elif checkpoint and arguments.data not in data.SOURCES and models.header_of(checkpoint)[2] is None:
+    elif not checkpoint:
+        print("no --mean and --deviation: the training images' own are taken; if the weights had others, give them")
+    elif arguments.data not in data.SOURCES and models.header_of(checkpoint)[2] is None:
         print(f"{checkpoint.name} states no normalisation: CIFAR-10's is taken; if wrong, give --mean and --deviation")
     if not look and arguments.data in data.SOURCES:
         return model, None

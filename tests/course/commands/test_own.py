@@ -1,6 +1,7 @@
 """A network and images of one's own, through the shell's door; and what keeps a long run from being lost."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -65,6 +66,7 @@ def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys):
     assert main(["evaluate", *files.values(), *again]) == 0
     assert main(["evaluate", *own]) == 0
     printed = capsys.readouterr().out
+    assert "no --mean and --deviation: the training images' own are taken" in printed
     assert "images: 56 training + 14 test images (3 x 64 x 64 pixels, 7 classes)" in printed
     assert f"small.safetensors: {FACTORY}, steps after building: resize" in printed
     assert f"weights.pt: {FACTORY}, steps after building: none" in printed
@@ -165,7 +167,8 @@ def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(
         low = next(line for line in report.splitlines() if line.startswith(f"| {row.stage} |"))
         assert f"| {row.accuracy:.2%} ({row.low:.2%} to {row.high:.2%}) |" in low and f"| {row.file_bytes:,} |" in low
         assert low.endswith("| 14 of 14 |")
-    for told in ("all is integers", "| 8 | 7 | it is an output of the network |", "## Make it again"):
+    reasons = ("all is integers", "| 8 | 7 | it is an output of the network |")
+    for told in (*reasons, f"## Make it again\n\n```\ncd {Path.cwd()}\n"):
         assert told in report, report
     after = models.load(tmp_path / "fine-tuned.safetensors", factory=FACTORY)
     assert all(torch.equal(tensor, after.state_dict()[name]) for name, tensor in tuned.state_dict().items())
