@@ -6,32 +6,24 @@ from torch import nn
 
 from helpers import models
 from helpers.training.config import Config
-from helpers.training.loop import TrainingLoop, device_of, share_of_peak, uses_bfloat16
+from helpers.training.loop import TrainingLoop, uses_bfloat16
 from helpers.training.optimizers import Muon, weight_groups
 from tests.training.tiny import tiny_cifar, tiny_model
 
 
-def test_the_rate_rises_then_falls_to_zero():
-    config = Config(lr=1.0, warmup=0.2)
-    rates = [config.lr * share_of_peak(step, 100, config.warmup) for step in range(100)]
-    assert all(a < b for a, b in pairwise(rates[:20]))
-    assert all(a > b for a, b in pairwise(rates[20:]))
-    assert max(rates) == 1.0
-    assert 0 < rates[-1] < 0.001
-    assert 0 < rates[0] < 0.06
-
-
-def test_the_rate_really_reaches_the_optimizer_at_each_step(monkeypatch):
-    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(epochs=2, batch_size=20, lr=0.1))
+def test_the_rate_of_each_step_rises_then_falls_to_zero(monkeypatch):
+    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(epochs=2, batch_size=5, lr=0.1, warmup=0.2))
     seen = []
     [optimizer] = loop.optimizers
     original = optimizer.step
-    monkeypatch.setattr(optimizer, "step", lambda: seen.append([g["lr"] for g in optimizer.param_groups]) or original())
-    loop.run_epoch(0)
-    loop.run_epoch(1)
-    expected = [loop.config.lr * share_of_peak(step, 10, loop.config.warmup) for step in range(10)]
-    assert [rates[0] for rates in seen] == expected
-    assert all(len(set(rates)) == 1 for rates in seen)
+    monkeypatch.setattr(optimizer, "step", lambda: seen.append({g["lr"] for g in optimizer.param_groups}) or original())
+    for epoch in range(2):
+        loop.run_epoch(epoch)
+    rates = [rate for (rate,) in seen]  # the same for all weights
+    peak = rates.index(max(rates))
+    assert len(rates) == 42 and peak == 9 and 0.099 < max(rates) <= 0.1  # a fifth of the steps
+    assert all(a < b for a, b in pairwise(rates[: peak + 1])) and all(a > b for a, b in pairwise(rates[peak:]))
+    assert 0 < rates[-1] < 0.001 and 0 < rates[0] < 0.02
 
 
 def test_batchnorm_biases_and_depthwise_filters_do_not_decay():
@@ -45,39 +37,17 @@ def test_batchnorm_biases_and_depthwise_filters_do_not_decay():
     assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
 
 
-def test_the_average_follows_the_weights_and_the_statistics():
-    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(ema=0.75))
-    before = {n: t.clone() for n, t in loop.averaged.state_dict().items()}
-    with torch.no_grad():
-        for tensor in loop.model.state_dict().values():
-            tensor.add_(1)
-    loop.update_average(done=1000)
-    for name, tensor in loop.averaged.state_dict().items():
-        share = 0.25 if tensor.is_floating_point() else 1
-        torch.testing.assert_close(tensor, before[name] + share)
-
-
-def test_a_weight_that_two_layers_share_is_averaged_once():
-    model = tiny_model()
-    model.append(nn.Linear(10, 10)).append(nn.Linear(10, 10))
+def test_the_average_follows_weights_and_statistics_and_a_shared_weight_once():
+    model = tiny_model().append(nn.Linear(10, 10)).append(nn.Linear(10, 10))
     model[-1].weight = model[-2].weight
     loop = TrainingLoop(model, tiny_cifar().split(), Config(ema=0.9))
     before = {n: t.clone() for n, t in loop.averaged.state_dict().items()}
     with torch.no_grad():
-        for tensor in loop.model.parameters():
+        for tensor in {id(t): t for t in model.state_dict(keep_vars=True).values()}.values():
             tensor.add_(1)
     loop.update_average(done=1000)
-    for name, _ in loop.model.named_parameters(remove_duplicate=False):
-        torch.testing.assert_close(loop.averaged.state_dict()[name], before[name] + 0.1)
-
-
-def test_the_average_of_an_untrained_start_is_forgotten():
-    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(ema=0.999))
-    loop.model[0].weight.data.fill_(1)
-    loop.averaged[0].weight.data.fill_(0)
-    for done in range(30):
-        loop.update_average(done)
-    assert float(loop.averaged[0].weight.detach().min()) > 0.97
+    for name, tensor in loop.averaged.state_dict().items():
+        torch.testing.assert_close(tensor, before[name] + (0.1 if tensor.is_floating_point() else 1))
 
 
 def test_gradients_are_clipped(monkeypatch):
@@ -124,13 +94,6 @@ def test_muon_steps_as_torchs_does_but_for_its_bfloat16(shape):
             optimizer.step()
     moved = (mine - start).abs().max()
     assert (mine.flatten(1) - torchs).abs().max() < 0.05 * moved
-
-
-def test_muon_learns():
-    cifar = tiny_cifar(600)
-    loop = TrainingLoop(tiny_model(), cifar.split(), Config(muon=0.02, lr=0.05, epochs=6, batch_size=20))
-    losses = [loop.run_epoch(epoch)["loss"] for epoch in range(6)]
-    assert losses[-1] < 0.9 * losses[0]
 
 
 def test_easy_images_are_skipped_and_the_rest_of_them_weighs_more():
@@ -187,11 +150,6 @@ def test_bfloat16_is_chosen_by_hardware(monkeypatch):
         assert uses_bfloat16("auto", torch.device("cpu")) == supported
     assert uses_bfloat16("bfloat16", torch.device("cpu"))
     assert not uses_bfloat16("float32", torch.device("cpu"))
-
-
-@pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.ReLU()])
-def test_device_of_anything(model):
-    assert device_of(model) == torch.device("cpu")
 
 
 def test_distillation_loss_is_zero_when_student_and_teacher_agree():

@@ -19,21 +19,6 @@ def started(path, config=CONFIG, model=None, cifar=None, teacher=None):
     return TrainingState(loop, path)
 
 
-@pytest.mark.parametrize("muon", [0.0, 0.02])
-def test_everything_comes_back(tmp_path, muon):
-    config = dataclasses.replace(CONFIG, muon=muon)
-    first = started(tmp_path / "s", config)
-    first.finish_epoch(first.loop.run_epoch(0))
-    second = started(tmp_path / "s", config, model=tiny_model(seed=4))
-    assert second.resume() == 1
-    found, expected = second.tensors(), first.tensors()
-    assert found.keys() == expected.keys()
-    assert any(name.startswith("momentum.") and tensor.abs().max() > 0 for name, tensor in found.items())
-    for name, tensor in found.items():
-        assert torch.equal(tensor, expected[name]), name
-    assert second.history == first.history
-
-
 class Counting(nn.Module):
     """A network whose answers follow a buffer that its checkpoints leave out."""
 
@@ -45,15 +30,6 @@ class Counting(nn.Module):
     def forward(self, x):
         self.calls += self.training
         return self.network(x) / (1 + self.calls)
-
-
-def test_buffers_that_a_checkpoint_leaves_out_come_back(tmp_path):
-    first = started(tmp_path / "s", model=Counting())
-    first.finish_epoch(first.loop.run_epoch(0))
-    second = started(tmp_path / "s", model=Counting(seed=4))
-    assert second.resume() == 1
-    assert second.loop.model.calls == first.loop.model.calls > 0
-    assert second.loop.run_epoch(1)["loss"] == first.loop.run_epoch(1)["loss"]
 
 
 class Spare(nn.Module):
@@ -68,34 +44,31 @@ class Spare(nn.Module):
         return self.used(x)
 
 
-def test_a_network_with_frozen_and_unused_parameters_goes_on_to_the_same_end(tmp_path):
-    whole = started(None, model=Spare())
-    for epoch in range(2):
-        whole.finish_epoch(whole.loop.run_epoch(epoch))
-    first = started(tmp_path / "s", model=Spare())
-    first.finish_epoch(first.loop.run_epoch(0))
-    second = started(tmp_path / "s", model=Spare(seed=4))
-    assert second.resume() == 1
-    second.finish_epoch(second.loop.run_epoch(1))
-    found, expected = second.tensors(), whole.tensors()
-    assert found.keys() == expected.keys()
-    stepped = sum(name.startswith("momentum.") for name in found)
-    assert stepped == len(list(second.loop.model.used.parameters())) - 1
-    for name, tensor in found.items():
-        assert torch.equal(tensor, expected[name]), name
+def tied(seed=0):
+    """Two layers that share their weights."""
+    model = tiny_model(seed).append(nn.Linear(10, 10)).append(nn.Linear(10, 10))
+    model[-1].weight = model[-2].weight
+    return model
 
 
-def test_weights_that_two_layers_share_come_back(tmp_path):
-    def tied(seed):
-        model = tiny_model(seed).append(nn.Linear(10, 10)).append(nn.Linear(10, 10))
-        model[-1].weight = model[-2].weight
-        return model
-
-    first = started(tmp_path / "s", model=tied(0))
-    first.finish_epoch(first.loop.run_epoch(0))
-    second = started(tmp_path / "s", model=tied(4))
-    assert second.resume() == 1
-    assert all(torch.equal(t, first.tensors()[name]) for name, t in second.tensors().items())
+@pytest.mark.parametrize(
+    ("make", "muon"), [(tiny_model, 0.0), (tiny_model, 0.02), (Counting, 0.0), (Spare, 0.0), (tied, 0.0)]
+)
+def test_everything_comes_back_and_leads_to_the_same_end(make, muon, tmp_path):
+    config = dataclasses.replace(CONFIG, muon=muon)
+    whole = started(tmp_path / "s", config, make(0))
+    whole.finish_epoch(whole.loop.run_epoch(0))
+    second = started(tmp_path / "s", config, make(4))
+    assert second.resume() == 1 and second.history == whole.history
+    whole.checkpoint = None
+    for epoch in (1, 2):
+        found, expected = second.tensors(), whole.tensors()
+        assert found.keys() == expected.keys()
+        assert any(name.startswith("momentum.") and tensor.abs().max() > 0 for name, tensor in found.items())
+        for name, tensor in found.items():
+            assert torch.equal(tensor, expected[name]), name
+        for state in (whole, second):
+            state.finish_epoch(state.loop.run_epoch(epoch))
 
 
 def test_a_hand_over_is_small_and_brings_the_weights(tmp_path):
@@ -132,48 +105,35 @@ def test_no_file_means_a_new_run(tmp_path):
     assert started(None).resume() == 0
 
 
-def test_other_settings_are_refused(tmp_path):
-    state = started(tmp_path / "s")
+CIFAR = tiny_cifar()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": dataclasses.replace(CONFIG, epochs=4)}, r"other settings \(epochs was 3, now 4"),
+        ({"config": dataclasses.replace(CONFIG, muon=0.02)}, r"other settings \(muon was 0.0, now 0.02"),
+        ({"cifar": dataclasses.replace(CIFAR, train_images=CIFAR.train_images + 1)}, r"images was [0-9a-f]+, now"),
+        ({"cifar": dataclasses.replace(CIFAR, train_labels=CIFAR.train_labels.roll(1))}, "images was"),
+        ({"teacher": tiny_model(seed=2)}, r"teacher was [0-9a-f]+, now [0-9a-f]+"),
+        ({"model": nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))}, "another network"),
+    ],
+)
+def test_another_run_is_refused(change, message, tmp_path):
+    taught = {"config": dataclasses.replace(CONFIG, distill=0.5), "teacher": tiny_model(seed=1)}
+    given = taught if "teacher" in change else {}
+    state = started(tmp_path / "s", **given)
     state.finish_epoch(state.loop.run_epoch(0))
-    for changed in (Config(epochs=4, batch_size=20), Config(epochs=3, batch_size=20, muon=0.02)):
-        with pytest.raises(TrainingError, match=r"other settings \((epochs was 3, now 4|muon was 0.0, now 0.02)"):
-            started(tmp_path / "s", changed).resume()
+    with pytest.raises(TrainingError, match=message):
+        started(tmp_path / "s", **given | change).resume()
+    assert started(tmp_path / "s", **given).resume() == 1
 
 
-def test_a_setting_that_is_newer_than_the_file_had_its_default(tmp_path, monkeypatch):
+def test_a_setting_that_is_newer_than_the_file_had_its_default(tmp_path):
     state = started(tmp_path / "s")
     state.settings.pop("muon")
     state.finish_epoch(state.loop.run_epoch(0))
     assert started(tmp_path / "s").resume() == 1
-
-
-def test_other_images_and_labels_are_refused(tmp_path):
-    cifar = tiny_cifar()
-    state = started(tmp_path / "s", cifar=cifar)
-    state.finish_epoch(state.loop.run_epoch(0))
-    brighter = dataclasses.replace(cifar, train_images=cifar.train_images + 1)
-    shuffled = dataclasses.replace(cifar, train_labels=cifar.train_labels.roll(1))
-    for other in (brighter, shuffled):
-        with pytest.raises(TrainingError, match=r"images was [0-9a-f]+, now [0-9a-f]+"):
-            started(tmp_path / "s", cifar=other).resume()
-    assert started(tmp_path / "s", cifar=tiny_cifar()).resume() == 1
-
-
-def test_another_teacher_is_refused(tmp_path):
-    config = dataclasses.replace(CONFIG, distill=0.5)
-    state = started(tmp_path / "s", config, teacher=tiny_model(seed=1))
-    state.finish_epoch(state.loop.run_epoch(0))
-    with pytest.raises(TrainingError, match=r"teacher was [0-9a-f]+, now [0-9a-f]+"):
-        started(tmp_path / "s", config, teacher=tiny_model(seed=2)).resume()
-    assert started(tmp_path / "s", config, teacher=tiny_model(seed=1)).resume() == 1
-
-
-def test_another_network_is_refused(tmp_path):
-    state = started(tmp_path / "s")
-    state.finish_epoch(state.loop.run_epoch(0))
-    other = started(tmp_path / "s", model=nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)))
-    with pytest.raises(TrainingError, match="another network"):
-        other.resume()
 
 
 @pytest.mark.parametrize("content", [b"", b"half a file"])
