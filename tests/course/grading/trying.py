@@ -14,11 +14,18 @@ def check(item, student, seed="visible", hidden=False, submitted_bytes=0):
     for case in item.make_cases(seed, hidden=hidden):
         try:  # copies, so that an answer that overwrites its inputs cannot reach the view
             answer = copy_tree(item.answer(student, copy_tree(case.inputs)))
-            observed = item.view(answer, case.probe) if item.view else answer
         except Exception as problem:
             return Verdict(0.0, f"{case.label}: {type(problem).__name__}: {problem}")
-        verdicts.append(item.compare(case, item.oracle(case.inputs, case.probe), observed, submitted_bytes))
+        verdicts.append(judge(item, case, item.oracle(case.inputs, case.probe), answer, submitted_bytes))
     return combine(item, verdicts)
+
+
+def judge(item, case, expected, answer, submitted_bytes=0):
+    try:
+        observed = item.view(answer, case.probe) if item.view else answer
+    except Exception as problem:
+        return Verdict(0.0, f"{case.label}: the answer cannot be used ({type(problem).__name__}: {problem})"[:300])
+    return item.compare(case, expected, observed, submitted_bytes)
 
 
 def try_out(exercise, answer, seed="tests"):
