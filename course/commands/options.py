@@ -79,9 +79,7 @@ def opened(
     """
     checkpoint = checkpoint or arguments.checkpoint
     if bool(checkpoint) == bool(arguments.weights) or (arguments.weights and not arguments.model):
-        raise models.ModelError(
-            "give a file that this course saved, or --model and --weights for a network of your own"
-        )
+        raise models.ModelError("give a file of this course, or --model and --weights for a network of your own")
     result = getattr(arguments, "output", None)
     if checkpoint and result and result.exists() and result.samefile(checkpoint):
         raise models.ModelError(f"{checkpoint} would be overwritten; choose another name for the output")
@@ -99,10 +97,9 @@ def opened(
         raise models.ModelError(f"{len(ways.mean)} of --mean and {len(ways.deviation)} of --deviation; give as many")
     if ways.mean:
         model.input_normalization = ways
-    elif not checkpoint:
-        print("no --mean and --deviation: the training images' own are taken; if the weights had others, give them")
-    elif arguments.data not in data.SOURCES and models.header_of(checkpoint)[2] is None:
-        print(f"{checkpoint.name} states no normalisation: CIFAR-10's is taken; if wrong, give --mean and --deviation")
+    elif not checkpoint or (arguments.data not in data.SOURCES and models.header_of(checkpoint)[2] is None):
+        name, whose = (checkpoint or arguments.weights).name, "CIFAR-10's" if checkpoint else "the training images'"
+        print(f"{name} states no normalisation: {whose} is taken; if wrong, give --mean and --deviation")
     if not look and arguments.data in data.SOURCES:
         return model, None
     ways = getattr(model, "input_normalization", None)
