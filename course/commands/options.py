@@ -98,7 +98,7 @@ def opened(
     if ways.mean:
         model.input_normalization = ways
     elif not checkpoint or (arguments.data not in data.SOURCES and models.header_of(checkpoint)[2] is None):
-        name, whose = (checkpoint or arguments.weights).name, "CIFAR-10's" if checkpoint else "the training images'"
+        name, whose = (checkpoint or arguments.weights).name, "CIFAR-10's" if checkpoint else "the images' own"
         print(f"{name} states no normalisation: {whose} is taken; if wrong, give --mean and --deviation")
     if not look and arguments.data in data.SOURCES:
         return model, None

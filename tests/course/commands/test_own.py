@@ -66,7 +66,7 @@ def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys):
     assert main(["evaluate", *files.values(), *again]) == 0
     assert main(["evaluate", *own]) == 0
     printed = capsys.readouterr().out
-    assert "weights.pt states no normalisation: the training images' is taken" in printed
+    assert "weights.pt states no normalisation: the images' own is taken" in printed
     assert "images: 56 training + 14 test images (3 x 64 x 64 pixels, 7 classes)" in printed
     assert f"small.safetensors: {FACTORY}, steps after building: resize" in printed
     assert f"weights.pt: {FACTORY}, steps after building: none" in printed
