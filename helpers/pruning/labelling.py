@@ -17,6 +17,7 @@ from helpers.pruning.atoms import Atoms, Labels
 from helpers.pruning.reader import name_of, operation, stored_tensors
 
 Axes = list[Labels | None]
+NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}  # PyTorch takes both
 
 
 def leaves(value: Any) -> list:
@@ -52,6 +53,7 @@ class Number:
 class Call:
     """One operation: its arguments are Tensors, Numbers and plain values, in the nesting that the graph gives them."""
 
+    node: fx.Node
     name: str  # for people: "layer1.0.add (add)"
     op: str  # the operation's one name, or the layer's class
     args: tuple
@@ -63,7 +65,9 @@ class Call:
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument, given by position or by name."""
-        return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
+        if position < len(self.args):
+            return self.args[position]
+        return self.kwargs.get(name, self.kwargs.get(NUMPY_NAMES.get(name), default))
 
     @cached_property
     def tensors(self) -> list[Tensor]:
@@ -188,17 +192,13 @@ def labels_of(labelling: Labelling, node: fx.Node) -> Any:
     return node.meta["labels"]
 
 
-# NumPy's names for what PyTorch calls otherwise; PyTorch takes both.
-ALIASES = {"axis": "dim", "axis0": "dim0", "axis1": "dim1", "keepdims": "keepdim"}
-
-
 def as_call(labelling: Labelling, node: fx.Node) -> Call:
     """A node with the labels of its arguments."""
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: labels_of(labelling, n))
-    kwargs = {ALIASES.get(name, name): value for name, value in kwargs.items()}
     module, op = node.meta.get("module"), operation(node)
     around = [type(labelling.model), *(kind for _, kind in node.meta.get("nn_module_stack", {}).values())]
     return Call(
+        node=node,
         name=f"{name_of(node)} ({op})",
         op=op,
         args=args[:1] if node.target is getattr else args,

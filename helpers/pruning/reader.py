@@ -140,13 +140,7 @@ class Reader(Tracer):
             return next(self.inputs)
         if node.op == "get_attr":
             return operator.attrgetter(node.target)(self.root)
-        if node.op == "call_function":
-            return node.target(*args, **kwargs)
-        if node.op == "call_method":
-            return getattr(args[0], node.target)(*args[1:], **kwargs)
-        if node.op == "output":
-            return None
-        return node.meta["module"](*args, **kwargs)
+        return None if node.op == "output" else perform(node, args, kwargs)
 
     def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *more: Any, **named: Any) -> Any:
         """The result of an operation; what it writes in place is its first argument from then on."""
@@ -187,6 +181,13 @@ class Reader(Tracer):
         if name not in parameter_proxy_cache:
             parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {})
         return parameter_proxy_cache[name]
+
+
+def perform(node: fx.Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What an operation of the graph makes of these arguments."""
+    if node.op == "call_method":
+        return getattr(args[0], node.target)(*args[1:], **kwargs)
+    return node.meta.get("module", node.target)(*args, **kwargs)
 
 
 def tensors_of(node: fx.Node) -> list[fx.Node]:

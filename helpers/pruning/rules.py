@@ -30,29 +30,28 @@ TABLE: dict[Rule, str] = {
     value.along_axis: "softmax log_softmax cumsum Softmax LogSoftmax",
     value.reduction: "mean sum amax amin",
     value.size: "size shape",
-    value.decision: "decision",
-    value.stated: "stated",
-    value.question: "question",
+    value.asked: "decision stated question",
     value.ignored: "assert dim ndimension ndim",
-    shape.reshape: "view reshape flatten unsqueeze Flatten",
+    shape.moved: """
+        view reshape flatten Flatten unflatten Unflatten unsqueeze permute transpose swapaxes swapdims movedim moveaxis
+        expand repeat tile flip chunk tensor_split split unbind channel_shuffle ChannelShuffle
+    """,
     shape.squeeze: "squeeze",
-    shape.permute: "permute transpose swapaxes swapdims",
-    shape.expand: "expand",
+    shape.item: "getitem",
     shape.concatenate: "cat concat concatenate",
-    shape.pieces: "chunk split",
-    shape.index: "getitem",
     shape.pad: "pad",
-    shape.channel_shuffle: "channel_shuffle ChannelShuffle",
-    layer.convolution: "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d conv1d conv2d conv3d",
-    layer.linear: "Linear linear",
-    layer.per_channel_norm: "BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d",
-    layer.batch_norm_function: "batch_norm",
+    layer.weighted: """
+        Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Linear conv1d conv2d conv3d linear
+    """,
+    layer.per_channel_norm: """
+        BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d batch_norm
+    """,
     layer.group_norm: "GroupNorm",
     layer.layer_norm: "LayerNorm RMSNorm layer_norm rms_norm",
     layer.prelu: "PReLU",
 }
 RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}
-TAKES_SIZES = {"view", "reshape", "expand", "chunk", "split", "getitem", "pad", "decision"}
+TAKES_SIZES = {"view", "reshape", "unflatten", "expand", "repeat", "chunk", "split", "getitem", "pad", "decision"}
 
 
 def apply(labelling: Labelling, call: Call) -> Any:

@@ -75,20 +75,17 @@ def size(labelling: Labelling, call: Call) -> Any:
     return sizes if dim is None else sizes[dim]
 
 
-def decision(labelling: Labelling, call: Call) -> None:
-    """The forward compares or rounds a size: with fewer channels it could decide otherwise."""
-    labelling.pin_all(call.numbers, f"{call.name}: the forward decides by the number of channels")
+WHAT_IS_ASKED = {  # of a number, of an attribute of a layer that the cut changes, of several tensors
+    "decision": "the forward decides by the number of channels",
+    "stated": "the forward computes with a stored number of channels",
+    "question": "the answer may depend on the number of channels",
+}
 
 
-def stated(labelling: Labelling, call: Call) -> Any:
-    """The forward computes with a layer's own attribute, such as `in_channels`, which the cut changes."""
-    labelling.pin_all(call.tensors, f"{call.name}: the forward computes with a stored number of channels")
+def asked(labelling: Labelling, call: Call) -> Any:
+    """The forward looks at something that a cut could change."""
+    labelling.pin_all(call.args, f"{call.name}: {WHAT_IS_ASKED[call.op]}")
     return call.output
-
-
-def question(labelling: Labelling, call: Call) -> None:
-    """The forward asks something about several tensors, such as whether they are of the same size."""
-    labelling.pin_all(call.tensors, f"{call.name}: the answer may depend on the number of channels")
 
 
 def ignored(labelling: Labelling, call: Call) -> Any:

@@ -217,6 +217,14 @@ PRUNABLE = {
     "mask that comes first": (net(lambda s, x: s.b(s.n.running_mean * s.a(x)), n=nn.BatchNorm1d(8), **LAST), {"a": 8}),
     "softmax over space": (between(nn.Softmax(3)), {"a": 8}),
     "a value that is no number": (between(lambda y: torch.where(y.sum(3, True) > 9, float("nan"), y)), {"a": 8}),
+    "moved in other ways": (
+        between(lambda y: y[True, 0].repeat(1, 2, 1, 1).flip(-1).unflatten(1, (2, -1)).flatten(1, 2), b=conv(16, 5)),
+        {"a": 8},
+    ),
+    "a fixed number inside": (
+        between(lambda y: y.unflatten(1, (-1, 4)).transpose(1, 2).flatten(1, 2), a=conv(3, 12), b=conv(12, 5)),
+        {"a": 3},
+    ),
     "sum by axis": (between(lambda y: y * y.sum(axis=2, keepdims=True)), {"a": 8}),
     "axes swapped by name": (between(lambda y: y.swapaxes(axis0=1, axis1=2).mean(1), **LAST), {"a": 8}),
     "places of the largest values": (
@@ -303,27 +311,26 @@ REFUSED = {
         "view": between(lambda y: y.view(-1, 8, 64).mean(2), b=nn.Linear(8, 5)),
         "expand": between(lambda y: y.expand(1, 8, 8, 8)),
         "split": between(lambda y: y.split(4, 1)[0], b=conv(4, 5)),
+        "a split of unequal pieces": between(lambda y: y.split([2, 6], 1)[1], b=conv(6, 5)),
         "half a split": between(lambda y: y.split([y.shape[1] // 2, 4], 1)[0], b=conv(4, 5)),
         "b: zero padded shortcut": net(padded_shortcut, b=conv(8, 16), c=conv(16, 5)),
     },
-    "pieces are not equal": {"split": between(lambda y: y.split([2, 6], 1)[1], b=conv(6, 5))},
     "fixed numbers": {
         "slice": between(lambda y: y[:, :4], b=conv(4, 5)),
         "every second": between(lambda y: y[:, ::2], b=conv(4, 5)),
         "all but three": between(lambda y: y[:, : y.shape[1] - 3], b=conv(5, 5)),
         "from the middle": between(lambda y: y[:, quarter(y) : -quarter(y)], b=conv(4, 5)),
+        "one": between(lambda y: y[:, 2].unsqueeze(1), b=conv(1, 5)),
+        "a list": between(lambda y: y[:, [1, 2]], b=conv(2, 5)),
         "none at all": between(lambda y: torch.cat([y, y[:, :0]], 1)),
         "c: a width as the size of other channels": net(
             lambda s, x: s.b(s.c(x)[:, : s.a(x).shape[1]]), a=conv(3, 4), c=conv(3, 8), b=conv(4, 5)
         ),
     },
     "a trial cut fails": {"all but four of eight": between(lambda y: y[:, : y.shape[1] - 4], b=conv(4, 5))},
-    "a trial cut gave another shape": {"in place": between(transposed_in_place, b=nn.Linear(8, 5))},
-    "picks one channel": {"index": between(lambda y: y[:, 2].unsqueeze(1), b=conv(1, 5))},
-    "only slices and fixed numbers": {
-        "a list": between(lambda y: y[:, [1, 2]], b=conv(2, 5)),
-        "a truth": between(lambda y: y[True, 0]),
-        "a tensor": between(lambda y: y[:, 0:8, torch.zeros(1).long()]),
+    "a trial cut gave another shape": {
+        "in place": between(transposed_in_place, b=nn.Linear(8, 5)),
+        "a width as the length of another axis": between(lambda y: y[:, :, : y.shape[1]]),
     },
     "normalises over all channels": {
         "one group": between(nn.GroupNorm(1, 8)),
@@ -350,6 +357,7 @@ REFUSED = {
     },
     "roll): this operation is not understood": {"function": between(lambda y: torch.roll(input=y, shifts=1, dims=1))},
     "matmul): this operation": {"two axes": between(lambda y: y.matmul(y.transpose(2, 3)))},
+    "getitem): this operation": {"a tensor": between(lambda y: y[:, 0:8, torch.zeros(1).long()])},
     "view): this operation": {"another type": between(lambda y: y.view(torch.int32).view(torch.float32))},
     "cat): this operation": {
         "written elsewhere": between(lambda y: torch.cat([y, y], 1, out=y.new_empty(0)), b=conv(16, 5))
@@ -388,7 +396,8 @@ REFUSED = {
         "b: padded to fit, there": net(padded_to_fit, **WIDER),
     },
     "another axis": {
-        "slice": between(lambda y: y[:, :, : y.shape[1]]),
+        "slice": width_of_a(lambda x, width: x[:, :, :width].mean()),
+        "a row": width_of_a(lambda x, width: x[:, :, width - 1 : width].mean()),
         "padding": between(lambda y: F.pad(y, (0, y.shape[1] // 8))),
         "pieces": width_of_a(lambda x, width: x.chunk(width // 8, 2)[0].mean()),
         "expansion": width_of_a(lambda x, width: x[:, :1, :1, :1].expand(-1, 5, width, 8)),
