@@ -404,7 +404,8 @@ def batch_one(d: Draw):
 def by_batch(d: Draw):
     """Decides by the number of images."""
     w, most = d.width(), d.choice([3, 4, 6])
-    return Net(lambda s, x: s.conv(x) * (2 if x.shape[0] > most else 1), conv=d.conv_norm(3, w)), image(d)
+    parts = {"conv": d.conv_norm(3, w), "head": nn.Conv2d(w, 4, 1)}
+    return Net(lambda s, x: s.head(s.conv(x)) * (2 if x.shape[0] > most else 1), **parts), image(d)
 
 
 def counting(d: Draw):
@@ -412,9 +413,10 @@ def counting(d: Draw):
 
     def forward(s, x):
         s.some.add_(1)
-        return s.conv(x) * s.others.sum()
+        return s.head(s.conv(x)) * s.others.sum()
 
-    net = Net(forward, conv=d.conv_norm(3, d.width()))
+    w = d.width()
+    net = Net(forward, conv=d.conv_norm(3, w), head=nn.Conv2d(w, 4, 1))
     whole = torch.ones(6)
     net.register_buffer("some", whole[:4])
     net.register_buffer("others", whole[2 : d.choice([4, 6])])
