@@ -32,14 +32,14 @@ BUDGETS = {
 # What does not hold yet, with what it is today. These numbers and lists may only shrink; what fits leaves the table.
 TODAY = {
     "lines": {
-        "helpers": 13_236,
-        "helpers/graphs": 2_224,
-        "helpers/passes": 1_896,
-        "helpers/pruning": 2_292,
-        "helpers/quantization": 2_761,
-        "helpers/training": 650,
-        "helpers/checks": 860,
-        "tests": 18_537,
+        "helpers": 12_235,
+        "helpers/graphs": 2_051,
+        "helpers/passes": 1_820,
+        "helpers/pruning": 2_174,
+        "helpers/quantization": 2_515,
+        "helpers/training": 628,
+        "helpers/checks": 709,
+        "tests": 18_011,
     },
     "files": {},
     "imports": [],

@@ -61,6 +61,9 @@ def block(table: pd.DataFrame) -> str:
     """The first screen: chart, four networks, where others are ahead, and the plan beside what came out."""
     notes = "Time: median for one image in ONNX Runtime on two CPU threads, from the file that the course exports"
     notes += ", on a machine that was busy with other work." if (speeds().load > BUSY).any() else "."
+    if not headline(table).batch1_ms.is_monotonic_decreasing:
+        notes += " A smaller network that takes longer has channels in numbers that engines are slow with"
+        notes += " ([lesson 06](notebooks/06_structured_pruning.ipynb), section 7)."
     parts = [
         f"![{alternative_text(table)}](data/results/{FIGURE.name})",
         page.as_markdown(readable(headline(table))),

@@ -22,7 +22,9 @@ def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys):
     assert any(line.startswith("[fix] 0 GiB of disk free: ") for line in lines)
 
 
-@pytest.mark.parametrize(("library", "says"), [(None, "they are of two builds"), (b"not a library", "Could not load this library")])
+@pytest.mark.parametrize(
+    ("library", "says"), [(None, "they are of two builds"), (b"not a library", "Could not load this library")]
+)
 def test_a_pair_from_two_places_or_without_operators_is_found(monkeypatch, tmp_path, library, says):
     if library:
         (tmp_path / "_C.so").write_bytes(library)
