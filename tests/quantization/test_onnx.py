@@ -103,7 +103,7 @@ def test_what_stayed_in_float_is_written_in_float(export):
 def test_what_has_no_onnx_form_is_named_and_no_file_is_written(tmp_path):
     quantized = quantize(Floats(torch.special.bessel_j0).eval(), images(8), Recipe())
     with pytest.raises(ExportError, match=r"special_bessel_j0.*has no ONNX form"):
-        to_onnx(quantized, tmp_path / "model.onnx", **options)
+        to_onnx(quantized, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -157,7 +157,7 @@ def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(tmp_pat
     monkeypatch.setitem(INSTEAD, torch.ops.aten.gelu.default, lambda x: 9 - x)  # as if the exporter were wrong
     quantized = quantize(Floats(nn.GELU()).eval(), images(8), Recipe())
     with pytest.raises(ExportError, match=r"other numbers than the network.*middle"):
-        to_onnx(quantized, tmp_path / "model.onnx", **options)
+        to_onnx(quantized, tmp_path / "model.onnx")
     with pytest.raises(ExportError, match="quantize it first"):
         to_onnx(Floats(nn.GELU()), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
