@@ -2,7 +2,8 @@
 
 `Answers` asks whether a network may stand in for another, as `passes.optimize` does before it hands one out:
 
-    the example, then random inputs like it     two calls in a row show what a call leaves behind
+    the example, then random inputs like it     two calls in a row show what a call leaves behind; in the second one
+                                                images are in channels_last memory, if the network takes them so
     one image, and one more than the example    other batch sizes show what was frozen at the example's
 
 `assert_equivalent` asks whether a rewrite is exact, against a float64 reference. Everything runs on copies.
@@ -52,8 +53,8 @@ class Answers:
                 continue  # not a batch size that the network takes
             reason = self._compare(number, expected, got, tolerance)
             if reason is not None and not self._is_random(number):
-                sizes = [list(x.shape) for x in tree_leaves(self._asked[number]) if isinstance(x, torch.Tensor)]
-                return f"in call {number + 1}, with inputs of shape {', '.join(map(str, sizes))}, {reason}"
+                shown = [_shape(x) for x in tree_leaves(self._asked[number]) if isinstance(x, torch.Tensor)]
+                return f"in call {number + 1}, with inputs of shape {', '.join(shown)}, {reason}"
         return None
 
     def _tolerance(self, network: nn.Module) -> float:
@@ -72,13 +73,11 @@ class Answers:
                 if inputs is None:
                     answers.append(None)
                     continue
-                as_asked = lambda x: x.to(dtype if x.is_floating_point() else None, copy=True)  # noqa: E731
-                inputs = tree_map_only(torch.Tensor, as_asked, inputs)
                 torch.manual_seed(seed + number)
-                try:
-                    answers.append(tree_leaves((network(*inputs), inputs)))
-                except Exception as error:
-                    answers.append(error)
+                answer = _answer(network, inputs, dtype, torch.preserve_format)
+                if number == 1 and isinstance(answer, Exception):
+                    answer = _answer(network, inputs, dtype, torch.contiguous_format)
+                answers.append(answer)
         return answers
 
     def _compare(self, number: int, expected: list[Any], got: Any, tolerance: float) -> str | None:
@@ -108,6 +107,19 @@ class Answers:
         return any(gap(one, other)[1] > 0 for one, other in pairs)
 
 
+def _answer(network: nn.Module, inputs: tuple[Any, ...], dtype: torch.dtype | None, order: torch.memory_format) -> Any:
+    """What the network gives back and what becomes of a copy of the inputs, or the error."""
+
+    def as_asked(x: torch.Tensor) -> torch.Tensor:
+        return x.to(dtype if x.is_floating_point() else None, copy=True, memory_format=order)
+
+    try:
+        inputs = tree_map_only(torch.Tensor, as_asked, inputs)
+        return tree_leaves((network(*inputs), inputs))
+    except Exception as error:
+        return error
+
+
 def gap(expected: Any, found: Any) -> tuple[str, float]:
     """What tells two values apart, and how far, relative to the largest number of the first."""
     if not isinstance(expected, torch.Tensor) or not isinstance(found, torch.Tensor):
@@ -135,7 +147,16 @@ def _inputs_like(inputs: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     batch = next((x.shape[0] for x in tree_leaves(inputs) if isinstance(x, torch.Tensor) and x.dim() > 0), 0)
     numbers = torch.Generator().manual_seed(0)
     for size in [batch, *([1] if batch != 1 else []), batch + 1] if batch else []:
-        yield tree_map_only(torch.Tensor, lambda x, size=size: _random_like(x, batch, size, numbers), inputs)
+        drawn = tree_map_only(torch.Tensor, lambda x, size=size: _random_like(x, batch, size, numbers), inputs)
+        yield drawn if size != batch else tree_map_only(torch.Tensor, _channels_last, drawn)
+
+
+def _shape(x: torch.Tensor) -> str:
+    return f"{list(x.shape)}{'' if x.is_contiguous() else ' in channels_last memory'}"
+
+
+def _channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and x.layout == torch.strided else x
 
 
 def _random_like(x: torch.Tensor, batch: int, size: int, numbers: torch.Generator) -> torch.Tensor:

@@ -113,6 +113,17 @@ def test_what_the_tracer_does_not_see_is_blamed_on_it(build):
     assert caught.value.pass_name == "tracing"
 
 
+@pytest.mark.parametrize("route", ["fx", "export"])
+def test_what_holds_in_one_memory_format_alone_is_refused(route):
+    def straight(m, x):  # a copy of what comes in channels_last memory, and otherwise the convolution's own result
+        y = m.conv(x)
+        y.contiguous().add_(1)
+        return y
+
+    with pytest.raises(WrongAnswer, match=r"in call 2, with inputs of shape .* in channels_last memory"):
+        passes.optimize(Net(straight, conv=conv()).eval(), X, "inference", route)
+
+
 def noisy(m, x):
     return m.bn(m.conv(F.dropout(x, 0.5, training=True))) + torch.rand(4, 1, 1)
 
@@ -128,6 +139,7 @@ RIGHT = {
     "only this batch size": (lambda m, x: m.conv(x).reshape(2, -1), X),
     "numbers that cancel out": (lambda m, x: 1e4 + (y := m.bn(m.conv(x))) - 1e4 - y + 1e-7 * y, X),
     "a sparse constant": (lambda m, x: torch.sparse.mm(m.sparse, m.bn(m.conv(x)).sum((0, 2, 3))[:, None]), X),
+    "contiguous images alone": (lambda m, x: m.conv(x.add_(1)).view(x.shape[0], -1), X),
     "no finite answer": (lambda m, x: (m.bn(m.conv(x)) - 9).log(), X),
 }
 
