@@ -103,7 +103,7 @@ def _place(node: fx.Node, owner: str, tensors: dict[str, torch.Tensor | None], e
     held = {**holder._parameters, **holder._buffers}
     held.pop("num_batches_tracked", None)
     bare = type(holder) is nn.Module and not holder._modules
-    return owner if bare and all(tensors[name] is held[name] for name in held) else editor.free_name(node.name)
+    return owner if bare and all(tensors.get(name) is held[name] for name in held) else editor.free_name(node.name)
 
 
 def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any) -> nn.Module:

@@ -5,7 +5,7 @@ torch.rand(3)             draws new numbers in each call; torch.fx draws them on
 self.count += 1           writes into a buffer; torch.fx hangs a stand-in into the network
 forward(x, mask=None)     called without a mask; torch.fx takes the branch with one, and cannot decide by a flag
 forward(*images)          as many inputs as the example call has; torch.fx cannot say how many there are
-with torch.autocast()     changes dtypes; torch.fx forgets it, so it is refused
+with torch.autocast()     changes dtypes; torch.fx forgets it, so it is refused, and so is torch.vmap
 
 Whether gradients are computed (`torch.no_grad`) is no part of a graph: the answers are the same.
 """
@@ -90,10 +90,11 @@ class Tracer(fx.Tracer):
             return super().trace(root, concrete_args)
 
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """A node of the graph; raises `Lost` under an autocast that the call as a whole is not under."""
-        if _autocast() != self._autocast:
-            name = getattr(target, "__name__", target)
-            raise Lost(f"it calls {name} under torch.autocast, which a graph of torch.fx does not record")
+        """A node of the graph; raises `Lost` under an autocast that the call as a whole is not under, and in vmap."""
+        inside_vmap = torch._C._functorch.peek_interpreter_stack() is not None
+        if inside_vmap or _autocast() != self._autocast:
+            name, where = getattr(target, "__name__", target), "torch.func" if inside_vmap else "torch.autocast"
+            raise Lost(f"it calls {name} under {where}, which a graph of torch.fx does not record")
         return super().create_node(kind, target, *args, **kwargs)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:

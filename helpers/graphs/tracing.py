@@ -26,6 +26,7 @@ from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 
 ROUTES = ("fx", "export")
 OWN_FILES = (__file__, tracer.__file__)
+VMAP = "torch._functorch.predispatch"  # the module of what export writes around the inside of torch.vmap
 
 
 class UnknownChoice(ValueError):
@@ -108,6 +109,8 @@ def _trace_export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: 
             exported = (any_batch and _export_any_batch(model, inputs)) or torch.export.export(model, inputs).module(
                 check_guards=False
             )
+        if any(getattr(node.target, "__module__", "") == VMAP for node in exported.graph.nodes):
+            raise tracer.Lost("it calls torch.vmap, of which export records the inside")
     except Exception as error:
         raise _untraceable(model, error) from error
     _simplify_signature(exported.graph)

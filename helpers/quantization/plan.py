@@ -165,7 +165,8 @@ _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
     "reshape": lambda op, x: x.reshape(x.shape[0], *op.shape),
     "concat": lambda op, *inputs: torch.cat(inputs, **op.attributes),
     "clamp": lambda op, x: x,
-    "float": lambda op, *inputs: op.module(*(x.clone() for x in inputs)),  # it may write in place
+    # A copy, since it may write in place, and in the order that it was written for: it may call view.
+    "float": lambda op, *inputs: op.module(*(x.clone(memory_format=torch.contiguous_format) for x in inputs)),
 }
 
 

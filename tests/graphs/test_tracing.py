@@ -84,6 +84,15 @@ def test_whether_gradients_are_computed_makes_no_difference(route):
     assert differences(model, folded, X) == []
 
 
+@pytest.mark.parametrize("route", ["fx", "export"])
+def test_the_inside_of_vmap_is_refused(route):
+    model = network(
+        lambda net, x: torch.vmap(lambda one: F.linear(x[..., :3], one))(net.last.weight[0]), last=conv(4, 2)
+    )
+    with pytest.raises(UnsupportedCase, match=r"vmap|torch\.func"):
+        passes.optimize(model, X, route=route)
+
+
 def test_what_runs_under_autocast_is_refused_or_declined():
     def run(net, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -144,6 +144,7 @@ def test_padding_in_words_has_an_integer_form(export, padding):
         lambda y: torch.where(y > 0, y, 0.1 * y).masked_fill(y < -0.1, 0.25) * (y < 1) + y.int().float(),
         lambda y: (y - y.mean()) / (1 + y.var(1, keepdim=True)),
         lambda y: F.avg_pool2d(y, 3, 1, 1, False, True, 4) + F.interpolate(F.avg_pool2d(y, 3, 2, ceil_mode=True), 4),
+        lambda y: y * y.mean((1, 2, 3)).reshape(-1, 1, 1, 1),
         lambda y: (lambda k, v: k @ v.mT)(*y.flatten(2).unflatten(1, (2, -1)).transpose(0, 1)).reshape(-1, 4, 1, 1) + y,
     ],
 )
@@ -157,6 +158,11 @@ def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(tmp_pat
     monkeypatch.setitem(INSTEAD, torch.ops.aten.gelu.default, lambda x: 9 - x)  # as if the exporter were wrong
     quantized = quantize(Floats(nn.GELU()).eval(), images(8), Recipe())
     with pytest.raises(ExportError, match=r"other numbers than the network.*middle"):
+        to_onnx(quantized, tmp_path / "model.onnx")
+    gelu = lambda x: x * (1 + (x / 2**0.5).erf()) / 2  # noqa: E731
+    counting = lambda x: gelu(x) - 9 * (torch.ones_like(x[:, 0, 0, 0]).sum() > 2)  # noqa: E731
+    monkeypatch.setitem(INSTEAD, torch.ops.aten.gelu.default, counting)
+    with pytest.raises(ExportError, match="other numbers than the network for 5 images"):
         to_onnx(quantized, tmp_path / "model.onnx")
     with pytest.raises(ExportError, match="quantize it first"):
         to_onnx(Floats(nn.GELU()), tmp_path / "model.onnx")
