@@ -8,11 +8,10 @@ from torch import fx, nn
 
 from course.publish.page import filled
 from helpers.files import write_atomically
-from helpers.graphs.drawing import arrange
-from helpers.graphs.outline import Outline, compare, outline
 from helpers.graphs.tracing import trace
 from helpers.passes.optimizer import PIPELINES
 from helpers.passes.passer import Passer, Row
+from helpers.plots.graphs import Outline, arrange, compare, outline
 
 ROWS = 16  # of boxes above each other, before the drawing goes on in the next column
 ROUNDS = 10

@@ -1,4 +1,4 @@
-"""Graphs of networks: how they are recorded, read, searched, changed and drawn. Passes build on this room.
+"""Graphs of networks: how they are recorded, read, searched and changed. Passes build on this room.
 
 In the order in which to read it:
 
@@ -6,9 +6,8 @@ In the order in which to read it:
     operations, effects            how each operation is written; what it writes to, what shares storage, what is random
     editing                        modules, tensors and names that hang on a graph; nothing that exists is overwritten
     layers                         which modules a pass may fold, and functional calls that become such modules
-    patterns, matching, replacing  what a piece of graph looks like and a match of it, where it is, what takes its place
+    patterns, matching             what a piece of graph looks like; where it is, and what takes its place
     partition                      parts that may be cut out for an engine, and become submodules
-    outline, drawing               a graph at one moment, and the picture of what a pass did to it
     errors                         each names the node, the line of the model and the reason
 
 Example:

@@ -12,13 +12,10 @@ import torch
 from torch import fx, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
-from helpers.graphs.effects import has_hooks, op_name
+from helpers.graphs.effects import has_hooks
 from helpers.graphs.errors import GraphMismatch
 from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import AUGMENTED
-
-# After these a value has another shape than before.
-RESHAPING = frozenset({"unsqueeze_", "squeeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "resize_", "resize_as_"})
 
 
 def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:
@@ -32,8 +29,10 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
         raise GraphMismatch("tracing", f"the network takes {takes} input and got {len(example_inputs)} example inputs")
     kinds = ("named_parameters", "named_buffers")
     stored = dict(itertools.chain(*(getattr(graph_module, kind)(remove_duplicate=False) for kind in kinds)))
-    tensors = [value for value in (*stored.values(), *example_inputs) if isinstance(value, torch.Tensor)]
-    if len({tensor.device for tensor in tensors}) <= 1:
+    missing = [name for name, tensor in stored.items() if tensor.is_meta]
+    if missing and not any(isinstance(value, torch.Tensor) and value.is_meta for value in example_inputs):
+        raise GraphMismatch("tracing", f"{missing[0]} has no data (device meta), and the inputs have some")
+    if len({value.device for value in (*stored.values(), *example_inputs) if isinstance(value, torch.Tensor)}) <= 1:
         inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
         stand_ins = {name: torch.empty_like(tensor, device="meta") for name, tensor in stored.items()}
         try:
@@ -42,15 +41,6 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
                 return _Notes(graph_module, graph_module).take(inputs)
         except GraphMismatch:
             pass  # perhaps only because of the stand-ins; a real call will tell
-    elif not any(isinstance(value, torch.Tensor) and value.is_meta for value in example_inputs):
-        missing = {name for name, tensor in stored.items() if tensor.is_meta}  # torch would compute with them, somehow
-        for node in graph_module.graph.nodes:
-            if node.op in ("call_module", "get_attr") and any(
-                f"{name}.".startswith(f"{node.target}.") for name in missing
-            ):
-                raise GraphMismatch(
-                    "tracing", "reads tensors without data (device meta), and the inputs have some", node
-                )
     inputs = [value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         _Notes(copy.deepcopy(graph_module), graph_module).take(inputs)
@@ -68,12 +58,12 @@ class _Notes(fx.Interpreter):
         self.extra_traceback = False  # a GraphMismatch says where it was
 
     def take(self, inputs: list[Any]) -> None:
-        """Run, and forget what is known of values that are reshaped in place: it depends on when one asks."""
+        """Run, and forget what is known of values that were reshaped in place: it depends on when one asks."""
+        self.forms: dict[fx.Node, Any] = {}
         self.run(*inputs)
-        reshaped = {id(self.env[node.args[0]]) for node in self.graph.nodes if op_name(node) in RESHAPING}
-        for node, value in self.env.items():
-            if id(value) in reshaped:
-                node.meta.pop("val", None)
+        for node, form in self.forms.items():
+            if _form(self.env[node]) != form:
+                del node.meta["val"]
 
     def run_node(self, n: fx.Node) -> Any:
         """Run one node. What keeps the shape of its operands is not run: torch's rules are slow."""
@@ -89,11 +79,15 @@ class _Notes(fx.Interpreter):
         if n.target in AUGMENTED and isinstance(value, (int, float, torch.SymInt)):
             n.target = AUGMENTED[n.target]  # `n += 1` writes into nothing when n is a number
         if isinstance(value, torch.Tensor) and n.op != "output":
-            n.meta["val"] = value
+            n.meta["val"], self.forms[n] = value, _form(value)
         return value
+
+
+def _form(value: Any) -> tuple[torch.Size, torch.dtype] | None:
+    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else None
 
 
 def _agree(args: tuple[Any, ...]) -> bool:
     """Whether all arguments are tensors of one shape and dtype."""
-    kinds = {(arg.shape, arg.dtype) if isinstance(arg, torch.Tensor) else None for arg in args}
-    return len(kinds) == 1 and None not in kinds
+    forms = set(map(_form, args))
+    return len(forms) == 1 and None not in forms

@@ -108,9 +108,7 @@ class Editor:
 def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module:
     """A new module with the same settings and other parameters; the old one stays as it is.
 
-    Args:
-        module: to take the class and the settings from.
-        tensors: the new parameters by name. They train if those that they replace do; None removes one.
+    The new ones train if those that they replace do; None removes one.
     """
     new = object.__new__(type(module))  # the constructor would draw random weights
     for name, value in vars(module).items():

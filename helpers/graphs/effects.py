@@ -6,13 +6,11 @@ not known to be torch's own may do anything.
 
 import functools
 import inspect
-import math
 import operator
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers.graphs.operations import FRESH, FRESH_MODULES
@@ -61,11 +59,7 @@ def _is_torch_function(function: Any) -> bool:
     if isinstance(function, torch._ops.HigherOrderOperator):
         return False  # it runs a graph of its own, which may do anything
     origin = (getattr(function, "__module__", None) or "").split(".")[0]
-    if origin in ("torch", "_operator", "math") or function is getattr:
-        return True
-    name = getattr(function, "__name__", "")
-    is_overload = isinstance(function, torch._ops.OpOverload)
-    return is_overload or any(getattr(home, name, None) is function for home in (torch, F, math))
+    return origin in ("torch", "_operator", "math") or function is getattr
 
 
 def has_hooks(module: nn.Module) -> bool:
@@ -107,18 +101,18 @@ def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.No
 
 def _is_in_place(node: fx.Node) -> bool:
     """Whether a function is called with `inplace` as anything but False."""
-    position = _inplace_position(node.target) if node.op == "call_function" else None
-    by_position = () if position is None else node.args[position : position + 1]
-    return (*by_position, node.kwargs.get("inplace", False))[0] is not False
+    position = _inplace_position(node.target) if node.op == "call_function" else len(node.args)
+    return (*node.args[position : position + 1], node.kwargs.get("inplace", False))[0] is not False
 
 
 @functools.cache
-def _inplace_position(function: Any) -> int | None:
+def _inplace_position(function: Any) -> int:
+    """Where `inplace` stands among the arguments of a function; behind them all when there is none."""
     try:
-        names = list(inspect.signature(function).parameters) if function.__module__.startswith("torch.nn") else []
-    except (ValueError, AttributeError):
-        return None
-    return names.index("inplace") if "inplace" in names else None
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return names.index("inplace") if "inplace" in names else 99
 
 
 def is_fresh(node: fx.Node, module: nn.Module | None = None) -> bool:

@@ -60,11 +60,7 @@ def check_same_form(before: fx.Node, after: fx.Node) -> None:
 
 
 def convert(node: fx.Node, editor: Editor) -> None:
-    """Turn a functional call into a module call; calls that agree in everything share one module.
-
-    Raises:
-        MustStay: it cannot become one.
-    """
+    """Turn a functional call into a module call, or raise `MustStay`; calls that agree in all share one module."""
     name, names = op_name(node), LAYERS[op_name(node)]
     if name == "batch_norm" and (isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm):
         names = (*TENSORS, *names[4:], "cudnn_enabled")

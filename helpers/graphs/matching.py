@@ -1,24 +1,51 @@
-"""Looks a pattern up in a graph: what matches, and why a piece that almost matched was refused.
+"""Looks a pattern up in a graph, and puts something else where it matched.
 
-The search goes from an anchor to its operands. Operations are compared before values, so a refusal is only ever about a
-piece of graph that has the *shape* of the pattern. Unlike in torch's `SubgraphMatcher`, modules are compared by class
-and not by name, operands of commutative operations may stand in either order, and there are reasons.
+`find` tells what matches, and why a piece that almost matched was refused. It goes from an anchor to its operands.
+Operations are compared before values, so a refusal is only ever about a piece of graph that has the *shape* of the
+pattern. Unlike in torch's `SubgraphMatcher`, modules are compared by class and not by name, operands of commutative
+operations may stand in either order, and there are reasons.
+
+`replace_all` builds new nodes where each match's result stood. They inherit its source line and its module stack, and
+the new result its fake value too, since it is the same. Those nodes of the match go that nobody needs any more.
 
 Example:
-    >>> found = find(graph_module, Op([nn.BatchNorm2d], (Op([nn.Conv2d], name="conv"),), name="bn"))
-    >>> [match["conv"] for match in found.matches]
-    >>> [(refusal.node, refusal.reason) for refusal in found.refused]
+    >>> silu = traced(lambda x: x * torch.sigmoid(x))
+    >>> [(refusal.node, refusal.reason) for refusal in find(graph_module, silu).refused]
+    >>> for done in replace_all(graph_module, silu, by_function(F.silu)): print(done.inserted)
 """
 
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
-from torch import fx
+from torch import fx, nn
 
+from helpers.graphs.editing import free_name
 from helpers.graphs.effects import Storage, attribute, called_modules, callee, written_inputs
-from helpers.graphs.patterns import Bound, Constant, Filter, Found, Match, Op, Refusal, Value
+from helpers.graphs.patterns import Constant, Match, Op, Value
+
+Filter = Callable[[Match], str | None]  # looks at a whole match, and returns None or a one-line reason against it
+Build = Callable[[Match], fx.Node]  # makes the new nodes at the graph's insertion point and returns the new result
+Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there
+
+PROVENANCE = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
+VALUES = ("val", "tensor_meta", "example_value")
+
+
+class Refusal(NamedTuple):
+    """A piece of graph that has the shape of the pattern, and what keeps it from being a match."""
+
+    node: fx.Node
+    reason: str
+
+
+class Found(NamedTuple):
+    """What a search brought: the matches and the near misses, both in graph order."""
+
+    matches: list[Match]
+    refused: list[Refusal]
 
 
 def find(
@@ -40,7 +67,7 @@ def find(
         match_placeholders: the pattern's values must be inputs of the network.
         any_literals: every literal of the pattern stands for any literal.
         allow_overlap: keep matches that share operations; otherwise the first in graph order wins.
-        filters: further conditions on a whole match; each returns None or a one-line reason.
+        filters: further conditions on a whole match.
 
     Returns:
         The matches and the refused near misses.
@@ -50,7 +77,7 @@ def find(
     anchors = [n for n in nodes if n.target in pattern.targets or (of_modules and n.op == "call_module")]
     if not anchors:
         return found
-    search = _Search(graph_module, pattern, match_placeholders, any_literals)
+    search = _Search(graph_module, match_placeholders, any_literals)
 
     def overlap(match: Match) -> str | None:
         shared = next((node for node in match.vanishing if node in claimed), None)
@@ -59,7 +86,7 @@ def find(
     checks = [_escapes, search.sees_a_write, *([_is_the_output] if match_output else []), *filters]
     checks += [] if allow_overlap else [overlap]
     for node in anchors:
-        match, reason = search.at(node, checks)
+        match, reason = search.at(pattern, node, checks)
         if match is not None:
             found.matches.append(match)
             claimed.update(dict.fromkeys(match.vanishing, match.anchor))
@@ -84,18 +111,18 @@ def _escapes(match: Match) -> str | None:
 
 
 class _Search:
-    """One pattern, one graph. Solutions come from generators: asking for the next one is the backtracking."""
+    """Solutions come from generators: asking for the next one is the backtracking."""
 
-    def __init__(self, graph_module: fx.GraphModule, pattern: Op, match_placeholders: bool, any_literals: bool):
-        self.graph_module, self.pattern = graph_module, pattern
+    def __init__(self, graph_module: fx.GraphModule, match_placeholders: bool, any_literals: bool):
+        self.graph_module = graph_module
         self.match_placeholders, self.any_literals = match_placeholders, any_literals
         self.modules = called_modules(graph_module)
         self.reason: str | None = None  # the first for which the current anchor is refused
 
-    def at(self, node: fx.Node, checks: Sequence[Filter]) -> tuple[Match | None, str | None]:
+    def at(self, pattern: Op, node: fx.Node, checks: Sequence[Filter]) -> tuple[Match | None, str | None]:
         """The first match whose anchor is `node`, or why there is none (None when the shape differs)."""
         self.reason = None
-        for bound in self._op(self.pattern, node, {}):
+        for bound in self._op(pattern, node, {}):
             match = Match(self.graph_module, node, bound)
             reason = next((reason for check in checks if (reason := check(match)) is not None), None)
             if reason is None:
@@ -188,3 +215,83 @@ def _same(one: Any, other: Any) -> bool:
 def _holds_node(value: Any) -> bool:
     is_list = isinstance(value, (list, tuple))
     return any(map(_holds_node, value)) if is_list else isinstance(value, fx.Node)
+
+
+class ReplacementError(RuntimeError):
+    """A replacement that would not compute what stood there before."""
+
+
+class Replacement(NamedTuple):
+    """What one replacement did: names of nodes that went, nodes that came, and the node map of the match."""
+
+    anchor: str
+    removed: tuple[str, ...]
+    inserted: tuple[fx.Node, ...]
+    result: fx.Node
+    nodes_map: dict[Any, Any]
+
+
+def replace_all(
+    graph_module: fx.GraphModule, pattern: Op, build: Build, filters: Sequence[Filter] = ()
+) -> list[Replacement]:
+    """Replace every match of a pattern by what `build` makes, in place; one that overlaps an earlier one stays.
+
+    Returns:
+        One report for each match, in graph order.
+
+    Raises:
+        ReplacementError: `build` returned something else than a node. That match is as before.
+    """
+    renewed: dict[fx.Node, fx.Node] = {}  # an earlier replacement may have renewed what feeds a later match
+    reports = []
+    for match in find(graph_module, pattern, filters=filters).matches:
+        nodes = {part: renewed.get(at, at) if isinstance(at, fx.Node) else at for part, at in match.nodes.items()}
+        reports.append(_replace_one(replace(match, nodes=nodes), build))
+        renewed[match.anchor] = reports[-1].result
+    graph_module.recompile()
+    return reports
+
+
+def _replace_one(match: Match, build: Build) -> Replacement:
+    graph, anchor, following = match.graph_module.graph, match.anchor, match.anchor.next
+    with graph.inserting_before(following):
+        result = build(match)
+    inserted, node = (), anchor
+    while (node := node.next) is not following:
+        inserted += (node,)
+    if not isinstance(result, fx.Node):
+        for node in reversed(inserted):
+            graph.erase_node(node)
+        raise ReplacementError(f"the replacement of the match at {anchor} is {result}, and must be one node")
+    for node in inserted:
+        node.meta.update({key: anchor.meta[key] for key in PROVENANCE if key in anchor.meta and key not in node.meta})
+    if result in inserted:
+        result.meta.update({key: anchor.meta[key] for key in VALUES if key in anchor.meta})
+    anchor.replace_all_uses_with(result, delete_user_cb=lambda user: user not in inserted)
+    unused = []
+    for node in sorted(match.vanishing, reverse=True):
+        if not node.users:
+            unused.append(node.name)
+            graph.erase_node(node)
+    return Replacement(anchor.name, tuple(unused), inserted, result, match.nodes)
+
+
+def by_function(function: Callable[..., Any] | nn.Module) -> Build:
+    """The replacement that a Python function or module describes; its arguments have the names of the pattern's values.
+
+    Submodules, parameters and buffers of `function` are shared with the network under fresh names.
+    """
+    example = fx.symbolic_trace(function)
+
+    def build(match: Match) -> fx.Node:
+        network = match.graph_module
+        made = {node: match[node.target] for node in example.graph.find_nodes(op="placeholder")}
+        result = network.graph.graph_copy(example.graph, made)
+        for old, new in made.items():
+            if old.op in ("call_module", "get_attr"):
+                part = attribute(example, old.target)
+                new.target = free_name(network, old.target.replace(".", "_"), part)
+                setattr(network, new.target, part)
+        return result
+
+    return build

@@ -18,20 +18,14 @@ REQUIRED = object()
 
 
 class Operation(NamedTuple):
-    """One operation.
+    """One operation."""
 
-    Attributes:
-        function: what the canonical node calls.
-        modules: the classes that do the same; their settings are attributes with the names of the arguments.
-        arguments: the arguments after the input with their defaults, in order.
-    """
-
-    function: Any
-    modules: tuple[type[nn.Module], ...] = ()
-    arguments: dict[str, Any] = {}  # noqa: RUF012  (read, never written)
+    function: Any  # what the canonical node calls
+    modules: tuple[type[nn.Module], ...] = ()  # do the same; their settings are attributes with the arguments' names
+    arguments: dict[str, Any] = {}  # after the input, with their defaults, in order  # noqa: RUF012  (never written)
 
 
-IN_PLACE = {"inplace": False}
+IN_PLACE, ZEROS = {"inplace": False}, {"mode": "constant", "value": None}
 OPERATIONS = {
     "relu": Operation(F.relu, (nn.ReLU,), IN_PLACE),
     "relu6": Operation(F.relu6, (nn.ReLU6,), IN_PLACE),
@@ -46,11 +40,7 @@ OPERATIONS = {
     "dropout": Operation(F.dropout, (nn.Dropout,), {"p": 0.5, "training": True, **IN_PLACE}),
     "flatten": Operation(torch.flatten, (nn.Flatten,), {"start_dim": 0, "end_dim": -1}),
     "matmul": Operation(torch.matmul, (), {"other": REQUIRED}),
-    "pad": Operation(
-        F.pad,
-        (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
-        {"pad": REQUIRED, "mode": "constant", "value": None},
-    ),
+    "pad": Operation(F.pad, (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d), {"pad": REQUIRED, **ZEROS}),
 }
 _WINDOW = {"kernel_size": REQUIRED, "stride": None, "padding": 0}
 _AVERAGE = {**_WINDOW, "ceil_mode": False, "count_include_pad": True}
@@ -76,19 +66,10 @@ def by_name(node: fx.Node, names: Iterable[str]) -> dict[str, Any]:
     return dict(zip(names, node.args, strict=False)) | given
 
 
-# name -> operator, and whether the operands are swapped. In-place names end in "_" or begin with "i".
-ARITHMETIC = {
-    "add": (operator.add, False),
-    "sub": (operator.sub, False),
-    "rsub": (operator.sub, True),
-    "mul": (operator.mul, False),
-    "div": (operator.truediv, False),
-    "truediv": (operator.truediv, False),
-}
-ARITHMETIC_IN_PLACE = {
-    **{f"{name}_": name for name in ("add", "sub", "mul", "div")},
-    **{f"i{name}": name for name in ("add", "sub", "mul", "truediv")},
-}
+# "rsub" is "sub" with its operands swapped. In-place names end in "_" or begin with "i".
+ARITHMETIC = {"add": operator.add, "sub": operator.sub, "rsub": operator.sub, "mul": operator.mul}
+ARITHMETIC |= {"div": operator.truediv, "truediv": operator.truediv}
+ARITHMETIC_IN_PLACE = {form.format(name): name for name in ARITHMETIC for form in ("{}_", "i{}")}
 
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

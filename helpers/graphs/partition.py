@@ -1,12 +1,7 @@
 """Which parts of a graph can go to an engine: the largest groups of supported nodes that may be cut out.
 
-Support is asked node by node, and supports are combined:
-
-    from_ops(targets)                nodes that call one of these functions, methods or module classes
-    from_patterns(gm, patterns)      nodes that belong to a whole match of one of the patterns
-    chain(a, b, ...)                 nodes that all of them support
-    any_chain(a, b, ...)             nodes that at least one of them supports
-    covered_by_both(gm, ops, pats)   whole matches of which the operator support takes every node
+Support is asked node by node: `from_ops`, `from_patterns`, `covered_by_both`. torch's `chain` combines supports to the
+nodes that all of them support, `any_chain` to those that at least one of them does.
 
 Cutting out a group is only allowed if no path leaves it and comes back: the group would need its own result as input.
 `torch.fx`'s capability partitioner finds the groups, but counts no call of a module or method as computation.
@@ -47,10 +42,7 @@ def from_ops(targets: Iterable[Any]) -> OperatorSupportBase:
 def from_patterns(
     graph_module: fx.GraphModule, patterns: Iterable[Op], covers: Callable[[Partition], bool] = bool
 ) -> OperatorSupportBase:
-    """Support for the nodes of `graph_module` that belong to a whole match of one of the patterns.
-
-    A group may hand out an intermediate, but `find` asks that it has no other user.
-    """
+    """Support for the nodes of `graph_module` that belong to a whole match of one of the patterns."""
     matches = (m.vanishing for pattern in patterns for m in find(graph_module, pattern, allow_overlap=True).matches)
     covered = frozenset().union(*filter(covers, matches))
     return create_op_support(lambda modules, node: node in covered)
@@ -59,10 +51,7 @@ def from_patterns(
 def covered_by_both(
     graph_module: fx.GraphModule, ops: OperatorSupportBase, patterns: Iterable[Op]
 ) -> OperatorSupportBase:
-    """Support for the nodes that both the operators and the patterns cover.
-
-    A match of which the operators miss one node counts for nothing: an engine that knows a pattern needs all of it.
-    """
+    """Support for whole matches of which the operators support every node; an engine needs all of a pattern."""
     modules = called_modules(graph_module)
     return from_patterns(graph_module, patterns, lambda m: all(ops.is_node_supported(modules, node) for node in m))
 
@@ -94,13 +83,8 @@ def propose(
 def extract(graph_module: fx.GraphModule, partitions: Sequence[Partition], prefix: str = "part_") -> list[str]:
     """Move each group of nodes into a submodule of its own, in place.
 
-    Args:
-        graph_module: the graph that the groups are part of.
-        partitions: groups that share no node.
-        prefix: the submodules are called `<prefix>0`, `<prefix>1`, ...
-
     Returns:
-        The names of the submodules.
+        The names of the submodules: `<prefix>0`, `<prefix>1`, ...
 
     Raises:
         PartitionCycle: two groups share a node, or together they would wait for each other. Nothing is changed.

@@ -19,14 +19,12 @@ Example:
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import fx
 
 from helpers.graphs.effects import attribute, target_name
 
-# A test beyond the shape of a pattern: gets the node (or the constant), and returns None or one line on what is wrong.
-Condition = Callable[[Any], str | None]
 COMMUTATIVE_NAMES = {"add", "mul", "maximum", "minimum"}
 
 
@@ -40,11 +38,12 @@ class Value:
 
     Args:
         name: the key under which a match gives the node back.
-        where: a further condition on the node (or on the literal that stands there).
+        where: a further condition on the node (or on the literal that stands there): returns None, or one line on what
+            is wrong.
     """
 
     name: str
-    where: Condition | None = None
+    where: Callable[[Any], str | None] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +89,9 @@ class Op:
     def __repr__(self) -> str:
         return self.name or "/".join(sorted(target_name(target) for target in self.targets))
 
-    def orders(self) -> Iterable[tuple[Any, ...]]:
+    def orders(self) -> list[tuple[Any, ...]]:
         """The orders in which the operands may stand: one, or two when the operation is commutative."""
-        yield self.args
-        if self.commutative:
-            yield (self.args[1], self.args[0], *self.args[2:])
-
-
-Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there
+        return [self.args, (self.args[1], self.args[0], *self.args[2:])] if self.commutative else [self.args]
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,7 @@ class Match:
 
     graph_module: fx.GraphModule
     anchor: fx.Node
-    nodes: Bound
+    nodes: dict[Any, Any]
 
     @property
     def placeholders(self) -> tuple[Any, ...]:
@@ -139,23 +133,6 @@ class Match:
         """The number or tensor of the constant that the pattern calls `name`."""
         node = self[name]
         return attribute(self.graph_module, node.target) if isinstance(node, fx.Node) else node
-
-
-class Refusal(NamedTuple):
-    """A piece of graph that has the shape of the pattern, and what keeps it from being a match."""
-
-    node: fx.Node
-    reason: str
-
-
-class Found(NamedTuple):
-    """What a search brought: the matches and the near misses, both in graph order."""
-
-    matches: list[Match]
-    refused: list[Refusal]
-
-
-Filter = Callable[[Match], str | None]
 
 
 def traced(function: Callable[..., Any]) -> Op:

@@ -22,18 +22,8 @@ from torch.overrides import TorchFunctionMode
 from helpers.graphs.effects import draws, op_name
 
 # What an augmented assignment does to a tensor, and what it does to a number.
-AUGMENTED = {
-    operator.iadd: operator.add,
-    operator.isub: operator.sub,
-    operator.imul: operator.mul,
-    operator.itruediv: operator.truediv,
-    operator.ifloordiv: operator.floordiv,
-    operator.imod: operator.mod,
-    operator.ipow: operator.pow,
-    operator.iand: operator.and_,
-    operator.ior: operator.or_,
-    operator.ixor: operator.xor,
-}
+_NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
+AUGMENTED = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in _NAMES}
 
 
 class Lost(RuntimeError):
@@ -70,11 +60,7 @@ class Tracer(fx.Tracer):
         self._autocast = _autocast()
 
     def record(self, model: nn.Module) -> fx.Graph:
-        """The graph of a model, which keeps its parameters and buffers.
-
-        Raises:
-            Lost: the network puts another tensor in the place of a buffer.
-        """
+        """The graph of a model, which keeps its buffers; `Lost` if it puts another tensor in the place of one."""
         tables = [(path, module._buffers, dict(module._buffers)) for path, module in model.named_modules()]
         graph = self.trace(model)
         for path, table, before in tables:

@@ -18,7 +18,7 @@ from helpers.graphs import effects, operations
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import channel_axis, convert, opaque, output_channels, rank
-from helpers.graphs.operations import CONVS, FOLDABLE, TRANSPOSED
+from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED
 from helpers.passes import registry
 from helpers.passes.rewriter import NodeRewriter
 
@@ -78,7 +78,7 @@ def _function(node: fx.Node, editor: Editor) -> None:
     elif (form := operations.OPERATIONS.get(name.rstrip("_") if in_place else name)) is not None:
         names = ["input", *form.arguments]
         settings = operations.by_name(node, names) | ({"inplace": True} if in_place else {})
-        required = {"input", *(key for key, default in form.arguments.items() if default is operations.REQUIRED)}
+        required = {"input", *(key for key, default in form.arguments.items() if default is REQUIRED)}
         if required <= settings.keys() <= set(names) and len(node.args) <= len(names):
             _write(node, editor, name.rstrip("_"), settings.pop("input"), settings)
     elif node.target is getattr or name in ("size", "sym_size", "dim", "getitem"):
@@ -90,13 +90,12 @@ def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[
     if name == "hardtanh" and settings.get("min_val", -1) == 0 and settings.get("max_val", 1) == 6:
         name, settings = "relu6", {"inplace": settings.get("inplace", False)}
     form = operations.OPERATIONS[name]
-    args, kwargs = [first], {}
-    for key, default in form.arguments.items():
-        if default is operations.REQUIRED:
-            args.append(settings[key])
-        elif key in settings and not _same(settings[key], default):
-            kwargs[key] = settings[key]
-    editor.retarget(node, "call_function", form.function, tuple(args), kwargs)
+    args = [settings[key] for key, default in form.arguments.items() if default is REQUIRED]
+    optional = (
+        (key, default) for key, default in form.arguments.items() if key in settings and default is not REQUIRED
+    )
+    kwargs = {key: settings[key] for key, default in optional if not _same(settings[key], default)}
+    editor.retarget(node, "call_function", form.function, (first, *args), kwargs)
 
 
 def _same(value: Any, default: Any) -> bool:
@@ -113,21 +112,17 @@ def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
         return
     operands = [given["input"], given["other"]]
     if alpha != 1:
-        operands[1] = None if name == "rsub" else _scaled(node, editor, operands[1], alpha)
-    if operands[1] is None:
-        return
-    function, swapped = operations.ARITHMETIC[name]
-    editor.retarget(node, "call_function", function, tuple(operands[::-1] if swapped else operands), {})
-
-
-def _scaled(node: fx.Node, editor: Editor, operand: Any, alpha: Any) -> Any:
-    """alpha * operand for a constant operand; None, that is leave it, for anything else."""
-    if isinstance(operand, (int, float)) and not isinstance(alpha, fx.Node):
-        return operand * alpha
-    tensor = editor.tensor(operand)
-    if tensor is None or isinstance(alpha, fx.Node):
-        return None
-    return editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
+        tensor = editor.tensor(operands[1])
+        if name == "rsub" or isinstance(alpha, fx.Node):
+            return
+        if tensor is not None:
+            operands[1] = editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
+        elif isinstance(operands[1], (int, float)):
+            operands[1] *= alpha
+        else:
+            return
+    function = operations.ARITHMETIC[name]
+    editor.retarget(node, "call_function", function, tuple(operands[::-1] if name == "rsub" else operands), {})
 
 
 def _read_result_instead(node: fx.Node) -> None:
@@ -140,17 +135,15 @@ def _read_result_instead(node: fx.Node) -> None:
 
 def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
     """Whether an in-place operation could as well make a new tensor, which must have the dtype of the old one."""
-    target = node.args[0] if node.args else None
-    if not isinstance(target, fx.Node) or not effects.is_fresh(target, editor.module(target)):
+    if len(node.args) != 2 or not isinstance(node.args[0], fx.Node):
         return False
-    others = [user for user in target.users if user is not node]
-    if not all(user < node and effects.is_fresh(user, editor.module(user)) for user in others):
+    target, other = node.args
+    readers = [target, *(user for user in target.users if user is not node)]
+    if any(reader > node or not effects.is_fresh(reader, editor.module(reader)) for reader in readers):
         return False
-    before, after = target.meta.get("val"), (node.args[1] if len(node.args) == 2 else None)
-    other = after.meta.get("val") if isinstance(after, fx.Node) else after
-    if not isinstance(before, torch.Tensor) or not isinstance(other, (torch.Tensor, int, float)):
-        return False
-    return torch.result_type(before, other) == before.dtype
+    before, other = (value.meta.get("val") if isinstance(value, fx.Node) else value for value in (target, other))
+    known = isinstance(before, torch.Tensor) and isinstance(other, (torch.Tensor, int, float))
+    return known and torch.result_type(before, other) == before.dtype
 
 
 def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
@@ -169,17 +162,15 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
         number = rank(source)
     elif isinstance(asked, int) and (name in ("size", "sym_size") or (is_size and not source.kwargs)):
         source = source.args[0] if name == "getitem" else source
-        number = fixed_size(source, asked, editor)
+        number = _fixed_size(source, asked, editor)
         if number is None:
             editor.retarget(node, "call_method", "size", (source, asked), {})
     if number is not None:
         for user in list(node.users):
-            user.args, user.kwargs = fx.map_arg(
-                (user.args, user.kwargs), lambda value: number if value is node else value
-            )
+            user.args, user.kwargs = fx.map_arg((user.args, user.kwargs), lambda one: number if one is node else one)
 
 
-def fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
+def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
     """The size of a parameter, or along the channel axis of a layer's output: no input of the network changes it."""
     tensor, module, dimensions = editor.tensor(source), editor.module(source), rank(source)
     if tensor is not None:

@@ -23,7 +23,7 @@ from helpers.graphs.operations import CONVS
 from helpers.graphs.patterns import Constant, Match, Op
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, after_layer
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, Rewrite, Rule, Rules
+from helpers.passes.rewriter import MatchRewriter, Rule, Rules
 
 Z = Constant("z")
 
@@ -82,7 +82,7 @@ class ConvMulFolding(MatchRewriter):
     }
 
 
-def _pad(match: Match, editor: Editor) -> Rewrite:
+def _pad(match: Match, editor: Editor) -> tuple[fx.Node, str]:
     """A convolution that pads by more, in place of zeros around its input."""
     node, conv, pad = match.anchor, editor.module(match.anchor), match["pad"]
     amounts, sides = list(pad.args[1]), 2 * len(conv.kernel_size)
@@ -103,14 +103,10 @@ def _pad(match: Match, editor: Editor) -> Rewrite:
     new = with_tensors(conv)
     new.padding = tuple(own + more for own, more in zip(conv.padding, low, strict=True))
     new._reversed_padding_repeated_twice = [amount for amount in new.padding[::-1] for _ in range(2)]
-
-    def rewrite() -> tuple[fx.Node, str]:
-        editor.swap_module(node, new)
-        node.args = pad.args[:1]
-        editor.erase(pad)
-        return pad, f"folded into {node}"
-
-    return rewrite
+    editor.swap_module(node, new)
+    node.args = pad.args[:1]
+    editor.erase(pad)
+    return pad, f"folded into {node}"
 
 
 @register

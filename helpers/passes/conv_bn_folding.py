@@ -26,7 +26,7 @@ from helpers.graphs.layers import channel_axis, check_same_form, opaque, output_
 from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED
 from helpers.graphs.patterns import Match, Op
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, Rewrite, Rule, Rules
+from helpers.passes.rewriter import MatchRewriter, Rule, Rules
 
 LAYER = Op((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
 # One factor or summand per output channel, or one number for all of them.
@@ -69,17 +69,12 @@ def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:
 def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChannel]]) -> Rule:
     """The rule that folds a map into the layer before it; `affine` gives its factor and summand, or says why not."""
 
-    def rule(match: Match, editor: Editor) -> Rewrite:
+    def rule(match: Match, editor: Editor) -> tuple[fx.Node, str]:
         layer = editor.module(match["layer"])
         _refuse(match, editor, layer)
-        new = folded(layer, *affine(match, layer))
-
-        def rewrite() -> tuple[fx.Node, str]:
-            editor.swap_module(match["layer"], new)
-            editor.replace(match.anchor, match["layer"])
-            return match.anchor, f"folded into {match['layer']}"
-
-        return rewrite
+        editor.swap_module(match["layer"], folded(layer, *affine(match, layer)))
+        editor.replace(match.anchor, match["layer"])
+        return match.anchor, f"folded into {match['layer']}"
 
     return rule
 

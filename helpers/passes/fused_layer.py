@@ -23,7 +23,6 @@ from helpers.graphs.operations import OPERATIONS
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
 
-
 # The activations of a canonical graph, by oneDNN's names.
 KERNELS = {F.relu: "relu", F.relu6: "hardtanh", F.hardtanh: "hardtanh", F.leaky_relu: "leaky_relu", F.gelu: "gelu"}
 KERNELS |= {F.hardswish: "hardswish", F.silu: "swish", torch.sigmoid: "sigmoid", torch.tanh: "tanh"}
@@ -42,24 +41,18 @@ class Activation(NamedTuple):
 
 
 def read_activation(node: fx.Node) -> Activation:
-    """What an activation node computes.
-
-    Raises:
-        MustStay: its arguments ask for something that the kernels do not compute.
-    """
+    """What an activation node computes; raises `MustStay` where the kernels do not compute that."""
     function, is_clamp = node.target, node.target in CLAMPS
     arguments = {"min": None, "max": None} if is_clamp else OPERATIONS[function.__name__].arguments
     given = arguments | dict(zip(arguments, node.args[1:], strict=False)) | dict(node.kwargs)
     given.pop("inplace", None)
-    if given.get("approximate", "none") != "none":
-        raise MustStay(f"gelu with approximate={given['approximate']!r} is not the gelu that the kernels compute")
-    numbers = [value for key, value in given.items() if key != "approximate"]
+    if given.pop("approximate", "none") != "none":
+        raise MustStay(f"gelu with approximate={node.kwargs['approximate']!r} is not what the kernels compute")
+    numbers = [0, 6] if function is F.relu6 else list(given.values())
     if is_clamp and numbers == [0, None]:
         return Activation(F.relu)
     if None in numbers:
         raise MustStay("clamp with one limit is no activation that the kernels know, except min=0")
-    if function is F.relu6:
-        numbers = [0, 6]
     for value in numbers:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise MustStay(f"{value} is not a number that is known beforehand")
@@ -72,12 +65,7 @@ def read_activation(node: fx.Node) -> Activation:
 class FusedLayer(nn.Module):
     """activation(conv(x) + other), with the parameters of the convolution.
 
-    Args:
-        layer: a convolution, or a `FusedLayer` that has no activation yet.
-        activation: what follows, None for nothing.
-
-    Raises:
-        MustStay: there is no fused form of the layer.
+    Made of a convolution, or of a `FusedLayer` without activation; raises `MustStay` if the layer has no fused form.
 
     Example:
         >>> fused = FusedLayer(nn.Conv2d(3, 8, 3), read_activation(node))
@@ -149,10 +137,6 @@ class FusedLayer(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         """For copying and saving: without what was packed."""
         return self.__dict__ | {"_packed": (None, None)}
-
-    def extra_repr(self) -> str:
-        """What it computes, as shown by print(network)."""
-        return f"{tuple(self.weight.shape)}, then {self.activation or 'nothing'}"
 
 
 def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:

@@ -16,7 +16,7 @@ from helpers.graphs.patterns import Match, Op, Value
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fused_layer import CLAMPS, KERNELS, FusedLayer, read_activation
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, Rewrite, Rules
+from helpers.passes.rewriter import MatchRewriter, Rules
 
 aten = torch.ops.aten
 IN_PLACE_ADDITIONS = (operator.iadd, aten.add_.Tensor, "add_")
@@ -30,7 +30,6 @@ def _is_tensor(value: object) -> str | None:
 
 
 def _fused(match: Match, editor: Editor, activation: fx.Node | None = None) -> FusedLayer:
-    """The fused layer for a match."""
     layer, module = match["layer"], editor.module(match["layer"])
     if isinstance(module, FusedLayer) and module.activation is not None:
         raise MustStay(f"{layer} already ends in {module.activation}")
@@ -43,20 +42,16 @@ def _fused(match: Match, editor: Editor, activation: fx.Node | None = None) -> F
     return FusedLayer(module, activation and read_activation(activation))
 
 
-def _end_fused(match: Match, editor: Editor, fused: FusedLayer, *added: fx.Node) -> Rewrite:
+def _end_fused(match: Match, editor: Editor, fused: FusedLayer, *added: fx.Node) -> tuple[fx.Node, str]:
     """The last node calls the fused layer, and the layer's node goes."""
-
-    def rewrite() -> tuple[fx.Node, str]:
-        layer, end = match["layer"], match.anchor
-        editor.swap_module(layer, fused)
-        editor.retarget(end, "call_module", layer.target, (*layer.args, *added), {})
-        editor.erase(layer)
-        return end, f"{layer} + {end} became a fused layer"
-
-    return rewrite
+    layer, end = match["layer"], match.anchor
+    editor.swap_module(layer, fused)
+    editor.retarget(end, "call_module", layer.target, (*layer.args, *added), {})
+    editor.erase(layer)
+    return end, f"{layer} + {end} became a fused layer"
 
 
-def _add(match: Match, editor: Editor) -> Rewrite:
+def _add(match: Match, editor: Editor) -> tuple[fx.Node, str]:
     layer, other, add = match["layer"], match["other"], match.anchor
     fused = _fused(match, editor)
     if other is layer:
@@ -71,23 +66,19 @@ def _add(match: Match, editor: Editor) -> Rewrite:
     return _end_fused(match, editor, fused, other)
 
 
-def _activate(match: Match, editor: Editor) -> Rewrite:
+def _activate(match: Match, editor: Editor) -> tuple[fx.Node, str]:
     fused = _fused(match, editor, match.anchor)
     if len(match["layer"].args) == 2 and fused.activation.function is not F.relu:
         raise MustStay(f"after an addition the kernels apply ReLU, not {fused.activation}")
     return _end_fused(match, editor, fused)
 
 
-def _alone(match: Match, editor: Editor) -> Rewrite:
+def _alone(match: Match, editor: Editor) -> tuple[fx.Node, str]:
     fused, node = _fused(match, editor), match.anchor
     if (objection := fused.objection(_value(node.args[0]))) is not None:
         raise MustStay(objection)
-
-    def rewrite() -> tuple[fx.Node, str]:
-        editor.swap_module(node, fused)
-        return node, "became a fused layer"
-
-    return rewrite
+    editor.swap_module(node, fused)
+    return node, "became a fused layer"
 
 
 def _value(node: fx.Node) -> torch.Tensor:

@@ -12,17 +12,16 @@ from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.errors import MustStay
 from helpers.graphs.patterns import Constant, Match, Op, Value
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, Rewrite, Rules
+from helpers.passes.rewriter import MatchRewriter, Rules
 
 
-def is_matrix(value: torch.Tensor | float) -> str | None:
-    """Whether a constant can be the weight of a linear layer."""
+def _is_matrix(value: torch.Tensor | float) -> str | None:
     if not isinstance(value, torch.Tensor) or value.dim() != 2 or not value.is_floating_point():
         return "its constant factor is not a matrix of floating-point numbers"
     return None
 
 
-def _layer(match: Match, editor: Editor) -> Rewrite:
+def _layer(match: Match, editor: Editor) -> tuple[fx.Node, str]:
     weight, bias, node = match.constant("weight").detach().T.contiguous(), None, match.anchor
     if len(match.placeholders) == 3:
         bias = match.constant("bias")
@@ -30,15 +29,11 @@ def _layer(match: Match, editor: Editor) -> Rewrite:
             raise MustStay("what it adds is not one number per output feature")
         bias = bias.detach()
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-
-    def rewrite() -> tuple[fx.Node, str]:
-        path, sources = editor.free_name(node.name), node.all_input_nodes
-        editor.set_module(path, with_tensors(layer, weight=weight, bias=bias).eval())
-        editor.retarget(node, "call_module", path, (match["x"],), {})
-        editor.forget(sources)
-        return node, f"became the linear layer {path}"
-
-    return rewrite
+    path, sources = editor.free_name(node.name), node.all_input_nodes
+    editor.set_module(path, with_tensors(layer, weight=weight, bias=bias).eval())
+    editor.retarget(node, "call_module", path, (match["x"],), {})
+    editor.forget(sources)
+    return node, f"became the linear layer {path}"
 
 
 @register
@@ -47,9 +42,9 @@ class LinearFolding(MatchRewriter):
 
     name = "linear_folding"
     rules: ClassVar[Rules] = {
-        Op([torch.matmul], (Value("x"), Constant("weight", is_matrix))): _layer,
+        Op([torch.matmul], (Value("x"), Constant("weight", _is_matrix))): _layer,
         Op(
             [torch.addmm, torch.ops.aten.addmm.default],
-            (Constant("bias"), Value("x"), Constant("weight", is_matrix)),
+            (Constant("bias"), Value("x"), Constant("weight", _is_matrix)),
         ): _layer,
     }

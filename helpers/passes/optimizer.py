@@ -110,10 +110,7 @@ def _verify(model: nn.Module, inputs: tuple[Any, ...], made: fx.GraphModule, lev
 def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) -> fx.GraphModule:
     """Repeat an optimisation on a model with arbitrary weights, for the structure that the saved tensors fit.
 
-    Args:
-        model: the network before the optimisation.
-        level, route: as given to `optimize`.
-        shapes: for each input its sizes and dtype, as recorded: `[[1, 3, 32, 32, "float32"]]`.
+    `shapes` has for each input its sizes and dtype, as recorded: `[[1, 3, 32, 32, "float32"]]`.
     """
     inputs = tuple(_zeros(shape) for shape in shapes)
     return optimize(model.eval(), inputs, level, route, verify=False)[0]

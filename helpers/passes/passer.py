@@ -109,12 +109,11 @@ class Passer:
             PassError: a pass or a check failed, or the graph was malformed to begin with. The graph is as it was.
         """
         _lint("passer", graph_module)
-        report, before = Report(), _Snapshot(graph_module) if self.undo else None
+        report, restore = Report(), _snapshot(graph_module) if self.undo else lambda: None
         try:
             self._run(graph_module, report)
         except Exception:
-            if before is not None:
-                before.restore()
+            restore()
             raise
         graph_module.recompile()
         return report
@@ -157,27 +156,23 @@ class Passer:
         return result
 
 
-class _Snapshot:
-    """The nodes of a graph and what each module of the tree holds, to go back to when a pass fails.
+def _snapshot(graph_module: fx.GraphModule) -> Callable[[], None]:
+    """What puts a graph back, and what each module of its tree holds, when a pass has failed.
 
-    Passes write new tensors instead of changing old ones, so it is enough to remember which object stood where.
+    Passes write new tensors instead of changing old ones, so it is enough to remember which object stood where. The
+    graph is a copy: nodes that the caller still holds are no longer part of it.
     """
+    graph, tables = copy.deepcopy(graph_module.graph), []
+    for module in graph_module.modules():
+        tables += [(one, dict(one)) for one in (module._modules, module._parameters, module._buffers)]
 
-    def __init__(self, graph_module: fx.GraphModule):
-        self._graph_module, self._graph = graph_module, copy.deepcopy(graph_module.graph)
-        self._tables = [
-            (table, dict(table))
-            for module in graph_module.modules()
-            for table in (module._modules, module._parameters, module._buffers)
-        ]
-
-    def restore(self) -> None:
-        """Put everything back. The graph is a copy: nodes that the caller still holds are no longer part of it."""
-        for table, contents in self._tables:
+    def restore() -> None:
+        for table, contents in tables:
             table.clear()
             table.update(contents)
-        self._graph_module.graph = self._graph
-        self._graph_module.recompile()
+        graph_module.graph = graph
+
+    return restore
 
 
 def _lint(pass_name: str, graph_module: fx.GraphModule) -> None:

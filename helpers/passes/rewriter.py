@@ -22,6 +22,7 @@ Example:
     ...         return super().call_operator(F.silu if target is F.relu else target, args, kwargs)
 """
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,15 +35,13 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from helpers.graphs.editing import Editor, free_name
 from helpers.graphs.effects import attribute, target_name
 from helpers.graphs.errors import MustStay
-from helpers.graphs.matching import find
+from helpers.graphs.matching import PROVENANCE, find
 from helpers.graphs.patterns import Match, Op
-from helpers.graphs.replacing import PROVENANCE
 from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from helpers.passes.folder import Pass, PassResult
 
-Rewrite = Callable[[], tuple[fx.Node, str]]  # rewrites a match, and says at which node it did what
-# May this match be rewritten? Raises `MustStay`, or returns what rewrites it.
-Rule = Callable[[Match, Editor], Rewrite]
+# Rewrites a match and says at which node it did what, or raises `MustStay` before it has changed anything.
+Rule = Callable[[Match, Editor], tuple[fx.Node, str]]
 Rules = dict[Op, Rule]
 
 
@@ -68,7 +67,7 @@ class NodeRewriter(Pass):
 
 
 class MatchRewriter(Pass):
-    """A pass that rewrites what its patterns find; a rewrite makes the next one possible, until nothing matches."""
+    """A pass with a table of rules; a rewrite makes the next one possible, until nothing matches."""
 
     rules: ClassVar[Rules]
 
@@ -76,28 +75,21 @@ class MatchRewriter(Pass):
         """Rule by rule."""
         result, editor = PassResult(), Editor(graph_module)
         for pattern, rule in self.rules.items():
-            while _rewrite_all(pattern, rule, editor, result):
+            # A match is rewritten as soon as it is found: the search goes on behind it, in the new graph.
+            rewrite = functools.partial(_rewrite, rule, editor, result)
+            while (found := find(graph_module, pattern, filters=[rewrite], allow_overlap=True)).matches:
                 pass
+            for refusal in found.refused:
+                result.decline(refusal.node, refusal.reason)
         return result
 
 
-def _rewrite_all(pattern: Op, rule: Rule, editor: Editor, result: PassResult) -> bool:
-    """Rewrite every match of a pattern. Returns whether there was one; the last time, the refusals are noted."""
-    ready: dict[fx.Node, Rewrite] = {}
-
-    def may(match: Match) -> str | None:
-        try:
-            ready[match.anchor] = rule(match, editor)
-        except MustStay as reason:
-            return str(reason)
-        return None
-
-    found = find(editor.graph_module, pattern, filters=[may])
-    for match in found.matches:
-        result.change(*ready[match.anchor]())
-    for refusal in [] if found.matches else found.refused:
-        result.decline(refusal.node, refusal.reason)
-    return bool(found.matches)
+def _rewrite(rule: Rule, editor: Editor, result: PassResult, match: Match) -> str | None:
+    try:
+        result.change(*rule(match, editor))
+    except MustStay as reason:
+        return str(reason)
+    return None
 
 
 @dataclass(frozen=True)
@@ -125,16 +117,11 @@ class Rewriter(Pass):
                 raise UnsupportedCase(self.name, reason, node)
 
     def call_operator(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Rewrite one call.
+        """Rewrite the call of the node `self.old` and return its result: a `Traced`, or a structure of them.
 
         Args:
-            target: what the node calls: a function, the name of a method, or the path of a module. `self.old` is the
-                node itself.
-            args: the operands, with a `Traced` for each node.
-            kwargs: the keyword operands, likewise.
-
-        Returns:
-            The result: a `Traced`, or whatever structure of them the call returns.
+            target: what the node calls: a function, the name of a method, or the path of a module.
+            args, kwargs: the operands, with a `Traced` for each node.
         """
         return self.emit(target, args, kwargs)
 

@@ -11,9 +11,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import passes
-from helpers.graphs import tracing
 from helpers.graphs.annotation import annotate
-from helpers.graphs.operations import NORMS
 from helpers.graphs.tracer import AUGMENTED, Tracer
 from helpers.graphs.tracing import ROUTES, WrongSize, trace
 from helpers.passes.errors import UnsupportedCase
@@ -41,18 +39,6 @@ def test_the_same_answers_shapes_and_names(route):
     assert theirs.isdisjoint(tensor.data_ptr() for tensor in graph_module.state_dict().values())
 
 
-def test_a_copy_keeps_what_is_shared_and_what_was_added():
-    layer, other = nn.Linear(2, 2), nn.Linear(2, 2)
-    other.weight, other.note = layer.weight, {"a": [1]}
-    other.hook = other.register_forward_hook(lambda module, args, result: result + 1)
-    model = nn.Sequential(layer, nn.ReLU(), layer, other).eval()
-    copied, x = tracing._copied(model), torch.randn(3, 2)
-    assert torch.equal(copied(x), model(x)) and copied.state_dict().keys() == model.state_dict().keys()
-    assert copied[0] is copied[2] and copied[0].weight is copied[3].weight and copied[0].weight is not layer.weight
-    assert copied[3].note == other.note and copied[3].note["a"] is not other.note["a"]
-    assert copied[1]._forward_hooks is not model[1]._forward_hooks
-
-
 @pytest.mark.parametrize("route", ROUTES)
 def test_results_in_any_form_and_a_tensor_that_is_given_twice(route):
     def run(net, x, *rest):
@@ -65,21 +51,16 @@ def test_results_in_any_form_and_a_tensor_that_is_given_twice(route):
     assert torch.equal(result["b"][1][0], one - two * three) and result["b"][1][1] is None
 
 
-def modes(net, x):
-    """Gradients on and off, one inside the other, with two results."""
+def without_gradients(net, x):
     with torch.no_grad():
-        x = net.conv(x)
-        with torch.enable_grad():
-            x = net.norm(x)
-        one, two = x.chunk(2, 1)
+        one, two = net.norm(net.conv(x)).chunk(2, 1)
     return torch.relu(one).mean() + net.last(two)
 
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_whether_gradients_are_computed_makes_no_difference(route):
-    model = network(modes, conv=conv(), norm=norm(4), last=conv(2, 2))
+    model = network(without_gradients, conv=conv(), norm=norm(4), last=conv(2, 2))
     folded, _ = passes.optimize(model, X, route=route)
-    assert [type(module) for module in folded.modules() if isinstance(module, NORMS)] == []
     assert {name.split(".")[0] for name, _ in folded.named_modules()} == {"", "conv", "last"}
     assert differences(model, folded, X) == []
 
@@ -134,7 +115,7 @@ def test_an_exported_graph_takes_any_batch_and_refuses_other_sizes():
     for again in (graph_module, copy.deepcopy(graph_module)):
         x = torch.randn(5, 3, 8, 8)
         assert torch.allclose(again(x), model(x), atol=1e-6)
-        with pytest.raises(WrongSize, match=r"\(any, 3, 8, 8\) and got inputs of shape \(5, 3, 9, 9\)"):
+        with pytest.raises(WrongSize, match=r"recorded for other inputs: .*size\(\)\[2\] == 8 .*or by the route fx"):
             again(torch.randn(5, 3, 9, 9))
 
 
@@ -154,22 +135,22 @@ def test_a_number_or_flag_that_export_has_recorded_cannot_be_another(example, ot
         traced(x, other)
 
 
-def record(function, given: int = 1, **parts) -> fx.Graph:
-    return Tracer(given).record(network(function, **parts))
+def record(function, given: int = 1, **parts) -> fx.GraphModule:
+    model = network(function, **parts)
+    return fx.GraphModule(model, Tracer(given).record(model))
 
 
-def targets(graph: fx.Graph) -> list:
-    return [node.target for node in graph.nodes if node.op == "call_function"]
+def targets(graph_module: fx.GraphModule) -> list:
+    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
 @pytest.mark.parametrize("function", AUGMENTED)
 def test_augmented_assignments_write(function):
-    graph = record(lambda net, x: function(x, 2))
-    assert targets(graph) == [function]
+    recorded = record(lambda net, x: function(x, 2))
+    assert targets(recorded) == [function]
     x = torch.tensor([3.0, 5.0] if function is operator.itruediv else [3, 5])
     expected = AUGMENTED[function](x, 2)
-    result = fx.GraphModule(nn.Module(), graph)(x)
-    assert torch.equal(result, expected) and torch.equal(x, expected)
+    assert torch.equal(recorded(x), expected) and torch.equal(x, expected)
 
 
 def by_a_method(net, x):
@@ -180,10 +161,8 @@ def by_a_method(net, x):
 
 
 def test_a_buffer_may_be_counted_up():
-    model = network(by_a_method, count=torch.zeros(()))
-    count, graph = model.count, Tracer(1).record(model)
-    assert model.count is count and count == 0
-    traced = fx.GraphModule(model, graph)
+    traced = record(by_a_method, count=torch.zeros(()))
+    assert traced.count == 0
     assert [traced(torch.ones(())).item() for _ in range(3)] == [1, 2, 3]
 
 
@@ -205,10 +184,11 @@ def any_number(net, x, y=None, *rest, scale=2.0, **others):
 
 @pytest.mark.parametrize("given", [1, 2, 4])
 def test_as_many_inputs_as_the_call_gives(given):
-    graph = record(any_number, given)
-    assert [node.target for node in graph.nodes if node.op == "placeholder"] == ["x", "y", "rest_0", "rest_1"][:given]
+    recorded = record(any_number, given)
+    names = [node.target for node in recorded.graph.find_nodes(op="placeholder")]
+    assert names == ["x", "y", "rest_0", "rest_1"][:given]
     inputs = [torch.randn(3) for _ in range(given)]
-    assert torch.equal(fx.GraphModule(nn.Module(), graph)(*inputs), any_number(None, *inputs))
+    assert torch.equal(recorded(*inputs), any_number(None, *inputs))
 
 
 def test_a_graph_that_was_saved_whole_does_the_same():
@@ -218,8 +198,7 @@ def test_a_graph_that_was_saved_whole_does_the_same():
         x[0] = torch.rand(())
         return x * mask + net.count
 
-    model = network(run, count=torch.zeros(()))
-    loaded = pickle.loads(pickle.dumps(fx.GraphModule(model, Tracer(2).record(model))))
+    loaded = pickle.loads(pickle.dumps(record(run, 2, count=torch.zeros(()))))
     results = [loaded(torch.ones(2), torch.full((2,), 3.0)) for _ in range(3)]
     assert [result[1].item() for result in results] == [7, 8, 9]
     assert len({result[0].item() % 1 for result in results}) == 3
@@ -230,8 +209,7 @@ def test_what_depends_on_numbers_is_called_for_real_on_a_copy():
         net.count += 1
         return looks_into_it(x)[x > 0] * torch.rand(1)
 
-    model = network(run, count=torch.zeros(()))
-    graph_module = fx.GraphModule(model, Tracer(1).record(model))
+    graph_module = record(run, count=torch.zeros(()))
     before, x = torch.get_rng_state(), torch.tensor([1.0, -1.0, 2.0])
     annotate(graph_module, (x,))
     values = {node.name: node.meta["val"] for node in graph_module.graph.nodes if "val" in node.meta}

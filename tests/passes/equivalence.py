@@ -20,21 +20,14 @@ def build(case, seed: int = 0) -> nn.Module:
     """The case's network in eval mode; a training submodule stays one."""
     torch.manual_seed(seed)
     model = case.build()
+    wider = {torch.float32: torch.float64, torch.complex64: torch.complex128}
     if case.dtype == torch.float64:
-        model = model.double() if not _has_complex(model) else _widen(model)
+        model._apply(lambda t: t.to(wider.get(t.dtype, t.dtype)))
     training = [module for module in model.modules() if module.training] if not model.training else []
     model.eval()
     for module in training:
         module.train()
     return model if case.dtype != torch.bfloat16 else model.bfloat16()
-
-
-def _has_complex(model: nn.Module) -> bool:
-    return any(tensor.is_complex() for tensor in model.state_dict().values())
-
-
-def _widen(model: nn.Module) -> nn.Module:
-    return model._apply(lambda t: t.to(torch.complex128) if t.is_complex() else t.double())
 
 
 def flat(value) -> list[torch.Tensor]:
@@ -49,31 +42,26 @@ def differences(before: nn.Module, after: nn.Module, x: torch.Tensor, calls: int
     for _ in range(calls):
         one, other = x.clone(), x.clone()
         torch.manual_seed(5)
-        expected = flat(before(one))
+        expected = [*flat(before(one)), one]
         torch.manual_seed(5)
         try:
-            results = flat(after(other))
+            results = [*flat(after(other)), other]
         except RuntimeError as error:
             return [f"does not run: {error}"]
-        found += [
-            why
-            for a, b in zip([*expected, one], [*results, other], strict=True)
-            if (why := difference(a, b)) is not None
-        ]
-    return found
+        found += [difference(a, b) for a, b in zip(expected, results, strict=True)]
+    return [why for why in found if why is not None]
 
 
 def difference(expected: torch.Tensor, result: torch.Tensor) -> str | None:
-    if expected.dtype != result.dtype:
-        return f"dtype {result.dtype} instead of {expected.dtype}"
-    if expected.shape != result.shape:
-        return f"shape {tuple(result.shape)} instead of {tuple(expected.shape)}"
+    for what in ("dtype", "shape"):
+        if getattr(expected, what) != getattr(result, what):
+            return f"{what} {getattr(result, what)} instead of {getattr(expected, what)}"
     if expected.numel() == 0 or torch.equal(expected, result):
         return None
-    tolerance = (TOLERANCE | ROUGH).get(expected.dtype, 0)
-    if not torch.equal(expected.isfinite(), result.isfinite()):
-        return "other numbers are finite"
     finite = expected.isfinite()
+    if not torch.equal(finite, result.isfinite()):
+        return "other numbers are finite"
     scale = expected[finite].abs().max().item() if finite.any() else 1.0
     error = (expected[finite] - result[finite]).abs().max().item() if finite.any() else 0.0
+    tolerance = (TOLERANCE | ROUGH).get(expected.dtype, 0)
     return f"differs by {error:.1e} of {scale:.1e}" if error > tolerance * max(scale, 1e-30) else None

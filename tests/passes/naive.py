@@ -14,12 +14,15 @@ LAYERS = (*CONVS.values(), *TRANSPOSED.values(), nn.Linear)
 
 def rewrite(kind: str, model: nn.Module, x: torch.Tensor) -> fx.GraphModule:
     graph_module = trace(model, (x,))
-    {"norm": fold_norms, "constant": fold_constants, "identity": drop_identities, "frozen": freeze, "deleted": delete}[
-        kind
-    ](graph_module)
+    REWRITES[kind](graph_module)
     graph_module.graph.lint()
     graph_module.recompile()
     return graph_module
+
+
+def replace(node: fx.Node, other: fx.Node) -> None:
+    node.replace_all_uses_with(other)
+    node.graph.erase_node(node)
 
 
 def scale_in_place(layer: nn.Module, factor: torch.Tensor, summand: torch.Tensor) -> None:
@@ -57,8 +60,7 @@ def fold_norms(graph_module: fx.GraphModule) -> None:
         mean = torch.zeros(channels) if mean is None else mean
         a = (torch.ones(channels) if gamma is None else gamma) / ((1 if var is None else var) + eps) ** 0.5
         scale_in_place(layer, a, (0 if beta is None else beta) - mean * a)
-        node.replace_all_uses_with(source)
-        graph_module.graph.erase_node(node)
+        replace(node, source)
 
 
 def fold_constants(graph_module: fx.GraphModule) -> None:
@@ -76,16 +78,11 @@ def fold_constants(graph_module: fx.GraphModule) -> None:
             continue
         z = value_of(graph_module, others[0])
         channels = layer.weight.shape[0]
-        z = (
-            z.real.double().reshape(-1)[:channels].expand(channels)
-            if z.numel() in (1, channels)
-            else z.real.double().mean()
-        )
-        one, zero = torch.ones(channels), torch.zeros(channels)
-        factor = {operator.add: one, operator.mul: z * one, operator.truediv: z * one}[node.target]
-        scale_in_place(layer, factor, z * one if node.target is operator.add else zero)
-        node.replace_all_uses_with(source)
-        graph_module.graph.erase_node(node)
+        z = z.real.double().reshape(-1)
+        z = (z if z.numel() in (1, channels) else z.mean()).expand(channels)
+        is_sum = node.target is operator.add
+        scale_in_place(layer, torch.ones(channels) if is_sum else z, z if is_sum else torch.zeros(channels))
+        replace(node, source)
 
 
 def value_of(graph_module: fx.GraphModule, value) -> torch.Tensor:
@@ -103,8 +100,7 @@ def drop_identities(graph_module: fx.GraphModule) -> None:
         if node.target in (operator.add, operator.mul) and value_of(graph_module, node.args[1]).unique().numel() == 1:
             neutral = 0 if node.target is operator.add else 1
             if value_of(graph_module, node.args[1]).flatten()[0] == neutral:
-                node.replace_all_uses_with(node.args[0])
-                graph_module.graph.erase_node(node)
+                replace(node, node.args[0])
 
 
 def freeze(graph_module: fx.GraphModule) -> None:
@@ -119,10 +115,13 @@ def freeze(graph_module: fx.GraphModule) -> None:
         graph_module.register_buffer(f"frozen_{node.name}", value.detach())
         with graph_module.graph.inserting_before(node):
             constant_node = graph_module.graph.get_attr(f"frozen_{node.name}")
-        node.replace_all_uses_with(constant_node)
-        graph_module.graph.erase_node(node)
+        replace(node, constant_node)
 
 
 def delete(graph_module: fx.GraphModule) -> None:
     """Whatever nobody uses goes."""
     graph_module.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+
+
+REWRITES = {"norm": fold_norms, "constant": fold_constants, "identity": drop_identities, "frozen": freeze}
+REWRITES |= {"deleted": delete}

@@ -8,6 +8,7 @@ from helpers.graphs.errors import MustStay
 from helpers.passes import conv_bn_folding
 from helpers.passes.conv_bn_folding import folded
 from tests.passes.equivalence import build, differences, example
+from tests.passes.graphs import calls
 from tests.passes.naive import rewrite
 from tests.passes.zoo import CONSTANT_CASES, DECLINE, FOLD, NORM_CASES, ZOO, conv
 
@@ -25,26 +26,20 @@ def runs(route: str, every: int) -> list:
 RUNS = [*runs("fx", every=1), *runs("export", every=6)]
 
 
-def operations(graph_module) -> list:
-    return [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
-
-
 @pytest.mark.parametrize(("case", "route"), RUNS)
 def test_obeys_its_verdict(case, route):
     model, x = build(case), example(case)
     graph_module, report = passes.optimize(model, x, route=route)
     assert differences(model, graph_module, x) == []
     if case.left is not None:
-        assert len(operations(graph_module)) == case.left, graph_module.code + "\n".join(map(str, report.declined))
+        assert len(calls(graph_module)) == case.left, graph_module.code + "\n".join(map(str, report.declined))
     if case.verdict == DECLINE:
         assert any(case.reason in reason for _, _, reason in report.declined), report.declined
 
 
-def test_names_are_unique():
-    assert len({case.name for case in ZOO}) == len(ZOO)
-
-
 TRAPS = [case for case in ZOO if case.wrong]
+CASES = {case.name: case for case in ZOO}
+assert len(CASES) == len(ZOO)  # names are unique
 # A batch norm or a constant is folded here, by the maths that the tests below falsify; not in addmm, which becomes a
 # layer as it is, and an empty batch hides everything.
 HIDDEN = ("addmm", "empty batch")
@@ -58,7 +53,7 @@ def test_the_naive_rewrite_is_caught(case):
 
 
 def test_the_naive_rewrite_is_right_where_nothing_is_tricky():
-    plain = next(case for case in ZOO if case.name == "plain")
+    plain = CASES["plain"]
     assert differences(build(plain), rewrite("norm", build(plain), example(plain)), example(plain)) == []
 
 
@@ -73,8 +68,7 @@ def test_wrong_maths_is_caught(case, monkeypatch):
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_the_wrong_axis_of_a_transposed_convolution_is_caught(groups, monkeypatch):
-    name = "transposed, Cin == Cout" if groups == 1 else "transposed, 2 groups, Cin == Cout"
-    case = next(case for case in ZOO if case.name == name)
+    case = CASES["transposed, Cin == Cout" if groups == 1 else "transposed, 2 groups, Cin == Cout"]
     model, x = build(case), example(case)
     wrong = {
         1: lambda layer, factor: factor.reshape(-1, 1, 1, 1),
@@ -85,7 +79,7 @@ def test_the_wrong_axis_of_a_transposed_convolution_is_caught(groups, monkeypatc
 
 
 def test_a_forgotten_eps_is_caught(monkeypatch):
-    case = next(case for case in ZOO if case.name == "variance near 0")
+    case = CASES["variance near 0"]
     model, x = build(case), example(case)
 
     def without_eps(norm):

@@ -10,7 +10,7 @@ from torch import nn
 from helpers import passes
 from helpers.equivalence import Answers
 from helpers.graphs.editing import Editor
-from helpers.passes import optimizer
+from helpers.passes import conv_bn_folding, optimizer
 from helpers.passes.errors import WrongAnswer
 from helpers.passes.folder import Pass, PassResult
 from tests.passes.zoo import Net, conv, norm
@@ -79,8 +79,6 @@ def test_a_wrong_pass_is_named(what, monkeypatch):
 @pytest.mark.parametrize("factor", [1.001, -1.0])
 @pytest.mark.parametrize("level", ["fold", "inference"])
 def test_wrong_maths_is_blamed_on_the_fold(level, factor, monkeypatch):
-    from helpers.passes import conv_bn_folding
-
     right = conv_bn_folding.folded
     monkeypatch.setattr(conv_bn_folding, "folded", lambda layer, a, z: right(layer, torch.as_tensor(a) * factor, z))
     with pytest.raises(WrongAnswer) as caught:
@@ -88,28 +86,19 @@ def test_wrong_maths_is_blamed_on_the_fold(level, factor, monkeypatch):
     assert caught.value.pass_name == "conv_bn_folding"
 
 
-def hooked() -> nn.Module:
+UNSEEN = {
+    "a hook": lambda model: model.register_forward_hook(lambda module, args, result: 2 * result),
+    "a hook before": lambda model: model.register_forward_pre_hook(lambda module, args: (args[0] + 1,)),
+    "another forward": lambda model: setattr(model, "forward", lambda x: x.mean()),
+}
+
+
+@pytest.mark.parametrize("what", UNSEEN)
+def test_what_the_tracer_does_not_see_is_blamed_on_it(what):
     model = nn.Sequential(conv(), nn.ReLU()).eval()
-    model.register_forward_hook(lambda module, args, result: 2 * result)
-    return model
-
-
-def hooked_before() -> nn.Module:
-    model = nn.Sequential(conv(), nn.ReLU()).eval()
-    model.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
-    return model
-
-
-def replaced() -> nn.Module:
-    model = nn.Sequential(conv(), nn.ReLU()).eval()
-    model.forward = lambda x: x.mean()
-    return model
-
-
-@pytest.mark.parametrize("build", [hooked, hooked_before, replaced])
-def test_what_the_tracer_does_not_see_is_blamed_on_it(build):
+    UNSEEN[what](model)
     with pytest.raises(WrongAnswer) as caught:
-        passes.optimize(build(), X)
+        passes.optimize(model, X)
     assert caught.value.pass_name == "tracing"
 
 

@@ -8,7 +8,6 @@ marks.json     what each student of `grade demo` gets for each item
 
     python -m pytest tests/record               compare; -m "not slow" for the fast part, -k logits for a part
     python -m tests.record logits folds         write these files anew; without a name all of them
-    python -m tests.record dump FOLDER          the channel groups in full: two versions of the code can be diffed
 
 The commit that renews a file says in its message why the behaviour changed; "the test was red" is no reason.
 

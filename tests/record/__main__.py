@@ -1,4 +1,4 @@
-"""Renew the record, or dump the channel groups; see the docstring of the package."""
+"""Renew the record; see the docstring of the package."""
 
 import json
 import sys
@@ -13,7 +13,6 @@ KEYS = {"logits": measure.CHECKPOINTS, "groups": measure.NETWORKS, "folds": meas
 
 def write(path: Path, entries: dict) -> None:
     lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in sorted(entries.items()))
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
@@ -28,9 +27,5 @@ def renew(part: str, keys: list) -> None:
 
 with tempfile.TemporaryDirectory() as temporary:
     keys = KEYS | {"networks": measure.NETWORKS, "marks": [Path(temporary)]}
-    if sys.argv[1:2] == ["dump"]:
-        for name in measure.NETWORKS:
-            write(Path(sys.argv[2], f"{name}.json"), {group[0]: group[1:] for group in measure.group_list(name)})
-    else:
-        for part in sys.argv[1:] or keys:
-            renew(part, keys[part])
+    for part in sys.argv[1:] or keys:
+        renew(part, keys[part])

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+from tests.passes import zoo
+from tests.passes.zoo import CONVS, NORMS
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,12 @@ class Draw(random.Random):
         return self.choice([lambda a, b: a + b, torch.add, lambda a, b: torch.add(b, a), lambda a, b: a.add(b)])
 
 
-class Net(nn.Module):
-    """Named parts and a forward function."""
+class Net(zoo.Net):
+    """Named parts and a forward function of any number of inputs."""
 
     def __init__(self, forward: Callable[..., Any], **parts: Any):
-        super().__init__()
-        self.run = forward
-        for name, part in parts.items():
-            setattr(self, name, nn.ModuleList(part) if isinstance(part, list) else part)
+        lists = {name: nn.ModuleList(part) for name, part in parts.items() if isinstance(part, list)}
+        super().__init__(forward, **parts | lists)
 
     def forward(self, *inputs):
         return self.run(self, *inputs)
@@ -340,10 +338,8 @@ def scaled(d: Draw):
 
     d_tail = d.choice([lambda y: y / 6, lambda y: 1 - y, lambda y: y.clamp(0, 6), lambda y: y * 0.5 + 3, lambda y: -y])
     parts = {"conv": d.conv(3, w), "second": d.conv_norm(w, 4, act=False)}
-    net = Net(forward, **parts)
-    net.gain = nn.Parameter(torch.randn(shape))
-    net.register_buffer("shift", torch.randn(shape))
-    return net, image(d)
+    parts |= {"gain": nn.Parameter(torch.randn(shape)), "shift": torch.randn(shape)}
+    return Net(forward, **parts), image(d)
 
 
 def functional(d: Draw):
@@ -356,12 +352,9 @@ def functional(d: Draw):
         y = F.batch_norm(y, s.mean, s.var, s.gamma, s.beta, training=False)
         return F.linear(F.adaptive_avg_pool2d(F.relu6(y), (1, 1)).flatten(1), s.out)
 
-    net = Net(forward)
-    for name, shape in {"weight": (w, 3, 3, 3), "gamma": (w,), "beta": (w,), "out": (4, w)}.items():
-        setattr(net, name, nn.Parameter(torch.randn(shape)))
-    net.register_buffer("mean", torch.randn(w))
-    net.register_buffer("var", torch.rand(w) + 0.5)
-    return net, image(d)
+    shapes = {"weight": (w, 3, 3, 3), "gamma": (w,), "beta": (w,), "out": (4, w)}
+    parts = {name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
+    return Net(forward, **parts, mean=torch.randn(w), var=torch.rand(w) + 0.5), image(d)
 
 
 def in_place(d: Draw):
@@ -396,9 +389,8 @@ def batch_one(d: Draw):
         tokens = torch.cat([token, s.patch(x).flatten(2).transpose(1, 2)], dim=1)
         return s.head(tokens.reshape(x.shape[0], -1))
 
-    net = Net(forward, patch=d.conv_norm(3, w, 4, stride=4, padding=0), head=nn.Linear(10 * w, 3))
-    net.token = nn.Parameter(torch.randn(1, 1, w))
-    return net, image(d, batch=1)
+    parts = {"patch": d.conv_norm(3, w, 4, stride=4, padding=0), "head": nn.Linear(10 * w, 3)}
+    return Net(forward, **parts, token=nn.Parameter(torch.randn(1, 1, w))), image(d, batch=1)
 
 
 def by_batch(d: Draw):
@@ -415,12 +407,9 @@ def counting(d: Draw):
         s.some.add_(1)
         return s.head(s.conv(x)) * s.others.sum()
 
-    w = d.width()
-    net = Net(forward, conv=d.conv_norm(3, w), head=nn.Conv2d(w, 4, 1))
-    whole = torch.ones(6)
-    net.register_buffer("some", whole[:4])
-    net.register_buffer("others", whole[2 : d.choice([4, 6])])
-    return net, image(d)
+    w, whole = d.width(), torch.ones(6)
+    parts = {"conv": d.conv_norm(3, w), "head": nn.Conv2d(w, 4, 1), "some": whole[:4]}
+    return Net(forward, **parts, others=whole[2 : d.choice([4, 6])]), image(d)
 
 
 KINDS = (

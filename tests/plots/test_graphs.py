@@ -1,7 +1,6 @@
 """What an outline tells of a graph and of what a pass did to it, and how it is drawn."""
 
 import itertools
-import struct
 
 import pytest
 import torch
@@ -9,9 +8,21 @@ import torchvision
 from torch import nn
 from torch.fx.experimental.optimization import fuse
 
-from helpers.graphs.drawing import HALF, STYLES, arrange, draw, draw_before_after
-from helpers.graphs.outline import CHANGED, MADE, REMOVED, SAME, compare, outline, table
 from helpers.graphs.tracing import trace
+from helpers.plots.graphs import (
+    CHANGED,
+    HALF,
+    MADE,
+    REMOVED,
+    SAME,
+    STYLES,
+    arrange,
+    compare,
+    draw,
+    draw_before_after,
+    outline,
+    table,
+)
 from tests.passes.graphs import network
 
 BLOCK = nn.Sequential(
@@ -32,10 +43,6 @@ def test_an_outline_tells_what_each_node_does():
     ]
     frame = table(boxes)
     assert list(frame["node"]) == ["input_1", "_0", "_1", "_2", "_3", "output"] and frame["inputs"][3] == "_1"
-    assert set(frame["dtype"]) == {"float32"}
-
-
-def test_functions_show_their_numbers_and_constants_their_place():
     net = network(
         lambda net, x: torch.clamp(net.linear(x), 0, max=6.5) * net.z, linear=nn.Linear(4, 2), z=torch.ones(2)
     )
@@ -43,17 +50,13 @@ def test_functions_show_their_numbers_and_constants_their_place():
     assert whats == ["input", "Linear 4→2 +bias", "clamp 0 max=6.5", "constant z", "mul", "output"]
 
 
-def test_compare_tells_made_changed_and_removed():
+def test_before_and_after_are_compared_and_coloured_by_what_the_pass_did():
     before, after = outline(trace(BLOCK, X)), outline(trace(fuse(BLOCK), X))
     went, came = compare(before, after)
     assert went == {"input_1": SAME, "_0": SAME, "_1": REMOVED, "_2": SAME, "_3": SAME, "output": SAME}
     assert came == {"input_1": SAME, "_0": CHANGED, "_2": SAME, "_3": SAME, "output": SAME}
     assert compare(before[:3], before)[1]["_3"] == MADE
     assert compare(before, before) == (dict.fromkeys(went, SAME), dict.fromkeys(went, SAME))
-
-
-def test_before_and_after_are_coloured_by_what_the_pass_did():
-    before, after = outline(trace(BLOCK, X)), outline(trace(fuse(BLOCK), X))
     figure = draw_before_after(before, after)
     left, right = ({patch.get_facecolor()[:3] for patch in ax.patches} for ax in figure.axes)
     colours = {what: tuple(part / 255 for part in bytes.fromhex(STYLES[what]["facecolor"][1:])) for what in STYLES}
@@ -71,23 +74,14 @@ def test_constants_are_told_in_the_box_that_reads_them_and_not_counted():
         assert ax.get_title().endswith(f": {len(ax.patches)} nodes")
 
 
-def test_every_node_is_written_in_the_picture(tmp_path):
+def test_every_node_is_written_in_the_picture_and_a_whole_network_fits_a_screen(tmp_path):
     boxes = outline(trace(BLOCK, X))
-    figure = draw(boxes, tmp_path / "block.svg")
-    texts = {text.get_text() for text in figure.axes[0].texts}
-    assert texts >= {box.what for box in boxes} | {box.shape for box in boxes}
+    draw(boxes, tmp_path / "block.svg")
     svg = (tmp_path / "block.svg").read_text()
-    assert svg.startswith("<?xml")
-    assert all(f">{box.what}</text>" in svg for box in boxes)
-
-
-def test_the_whole_network_fits_a_screen_shape(tmp_path):
+    assert all(f">{text}</text>" in svg for box in boxes for text in (box.what, box.shape))
     boxes = outline(trace(torchvision.models.mobilenet_v2().eval(), (torch.randn(1, 3, 32, 32),)))
-    path = tmp_path / "network.png"
-    width, height = draw(boxes, path).get_size_inches()
-    assert 1 < width / height < 3
-    assert max(width, height) < 40
-    assert struct.unpack(">II", path.read_bytes()[16:24]) == (int(width * 120), int(height * 120))
+    width, height = draw(boxes).get_size_inches()
+    assert 1 < width / height < 3 and max(width, height) < 40
 
 
 def random_dag(seed, size=40):
@@ -100,7 +94,7 @@ def random_dag(seed, size=40):
     return edges
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("rows", [8, 100])
 def test_boxes_do_not_overlap_and_lines_join_them_without_running_through_others(seed, rows):
     edges = random_dag(seed)
