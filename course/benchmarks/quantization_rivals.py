@@ -18,7 +18,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import nn
 
 from helpers import data
-from helpers.quantization.observers import batches
+from helpers.dataset import input_of
 
 Network = Callable[[torch.Tensor], torch.Tensor]
 BATCH = 64
@@ -29,7 +29,7 @@ class Reader(CalibrationDataReader):
     """Feeds calibration images to ONNX Runtime, a range of batches at a time."""
 
     def __init__(self, images: torch.Tensor, name: str) -> None:
-        self.batches = [{name: part.numpy()} for part in batches(images)]
+        self.batches = [{name: part.numpy()} for part in input_of(None, images).split(64)]
         self.set_range(0, len(self.batches))
 
     def __len__(self) -> int:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Affine", "QuantizationError", "choose", "code_range", "decode", "fit", "sqnr"]
-
 _SMALLEST_SCALE = torch.finfo(torch.float32).tiny
 
 
@@ -24,12 +22,7 @@ class QuantizationError(ValueError):
 
 
 def code_range(bits: int, signed: bool, narrow: bool = False) -> tuple[int, int]:
-    """The smallest and the largest code.
-
-    Example:
-        >>> code_range(8, signed=True), code_range(8, signed=True, narrow=True), code_range(3, signed=False)
-        ((-128, 127), (-127, 127), (0, 7))
-    """
+    """The smallest and the largest code: -128 and 127 for 8 signed bits."""
     if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 8:
         raise QuantizationError(f"bits: expected a whole number from 2 to 8, got {bits!r}")
     if not signed:
@@ -90,18 +83,20 @@ class Affine:
         """Codes (int8 or uint8) of the shape of x; values outside the range saturate, NaN is refused."""
         if torch.isnan(x).any():
             raise QuantizationError(f"quantize: a tensor of shape {tuple(x.shape)} holds NaN; repair it first")
-        codes = torch.round(x / self._spread(self.scale, x)).add_(self._spread(self.zero_point, x)).clamp_(*self.codes)
+        scale, zero_point = self._spread(x)
+        codes = torch.round(x / scale).add_(zero_point).clamp_(*self.codes)
         return codes.to(torch.int8 if self.signed else torch.uint8)
 
     def dequantize(self, codes: torch.Tensor) -> torch.Tensor:
         """The real numbers that the codes stand for."""
-        return decode(codes, self._spread(self.scale, codes), self._spread(self.zero_point, codes))
+        return decode(codes, *self._spread(codes))
 
-    def _spread(self, parameter: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Shape a parameter so that it broadcasts against x."""
-        if self.axis is not None:
-            return parameter.reshape([-1 if d == self.axis % x.ndim else 1 for d in range(x.ndim)])
-        return parameter
+    def _spread(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scale and zero point in a shape that broadcasts against x."""
+        if self.axis is None:
+            return self.scale, self.zero_point
+        shape = [-1 if d == self.axis % x.ndim else 1 for d in range(x.ndim)]
+        return self.scale.reshape(shape), self.zero_point.reshape(shape)
 
 
 def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, symmetric: bool = True, axis: int | None = None) -> Affine:

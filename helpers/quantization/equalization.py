@@ -20,8 +20,6 @@ import torch
 from helpers.quantization.plan import INPUT, Op, Plan
 from helpers.quantization.weights import per_row
 
-__all__ = ["equalize", "input_view"]
-
 SWEEPS = 40
 CONVERGED = 1e-3  # a sweep whose factors all lie so near to 1 is the last
 CARRIERS = ("add", "average_pool", "max_pool", "clamp")  # a factor per channel passes them
@@ -29,7 +27,7 @@ CARRIERS = ("add", "average_pool", "max_pool", "clamp")  # a factor per channel 
 
 def equalize(plan: Plan) -> None:
     """Give the layers of a plan new weights; the network computes the same function as before."""
-    spaces = {id(space): space for space in plan.tied(lambda op: _tied(plan, op)).values()}.values()
+    spaces = {tuple(space): space for space in plan.tied(lambda op: _tied(plan, op)).values()}.values()
     free = [space for space in spaces if _may_scale(plan, space)]
     for _ in range(SWEEPS):
         if max((_equalize_space(plan, space) for space in free), default=0.0) < CONVERGED:
@@ -73,11 +71,10 @@ def _equalize_space(plan: Plan, space: list[str]) -> float:
         op.clamp = (op.clamp[0], op.clamp[1] / factor)
     for op in readers:
         view = input_view(op)
-        op.weight = (view * factor.reshape(view.shape[0], 1, view.shape[2], 1)).view_as(op.weight)
+        op.weight = (view * factor.reshape(len(view), 1, -1, 1)).view_as(op.weight)
     return float((factor - 1).abs().max())
 
 
 def input_view(op: Op) -> torch.Tensor:
     """The weights seen from their input channels: (groups, outputs per group, inputs per group, kernel)."""
-    groups = op.attributes.get("groups", 1)
-    return op.weight.reshape(groups, op.weight.shape[0] // groups, op.weight.shape[1], -1)
+    return op.weight[:, :, None].flatten(2).unflatten(0, (op.attributes.get("groups", 1), -1))

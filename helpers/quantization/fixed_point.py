@@ -16,8 +16,6 @@ import torch
 
 from helpers.quantization.affine import QuantizationError
 
-__all__ = ["fixed_point", "round_shift"]
-
 LARGEST_SHIFT = 62
 
 

@@ -22,8 +22,6 @@ from helpers.quantization.affine import Affine, QuantizationError
 from helpers.quantization.plan import HANDS_ON, Op
 from helpers.quantization.weights import LayerWeights, nearest_codes, pack, per_row, unpack
 
-__all__ = ["Layer", "Step", "make_step"]
-
 PART = 8  # images: their 64-bit products stay in the processor's cache
 LARGEST_SUM = 2**30  # for the bias and for the products each, so that together they fit int32
 
@@ -33,8 +31,8 @@ def make_step(op: Op, out: Affine | None, weights: LayerWeights | None = None, s
     if weights is not None:
         return Layer(op, weights, source, out)
     if op.kind in HANDS_ON:
-        return Rearrange(op, None)
-    return AveragePool(op, out) if op.kind == "average_pool" else Step(op, out)
+        return _Rearrange(op, None)
+    return _AveragePool(op, out) if op.kind == "average_pool" else Step(op, out)
 
 
 class Step(nn.Module):
@@ -90,10 +88,9 @@ class Step(nn.Module):
         return torch.cat([self._few(*part) for part in zip(*(c.split(PART) for c in codes), strict=True)])
 
     def _few(self, *codes: torch.Tensor) -> torch.Tensor:
-        first, *others = self.sums(*codes)
-        total = first.long() * self.multipliers[0]
-        for other, multiplier in zip(others, self.multipliers[1:], strict=True):
-            total += other.long() * multiplier  # a scalar multiplier alone would leave the product in int32
+        total, *others = (s.long() * m for s, m in zip(self.sums(*codes), self.multipliers, strict=True))
+        for other in others:
+            total += other
         total = fixed_point.round_shift(total, self.shift).add_(self.out_zero_point)
         return self.limit(total).to(torch.uint8)
 
@@ -120,7 +117,7 @@ class Step(nn.Module):
         return dataclasses.replace(self.op, module=self.module)
 
 
-class AveragePool(Step):
+class _AveragePool(Step):
     """The sum of a window; dividing by its size is part of the factor."""
 
     def factors(self) -> list[torch.Tensor]:
@@ -135,7 +132,7 @@ class AveragePool(Step):
         return [(sums - rows * columns * self.sources[0].zero_point).reshape(len(codes), *self.op.shape)]
 
 
-class Rearrange(Step):
+class _Rearrange(Step):
     """Reshaping, joining and max pooling: codes move, none is computed."""
 
     def settle(self, sources: list[Affine | None]) -> Affine | None:
@@ -166,10 +163,8 @@ class Layer(Step):
         self.register_buffer("bias", torch.round(weights.bias.double() / unit).to(torch.int32))
         largest = self.weight.abs().flatten(1).sum(1, dtype=torch.int64).max() * 255
         if largest > LARGEST_SUM:
-            raise QuantizationError(
-                f"{op.name}: the sum of {self.weight[0].numel()} products may reach {largest}, which int32 cannot hold "
-                "safely; give the layer fewer bits (layer_bits)"
-            )
+            reason = f"the sum of {self.weight[0].numel()} products may reach {largest}, which int32 cannot hold safely"
+            raise QuantizationError(f"{op.name}: {reason}; give the layer fewer bits (layer_bits)")
 
     def settle(self, sources: list[Affine | None]) -> Affine | None:
         """Compute the unit of the sums and the folded bias, too."""
@@ -210,9 +205,8 @@ class Layer(Step):
         return self.limit(y) if self.limited else y
 
     def _pack(self) -> kernels.PackedConv:
-        linear = self.op.kind == "linear"
-        weight = self.weight[:, :, None, None] if linear else self.weight
-        geometry = kernels.ONE_PIXEL if linear else self.op.attributes
+        weight, geometry = self.weight, self.op.attributes or kernels.ONE_PIXEL
+        weight = weight if weight.ndim == 4 else weight[:, :, None, None]
         out_scale, zero_out = (self.out_scale.double(), int(self.out_zero_point)) if self.coded else (1.0, None)
         factor = self.unit / out_scale
         bias = (self.folded_bias * factor).float()
@@ -228,9 +222,8 @@ class Layer(Step):
             destination[prefix + "weight"] = pack(self.weight, self.bits)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        key = prefix + "weight"
-        if self.bits < 8 and key in state_dict:
-            state_dict[key] = unpack(state_dict[key], self.bits, tuple(self.weight.shape))
+        if self.bits < 8 and prefix + "weight" in state_dict:
+            state_dict[prefix + "weight"] = unpack(state_dict[prefix + "weight"], self.bits, tuple(self.weight.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

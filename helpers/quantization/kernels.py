@@ -21,8 +21,6 @@ import torch.nn.functional as F
 
 from helpers.quantization.weights import PAIR_LIMIT, pair_sums
 
-__all__ = ["PackedConv", "available", "conv_sums", "kernels_saturate"]
-
 ONE_PIXEL = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 SHAPES_KEPT = 4
 Pair = tuple[int, int]
@@ -56,26 +54,20 @@ def conv_sums(
 @functools.cache
 def available() -> bool:
     """Whether this build and processor run the kernels at all."""
-    if not hasattr(torch.ops.onednn, "qconv2d_pointwise") or not torch.backends.mkldnn.is_available():
-        return False
     try:
-        _try_pair()
-    except (RuntimeError, NotImplementedError):
+        kernels_saturate()
+    except (AttributeError, RuntimeError):
         return False
-    return True
+    return torch.backends.mkldnn.is_available()
 
 
 @functools.cache
 def kernels_saturate() -> bool:
     """Whether two large products next to each other come out too small: 255 * 127 + 255 * 127."""
-    return _try_pair() != 2 * 255 * 127
-
-
-def _try_pair() -> float:
     weight = torch.zeros(16, 16, 1, 1, dtype=torch.int8)
     weight[:, :2] = 127
     convolve = PackedConv(weight, torch.ones(16), torch.zeros(16), ONE_PIXEL, zero_in=0, zero_out=None)
-    return convolve(torch.full((1, 16, 1, 1), 255, dtype=torch.uint8))[0, 0, 0, 0].item()
+    return convolve(torch.full((1, 16, 1, 1), 255, dtype=torch.uint8))[0, 0, 0, 0].item() != 2 * 255 * 127
 
 
 class PackedConv:

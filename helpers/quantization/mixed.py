@@ -9,6 +9,7 @@ Harms of different layers are taken to add up. Every layer starts with the most 
 gives bits away that lose the least per byte saved, until the rest fits.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,13 +23,11 @@ from helpers import metrics
 from helpers.dataset import input_of
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.model import replay
-from helpers.quantization.observers import batches, check_images
-from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
+from helpers.quantization.observers import BATCH, normalised
+from helpers.quantization.plan import Op, Plan, Recipe, execute
 from helpers.quantization.reader import make_plan
 from helpers.quantization.repairs import quantized_op
 from helpers.quantization.weights import encode_layer, packed_bytes
-
-__all__ = ["BudgetError", "choose_bits", "mixed_recipe", "sensitivity_scan"]
 
 BITS = (8, 6, 4, 3, 2)
 
@@ -49,8 +48,7 @@ def mixed_recipe(
         q = quantize(model, cifar.train_images[:1024], recipe)
     """
     recipe = recipe or Recipe()
-    check_images(images)
-    images = input_of(model, images)
+    images = normalised(model, images)
     shape = tuple(images.shape[1:])
     scan = sensitivity_scan(make_plan(model, shape, recipe), images, recipe, progress=progress)
     sizes = scan.set_index(["layer", "bits"]).bytes
@@ -70,47 +68,36 @@ def sensitivity_scan(
 ) -> pd.DataFrame:
     """The harm of every layer at every choice of bits: layer, bits, divergence (nats per image), bytes."""
     harm: Counter[tuple[str, int]] = Counter()
-    parts = list(batches(images))
-    with tqdm(total=len(parts) * len(plan.layers), desc="sensitivity", disable=not progress) as bar:
-        for x in parts:
-            values: dict[str, torch.Tensor] = {}
-            answers = plan.run(x, values.__setitem__).log_softmax(1)
-            for op in plan.layers:
-                for choice in bits:
-                    layer = encode_layer(op, replace(recipe, weight_bits=choice, layer_bits={}))
-                    other = _run_changed(plan, quantized_op(op, layer), values).log_softmax(1)
-                    harm[op.name, choice] += (answers.exp() * (answers - other)).sum().item() / len(images)
-                bar.update()
-    rows = [(*key, found, packed_bytes(plan[key[0]].weight.numel(), key[1])) for key, found in harm.items()]
-    return pd.DataFrame(rows, columns=["layer", "bits", "divergence", "bytes"])
-
-
-def _run_changed(plan: Plan, changed: Op, values: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The network's output when one operation changes: what does not depend on it is known."""
+    values: dict[str, torch.Tensor] = {}
+    changed: Op
 
     def compute(op: Op, *inputs: torch.Tensor) -> torch.Tensor:
+        """One operation where one other is changed: what does not depend on that is known."""
         if op.name == changed.name:
             return changed.run(*inputs)
         known = all(x is values[edge] for edge, x in zip(op.inputs, inputs, strict=True))
         return values[op.name] if known else op.run(*inputs)
 
-    return execute(plan.ops, values[INPUT], compute)
+    for x in tqdm(input_of(plan, images).split(BATCH), desc="sensitivity", disable=not progress):
+        answers = plan.run(x, values.__setitem__).log_softmax(1)
+        for op, choice in itertools.product(plan.layers, bits):
+            layer = encode_layer(op, replace(recipe, weight_bits=choice, layer_bits={}))
+            changed = quantized_op(op, layer)
+            other = execute(plan.ops, x, compute).log_softmax(1)
+            harm[op.name, choice] += (answers.exp() * (answers - other)).sum().item() / len(images)
+    rows = [(*key, found, packed_bytes(plan[key[0]].weight.numel(), key[1])) for key, found in harm.items()]
+    return pd.DataFrame(rows, columns=["layer", "bits", "divergence", "bytes"])
 
 
 def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
     """Bits for every layer: the least harm by a `sensitivity_scan`, greedily, in so many bytes for all layers."""
-    by_layer = scan.sort_values("bits", ascending=False, kind="stable").groupby("layer", sort=False)
-    left = {name: list(zip(t.bits, t.divergence, t.bytes, strict=True)) for name, t in by_layer}  # the first is chosen
-    while (size := sum(table[0][2] for table in left.values())) > weight_bytes:
-        losses = [
-            ((harm - table[0][1]) / (table[0][2] - fewer), name, to)
-            for name, table in left.items()
-            for to, (_, harm, fewer) in enumerate(table[1:], start=1)
-        ]
-        if not losses:
-            fewest = min(table[0][0] for table in left.values())
-            needed = f"{fewest} bits everywhere take {size}; allow that many"
-            raise BudgetError(f"{weight_bytes} bytes are too few: {needed}")
-        _, name, to = min(losses)
-        left[name] = left[name][to:]
-    return {name: int(table[0][0]) for name, table in left.items()}
+    chosen = scan.loc[scan.groupby("layer", sort=False).bits.idxmax()].set_index("layer")
+    while (size := chosen.bytes.sum()) > weight_bytes:
+        now = chosen.loc[scan.layer].reset_index(drop=True)
+        loss = ((scan.divergence - now.divergence) / (now.bytes - scan.bytes))[scan.bits < now.bits]
+        if loss.empty:
+            fewest = f"{scan.bits.min()} bits everywhere take {size}; allow that many"
+            raise BudgetError(f"{weight_bytes} bytes are too few: {fewest}")
+        best = scan.loc[loss.idxmin()]
+        chosen.loc[best.layer] = best[chosen.columns]
+    return {layer: int(bits) for layer, bits in chosen.bits.items()}

@@ -8,18 +8,15 @@ import torch
 from torch import nn
 
 from helpers import models
-from helpers.dataset import input_of
 from helpers.graphs.errors import GraphMismatch
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
 from helpers.quantization.integer import Step, make_step
-from helpers.quantization.observers import CalibrationError, batches, calibrate, check_images, quantized_edges
+from helpers.quantization.observers import BATCH, CalibrationError, calibrate, normalised, quantized_edges
 from helpers.quantization.plan import INPUT, Op, Plan, Recipe, Watch, execute
 from helpers.quantization.reader import make_plan
 from helpers.quantization.repairs import repair_weights
 from helpers.quantization.weights import LayerWeights, encode_weights
-
-__all__ = ["MODES", "KernelNote", "QuantizedModel", "module_key", "quantize", "replay"]
 
 MODES = ("simulated", "integer", "kernel")
 
@@ -37,7 +34,7 @@ def quantize(
         model: in eval mode, on the CPU; BatchNorm is folded here.
         images: calibration images from the training set, uint8, or float already normalised; (N, C, H, W).
         recipe: what to choose; the defaults are 8 bits, per channel.
-        verify: compare the plan, in float and without rounding, with the network on the first calibration images.
+        verify: compare the plan, in float, with the network on the first calibration images.
 
     Example:
         q = quantize(model, cifar.train_images[:1024], Recipe(weight_bits=8))
@@ -45,13 +42,12 @@ def quantize(
         logits = q(data.normalize(cifar.test_images[:100]))
     """
     recipe = recipe or Recipe()
-    check_images(images)
-    images = input_of(model, images)
+    images = normalised(model, images)
     for name, tensor in model.named_parameters():
         if not tensor.isfinite().all():
             raise QuantizationError(f"{name} holds NaN or infinity; check the checkpoint")
     try:
-        plan = make_plan(model, tuple(images.shape[1:]), recipe, next(batches(images)) if verify else None)
+        plan = make_plan(model, tuple(images.shape[1:]), recipe, images[:BATCH] if verify else None)
     except GraphMismatch as error:
         shape = tuple(images.shape)
         raise CalibrationError(f"calibration images: the network does not take shape {shape}: {error}") from error
@@ -81,13 +77,11 @@ class QuantizedModel(nn.Module):
         self, source: Any, plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], recipe: Recipe
     ) -> None:
         super().__init__()
-        self.recipe, self.input_shape = recipe, plan.input_shape
-        self.input = make_step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT))
-        self.steps = nn.ModuleDict()
+        self.recipe, self.input_shape, self._mode = recipe, plan.input_shape, "simulated"
+        self.input, self.steps = Step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT)), nn.ModuleDict()
         for op in plan.ops:
             step = make_step(op, edges.get(op.name), weights.get(op.name), edges.get(op.inputs[0]))
             self.steps[module_key(op.name)] = step
-        self._mode = "simulated"
         self.settle()
         self.register_load_state_dict_post_hook(QuantizedModel.settle)
         self.eval()
@@ -130,15 +124,12 @@ class QuantizedModel(nn.Module):
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
         """Compute the network; `watch` gets every edge's name and value: uint8 codes, floats where nothing is coded."""
-        if tuple(x.shape[1:]) != self.input_shape or not x.is_floating_point():
-            expected = ", ".join(map(str, self.input_shape))
-            raise QuantizationError(
-                f"quantized network: expected normalised float images (N, {expected}), got {x.dtype} {tuple(x.shape)}"
-            )
-        if x.isnan().any():
-            raise QuantizationError("quantized network: the images hold NaN, which no code stands for; leave them out")
+        if tuple(x.shape[1:]) != self.input_shape or not x.is_floating_point() or x.isnan().any():
+            shape = ", ".join(map(str, self.input_shape))
+            found = f"{x.dtype} {tuple(x.shape)}{' with NaN in it' * bool(x.isnan().any())}"
+            raise QuantizationError(f"quantized network: expected normalised float images (N, {shape}), got {found}")
         codes = self.input.encode(x) if self.input.coded else x
-        ops = [step.op for step in self._by_name.values()]
+        ops = [step.op for step in self.steps.values()]
         y = execute(ops, codes, lambda op, *inputs: getattr(self._by_name[op.name], self._mode)(*inputs), watch)
         output = self.edges[ops[-1].name]
         return y if output is None else output.dequantize(y)

@@ -8,22 +8,19 @@ A wide range makes every rounding error larger; a narrow one cuts off large valu
 """
 
 import itertools
-from collections.abc import Callable, Iterator
 
 import torch
+from torch import nn
 
-from helpers import data
+from helpers.dataset import input_of
 from helpers.quantization.affine import Affine, QuantizationError, choose, code_range
 from helpers.quantization.plan import HANDS_ON, INPUT, Plan, Recipe
-
-__all__ = ["CalibrationError", "Observer", "batches", "calibrate", "check_images", "quantized_edges"]
 
 BATCH = 64
 BINS = 2048
 OUTERMOST = 0.0001  # the share of the values that "percentile" leaves out on each side
 SHARES = torch.linspace(0.3, 1.0, 71, dtype=torch.float64)  # of the whole range, which "mse" tries
 _MOST_AT_ONCE = 2**22  # histc counts in float32, which is exact up to 2^24
-Range = tuple[float, float]
 
 
 class CalibrationError(QuantizationError):
@@ -36,11 +33,6 @@ class Observer:
     The histogram counts (float64) in equal bins from `start` on. A value outside doubles the bin width as often as
     needed, which loses nothing: two neighbouring counts become one.
 
-    Example:
-        >>> observer = Observer("minmax")
-        >>> observer.observe(torch.tensor([-1.0, 2.0]))
-        >>> observer.range()
-        (-1.0, 2.0)
     """
 
     def __init__(self, rule: str, bits: int = 8) -> None:
@@ -50,17 +42,10 @@ class Observer:
 
     def observe(self, x: torch.Tensor) -> None:
         """Take in one batch of values."""
-        if x.numel() == 0 or not torch.isfinite(x).all():
-            raise QuantizationError(
-                f"observer: a tensor of shape {tuple(x.shape)} is empty or holds NaN or infinity; "
-                "check the calibration images and the weights"
-            )
         low, high = (bound.item() for bound in torch.aminmax(x))
         self.low, self.high = min(self.low, low), max(self.high, high)
-        if self.rule != "minmax":
-            self._count(x, low, high)
-
-    def _count(self, x: torch.Tensor, low: float, high: float) -> None:
+        if self.rule == "minmax":
+            return
         if not self.counts.any():
             self.start, self.width = low, max((high - low) / BINS, abs(low) * 1e-6, 1e-12)
         while low < self.start or high > self.start + self.width * BINS:
@@ -74,50 +59,33 @@ class Observer:
             inside = part.clamp(first, last)  # histc would drop what rounding put just outside
             self.counts += torch.histc(inside, BINS, first, last).double().cpu()
 
-    @property
-    def centres(self) -> torch.Tensor:
-        """The middle of each bin, float64."""
-        return self.start + self.width * (torch.arange(BINS, dtype=torch.float64) + 0.5)
-
-    def range(self) -> Range:
+    def range(self) -> tuple[float, float]:
         """The range to cover."""
-        if self.low > self.high:
-            raise QuantizationError("observer: it has seen no values yet; run images through the network first")
-        return RULES[self.rule](self)
+        if self.rule == "minmax":
+            return self.low, self.high
+        used = self.counts > 0
+        centres, counts = (self.start + self.width * (torch.arange(BINS) + 0.5).double())[used], self.counts[used]
+        return self._percentile(centres, counts) if self.rule == "percentile" else self._least_error(centres, counts)
 
+    def _percentile(self, centres: torch.Tensor, counts: torch.Tensor) -> tuple[float, float]:
+        below = counts.cumsum(0) / counts.sum()
+        low, high = (centres[torch.searchsorted(below, at)].item() for at in (OUTERMOST, 1 - OUTERMOST))
+        return max(low, self.low), min(high, self.high)
 
-def percentile(seen: Observer) -> Range:
-    """Leaves out the outermost values of each side."""
-    below = seen.counts.cumsum(0) / seen.counts.sum()
-    low, high = (seen.centres[torch.searchsorted(below, at)].item() for at in (OUTERMOST, 1 - OUTERMOST))
-    return max(low, seen.low), min(high, seen.high)
+    def _least_error(self, centres: torch.Tensor, counts: torch.Tensor) -> tuple[float, float]:
+        """Try narrower and narrower ranges, one side at a time; the widest among equals."""
 
+        def best(lows: torch.Tensor, highs: torch.Tensor) -> int:
+            scale, zero_point = (p.double().unsqueeze(1) for p in choose(lows, highs, self.bits))
+            codes = torch.round(centres / scale + zero_point).clamp(*code_range(self.bits, signed=False))
+            errors = ((codes - zero_point) * scale - centres).square() @ counts
+            return len(errors) - 1 - int(errors.flip(0).argmin())
 
-def least_squares(seen: Observer) -> Range:
-    """Tries narrower and narrower ranges, one side at a time, and keeps the one with the least squared error."""
-    used = seen.counts > 0
-    centres, counts = seen.centres[used], seen.counts[used]
-
-    def best(lows: torch.Tensor, highs: torch.Tensor) -> Range:
-        """Of several ranges the one with the least error; the widest among equals."""
-        scale, zero_point = (p.double().unsqueeze(1) for p in choose(lows, highs, seen.bits))
-        codes = torch.round(centres / scale + zero_point).clamp(*code_range(seen.bits, signed=False))
-        errors = ((codes - zero_point) * scale - centres).square() @ counts
-        at = len(errors) - 1 - int(errors.flip(0).argmin())
-        return lows[at].item(), highs[at].item()
-
-    low, high = min(seen.low, 0.0), max(seen.high, 0.0)
-    for _ in range(2):  # each side's best bound depends a little on the other's
-        high = best(torch.full_like(SHARES, low), high * SHARES)[1]
-        low = best(low * SHARES, torch.full_like(SHARES, high))[0]
-    return low, high
-
-
-RULES: dict[str, Callable[[Observer], Range]] = {
-    "minmax": lambda seen: (seen.low, seen.high),
-    "percentile": percentile,
-    "mse": least_squares,
-}
+        low, high = min(self.low, 0.0), max(self.high, 0.0)
+        for _ in range(2):  # each side's best bound depends a little on the other's
+            high = (highs := high * SHARES)[best(torch.full_like(SHARES, low), highs)].item()
+            low = (lows := low * SHARES)[best(lows, torch.full_like(SHARES, high))].item()
+        return low, high
 
 
 def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Affine]:
@@ -127,36 +95,30 @@ def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Aff
     new = {INPUT, *(op.name for op in plan.ops if op.kind not in HANDS_ON)} & {*edges}
 
     def watch(edge: str, value: torch.Tensor) -> None:
+        if edge in new and not value.isfinite().all():
+            raise CalibrationError(f"edge {edge!r} holds NaN or infinity; check the calibration images and the weights")
         if edge in new:
-            try:
-                observers[origins[edge]].observe(value)
-            except QuantizationError as error:
-                raise CalibrationError(f"edge {edge!r}: {error}") from error
+            observers[origins[edge]].observe(value)
 
-    for batch in batches(images):
+    for batch in images.split(BATCH):
         plan.run(batch, watch)
     ranges = {edge: map(torch.tensor, observer.range()) for edge, observer in observers.items()}
     chosen = {edge: Affine(*choose(*bounds, bits), bits, signed=False) for edge, bounds in ranges.items()}
     return {edge: chosen[origins[edge]] for edge in edges}
 
 
-def batches(images: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Normalised float batches of images that may still be uint8."""
-    for part in images.split(BATCH):
-        yield data.normalize(part) if part.dtype == torch.uint8 else part
-
-
-def check_images(images: torch.Tensor) -> None:
-    """Refuse images of the wrong type, none at all, or with NaN or infinity in them."""
-    kind = images.dtype if isinstance(images, torch.Tensor) else type(images).__name__
+def normalised(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
+    """Calibration images as the network takes them; the wrong type, none at all, NaN and infinity are refused."""
+    kind = getattr(images, "dtype", type(images).__name__)
     if kind not in (torch.uint8, torch.float32):
         remedy = "; call .float() on the images and the network" if isinstance(kind, torch.dtype) else ""
         raise CalibrationError(f"calibration images: expected a uint8 or float32 tensor, got {kind}{remedy}")
-    if not len(images):
+    if not images.numel():
         raise CalibrationError(f"calibration images: there are none in a tensor of shape {tuple(images.shape)}")
     if not torch.isfinite(images).all():
         bad = int((~torch.isfinite(images)).flatten(1).any(1).sum())
         raise CalibrationError(f"calibration images: {bad} of {len(images)} hold NaN or infinity; leave them out")
+    return input_of(model, images)
 
 
 def quantized_edges(plan: Plan) -> list[str]:

@@ -16,12 +16,10 @@ Widths are rounded up to what ONNX Runtime computes fast, with channels of zeros
 """
 
 import copy
-import math
 import warnings
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -36,8 +34,6 @@ from helpers.quantization.integer import Layer, Step
 from helpers.quantization.model import QuantizedModel
 from helpers.quantization.plan import INPUT, Op, Plan
 from helpers.quantization.weights import PAIR_LIMIT, pair_sums
-
-__all__ = ["ExportError", "to_onnx"]
 
 FREE = {0: torch.export.Dim.AUTO}  # the number of images
 OPSET = 18
@@ -87,36 +83,29 @@ def _widened(model: QuantizedModel, block: int) -> QuantizedModel:
     """
     model = copy.deepcopy(model)
     ops = [step.op for step in model.steps.values()]
-    before = {INPUT: model.input_shape[0]} | {op.name: (*op.shape, 1)[0] for op in ops}
-    as_wide = {op.name: _as_wide(op, before) for op in ops}
+    width = {INPUT: model.input_shape[0]} | {op.name: (*op.shape, 1)[0] for op in ops}
+    as_wide = {op.name: _as_wide(op, width) for op in ops}
     together = Plan(ops, model.input_shape).tied(lambda op: as_wide[op.name] or ())
     rigid = [edge for op in ops if as_wide[op.name] is None for edge in (op.name, *op.inputs)]
     fixed = {other for edge in (INPUT, ops[-1].name, *rigid) for other in together[edge]}
-    factor = dict.fromkeys(before, Fraction(1))  # how much wider an edge gets
-    for step in model.steps.values():
-        op = step.op
+    factor = dict.fromkeys(width, Fraction(1))  # how much wider an edge gets
+    for step, op in zip(model.steps.values(), ops, strict=True):
+        own, depthwise = width[op.name], op.attributes.get("groups", 1) > 1
         if op.name not in fixed:
             tied = as_wide[op.name]
-            wide = -(-before[op.name] // block) * block
-            factor[op.name] = factor[tied[0]] if tied else Fraction(wide, before[op.name])
-        more = 0 if op.name in fixed else int(op.channels * factor[op.name]) - op.channels
+            factor[op.name] = factor[tied[0]] if tied else Fraction(-(-own // block) * block, own)
+        more = int(own * factor[op.name]) - own
         if isinstance(step, Layer):
-            depthwise = op.attributes.get("groups", 1) > 1
             columns = 0 if depthwise else int(step.weight.shape[1] * (factor[op.inputs[0]] - 1))
             step.weight = F.pad(step.weight, (*[0, 0] * (step.weight.ndim - 2), 0, columns, 0, more))
             step.bias = F.pad(step.bias, (0, more))
-            step.weight_scale, step.unit = (_longer(one, more) for one in (step.weight_scale, step.unit))
-            if depthwise:
-                op.attributes["groups"] += more
         if more:
-            op.shape = (op.channels + more, *op.shape[1:])
-            if step.coded:
-                step.last = _longer(step.last, more)
+            op.shape = (own + more, *op.shape[1:])
+            op.attributes |= {"groups": own + more} if depthwise else {}
+            last_again = torch.arange(own + more).clamp(max=own - 1)
+            for name in [name for name in ("last", "weight_scale", "unit") if hasattr(step, name)]:
+                setattr(step, name, getattr(step, name)[last_again])
     return model
-
-
-def _longer(numbers: torch.Tensor, more: int) -> torch.Tensor:
-    return torch.cat([numbers, numbers[-1:].expand(more)])
 
 
 def _as_wide(op: Op, width: dict[str, int]) -> tuple[str, ...] | None:
@@ -268,8 +257,8 @@ class _Graph:
             return self.put(step, self.node("Conv", inputs, name, **geometry))
         codes, _, zero = self.coded[step.op.inputs[0]]
         weight, weight_zero = self.weight_codes(step, step.weight)
-        bias, unit = (one.reshape(-1, 1, 1) for one in (step.bias, step.unit.float()))
-        bias, unit = self.constant(f"{name}.bias", bias), self.constant(f"{name}.unit", unit)
+        bias = self.constant(f"{name}.bias", step.bias.reshape(-1, 1, 1))
+        unit = self.constant(f"{name}.unit", step.unit.float().reshape(-1, 1, 1))
         sums = self.node("ConvInteger", [codes, weight, zero, weight_zero], f"{name}.products", **geometry)
         sums = self.node("Add", [sums, bias], f"{name}.sums")
         real = self.node("Cast", [sums], f"{name}.float", to=TensorProto.FLOAT)
@@ -330,19 +319,9 @@ def _exported(steps: list[Step], examples: list[torch.Tensor], names: list[str])
         raise ExportError(f"{', '.join(outputs)}: it stayed in float, and has no ONNX form: {reason}") from error
 
 
-def _average(x: torch.Tensor, kernel: list[int], *args: Any) -> torch.Tensor:
-    if len(args) < 5 or args[4] is None:
-        return NotImplemented
-    return F.avg_pool2d(x, kernel, *args[:4]) * (math.prod(kernel) / args[4])
-
-
-# PyTorch's exporter drops the dimensions that a variance should keep, and the divisor of an average, without a word.
-INSTEAD = {
-    **dict.fromkeys(
-        (torch.ops.aten.var.correction, torch.ops.aten.var.dim), lambda x, *args, **more: x.std(*args, **more).square()
-    ),
-    torch.ops.aten.avg_pool2d.default: _average,
-}
+# PyTorch's exporter drops the dimensions that a variance should keep, without a word.
+VARIANCES = (torch.ops.aten.var.correction, torch.ops.aten.var.dim)
+INSTEAD = dict.fromkeys(VARIANCES, lambda x, *args, **more: x.std(*args, **more).square())
 
 
 def _checked(proto: bytes, model: QuantizedModel) -> bytes:

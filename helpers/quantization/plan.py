@@ -16,10 +16,7 @@ from torch import nn
 
 from helpers.quantization.affine import QuantizationError, code_range
 
-__all__ = ["CHOICES", "INPUT", "Op", "Plan", "PlanError", "Recipe", "execute"]
-
 INPUT = "input"  # the edge that the network's input travels on
-POOL = ("kernel", "stride", "padding", "dilation", "ceil_mode")  # what a max pool is told
 HANDS_ON = ("reshape", "max_pool", "concat")  # their output has the codes of their inputs
 Watch = Callable[[str, torch.Tensor], None] | None
 
@@ -51,9 +48,6 @@ class Recipe:
         residual: "fused" adds the residual before the one rounding; "separate" rounds the convolution first.
         equalize, bias_correction, rounding: the repairs, see `repairs.py`.
 
-    Example:
-        >>> Recipe(weight_bits=4, layer_bits={"classifier.1": 8}).bits_of("classifier.1")
-        8
     """
 
     weight_bits: int = 8
@@ -78,9 +72,7 @@ class Recipe:
         """The weight bits of one layer."""
         return self.layer_bits.get(layer, self.weight_bits)
 
-    def to_json(self) -> dict[str, Any]:
-        """As a file states it."""
-        return dataclasses.asdict(self)
+    to_json = dataclasses.asdict
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Recipe":
@@ -140,27 +132,22 @@ class Op:
         return F.hardtanh(y, low, high)  # the same numbers as clamp, and a much faster way back
 
 
-def _conv(op: Op, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-    y = F.conv2d(x, op.weight, op.bias, **op.attributes)
-    return y if residual is None else y + residual
-
-
-def _average(op: Op, x: torch.Tensor) -> torch.Tensor:
-    y = F.avg_pool2d(x, op.attributes["kernel"], op.attributes["stride"])
-    return y.reshape(len(x), *op.shape)  # the dimensions of size 1 may be gone
-
-
 def _maximum(op: Op, x: torch.Tensor) -> torch.Tensor:
     # In channels_last PyTorch counts the places of an image in the image's own type, which ends at 255 for codes.
     x = x if x.is_floating_point() else x.contiguous()
-    return F.max_pool2d(x, *(op.attributes[name] for name in POOL))
+    return F.max_pool2d(x, *_settings(op))
+
+
+def _settings(op: Op, count: int | None = None) -> list[Any]:
+    return [op.attributes[name] for name in ("kernel", "stride", "padding", "dilation", "ceil_mode")[:count]]
 
 
 _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
-    "conv": _conv,
+    "conv": lambda op, x, *residual: sum(residual, F.conv2d(x, op.weight, op.bias, **op.attributes)),
     "linear": lambda op, x: F.linear(x, op.weight, op.bias),
     "add": lambda op, x, y: x + y,
-    "average_pool": _average,
+    # The dimensions of size 1 may be gone.
+    "average_pool": lambda op, x: F.avg_pool2d(x, *_settings(op, 2)).reshape(len(x), *op.shape),
     "max_pool": _maximum,
     "reshape": lambda op, x: x.reshape(x.shape[0], *op.shape),
     "concat": lambda op, *inputs: torch.cat(inputs, **op.attributes),
@@ -185,13 +172,7 @@ def execute(ops: list[Op], x: Any, compute: Callable[..., Any], watch: Watch = N
 
 @dataclass
 class Plan:
-    """The operations in the order in which they run; the last one makes the network's output.
-
-    Example:
-        >>> double = Op("double", "add", (INPUT, INPUT), shape=(2,))
-        >>> Plan([double], input_shape=(2,)).run(torch.ones(1, 2))
-        tensor([[2., 2.]])
-    """
+    """The operations in the order in which they run; the last one makes the network's output."""
 
     ops: list[Op]
     input_shape: tuple[int, ...]
@@ -225,8 +206,7 @@ class Plan:
 
     def origins(self) -> dict[str, str]:
         """For each edge the first that has the same codes: some operations only hand codes on."""
-        tied = self.tied(lambda op: op.inputs if op.kind in HANDS_ON else ())
-        return {edge: others[0] for edge, others in tied.items()}
+        return {edge: tied[0] for edge, tied in self.tied(lambda op: op.inputs * (op.kind in HANDS_ON)).items()}
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:

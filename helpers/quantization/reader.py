@@ -7,7 +7,6 @@ whatever a plan cannot say is found there.
 
 import contextlib
 import copy
-import dataclasses
 import inspect
 import math
 from collections.abc import Sequence
@@ -22,8 +21,6 @@ from helpers.graphs.effects import is_torch, op_name
 from helpers.graphs.errors import UnsupportedCase
 from helpers.quantization.equalization import equalize
 from helpers.quantization.plan import INPUT, Op, Plan, PlanError, Recipe
-
-__all__ = ["make_plan", "read", "verify"]
 
 IMAGES = 5  # in the example: few networks have a dimension of this size, which could be taken for the images
 TOLERANCE = 1e-3  # of the largest value: float32 sums in another order stay far below
@@ -73,16 +70,17 @@ def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) ->
     for op in reversed(ops):
         needed.update(op.inputs if op.name in needed else ())
     plan = Plan([op for op in ops if op.name in needed], tuple(example.shape[1:]))
-    _join_clamps(plan)
-    if recipe.residual == "fused":
-        _join_residuals(plan)
+    for clamp in [op for op in plan.ops if op.kind == "clamp"]:
+        _join_clamp(plan, clamp)
+    for add in [op for op in plan.ops if op.kind == "add" and recipe.residual == "fused"]:
+        _join_residual(plan, add)
     return plan
 
 
 @torch.no_grad()
 def verify(plan: Plan, model: nn.Module, graph_module: fx.GraphModule, images: torch.Tensor) -> None:
     """Raise PlanError where a plan in float, on normalised images, is not the network that it was read from."""
-    if _same_answers(plan, copy.deepcopy(model), images):
+    if _same_answers(copy.deepcopy(plan), copy.deepcopy(model), images):
         return
     found: dict[str, torch.Tensor] = {}
     with contextlib.suppress(RuntimeError, ValueError):
@@ -99,7 +97,8 @@ def verify(plan: Plan, model: nn.Module, graph_module: fx.GraphModule, images: t
 
 def _same_answers(plan: Plan, model: nn.Module, images: torch.Tensor) -> bool:
     """Two calls, the second with one image, that leave no other state behind: one may matter in a later call."""
-    trial = Plan([dataclasses.replace(op, module=copy.deepcopy(op.module)) for op in plan.ops], plan.input_shape)
+    buffers = [tensor for op in plan.ops if op.module is not None for tensor in op.module.buffers()]
+    before = [tensor.clone() for tensor in buffers]
     for some in (images, images[:1]):
         try:
             expected = model(some.clone())
@@ -108,13 +107,11 @@ def _same_answers(plan: Plan, model: nn.Module, images: torch.Tensor) -> bool:
                 raise PlanError(f"plan: the network does not take {len(images)} images at once: {error}") from error
             return True
         try:
-            if not _agree(trial.run(some), expected):
+            if not _agree(plan.run(some), expected):
                 return False
         except (RuntimeError, ValueError):
             return False
-    parts = [(op.module, other.module) for op, other in zip(plan.ops, trial.ops, strict=True) if op.module is not None]
-    tensors = (pair for one, other in parts for pair in zip(one.buffers(), other.buffers(), strict=True))
-    return all(one.is_sparse or torch.equal(one, other) for one, other in tensors)
+    return all(one.is_sparse or torch.equal(one, other) for one, other in zip(buffers, before, strict=True))
 
 
 def _agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -194,25 +191,20 @@ def _read_node(node: fx.Node, edges: dict[fx.Node, str], run: _Run) -> Op:
     fx.map_arg((node.args, node.kwargs), lambda arg: sources.append(arg) if arg in edges else None)
     op = _integer_form(node, sources, run)
     if op is None:
-        sources, module = _alone(node, edges, run.module)
-        op = Op("", "float", (), module=module)
+        graph, made = fx.Graph(), {}  # the node with what else it needs: constants, sizes, parts of a tuple
+
+        def take(needed: fx.Node) -> fx.Node:
+            if needed not in made:
+                given = needed is not node and needed in edges
+                made[needed] = graph.placeholder(needed.name) if given else graph.node_copy(needed, take)
+            return made[needed]
+
+        graph.output(take(node))
+        sources = [one for one in made if one is not node and one in edges]
+        op = Op("", "float", (), module=fx.GraphModule(run.module, graph))
     op.name, op.inputs, op.node = edges[node], tuple(edges[source] for source in sources), node.name
     op.shape = tuple(node.meta["val"].shape[1:])
     return op
-
-
-def _alone(node: fx.Node, edges: dict[fx.Node, str], root: nn.Module) -> tuple[list[fx.Node], fx.GraphModule]:
-    """The edges that a node reads, and a module of it with what else it needs (constants, sizes, parts of a tuple)."""
-    graph, made = fx.Graph(), {}
-
-    def take(needed: fx.Node) -> fx.Node:
-        if needed not in made:
-            given = needed is not node and needed in edges
-            made[needed] = graph.placeholder(needed.name) if given else graph.node_copy(needed, take)
-        return made[needed]
-
-    graph.output(take(node))
-    return [one for one in made if one is not node and one in edges], fx.GraphModule(root, graph)
 
 
 @torch.no_grad()
@@ -233,22 +225,19 @@ def _integer_form(node: fx.Node, sources: list[fx.Node], run: _Run) -> Op | None
         found = op.run(*(inputs[source] for source in sources))
     except (AttributeError, IndexError, TypeError, ValueError, RuntimeError):
         return None  # settings that the form, or the operation, does not have
-    before = [x.shape for x in inputs.values()]
-    fits = expected.shape[0] == before[0][0] and (op.kind not in _ON_MAPS or len(before[0]) == 4)
-    fits = fits and (op.kind != "add" or {*before} == {expected.shape})
-    return op if fits and _agree(found, expected) else None
+    shapes = [x.shape for x in inputs.values()]
+    fits = expected.shape[0] == shapes[0][0] and (op.kind not in _ON_MAPS or len(shapes[0]) == 4)
+    return op if fits and (op.kind != "add" or {*shapes} == {expected.shape}) and _agree(found, expected) else None
 
 
-def _layer(kind: str, layer: nn.Module, **attributes: Any) -> Op:
+def _layer(layer: nn.Linear | nn.Conv2d) -> Op:
     weight = layer.weight.detach().clone()
     bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().clone()
-    return Op("", kind, (), weight, bias, attributes=attributes)
-
-
-def _conv(layer: nn.Conv2d) -> Op:
-    padding = tuple(layer._reversed_padding_repeated_twice[::-2])  # in numbers, where it is "same" or "valid", too
+    if isinstance(layer, nn.Linear):
+        return Op("", "linear", (), weight, bias)
+    padding = layer._reversed_padding_repeated_twice[::-2]  # in numbers, where it is "same" or "valid", too
     geometry = _pairs(stride=layer.stride, padding=padding, dilation=layer.dilation)
-    return _layer("conv", layer, **geometry, groups=layer.groups)
+    return Op("", "conv", (), weight, bias, attributes={**geometry, "groups": layer.groups})
 
 
 def _pairs(**sizes: Any) -> dict[str, tuple]:
@@ -256,8 +245,8 @@ def _pairs(**sizes: Any) -> dict[str, tuple]:
 
 
 def _clamp(low: float | None = None, high: float | None = None) -> Op:
-    low, high = -math.inf if low is None else float(low), math.inf if high is None else float(high)
-    return Op("", "clamp", (), clamp=(low, high))
+    bounds = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+    return Op("", "clamp", (), clamp=bounds)
 
 
 def _average(y: torch.Tensor, x: torch.Tensor, kernel: Any, stride: Any = None, **_: Any) -> Op:
@@ -275,8 +264,8 @@ def _maximum(y: Any, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, 
 
 # By class or bare name. A function's form gets what it returned and its arguments; what is not taken is not looked at.
 _FORMS = {
-    nn.Linear: lambda layer: _layer("linear", layer),
-    nn.Conv2d: _conv,
+    nn.Linear: _layer,
+    nn.Conv2d: _layer,
     "relu": lambda y, x, **_: _clamp(0),
     "relu6": lambda y, x, **_: _clamp(0, 6),
     "hardtanh": lambda y, x, min_val=-1, max_val=1, **_: _clamp(min_val, max_val),
@@ -293,23 +282,19 @@ _FORMS = {
 _ON_MAPS = ("conv", "average_pool", "max_pool")  # of four dimensions, batch included
 
 
-def _join_clamps(plan: Plan) -> None:
+def _join_clamp(plan: Plan, clamp: Op) -> None:
     """conv -> clamp becomes a conv that clamps, when nobody else reads the conv."""
-    for op in [op for op in plan.ops if op.kind == "clamp" and op.inputs != (INPUT,)]:
-        producer = plan[op.inputs[0]]
-        joins = producer.kind in ("conv", "linear", "add") and producer.clamp is None
-        if joins and plan.users(producer.name) == [op]:
-            producer.clamp = op.clamp
-            _replace(plan, op, producer)
+    before = [op for op in plan.ops if op.name in clamp.inputs and op.kind in ("conv", "linear", "add")]
+    if before and before[0].clamp is None and plan.users(before[0].name) == [clamp]:
+        before[0].clamp = clamp.clamp
+        _replace(plan, clamp, before[0])
 
 
-def _join_residuals(plan: Plan) -> None:
+def _join_residual(plan: Plan, add: Op) -> None:
     """conv -> add becomes a conv with a residual: of two candidates the one that runs later."""
-    for add in [op for op in plan.ops if op.kind == "add" and len(set(op.inputs)) == 2]:
-        bare = [op for op in plan.ops if op.kind == "conv" and op.clamp is None and op.residual is None]
-        candidates = [op for op in bare if op.name in add.inputs and plan.users(op.name) == [add]]
-        if not candidates:
-            continue
+    bare = [op for op in plan.ops if op.kind == "conv" and op.clamp is None and op.residual is None]
+    candidates = [op for op in bare if op.name in add.inputs and plan.users(op.name) == [add]]
+    if candidates and len({*add.inputs}) == 2:
         conv = candidates[-1]
         other = next(name for name in add.inputs if name != conv.name)
         conv.inputs, conv.clamp = (conv.inputs[0], other), add.clamp

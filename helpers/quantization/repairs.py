@@ -24,11 +24,9 @@ import torch
 import torch.nn.functional as F
 
 from helpers.quantization.affine import Affine, code_range
-from helpers.quantization.observers import batches
+from helpers.quantization.observers import BATCH
 from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
 from helpers.quantization.weights import PAIR_LIMIT, LayerWeights, pair_sums, per_row
-
-__all__ = ["quantized_op", "repair_weights"]
 
 REPAIR_IMAGES = 512  # the means and covariances of a layer's input are known well enough from these
 ENOUGH_PLACES = 1 << 14  # to know the covariances of a few inputs; of many inputs, PLACES_PER_INPUT for each
@@ -70,14 +68,14 @@ def repair_weights(
         exact, rounded = ([one.run(*batch) for batch in zip(*values, strict=True)] for one, values in sides)
         return exact, through(op.name, rounded)
 
-    given = list(batches(images[:REPAIR_IMAGES]))
+    given = list(images[:REPAIR_IMAGES].split(BATCH))
     execute(plan.ops, (given, through(INPUT, given)), compute)
     return repaired
 
 
 def quantized_op(op: Op, layer: LayerWeights | None) -> Op:
     """The same operation with the weights that its integers stand for."""
-    return op if layer is None else dataclasses.replace(op, weight=layer.decode(), bias=layer.bias)
+    return dataclasses.replace(op, weight=layer.decode(), bias=layer.bias) if layer else op
 
 
 def correct_bias(op: Op, layer: LayerWeights, exact: Batches, rounded: Batches) -> LayerWeights:
@@ -92,17 +90,15 @@ def correct_bias(op: Op, layer: LayerWeights, exact: Batches, rounded: Batches) 
 
 def rows(op: Op, weight: torch.Tensor) -> torch.Tensor:
     """A weight as the matrix that multiplies the columns: (groups, outputs per group, size)."""
-    groups = op.attributes.get("groups", 1)
-    return weight.reshape(groups, weight.shape[0] // groups, -1)
+    return weight.unflatten(0, (op.attributes.get("groups", 1), -1)).flatten(2)
 
 
 def columns(op: Op, x: torch.Tensor) -> torch.Tensor:
     """The patches that a layer multiplies with its weights: (groups, size, places)."""
     if op.kind == "linear":
         return x.reshape(-1, x.shape[-1]).t().unsqueeze(0)
-    groups = op.attributes["groups"]
     x = F.unfold(x, op.weight.shape[2:], *(op.attributes[name] for name in ("dilation", "padding", "stride")))
-    return x.transpose(0, 1).reshape(groups, x.shape[1] // groups, -1)
+    return x.transpose(0, 1).unflatten(0, (op.attributes["groups"], -1)).flatten(2)
 
 
 def covariance(op: Op, exact: Batches, rounded: Batches) -> torch.Tensor:
@@ -132,27 +128,13 @@ def output_error(weight: torch.Tensor, rounded: torch.Tensor, seen: torch.Tensor
     return (both @ seen * both).sum(2, keepdim=True)
 
 
+@torch.enable_grad()
 def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeights:
     """Choose the codes of one layer anew, given the covariance of its input; no row becomes worse than in `layer`."""
     limits = code_range(layer.bits, signed=True, narrow=True)
     weight, scale = rows(op, op.weight.detach()), rows(op, per_row(layer.scale, layer.codes).expand_as(layer.codes))
     nearest = rows(op, layer.codes).float()
     worst = output_error(weight, nearest * scale, seen).clamp(min=1e-12)
-    codes = _learn(weight, scale, worst, seen, limits)
-    if layer.small_pairs:  # undo what would let a pair overflow (see `weights.py`)
-        overflow = pair_sums(codes.reshape(op.weight.shape)) > PAIR_LIMIT
-        overflow = overflow.repeat_interleave(2, dim=1)[:, : op.weight.shape[1]]
-        codes = torch.where(rows(op, overflow), nearest, codes)
-    better = output_error(weight, codes * scale, seen) < worst
-    codes = torch.where(better, codes, nearest)
-    return dataclasses.replace(layer, codes=codes.reshape(layer.codes.shape).to(torch.int8))
-
-
-@torch.enable_grad()
-def _learn(
-    weight: torch.Tensor, scale: torch.Tensor, worst: torch.Tensor, seen: torch.Tensor, limits: tuple[int, int]
-) -> torch.Tensor:
-    """Gradient descent on the switches; returns the codes."""
     size, floor = weight.shape[2], torch.floor(weight / scale)
     share = ((weight / scale - floor + 0.1) / 1.2).clamp(0.01, 0.99)
     switch = torch.logit(share).requires_grad_()  # h(switch) begins at the exact weight
@@ -171,4 +153,10 @@ def _learn(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return (floor + (switch.detach() > 0)).clamp(*limits)
+    codes = (floor + (switch.detach() > 0)).clamp(*limits)
+    if layer.small_pairs:  # undo what would let a pair overflow (see `weights.py`)
+        overflow = pair_sums(codes.reshape(op.weight.shape)) > PAIR_LIMIT
+        overflow = overflow.repeat_interleave(2, dim=1)[:, : op.weight.shape[1]]
+        codes = torch.where(rows(op, overflow), nearest, codes)
+    codes = torch.where(output_error(weight, codes * scale, seen) < worst, codes, nearest)
+    return dataclasses.replace(layer, codes=codes.reshape(layer.codes.shape).to(torch.int8))

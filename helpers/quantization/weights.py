@@ -5,9 +5,8 @@ neighbouring input channels (2i, 2i+1), unsigned activation times signed weight,
 bits, saturating*. The sum is exact as long as 255 * (w0 + w1) fits, that is, as long as the weights of one sign in a
 pair add up to at most 128. Many channels have a pair beyond that. So the sum of a pair counts like a weight when the
 scale of 8 bits is chosen: then each pair of codes adds up to at most 127 + 1 (both rounded up), and the int8 kernels
-are exact on every processor. A layer whose scales would grow by more than half (SqueezeNet's, whose weights all lie
-near the largest, would lose one of eight bits) keeps them, and is computed in integers where kernels could saturate.
-Up to 7 bits every pair fits (63 + 63 = 126).
+are exact on every processor. A layer whose scales would grow by more than half keeps them, and is computed in integers
+where kernels could saturate. Up to 7 bits every pair fits (63 + 63 = 126).
 
 In a file, codes of fewer than 8 bits are packed without gaps: they become one stream of bits, lowest bit first, in
 two's complement, cut into bytes; only the last byte may carry padding (zeros).
@@ -21,9 +20,6 @@ import torch
 
 from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, decode
 from helpers.quantization.plan import Op, Plan, Recipe
-
-__all__ = ["PAIR_LIMIT", "LayerWeights", "encode_layer", "encode_weights", "nearest_codes", "pack", "packed_bytes"]
-__all__ += ["pair_sums", "per_row", "unpack"]
 
 PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
 MOST_GROWTH = 1.5  # of a layer's scales, for the sake of pairs
@@ -68,27 +64,21 @@ def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
 
 
 def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
-    """Round the weights of one layer to the nearest code.
-
-    Example:
-        >>> layer = encode_layer(Op("fc", "linear", ("x",), torch.tensor([[1.0, -0.5]]), torch.zeros(1)), Recipe())
-        >>> layer.codes.tolist()
-        [[127, -64]]
-    """
+    """Round the weights of one layer to the nearest code."""
     if not torch.isfinite(op.weight).all() or not torch.isfinite(op.bias).all():
         raise QuantizationError(f"{op.name}: its weights hold NaN or infinity; check the checkpoint")
-    bits = recipe.bits_of(op.name)
-    rows = op.weight.detach().double().flatten(1)
+    bits, weight = recipe.bits_of(op.name), op.weight.detach()
+    rows = weight.double().flatten(1)
     largest = rows.abs().amax(1)
     if recipe.weight_observer == "mse":
         largest = _least_error(rows, largest, code_range(bits, signed=True)[1])
-    with_pairs = torch.maximum(largest, pair_sums(op.weight.detach().double()).flatten(1).amax(1))
+    with_pairs = torch.maximum(largest, pair_sums(weight.double()).flatten(1).amax(1))
     if bits == 8 and with_pairs.sum() <= MOST_GROWTH * largest.sum():
         largest = with_pairs
     if not recipe.per_channel:
         largest = largest.amax().expand_as(largest)
     scale, _ = choose(-largest, largest, bits, signed=True, symmetric=True)
-    return LayerWeights(nearest_codes(op.weight.detach(), scale, bits), scale, op.bias.detach().clone(), bits)
+    return LayerWeights(nearest_codes(weight, scale, bits), scale, op.bias.detach().clone(), bits)
 
 
 def _least_error(rows: torch.Tensor, largest: torch.Tensor, last: int) -> torch.Tensor:
@@ -110,17 +100,12 @@ def pair_sums(weight: torch.Tensor) -> torch.Tensor:
 
 
 def packed_bytes(count: int, bits: int) -> int:
-    """How many bytes `count` codes of `bits` bits take: ceil(count * bits / 8)."""
+    """How many bytes so many codes take."""
     return math.ceil(count * bits / 8)
 
 
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Pack signed integer codes of 2 to 8 bits, of any shape, into a row of bytes (uint8).
-
-    Example:
-        >>> pack(torch.tensor([1, -1, 0, -2]), bits=2)
-        tensor([141], dtype=torch.uint8)
-    """
+    """Pack signed integer codes of 2 to 8 bits, of any shape, into a row of bytes (uint8)."""
     low, high = code_range(bits, signed=True)
     if codes.is_floating_point() or not torch.equal(codes.clamp(low, high), codes):
         raise QuantizationError(f"pack: these {codes.dtype} are no codes of {bits} bits ({low} to {high}): quantize")

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from helpers import data, models
 from helpers.quantization import Recipe, quantize
 from helpers.quantization.model import QuantizedModel
 
@@ -44,6 +45,22 @@ def images(count: int = 16, size: int = 9, seed: int = 1) -> torch.Tensor:
     return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
 
 
-def quantized(recipe: Recipe | None = None, seed: int = 0, size: int = 9) -> QuantizedModel:
+NORMAL = images()
+
+
+def quantized(recipe: Recipe | None = None, seed: int = 0, images=NORMAL, **options: bool) -> QuantizedModel:
     """The small network, quantized."""
-    return quantize(small(seed), images(size=size), recipe or Recipe(observer="minmax"))
+    return quantize(small(seed), images, recipe or Recipe(observer="minmax"), **options)
+
+
+def small_mobilenet(seed=0):
+    """MobileNetV2 with few channels, whose BatchNorm statistics fit the images that come with it, 16 x 16."""
+    torch.manual_seed(seed)
+    model = models.mobilenet_v2(width_mult=0.1)
+    images = torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad():
+        model(data.normalize(images))
+    return model.eval(), images

@@ -8,14 +8,6 @@ from hypothesis import strategies as st
 from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, fit, sqnr
 
 
-@pytest.mark.parametrize("bits", range(2, 9))
-def test_code_range(bits):
-    half = 2 ** (bits - 1)
-    assert code_range(bits, signed=False) == (0, 2 * half - 1)
-    assert code_range(bits, signed=True) == (-half, half - 1)
-    assert code_range(bits, signed=True, narrow=True) == (-half + 1, half - 1)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 8), st.floats(-1e6, 1e6), st.floats(0, 1e6), st.booleans(), st.booleans())
 def test_zero_is_exact_and_the_error_at_most_half_a_step(bits, low, width, signed, symmetric):

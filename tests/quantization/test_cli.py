@@ -2,7 +2,7 @@ import pytest
 
 from course.__main__ import main
 from helpers import models
-from tests.quantization.plans import small_mobilenet
+from tests.quantization.networks import small_mobilenet
 
 
 @pytest.fixture(scope="module")

@@ -133,13 +133,6 @@ def linear(bias, scales, columns=4):
     return layer, layer.integer(torch.full((1, columns), 100, dtype=torch.uint8))  # the logits of zeros
 
 
-def test_bias_is_counted_in_units_of_both_scales():
-    layer, logits = linear([1.0, -0.5], [0.01, 0.01])
-    assert layer.bias.tolist() == [5000, -2500]
-    assert layer.folded_bias.tolist() == [5000 - 100 * 6, -2500 - 100 * 22]
-    assert torch.allclose(logits, torch.tensor([[1.0, -0.5]]))
-
-
 def test_a_dead_channel_with_a_bias_keeps_its_bias():
     layer, logits = linear([3.0, 3.0], [0.01, 1e-12])
     assert layer.weight[0].tolist() == [0, 1, 2, 3] and not layer.weight[1].any()

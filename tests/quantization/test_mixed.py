@@ -2,16 +2,15 @@ import copy
 
 import pandas as pd
 import pytest
-import torch
 
 from helpers import models
 from helpers.quantization.mixed import BudgetError, choose_bits, mixed_recipe, sensitivity_scan
 from helpers.quantization.model import quantize
-from helpers.quantization.observers import batches
 from helpers.quantization.plan import Recipe
+from helpers.quantization.reader import make_plan
 from helpers.quantization.repairs import quantized_op
 from helpers.quantization.weights import encode_layer
-from tests.quantization.plans import inverted_residuals, small_mobilenet
+from tests.quantization.networks import images, small, small_mobilenet
 
 
 def table(**layers):
@@ -36,15 +35,14 @@ def test_a_cheap_jump_is_found_behind_an_expensive_step():
 
 
 def test_scan_measures_one_layer_at_a_time():
-    plan = inverted_residuals()
-    images = torch.randn(70, 3, 8, 8)  # more than one batch
-    scan = sensitivity_scan(plan, images, Recipe(), bits=(8, 3), progress=False).set_index(["layer", "bits"])
+    plan, x = make_plan(small(), (3, 9, 9), Recipe()), images(70)  # more than one batch
+    scan = sensitivity_scan(plan, x, Recipe(), bits=(8, 3), progress=False).set_index(["layer", "bits"])
     assert len(scan) == 2 * len(plan.layers)
-    for name in ("stem", "a.project", "classifier"):
+    for name in ("stem", "narrow", "fc"):
         other = copy.deepcopy(plan)
         layer = encode_layer(other[name], Recipe(weight_bits=3))
         other.ops[other.ops.index(other[name])] = quantized_op(other[name], layer)
-        p, q = (torch.cat([one.run(x) for x in batches(images)]).log_softmax(1) for one in (plan, other))
+        p, q = (one.run(x).log_softmax(1) for one in (plan, other))
         harm = (p.exp() * (p - q)).sum(1).mean().item()
         assert scan.divergence[name, 3] == pytest.approx(harm, rel=1e-3)
         assert 0 <= scan.divergence[name, 8] < scan.divergence[name, 3]

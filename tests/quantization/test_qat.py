@@ -4,9 +4,9 @@ import torch
 from helpers import data, models, training
 from helpers.quantization.model import quantize
 from helpers.quantization.plan import Recipe
-from helpers.quantization.qat import QatLayer, fake_quantize, prepare, train
-from helpers.quantization.weights import PAIR_LIMIT, encode_layer
-from tests.quantization.plans import conv, small_mobilenet
+from helpers.quantization.qat import fake_quantize, prepare, train
+from helpers.quantization.weights import PAIR_LIMIT, pair_sums
+from tests.quantization.networks import images, small, small_mobilenet
 
 
 def test_slopes_are_those_of_torch_and_for_the_scale_those_of_the_paper():
@@ -63,24 +63,18 @@ def test_training_lowers_the_distance_to_the_float_network_and_survives_saving(t
 
 
 def test_eight_bit_pairs_never_overflow_while_training():
-    op = conv("c", ("input",), 4, 6)
-    recipe = Recipe()
-    layer = QatLayer(op, encode_layer(op, recipe), recipe)
+    network = prepare(small(), images(), Recipe())
     with torch.no_grad():
-        layer.weight.copy_(torch.ones(6, 4, 1, 1))
-        layer.scale.fill_(1 / 127)
-    codes = layer.convert().codes.long()
-    assert (codes[:, 0] + codes[:, 1]).max() <= PAIR_LIMIT
-
-
-def few_images():
-    cifar = data.load_cifar10("sample")
-    train, test = (cifar.train_images[:40], cifar.train_labels[:40]), (cifar.test_images[:8], cifar.test_labels[:8])
-    return data.Dataset(*train, *test, "test", True)
+        network.trained["weight widen"].fill_(1.0)
+        network.trained["scale widen"].fill_(1 / 127)
+    codes = network.convert().step("widen").weight.int()
+    assert pair_sums(codes).max() <= PAIR_LIMIT < 2 * codes.max() + 3
 
 
 def test_train_takes_the_course_data_and_a_teacher():
-    tiny, (model, _) = few_images(), small_mobilenet()
+    cifar, (model, _) = data.load_cifar10("sample"), small_mobilenet()
+    train_set, test = (cifar.train_images[:40], cifar.train_labels[:40]), (cifar.test_images[:8], cifar.test_labels[:8])
+    tiny = data.Dataset(*train_set, *test, "test", True)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     config = training.Config(epochs=1, batch_size=18, lr=0.005, distill=0.5, precision="float32")
     quantized = train(model, tiny, Recipe(weight_bits=4), config, progress=False)

@@ -6,25 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.quantization.affine import QuantizationError, code_range
-from helpers.quantization.plan import Op, Plan, Recipe
-from helpers.quantization.weights import PAIR_LIMIT, encode_layer, encode_weights, pack, pair_sums, unpack
+from helpers.quantization.plan import Op, Recipe
+from helpers.quantization.weights import PAIR_LIMIT, encode_layer, pack, pair_sums, unpack
+from tests.quantization.networks import quantized
 
 
 def layer(weight, name="layer"):
     return Op(name, "conv" if weight.ndim == 4 else "linear", ("x",), weight, torch.zeros(len(weight)))
-
-
-@pytest.mark.parametrize("bits", range(2, 9))
-@pytest.mark.parametrize("per_channel", [True, False])
-def test_nearest_code_everywhere(bits, per_channel):
-    weight = torch.randn(6, 5, 3, 3) * torch.rand(6, 1, 1, 1).exp()
-    encoded = encode_layer(layer(weight), Recipe(bits, per_channel=per_channel))
-    assert encoded.codes.dtype == torch.int8 and encoded.codes.abs().max() <= 2 ** (bits - 1) - 1
-    assert ((encoded.decode() - weight).abs().flatten(1).amax(1) <= encoded.scale / 2 * 1.0001).all()
-    assert (len(encoded.scale.unique()) == 1) is not per_channel
-    if bits < 8:
-        expected = weight.flatten(1).abs().amax(1) / (2 ** (bits - 1) - 1)
-        assert torch.allclose(encoded.scale, expected if per_channel else expected.amax())
 
 
 @pytest.mark.parametrize("shape", [(8, 6, 3, 3), (8, 5, 1, 1), (8, 1, 3, 3), (8, 30), (8, 31)])
@@ -42,15 +30,6 @@ def test_less_squared_error_at_low_bits():
     op = layer(torch.randn(16, 64))
     plain, less = (encode_layer(op, Recipe(3, weight_observer=rule)).decode() for rule in ("minmax", "mse"))
     assert (less - op.weight).square().sum() < 0.9 * (plain - op.weight).square().sum()
-
-
-def test_layer_bits():
-    plan = Plan([layer(torch.randn(4, 4), "a"), layer(torch.randn(4, 4), "b")], (4,))
-    encoded = encode_weights(plan, Recipe(weight_bits=4, layer_bits={"b": 8}))
-    assert (encoded["a"].bits, encoded["b"].bits) == (4, 8)
-    assert encoded["a"].codes.abs().max() <= 7 < encoded["b"].codes.abs().max()
-    with pytest.raises(QuantizationError, match=r"\['c'\].*the layers are \['a', 'b'\]"):
-        encode_weights(plan, Recipe(layer_bits={"c": 8}))
 
 
 @settings(max_examples=60, deadline=None)
@@ -82,6 +61,7 @@ PACKED = pack(torch.zeros(10, dtype=torch.int8), bits=3)
         (lambda: unpack(PACKED[:-1], 3, (10,)), "10 codes of 3 bits take 4 bytes"),
         (lambda: unpack(PACKED.view(torch.int8), 3, (10,)), "int8"),
         (lambda: encode_layer(layer(torch.full((2, 2), math.nan), "block.3"), Recipe()), r"block\.3"),
+        (lambda: quantized(Recipe(layer_bits={"c": 8})), r"no layer is called \['c'\]; the layers are \['stem'"),
         (lambda: Recipe(weight_bits=1), "from 2 to 8"),
         (lambda: Recipe(activation_bits=9), "from 2 to 8"),
         (lambda: Recipe(layer_bits={"fc": 0}), "from 2 to 8"),

@@ -8,7 +8,7 @@ from course.reference.entropy import compress, decompress
 from course.reference.rans import CodingError
 from helpers import models
 from helpers.quantization import Recipe, quantize
-from tests.quantization.plans import small_mobilenet
+from tests.quantization.networks import small_mobilenet
 
 
 @pytest.fixture(scope="module")
