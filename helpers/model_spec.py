@@ -105,6 +105,6 @@ def replay(model: nn.Module, spec: Spec, path: str | Path) -> nn.Module:
     for step in spec.steps:
         module, function = REPLAY[step["step"]]
         arguments = {key: value for key, value in step.items() if key != "step"}
-        with budget_of(path) if function == "resize" else nullcontext():
+        with budget_of(path) if function == resize.__name__ else nullcontext():
             model = getattr(importlib.import_module(module), function)(model, **arguments)
     return model

@@ -26,7 +26,7 @@ GRADIENT_BATCHES, GRADIENT_IMAGES = 8, 128
 HALVINGS = 20
 TOLERANCE = 0.005
 OURS = [
-    *[("hidden", "uniform", c) for c in ("l1", "l2", "bn_scale", "geometric_median", "taylor", "reconstruction")],
+    *[("hidden", "uniform", c) for c in ("l1", "l2", "bn_scale", "geometric_median", "taylor")],
     *[("all", "uniform", c) for c in ("l1", "taylor")],
     *[(scope, "global", c) for scope in ("hidden", "all") for c in ("l1", "taylor")],
     ("hidden", "uniform", "random"),

@@ -30,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--importance": ("l1", "what rates a channel", CRITERIA),
         "--allocation": ("uniform", "uniform, global, or a JSON file of {group: ratio}"),
         "--scope": ("hidden", "hidden spares the trunk", SCOPES),
-        "--min-width": (1, "units that a group keeps at least"),
         "--round-to": (1, "what a group keeps is a multiple of this"),
         "--seed": (0, "of --importance random"),
         "--images": ((options.positive, 512), options.IMAGES),
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     model, dataset = options.opened(arguments, look=looks)
     example = options.example(arguments, model, dataset)
     names = ("ratio", "importance", "scope", "target_params", "target_macs", "tolerance")
-    chosen = {name: getattr(arguments, name) for name in (*names, "min_width", "round_to", "seed")}
+    chosen = {name: getattr(arguments, name) for name in (*names, "round_to", "seed")}
     if looks:
         split = dataset.split()
         images = input_of(model, split.train_images[: arguments.images])

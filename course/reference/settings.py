@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
-from helpers.pruning.allocation import Limits, checked_ratio
+from helpers.pruning.allocation import checked_multiple, checked_ratio
 from helpers.pruning.importance import CRITERIA
 from helpers.pruning.pruner import SCOPES
 from helpers.quantization import Recipe
@@ -11,8 +11,8 @@ from helpers.training import Config
 from helpers.training.config import is_whole
 
 AMOUNTS = ("ratio", "target_params", "target_macs")
-PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance", "aggregate"), str)
-PRUNING |= dict.fromkeys(("min_width", "round_to", "seed"), int)
+PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance"), str)
+PRUNING |= dict.fromkeys(("round_to", "seed"), int)
 PRUNING |= {"tolerance": float, "trim": float, "allocation": str | Mapping[str, float], "reestimate": bool}
 TRAINING = get_type_hints(Config)
 QUANTIZING = get_type_hints(Recipe) | {"file_bytes": int, "seed": int}
@@ -31,7 +31,6 @@ CHOICES = {
     "network": ("mobilenet_v2", "tiny"),
     "scope": SCOPES,
     "importance": CRITERIA,
-    "aggregate": ("group", "layer"),
     "allocation": ("uniform", "global"),
 }
 
@@ -109,7 +108,7 @@ def check_values(where: str, stage: str, settings: dict[str, Any]) -> None:
         raise SweepError(f"{where}: {' and '.join(given)} both say how much goes; keep one of them")
     try:
         checked_ratio(settings.get("ratio", 0.5)), checked_ratio(settings.get("trim", 0.0), "trim")
-        Limits(settings.get("min_width", 1), settings.get("round_to", 1))
+        checked_multiple(settings.get("round_to", 1))
         config(settings), recipe(settings)
     except (ValueError, RuntimeError) as error:
         raise SweepError(f"{where}: {error}") from error

@@ -6,7 +6,6 @@ width) shows up here as a graph that fails or whose shapes or constants differ. 
 (layers that are equally wide, a power of two) most likely does so when hardly anything is left.
 """
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,35 +14,10 @@ from torch import fx, nn
 
 from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups, build
-from helpers.pruning.labelling import Labelling, Number, Tensor, label, leaves
-from helpers.pruning.reader import TraceError, name_of, on_meta, read
+from helpers.pruning.labelling import Labelling, Number, Tensor
+from helpers.pruning.reader import TraceError, leaves, name_of, on_meta, read
 from helpers.pruning.rules import apply
 from helpers.pruning.surgery import cut, kept_atoms
-
-
-def labelled(model: nn.Module, root: nn.Module, example_inputs: Any) -> tuple[Labelling, list[fx.Node]]:
-    """Label the graph; and once more the graph in train mode, if some parameters are only used there."""
-    labelling = Labelling(model)
-    evaluated = read(root, example_inputs)
-    label(labelling, evaluated, apply)
-    owners = ({name.rpartition(".")[0] for name in found} for found in (labelling.learned, labelling.tensors))
-    # Layers that an evaluation does not call (auxiliary heads of GoogLeNet and Inception).
-    if idle := sorted(set.difference(*owners)):
-        awake = list(labelling.layers)
-        try:
-            trained = read(root.train(), example_inputs)
-        except TraceError as error:
-            raise TraceError(
-                f"{error}. This was in train mode, which is read as well because eval mode does not call"
-                f" {idle[0]!r}: take the layer out if nothing calls it, or let forward run in train mode, too, on the"
-                " example inputs alone (BatchNorm may want a batch of two)"
-            ) from error
-        label(labelling, trained, apply)
-        root.eval()
-        seen = {layer.weight for layer in awake}
-        asleep = [dataclasses.replace(layer, places=0) for layer in labelling.layers if layer.weight not in seen]
-        labelling.layers = [*awake, *asleep]
-    return labelling, evaluated
 
 
 def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> ChannelGroups:
@@ -67,10 +41,22 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     """
     if model.training:
         raise TraceError(f"{type(model).__name__} is in train mode; call model.eval() first")
-    root = on_meta(model)
-    labelling, evaluated = labelled(model, root, example_inputs)
+    root, labelling = on_meta(model), Labelling(model)
+    evaluated = read(root, example_inputs)
+    labelling.label(evaluated, apply)
+    owners = ({name.rpartition(".")[0] for name in found} for found in (labelling.learned, labelling.tensors))
+    if idle := sorted(set.difference(*owners)):  # an evaluation does not call them: auxiliary heads, as in GoogLeNet
+        try:
+            labelling.label(read(root.train(), example_inputs), apply)
+        except TraceError as error:
+            raise TraceError(
+                f"{error}. This was in train mode, which is read as well because eval mode does not call"
+                f" {idle[0]!r}: take the layer out if nothing calls it, or let forward run in train mode, too, on the"
+                " example inputs alone (BatchNorm may want a batch of two)"
+            ) from error
+        root.eval()
     while True:
-        groups = build(labelling, evaluated, model)
+        groups = build(labelling, evaluated)
         misfit = first_misfit(groups, root, example_inputs)
         if misfit is None:
             return groups

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from torch import fx, nn
+from torch import fx
 
 from helpers.pruning.atoms import Labels
-from helpers.pruning.labelling import Labelling, Layer
+from helpers.pruning.labelling import Labelling
 
 
-class GroupError(ValueError):
-    """There is no group of this name."""
+class PruneError(ValueError):
+    """What is asked for cannot be pruned, or not in this way; says what, where, and what to do instead."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,9 @@ class ChannelGroups:
 
     groups: list[Group]
     roots: Labels  # for each atom the unit it belongs to
-    axes: dict[str, dict[int, Labels]]  # tensor -> axis -> atoms
-    sizes: dict[tuple[str, str], tuple[Labels, int]]
+    axes: dict[str, dict[int, Labels]]  # tensor -> axis -> units
     labelling: Labelling = field(repr=False)
     nodes: list[fx.Node] = field(repr=False)
-
-    @property
-    def layers(self) -> list[Layer]:
-        """Every multiplication by a weight."""
-        return self.labelling.layers
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self.groups)
@@ -68,9 +62,8 @@ class ChannelGroups:
         for group in self.groups:
             if group.name == name:
                 return group
-        raise GroupError(
-            f"no channel group is called {name!r}; the groups are {', '.join(g.name for g in self.groups)}"
-        )
+        names = ", ".join(group.name for group in self.groups)
+        raise PruneError(f"no channel group is called {name!r}; the groups are {names}")
 
     def prunable(self, scope: str = "all") -> list[Group]:
         """The groups that can be pruned: all of them, or only the hidden ones."""
@@ -82,7 +75,7 @@ class ChannelGroups:
         return pd.DataFrame(rows, columns=["group", "units", "tensors", "hidden", "unprunable because"])
 
 
-def build(labelling: Labelling, evaluated: list[fx.Node], model: nn.Module) -> ChannelGroups:
+def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     """Resolve the ties, and gather the units that live on exactly the same axes into groups."""
     roots = labelling.atoms.roots()
     pinned = labelling.atoms.pinned(roots)
@@ -90,37 +83,33 @@ def build(labelling: Labelling, evaluated: list[fx.Node], model: nn.Module) -> C
     axes = {name: {d: roots[a] for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)} for name, t in tensors}
     # Most axes are cut with others (a convolution's rows, its bias, four tensors of BatchNorm, ...): each kind once.
     arrays = {units.tobytes(): units for tensor in axes.values() for units in tensor.values()}
-    stays = [np.flatnonzero(mask) for mask in pinned.values()]
-    classes = classes_of(len(roots), [np.concatenate([*stays, roots[:0]]), *arrays.values()])
-    found = {key: np.unique(classes[units], return_inverse=True) for key, units in arrays.items()}
-    places = {
-        key: {number: np.flatnonzero(at == place) for place, number in enumerate(numbers.tolist())}
-        for key, (numbers, at) in found.items()
-    }
+    stays = np.concatenate([*map(np.flatnonzero, pinned.values()), roots[:0]])
+    classes = classes_of(len(roots), [stays, *arrays.values()])
+    places = {key: places_of(classes[units]) for key, units in arrays.items()}
     members: dict[int, list[tuple[str, int, bytes]]] = {}
     for name, tensor in axes.items():
         for dim, units in tensor.items():
             for number in places[key := units.tobytes()]:
                 members.setdefault(number, []).append((name, dim, key))
-    trunk = set(roots[np.concatenate(labelling.joined)].tolist()) if labelling.joined else set()
-    blocks = blocks_of(labelling, model)
+    trunk = set(roots[np.concatenate(labelling.trunk)].tolist()) if labelling.trunk else set()
+    paths = [path for path, module in labelling.model.named_modules() if type(module) in labelling.blocks]
+    blocks = [f"{path}." if path else "" for path in paths] if labelling.blocks else [""]
     filters = {(layer.weight, layer.out_dim) for layer in labelling.layers}
-    number_of, groups = np.zeros(len(roots), dtype=np.int64), {}
+    groups: dict[str, Group] = {}
     for number, held in members.items():
-        units = np.unique(arrays[held[0][2]][places[held[0][2]][number]])  # numbered as the first layer does
-        number_of[units] = np.arange(len(units))
         positions = {key: places[key][number] for _, _, key in held}
-        units_at = {key: number_of[arrays[key][where]] for key, where in positions.items()}
-        parts = tuple(Member(name, dim, positions[key], units_at[key]) for name, dim, key in held)
-        around = [block for block in blocks if held[0][0].startswith(block)]
-        inside = any(all(name.startswith(block) for name, _, _ in held) for block in around)
+        first = held[0][2]
+        units = np.unique(arrays[first][positions[first]])  # numbered as the first layer does
+        numbers = {key: np.searchsorted(units, arrays[key][where]) for key, where in positions.items()}
+        parts = tuple(Member(name, dim, positions[key], numbers[key]) for name, dim, key in held)
+        inside = any(all(name.startswith(block) for name, _, _ in held) for block in blocks)
         hidden = inside and trunk.isdisjoint(units.tolist())
         name = held[0][0].rpartition(".")[0] or held[0][0]
         if name in groups:  # of a layer that produces several groups
             name = next(free for k in itertools.count(2) if (free := f"{name}#{k}") not in groups)
         produced = any((tensor, dim) in filters for tensor, dim, _ in held)
         groups[name] = Group(name, units, parts, why_not(units, pinned, produced), hidden)
-    return ChannelGroups(list(groups.values()), roots, axes, labelling.sizes, labelling, evaluated)
+    return ChannelGroups([*groups.values()], roots, axes, labelling, evaluated)
 
 
 def classes_of(count: int, axes: list[Labels]) -> Labels:
@@ -133,6 +122,11 @@ def classes_of(count: int, axes: list[Labels]) -> Labels:
     return classes
 
 
+def places_of(classes: Labels) -> dict[int, np.ndarray]:
+    """Where each of the classes is found."""
+    return {number: np.flatnonzero(classes == number) for number in np.unique(classes).tolist()}
+
+
 def why_not(units: Labels, pinned: dict[str, np.ndarray], produced: bool) -> str | None:
     """The reasons why these units stay, the three first found; or that there is nothing to choose from, or by."""
     if reasons := [reason for reason, mask in pinned.items() if mask[units].any()]:
@@ -140,11 +134,3 @@ def why_not(units: Labels, pinned: dict[str, np.ndarray], produced: bool) -> str
     if not produced:
         return "no layer has filters for these channels, by which they could be rated"
     return "all its channels are tied into one, and cutting that would empty it" if len(units) == 1 else None
-
-
-def blocks_of(labelling: Labelling, model: nn.Module) -> list[str]:
-    """Prefixes of the parameters of each block. A block is a module of a class that joins branches in its forward."""
-    kinds = {call.inside for call in labelling.joins}
-    modules = list(model.named_modules())
-    paths = [path for path, module in modules if type(module) in kinds]
-    return [f"{path}." if path else "" for path in paths] if kinds else [""]

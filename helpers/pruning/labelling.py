@@ -5,28 +5,17 @@ architecture. An operation without a rule pins every channel that reaches it: no
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
 
 from helpers.pruning.atoms import Atoms, Labels
-from helpers.pruning.reader import name_of, operation, stored_tensors
+from helpers.pruning.reader import leaves, name_of, operation, stored_tensors
 
-Axes = list[Labels | None]
 NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}  # PyTorch takes both
-
-
-def leaves(value: Any) -> list:
-    """The values inside nested lists, tuples, slices and dicts, in order."""
-    if isinstance(value, slice):
-        value = (value.start, value.stop, value.step)
-    if isinstance(value, dict):
-        value = [*value.values()]
-    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list | tuple) else [value]
 
 
 @dataclass
@@ -46,22 +35,26 @@ class Number:
     """A number that the network computed from sizes of axes that hold channels: it changes when they are cut."""
 
     value: Any
-    axes: Axes
+    axes: list[Labels]
 
 
-@dataclass
 class Call:
     """One operation: its arguments are Tensors, Numbers and plain values, in the nesting that the graph gives them."""
 
-    node: fx.Node
-    name: str  # for people: "layer1.0.add (add)"
-    op: str  # the operation's one name, or the layer's class
-    args: tuple
-    kwargs: dict[str, Any]
-    output: Any  # a meta tensor, a tuple of them or a number
-    module: nn.Module | None = None
-    path: str = ""  # of the module
-    inside: type = nn.Module  # the class of the module whose forward this call is in
+    def __init__(self, node: fx.Node, args: tuple, kwargs: dict[str, Any]) -> None:
+        self.node, self.kwargs = node, kwargs
+        self.args = args[:1] if node.target is getattr else args
+        self.op = operation(node)  # its one name, or the layer's class
+        self.module: nn.Module | None = node.meta.get("module")
+        self.output = node.meta["value"]  # a meta tensor, a tuple of them or a number
+        found = leaves((args, kwargs))
+        self.tensors = [a for a in found if isinstance(a, Tensor)]
+        self.numbers = [a for a in found if isinstance(a, Number)]
+
+    @property
+    def name(self) -> str:
+        """For people: "layer1.0.add (add)"."""
+        return f"{name_of(self.node)} ({self.op})"
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument, given by position or by name."""
@@ -69,49 +62,46 @@ class Call:
             return self.args[position]
         return self.kwargs.get(name, self.kwargs.get(NUMPY_NAMES.get(name), default))
 
-    @cached_property
-    def tensors(self) -> list[Tensor]:
-        """Every tensor among the arguments, in order."""
-        return [a for a in leaves((self.args, self.kwargs)) if isinstance(a, Tensor)]
 
-    @cached_property
-    def numbers(self) -> list[Number]:
-        """Every number among the arguments that depends on a channel count."""
-        return [a for a in leaves((self.args, self.kwargs)) if isinstance(a, Number)]
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One multiplication by a weight: a convolution or a linear layer, each time that it is called."""
+class Layer(NamedTuple):
+    """A multiplication by a weight, in a convolution or a linear layer: the axes of its rows and columns."""
 
     weight: str
     out_dim: int
     in_dim: int
-    places: int  # how often an evaluation uses each weight: multiply-adds = places * elements of the weight
 
 
-Rule = Callable[["Labelling", Call], Any]
-
-
-@dataclass
 class Labelling:
     """Everything that is known about the channels of one network."""
 
-    model: nn.Module
-    atoms: Atoms = field(default_factory=Atoms)
-    tensors: dict[str, Tensor] = field(default_factory=dict)  # parameters and buffers, by canonical name
-    # (module, attribute) -> (labels, divisor): the attribute counts the labels that are left, over the divisor.
-    sizes: dict[tuple[str, str], tuple[Labels, int]] = field(default_factory=dict)
-    layers: list[Layer] = field(default_factory=list)
-    joined: list[Labels] = field(default_factory=list)  # atoms that meet in an addition or concatenation
-    joins: list[Call] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        stored = stored_tensors(self.model)
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.atoms = model, Atoms()
+        self.tensors: dict[str, Tensor] = {}  # parameters and buffers, by canonical name
+        # (module, attribute) -> (labels, divisor): the attribute counts the labels that are left, over the divisor.
+        self.sizes: dict[tuple[str, str], tuple[Labels, int]] = {}
+        self.layers: set[Layer] = set()
+        self.trunk: list[Labels] = []  # atoms that meet in an addition or concatenation
+        self.blocks: set[type] = set()  # classes whose forward has such a place
+        stored = stored_tensors(model)
         first = {id(tensor): name for name, tensor in reversed(stored.items())}
         self.canonical = {name: first[id(tensor)] for name, tensor in stored.items()}
         self.shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
         self.learned = {first[id(tensor)] for tensor in stored.values() if isinstance(tensor, nn.Parameter)}
+
+    def label(self, nodes: list[fx.Node], apply: "Rule") -> None:
+        """Go through the network once, in order, and label every value."""
+        for node in nodes:
+            if node.op == "output":
+                self.pin_all(fx.map_arg(node.args, self.known), "it is an output of the network")
+            elif node.op not in ("placeholder", "get_attr"):
+                node.meta["labels"] = apply(self, Call(node, *fx.map_arg((node.args, node.kwargs), self.known)))
+
+    def known(self, node: fx.Node) -> Any:
+        """What is known about the value of a node. What comes from outside is labelled when somebody uses it."""
+        if "labels" not in node.meta:
+            stored = node.op == "get_attr" and node.target in self.canonical
+            node.meta["labels"] = self.parameter(node.target) if stored else uncut(node.meta["value"])
+        return node.meta["labels"]
 
     def parameter(self, name: str) -> Tensor:
         """The one Tensor of a parameter or buffer, whatever name it is reached by."""
@@ -151,6 +141,12 @@ class Labelling:
             self.atoms.tie(table[0], row)
         return table[0]
 
+    def join(self, call: Call, labels: list[Labels | None]) -> None:
+        """Activations meet here, so their channels belong to a trunk, and the module is a block."""
+        self.trunk += [atoms for atoms in labels if atoms is not None]
+        around = call.node.meta.get("nn_module_stack", {}).values()
+        self.blocks.add([type(self.model), *(kind for _, kind in around)][-1])
+
     def pin_all(self, values: Any, why: str, keep: tuple[int, ...] = ()) -> None:
         """No axis of these tensors may be cut, except those numbered in `keep`."""
         for value in leaves(values):
@@ -165,46 +161,11 @@ class Labelling:
                         self.atoms.pin(labels, why)
 
 
+Rule = Callable[[Labelling, Call], Any]
+
+
 def uncut(output: Any) -> Any:
     """The label of a result about which nothing is known: no axis can be cut."""
-    if isinstance(output, torch.Tensor):
-        return Tensor(tuple(output.shape), [None] * output.dim())
     if isinstance(output, list | tuple):
         return type(output)(map(uncut, output)) if type(output) in (list, tuple) else tuple(map(uncut, output))
-    return output
-
-
-def label(labelling: Labelling, nodes: list[fx.Node], apply: Rule) -> None:
-    """Go through the network once, in order, and label every value."""
-    for node in nodes:
-        if node.op == "output":
-            held = fx.map_arg(node.args, lambda n: labels_of(labelling, n))
-            labelling.pin_all(held, "it is an output of the network")
-        elif node.op not in ("placeholder", "get_attr"):
-            node.meta["labels"] = apply(labelling, as_call(labelling, node))
-
-
-def labels_of(labelling: Labelling, node: fx.Node) -> Any:
-    """What is known about the value of a node. What comes from outside is labelled when somebody uses it."""
-    if "labels" not in node.meta:
-        stored = node.op == "get_attr" and node.target in labelling.canonical
-        node.meta["labels"] = labelling.parameter(node.target) if stored else uncut(node.meta["value"])
-    return node.meta["labels"]
-
-
-def as_call(labelling: Labelling, node: fx.Node) -> Call:
-    """A node with the labels of its arguments."""
-    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: labels_of(labelling, n))
-    module, op = node.meta.get("module"), operation(node)
-    around = [type(labelling.model), *(kind for _, kind in node.meta.get("nn_module_stack", {}).values())]
-    return Call(
-        node=node,
-        name=f"{name_of(node)} ({op})",
-        op=op,
-        args=args[:1] if node.target is getattr else args,
-        kwargs=kwargs,
-        output=node.meta["value"],
-        module=module,
-        path=node.target if module else "",
-        inside=around[-1],
-    )
+    return Tensor(tuple(output.shape), [None] * output.dim()) if isinstance(output, torch.Tensor) else output

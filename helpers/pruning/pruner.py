@@ -1,38 +1,21 @@
 """`prune`: groups, importance, allocation and surgery in one call. And zeros instead, for comparison."""
 
 import copy
-import functools
 from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from helpers import models
-from helpers.pruning.allocation import (
-    AllocationError,
-    Counts,
-    Limits,
-    by_ratios,
-    checked_ratio,
-    choose,
-    cost_of,
-    global_ranking,
-    meet,
-    share,
-)
+from helpers.graphs.operations import CONVS, TRANSPOSED
+from helpers.pruning.allocation import checked_multiple, checked_ratio, cost_of, meet, plan_of, queue, share
 from helpers.pruning.discovery import channel_groups
-from helpers.pruning.groups import ChannelGroups, Group
-from helpers.pruning.importance import Batches, Setting, scores
+from helpers.pruning.groups import ChannelGroups, Group, PruneError
+from helpers.pruning.importance import Batches, scores
 from helpers.pruning.reader import stored_tensors
 from helpers.pruning.surgery import Plan, cut
 
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED, nn.Linear)
 SCOPES = ("hidden", "all")
-
-
-class PruneError(ValueError):
-    """The arguments of `prune` do not fit together or with the network."""
 
 
 def prune(
@@ -46,9 +29,7 @@ def prune(
     target_params: float | None = None,
     target_macs: float | None = None,
     tolerance: float = 0.01,
-    min_width: int = 1,
     round_to: int = 1,
-    aggregate: str = "group",
     batches: Batches = (),
     seed: int = 0,
 ) -> nn.Module:
@@ -58,16 +39,14 @@ def prune(
         model: the network.
         example_inputs: a tensor or a tuple of them, as forward takes them.
         ratio: the share of channels taken from each group, 0 <= ratio < 1; at 0 the result is a plain copy.
-        importance: l1, l2, bn_scale, geometric_median, random, taylor or reconstruction.
+        importance: l1, l2, bn_scale, geometric_median, random or taylor.
         allocation: "uniform"; "global" (one ranking over all groups); or a ratio for each group, by name.
         scope: "hidden" cuts only channels inside a block, "all" also the trunk that blocks add to.
         target_params, target_macs: instead of `ratio`: what the whole network keeps, as a share up to 1 or as a number
             above 1; at most one of them.
         tolerance: how far from the target the result may be.
-        min_width: units that a group keeps at least.
         round_to: what a group keeps is a multiple of this.
-        aggregate: "group" adds up all filters of a unit, "layer" takes those of the first layer alone.
-        batches: [(normalised inputs, labels), ...] for taylor and reconstruction.
+        batches: [(normalised inputs, labels), ...] for taylor.
         seed: of importance="random".
 
     Returns:
@@ -78,28 +57,20 @@ def prune(
         >>> sum(p.numel() for p in small.parameters())
         1333226
     """
-    targets = {k: target for k, target in (("params", target_params), ("macs", target_macs)) if target is not None}
-    if len(targets) > 1:
+    if target_params is not None and target_macs is not None:
         raise PruneError("give one target, not target_params and target_macs")
-    ratio, limits = checked_ratio(ratio), Limits(min_width, round_to)
+    ratio, round_to = checked_ratio(ratio), checked_multiple(round_to)
     groups = channel_groups(model, example_inputs)
     chosen = in_scope(groups, scope)
-    if max(min_width, round_to) > (largest := max(group.size for group in chosen)):
-        raise PruneError(f"min_width={min_width}, round_to={round_to}: no group has more than {largest} units to keep")
-    found = scores(Setting(model, groups, aggregate, batches, seed), chosen, importance)
-    if allocation not in ("uniform", "global") and not isinstance(allocation, Mapping):
-        raise PruneError(f"unknown allocation {allocation!r}; choose 'uniform', 'global' or {{group: ratio}}")
-
-    def counts_at(ratio: float) -> Counts:
-        if allocation == "global":
-            return global_ranking(chosen, found, importance, ratio, limits)
-        uniform = {group.name: ratio for group in chosen}
-        return by_ratios(chosen, uniform if allocation == "uniform" else allocation, limits)
-
-    plan = choose(found, counts_at(ratio))
-    for what, target in targets.items():
-        plan = meet(target, cost_of(groups, what), counts_at, functools.partial(choose, found), tolerance)
-    return without(model, groups, plan)
+    if round_to > (largest := max(group.size for group in chosen)):
+        raise PruneError(f"round_to={round_to}: no group has more than {largest} units to keep")
+    found = scores(model, groups, chosen, importance, batches, seed)
+    line, length = queue(chosen, found, importance, allocation, ratio, round_to)
+    if target_params is not None or target_macs is not None:
+        cost = cost_of(model, example_inputs, groups, "macs" if target_params is None else "params")
+        left = lambda length: cost(plan_of(chosen, found, line[:length], round_to))  # noqa: E731
+        length = meet(target_macs if target_params is None else target_params, len(line), left, tolerance)
+    return without(model, groups, plan_of(chosen, found, line[:length], round_to))
 
 
 def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
@@ -116,8 +87,7 @@ def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
 def without(model: nn.Module, groups: ChannelGroups, plan: Plan) -> nn.Module:
     """Carry a plan out, and note on the result how its structure can be built again.
 
-    A bare parameter that was cut belongs to no layer whose sizes could be noted; such a network gets no specification,
-    and `models.save` will say so.
+    Not if a parameter was cut that belongs to no layer whose sizes could be noted; `models.save` will say so.
     """
     small, changes = cut(model, groups, plan)
     before = groups.labelling.shapes
@@ -139,24 +109,22 @@ def zero_small_weights(model: nn.Module, sparsity: float) -> nn.Module:
     stored_weights(model)  # Refuses what cannot be copied, too.
     sparse = copy.deepcopy(model)
     weights = stored_weights(sparse)
-    sizes = torch.cat([w.detach().abs().flatten() for w in weights])
-    keep = torch.ones_like(sizes)
-    keep[sizes.argsort(stable=True)[: share(len(sizes), sparsity)]] = 0
+    left = torch.cat([weight.detach().abs().flatten() for weight in weights])
+    left[left.argsort(stable=True)[: share(len(left), sparsity)]] = 0
     with torch.no_grad():
-        for weight, mask in zip(weights, keep.split([w.numel() for w in weights]), strict=True):
-            weight.mul_(mask.view_as(weight))
+        for weight, kept in zip(weights, left.split([weight.numel() for weight in weights]), strict=True):
+            weight.mul_(kept.view_as(weight) != 0)
     return sparse
 
 
 def stored_weights(model: nn.Module) -> list[torch.Tensor]:
     """The weights of all convolutions and linear layers; one that two layers share is there once."""
-    layers = {name: m for name, m in model.named_modules() if isinstance(m, WEIGHTED)}
-    for name, layer in layers.items():
-        if "weight" not in layer._parameters | layer._buffers:
-            raise AllocationError(
-                f"the weight of layer {name!r} is computed from others (as weight_norm does); store it with"
-                " torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.remove_weight_norm first"
-            )
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, (*CONVS, *TRANSPOSED, nn.Linear))}
     if not layers:
-        raise AllocationError(f"{type(model).__name__} has no convolution and no linear layer, so no weights to zero")
+        raise PruneError(f"{type(model).__name__} has no convolution and no linear layer, so no weights to zero")
+    if computed := [name for name, m in layers.items() if "weight" not in m._parameters | m._buffers]:
+        raise PruneError(
+            f"the weight of layer {computed[0]!r} is computed from others (as weight_norm does); store it with"
+            " torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.remove_weight_norm first"
+        )
     return list({id(m.weight): m.weight for m in layers.values()}.values())

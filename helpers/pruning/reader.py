@@ -8,7 +8,7 @@ number of channels it could decide otherwise.
 
 import copy
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,12 +18,9 @@ from torch.utils._pytree import tree_map_only
 from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import AUGMENTED, Tracer, _Proxy
 
-# How a layer states the sizes of its weight. What it is cut to is written there, so a forward could decide by it.
-SIZES = ("in_channels", "out_channels", "in_features", "out_features", "num_features", "num_channels")
-
 CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange)  # they do not ask for stand-ins
 # Their result is like their inputs, if these agree; torch's own rule is slow.
-SAME_SHAPE = KEEPS_SHAPE | {nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.LayerNorm, nn.GELU, nn.Sigmoid}
+SAME_SHAPE = KEEPS_SHAPE | {nn.LayerNorm, nn.GELU, nn.Sigmoid}
 
 
 class TraceError(ValueError):
@@ -37,14 +34,9 @@ class TraceError(ValueError):
 class Proxy(_Proxy):
     """A stand-in for a tensor or a number that knows its value."""
 
-    @property
-    def value(self) -> Any:
-        """A tensor without content, or a number."""
-        return self.node.meta["value"]
-
     def __getattr__(self, name: str) -> Any:
         """A method is in the graph when it is called, a property when it is asked for."""
-        if callable(getattr(self.value, name)):
+        if callable(getattr(self.node.meta["value"], name)):
             return super().__getattr__(name)
         return self.tracer.create_proxy("call_function", getattr, (self, name), {})
 
@@ -72,29 +64,6 @@ Proxy.__bool__, Proxy.__int__, Proxy.__float__, Proxy.__index__ = map(decides, (
 Proxy.__round__ = decides(round)
 
 
-def stated(weight: torch.Tensor, size: int) -> int:
-    """A size that a layer states about its weight."""
-    return size
-
-
-class Stated(Proxy):
-    """Such a size; it is a node of the graph each time that somebody computes with it."""
-
-    def __init__(self, tracer: Tracer, weight: str, size: int) -> None:
-        vars(self).update(tracer=tracer, weight=weight, size=size)
-
-    @property
-    def value(self) -> int:
-        """Known without a node."""
-        return self.size
-
-    @property
-    def node(self) -> fx.Node:
-        """A new one."""
-        weight = self.tracer.create_node("get_attr", self.weight, (), {})
-        return self.tracer.create_node("call_function", stated, (weight, self.size), {})
-
-
 class Reader(Tracer):
     """Records a network that is on the meta device."""
 
@@ -104,20 +73,6 @@ class Reader(Tracer):
         self.names = {id(tensor): name for name, tensor in reversed(stored_tensors(root).items())}
         self._autowrap_search.append(torch)
         self._autowrap_function_ids.update(map(id, CONSTRUCTORS))
-
-    def read(self) -> None:
-        """Fill the graph; layers are as they were afterwards."""
-        modules = dict(self.root.named_modules())
-        layers = {path: vars(m) for path, m in modules.items() if m._parameters.get("weight") is not None}
-        before = [(held, {n: held[n] for n in SIZES if type(held.get(n)) is int}) for held in layers.values()]
-        try:
-            for path, (held, sizes) in zip(layers, before, strict=True):
-                held.update({name: Stated(self, f"{path}.weight".lstrip("."), size) for name, size in sizes.items()})
-            with torch.no_grad():
-                self.record(self.root)
-        finally:
-            for held, sizes in before:
-                held.update(sizes)
 
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """The node is there before its value, so that the last one is the one that fails."""
@@ -159,10 +114,9 @@ class Reader(Tracer):
         followed = isinstance(value, torch.Tensor | int | float) and not (isinstance(value, bool) and tensors_of(node))
         return Proxy(node, self) if followed else value
 
-    def create_args_for_root(self, *args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
-        """The arguments of the call, and a forward whose output is opened."""
-        forward, given = super().create_args_for_root(*args, **kwargs)
-        return (lambda *inputs: opened(forward(*inputs))), given
+    def create_arg(self, a: Any) -> Any:
+        """A named tuple, as some networks return, is a tuple."""
+        return super().create_arg(tuple(a) if isinstance(a, tuple) and hasattr(a, "_fields") else a)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """A layer computes what its class says, unless it has been given a forward of its own."""
@@ -195,11 +149,6 @@ def tensors_of(node: fx.Node) -> list[fx.Node]:
     return [n for n in node.all_input_nodes if isinstance(n.meta["value"], torch.Tensor)]
 
 
-def without_content(tensor: torch.Tensor) -> torch.Tensor:
-    """The same on the meta device."""
-    return tensor if tensor.is_meta else torch.empty_like(tensor, device="meta")
-
-
 def operation(node: fx.Node) -> str:
     """One name for each operation, however it is written: `x + y`, `x += y`, `torch.add`, `x.add_` are all "add"."""
     if "module" in node.meta:
@@ -216,16 +165,18 @@ def operation(node: fx.Node) -> str:
     return name if known and not isinstance(target, torch._ops.OpOverload) else f"{target.__module__}.{name}"
 
 
-def opened(output: Any) -> Any:
-    """What a network returns, as nests of tensors; an object of a class of its own stands for its attributes."""
-    if output is None or isinstance(output, fx.Proxy | torch.Tensor | nn.Module | str | int | float):
-        return output
-    if isinstance(output, Mapping):
-        return [opened(value) for value in output.values()]
-    if isinstance(output, Iterable):
-        return [opened(value) for value in output]
-    names = [*getattr(output, "__dict__", ()), *getattr(type(output), "__slots__", ())]
-    return [opened(getattr(output, name)) for name in names if hasattr(output, name)]
+def name_of(node: fx.Node) -> str:
+    """For people: the layer's path, or the operation and a number."""
+    return node.target if node.op == "call_module" else node.name
+
+
+def leaves(value: Any) -> list:
+    """The values inside nested lists, tuples, slices and dicts, in order."""
+    if isinstance(value, slice):
+        value = (value.start, value.stop, value.step)
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list | tuple) else [value]
 
 
 def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -243,9 +194,13 @@ def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], to
     try:
         return copy.deepcopy(model, memo)
     except RuntimeError as error:  # a weight that is computed, as the old weight_norm does
-        cause = str(error).partition(". ")[0]
-        name = type(model).__name__
+        cause, name = str(error).partition(". ")[0], type(model).__name__
         raise TraceError(f"{name} cannot be copied, remove what computes its weights: {cause}") from error
+
+
+def without_content(tensor: torch.Tensor) -> torch.Tensor:
+    """The same on the meta device."""
+    return tensor if tensor.is_meta else torch.empty_like(tensor, device="meta")
 
 
 def on_meta(model: nn.Module) -> nn.Module:
@@ -253,27 +208,24 @@ def on_meta(model: nn.Module) -> nn.Module:
     return with_tensors(model, lambda _, tensor: torch.empty_like(tensor, device="meta", requires_grad=False)).eval()
 
 
-def as_tuple(example_inputs: Any) -> tuple:
+def as_tuple(example_inputs: Any) -> tuple[torch.Tensor, ...]:
     """A lone tensor is accepted wherever a tuple of inputs is expected."""
-    inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    inputs = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
     if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs):
         raise TraceError("example_inputs: expected one tensor or a tuple of them, as the network's forward takes them")
     return inputs
 
 
 def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
-    """Read a network that is on the meta device; a forward may leave things in it.
-
-    Args:
-        root: the network, in the mode in which it is to be read.
-        example_inputs: one tensor or a tuple, only their shapes and types matter.
+    """Read a network that is on the meta device, in the mode in which it is; a forward may leave things in it.
 
     Returns:
         One node for each operation, with its value in `meta["value"]`.
     """
     reader = Reader(root, as_tuple(example_inputs))
     try:
-        reader.read()
+        with torch.no_grad():
+            return [*reader.record(root).nodes]
     except Exception as error:
         nodes = [*getattr(reader, "graph", fx.Graph()).nodes]
         place = f"at node {name_of(nodes[-1])}" if nodes else "before its first node"
@@ -285,9 +237,3 @@ def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
             len(nodes) - 1,
             cause,
         ) from error
-    return list(reader.graph.nodes)
-
-
-def name_of(node: fx.Node) -> str:
-    """For people: the layer's path, or the operation and a number."""
-    return node.target if node.op == "call_module" else node.name

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from helpers.pruning.discovery import channel_groups
-from helpers.pruning.groups import ChannelGroups
+from helpers.pruning.groups import ChannelGroups, PruneError
 from helpers.pruning.pruner import without
 from helpers.pruning.reader import as_tuple
 
@@ -26,10 +26,7 @@ FEWEST_IMAGES = 16
 NO_VARIANCE = 1e-10  # about 0: the deviation is far below the square root of eps, 1e-5
 
 
-class RecoveryError(ValueError):
-    """The statistics cannot be estimated from what was given."""
-
-
+@torch.no_grad()
 def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
     """Measure every BatchNorm's mean and variance again; weights stay, and so do the modes of all modules.
 
@@ -44,35 +41,28 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     Returns:
         The same model.
     """
-    norms = {n: m for n, m in model.named_modules() if isinstance(m, BatchNorm) and m.track_running_stats}
-    batches = list(batches)
+    batches, twin = list(batches), copy.deepcopy(model)
     if sum(map(len, batches)) < FEWEST_IMAGES or min(map(len, batches)) < 2:
-        raise RecoveryError(
+        raise PruneError(
             f"BatchNorm statistics need {FEWEST_IMAGES} images or more, in batches of at least 2; got batches of"
             f" {[len(b) for b in batches[:5]]}"
         )
-    before = [(m, m.training, m.momentum, {n: b.clone() for n, b in m.named_buffers()}) for m in norms.values()]
-    done = False
-    try:
-        for norm in norms.values():
-            norm.reset_running_stats()
-            norm.momentum = None  # a plain average instead of a moving one
-            norm.train()
-        with torch.no_grad():
-            for inputs in batches:
-                model(inputs)
-        for name, norm in norms.items():
-            if not (norm.running_mean.isfinite().all() and norm.running_var.isfinite().all()):
-                raise RecoveryError(
-                    f"the BatchNorm {name!r} measured numbers that are not finite; check batches and weights for NaN"
-                )
-        done = True
-    finally:  # Also after Ctrl-C, which is no Exception.
-        for norm, training, momentum, buffers in before:
-            norm.train(training)
-            norm.momentum = momentum
-            if not done or not norm.num_batches_tracked:  # A layer that was never called has measured nothing.
-                norm.load_state_dict(buffers, strict=False)
+    norms = {n: m for n, m in twin.named_modules() if isinstance(m, BatchNorm) and m.track_running_stats}
+    for norm in norms.values():
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain average instead of a moving one
+        norm.train()
+    for inputs in batches:
+        twin(inputs)
+    called = {name: norm for name, norm in norms.items() if norm.num_batches_tracked}
+    for name, norm in called.items():
+        if not (norm.running_mean.isfinite().all() and norm.running_var.isfinite().all()):
+            raise PruneError(
+                f"the BatchNorm {name!r} measured numbers that are not finite; check batches and weights for NaN"
+            )
+    for name, norm in called.items():
+        for old, new in zip(model.get_submodule(name).buffers(), norm.buffers(), strict=True):
+            old.copy_(new)
     return model
 
 
@@ -89,23 +79,23 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
     Returns:
         The small network, and the numbers of the removed units of each group.
     """
-    groups, twin = channel_groups(model, example_inputs), copy.deepcopy(model)
-    constant, plan = constants(twin, groups, example_inputs), {}
-    reads = {(layer.weight, layer.in_dim): layer.weight.removesuffix(".weight") for layer in groups.layers}
+    groups, twin, plan = channel_groups(model, example_inputs), copy.deepcopy(model), {}
+    constant = constants(copy.deepcopy(model), groups, example_inputs)
+    takers = {path: taker(twin, groups, path) for path in constant}
+    reads = {(layer.weight, layer.in_dim): layer.weight.removesuffix(".weight") for layer in groups.labelling.layers}
     for group in groups.prunable():
         readers = [(m, reads[m.tensor, m.dim]) for m in group.members if (m.tensor, m.dim) in reads]
-        dead = np.full(group.size, bool(readers))
-        for member, path in readers:
-            values = constant.get(path, torch.full((member.positions.max() + 1,), torch.nan))[member.positions]
-            taken = taker(twin, groups, path) is not None
-            np.logical_and.at(dead, member.units, ((values == 0) | (taken & ~values.isnan())).numpy())
+        dead = np.full(group.size, bool(readers) and all(path in constant for _, path in readers))
+        for member, path in readers if dead.all() else ():
+            values = constant[path][member.positions]
+            goes = (values == 0) | (~values.isnan() if takers[path] else False)
+            np.logical_and.at(dead, member.units, goes.numpy())
         dead[0] &= not dead.all()
         for member, path in readers if dead.any() else ():
-            gone = torch.from_numpy(member.positions[dead[member.units]])
-            weight = twin.get_submodule(path).weight.detach()[:, gone]
-            added = weight.reshape(*weight.shape[:2], -1).sum(2).double() @ constant[path][gone].double()
-            if added.any():
-                tensor, sign = taker(twin, groups, path)
+            if takers[path]:
+                gone, (tensor, sign) = torch.from_numpy(member.positions[dead[member.units]]), takers[path]
+                weight = twin.get_submodule(path).weight.detach()[:, gone]
+                added = weight.reshape(*weight.shape[:2], -1).sum(2).double() @ constant[path][gone].double()
                 tensor.data.add_(sign * added.to(tensor.dtype))
         if dead.any():
             plan[group.name] = np.flatnonzero(dead)
@@ -114,7 +104,7 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
 
 @torch.no_grad()
 def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> dict[str, torch.Tensor]:
-    """For each convolution and linear layer the constant of each input channel, NaN for those that vary."""
+    """For each layer without groups the constant of each input channel, NaN for one that varies; leaves its hooks."""
     found: dict[str, torch.Tensor] = {}
 
     def answer_beta(norm: nn.Module, args: tuple, output: torch.Tensor) -> torch.Tensor:
@@ -127,18 +117,13 @@ def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> d
         values = torch.where(x.amin(1) == x.amax(1), x[:, 0], torch.nan)
         found[path] = torch.where(found.get(path, values) == values, values, torch.nan)
 
-    paths = {layer.weight.removesuffix(".weight") for layer in groups.layers}
-    handles = []
+    weights = {layer.weight for layer in groups.labelling.layers}
     for path, module in model.named_modules():
         if isinstance(module, BatchNorm) and module.running_var is not None and module.affine:
-            handles.append(module.register_forward_hook(answer_beta))
-        if path in paths and isinstance(module, nn.Linear | nn.modules.conv._ConvNd):
-            handles.append(module.register_forward_pre_hook(partial(look, path)))
-    try:
-        model(*(torch.full_like(x, torch.nan) for x in as_tuple(example_inputs)))
-    finally:
-        for handle in handles:
-            handle.remove()
+            module.register_forward_hook(answer_beta)
+        if f"{path}.weight" in weights and getattr(module, "groups", 1) == 1:
+            module.register_forward_pre_hook(partial(look, path))
+    model(*(torch.full_like(x, torch.nan) for x in as_tuple(example_inputs)))
     return found
 
 

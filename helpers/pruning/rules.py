@@ -30,7 +30,7 @@ TABLE: dict[Rule, str] = {
     value.along_axis: "softmax log_softmax cumsum Softmax LogSoftmax",
     value.reduction: "mean sum amax amin",
     value.size: "size shape",
-    value.asked: "decision stated question",
+    value.asked: "decision question",
     value.ignored: "assert dim ndimension ndim",
     shape.moved: """
         view reshape flatten Flatten unflatten Unflatten unsqueeze permute transpose swapaxes swapdims movedim moveaxis
@@ -43,11 +43,8 @@ TABLE: dict[Rule, str] = {
     layer.weighted: """
         Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Linear conv1d conv2d conv3d linear
     """,
-    layer.per_channel_norm: """
-        BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d batch_norm
-    """,
-    layer.group_norm: "GroupNorm",
-    layer.layer_norm: "LayerNorm RMSNorm layer_norm rms_norm",
+    layer.batch_norm: "BatchNorm1d BatchNorm2d BatchNorm3d batch_norm",
+    layer.layer_norm: "LayerNorm RMSNorm GroupNorm layer_norm rms_norm",
     layer.prelu: "PReLU",
 }
 RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}

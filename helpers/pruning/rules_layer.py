@@ -3,10 +3,10 @@
 Conv, Linear     out channels <-> rows of the weight, bias;  in channels <-> columns of the weight
 BatchNorm        channel <-> entry of weight, bias, running mean and running variance
 grouped conv     a whole group goes (depthwise is groups of one), or every group loses the same positions
-GroupNorm        a whole group goes, because its channels share their statistics
+LayerNorm, ...   nothing goes, because channels share their statistics
 """
 
-import math
+from collections.abc import Iterable
 
 import numpy as np
 from torch import nn
@@ -24,20 +24,18 @@ def operands(labelling: Labelling, call: Call, *names: str) -> list[Tensor | Non
     if call.module is None:
         return [call.argument(i, name) for i, name in enumerate(("input", *names))]
     held = [name for name in names if getattr(call.module, name, None) is not None]
-    return [call.tensors[0], *(labelling.parameter(f"{call.path}.{n}") if n in held else None for n in names)]
+    return [call.tensors[0], *(labelling.parameter(f"{call.node.target}.{n}") if n in held else None for n in names)]
 
 
-def resized(labelling: Labelling, call: Call, tensor: Tensor, **counted: Labels | tuple[Labels, int] | None) -> None:
+def resized(labelling: Labelling, call: Call, tensor: Tensor, divisor: int = 1, **counted: Labels | None) -> None:
     """Note which labels an attribute of the layer counts, over a divisor if there is one.
 
     A function that is called with the weight of a layer counts as a call of it (`class Conv2dSame(nn.Conv2d)`).
     """
-    path = call.path if call.module is not None else (tensor.name or "").rpartition(".")[0]
-    if call.module is None and not (path and isinstance(labelling.model.get_submodule(path), WITH_SIZES)):
-        return
-    for attribute, labels in counted.items():
-        if labels is not None:
-            labelling.sizes[path, attribute] = labels if isinstance(labels, tuple) else (labels, 1)
+    path = call.node.target if call.module is not None else (tensor.name or "").rpartition(".")[0]
+    if call.module is not None or (path and isinstance(labelling.model.get_submodule(path), WITH_SIZES)):
+        found = {(path, name): (labels, divisor) for name, labels in counted.items() if labels is not None}
+        labelling.sizes.update(found)
 
 
 def weighted(labelling: Labelling, call: Call) -> Tensor:
@@ -64,8 +62,7 @@ def weighted(labelling: Labelling, call: Call) -> Tensor:
     if bias is not None:
         labelling.bind(bias, 0, outputs, call.name)
     resized(labelling, call, weight, **{f"in_{noun}": inputs, f"out_{noun}": outputs})
-    map_size = x.shape if call.op in TRANSPOSED else call.output.shape
-    labelling.layers.append(Layer(weight.name, out_dim, in_dim, math.prod(map_size) // map_size[channel]))
+    labelling.layers.add(Layer(weight.name, out_dim, in_dim))
     result.axes[channel] = outputs
     return result
 
@@ -83,7 +80,7 @@ def grouped(
         first = labelling.tie_rows(inputs.reshape(groups, block).T.ravel(), block)
         outputs = np.repeat(first, call.module.out_channels // groups)
         labelling.bind(weight, 0, inputs if transposed else outputs, call.name)
-        resized(labelling, call, weight, groups=(inputs, block))
+        resized(labelling, call, weight, block, groups=inputs)
         return outputs
     inside = labelling.tie_rows(inputs, groups) if inputs is not None else None
     if transposed:
@@ -97,69 +94,53 @@ def grouped(
     return outputs
 
 
-def per_channel_norm(labelling: Labelling, call: Call) -> Tensor:
-    """BatchNorm and InstanceNorm: each channel is normalised by itself, over other axes unless statistics are stored.
+def scaled(labelling: Labelling, call: Call, x: Tensor, parameters: list[Tensor | None], *attributes: str) -> Tensor:
+    """These parameters have one number for each channel, and these attributes say how many."""
+    labels = labelling.axis(x, 1)
+    for tensor in parameters:
+        if tensor is not None:
+            labelling.bind(tensor, 0, labels, call.name)
+            resized(labelling, call, tensor, **dict.fromkeys(attributes, labels))
+    return labelling.like(x)
 
-    An input of InstanceNorm may do without a batch.
-    """
+
+def averaged(labelling: Labelling, call: Call, x: Tensor, axes: Iterable[int]) -> None:
+    """These axes share the statistics, so that cutting one of their indices would change all the others."""
+    for d in axes:
+        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: {SHARED_STATISTICS}")
+
+
+def batch_norm(labelling: Labelling, call: Call) -> Tensor:
+    """BatchNorm: each channel is normalised by itself, over the other axes unless statistics are stored."""
     x, *parameters = operands(labelling, call, "running_mean", "running_var", "weight", "bias")
-    module, instance = call.module, isinstance(call.module, nn.modules.instancenorm._InstanceNorm)
-    channel = len(x.shape) - int(call.op[-2]) - 1 if instance else 1
+    module = call.module
     if module is None:
         measures = call.argument(5, "training", False)
     else:
         measures = module.training or module.running_mean is None or not module.track_running_stats
-    if measures:
-        averaged_over(labelling, call, x, keep=tuple(range(channel + 1)) if instance else (channel,))
-    labels = labelling.axis(x, channel)
-    for tensor in parameters:
-        if tensor is not None:
-            labelling.bind(tensor, 0, labels, call.name)
-            resized(labelling, call, tensor, num_features=labels)
-    return labelling.like(x)
-
-
-def averaged_over(labelling: Labelling, call: Call, x: Tensor, keep: tuple[int, ...]) -> None:
-    """All axes but these share the statistics, so that cutting one of their indices would change all the others."""
-    for d in set(range(len(x.shape))) - set(keep):
-        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: {SHARED_STATISTICS}")
-
-
-def group_norm(labelling: Labelling, call: Call) -> Tensor:
-    """GroupNorm: the channels of a group share their statistics, so they go together, and num_groups follows."""
-    (x, *parameters), module = operands(labelling, call, "weight", "bias"), call.module
-    block = module.num_channels // module.num_groups
-    averaged_over(labelling, call, x, keep=(0,) if module.num_groups == 1 else (0, 1))
-    channels = labelling.axis(x, 1)
-    if channels is not None and module.num_groups > 1:
-        labelling.tie_rows(channels.reshape(-1, block).T.ravel(), block)
-        resized(labelling, call, x, num_groups=(channels, block), num_channels=channels)
-    for tensor in parameters:
-        if tensor is not None:
-            labelling.bind(tensor, 0, channels, call.name)
-    return labelling.like(x)
+    averaged(labelling, call, x, {*range(len(x.shape))} - {1} if measures else ())
+    return scaled(labelling, call, x, parameters, "num_features")
 
 
 def layer_norm(labelling: Labelling, call: Call) -> Tensor:
-    """LayerNorm and RMSNorm: the statistics run over the channels, so cutting one would change all the others.
+    """LayerNorm, RMSNorm, GroupNorm: channels share their statistics, so cutting one would change others.
 
-    Its weight and bias are as long as the shape that it normalises over, which is a fixed number.
+    Weight and bias are as long as the shape that is normalised over, or as there are channels: a fixed number.
     """
-    (x, *_) = call.tensors
-    shape = call.module.normalized_shape if call.module else call.argument(1, "normalized_shape")
-    averaged_over(labelling, call, x, keep=tuple(range(len(x.shape) - len(shape))))
-    scale = operands(labelling, call, "weight", "bias")[1:] if call.module else call.tensors[1:]
+    x, module = call.tensors[0], call.module
+    shape = getattr(module, "normalized_shape", x.shape[1:]) if module else call.argument(1, "normalized_shape")
+    averaged(labelling, call, x, range(len(x.shape) - len(shape), len(x.shape)))
+    scale = operands(labelling, call, "weight", "bias")[1:] if module else call.tensors[1:]
     labelling.pin_all(scale, f"{call.name}: {SHARED_STATISTICS}")
     return labelling.like(x)
 
 
 def prelu(labelling: Labelling, call: Call) -> Tensor:
     """PReLU: one slope for all, or one for each channel."""
+    if call.module.num_parameters == 1:
+        return elementwise(labelling, call)
     x, weight = operands(labelling, call, "weight")
-    if call.module.num_parameters > 1:
-        labelling.bind(weight, 0, labelling.axis(x, 1), call.name)
-        resized(labelling, call, weight, num_parameters=x.axes[1])
-    return elementwise(labelling, call)
+    return scaled(labelling, call, x, [weight], "num_parameters")
 
 
 def is_ordinary(module: object) -> bool:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import fx
 
-from helpers.pruning.labelling import Axes, Call, Labelling, Labels, Number, Tensor, leaves, uncut
-from helpers.pruning.reader import perform
+from helpers.pruning.labelling import Call, Labelling, Labels, Number, Tensor, uncut
+from helpers.pruning.reader import leaves, perform
 from helpers.pruning.rules_value import unknown
 
 FIXED_SIZE = "the forward asks for a fixed size here, which would no longer fit"
@@ -132,20 +132,18 @@ def concatenate(labelling: Labelling, call: Call) -> Tensor:
             for other in axes[1:]:
                 labelling.tie(axes[0], other, call.name)
     if result.axes[dim] is not None:
-        labelling.joins.append(call)
-        labelling.joined.append(result.axes[dim])
+        labelling.join(call, [result.axes[dim]])
     return result
 
 
-def chained(labelling: Labelling, call: Call, axes: Axes, sizes: list[int]) -> Labels | None:
+def chained(labelling: Labelling, call: Call, axes: list[Labels | None], sizes: list[int]) -> Labels | None:
     """Labels one after the other; a part that holds no channels stays as it is."""
     if all(labels is None for labels in axes):
         return None
-    filled = []
-    for labels, size in zip(axes, sizes, strict=True):
-        filled.append(labelling.atoms.fresh(size) if labels is None else labels)
+    filled = [labelling.atoms.fresh(n) if labels is None else labels for labels, n in zip(axes, sizes, strict=True)]
+    for labels, atoms in zip(axes, filled, strict=True):
         if labels is None:
-            labelling.atoms.pin(filled[-1], f"{call.name}: this part of the result has a fixed size")
+            labelling.atoms.pin(atoms, f"{call.name}: this part of the result has a fixed size")
     return np.concatenate(filled)
 
 

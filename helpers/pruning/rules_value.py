@@ -4,19 +4,18 @@ from typing import Any
 
 import torch
 
-from helpers.pruning.labelling import Call, Labelling, Number, Tensor, leaves, uncut
+from helpers.pruning.labelling import Call, Labelling, Number, Tensor, uncut
+from helpers.pruning.reader import leaves
 
 
 def elementwise(labelling: Labelling, call: Call) -> Tensor:
     """Any function of one or several broadcast tensors: indices that meet are cut together."""
     if not isinstance(call.output, torch.Tensor):  # Identity of a tuple
         return unknown(labelling, call)
-    result, tensors = uncut(call.output), call.tensors
+    result = uncut(call.output)
     for d in range(-len(result.shape), 0):
-        size = result.shape[d]
-        meeting = [t for t in tensors if len(t.shape) >= -d and t.shape[d] == size]
-        # A parameter that is used here for the first time takes the labels of what it meets.
-        meeting.sort(key=lambda t: t.axes[d] is ...)
+        meeting = [t for t in call.tensors if len(t.shape) >= -d and t.shape[d] == result.shape[d]]
+        meeting.sort(key=lambda t: t.axes[d] is ...)  # a parameter that is new here takes the labels of what it meets
         if meeting:
             labels = labelling.axis(meeting[0], d)
             for other in meeting[1:]:
@@ -29,8 +28,7 @@ def addition(labelling: Labelling, call: Call) -> Tensor:
     """Elementwise; and where two activations meet, their channels belong to a trunk."""
     result = elementwise(labelling, call)
     if sum(t.name is None for t in call.tensors) > 1:
-        labelling.joins.append(call)
-        labelling.joined.extend(labels for labels in result.axes if labels is not None)
+        labelling.join(call, result.axes)
     return result
 
 
@@ -75,16 +73,9 @@ def size(labelling: Labelling, call: Call) -> Any:
     return sizes if dim is None else sizes[dim]
 
 
-WHAT_IS_ASKED = {  # of a number, of an attribute of a layer that the cut changes, of several tensors
-    "decision": "the forward decides by the number of channels",
-    "stated": "the forward computes with a stored number of channels",
-    "question": "the answer may depend on the number of channels",
-}
-
-
 def asked(labelling: Labelling, call: Call) -> Any:
-    """The forward looks at something that a cut could change."""
-    labelling.pin_all(call.args, f"{call.name}: {WHAT_IS_ASKED[call.op]}")
+    """The forward looks at a number of channels, or compares the sizes of tensors."""
+    labelling.pin_all(call.args, f"{call.name}: the forward decides by the number of channels")
     return call.output
 
 
@@ -99,6 +90,6 @@ def unknown(labelling: Labelling, call: Call) -> Any:
         axes = [labels for number in call.numbers for labels in number.axes]
         return Number(call.output, axes) if axes else call.output
     held = call.module.named_parameters() if call.module is not None else ()
-    parameters = [labelling.parameter(f"{call.path}.{name}") for name, _ in held]
+    parameters = [labelling.parameter(f"{call.node.target}.{name}") for name, _ in held]
     labelling.pin_all((call.args, call.kwargs, parameters), f"{call.name}: this operation is not understood")
     return uncut(call.output)

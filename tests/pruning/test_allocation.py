@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.pruning.allocation import (
-    AllocationError,
-    Limits,
-    by_ratios,
-    choose,
-    global_ranking,
-)
+from helpers.pruning.allocation import plan_of, queue
 
 
 @dataclass
@@ -26,55 +20,45 @@ VALUES = st.lists(st.integers(0, 3).map(float), min_size=1, max_size=7)
 SCORES = st.lists(VALUES, min_size=1, max_size=4).map(lambda v: {f"g{i}": np.array(s) for i, s in enumerate(v)})
 
 
-def units(scores):
-    return [Units(name, len(values)) for name, values in scores.items()]
+def plan(scores, importance="taylor", allocation="global", ratio=0.5, round_to=1):
+    groups = [Units(name, len(values)) for name, values in scores.items()]
+    line, length = queue(groups, scores, importance, allocation, ratio, round_to)
+    return {name: units.tolist() for name, units in plan_of(groups, scores, line[:length], round_to).items()}
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(SCORES, st.floats(0, 0.99), st.integers(1, 3))
-def test_global_ranking_takes_one_at_a_time(scores, ratio, min_width):
+@given(SCORES, st.floats(0, 0.99))
+def test_global_ranking_takes_one_at_a_time(scores, ratio):
     """The reference removes the lowest unit of all again and again, as long as its group may still lose one."""
-    wanted = int(sum(map(len, scores.values())) * ratio + 1e-9)
     left = {name: list(enumerate(values)) for name, values in scores.items()}
-    for _ in range(wanted):
-        open_groups = [name for name in left if len(left[name]) > min(min_width, len(scores[name]))]
-        if not open_groups:
+    for _ in range(int(sum(map(len, scores.values())) * ratio + 1e-9)):
+        ranked = [(value, list(left).index(name), unit) for name in left for unit, value in left[name]]
+        ranked = [(value, group, unit) for value, group, unit in ranked if len(left[f"g{group}"]) > 1]
+        if not ranked:
             break
-        name, unit = min(
-            ((n, u) for n in open_groups for u in left[n]), key=lambda p: (p[1][1], list(scores).index(p[0]), p[1][0])
-        )
-        left[name].remove(unit)
-    counts = global_ranking(units(scores), scores, "taylor", ratio, Limits(min_width))
-    assert counts == {name: len(values) - len(left[name]) for name, values in scores.items()}
-    plan = choose(scores, counts)
-    assert {n: sorted(set(range(len(s))) - set(plan[n].tolist())) for n, s in scores.items()} == {
-        n: [i for i, _ in rest] for n, rest in left.items()
-    }
+        value, group, unit = min(ranked)
+        left[f"g{group}"].remove((unit, value))
+    found = plan(scores, ratio=ratio)
+    assert {name: sorted({*range(len(scores[name]))} - {u for u, _ in rest}) for name, rest in left.items()} == found
 
 
-def test_scores_of_different_scale_are_divided_by_their_mean():
+@pytest.mark.parametrize(("importance", "counts"), [("l1", [1, 1]), ("taylor", [0, 2])])
+def test_scores_of_different_scale_are_divided_by_their_mean(importance, counts):
     scores = {"large": np.array([100.0, 300, 200]), "small": np.array([1.0, 5, 3])}
-    assert global_ranking(units(scores), scores, "l1", 0.34, Limits()) == {"large": 1, "small": 1}
-    assert global_ranking(units(scores), scores, "taylor", 0.34, Limits()) == {"large": 0, "small": 2}
+    assert [len(units) for units in plan(scores, importance, ratio=0.34).values()] == counts
 
 
 def test_global_ranking_leaves_round_widths():
     scores = {"low": np.arange(10.0), "high": np.arange(10.0) + 20}
-    assert global_ranking(units(scores), scores, "taylor", 0.25, Limits(round_to=4)) == {"low": 2, "high": 0}
+    assert plan(scores, ratio=0.25, round_to=4) == {"low": [0, 1], "high": []}
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(st.integers(1, 100), st.floats(0, 0.999), st.integers(1, 20), st.integers(1, 16))
-def test_limits(size, ratio, min_width, round_to):
-    left = size - by_ratios([Units("g", size)], {"g": ratio}, Limits(min_width, round_to))["g"]
-    wanted = size - int(size * ratio + 1e-9)
-    allowed = [k for k in range(1, size + 1) if k == size or (k % round_to == 0 and k >= min_width)]
-    assert left == min(k for k in allowed if k >= min(size, max(wanted, min_width)))
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
-def test_impossible_limits_are_refused(value):
-    with pytest.raises(AllocationError, match="min_width is"):
-        Limits(min_width=value)
-    with pytest.raises(AllocationError, match="round_to is"):
-        Limits(round_to=value)
+@given(st.integers(1, 100), st.floats(0, 0.999), st.integers(1, 16), st.booleans())
+def test_a_share_leaves_a_multiple_or_everything(size, ratio, round_to, by_name):
+    scores = {"g": np.arange(size), "h": np.arange(7)}
+    found = plan(scores, "l1", {"g": ratio} if by_name else "uniform", 0.0 if by_name else ratio, round_to)
+    wanted = max(size - int(size * ratio + 1e-9), 1)
+    left = min(k for k in range(1, size + 1) if k >= wanted and (k == size or k % round_to == 0))
+    assert found["g"] == [*range(size - left)]
+    assert not by_name or not found["h"]

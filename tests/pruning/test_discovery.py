@@ -3,6 +3,7 @@
 import copy
 from collections import OrderedDict
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,14 +12,12 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from helpers.pruning.allocation import cost_of
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.reader import TraceError
 from helpers.pruning.surgery import cut
 from tests.pruning.zeroing import random_plan, zeroed
-from tests.pruning.zoo import CHAIN, LAST, PRUNABLE, UNPRUNABLE, Block, Blur, Net, ToyMobile, build, chain, conv, net
+from tests.pruning.zoo import CHAIN, PRUNABLE, UNPRUNABLE, Block, Net, ToyMobile, build, chain, conv, net
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 
@@ -61,22 +60,12 @@ def assert_exact(model, example, seed=0):
     assert (removed > 0) == any(len(units) for units in plan.values())
 
 
-class Pair(list):
-    def __init__(self, low, high):
-        super().__init__([low, high])
+class Pair(NamedTuple):
+    low: torch.Tensor
+    high: torch.Tensor
 
 
-class Slotted:
-    __slots__ = ("high", "low")
-
-    def __init__(self, low, high):
-        self.low, self.high = low, high
-
-
-KINDS = [dict, OrderedDict, SimpleNamespace, Pair, Slotted, lambda low, high: (high, Slotted([Slotted(low, 0)], None))]
-
-
-@pytest.mark.parametrize("kind", [*KINDS, lambda low, high: {"y": (low, high)}.values()])
+@pytest.mark.parametrize("kind", [dict, OrderedDict, Pair, lambda low, high: [high, {"y": (low,)}, None, 0]])
 def test_outputs_of_every_kind_stay(kind):
     groups = groups_of(net(lambda s, x: (lambda y: kind(low=y, high=s.c(s.b(y))))(s.a(x)), **CHAIN)())
     assert sizes(groups) == {"b": 6}
@@ -169,7 +158,7 @@ def test_axes_without_channels_are_in_no_group():
     ("model", "example", "expected"),
     [
         (chain(conv(3, 8), nn.ReLU(), nn.MaxPool2d(2), conv(8, 5)), EXAMPLE[0], {"0": 8}),
-        (chain(nn.Conv1d(3, 6, 3), nn.InstanceNorm1d(6, affine=True), nn.Conv1d(6, 5, 3)), EXAMPLE[0, 0, :3], {"0": 6}),
+        (chain(nn.Conv1d(3, 6, 3), nn.ReLU(), nn.Conv1d(6, 5, 3)), EXAMPLE[0, 0, :3], {"0": 6}),
     ],
 )
 def test_a_network_may_do_without_a_batch(model, example, expected):
@@ -243,6 +232,7 @@ REFUSED = [
     (net(lambda s, x: torch.vmap(lambda t: t.mean(0))(s.a(x)))().eval(), EXAMPLE, "at node a: vmap"),
     (ToyMobile().eval(), torch.zeros(1, 4, 8, 8), "at node stem"),
     (ToyMobile().eval(), [3], "example_inputs"),
+    (net(lambda s, x: SimpleNamespace(y=s.a(x)))().eval(), EXAMPLE, "at node a: .*SimpleNamespace"),
     (Idle().eval(), torch.zeros(1, 3), r"node batch_norm: .* in train mode, .* not call 'unused': .* batch of two"),
 ]
 
@@ -270,28 +260,3 @@ def test_table_lists_every_group():
     table = groups_of(ToyMobile()).table()
     assert table["group"].tolist() == ["stem", "blocks.0.expand", "blocks.1.expand", "head"]
     assert table["units"].tolist() == [8, 24, 16, 5]
-
-
-def blurred(channels, *arguments):
-    return nn.Sequential(conv(3, 8), Blur(channels, *arguments), conv(channels, 6), conv(6, 5))
-
-
-@pytest.mark.parametrize(
-    ("model", "shape"),
-    [
-        (nn.Sequential(*[conv(3, 3)] * 2), (2, 3, 8, 8)),
-        (nn.Sequential(nn.Conv2d(3, 8, 3)), (3, 8, 8)),
-        (nn.Sequential(nn.Conv2d(4, 8, 3, groups=2), nn.Linear(6, 7)), (2, 4, 8, 8)),
-        (nn.Sequential(nn.ConvTranspose2d(4, 8, 2, stride=2)), (2, 4, 5, 5)),
-        (net(lambda s, x: s.b(s.a(x)), **LAST)(), (2, 3, 8)),
-        *((blurred(*blur), (1, 3, 8, 8)) for blur in ((8, 1), (8, 1, 8), (6, 4, 2), (6, 8, 1))),
-    ],
-)
-def test_multiply_adds_are_those_that_torch_counts(model, shape):
-    model, x = model.eval(), torch.zeros(shape)
-    groups = channel_groups(model, x)
-    plan = {g.name: [0] for g in groups.prunable()}
-    for network, left in ((model, {}), (cut(model, groups, plan)[0], plan)):
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            network(x)
-        assert cost_of(groups, "macs")(left) == counter.get_total_flops() // 2

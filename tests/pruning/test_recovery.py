@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.pruning.recovery import RecoveryError, reestimate_batchnorm
+from helpers.pruning.groups import PruneError
+from helpers.pruning.recovery import reestimate_batchnorm
 from tests.pruning.zoo import ToyMobile, build
 
 
@@ -43,7 +44,7 @@ def test_weights_and_modes_stay():
     "batches", [[], [torch.randn(15, 3, 8, 8)], [torch.randn(20, 3, 8, 8), torch.randn(1, 3, 8, 8)]]
 )
 def test_too_few_images_are_refused(batches):
-    with pytest.raises(RecoveryError, match="16 images or more"):
+    with pytest.raises(PruneError, match="16 images or more"):
         reestimate_batchnorm(build(ToyMobile), batches)
 
 
@@ -58,7 +59,7 @@ def interrupted(model, inputs):
     [
         (torch.zeros(16, 4, 8, 8), RuntimeError),
         (torch.ones(16, 3, 8, 8), KeyboardInterrupt),
-        (torch.full((16, 3, 8, 8), float("nan")), RecoveryError),
+        (torch.full((16, 3, 8, 8), float("nan")), PruneError),
     ],
 )
 def test_a_failure_leaves_the_statistics_as_they_were(second, error):

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers.pruning.discovery import channel_groups
-from helpers.pruning.groups import GroupError
-from helpers.pruning.surgery import PlanError, cut
+from helpers.pruning.groups import PruneError
+from helpers.pruning.surgery import cut
 from tests.pruning.zoo import PRUNABLE, ToyMobile, build, conv, net
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
@@ -110,11 +110,6 @@ CHANGES = [
         },
     ),
     (
-        PRUNABLE["group norm"][0],
-        {"0": [1]},
-        {"0": {"out_channels": 9}, "1": {"num_groups": 3, "num_channels": 9}, "3": {"in_channels": 9}},
-    ),
-    (
         PRUNABLE["whole groups"][0],
         {"0": [1]},
         {
@@ -124,9 +119,9 @@ CHANGES = [
         },
     ),
     (
-        PRUNABLE["instance norm"][0],
+        PRUNABLE["a slope for each"][0],
         {"0": [1]},
-        {"0": {"out_channels": 5}, "1": {"num_features": 5}, "2": {"num_parameters": 5}, "3": {"in_channels": 5}},
+        {"0": {"out_channels": 5}, "1": {"num_parameters": 5}, "2": {"in_channels": 5}},
     ),
 ]
 
@@ -142,29 +137,28 @@ def test_the_attributes_of_layers_follow(maker, plan, expected):
 
 
 @pytest.mark.parametrize(
-    ("plan", "error", "message"),
+    ("plan", "message"),
     [
-        ({"stem": np.arange(8)}, PlanError, "group stem: cutting 8 of 8 units would empty it"),
-        ({"stem": [-1]}, PlanError, "it has units 0 to 7"),
-        ({"stem": range(8, 16)}, PlanError, "group stem: it has units 0 to 7, asked to cut 8 to 15"),
-        ({"stem": np.array([False, True])}, PlanError, "got bool of shape .2,.; for a mask .* np.flatnonzero"),
-        ({"stem": torch.tensor([False, True])}, PlanError, "group stem: expected a list of unit numbers, got bool"),
-        ({"stem": [0.9, float("nan")]}, PlanError, "group stem: expected a list of unit numbers, got float64"),
-        ({"stem": ["3"]}, PlanError, "group stem: expected a list of unit numbers, got <U1"),
-        ({"stem": [[1, 2]]}, PlanError, r"expected a list of unit numbers, got int64 of shape \(1, 2\)"),
-        ({"stem": [[1, 2], [3]]}, PlanError, "group stem: expected a list of unit numbers, got object"),
-        ({"stem": {1, 2}}, PlanError, "group stem: expected a list of unit numbers, got object"),
-        ({"head": [0]}, PlanError, "group head cannot be pruned: it is an output"),
-        ({"tail": [0]}, GroupError, "no channel group is called 'tail'; the groups are stem"),
+        ({"stem": np.arange(8)}, "group stem: cutting 8 of 8 units would empty it"),
+        ({"stem": [-1]}, "it has units 0 to 7"),
+        ({"stem": range(8, 16)}, "group stem: it has units 0 to 7, asked to cut 8 to 15"),
+        *(
+            ({"stem": units}, "group stem: expected a list of unit numbers, got .* for a mask .* np.flatnonzero")
+            for units in (np.array([False, True]), torch.tensor([True]), [0.9], ["3"], [[1, 2]], [[1, 2], [3]])
+        ),
+        ({"head": [0]}, "group head cannot be pruned: it is an output"),
+        ({"tail": [0]}, "no channel group is called 'tail'; the groups are stem"),
     ],
 )
-def test_impossible_plans_are_refused(plan, error, message):
+def test_impossible_plans_are_refused(plan, message):
     model = build(ToyMobile)
-    with pytest.raises(error, match=message):
+    with pytest.raises(PruneError, match=message):
         cut(model, channel_groups(model, EXAMPLE), plan)
 
 
-@pytest.mark.parametrize("units", [[], [3, 3], np.array([2, 1], dtype=np.uint8), torch.tensor([1, 2]), range(1, 3)])
+@pytest.mark.parametrize(
+    "units", [[], [3, 3], np.array([2, 1], dtype=np.uint8), torch.tensor([1, 2]), range(1, 3), {1, 2}]
+)
 def test_unit_numbers_come_in_any_row(units):
     model = build(ToyMobile)
     small, _ = cut(model, channel_groups(model, EXAMPLE), {"stem": units})
@@ -185,7 +179,7 @@ def chain(*widths):
 )
 def test_groups_of_another_network_are_refused(other, message):
     groups = channel_groups(chain(3, 8, 5), EXAMPLE)
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(PruneError, match=message):
         cut(other, groups, {"0": [1]})
 
 

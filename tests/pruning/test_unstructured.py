@@ -8,13 +8,13 @@ from torch import nn
 from course.benchmarks import pruning_unstructured
 from course.benchmarks.pruning_unstructured import file_sizes, share_of_zeros
 from helpers import metrics, models
-from helpers.pruning.allocation import AllocationError
-from helpers.pruning.pruner import WEIGHTED, zero_small_weights
+from helpers.pruning.groups import PruneError
+from helpers.pruning.pruner import stored_weights, zero_small_weights
 from tests.pruning.zoo import ToyMobile, build
 
 
 def weights(model):
-    return [float(v) for m in model.modules() if isinstance(m, WEIGHTED) for v in m.weight.detach().flatten()]
+    return torch.cat([weight.detach().flatten() for weight in stored_weights(model)]).tolist()
 
 
 @pytest.mark.parametrize("sparsity", [0, 0.29, 0.9])
@@ -37,7 +37,7 @@ def test_zeros_do_not_make_the_file_smaller_but_coding_does():
 
 def test_impossible_sparsities_are_refused():
     for sparsity in (1, -0.1, float("nan")):
-        with pytest.raises(AllocationError, match="sparsity is"):
+        with pytest.raises(PruneError, match="sparsity is"):
             zero_small_weights(torch.nn.Linear(2, 2), sparsity)
 
 
@@ -52,7 +52,7 @@ def test_the_share_of_zeros_is_counted():
 @pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
 def test_weights_that_are_computed_are_refused(norm):
     model = nn.Sequential(nn.Linear(4, 4), norm(nn.Linear(4, 4)))
-    with pytest.raises(AllocationError, match="layer '1' is computed from others"):
+    with pytest.raises(PruneError, match="layer '1' is computed from others"):
         zero_small_weights(model, 0.5)
 
 
@@ -71,7 +71,7 @@ def test_a_weight_that_two_layers_share_counts_once():
 
 @pytest.mark.parametrize("asked", [share_of_zeros, lambda model: zero_small_weights(model, 0.5)])
 def test_a_network_without_weights_is_named(asked):
-    with pytest.raises(AllocationError, match="ReLU has no convolution"):
+    with pytest.raises(PruneError, match="ReLU has no convolution"):
         asked(nn.ReLU())
 
 

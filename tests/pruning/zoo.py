@@ -172,8 +172,7 @@ PRUNABLE = {
     "channel shuffle": (net(shuffled, b=conv(8, 16, groups=2), c=conv(16, 5)), {"a": 4, "b": 4}),
     "whole groups": (chain(conv(3, 12), nn.ReLU(), conv(12, 24, groups=6), conv(24, 5)), {"0": 6}),
     "inside groups": (chain(conv(3, 12), nn.ReLU(), conv(12, 8, groups=2), conv(8, 5)), {"0": 6, "2": 4}),
-    "group norm": (chain(conv(3, 12), nn.GroupNorm(4, 12), nn.ReLU(), conv(12, 5)), {"0": 4}),
-    "instance norm": (chain(conv(3, 6), nn.InstanceNorm2d(6, affine=True), nn.PReLU(6), conv(6, 5)), {"0": 6}),
+    "a slope for each": (chain(conv(3, 6), nn.PReLU(6), conv(6, 5)), {"0": 6}),
     "shared module": (net(lambda s, x: s.c(s.b(F.relu(s.b(s.a(x))))), b=conv(8, 8), c=conv(8, 4)), {"a": 8}),
     "transposed": (chain(conv(3, 6), nn.ConvTranspose2d(6, 8, 2, stride=2), nn.ReLU(), conv(8, 5)), {"0": 6, "1": 8}),
     "grouped transposed": (chain(conv(3, 8), nn.ConvTranspose2d(8, 16, 2, groups=4), conv(16, 5)), {"0": 4}),
@@ -239,7 +238,6 @@ PRUNABLE = {
     "asks and decides": (net(asking), {"a": 8}),
     # The channels of `a` lie on the last axis, and each channel of the norm has stored statistics.
     "stored statistics": (between(nn.BatchNorm2d(3), **LAST), {"a": 8}),
-    "stored statistics of instances": (between(nn.InstanceNorm2d(3, track_running_stats=True), **LAST), {"a": 8}),
     "filters that are not learned": (chain(conv(3, 8), Blur(8, 1, 8), conv(8, 6), conv(6, 5)), {"2": 6}),
     "grouped filters that are not learned": (
         chain(conv(3, 8), Blur(6, 4, 2), conv(6, 6), conv(6, 5)),
@@ -336,11 +334,7 @@ REFUSED = {
         "one group": between(nn.GroupNorm(1, 8)),
         "layer norm": between(nn.LayerNorm(8), **LAST),
         "layer norm as a function": between(lambda y: F.layer_norm(y, (8, 8, 8))),
-        # The channels of `a` lie on the last axis; the norm takes another one for the channels.
-        "instances": between(nn.InstanceNorm1d(8), **LAST),
-        "scaled instances": between(nn.InstanceNorm2d(3, affine=True), **LAST),
-        "one instance": net(lambda s, x: s.b(s.n(s.a(x[0]))), n=nn.InstanceNorm1d(3), **LAST),
-        "groups": between(nn.GroupNorm(1, 3), **LAST),
+        "groups": between(nn.GroupNorm(4, 8)),
         "a gate as well": net(lambda s, x: gated_by_a_scale(s, x, first=True), **NORMED),
         "no statistics": between(nn.BatchNorm2d(3, track_running_stats=False), **LAST),
         "a function": between(lambda y: F.batch_norm(y, None, None, None, None, True), **LAST),
@@ -411,6 +405,7 @@ REFUSED = {
     },
     "decides by the number": {
         "its size": decides(lambda s, y: y.shape[1] > 4),
+        "the sizes of two tensors": decides(lambda s, y: y.is_same_size(y + 1)),
         "a bit": decides(lambda s, y: y.shape[1] & 1),
         "its length in bits": decides(lambda s, y: y.shape[1].bit_length() > 3),
         "a division with remainder": decides(lambda s, y: divmod(y.shape[1], 8)[0]),
@@ -423,7 +418,6 @@ REFUSED = {
         "of two": net(lambda s, x: s.b(s.a(x) * s.a.out_channels), a=conv(3, 2), b=conv(2, 5)),
         "b: widths that happen to agree": net(shortcut_if_equal, **CHAIN),
     },
-    "the answer may depend": {"the sizes of two tensors": decides(lambda s, y: y.is_same_size(y + 1))},
     "all its channels are tied into one": {
         "a reversal": between(lambda y: torch.cat(y.chunk(8, 1)[::-1], 1)),
     },
@@ -441,7 +435,7 @@ def build(maker, seed: int = 0) -> nn.Module:
     model = maker().eval()
     with torch.no_grad():
         for module in model.modules():
-            if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.InstanceNorm2d | nn.GroupNorm):
+            if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
                 for tensor in (module.weight, module.bias):
                     if tensor is not None:
                         tensor.normal_(1, 0.5)

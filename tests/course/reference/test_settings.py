@@ -24,7 +24,7 @@ def small(folder, more=""):
         ('stage = "pruned", ratio = 1.5', "ratio is 1.5; expected 0 <= ratio < 1"),
         ('stage = "pruned", ratio = 0.5, target_macs = 0.5', "ratio and target_macs both say how much goes; keep one"),
         ('stage = "pruned", target_params = 0', "target_params is 0; give a number above 0"),
-        ('stage = "pruned", min_width = 0', "min_width is 0; expected a whole number of 1 or more"),
+        ('stage = "pruned", round_to = 0', "round_to is 0; expected a whole number of 1 or more"),
         ('stage = "pruned", importance = "l3"', "importance is 'l3'; choose one of l1, l2"),
         ('stage = "pruned", allocation = "sensitivity"', "allocation is 'sensitivity'; choose one of uniform, global"),
         ('stage = "pruned", seed = "x"', "seed is 'x'; give a whole number"),
