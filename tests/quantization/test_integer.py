@@ -5,13 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from helpers.quantization import kernels
+from helpers.quantization import Recipe, kernels, quantize
 from helpers.quantization.affine import Affine, QuantizationError
-from helpers.quantization.integer import LARGEST_SUM, Layer, make_step
+from helpers.quantization.integer import Layer, make_step
 from helpers.quantization.plan import INPUT, Op
 from helpers.quantization.weights import LayerWeights
 from tests.quantization import reference
+from tests.quantization.networks import images, small
 
 ONE_BY_ONE = (16, 24, (1, 1), (1, 1), (0, 0), (1, 1), 1)
 GEOMETRIES = [  # inputs, outputs, kernel, stride, padding, dilation, groups
@@ -122,25 +124,18 @@ def test_the_maximum_of_codes_is_that_of_numbers_on_large_images_too(memory_form
     assert torch.equal(op.run(codes).float(), op.run(codes.float()))
 
 
-SOURCE = affine(0.02, 100)
-
-
-def linear(bias, scales, columns=4):
-    codes = torch.arange(len(bias) * columns, dtype=torch.int8).reshape(len(bias), columns)
-    weights = LayerWeights(codes, torch.tensor(scales), torch.tensor(bias), 8)
-    layer = Layer(Op("fc", "linear", ("x",), shape=(len(bias),)), weights, SOURCE, None)
-    layer.settle([SOURCE])
-    return layer, layer.integer(torch.full((1, columns), 100, dtype=torch.uint8))  # the logits of zeros
-
-
-def test_a_dead_channel_with_a_bias_keeps_its_bias():
-    layer, logits = linear([3.0, 3.0], [0.01, 1e-12])
-    assert layer.weight[0].tolist() == [0, 1, 2, 3] and not layer.weight[1].any()
-    assert layer.weight_scale[0] == torch.tensor(0.01) and layer.bias.abs().max() <= LARGEST_SUM
-    assert torch.allclose(logits, torch.tensor([[3.0, 3.0]]))
+@pytest.mark.parametrize("mode", ["simulated", "integer", "kernel"])
+def test_a_dead_channel_with_a_bias_keeps_its_bias(mode):
+    model, x = small(), images()
+    with torch.no_grad():
+        model.fc.weight[1], model.fc.bias[1] = 1e-12, 3.0
+    quantized = quantize(model, x, Recipe(observer="minmax"))
+    quantized.mode = mode
+    assert torch.allclose(quantized(x)[:, 1], torch.tensor(3.0))
 
 
 def test_sums_that_int32_cannot_hold_are_refused():
-    wide = LayerWeights(torch.full((1, 40000), 127, dtype=torch.int8), torch.ones(1), torch.zeros(1), 8)
-    with pytest.raises(QuantizationError, match="fc: the sum of 40000 products"):
-        Layer(Op("fc", "linear", ("x",), shape=(1,)), wide, SOURCE, None)
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(40000, 1)).eval()
+    nn.init.ones_(wide[1].weight)
+    with pytest.raises(QuantizationError, match="1: the sum of 40000 products"):
+        quantize(wide, torch.randn(4, 1, 200, 200))
