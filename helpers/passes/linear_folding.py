@@ -41,10 +41,8 @@ class LinearFolding(MatchRewriter):
     """Makes linear layers of matrix products."""
 
     name = "linear_folding"
+    weight = Constant("weight", _is_matrix)
     rules: ClassVar[Rules] = {
-        Op([torch.matmul], (Value("x"), Constant("weight", _is_matrix))): _layer,
-        Op(
-            [torch.addmm, torch.ops.aten.addmm.default],
-            (Constant("bias"), Value("x"), Constant("weight", _is_matrix)),
-        ): _layer,
+        Op([torch.matmul], (Value("x"), weight)): _layer,
+        Op([torch.addmm, torch.ops.aten.addmm.default], (Constant("bias"), Value("x"), weight)): _layer,
     }

@@ -59,9 +59,10 @@ def optimize(
     if level not in PIPELINES:
         raise UnknownChoice(f"there is no level {level!r}{did_you_mean(level, PIPELINES)}")
     inputs = as_tuple(example_inputs)
-    graph_module, report = _optimized(model, inputs, level, route)
-    if verify:
-        _verify(model, inputs, graph_module, level, route)
+    with _collector_paused():
+        graph_module, report = _optimized(model, inputs, level, route)
+        if verify:
+            _verify(model, inputs, graph_module, level, route)
     models.record(graph_module, source=model, step="optimize", level=level, route=route, shapes=_described(inputs))
     return graph_module, report
 
@@ -71,7 +72,7 @@ def _optimized(
 ) -> tuple[fx.GraphModule, Report]:
     """Trace and run the passes; the checks look at the graph as it was traced, and after each pass."""
     # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not count its changes.
-    with _collector_paused(), torch.inference_mode(False):
+    with torch.inference_mode(False):
         graph_module = trace(model, inputs, route)
         for check in checks:
             check(graph_module)
