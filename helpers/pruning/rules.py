@@ -53,9 +53,8 @@ TAKES_SIZES = {"view", "reshape", "unflatten", "expand", "repeat", "chunk", "spl
 
 def apply(labelling: Labelling, call: Call) -> Any:
     """The rule of an operation, after the checks that hold for all of them."""
-    if call.module is not None and not layer.is_ordinary(call.module):
-        return value.unknown(labelling, call)
-    if call.tensors and call.numbers and call.op not in TAKES_SIZES:
+    ordinary = call.module is None or layer.is_ordinary(call.module)
+    if ordinary and call.tensors and call.numbers and call.op not in TAKES_SIZES:
         labelling.pin_all(call.numbers, f"{call.name}: computes with the number of channels")
-    understood = (call.tensors or call.op in TAKES_SIZES) and "out" not in call.kwargs
-    return RULES.get(call.op, value.unknown)(labelling, call) if understood else value.unknown(labelling, call)
+    understood = ordinary and (call.tensors or call.op in TAKES_SIZES) and "out" not in call.kwargs
+    return (RULES.get(call.op, value.unknown) if understood else value.unknown)(labelling, call)

@@ -26,7 +26,7 @@ def kept_atoms(groups: ChannelGroups, plan: Plan) -> np.ndarray:
 def checked_units(group: Group, units: Any) -> np.ndarray:
     """The numbers of the units that go, each once; refuses those that the group does not have or cannot spare."""
     found = units.tolist() if hasattr(units, "tolist") else [*units]
-    if not all(isinstance(unit, Integral) and not isinstance(unit, bool) for unit in found):  # e.g. a mask
+    if not all(issubclass(kind, Integral) and kind is not bool for kind in set(map(type, found))):  # e.g. a mask
         raise PruneError(
             f"group {group.name}: expected a list of unit numbers, got {found[:3]}...;"
             " for a mask of the units that go, give np.flatnonzero(mask)"

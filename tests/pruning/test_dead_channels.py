@@ -54,6 +54,15 @@ def test_one_channel_of_a_group_stays():
     assert pruning.remove_dead_channels(model, torch.zeros(1, 3))[1] == {"0": [1]}
 
 
+def test_a_channel_that_varies_in_another_group_stays():
+    """Inside two groups, channels 1 and 5 can only go together; only the first of them never changes."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1, groups=2), nn.Conv2d(4, 5, 1)
+    ).eval()
+    switched_off([1], model[1], 2.5)
+    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
+
+
 def test_the_shipped_network_has_some_and_answers_the_same():
     model = models.pretrained().eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -254,9 +254,3 @@ def test_the_model_is_left_alone():
     cut(model, groups_of(model), {"stem": np.arange(4)})
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert attributes == [{k: v for k, v in vars(m).items() if isinstance(v, int)} for m in model.modules()]
-
-
-def test_table_lists_every_group():
-    table = groups_of(ToyMobile()).table()
-    assert table["group"].tolist() == ["stem", "blocks.0.expand", "blocks.1.expand", "head"]
-    assert table["units"].tolist() == [8, 24, 16, 5]
