@@ -49,7 +49,7 @@ def read(path: Path) -> Arrays:
         members = members_of(path)
         for first, decoder in DECODERS.items():
             if names := sorted(name for name in members if Path(name).match(first)):
-                return checked(decoder(members, names))
+                return Arrays(*map(np.ascontiguousarray, decoder(members, names)))
     except Exception as error:  # damage shows in many ways
         what = f"{type(error).__name__}: {error}"
         raise DataError(f"{path} is damaged or not CIFAR-10 ({what}); delete it and fetch it again") from error
@@ -67,14 +67,6 @@ def members_of(path: Path) -> Members:
         return {path.name: path.read_bytes()}
     with tarfile.open(path) as archive:
         return {Path(m.name).name: archive.extractfile(m).read() for m in archive if m.isfile()}
-
-
-def checked(arrays: Arrays) -> Arrays:
-    """Refuse arrays whose shapes do not belong together."""
-    for images, labels in (arrays[:2], arrays[2:]):
-        if images.shape != (len(labels), *IMAGE_SHAPE) or images.dtype != np.uint8 or labels.dtype != np.uint8:
-            raise ValueError(f"images {images.dtype}{images.shape} do not fit labels {labels.dtype}{labels.shape}")
-    return Arrays(*(np.ascontiguousarray(a) for a in arrays))
 
 
 class NumbersOnly(pickle.Unpickler):

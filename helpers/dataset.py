@@ -1,7 +1,6 @@
 """Labelled images in memory, of any size, channels and classes: from arrays, or from a folder with one per class."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,7 +182,7 @@ def from_folder(
         size: bring every image to this side: the shorter side is scaled to it, the middle is cut out. Without it
             images stay as they are, and must all have the same size.
         normalization: what the network was trained with, with one number or three, which decides on grey or colour;
-            without it images are grey if all files are, and it is measured on the training images.
+            without it images are grey if all of them are, and it is measured on the training images.
         test_share: of each class, a fixed choice, where `folder` does not hold `train` and `test`.
         mirror: as in `from_arrays`.
 
@@ -204,20 +203,20 @@ def from_folder(
             for part, chosen in zip(parts, (order[:kept], order[kept:]), strict=True):
                 part[name] = [files[at] for at in sorted(chosen)]
     listed = [[(path, label) for label, files in enumerate(part.values()) for path in files] for part in parts]
-    if normalization is None:
-        mode = "L" if all(is_grey(path) for part in listed for path, _ in part) else "RGB"
-    else:
-        mode = "L" if len(normalization.mean) == 1 else "RGB"
+    mode = "L" if normalization and len(normalization.mean) == 1 else "RGB"
     images = [[pixels(path, size, mode) for path, _ in part] for part in listed]
     first = images[0][0].shape
     for (path, _), image in zip([*listed[0], *listed[1]], [*images[0], *images[1]], strict=True):
         if image.shape != first:
             sizes = f"{image.shape[1]} x {image.shape[0]} pixels, {listed[0][0][0]} {first[1]} x {first[0]}"
             raise DataError(f"{path} has {sizes}; give one size for all: size=64, on the command line --input-size 64")
-    arrays = [torch.from_numpy(np.stack(part)) for part in images]
-    arrays = [part if part.dim() == 3 else part.permute(0, 3, 1, 2).contiguous() for part in arrays]
+    stacked = [torch.from_numpy(np.stack(part)).movedim(3, 1).contiguous() for part in images]
+    if normalization is None and all(bool((part == part[:, :1]).all()) for part in stacked):
+        stacked = [part[:, :1].contiguous() for part in stacked]
     labels = [torch.tensor([label for _, label in part]) for part in listed]
-    return from_arrays(arrays[0], labels[0], arrays[1], labels[1], tuple(parts[0]), normalization, folder.name, mirror)
+    return from_arrays(
+        stacked[0], labels[0], stacked[1], labels[1], tuple(parts[0]), normalization, folder.name, mirror
+    )
 
 
 def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
@@ -234,27 +233,14 @@ def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
     return found
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
-    """An image with 8 bits per channel."""
+def pixels(path: Path, size: int | None, mode: str) -> np.ndarray:
+    """An image's bytes (H, W, C), of 8 bits per channel, brought to a size if one is given."""
     try:
         with Image.open(path) as image:
             if image.mode[0] in "IF":
                 raise ValueError(f"it is of the mode {image.mode}, and 8 bits per channel are expected")
-            yield image
+            image = image.convert(mode)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path} cannot be used as an image ({reason}); remove it, or save it again") from error
-
-
-def is_grey(path: Path) -> bool:
-    """Whether an image has no colours; its pixels are not read."""
-    with opened(path) as image:
-        return image.mode in ("1", "L", "LA")
-
-
-def pixels(path: Path, size: int | None, mode: str) -> np.ndarray:
-    """An image's bytes, (H, W) or (H, W, 3), brought to a size if one is given."""
-    with opened(path) as image:
-        image = image.convert(mode)
-        return np.array(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR) if size else image)
+    return np.atleast_3d(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR) if size else image)

@@ -32,13 +32,14 @@ SIZES += ("in_features", "out_features", "normalized_shape")
 class Spec:
     """How to build a network's structure again: a builder's name, its arguments, and what was done since.
 
-    `make` is the builder itself where the caller gave a function; no file holds it.
+    `make` is the builder itself where the caller gave a function; no file holds it. `normalization` is what one says.
     """
 
     builder: str
     arguments: dict[str, Any]
     steps: tuple[dict[str, Any], ...] = ()
     make: Callable[..., nn.Module] | None = field(default=None, compare=False, repr=False)
+    normalization: list | None = field(default=None, compare=False, repr=False)
 
 
 def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn.Module:

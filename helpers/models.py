@@ -208,16 +208,10 @@ def untied_state(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def read_header(path: str | Path) -> tuple[Spec, dict[str, Any]]:
     """The specification and the metadata of a file, without its tensors."""
-    return header_of(path)[:2]
-
-
-def header_of(path: str | Path) -> tuple[Spec, dict[str, Any], list | None]:
-    """The specification, the metadata, and how images are normalised if the file says so."""
     try:
         with safe_open(path, "pt") as file:
             stored, metadata = checked(file.metadata() or {})
-        spec = Spec(stored["builder"], stored["arguments"], tuple(stored["steps"]))
-        return spec, metadata, stored.get("normalization")
+        return Spec(**stored | {"steps": tuple(stored["steps"])}), metadata
     except FileNotFoundError as error:
         raise ModelError(f"{path} does not exist") from error
     except (SafetensorError, ValueError, OSError) as error:
@@ -234,11 +228,11 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
     Raises:
         ModelError: the file is damaged, or tensors are missing, left over or of the wrong shape; they are named.
     """
-    spec, _, normalization = header_of(path)
+    spec, _ = read_header(path)
     model = structure(spec, path, factory)
     put_tensors(model, load_file(path), path)
     model.spec = replace(spec, make=factory if callable(factory) else None)
-    model.input_normalization = Normalization(*map(tuple, normalization or CIFAR10))
+    model.input_normalization = Normalization(*map(tuple, spec.normalization or CIFAR10))
     return model.eval()
 
 

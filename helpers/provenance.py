@@ -1,6 +1,7 @@
 """Where a number comes from: the command, the date, the versions and the machine, to stand in the number's row."""
 
 import platform
+import re
 import shlex
 import sys
 from datetime import date
@@ -43,8 +44,5 @@ def device_name() -> str:
 def cpu_name() -> str:
     """The processor's name as the system tells it."""
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    names = re.findall(r"^model name\s*: (.*)$", info.read_text() if info.exists() else "", re.MULTILINE)
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,6 +1,4 @@
-import pytest
 import torch
-from torchvision.transforms import v2
 
 from helpers.augment import alternating_flip, cut_out, random_crop, training_batch
 from helpers.data import normalize
@@ -58,22 +56,3 @@ def test_a_batch_is_normalised_and_channels_last():
     torch.testing.assert_close(batch, expected.contiguous(memory_format=torch.channels_last))
     unmirrored = training_batch(images(), torch.arange(8), 0, generator(), padding=0, mirror=False)
     torch.testing.assert_close(unmirrored.contiguous(), normalize(images()[:8]))
-
-
-@pytest.mark.parametrize("size", [16, 24])
-def test_smaller_images(size):
-    assert training_batch(images(), torch.arange(8), 0, generator(), size=size).shape == (8, 3, size, size)
-
-
-def test_the_same_generator_gives_the_same_batch():
-    batches = [training_batch(images(), torch.arange(8), 0, generator(5), cutout=8) for _ in range(2)]
-    assert torch.equal(*batches)
-    assert not torch.equal(batches[0], training_batch(images(), torch.arange(8), 0, generator(6), cutout=8))
-
-
-def test_autoaugment_works_on_the_uint8_batch():
-    torch.manual_seed(0)
-    policy = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10)
-    batch = training_batch(images(), torch.arange(16), 0, generator(), policy=policy)
-    assert batch.isfinite().all()
-    assert not torch.equal(batch, training_batch(images(), torch.arange(16), 0, generator()))

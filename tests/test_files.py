@@ -5,13 +5,6 @@ import pytest
 from helpers.files import write_atomically
 
 
-def test_content_replaces_the_old(tmp_path):
-    path = tmp_path / "sub" / "file"
-    assert write_atomically(path, "old") == path
-    write_atomically(path, b"new")
-    assert path.read_bytes() == b"new"
-
-
 def test_a_failure_keeps_the_old_and_leaves_nothing_else(tmp_path, monkeypatch):
     path = write_atomically(tmp_path / "file", "old")
 

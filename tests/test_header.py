@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from course.__main__ import main
 from helpers import models, pruning, quantization
-from helpers.header import Budget, ModelError, checked
+from helpers.header import Budget, ModelError
 
 SHIPPED = sorted(path.stem for path in models.CHECKPOINTS.glob("*.safetensors"))
 VALUES = ("x", -1, 0, None, [], {}, 1.5, True, 10**9, 10**40, float("nan"), {"step": "exec"}, [2**16] * 4)
@@ -85,16 +85,6 @@ def test_a_change_in_one_place_of_each_kind_is_refused_or_changes_nothing(name, 
         except ModelError as error:
             assert "\n" not in str(error), what
     assert len(tried) > 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHIPPED)
-def test_every_size_of_another_type_or_range_is_refused_before_anything_is_built(name):
-    header, _ = opened(models.CHECKPOINTS / f"{name}.safetensors")
-    for what in changes(header):
-        if ".changes." in what and " = " in what and not what.endswith((" = {}", "True")):
-            with pytest.raises(ModelError):
-                checked(written(header))
 
 
 def test_nothing_large_is_made_on_the_way():

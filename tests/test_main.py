@@ -25,11 +25,6 @@ def test_a_failure_is_one_line_and_exit_status_one(capsys):
     assert error == ["python -m course evaluate: nowhere.safetensors does not exist"]
 
 
-def test_wrong_settings_exit_with_one_line(capsys):
-    assert main(["train", "--epochs", "0", "--data", "sample"]) == 1
-    assert "epochs must be a whole number" in capsys.readouterr().err
-
-
 def test_ctrl_c_says_that_one_can_go_on(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt

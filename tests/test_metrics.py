@@ -1,28 +1,9 @@
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import metrics, models
-from helpers.metrics import MeasurementError, compare_latency, count_macs, count_parameters, latency, profile
-
-LAYERS = {
-    "conv": (nn.Conv2d(6, 8, 3, stride=2, padding=1), (2, 6, 9, 9)),
-    "grouped": (nn.Conv2d(6, 8, 3, groups=2), (1, 6, 9, 9)),
-    "depthwise": (nn.Conv2d(6, 6, 5, groups=6, dilation=2), (1, 6, 15, 15)),
-    "transposed": (nn.ConvTranspose2d(6, 8, 3, stride=2, groups=2), (1, 6, 5, 5)),
-    "conv1d": (nn.Conv1d(4, 6, 3), (3, 4, 20)),
-    "linear": (nn.Linear(12, 5), (1, 12)),
-    "linear on tokens": (nn.Linear(12, 5, bias=False), (1, 7, 12)),
-}
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_macs_against_an_independent_counter(name):
-    layer, shape = LAYERS[name]
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        layer(torch.randn(1, *shape[1:]))
-    assert count_macs(layer, torch.randn(shape)) == counter.get_total_flops() / 2 > 0
+from helpers.metrics import MeasurementError, compare_latency, count_parameters, latency, profile
 
 
 def test_mobilenet_in_closed_form():
@@ -37,12 +18,6 @@ def test_mobilenet_in_closed_form():
     expected += side * side * channels * 1280 + 1280 * 10
     found = profile(models.mobilenet_v2(), torch.zeros(4, 3, 32, 32))
     assert (found.params, found.macs) == (2_236_682, expected)
-
-
-def test_file_bytes_are_those_of_a_real_file(tmp_path):
-    model = models.mobilenet_v2(width_mult=0.25)
-    path = models.save(model, tmp_path / "m.safetensors")
-    assert metrics.file_bytes(model) == path.stat().st_size > 4 * count_parameters(model)
 
 
 def test_a_network_that_cannot_be_saved_has_no_file_bytes():
@@ -80,12 +55,6 @@ def test_latency_leaves_the_warm_up_out():
     assert model.calls == 9
     assert model.training
     assert {entry[1:] for entry in model.log} == {(1, False)}
-
-
-def test_threads_are_restored():
-    before = torch.get_num_threads()
-    latency(Slow(0), torch.zeros(1), threads=1, runs=3)
-    assert torch.get_num_threads() == before
 
 
 def test_candidates_take_turns_and_are_compared_with_the_first():

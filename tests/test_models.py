@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -17,16 +18,6 @@ def small():
 def test_tiny_is_the_resnet_of_mlperf_tiny():
     cost = metrics.profile(models.tiny(), torch.randn(1, 3, 32, 32))
     assert (cost.params, cost.macs) == (78_042, 12_501_632)
-
-
-def test_tiny_is_folded_pruned_saved_and_loaded(tmp_path):
-    model, x = metrics.randomize_batchnorm(models.tiny()).eval(), torch.randn(2, 3, 32, 32)
-    folded, _ = passes.optimize(model, (x,))
-    assert not any(isinstance(m, nn.BatchNorm2d) for m in folded.modules())
-    metrics.assert_equivalent(model, folded, x)
-    small = pruning.prune(model, (x,), ratio=0.5, scope="all").eval()
-    assert metrics.count_parameters(small) < 0.6 * 78_042
-    assert torch.equal(models.load(models.save(small, tmp_path / "m.safetensors"))(x), small(x))
 
 
 def test_saved_and_loaded_gives_the_same_answers(tmp_path):
@@ -62,19 +53,6 @@ def test_a_resized_network_is_rebuilt(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"features.99": {"out_channels": 4}}, r"features\.99"),
-        ({"features.0.0": {"forward": 4}}, "no size called 'forward'"),
-        ({"features.0.1": {"out_channels": 4}}, "BatchNorm2d has no size called 'out_channels'"),
-    ],
-)
-def test_resize_changes_sizes_only(changes, message):
-    with pytest.raises(ModelError, match=message):
-        models.resize(small(), changes)
-
-
-@pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: models.build("os.system"), "unknown builder 'os.system'"),
@@ -82,6 +60,8 @@ def test_resize_changes_sizes_only(changes, message):
         (lambda: models.build("resnet18", weights="DEFAULT"), "not from a builder's download"),
         (lambda: models.record(nn.Identity(), nn.Identity(), "exec"), "unknown step 'exec'"),
         (lambda: models.save(nn.Linear(2, 2), "never.safetensors"), "carries no specification"),
+        (lambda: models.resize(small(), {"features.99": {"out_channels": 4}}), r"features\.99"),
+        (lambda: models.resize(small(), {"features.0.0": {"forward": 4}}), "no size called 'forward'"),
         (lambda: models.pretrained("nonsense"), "no checkpoint 'nonsense'"),
         (lambda: models.load("nowhere.safetensors"), "does not exist"),
     ],
@@ -91,46 +71,23 @@ def test_wrong_requests_are_named(call, message):
         call()
 
 
-def tampered(tmp_path, change_tensors=None, change_spec=None):
-    """A good file, rewritten with other tensors or another specification."""
-    path = models.save(small(), tmp_path / "m.safetensors")
-    tensors = load_file(path)
-    spec, _ = models.read_header(path)
-    spec = {"builder": spec.builder, "arguments": spec.arguments, "steps": list(spec.steps)}
-    (change_tensors or (lambda _: None))(tensors)
-    (change_spec or (lambda _: None))(spec)
-    save_file(tensors, path, {"spec": json.dumps(spec)})
-    return path
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda t: t.pop("classifier.1.bias"), r"missing classifier\.1\.bias"),
         (lambda t: t.update(extra=torch.zeros(1)), "unexpected extra"),
-        (
-            lambda t: t.update({"classifier.1.bias": torch.zeros(3)}),
-            r"classifier\.1\.bias is .*\(3,\), expected .*\(10,\)",
-        ),
+        (lambda t: t.update({"classifier.1.bias": torch.zeros(3)}), r"bias is .*\(3,\), expected .*\(10,\)"),
         (lambda t: t.update({"classifier.1.bias": torch.zeros(10).half()}), "float16"),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(change, message, tmp_path):
+    path = models.save(small(), tmp_path / "m.safetensors")
+    with safe_open(path, "pt") as file:
+        header, tensors = file.metadata(), load_file(path)
+    change(tensors)
+    save_file(tensors, path, header)
     with pytest.raises(ModelError, match=message):
-        models.load(tampered(tmp_path, change_tensors=change))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda s: s.update(builder="builtins.eval"), "unknown builder"),
-        (lambda s: s["steps"].append({"step": "exec", "code": "boom"}), "unknown step 'exec'"),
-        (lambda s: s.pop("arguments"), "not a network saved by this course"),
-    ],
-)
-def test_specifications_that_ask_for_more_are_refused(change, message, tmp_path):
-    with pytest.raises(ModelError, match=message):
-        models.load(tampered(tmp_path, change_spec=change))
+        models.load(path)
 
 
 FACTORY = f"{__name__}:make"

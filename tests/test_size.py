@@ -35,7 +35,6 @@ TODAY = {
         "helpers": 12_235,
         "helpers/pruning": 2_174,
         "helpers/quantization": 2_515,
-        "helpers/training": 628,
         "helpers/checks": 709,
         "tests": 18_011,
     },

@@ -97,7 +97,7 @@ def opened(
         raise models.ModelError(f"{len(ways.mean)} of --mean and {len(ways.deviation)} of --deviation; give as many")
     if ways.mean:
         model.input_normalization = ways
-    elif not checkpoint or (arguments.data not in data.SOURCES and models.header_of(checkpoint)[2] is None):
+    elif not checkpoint or (arguments.data not in data.SOURCES and model.spec.normalization is None):
         name, whose = (checkpoint or arguments.weights).name, "CIFAR-10's" if checkpoint else "the images' own"
         print(f"{name} states no normalisation: {whose} is taken; if wrong, give --mean and --deviation")
     if not look and arguments.data in data.SOURCES:

@@ -6,7 +6,6 @@ checks.check(output_size)                 # says that it is right and keeps it, 
 fold = checks.yours("fold_conv_bn")       # in a later lesson: the learner's own, or the course's
 
 specification.py   what an exercise is: inputs from a seed, an independent oracle, a tolerance, hints
-inputs.py          random inputs that several exercises need
 compare.py         where two answers differ, in words
 trying.py          one try at an exercise: what is wrong, in terms of the learner's own lines
 lessons.py         the exercises of all lessons, mine.py with the answers that were right, the course's solutions
@@ -98,22 +97,6 @@ def yours(name: str) -> Any:
     blocks = {} if headless() else lessons().blocks()
     print(f"{name}: {'your own, from mine.py' if name in blocks else 'the solution of the course'}")
     return lessons().define(name, blocks if name in blocks else {})
-
-
-def progress() -> list[dict[str, Any]]:
-    """One row per exercise of all lessons: minutes, difficulty, and whether an answer was kept."""
-    done = {} if headless() else lessons().blocks()
-    return [
-        {
-            "lesson": lesson.removeprefix("lesson_"),
-            "exercise": item.function,
-            "minutes": item.minutes,
-            "difficulty": "●" * item.dots + "○" * (3 - item.dots),
-            "passed": "✓" if item.function in done else "",
-        }
-        for lesson, items in lessons().by_lesson.items()
-        for item in items
-    ]
 
 
 def headless() -> bool:

@@ -10,8 +10,8 @@ import importlib.util
 import inspect
 import json
 import linecache
-import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,17 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import nn
-from torch.nn import functional as F
-
 from helpers.checks.specification import Item
 from helpers.checks.trying import first_failure
 from helpers.files import write_atomically
 
-# What every answer may use without importing it, as in the first cells of the lessons.
-GIVEN = {"math": math, "torch": torch, "nn": nn, "F": F, "np": np, "numpy": np}
 HEAD = '''"""Answers that were right, for later lessons to use. checks.check writes them; they are yours to edit."""
 
 import math
@@ -39,6 +32,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 '''
+GIVEN: dict[str, Any] = {}  # what every answer may use without importing it, as in the first cells of the lessons
+exec(HEAD, GIVEN)
 TITLE = "# ---- {} ----"
 
 
@@ -114,7 +109,9 @@ class Lessons:
 
 @cache
 def load(file: Path) -> tuple[Item, ...]:
-    """The exercises that a file defines."""
+    """The exercises that a file defines; it may import what lies beside it."""
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
     spec = importlib.util.spec_from_file_location(f"exercises_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

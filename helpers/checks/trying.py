@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from helpers.checks.compare import expected_and_got
-from helpers.checks.specification import Case, Item, Tree, copy_tree
+from helpers.checks.specification import Case, Item, copy_tree
 
 
 class OutOfTime(BaseException):
@@ -35,8 +35,12 @@ def first_failure(item: Item, function: Callable) -> str | None:
 
 def failure_on(item: Item, function: Callable, case: Case) -> str | None:
     """What is wrong on one case, or None."""
-    if item.run is None and (words := wrong_arguments(function, case.inputs)):
-        return words
+    if item.run is None:
+        takes, names = inspect.signature(function), ", ".join(case.inputs)
+        try:
+            takes.bind(**case.inputs)
+        except TypeError:
+            return f"It is called with the arguments {names}, but yours takes {takes}: keep the exercise's names."
     expected = item.oracle(case.inputs, case.probe)
     try:
         with time_limit(item.seconds):
@@ -58,17 +62,6 @@ def failure_on(item: Item, function: Callable, case: Case) -> str | None:
         return None
     values = None if item.score else expected_and_got(expected, observed, item.tolerance)
     return verdict.message + (f"\n    {values}" if values else "")
-
-
-def wrong_arguments(function: Callable, inputs: dict[str, Tree]) -> str | None:
-    """A sentence when the function cannot take the arguments that the exercise gives."""
-    takes = inspect.signature(function)
-    try:
-        takes.bind(**inputs)
-    except TypeError:
-        names = ", ".join(inputs)
-        return f"It is called with the arguments {names}, but yours takes {takes}; keep the names from the exercise."
-    return None
 
 
 def place(problem: BaseException, function: Callable) -> str:

@@ -62,18 +62,17 @@ def train(
     check_scores(model, cifar)
     with evaluation_mode(*([] if teacher is None else [teacher])):
         loop = TrainingLoop(model, cifar.split(), config, teacher)
-        state, split = TrainingState(loop, checkpoint, handover, digest(model.state_dict().values())), loop.split
+        state = TrainingState(loop, checkpoint, handover, digest(model.state_dict().values()))
+        validation = loop.split.validation_images, loop.split.validation_labels
         bar = tqdm(total=config.epochs, initial=state.resume(), desc="training", unit="epoch", disable=not progress)
         with kept_memory(), unstrided_depthwise(model), bar:
-            while state.epoch < config.epochs:
-                row = loop.run_epoch(state.epoch, progress)
-                found = evaluate(loop.averaged, split.validation_images, split.validation_labels)
-                row["validation_accuracy"] = found.accuracy
+            while len(state.history) < config.epochs:
+                row = loop.run_epoch(len(state.history), progress)
+                row["validation_accuracy"] = evaluate(loop.averaged, *validation).accuracy
                 state.finish_epoch(row)
                 bar.update()
                 bar.set_postfix(loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}")
-    model.load_state_dict(loop.averaged.state_dict())
-    model.eval()
+    model.eval().load_state_dict(loop.averaged.state_dict())
     if state.handover is not None:
         state.handover.unlink(missing_ok=True)
     return pd.DataFrame(state.history)

@@ -18,6 +18,9 @@ from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
 
 ALL_IMAGES_FROM = 0.875  # of the run
+WITHOUT_END = """\
+the loss is {loss} in epoch {epoch}, step {step}; these settings would come to it again: lower lr, or lower clip, and \
+start anew with another checkpoint, since a checkpoint goes on only with the settings that it was made with"""
 
 
 class TrainingLoop:
@@ -25,11 +28,10 @@ class TrainingLoop:
 
     def __init__(self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None):
         """Move data to the model's device and set up the optimizers; `model` is trained in place."""
-        self.config, self.split = config, split
+        self.model, self.config, self.split = model.to(memory_format=torch.channels_last), config, split
         self.device, self.normalization = device_of(model), normalization_of(model)
         if teacher is not None and normalization_of(teacher) != self.normalization:
             raise TrainingError(f"the teacher's images are normalised otherwise: {normalization_of(teacher)}")
-        self.model = model.to(memory_format=torch.channels_last)
         self.averaged = copy.deepcopy(model).eval()
         self.averaged.input_normalization = self.normalization  # a copied graph forgets it
         self.teacher = teacher.eval() if teacher is not None else None
@@ -52,12 +54,11 @@ class TrainingLoop:
             generator = torch.Generator(self.device).manual_seed(seed)
             order = self.choose(epoch, generator)
             self.steps_per_epoch = max(1, len(order) // self.batch_size)
-            steps = range(self.steps_per_epoch)
-            for step in tqdm(steps, desc=f"epoch {epoch + 1}", leave=False, disable=not progress):
+            for step in tqdm(range(self.steps_per_epoch), desc=f"epoch {epoch + 1}", leave=False, disable=not progress):
                 indices = order[step * self.batch_size : (step + 1) * self.batch_size]
                 losses.append(self.step(epoch, step, indices, size, generator))
-                if self.device.type == "cpu" or step % 50 == 49 or step + 1 == len(steps):
-                    refuse_nan(losses, epoch)
+                if not losses[-1].isfinite():
+                    raise TrainingError(WITHOUT_END.format(loss=float(losses[-1]), epoch=epoch + 1, step=step + 1))
         return {
             "epoch": epoch + 1,
             "loss": float(torch.stack(losses).mean()),
@@ -90,9 +91,8 @@ class TrainingLoop:
             group["lr"] = group["peak"] * share
         options = {"cutout": self.config.cutout, "policy": self.policy, "normalization": self.normalization}
         batch = training_batch(self.images, indices, epoch, generator, size, mirror=self.split.mirror, **options)
-        with torch.autocast(
-            self.device.type, torch.bfloat16, enabled=uses_bfloat16(self.config.precision, self.device)
-        ):
+        lower = uses_bfloat16(self.config.precision, self.device)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=lower):
             losses = self.losses(batch, self.labels[indices])
         self.model.zero_grad(set_to_none=True)
         (losses * self.weights[indices]).mean().backward()
@@ -150,14 +150,3 @@ def uses_bfloat16(precision: str, device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
-def refuse_nan(losses: list[torch.Tensor], epoch: int) -> None:
-    """Stop at the first loss that is not a number."""
-    bad = (~torch.stack(losses).isfinite()).nonzero()
-    if len(bad):
-        raise TrainingError(
-            f"the loss is {float(losses[int(bad[0])])} in epoch {epoch + 1}, step {int(bad[0]) + 1};"
-            " these settings would come to it again: lower lr, or lower clip, and start anew with another checkpoint,"
-            " since a checkpoint goes on only with the settings that it was made with"
-        )

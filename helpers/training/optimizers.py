@@ -9,12 +9,11 @@ from helpers.training.config import Config
 def optimizers(model: nn.Module, config: Config) -> list[torch.optim.Optimizer]:
     """SGD with momentum, and Muon if the settings give it a rate; each group keeps its peak rate as ``peak``."""
     decayed, spared = weight_groups(model, config.weight_decay)
-    found = []
-    if config.muon:
-        filters = [p for p in decayed["params"] if p.dim() == 4]
+    filters = [p for p in decayed["params"] if p.dim() == 4] if config.muon else []
+    if filters:
         decayed["params"] = [p for p in decayed["params"] if p.dim() != 4]
-        found = [Muon(filters, config.muon)] if filters else []
-    found.insert(0, torch.optim.SGD([decayed, spared], config.lr, momentum=0.9, nesterov=True))
+    found = [torch.optim.SGD([decayed, spared], config.lr, momentum=0.9, nesterov=True)]
+    found += [Muon(filters, config.muon)] if filters else []
     for group in (group for optimizer in found for group in optimizer.param_groups):
         group["peak"] = group["lr"]
     return found
@@ -55,11 +54,8 @@ def orthogonal(matrix: torch.Tensor, steps: int = 5) -> torch.Tensor:
 
 def weight_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     """Two parameter groups: dense weights decay; BatchNorm, biases and depthwise filters do not."""
-    depthwise = {
-        id(m.weight)
-        for m in model.modules()
-        if isinstance(m, nn.modules.conv._ConvNd) and m.groups == m.in_channels > 1
-    }
+    convolutions = (m for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd))
+    depthwise = {id(m.weight) for m in convolutions if m.groups == m.in_channels > 1}
     decayed = [p for p in model.parameters() if p.dim() > 1 and id(p) not in depthwise]
     spared = [p for p in model.parameters() if p.dim() <= 1 or id(p) in depthwise]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]

@@ -23,34 +23,23 @@ from helpers.files import write_atomically
 from helpers.training.config import Config, TrainingError
 from helpers.training.loop import TrainingLoop
 
+Place = str | Path | None
+
 
 class TrainingState:
     """Weights, averaged weights, momenta, and the rows of the finished epochs."""
 
-    def __init__(
-        self,
-        loop: TrainingLoop,
-        checkpoint: str | Path | None = None,
-        handover: str | Path | None = None,
-        start: str | None = None,
-    ):
-        self.loop, self.start = loop, start
-        self.checkpoint = Path(checkpoint) if checkpoint is not None else None
-        self.handover = Path(handover) if handover is not None else None
-        self.history: list[dict] = []
-
-    @property
-    def epoch(self) -> int:
-        """How many epochs are finished."""
-        return len(self.history)
+    def __init__(self, loop: TrainingLoop, checkpoint: Place = None, handover: Place = None, start: str | None = None):
+        self.loop, self.start, self.history = loop, start, []  # of the history, a row for each epoch
+        self.checkpoint, self.handover = (None if place is None else Path(place) for place in (checkpoint, handover))
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All that the end of a run depends on; of the weights that it starts with a digest, where it is known."""
         teacher = None if self.loop.teacher is None else digest(self.loop.teacher.state_dict().values())
         images = digest([self.loop.images, self.loop.labels]) + ("" if self.loop.split.mirror else ", never mirrored")
-        start = {"starting weights": self.start} if self.start else {}
-        return plain(self.loop.config) | {"images": images, "teacher": teacher} | start
+        found = plain(self.loop.config) | {"images": images, "teacher": teacher}
+        return found | ({"starting weights": self.start} if self.start else {})
 
     def finish_epoch(self, row: dict) -> None:
         """Add an epoch's row and write the files."""
@@ -74,7 +63,7 @@ class TrainingState:
         if found:  # Another machine may have brought the hand-over further than this one's checkpoint.
             path, self.history, tensors = max(found, key=lambda state: len(state[1]))
             self.restore(path, tensors)
-        return self.epoch
+        return len(self.history)
 
     def read(self, path: Path) -> tuple[Path, list[dict], dict[str, torch.Tensor]]:
         """The finished epochs and the tensors of a file, if it was made with these settings."""
@@ -131,9 +120,8 @@ class TrainingState:
 
     def refuse_other_settings(self, path: Path, stored: dict) -> None:
         """A run can only go on with the settings that it was started with; one that is newer had its default then."""
-        stored = plain(Config()) | stored
-        then_and_now = {name: (stored.get(name, now), now) for name, now in self.settings.items()}
-        other = [f"{name} was {then}, now {now}" for name, (then, now) in then_and_now.items() if then != now]
+        stored = self.settings | plain(Config()) | stored
+        other = [f"{name} was {stored[name]}, now {now}" for name, now in self.settings.items() if stored[name] != now]
         if other:
             raise TrainingError(f"{path} was made with other settings ({'; '.join(other)}); delete it, choose another")
 

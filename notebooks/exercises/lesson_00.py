@@ -3,8 +3,8 @@
 import statistics
 
 import torch
+from exercise_inputs import between
 
-from helpers.checks.inputs import between
 from helpers.checks.specification import Case, Item
 
 

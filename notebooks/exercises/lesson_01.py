@@ -1,11 +1,11 @@
 """Lesson 01. The oracles run torch's own layers and read the answers off their outputs."""
 
 import torch
+from exercise_inputs import between, layer_of, normal, statistics
 from torch import nn
 from torch.nn import functional as F
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between, layer_of, normal, statistics
 from helpers.checks.specification import Case, Item
 
 CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right as well

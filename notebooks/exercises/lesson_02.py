@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from exercise_inputs import between
 from torch import fx, nn
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between
 from helpers.checks.specification import Case, Item
 
 LAYERS = {

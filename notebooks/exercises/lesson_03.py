@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from exercise_inputs import between, layer_of, normal, statistics
 from torch import fx, nn
 from torch.nn import functional as F
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between, layer_of, normal, statistics
 from helpers.checks.specification import Case, Item
 
 CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right as well

@@ -8,12 +8,12 @@ from itertools import permutations, product
 from typing import Any
 
 import torch
+from exercise_inputs import between
 from torch import fx, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between
 from helpers.checks.specification import Case, Item
 
 

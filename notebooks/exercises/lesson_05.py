@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from exercise_inputs import between, normal
 from torch import nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 
 from helpers import metrics
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between, normal
 from helpers.checks.specification import Case, Item
 
 

@@ -5,12 +5,12 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+from exercise_inputs import between, normal, statistics
 from torch import nn
 from torch.nn import functional as F
 from torchvision.models.mobilenetv2 import InvertedResidual
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between, normal, statistics
 from helpers.checks.specification import Case, Item
 
 CLOSE = Tolerance(relative=1e-8, absolute=1e-10)

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from exercise_inputs import between, normal
 from torch import nn
 from torch.nn import functional as F
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between, normal
 from helpers.checks.specification import Case, Item
 
 CLOSE = Tolerance(relative=1e-8, absolute=1e-10)

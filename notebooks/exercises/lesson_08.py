@@ -2,11 +2,11 @@
 
 import numpy as np
 import torch
+from exercise_inputs import between, normal
 from safetensors.torch import save
 from torch import nn
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between, normal
 from helpers.checks.specification import Case, Item, Verdict
 
 CLOSE = Tolerance(relative=1e-6, absolute=1e-7)

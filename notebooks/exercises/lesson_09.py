@@ -4,9 +4,9 @@ import math
 from fractions import Fraction
 
 import torch
+from exercise_inputs import between
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between
 from helpers.checks.specification import Case, Item
 
 EXACT = Tolerance(relative=0.0, absolute=0.0)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from exercise_inputs import between, normal
 from torch.nn import functional as F
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between, normal
 from helpers.checks.specification import Case, Item, Verdict
 
 CLOSE = Tolerance(relative=1e-6, absolute=1e-8)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from exercise_inputs import between, normal
 from torch import nn
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between, normal
 from helpers.checks.specification import Case, Item
 
 

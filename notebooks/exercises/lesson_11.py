@@ -3,9 +3,9 @@
 import statistics
 
 import torch
+from exercise_inputs import between
 
 from helpers.checks.compare import Tolerance
-from helpers.checks.inputs import between
 from helpers.checks.specification import Case, Item
 
 

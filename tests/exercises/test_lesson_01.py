@@ -17,27 +17,14 @@ def test_output_size():
     ])
 
 
-CONVOLVE = """
-def convolve(x, W, b=0.0, stride=1, padding=0):
-    K = len(W)
-    x = F.pad(x, (padding,) * 4)
-    rows, columns = [(size - K) // stride + 1 for size in x.shape]
-    y = torch.zeros(rows, columns, dtype=x.dtype)
-    for i in range(rows):
-        for j in range(columns):
-            y[i, j] = b + (W * x[i * stride : i * stride + K, j * stride : j * stride + K]).sum()
-    return y
-"""
-
-
 def test_convolve():
-    assert_judged("convolve", base=CONVOLVE, right=[
+    assert_judged("convolve", right=[
         (", dtype=x.dtype", ""),
         "x = F.pad(x, (padding,) * 4).unfold(0, len(W), stride).unfold(1, len(W), stride)\n"
         "return torch.einsum('ijuv,uv->ij', x, W) + b",
     ], wrong=[
-        ("(padding,) * 4", "(padding,) * 2"), ("i * stride : i * stride + K", "i : i + K"), ("b + ", ""),
-        ("(W * x", "b + (W.flip(0, 1) * x", "= b + b", "= b"), ("// stride + 1", "// stride"),
+        ("(padding, padding, padding, padding)", "(padding, padding)"), ("top, left = i * stride,", "top, left = i,"),
+        ("b + ", ""), ("W * x", "W.flip(0, 1) * x"), ("K, stride, padding)", "K, stride, padding) - 1"),
         ("y[i, j]", "y[j % rows, i % columns]"), ("W * x", "W + x"), ("return y", "return y[None]"),
     ])
 
@@ -84,21 +71,6 @@ def test_fold_into_convolution():
     ])
 
 
-FOLD = """
-import copy
-
-def fold_conv_bn(conv, bn):
-    if bn.training or bn.running_mean is None or bn.num_features != conv.out_channels:
-        raise ValueError("cannot be folded")
-    gamma = bn.weight if bn.affine else torch.ones_like(bn.running_var)
-    beta = bn.bias if bn.affine else torch.zeros_like(bn.running_var)
-    a = gamma / (bn.running_var + bn.eps).sqrt()
-    bias = 0 if conv.bias is None else conv.bias
-    new = copy.deepcopy(conv)
-    new.weight = nn.Parameter(conv.weight.detach() * a.detach()[:, None, None, None])
-    new.bias = nn.Parameter((a * (bias - bn.running_mean) + beta).detach())
-    return new
-"""
 FRESH = """
 new = nn.Conv2d(conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, conv.dilation,
                 conv.groups, padding_mode=conv.padding_mode, dtype=conv.weight.dtype)
@@ -106,13 +78,12 @@ new = nn.Conv2d(conv.in_channels, conv.out_channels, conv.kernel_size, conv.stri
 
 
 def test_fold_conv_bn():
-    assert_judged("fold_conv_bn", base=FOLD, right=[
-        ("new = copy.deepcopy(conv)", FRESH.replace("\n", " ").strip()),
+    assert_judged("fold_conv_bn", right=[
+        ("new = copy.deepcopy(conv)", FRESH.replace("\n", " ").strip()), ("if bn.weight is None", "if not bn.affine"),
     ], wrong=[
-        ("copy.deepcopy(conv)", "conv"), ("bn.training or ", ""), ("or bn.num_features != conv.out_channels", ""),
-        ("ValueError", "KeyError"), ("bn.weight if bn.affine else torch.ones_like(bn.running_var)", "bn.weight"),
-        ("(bias - bn", "(0 - bn"), ('raise ValueError("cannot be folded")', "return None"), (" + bn.eps", ""),
-        ("a.detach()[:, None, None, None]", "a.detach()"),
+        ("copy.deepcopy(conv)", "conv"), ("bn.training or ", ""), ("if bn.num_features != conv.out_channels", "if 0"),
+        ("ValueError", "KeyError"), ("torch.ones_like(mu) if bn.weight is None else bn.weight", "bn.weight"),
+        ("conv.bias, gamma", "None, gamma"), ("raise ValueError(", "return ("), ("bn.eps)", "0.0)"),
         ("new = copy.deepcopy(conv)", "new = nn.Conv2d(4, 4, 3, dtype=torch.float64)"),
         ("copy.deepcopy(conv)", "copy.deepcopy(conv); new.padding_mode = 'zeros'"),
         ("return new", "return nn.Sequential(conv, bn)"),

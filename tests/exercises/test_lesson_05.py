@@ -21,17 +21,6 @@ def test_block_weights():
     ])
 
 
-AUGMENT = """
-def augment(images, shifts, mirror):
-    height, width = images.shape[2:]
-    padded, moved = F.pad(images, (4, 4, 4, 4)), images.clone()
-    for i, (down, right) in enumerate(shifts.tolist()):
-        cut = padded[i, :, 4 - down : 4 - down + height, 4 - right : 4 - right + width]
-        moved[i] = cut.flip(2) if mirror[i] else cut
-    return moved
-"""
-
-
 ROLL = """
 moved = torch.zeros_like(images)
 for i, (down, right) in enumerate(shifts.tolist()):
@@ -42,24 +31,15 @@ return moved
 
 
 def test_augment():
-    assert_judged("augment", base=AUGMENT, right=[ROLL], wrong=[
+    assert_judged("augment", right=[ROLL, ("empty_like", "zeros_like")], wrong=[
         ("4 - down", "4 + down"), ("4 - right", "4 + right"), ("(down, right)", "(right, down)"),
         ("flip(2)", "flip(1)"), ("if mirror[i]", "if not mirror[i]"),
         ROLL.replace("F.pad(images[i], (4, 4, 4, 4))", "images[i]").replace("[:, 4:-4, 4:-4]", ""), "return images",
     ])
 
 
-RATE = """
-warm = steps // 10
-if step < warm:
-    return peak * (step + 1) / warm
-return peak * (1 + math.cos(math.pi * (step - warm) / (steps - warm))) / 2
-"""
-
-
 def test_rate_at():
-    right = "import math\n" + RATE
-    assert_judged("rate_at", base=right, right=[RATE.replace("math", "np")], wrong=[
+    assert_judged("rate_at", right=[("math.", "np."), ("steps // 10", "int(steps / 10)")], wrong=[
         ("step + 1", "step"), ("(step - warm) / (steps - warm)", "step / steps"), ("steps // 10", "steps // 5"),
         ("return peak * (1 +", "return 2 * peak * (1 +"), ("1 + math", "1 - math"), "return peak",
     ])

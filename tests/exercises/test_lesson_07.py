@@ -29,30 +29,15 @@ def test_distillation_loss():
 
 
 def test_train_with_teacher():
-    body = """
-student.train()
-teacher.eval()
-optimizer = torch.optim.SGD(student.parameters(), lr=rate, momentum=0.9)
-for step, (x, labels) in enumerate(batches):
-    for group in optimizer.param_groups:
-        group["lr"] = rate * (1 - step / len(batches))
-    with torch.no_grad():
-        wanted = teacher(x)
-    scores = student(x)
-    soft = distillation_loss(scores, wanted, 4.0)
-    loss = share * soft + (1 - share) * F.cross_entropy(scores, labels)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-return student.eval()"""
-    assert_judged("train_with_teacher", base=body, right=[
-        ("    optimizer.zero_grad()\n", "", "optimizer.step()", "optimizer.step(); student.zero_grad()"),
+    assert_judged("train_with_teacher", right=[
+        ("        optimizer.zero_grad()\n", "", "optimizer.step()", "optimizer.step(); student.zero_grad()"),
+        ("    optimizer.zero_grad()\n", "    student.zero_grad()\n"),
     ], wrong=[
-        ("student.train()", "pass"), ("teacher.eval()", "teacher.train()"), ("    optimizer.zero_grad()\n", ""),
-        ("share * soft + (1 - share)", "(1 - share) * soft + share"), ("4.0)", "1.0)"),
+        ("student.train()", "pass"), ("teacher.eval()", "teacher.train()"), ("        optimizer.zero_grad()\n", ""),
+        ("= share *", "= (1 - share) *", "+ (1 - share)", "+ share"), ("4.0)", "1.0)"),
         ("1 - step / len(batches)", "1"), ("1 - step / len(batches)", "1 - (step + 1) / len(batches)"),
         (", momentum=0.9", ""), ("return student.eval()", "return student"),
         ("distillation_loss(scores, wanted, 4.0)", "distillation_loss(wanted, scores, 4.0)"),
         ("return student.eval()", "return teacher"), ("return student.eval()", "student.eval()"),
-        ("\nstudent.train()", "\nimport copy; student = copy.deepcopy(student).train()"),
+        ("    student.train()", "    import copy; student = copy.deepcopy(student).train()"),
     ])

@@ -72,18 +72,14 @@ def test_size_in_bytes():
 
 
 def test_moving_average():
-    body = """low, high = batches[0].min(), batches[0].max()
-for b in batches[1:]:
-    low, high = low + (1 - memory) * (b.min() - low), high + (1 - memory) * (b.max() - high)
-return low, high"""
-    low, high = "low + (1 - memory) * (b.min() - low)", "high + (1 - memory) * (b.max() - high)"
-    assert_judged("moving_average", base=body, right=[
+    low, high = "memory * low + (1 - memory) * batch.min()", "memory * high + (1 - memory) * batch.max()"
+    assert_judged("moving_average", right=[
         "import functools\nstep = lambda old, new: memory * old + (1 - memory) * new\n"
         "return functools.reduce(step, [torch.stack(b.aminmax()) for b in batches])",
+        ("batches[0].aminmax()", "batches[0].min(), batches[0].max()"),
     ], wrong=[
-        ("(1 - memory) *", "memory *"), ("batches[0].min(), batches[0].max()", "0, 0", "batches[1:]", "batches"),
-        (low, "min(low, b.min())"), (low, f"min(low, {low})"),
-        (low, "memory * low + b.min()", high, "memory * high + b.max()"),
+        ("(1 - memory) *", "memory *"), ("batches[0].aminmax()", "0, 0", "batches[1:]", "batches"),
+        (low, "min(low, batch.min())", high, "max(high, batch.max())"), ("+ (1 - memory) *", "+"),
         "return torch.cat(batches, 1).aminmax()",
         "return sum(b.min() for b in batches) / len(batches), sum(b.max() for b in batches) / len(batches)",
     ])
@@ -107,21 +103,12 @@ def test_percentile():
 
 
 def test_least_error():
-    body = """values = torch.cat(batches)
-low, high = values.min().clamp(max=0), values.max().clamp(min=0)
-best, least = None, float("inf")
-for share in torch.linspace(0.3, 1, 36):
-    ends = low * share, high * share
-    scale, zero_point = choose_scale(torch.stack(ends), bits)
-    error = (there_and_back(values, scale, zero_point, bits) - values).square().mean()
-    if error < least:
-        best, least = ends, error
-return best"""
-    assert_judged("least_error", base=body, right=[(".square().mean()", ".norm()")], wrong=[
-        ("error < least", "error < least or True"), ("if error < least", "if best is None"),
-        (".square().mean()", ".abs().max()"), ("- values)", "- values.clamp(*ends))"),
-        ("ends = low * share, high * share", "ends = low, high * share"), ("error < least", "-error < least"),
-        ("1, 36)", "1, 20)"), (".clamp(max=0)", "", ".clamp(min=0)", ""),
-        ("zero_point, bits) - values", "zero_point, 8) - values"),
+    ends = "values.min().clamp(max=0), values.max().clamp(min=0)"
+    assert_judged("least_error", right=[
+        (".square().mean()", ".norm()"), (ends, "values.clamp(max=0).min(), values.clamp(min=0).max()"),
+    ], wrong=[
+        ("return min(", "return max("), (".square().mean()", ".abs().max()"), ("- values)", "- values.clamp(*ends))"),
+        ("(low * share, high * share)", "(low, high * share)"), ("1, 36)", "1, 20)"),
+        (".clamp(max=0)", "", ".clamp(min=0)", ""), ("zero_point, bits) - values", "zero_point, 8) - values"),
         "return torch.cat(batches).aminmax()",
     ])

@@ -3,9 +3,9 @@ from tests.exercises.trying import assert_judged
 
 
 def test_fixed_point():
-    body = "shift = 0\nwhile factor < 2**30:\n    factor, shift = 2 * factor, shift + 1\nreturn round(factor), shift"
-    assert_judged("fixed_point", base=body, right=[
+    assert_judged("fixed_point", right=[
         "_, exponent = math.frexp(factor)\nshift = 31 - exponent\nreturn int(round(math.ldexp(factor, shift))), shift",
+        ("2 * factor", "factor + factor"),
     ], wrong=[
         ("2**30", "2**31"), ("2**30", "2**29"), ("round(factor)", "int(factor)"), ("round(factor)", "factor + 0.25"),
         ("factor), shift", "factor), -shift"), ("2**30", "2**14", "factor), shift", "factor) << 16, shift + 16"),
@@ -28,20 +28,15 @@ def test_rescale():
 
 
 def test_integer_layer():
-    body = """
-x = codes.long() - zero_in
-p = (x @ weight.long().T + bias) * multiplier
-odd = (p >> shift) & 1
-p = (p + (1 << (shift - 1)) - 1 + odd) >> shift
-return (p + zero_out).clamp(0, 255).to(torch.uint8)
-"""
-    assert_judged("integer_layer", base=body, right=[
-        ("codes.long() - zero_in", "codes.long()", " + bias)", " - zero_in * weight.long().sum(1) + bias.long())"),
+    total = "(codes.long() - zero_in) @ weight.long().T + bias"
+    rounded = "(product + (1 << (shift - 1)) - 1 + odd) >> shift"
+    assert_judged("integer_layer", right=[
+        (total, "codes.long() @ weight.long().T - zero_in * weight.long().sum(1) + bias.long()"),
+        ("rounded + zero_out", "zero_out + rounded"),
     ], wrong=[
-        (".clamp(0, 255)", ""), ("(p + zero_out).clamp(0, 255)", "(p.clamp(0, 255) + zero_out)"), (" - 1 + odd", ""),
-        (" - zero_in", ""), ("- zero_in", "+ zero_in"), ("codes.long()", "codes.to(torch.int8).long()"),
-        (" + bias", ""), ("p = (x @ weight.long().T + bias) * multiplier\n", "p = x @ weight.long().T + bias\n",
-                          "(p + (1 << (shift - 1)) - 1 + odd) >> shift", "torch.round(p * (multiplier / 2**shift))"),
+        (".clamp(0, 255)", ""), ("(rounded + zero_out).clamp(0, 255)", "(rounded.clamp(0, 255) + zero_out)"),
+        (" - 1 + odd", ""), (" - zero_in", ""), ("- zero_in", "+ zero_in"), (" + bias", ""),
+        ("codes.long()", "codes.to(torch.int8).long()"), (rounded, "torch.round(total * (multiplier / 2**shift))"),
         "x = codes.to(torch.int8) @ weight.T\n"
         "return ((x.long() + bias) * multiplier / 2**shift).round().add(zero_out).clamp(0, 255)",
     ])

@@ -47,54 +47,22 @@ def test_difference_interval():
     ])
 
 
-SPEND = """
-def spend_bits(harm, size, budget):
-    bits = {layer: max(size[layer]) for layer in size}
-    while sum(size[layer][n] for layer, n in bits.items()) > budget:
-        best = None
-        for layer, n in bits.items():
-            lower = [m for m in size[layer] if m < n]
-            if lower:
-                m = max(lower)
-                price = (harm[layer][m] - harm[layer][n]) / (size[layer][n] - size[layer][m])
-                if best is None or price < best[0]:
-                    best = price, layer, m
-        if best is None:
-            raise ValueError("too small")
-        bits[best[1]] = best[2]
-    return bits
-"""
-
-
 def test_spend_bits():
-    assert_judged("spend_bits", base=SPEND, right=[("best[0]:", "best[0] + 0.0:")], wrong=[
-        (" / (size[layer][n] - size[layer][m])", ""), ("m = max(lower)", "m = min(lower)"),
-        ("price < best[0]", "price > best[0]"), ("> budget:", ">= budget:"),
-        ('raise ValueError("too small")', "return bits"), ("harm[layer][m] - harm[layer][n]", "harm[layer][m]"),
-        "return {layer: 8 for layer in size}",
+    assert_judged("spend_bits", right=[
+        ("total() > budget", "budget < total()"), ("lambda layer: steps[layer][0]", "steps.get"),
+    ], wrong=[
+        (" / (size[layer][now] - size[layer][below])", ""), ("max(n for", "min(n for"), ("= min(steps", "= max(steps"),
+        ("> budget:", ">= budget:"), ("raise ValueError(", "return bits or ("),
+        ("harm[layer][below] - harm[layer][now]", "harm[layer][below]"), "return {layer: 8 for layer in size}",
     ])
 
 
 def test_whole_way():
-    body = """
-from copy import deepcopy
-
-rows, current = [], deepcopy(network)
-for stage in ["dense", *steps]:
-    if stage != "dense":
-        try:
-            current = steps[stage](deepcopy(current))
-        except Exception as error:
-            rows.append({"stage": stage, "error": str(error)})
-            break
-    found = measure(current)
-    first = rows[0] if rows else found
-    rows.append({"stage": stage, **found, "times smaller": first["bytes"] / found["bytes"]})
-return rows"""
-    assert_judged("whole_way", base=body, right=[("deepcopy(current)", "current")], wrong=[
-        ("deepcopy(network)", "network", "deepcopy(current)", "current"), ("break", "pass"),
-        ('first["bytes"] / found["bytes"]', 'found["bytes"] / first["bytes"]'), ("rows[0]", "rows[-1]"),
-        ("steps[stage](deepcopy(current))", "steps[stage](deepcopy(network))"), ('["dense", *steps]', "steps"),
-        ("str(error)", "error"), ("current = steps[stage](deepcopy(current))", "steps[stage](current)"),
-        ("except Exception as error", "except ValueError as error"),
+    times = '(rows[0]["bytes"] if rows else found["bytes"]) / found["bytes"]'
+    assert_judged("whole_way", right=[
+        ("step(current)", "step(deepcopy(current))"), ("str(error)", 'f"{error}"'),
+    ], wrong=[
+        ("deepcopy(network)", "network"), ("break", "pass"), (times, f"1 / ({times})"), ("rows[0]", "rows[-1]"),
+        ("step(current)", "step(deepcopy(network))"), ('    note("dense")\n', ""), ("str(error)", "error"),
+        ("current = step(current)", "step(current)"), ("except Exception as error", "except ValueError as error"),
     ])

@@ -14,22 +14,10 @@ def test_measure_images():
     ])
 
 
-FITS = """
-def what_does_not_fit(expected, found):
-    problems = []
-    for name in sorted(expected.keys() | found.keys()):
-        if name not in found:
-            problems.append((name, "missing"))
-        elif name not in expected:
-            problems.append((name, "unexpected"))
-        elif tuple(expected[name]) != tuple(found[name]):
-            problems.append((name, "shape"))
-    return problems
-"""
-
-
 def test_what_does_not_fit():
-    assert_judged("what_does_not_fit", base=FITS, right=[("(name, ", "[name, ", '"))', '"])')], wrong=[
+    assert_judged("what_does_not_fit", right=[
+        ("(name, ", "[name, ", '"))', '"])'), ("expected.keys() | found.keys()", "{*expected, *found}"),
+    ], wrong=[
         ("expected.keys() | found.keys()", "expected"), ("expected.keys() | found.keys()", "found"),
         ('"missing"', '"x"', '"unexpected"', '"missing"', '"x"', '"unexpected"'),
         ("tuple(expected[name])", "sorted(expected[name])", "tuple(found", "sorted(found"),
@@ -38,22 +26,12 @@ def test_what_does_not_fit():
     ])
 
 
-HOLDS = """
-def smallest_that_holds(dense, candidates, drop):
-    best = None
-    for place, one in enumerate(candidates):
-        d = one["right"].float() - dense.float()
-        low = d.mean() - 1.96 * d.std() / len(d) ** 0.5
-        if low >= -drop and (best is None or one["bytes"] < candidates[best]["bytes"]):
-            best = place
-    return best
-"""
-
-
 def test_smallest_that_holds():
     unpaired = "(one['right'].float().var() + dense.float().var()) ** 0.5"
-    assert_judged("smallest_that_holds", base=HOLDS, right=[("d.std()", "d.std(correction=0)")], wrong=[
+    assert_judged("smallest_that_holds", right=[
+        ("d.std()", "d.std(correction=0)"), ("lambda place: candidates[place]", "lambda at: candidates[at]"),
+    ], wrong=[
         (" - 1.96 * d.std() / len(d) ** 0.5", ""), ("- 1.96", "+ 1.96"), ("d.std()", unpaired),
-        ("/ len(d) ** 0.5", ""), ("<", ">"), (">= -drop", ">= drop"), ("return best", "return best or 0"),
-        ("low >= -drop and ", ""),
+        ("/ len(d) ** 0.5", ""), ("min(holding", "max(holding"), (">= -drop", ">= drop"), ("=None", "=0"),
+        (" if low(one) >= -drop", ""),
     ])

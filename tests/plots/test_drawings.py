@@ -16,19 +16,11 @@ def test_number_grids_write_every_number():
     assert {"1.5", "-2", "3", "=", "x", "y"} == set(texts(figure))
 
 
-def test_bars_carry_their_numbers():
+def test_bars_carry_their_numbers_and_a_waterfall_what_is_left():
     figure = plots.bars({"before": [1.0, 2.0], "after": [0.5, 0.25]}, ["size", "time"], "share")
     assert {"1", "2", "0.5", "0.25"} == set(texts(figure))
-
-
-def test_waterfall_says_what_is_left():
     figure = plots.waterfall({"float32": 8.0, "int8": 2.0}, "MB")
     assert {"8.00  (100%)", "2.00  (25%)"} == set(texts(figure))
-
-
-def test_image_grid_titles():
-    figure = plots.image_grid(torch.zeros(3, 3, 8, 8, dtype=torch.uint8), ["a", "b", "c"], columns=2)
-    assert [ax.get_title() for ax in figure.axes] == ["a", "b", "c", ""]
 
 
 def test_accuracies_are_drawn_in_percent_with_their_intervals():

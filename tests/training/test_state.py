@@ -100,11 +100,6 @@ def test_whichever_file_knows_more_epochs_is_used(tmp_path):
     assert started(tmp_path / "s").resume() == 3
 
 
-def test_no_file_means_a_new_run(tmp_path):
-    assert started(tmp_path / "nothing").resume() == 0
-    assert started(None).resume() == 0
-
-
 CIFAR = tiny_cifar()
 
 

@@ -39,13 +39,6 @@ def test_afterwards_everything_is_as_before():
     assert not model[0]._forward_pre_hooks
 
 
-def test_nothing_changes_without_avx512(monkeypatch):
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    model = nn.Sequential(nn.Conv2d(4, 4, 3, stride=2, groups=4))
-    with unstrided_depthwise(model):
-        assert not model[0]._forward_hooks
-
-
 def test_gradients_keep_the_memory_format():
     layer, formats = nn.Conv2d(6, 6, 3, 2, padding=1, groups=6), []
 
