@@ -57,19 +57,23 @@ def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys):
     files = {name: str(tmp_path / f"{name}.safetensors") for name in ("small", "tuned", "int8")}
     again = without_weights(own)
     fast = ["--epochs", "1", "--batch-size", "16"]
-    assert main(["prune", files["small"], *own]) == 0
-    assert (
-        main(["finetune", files["small"], *again, "--teacher", files["small"], *fast, "--output", files["tuned"]]) == 0
-    )
     onnx = tmp_path / "int8.onnx"
-    assert main(["quantize", files["tuned"], files["int8"], *again, "--onnx", str(onnx), "--images", "32"]) == 0
-    assert main(["evaluate", *files.values(), *again]) == 0
-    assert main(["evaluate", *own]) == 0
+    for words in (
+        ["prune", files["small"], *own],
+        ["finetune", files["small"], *again, "--teacher", files["small"], *fast, "--output", files["tuned"]],
+        ["quantize", files["tuned"], files["int8"], *again, "--onnx", str(onnx), "--images", "32"],
+        ["evaluate", *files.values(), *again],
+        ["evaluate", *own],
+    ):
+        assert main(words) == 0
     printed = capsys.readouterr().out
-    assert "weights.pt states no normalisation: the images' own is taken" in printed
-    assert "images: 56 training + 14 test images (3 x 64 x 64 pixels, 7 classes)" in printed
-    assert f"small.safetensors: {FACTORY}, steps after building: resize" in printed
-    assert f"weights.pt: {FACTORY}, steps after building: none" in printed
+    for told in (
+        "weights.pt states no normalisation: the images' own is taken",
+        "images: 56 training + 14 test images (3 x 64 x 64 pixels, 7 classes)",
+        f"small.safetensors: {FACTORY}, steps after building: resize",
+        f"weights.pt: {FACTORY}, steps after building: none",
+    ):
+        assert told in printed
     assert set(pd.read_csv(tmp_path / "tuned.csv").image_size) == {64}
     images = data.from_folder(own[-1])
     network = models.load(files["int8"], factory=FACTORY)
@@ -100,10 +104,7 @@ WRONG = {
     "no such module": (["--model", "no.such:make"], "'no.such:make' cannot be imported (ModuleNotFoundError"),
     "no such function": (["--model", f"{__name__}:made"], "has no attribute 'made'"),
     "other sizes": (["--arguments", "width=8"], "weights.pt does not fit Sequential: 0.bias is torch.float32 (16,)"),
-    "another head": (
-        ["--arguments", "classes=5"],
-        "8.bias is torch.float32 (7,), expected torch.float32 (5,); 8.weight",
-    ),
+    "another head": (["--arguments", "classes=5"], "8.bias is torch.float32 (7,), expected torch.float32 (5,); 8.w"),
     "no argument": (["--arguments", "wide"], "'wide' is not NAME=VALUE, such as num_classes=7"),
     "unknown argument": (["--arguments", "wide=[1]"], "does not take {'wide': [1]}"),
     "no weights": (["--weights", "nowhere.pt"], "nowhere.pt does not exist"),
@@ -122,21 +123,16 @@ def test_what_does_not_fit_is_said_in_one_line(wrong, own, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_either_a_file_of_the_course_or_weights_with_a_model(own, tmp_path, capsys):
-    for options in (own[2:], ["x.safetensors", *own], own[:2]):
-        assert main(["compress", *options, "--output", str(tmp_path / "out")]) == 1
-        assert "or --model and --weights for a network of your own" in capsys.readouterr().err
-
-
-def test_a_head_for_another_task_is_refused_with_the_reason(own, tmp_path, capsys):
+def test_a_head_for_another_task_and_neither_a_file_nor_weights_with_a_model_are_refused(own, tmp_path, capsys):
     torch.save(make(1).state_dict(), tmp_path / "regression.pt")
-    options = ["--arguments", "classes=1", "--weights", str(tmp_path / "regression.pt")]
-    assert main(["compress", *own, *options, "--output", str(tmp_path / "out")]) == 1
-    assert "answer of shape (1, 1) for one image, and images has 7 classes" in capsys.readouterr().err
-
-
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C."""
+    head = ["--arguments", "classes=1", "--weights", str(tmp_path / "regression.pt")]
+    either = "or --model and --weights for a network of your own"
+    for options, says in (
+        ([*own, *head], "answer of shape (1, 1) for one image, and images has 7 classes"),
+        *((options, either) for options in (own[2:], ["x.safetensors", *own], own[:2])),
+    ):
+        assert main(["compress", *options, "--output", str(tmp_path / "out")]) == 1
+        assert says in capsys.readouterr().err
 
 
 def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(own, tmp_path, monkeypatch, capsys):
@@ -145,7 +141,7 @@ def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(
 
     def fail(model, images, recipe):
         if len(images) > 2:  # not the rehearsal
-            raise Stopped
+            raise KeyboardInterrupt
         return quantize(model, images, recipe)
 
     with monkeypatch.context() as change:
@@ -157,16 +153,15 @@ def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(
     assert steps == []
     table = pd.read_csv(tmp_path / "table.csv")
     assert list(table.stage) == ["dense", "pruned", "fine-tuned", "quantized"]
+    report = (tmp_path / "report.md").read_text()
     for row in table.itertuples():
         file = tmp_path / f"{row.stage}.safetensors"
         assert row.file_bytes == file.stat().st_size
         models.load(file, factory=FACTORY)
-    report = (tmp_path / "report.md").read_text()
+        line = next(line for line in report.splitlines() if line.startswith(f"| {row.stage} |"))
+        assert f"| {row.accuracy:.2%} ({row.low:.2%} to {row.high:.2%}) |" in line and f"| {row.file_bytes:,} |" in line
+        assert line.endswith("| 14 of 14 |")
     assert f"report: {tmp_path / 'report.md'}" in capsys.readouterr().out
-    for row in table.itertuples():
-        low = next(line for line in report.splitlines() if line.startswith(f"| {row.stage} |"))
-        assert f"| {row.accuracy:.2%} ({row.low:.2%} to {row.high:.2%}) |" in low and f"| {row.file_bytes:,} |" in low
-        assert low.endswith("| 14 of 14 |")
     reasons = ("all is integers", "| 8 | 7 | it is an output of the network |")
     for told in (*reasons, f"## Make it again\n\n```\ncd {Path.cwd()}\n"):
         assert told in report, report

@@ -37,7 +37,5 @@ def test_a_finished_row_is_committed_with_its_file(tmp_path, monkeypatch):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     monkeypatch.setattr(reference, "run", lambda sweep, names, jobs, say, keep: keep(sweep.jobs["dense"]) or {})
     assert main(["sweep", sweep.name, "--commit"]) == 0
-    told = subprocess.run(
-        ["git", "show", "--stat", "--format=%s"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert "Network dense" in told.stdout and "results.csv" in told.stdout and "dense.safetensors" in told.stdout
+    told = subprocess.check_output(["git", "show", "--stat", "--format=%s"], cwd=tmp_path, text=True)
+    assert "Network dense" in told and "results.csv" in told and "dense.safetensors" in told

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from course.grading import answers, course
-from course.grading.intake import packed_bytes
 from helpers.checks.specification import copy_tree
 from tests.course.grading import trying
 
@@ -14,37 +13,29 @@ EXERCISES = {name: course.load(name) for name in course.names()}
 ITEMS = [(name, item) for name, exercise in EXERCISES.items() for item in exercise.assignment.items]
 
 
-def _every_answer():
-    for name, exercise in EXERCISES.items():
-        for answer in answers.read(exercise):
-            network = answer.item == "network"  # which sees many images
-            yield pytest.param(name, answer, marks=[pytest.mark.slow, pytest.mark.ci] if network else [])
+ANSWERS = [
+    pytest.param(name, answer, marks=[pytest.mark.slow, pytest.mark.ci] if answer.item == "network" else [])
+    for name, exercise in EXERCISES.items()
+    for answer in answers.read(exercise)  # those of a network see many images
+]
 
 
-def _solved(exercise):
+def solved(exercise):
     return answers.execute(answers.solution_cells(exercise))
 
 
-def _submitted_bytes(exercise):
-    code = answers.solution_cells(exercise).values()
-    return packed_bytes(code) + sum(map(len, exercise.handed_in.values()))
-
-
-@pytest.mark.parametrize(("name", "answer"), list(_every_answer()), ids=lambda value: getattr(value, "label", value))
+@pytest.mark.parametrize(("name", "answer"), ANSWERS, ids=lambda value: getattr(value, "label", value))
 def test_only_right_answers_earn_points(name, answer):
     verdict = trying.try_out(EXERCISES[name], answer)
     assert verdict.share == (1.0 if answer.right else 0.0), verdict.message
 
 
-def test_every_case_of_an_item_has_a_label_of_its_own():
-    for name, item in ITEMS:
-        labels = [case.label for case in item.make_cases("any", hidden=True)]
-        assert len(set(labels)) == len(labels), (name, item.name, labels)
-
-
 @pytest.mark.parametrize("name", course.names())
-def test_every_item_has_two_right_and_eight_wrong_answers(name):
+def test_every_item_has_two_right_and_eight_wrong_answers_and_every_case_a_label_of_its_own(name):
     exercise = EXERCISES[name]
+    for item in exercise.assignment.items:
+        labels = [case.label for case in item.make_cases("any", hidden=True)]
+        assert len(set(labels)) == len(labels), (item.name, labels)
     counts = Counter((answer.item, answer.right) for answer in answers.read(exercise))
     found = {item.name: (counts[item.name, True], counts[item.name, False]) for item in exercise.assignment.items}
     assert {item: n for item, n in found.items() if n[0] < 2 or n[1] < 8} == {}
@@ -80,8 +71,9 @@ def _right(item, student, case, expected):
 def test_the_source_notebook_earns_everything(name, monkeypatch):
     exercise = EXERCISES[name]
     monkeypatch.chdir(exercise.folder)
+    weight = trying.weight(exercise, answers.solution_cells(exercise))
     for item in exercise.assignment.items:
-        verdict = trying.check(item, _solved(exercise), "another seed", True, _submitted_bytes(exercise))
+        verdict = trying.check(item, solved(exercise), "another seed", True, weight)
         assert verdict.share == 1.0, verdict.message
     assert exercise.assignment.points == 100
 
@@ -92,7 +84,7 @@ WITH_INPUTS = [(name, item) for name, item in ITEMS if item.name != "network"]
 
 @pytest.mark.parametrize(("name", "item"), WITH_INPUTS, ids=lambda value: getattr(value, "name", value))
 def test_an_answer_learned_by_heart_from_the_visible_inputs_earns_nothing(name, item):
-    student = _solved(EXERCISES[name])
+    student = solved(EXERCISES[name])
     learned = [item.answer(student, copy_tree(case.inputs)) for case in item.make_cases("visible")]
 
     reciting = replace(item, run=lambda student, inputs: learned[0])

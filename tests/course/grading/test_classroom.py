@@ -5,30 +5,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from course.__main__ import main
-from course.grading.classroom import Classroom, ClassroomError, Rules, checked_name, write
+from course.grading.classroom import Classroom, ClassroomError, Rules, write
 
 DUE = datetime(2030, 1, 31, 23, 59, tzinfo=UTC)
+LATE = {-60: 0, 0: 0, 1: 8, 86400: 8, 86401: 16, 5 * 86400: 40, 5 * 86400 + 1: 80, 400 * 86400: 80}
 
 
-@pytest.mark.parametrize(
-    ("late", "lost"),
-    [(-60, 0), (0, 0), (1, 8), (86400, 8), (86401, 16), (5 * 86400, 40), (5 * 86400 + 1, 80), (400 * 86400, 80)],
-)
-def test_each_day_begun_costs(late, lost):
+def test_each_day_begun_costs_after_the_days_that_one_student_was_given():
     rules = Rules("last", 10, 5, {"a1": DUE})
-    assert rules.penalty("a1", DUE + timedelta(seconds=late), 80) == lost
-    assert rules.penalty("a2", DUE + timedelta(seconds=late), 80) == 0
+    for seconds, lost in LATE.items():
+        arrived = DUE + timedelta(seconds=seconds)
+        assert rules.penalty("a1", arrived, 80) == lost and rules.penalty("a2", arrived, 80) == 0
+        assert rules.penalty("a1", arrived + timedelta(days=7), 80, extra_days=7) == lost
 
 
-WRONG_DUES = ("due = 5", "[due]\na1 = 5", "[due]\na1 = '2030-01-31'")
-WRONG_SETTINGS = (
-    'resubmission = "best of all"',
-    "late_days = [",
-    "late_days = 'x'",
-    "late_days = []",
-    "\x00",
-    *WRONG_DUES,
-)
+WRONG_SETTINGS = ['resubmission = "best of all"', "late_days = [", "late_days = 'x'", "late_days = []", "\x00"]
+WRONG_SETTINGS += ["due = 5", "[due]\na1 = 5", "[due]\na1 = '2030-01-31'"]
 
 
 @pytest.mark.parametrize("text", WRONG_SETTINGS)
@@ -47,15 +39,16 @@ def test_the_secret_is_made_once_and_private(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", ".hidden", "x" * 65, "a\n", "ü", "-rf"])
-def test_names_that_are_no_folder_names_are_refused(name):
+def test_names_that_are_no_folder_names_are_refused(name, tmp_path):
     with pytest.raises(ClassroomError):
-        checked_name(name)
+        Classroom(tmp_path).submission(name, "a1")
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize("fails", ["replace", "fsync"])
+def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path, monkeypatch, fails):
     write(tmp_path / "x", "old")
-    monkeypatch.setattr(os, "replace", lambda *a: (_ for _ in ()).throw(OSError("full")))
-    with pytest.raises(OSError, match="full"):
+    monkeypatch.setattr(os, fails, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match=f"No space left on device.*{tmp_path}"):
         write(tmp_path / "x", "new")
     assert (tmp_path / "x").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
@@ -66,12 +59,6 @@ def test_a_class_is_worked_on_by_one_at_a_time(tmp_path):
         pass
     with room.locked():
         pass
-
-
-def test_a_full_disk_is_named_with_its_path(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match=f"No space left on device.*{tmp_path}"):
-        write(tmp_path / "x", "new")
 
 
 def test_a_mistyped_folder_makes_no_class(tmp_path, capsys):

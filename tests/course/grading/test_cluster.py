@@ -25,51 +25,39 @@ def address():
             yield local.scheduler_address
 
 
-def _version():
+def version():
     return "1"
 
 
-def test_without_a_scheduler_threads_do_the_work():
-    with hands(3, None, _version) as (executor, at_a_time):
-        assert at_a_time == 3 and executor.submit(len, "ab").result() == 2
+def fails():
+    raise ModuleNotFoundError("No module named 'helpers'")
 
 
-def test_a_cluster_does_the_work(address):
-    with hands(None, address, _version) as (executor, at_a_time):
-        assert at_a_time == 1 and executor.submit(len, "ab").result(timeout=30) == 2
+def test_threads_do_the_work_or_a_cluster(address):
+    for workers, scheduler, at_a_time in ((3, None, 3), (None, address, 1)):
+        with hands(workers, scheduler, version) as (executor, found):
+            assert found == at_a_time and executor.submit(len, "ab").result(timeout=30) == 2
 
 
-def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ClusterError, match="pip install -e"), hands(None, "tcp://127.0.0.1:1", _version):
+def refused(scheduler, says, version=version):
+    with pytest.raises(ClusterError, match=says), hands(None, scheduler, version):
         pass
 
 
-@pytest.mark.parametrize("scheduler", ["tcp://127.0.0.1:1", "no address"])
-def test_a_dead_address_is_named(scheduler, monkeypatch):
+def test_what_is_missing_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setattr(runner, "SECONDS_TO_CONNECT", 1)
-    with pytest.raises(ClusterError, match=f"{scheduler}.*dask scheduler"), hands(None, scheduler, _version):
-        pass
+    for scheduler in ("tcp://127.0.0.1:1", "no address"):
+        refused(scheduler, f"{scheduler}.*dask scheduler")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    refused("tcp://127.0.0.1:1", "pip install -e")
 
 
-def test_a_cluster_of_another_version_is_refused(address):
-    with pytest.raises(ClusterError, match="another version"), hands(None, address, secrets.token_hex):
-        pass
-
-
-def test_a_worker_without_the_course_is_refused(address):
-    def fails():
-        raise ModuleNotFoundError("No module named 'helpers'")
-
-    with pytest.raises(ClusterError, match=r"No module named 'helpers'.*install it there"), hands(None, address, fails):
-        pass
-
-
-def test_a_scheduler_without_workers_is_refused(address):
+def test_a_cluster_that_would_grade_otherwise_or_not_at_all_is_refused(address):
+    refused(address, "another version", secrets.token_hex)
+    refused(address, r"No module named 'helpers'.*install it there", fails)
     with distributed.Client(address, set_as_default=False) as client:
         client.retire_workers(list(client.nthreads()))
-    with pytest.raises(ClusterError, match="dask worker"), hands(None, address, _version):
-        pass
+    refused(address, "dask worker")
 
 
 @pytest.mark.box

@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import nbformat
+import numpy
 import pytest
+import torch
 
 from course.__main__ import main
 from course.grading import answers, course
@@ -90,11 +92,8 @@ MISTAKEN = {
 }  # fmt: skip
 
 
-ASSIGNMENTS = [(name, label) for name in EXERCISES for label in MISTAKEN if MISTAKEN[label][0] == name]
-
-
-def _judge_here(name, changes):
-    """Lost items, graded as in the box but in this process: for code of our own alone."""
+def lost_items(name, changes):
+    """What is lost of an assignment, graded as in the box but in this process: for code of our own alone."""
     exercise = EXERCISES[name]
     sources = answers.solution_cells(exercise)
     own = re.sub("^[%!]", "#", changes.get("own", ""), flags=re.MULTILINE)
@@ -104,9 +103,9 @@ def _judge_here(name, changes):
     return {name: verdict.message for name, verdict in verdicts.items() if verdict.share < 1 and name != "network"}
 
 
-@pytest.mark.parametrize(("name", "label"), ASSIGNMENTS)
-def test_a_right_answer_gets_all_points_whatever_it_calls_things(name, label):
-    assert _judge_here(name, MISTAKEN[label][1]) == {}
+@pytest.mark.parametrize("label", MISTAKEN)
+def test_a_right_answer_gets_all_points_whatever_it_calls_things(label):
+    assert lost_items(*MISTAKEN[label]) == {}
 
 
 def _fold(call, above=""):
@@ -136,7 +135,7 @@ CALLS = {
 
 @pytest.mark.parametrize("label", CALLS)
 def test_a_call_by_any_name_earns_nothing_in_this_exercise_and_those_that_use_it(label):
-    lost = _judge_here("a1", CALLS[label])
+    lost = lost_items("a1", CALLS[label])
     assert set(lost) == {"fold_conv", "fold_model"}
     assert re.search("(line .*|a thread) calls .*fuse_conv_bn_weights", lost["fold_conv"])
 
@@ -158,9 +157,6 @@ FORBIDDEN_CALLS = [
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "item", "call"), FORBIDDEN_CALLS)
 def test_the_function_itself_is_out_of_reach_while_its_exercise_is_answered(name, item, call):
-    import numpy
-    import torch
-
     names = {"torch": torch, "nn": torch.nn, "numpy": numpy, "x": torch.rand(2, 3, 4, 4)}
     exec(call, names)
     guard = Guard(EXERCISES[name].assignment.item(item).forbidden)
@@ -217,9 +213,8 @@ def _styles(exercise, bundle):
     nested = "def make_batch_norm():\n    SOURCE\n    return NAME\nNAME = make_batch_norm()"
     yield "nested", each(nested, margin="    "), {}, None
     yield "tests", each("# no batch_norm, no kl_div\nSOURCE") | {"own": TESTS_OF_ONES_OWN}, {}, None
-    windows = {
-        name: source.replace("\n", "\r\n") for name, source in each("%%time\n%matplotlib inline\nSOURCE").items()
-    }
+    timed = each("%%time\n%matplotlib inline\nSOURCE").items()
+    windows = {name: source.replace("\n", "\r\n") for name, source in timed}
     yield "windows line ends", windows, given | {"Notes.pdf": b"x"}, None
     yield "files", imports, {"tools.py": whole.encode()}, None
     yield "written files", imports | {"own": f"%%writefile tools.py\n{whole}"}, {}, None
@@ -241,7 +236,8 @@ def test_right_answers_of_every_style_get_all_points_through_the_command_line(na
     for student, sources, files, copies in _styles(exercise, bundle):
         notebook = json.loads(nbformat.writes(fill(skeleton, answers.solution_cells(exercise) | sources)))
         if copies:
-            notebook["cells"] = [new for cell in map(_with_text, notebook["cells"]) for new in copies(cell)]
+            cells = (cell | {"source": "".join(cell["source"])} for cell in notebook["cells"])
+            notebook["cells"] = [new for cell in cells for new in copies(cell)]
         folder = tmp_path / "incoming" / name / student
         folder.mkdir(parents=True)
         (folder / exercise.notebook.name).write_text(json.dumps(notebook, indent=1), newline="\r\n")
@@ -254,10 +250,6 @@ def test_right_answers_of_every_style_get_all_points_through_the_command_line(na
             # Every byte of a network's code counts, so there style has its price, which is told.
             if row["points"] < row["of"] * (0.6 if item == "network" else 1)}  # fmt: skip
     assert len(results) == 12 and lost == {}
-
-
-def _with_text(cell):
-    return cell | {"source": "".join(cell["source"])}
 
 
 @pytest.mark.slow

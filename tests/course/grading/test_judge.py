@@ -9,11 +9,11 @@ import numpy
 import pytest
 import torch
 
-from course.grading import answers, course, judge
+from course.grading import answers, judge
 from course.grading.answers import fill
 from course.grading.intake import read
 from course.grading.job import Place
-from tests.course.grading.conftest import skeleton_of, total
+from tests.course.grading.conftest import total
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
 
@@ -104,47 +104,26 @@ def test_a_forgery_gains_nothing(label, a1, grade):
     assert total(result) == 0 and "got:" not in result["printed"]
 
 
-BOMB = """
-import torch, driver
+BOMB = """import torch, driver
 conv = {"kind": "conv", "weight": torch.zeros(300, 1, 1, 1), "bias": None, "stride": 1, "padding": 60, "groups": 1}
 one = conv | {"weight": torch.zeros(1, 1, 1, 1)}
 layers = [one | {"weight": torch.zeros(1, 3, 1, 1)}] + [one] * 60 + [conv]
-driver.RUNS["fold_model"] = lambda student, inputs: {"folded": layers, "original": layers}
-"""
+driver.RUNS["fold_model"] = lambda student, inputs: {"folded": layers, "original": layers}"""
+ENDLESS = "def fold_linear(**inputs):\n    while True:\n        try:\n            while True: pass\n"
+COSTLY = {  # what beside the solutions stands in a notebook, and the points that are left
+    "nothing": ({}, 88),
+    "a network that takes all memory": ({"own": BOMB}, 74),
+    "an endless item": ({"fold_linear_solution": ENDLESS + "        except BaseException: pass"}, 80),
+    "a death": ({"fold_linear_solution": "import os\ndef fold_linear(weight, bias, a, b):\n    os._exit(3)"}, 80),
+}
 
 
-def test_a_network_that_takes_all_memory_costs_only_its_item(a1, grade):
-    before = _peak_memory()
-    assert total(grade(answers.solution_cells(a1) | {"own": BOMB})) == 74
-    assert _peak_memory() - before < 200
-
-
-def _peak_memory():
-    """Of this process, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-@pytest.mark.ci
-def test_solutions_earn_all_and_survive_a_death_elsewhere(a1, grade):
-    solved = answers.solution_cells(a1)
-    assert total(grade(solved)) == 88
-    dying = solved | {"fold_linear_solution": "import os\ndef fold_linear(weight, bias, a, b):\n    os._exit(3)"}
-    result = grade(dying)
-    assert total(result) == 80 and "No answer" in result["items"]["fold_linear"]["message"]
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("name", course.names())
-def test_every_assignment_is_graded_in_its_box(name, released, tmp_path):
-    exercise, skeleton = course.load(name), skeleton_of(released, name)
-    sheets = judge.prepare(exercise, "secret of the tests")
-    by_machine = exercise.assignment.points - exercise.assignment.manual_points
-    for sources, earned in ((answers.solution_cells(exercise), by_machine), ({}, 0)):
-        nbformat.write(fill(skeleton, sources), tmp_path / exercise.notebook.name)
-        for name, data in exercise.handed_in.items():
-            (tmp_path / name).write_bytes(data)
-        result = judge.grade(exercise, read(tmp_path, exercise.notebook.name, skeleton), sheets)
-        assert total(result) == earned, result["items"]
+@pytest.mark.parametrize("label", [pytest.param("nothing", marks=pytest.mark.ci), *list(COSTLY)[1:]])
+def test_solutions_earn_all_and_what_goes_wrong_costs_only_its_item(a1, grade, label):
+    (changes, points), peak = COSTLY[label], lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB
+    before = peak()
+    assert total(grade(answers.solution_cells(a1) | changes)) == points
+    assert peak() - before < 200 * 1024
 
 
 class _Payload:
@@ -176,28 +155,18 @@ def test_files_that_run_code_when_they_are_read_run_none_outside(a1, skeleton, s
     assert not canary.exists() and total(result) == 0
 
 
-def test_an_endless_item_costs_only_itself(a1, grade):
-    endless = "def fold_linear(**inputs):\n    while True:\n        try:\n            while True: pass\n"
-    endless += "        except BaseException: pass"
-    result = grade(answers.solution_cells(a1) | {"fold_linear_solution": endless})
-    assert total(result) == 80
-
-
 @pytest.mark.ci
 def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
-    submission = judge.Submission(skeleton)
-    job = tmp_path / "job"
-    job.mkdir()
-    place = Place(a1, judge.box.Limits(), boxed=True)
-    place.build(job, submission, [(sheet.item, sheet.inputs) for sheet in sheets])
-    names = {path.name for path in job.rglob("*") if path.is_file()}
+    work = [(sheet.item, sheet.inputs) for sheet in sheets]
+    Place(a1, judge.box.Limits(), boxed=True).build(tmp_path, judge.Submission(skeleton), work)
+    found = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     items = {item.name for item in a1.assignment.items}
-    assert names == {"inside.py", "wire.py", "guard.py", "driver.py", "instant.py", "job.json"} | items
-    everything = b"".join(path.read_bytes() for path in job.rglob("*") if path.is_file())
+    assert set(found) == {"inside.py", "wire.py", "guard.py", "driver.py", "instant.py", "job.json"} | items
+    everything = b"".join(found.values())
     for word in (b"_oracle", b"secret of the tests", b"BEGIN SOLUTION", b"Tolerance", b"hint"):
         assert word not in everything
     for sheet in sheets:
-        stored = judge.wire.decode((job / "inputs" / sheet.item.name).read_bytes())
+        stored = judge.wire.decode(found[sheet.item.name])
         assert all("x" not in given or sheet.item.name != "fold_model" for given in stored)
 
 

@@ -21,28 +21,24 @@ CLASS = {
 @pytest.fixture
 def room(tmp_path):
     room = Classroom.open(tmp_path / "class")
-    for student, (accuracy, size) in CLASS.items():
-        points = 30 * RULE.earned(accuracy, size)
-        network = {"points": points, "of": 30, "message": "", "measured": {"accuracy": accuracy, "bytes": size}}
-        _enter(room, student, {"network": network, "front": {"points": 8, "of": 8, "message": "", "measured": {}}})
-    _enter(room, "ines", {"network": {"points": 0, "of": 30, "message": "No answer", "measured": {}}})
+    networks = {
+        student: {"points": 30 * RULE.earned(accuracy, size), "measured": {"accuracy": accuracy, "bytes": size}}
+        for student, (accuracy, size) in CLASS.items()
+    }
+    for student, network in (networks | {"ines": {"points": 0, "measured": {}}}).items():
+        room.submission(student, "a5").mkdir(parents=True)
+        items = {"network": {"of": 30, "message": ""} | network, "front": {"points": 8, "of": 8, "message": ""}}
+        write(room.result_path("a5", student), json.dumps({"items": items}))
     room.submission("jan", "a5").mkdir(parents=True)  # not graded yet
     return room
 
 
-def _enter(room, student, items):
-    room.submission(student, "a5").mkdir(parents=True)
-    write(room.result_path("a5", student), json.dumps({"items": items}))
-
-
-def test_the_best_come_first_and_ties_go_to_the_smaller_file(room):
-    table = stats.standings(room, A5)
+def test_the_best_come_first_and_the_figure_shows_every_network_and_the_rule(room, monkeypatch):
+    table = stats.standings(room, A5)  # of those with equal points, the smaller file comes first
     assert table["student"].tolist() == ["ada", "bela", "chen", "hugo", "dora", "emil", "gwen", "fay", "kira"]
     assert table["share"].is_monotonic_decreasing and table["share"].iloc[:2].tolist() == [1.0, 1.0]
     assert table.set_index("student").loc["emil", ["accuracy", "bytes"]].tolist() == list(CLASS["emil"])
 
-
-def test_the_figure_shows_every_network_and_the_rule(room, monkeypatch):
     drawn = {}
     monkeypatch.setattr(stats.Figure, "savefig", lambda figure, path, **settings: drawn.update({path: figure}))
     png, csv = stats.draw_leaderboard(room, A5)
@@ -51,9 +47,8 @@ def test_the_figure_shows_every_network_and_the_rule(room, monkeypatch):
     left, right = plot.get_xlim()
     front = next(line for line in plot.lines if line.get_label() == "front").get_xydata()
     assert [tuple(point) for point in front] == [CLASS[name][::-1] for name in ("chen", "ada")]
-    at_the_edge = (right, plot.get_ylim()[0])
     inside = [(float(size), accuracy) for accuracy, size in CLASS.values() if accuracy > 0.5]
-    assert sorted(points) == sorted([*inside, at_the_edge])
+    assert sorted(points) == sorted([*inside, (right, plot.get_ylim()[0])])  # what is outside lies at the edge
     assert left < min(size for _, size in CLASS.values()) and right > RULE.TARGET_BYTES
     assert {"1 ada", "6 emil"} <= {text.get_text() for text in plot.texts}
     assert len(csv.read_text().splitlines()) == 1 + len(CLASS)

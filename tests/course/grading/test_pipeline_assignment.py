@@ -38,12 +38,9 @@ def sheet():
 
 
 @pytest.fixture
-def grade_network(skeleton, sheet, tmp_path):
+def grade_network(skeleton, sheet):
     def grade(sources, files=None, wall_seconds=60):
-        nbformat.write(fill(skeleton, sources), tmp_path / "a5.ipynb")
-        for name, content in (A5.handed_in if files is None else files).items():
-            (tmp_path / name).write_bytes(content)
-        submission = read(tmp_path, "a5.ipynb", skeleton)
+        submission = Submission(fill(skeleton, sources), files=A5.handed_in if files is None else files)
         return judge.grade(A5, submission, sheet, Limits(wall_seconds=wall_seconds))["items"]["network"]
 
     return grade
@@ -75,18 +72,14 @@ def _packed_as_hard_as_can_be(layers, bits):
 
 def test_tiny_without_training_earns_a_third_at_most_with_any_bits():
     folded, _ = passes.optimize(models.pretrained("tiny"), torch.zeros(1, 3, 32, 32))
-    (probe, expected), *_ = [
-        (case.probe, A5.assignment.item("network").oracle({}, case.probe))
-        for case in A5.assignment.item("network").make_cases("untrained", hidden=True)
-    ]
+    network = A5.assignment.item("network")
+    probe = network.make_cases("untrained", hidden=True)[0].probe
     packed = {bits: _packed_as_hard_as_can_be(DRIVER.layers_of(folded), bits) for bits in range(2, 9)}
     shares = {bits: DRIVER.earned(1.0, size) for bits, (_, size) in packed.items()}
-    doubtful = [
-        bits for bits, share in shares.items() if share >= 1 / 3
-    ]  # unless it is accurate, which costs time to see
+    doubtful = [bits for bits, share in shares.items() if share >= 1 / 3]  # unless it is accurate, which takes time
     for bits in doubtful:
-        accuracy = (DRIVER.predict(packed[bits][0], probe["images"]) == expected).double().mean().item()
-        shares[bits] = DRIVER.earned(accuracy, packed[bits][1])
+        right = DRIVER.predict(packed[bits][0], probe["images"]) == network.oracle({}, probe)
+        shares[bits] = DRIVER.earned(right.double().mean().item(), packed[bits][1])
     assert doubtful and 0 < max(shares.values()) < 1 / 3, shares
 
 
@@ -101,15 +94,18 @@ def test_every_other_network_of_the_course_is_too_large_even_with_one_bit_for_ea
         assert len(shapes) > 50 and size > DRIVER.TARGET_BYTES, (name, size)
 
 
-def test_the_notebook_states_the_rule_that_is_applied():
-    text = "".join(cell.source for cell in nbformat.read(A5.notebook, as_version=4).cells)
-    for accuracy in (DRIVER.TARGET_ACCURACY, DRIVER.FULL_ACCURACY):
-        assert f"{100 * accuracy:g} %" in text
-    for size in (DRIVER.TARGET_BYTES, DRIVER.FULL_BYTES):
-        assert f"{size:,} bytes" in text
+def assert_states_its_rule(exercise):
+    rule, text = exercise.load_driver(), "".join(c.source for c in nbformat.read(exercise.notebook, as_version=4).cells)
+    for words in (f"accuracy of {100 * rule.TARGET_ACCURACY:g} %", f"up to {100 * rule.FULL_ACCURACY:g} %"):
+        assert words in text
+    for words in (f"target size of {rule.TARGET_BYTES:,} bytes", f"down to {rule.FULL_BYTES:,} bytes"):
+        assert words in text
 
 
-def test_targets_that_a_network_just_fulfils_are_written_into_rule_and_notebook(tmp_path):
+def test_the_notebook_states_the_rule_that_is_applied_and_targets_that_a_network_just_fulfils_are_written_into_both(
+    tmp_path,
+):
+    assert_states_its_rule(A5)
     shutil.copytree(A5.folder, tmp_path / "a5")
     make_network = course._import(A5.folder / "make_network.py", "make_network")
     make_network.set_targets(make_network.targets(0.9399, 123_456), tmp_path / "a5")
@@ -117,9 +113,7 @@ def test_targets_that_a_network_just_fulfils_are_written_into_rule_and_notebook(
     rule = moved.load_driver()
     assert (rule.TARGET_ACCURACY, rule.FULL_ACCURACY) == (0.8, 0.9)
     assert (rule.TARGET_BYTES, rule.FULL_BYTES) == (223_000, 124_000)
-    text = "".join(cell.source for cell in nbformat.read(moved.notebook, as_version=4).cells)
-    for words in ("accuracy of 80 %", "up to 90 %", "target size of 223,000 bytes", "down to 124,000 bytes"):
-        assert words in text
+    assert_states_its_rule(moved)
     release.verify(moved)
 
 
@@ -127,15 +121,11 @@ def test_images_are_disturbed_each_in_its_own_way():
     image = torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     seen = DRIVER.disturb(image.expand(300, -1, -1, -1), torch.Generator().manual_seed(2))
     assert seen.dtype == torch.uint8 and len({bytes(one.flatten().tolist()) for one in seen}) == 300
-    middle = seen[:, :, 8:24, 8:24].float()
-    apart = (middle[:, None] - _all_moved(image)[:, :, 8:24, 8:24].float()).abs().mean((2, 3, 4))
-    closest = apart.min(1)
-    assert closest.values.max() < 4 and len(set(closest.indices.tolist())) > 90  # of 98: 7 x 7 shifts, mirrored or not
-
-
-def _all_moved(image):
     moved = [image.roll((down, right), (2, 3)) for down in range(-3, 4) for right in range(-3, 4)]
-    return torch.cat([*moved, *(one.flip(-1) for one in moved)])
+    moved = torch.cat([*moved, *(one.flip(-1) for one in moved)])
+    seen, moved = (images[:, :, 8:24, 8:24].float() for images in (seen, moved))
+    closest = (seen[:, None] - moved).abs().mean((2, 3, 4)).min(1)
+    assert closest.values.max() < 4 and len(set(closest.indices.tolist())) > 90  # of 98: 7 x 7 shifts, mirrored or not
 
 
 def test_every_byte_that_reaches_the_students_code_counts(skeleton, tmp_path):
@@ -172,46 +162,48 @@ def test_layers_of_a_model_compute_the_same():
         DRIVER.layers_of(torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.BatchNorm2d(3))))
 
 
-def test_no_image_is_in_reach_of_the_students_code(skeleton, sheet, tmp_path):
-    work = [(s.item, s.inputs) for s in sheet]
-    Place(A5, Limits(), boxed=True).build(tmp_path, Submission(skeleton), work)
-    assert judge.wire.decode((tmp_path / "inputs" / "network").read_bytes()) == [{}, {}]
-    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 100_000
-
-
-def test_no_code_of_the_student_and_no_label_is_where_the_network_is_computed(sheet, tmp_path):
-    pairs = [{"answer": [], "probe": case.probe} for case in sheet[0].cases]
-    work = [(sheet[0].item, judge.wire.encode(pairs))]
-    Place(A5, Limits(), boxed=True).build(tmp_path, judge.NOBODY, work, view=True)
-    assert json.loads((tmp_path / "job.json").read_text())["cells"] == [] and not list((tmp_path / "files").iterdir())
-    for case, labels in zip(sheet[0].cases, sheet[0].expected, strict=True):
+def test_the_students_code_sees_no_image_and_where_the_network_is_computed_is_no_such_code_and_no_label(
+    skeleton, sheet, tmp_path
+):
+    ((item, cases, inputs, expected),) = [(s.item, s.cases, s.inputs, s.expected) for s in sheet]
+    students, other = tmp_path / "students", tmp_path / "other"
+    students.mkdir(), other.mkdir()
+    Place(A5, Limits(), boxed=True).build(students, Submission(skeleton), [(item, inputs)])
+    assert judge.wire.decode((students / "inputs" / "network").read_bytes()) == [{}, {}]
+    assert sum(path.stat().st_size for path in students.rglob("*") if path.is_file()) < 100_000
+    pairs = judge.wire.encode([{"answer": [], "probe": case.probe} for case in cases])
+    Place(A5, Limits(), boxed=True).build(other, judge.NOBODY, [(item, pairs)], view=True)
+    assert json.loads((other / "job.json").read_text())["cells"] == [] and not list((other / "files").iterdir())
+    for case, labels in zip(cases, expected, strict=True):
         assert not any(torch.equal(value, labels) for value in case.probe.values() if isinstance(value, torch.Tensor))
 
 
-BOMB = """
+def bomb(channels, padding, repeats):
+    return f"""
 def restore(tensors):
     import torch
-    conv = {"kind": "conv", "weight": torch.zeros(1, 3, 1, 1).expand(CHANNELS, 3, 1, 1), "bias": torch.zeros(CHANNELS),
-            "stride": 1, "padding": PADDING, "groups": 1}
-    return [conv] + [{"kind": "relu"}] * REPEATS
+    conv = {{"kind": "conv", "weight": torch.zeros(1, 3, 1, 1).expand({channels}, 3, 1, 1), "stride": 1, "groups": 1,
+            "bias": torch.zeros({channels}), "padding": {padding}}}
+    return [conv] + [{{"kind": "relu"}}] * {repeats}
 """
-HOSTILE_NETWORKS = {
-    "takes all memory": ({"CHANNELS": "60000", "PADDING": "0", "REPEATS": "0"}, "RuntimeError"),
-    "grows at the border": ({"CHANNELS": "1", "PADDING": "100000", "REPEATS": "0"}, "RuntimeError"),
-    "never ends": ({"CHANNELS": "300", "PADDING": "0", "REPEATS": "3000"}, "No answer"),
+
+
+class Payload:
+    def __reduce__(self):
+        return print, ("got:",)
+
+
+HOSTILE = {  # code instead of the solution's, or a file (None: none), and what is said of it
+    "takes all memory": (bomb(60_000, 0, 0), None, "RuntimeError"),
+    "grows at the border": (bomb(1, 100_000, 0), None, "RuntimeError"),
+    "never ends": (bomb(300, 0, 3000), None, "No answer"),
+    "nothing": ("", None, "not handed in"),
+    "an empty file": ("", b"", "SafetensorError"),
+    "a pickle": ("", pickle.dumps(Payload()), "SafetensorError"),
+    "noise": ("", b"\xff" * 1000, "SafetensorError"),
+    "no plan": ("", safetensors.torch.save({"plan": torch.zeros(3, dtype=torch.uint8)}), "JSONDecodeError"),
+    "another tensor": ("", safetensors.torch.save({"other": torch.zeros(3)}), "KeyError"),
 }
-
-
-@pytest.mark.box
-@pytest.mark.slow
-@pytest.mark.parametrize("label", HOSTILE_NETWORKS)
-def test_a_hostile_network_earns_nothing_and_ends(label, grade_network):
-    sizes, says = HOSTILE_NETWORKS[label]
-    code = BOMB
-    for name, value in sizes.items():
-        code = code.replace(name, value)
-    result = grade_network(SOLVED | {"network_solution": code}, wall_seconds=15)
-    assert result["points"] == 0 and says in result["message"], result
 
 
 @pytest.mark.box
@@ -222,24 +214,11 @@ def test_a_patched_driver_reaches_only_the_students_own_box(grade_network):
     assert grade_network(SOLVED | {"own": patch})["points"] == 30
 
 
-class _Payload:
-    def __reduce__(self):
-        return print, ("got:",)
-
-
 @pytest.mark.box
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (None, "not handed in"),
-        (b"", "SafetensorError"),
-        (pickle.dumps(_Payload()), "SafetensorError"),
-        (b"\xff" * 1000, "SafetensorError"),
-        (safetensors.torch.save({"plan": torch.zeros(3, dtype=torch.uint8)}), "JSONDecodeError"),
-        (safetensors.torch.save({"other": torch.zeros(3)}), "KeyError"),
-    ],
-)
-def test_a_file_that_is_no_network_is_explained(content, says, grade_network):
-    result = grade_network(SOLVED, {} if content is None else {"network.safetensors": content})
+@pytest.mark.parametrize("label", HOSTILE)
+def test_a_hostile_network_and_a_file_that_is_none_earn_nothing_and_are_explained(label, grade_network):
+    code, content, says = HOSTILE[label]
+    files = None if code else {} if content is None else {"network.safetensors": content}
+    result = grade_network(SOLVED | ({"network_solution": code} if code else {}), files, wall_seconds=15)
     assert result["points"] == 0 and says in result["message"], result

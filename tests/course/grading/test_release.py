@@ -43,9 +43,7 @@ def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name
         cases = item.make_cases(release.VISIBLE_SEED)
         assert [case["label"] for case in visible[item.name]["cases"]] == [case.label for case in cases]
     lines = [line.strip() for text in solutions(exercise) for line in text.splitlines()]
-    lines += [
-        line.strip() for answer in answers.read(exercise) for line in answer.code.splitlines() if "return" in line
-    ]
+    lines += [line.strip() for a in answers.read(exercise) for line in a.code.splitlines() if "return" in line]
     given = exercise.driver.read_text()  # holds lines such as `return nn.Sequential(*modules)`
     lines = [line for line in lines if len(line) > TRIVIAL and line not in given]
     tree = ast.parse((exercise.folder / "specification.py").read_text())
@@ -61,9 +59,8 @@ def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name
 @pytest.fixture
 def edition(released, tmp_path, monkeypatch):
     """An unpacked edition with a1 and a5."""
-    monkeypatch.setattr(
-        release, "release", lambda room, one: released(one.folder.name).folder / "released" / one.folder.name
-    )
+    bundle = lambda _, one: released(one.folder.name).folder / "released" / one.folder.name  # noqa: E731
+    monkeypatch.setattr(release, "release", bundle)
     exercises = [course.load(name) for name in ("a1", "a5")]
     with zipfile.ZipFile(release.edition(Classroom.open(tmp_path), exercises)) as archive:
         archive.extractall(tmp_path)
@@ -101,12 +98,13 @@ def test_an_edition_holds_the_course_and_nothing_that_is_secret(edition):
     assert done.returncode == 2 and "train" in menu and "grade" not in menu, done.stderr
 
 
-def run_from_top_to_bottom(folder, notebook, replaced=None):
+def run_from_top_to_bottom(notebook, replaced):
     """Run a notebook's code cells as one script, in the bundle's own folder, without the course's library."""
     cells = [cell for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
-    script = [(replaced or {}).get(cell.metadata.nbgrader.grade_id, cell.source) for cell in cells]
-    (folder / "script.py").write_text("\n\n".join(script))
-    return subprocess.run([sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, check=False)
+    script = "\n\n".join(replaced.get(cell.metadata.nbgrader.grade_id, cell.source) for cell in cells)
+    (notebook.parent / "script.py").write_text(script)
+    words = [sys.executable, "script.py"]
+    return subprocess.run(words, cwd=notebook.parent, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
@@ -114,17 +112,15 @@ def run_from_top_to_bottom(folder, notebook, replaced=None):
 @pytest.mark.parametrize("name", NAMES)
 def test_an_untouched_release_runs_and_a_solved_one_is_right(name, released, tmp_path):
     exercise, items = course.load(name), len(course.load(name).assignment.items)
-    bundle = shutil.copytree(released(name).folder / "released" / name, tmp_path / name)
-    notebook = bundle / exercise.notebook.name
-    done = run_from_top_to_bottom(bundle, notebook)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("not done yet") == items
+    notebook = shutil.copytree(released(name).folder / "released" / name, tmp_path / name) / exercise.notebook.name
+    done = run_from_top_to_bottom(notebook, {})
+    assert done.returncode == 0 and done.stdout.count("not done yet") == items, done.stderr
     for file, content in exercise.handed_in.items():
-        (bundle / file).write_bytes(content)
-    solved = run_from_top_to_bottom(bundle, notebook, answers.solution_cells(exercise))
+        (notebook.parent / file).write_bytes(content)
+    solved = run_from_top_to_bottom(notebook, answers.solution_cells(exercise))
     assert solved.stdout.count("right on the visible inputs") == items, solved.stdout + solved.stderr
     for wrong in [a for a in answers.read(exercise) if not a.right][:6]:  # some are wrong on hidden inputs alone
-        solved = run_from_top_to_bottom(bundle, notebook, {f"{wrong.item}_solution": wrong.code})
+        solved = run_from_top_to_bottom(notebook, {f"{wrong.item}_solution": wrong.code})
         if "not right yet" in solved.stdout:
             break
     assert solved.stdout.count("not right yet") == 1, solved.stdout + solved.stderr
@@ -138,18 +134,14 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize(("find", "replace", "says"), MISFITS)
-def test_a_notebook_that_does_not_fit_its_specification_is_refused(a1, tmp_path, find, replace, says):
-    folder = shutil.copytree(a1.folder, tmp_path / "a1")
-    text = (folder / "a1.ipynb").read_text()
-    assert find in text
-    (folder / "a1.ipynb").write_text(text.replace(find, replace))
-    room = Classroom.open(tmp_path / "class")
-    with pytest.raises(release.ReleaseError, match=says):
-        release.release(room, course.load("a1", tmp_path))
-    assert not (room.folder / "released" / "a1").exists()
-
-
-def test_an_assignment_that_is_not_there_is_named():
+def test_a_notebook_that_does_not_fit_its_specification_and_an_assignment_that_is_not_there_are_refused(a1, tmp_path):
+    notebook = shutil.copytree(a1.folder, tmp_path / "a1") / "a1.ipynb"
+    room, text = Classroom.open(tmp_path / "class"), notebook.read_text()
+    for find, replace, says in MISFITS:
+        assert find in text
+        notebook.write_text(text.replace(find, replace))
+        with pytest.raises(release.ReleaseError, match=says):
+            release.release(room, course.load("a1", tmp_path))
+        assert not (room.folder / "released" / "a1").exists()
     with pytest.raises(course.CourseError, match=r"no assignment .a9. in .*; there are a1, a2, a3, a4, a5"):
         course.load("a9")

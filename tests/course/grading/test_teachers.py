@@ -2,51 +2,42 @@
 
 import csv
 import json
-from datetime import UTC, datetime
 
 import pytest
 
-from course.grading import answers, export, record, roster, similarity, stats
-from course.grading.classroom import Classroom, ClassroomError
-from tests.course.grading.test_record import enter
+from course.grading import answers, export, roster, similarity, stats
+from course.grading.classroom import Classroom, ClassroomError, write
+from tests.course.grading.test_record import enter, give_by_hand
 
 HEADER = "student,id,name,section,group,extra_days,extra_days_a1\n"
 
 
-def write_list(room, text):
+def test_the_class_list_says_who_has_more_time(tmp_path):
+    room = Classroom.open(tmp_path)
+    text = HEADER + "ada,1001,Ada Lovelace,A,1,2,\nben,1002,,B,,1,7\ncy,1003,,,,,\n"
     roster.path_of(room).write_text(text)
-
-
-def test_the_class_list_says_who_has_more_time(room):
-    write_list(room, HEADER + "ada,1001,Ada Lovelace,A,1,2,\nben,1002,,B,,1,7\ncy,1003,,,,,\n")
     people = roster.read(room)
     assert [people[s].extension("a1") for s in ("ada", "ben", "cy")] == [2, 7, 0]
     assert people["ben"].extension("a2") == 1 and people["ada"].name == "Ada Lovelace"
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("name,id\nAda,1\n", "the columns are name, id"),
-        ("student,extra\nada,1\n", "the columns are student, extra"),
-        ("student,id\nada,1\nada,2\n", "line 3: ada stands there twice"),
-        ("student,id\n../ada,1\n", "cannot name a student"),
-        ("student,id\n,1\n", "cannot name a student"),
-        ("student,extra_days\nada,soon\n", "could not convert"),
-        ("student,extra_days\nada,-1\n", "ada: extra_days is -1"),
-    ],
-)
-def test_a_list_that_cannot_be_read_is_named_with_its_line(room, text, problem):
-    write_list(room, text)
-    with pytest.raises(ClassroomError, match=r"class_list\.csv cannot be read") as error:
+WRONG_LISTS = {
+    "name,id\nAda,1\n": "the columns are name, id",
+    "student,extra\nada,1\n": "the columns are student, extra",
+    "student,id\nada,1\nada,2\n": "line 3: ada stands there twice",
+    "student,id\n../ada,1\n": "cannot name a student",
+    "student,id\n,1\n": "cannot name a student",
+    "student,extra_days\nada,soon\n": "could not convert",
+    "student,extra_days\nada,-1\n": "ada: extra_days is -1",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_LISTS)
+def test_a_list_that_cannot_be_read_is_named_with_its_line(tmp_path, text):
+    room = Classroom.open(tmp_path)
+    roster.path_of(room).write_text(text)
+    with pytest.raises(ClassroomError, match=rf"class_list\.csv cannot be read.*{WRONG_LISTS[text]}"):
         roster.read(room)
-    assert problem in str(error.value)
-
-
-def test_more_time_moves_the_deadline_of_one_student(room):
-    room.settings.write_text("late_percent_per_day = 10\nlate_days = 5\n[due]\na1 = 2030-01-01T00:00:00Z\n")
-    late = datetime(2030, 1, 3, tzinfo=UTC)
-    assert [room.rules.penalty("a1", late, 100, extra) for extra in (0, 1, 2)] == [20, 10, 0]
 
 
 def test_pseudonyms_are_stable_and_differ_between_classes(tmp_path):
@@ -59,14 +50,12 @@ def test_pseudonyms_are_stable_and_differ_between_classes(tmp_path):
 @pytest.fixture
 def graded(room, skeleton, hand_in):
     """Ada has everything but a written answer that waits, ben crashed the grader, cy handed in nothing."""
-    write_list(room, HEADER + 'ada,1001,"Lovelace, Ada",A,,,\ncy,1003,=cy(),A,,,\n')
+    roster.path_of(room).write_text(HEADER + 'ada,1001,"Lovelace, Ada",A,,,\ncy,1003,=cy(),A,,,\n')
     enter(room, answers.fill(skeleton, {"padding_answer": "because"}), {"fold_conv": 10.0})
     for student in ("ada", "ben"):
         hand_in(student, {})
     result = {"notes": ["a note"], "items": {"fold_conv": {"message": "a sign"}}}
-    path = room.result_path("a1", "ada")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result))
+    write(room.result_path("a1", "ada"), json.dumps(result))
     return room
 
 
@@ -77,12 +66,9 @@ def rows(path):
 
 def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
     path, *remarks = export.export_for("moodle", graded, [a1])
-    assert rows(path) == [
-        ["ID number", "Full name", "a1"],
-        ["1001", "Lovelace, Ada", ""],
-        ["1003", "'=cy()", ""],
-        ["", "ben", ""],
-    ]
+    header, *people = rows(path)
+    assert header == ["ID number", "Full name", "a1"]
+    assert people == [["1001", "Lovelace, Ada", ""], ["1003", "'=cy()", ""], ["", "ben", ""]]
     assert remarks[0] == "a1: ben handed in and does not stand on the class list"
     assert remarks[1].startswith("a1: ada is left empty, for padding_answer")
     path, *_ = export.export_for("canvas", graded, [a1])
@@ -90,14 +76,7 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
     assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "a1"]
     assert possible[0].strip() == "Points Possible" and possible[-1] == "100"
     assert ada == ["Lovelace, Ada", "1001", "", "ada", "A", ""]
-
-
-def test_points_come_out_when_everything_is_read(graded, a1):
-    with record.Gradebook(graded.database) as book:
-        for name in ("padding_answer", "rounding_answer"):
-            grade = book.find_grade(name, "a1", "a1", "ada")
-            grade.manual_score, grade.needs_manual_grade = 5, False
-        book.db.commit()
+    give_by_hand(graded, 5, "padding_answer", "rounding_answer")
     path, *remarks = export.export_for("moodle", graded, [a1])
     assert rows(path)[1] == ["1001", "Lovelace, Ada", "20"]
     assert not any("ada" in remark for remark in remarks)
@@ -133,20 +112,11 @@ OTHERS = [
 ]
 
 
-def test_renaming_and_layout_hide_nothing_and_own_work_is_not_alike():
-    sources = {"ada": [COPIED], "ben": [RENAMED], **{f"own{i}": [text] for i, text in enumerate(OTHERS)}}
+def test_renaming_layout_and_broken_code_hide_nothing_and_what_is_own_released_or_usual_does_not_count():
+    sources = {"ada": [COPIED], "ben": [f"{RENAMED}\na = (1"], **{f"own{i}": [o] for i, o in enumerate(OTHERS)}}
     assert [(one, other) for _, one, other in similarity.similar(sources, [], 0.6)] == [("ada", "ben")]
-
-
-def test_what_was_released_and_what_everybody_shares_do_not_count():
-    same = {student: [COPIED] for student in ("ada", "ben")}
-    assert similarity.similar(same, [COPIED], 0.1) == []
-    usual = {f"student{i}": [COPIED] for i in range(8)}
-    assert similarity.similar(usual, [], 0.1) == []
-
-
-def test_broken_code_is_compared_as_far_as_it_goes():
-    assert similarity.tokens_of("a = (1") == ["name", "=", "(", "1"]
+    assert similarity.similar({"ada": [COPIED], "ben": [COPIED]}, [COPIED], 0.1) == []
+    assert similarity.similar({f"student{i}": [COPIED] for i in range(8)}, [], 0.1) == []
 
 
 def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, hand_in, a1):
@@ -159,8 +129,6 @@ def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, hand_i
     assert "<script>" not in text and "&lt;script&gt;" in text
 
 
-@pytest.mark.parametrize(
-    ("number", "words"), [(1.0, "nearly everybody"), (0.5, "some"), (float("nan"), "not read yet")]
-)
-def test_difficulty_in_words(number, words):
-    assert stats.in_words(number, stats.EARNED) == words
+def test_difficulty_in_words():
+    words = [stats.in_words(number, stats.EARNED) for number in (1.0, 0.5, float("nan"))]
+    assert words == ["nearly everybody", "some", "not read yet"]

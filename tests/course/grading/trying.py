@@ -30,9 +30,12 @@ def judge(item, case, expected, answer, submitted_bytes=0):
 
 def try_out(exercise, answer, seed="tests"):
     item, sources = exercise.assignment.item(answer.item), sources_of(exercise, answer)
-    submitted = packed_bytes(sources.values()) + sum(map(len, exercise.handed_in.values()))
     with contextlib.chdir(exercise.folder):  # where the files lie that belong to the solution
-        return check(guarded(item), answers.execute(sources), seed, hidden=True, submitted_bytes=submitted)
+        return check(guarded(item), answers.execute(sources), seed, True, weight(exercise, sources))
+
+
+def weight(exercise, sources):
+    return packed_bytes(sources.values()) + sum(map(len, exercise.handed_in.values()))
 
 
 def sources_of(exercise, answer):

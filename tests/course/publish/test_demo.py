@@ -49,11 +49,6 @@ def wait_until_ready(page):
     page.wait_for_selector("main:not([hidden])", timeout=60_000)
 
 
-def traced(page, network, image):
-    question = {"kind": "trace", "network": network, "pixels": image.permute(1, 2, 0).flatten().tolist()}
-    return page.evaluate("ask", question)
-
-
 def expected(model, image):
     """What Python's integer mode computes: a checksum for each layer's codes, and the last sums."""
     codes = {}
@@ -69,13 +64,20 @@ def assert_equals_python(page, images, networks=ALL):
         model = models.pretrained(name)
         model.mode = "integer"
         for image in images:
-            assert traced(page, number, image) == expected(model, image), name
+            pixels = image.permute(1, 2, 0).flatten().tolist()
+            traced = page.evaluate("ask", {"kind": "trace", "network": number, "pixels": pixels})
+            assert traced == expected(model, image), name
 
 
-def test_every_layer_of_every_network_is_python_s_bit_for_bit(browser, page_file):
+@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_every_layer_of_every_network_is_python_s_bit_for_bit(browser, page_file, many):
+    """One image; or fifty, noise and the extremes."""
+    noise = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    extremes = torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1).expand(2, 3, 32, 32)
+    images = torch.cat([SAMPLE.test_images[100:150], noise, extremes]) if many else SAMPLE.test_images[500:501]
     with opened(page_file.as_uri(), browser) as (page, problems):
         wait_until_ready(page)
-        assert_equals_python(page, SAMPLE.test_images[500:501])
+        assert_equals_python(page, images)
     assert problems == []
 
 
@@ -91,19 +93,7 @@ def test_an_addition_that_is_rounded_by_itself_is_python_s_bit_for_bit(browser, 
     assert problems == []
 
 
-@pytest.mark.slow
-def test_fifty_images_and_the_extremes_are_python_s_bit_for_bit(browser, page_file):
-    noise = torch.randint(0, 256, (2, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    extremes = torch.stack([torch.full((3, 32, 32), grey, dtype=torch.uint8) for grey in (0, 255)])
-    with opened(page_file.as_uri(), browser) as (page, problems):
-        wait_until_ready(page)
-        assert_equals_python(page, torch.cat([SAMPLE.test_images[100:150], noise, extremes]))
-    assert problems == []
-
-
-@pytest.mark.parametrize(
-    "name", [*FEW, *(pytest.param(name, marks=pytest.mark.slow) for name in WRONG if name not in FEW)]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FEW else pytest.mark.slow) for n in WRONG])
 def test_an_error_in_the_interpreter_is_seen(browser, small_page, tmp_path, name):
     right, wrong = WRONG[name]
     text = small_page.read_text()
@@ -124,14 +114,9 @@ def test_rounding_is_exact_at_ties_and_with_products_of_62_bits(browser):
     script, rule = (PARTS / "interpreter.js").read_text(), "(lo > 0 || below % 2 !== 0)"
     with opened("about:blank", browser) as (page, _):
         halves = [[p >> 16, p & 0xFFFF, 2.0 ** (s - 16)] for p, s in cases]
-        got, up, down = (
-            page.evaluate(
-                f"(cases) => {{ {script.replace(rule, r)}; return cases.map((c) => roundShift(...c)); }}", halves
-            )
-            for r in (rule, "true", "false")
-        )
-    assert got == wanted
-    assert wanted not in (up, down)
+        body = f"(cases) => {{ {script}; return cases.map((c) => roundShift(...c)); }}"
+        got, up, down = (page.evaluate(body.replace(rule, other), halves) for other in (rule, "true", "false"))
+    assert got == wanted and wanted not in (up, down)
 
 
 def round_half_even(product, shift):

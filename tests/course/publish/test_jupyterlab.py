@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from pathlib import Path
+from contextlib import suppress
 
 import nbformat
 import pytest
@@ -39,56 +39,44 @@ def jupyterlab(tmp_path, request):
     with open(tmp_path / "log", "w") as log:
         server = subprocess.Popen([sys.executable, *words], cwd=tmp_path, env=environment, stdout=log, stderr=log)
         try:
-            wait_for(f"http://127.0.0.1:{port}/api?token={token}")
+            for _ in range(300):  # until it answers
+                with suppress(OSError):
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=5).close()
+                    break
+                time.sleep(0.4)
             yield f"http://127.0.0.1:{port}/lab/tree/lesson.ipynb?token={token}"
         finally:
             server.terminate()
             server.wait(30)
 
 
-def wait_for(url: str) -> None:
-    """Until a server answers."""
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except OSError:
-            time.sleep(0.4)
-    raise TimeoutError(url)
-
-
-def source_of(path: Path) -> str:
-    """All cells of a notebook as one text."""
-    return "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
-
-
-def figures_with_sliders(path: Path) -> list[str]:
-    """What the figures that follow sliders are called, when read aloud."""
-    return re.findall(r'plots\.explore\(\s*\w+,\s*"([^"]+)"', source_of(path))
-
-
-WITH_SLIDERS = [path for path in runner.lessons() if "plots.explore(" in source_of(path)]
+SOURCES = {
+    path: "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells) for path in runner.lessons()
+}
+# What the figures that follow sliders are called, when read aloud.
+SLIDERS = {path: re.findall(r'plots\.explore\(\s*\w+,\s*"([^"]+)"', text) for path, text in SOURCES.items()}
 
 
 def test_every_live_figure_is_found():
-    assert len(WITH_SLIDERS) >= 2
-    for path in WITH_SLIDERS:
-        assert len(figures_with_sliders(path)) == source_of(path).count("plots.explore("), path.stem
+    assert {path: len(alts) for path, alts in SLIDERS.items()} == {
+        path: text.count("plots.explore(") for path, text in SOURCES.items()
+    }
+    assert len(LESSONS) >= 2
 
 
-LESSONS = [pytest.param(path, path, id=path.stem) for path in WITH_SLIDERS]
+LESSONS = [pytest.param(path, alts, id=path.stem) for path, alts in SLIDERS.items() if alts]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("jupyterlab", "path"), LESSONS, indirect=["jupyterlab"])
-def test_in_jupyterlab_the_figure_follows_the_slider(jupyterlab, path):
+@pytest.mark.parametrize(("jupyterlab", "figures"), LESSONS, indirect=["jupyterlab"])
+def test_in_jupyterlab_the_figure_follows_the_slider(jupyterlab, figures):
     with opened(jupyterlab) as (page, _):
         page.set_default_timeout(200_000)
         page.locator(".jp-Cell").first.wait_for()
         page.get_by_text("(ipykernel) | Idle").wait_for()  # cells that are run before the kernel is there are lost
         page.get_by_role("menuitem", name=re.compile("^Run$")).click()
         page.get_by_role("menuitem", name=re.compile("^Run All Cells$")).click()
-        for alt in figures_with_sliders(path):
+        for alt in figures:
             picture = page.locator(f"img[alt='{alt}']")
             picture.wait_for()
             before = picture.get_attribute("src")

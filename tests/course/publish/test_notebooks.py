@@ -6,45 +6,63 @@ import statistics
 import nbformat
 import pytest
 
-from course.publish import page
-from course.publish.runner import NOTEBOOKS, lessons
+from course.publish import page, slides
+from course.publish.runner import NOTEBOOKS, TALK, lessons
 from helpers import checks
 
-ALL = lessons()
+READ = {path: nbformat.read(path, as_version=4) for path in (*lessons(), NOTEBOOKS / TALK)}
+# What the course was ordered to contain: each item is met in code, in a cell that carries the tag `seed:ID`.
+ORDERED = {
+    "A": 7,  # the pass folder: interface, errors, canonicalize, identities, constants, conv-bn, conv-add
+    "B": 10,  # pass infrastructure: rewriting, metadata, pass class, manager, matcher, partitioner
+    "C": 6,  # convolution, BatchNorm, the worked example, fused kernels, engines, ten families of patterns
+    "D": 5,  # passes in a deployment engine: kinds, registry, what they are for, predictor, fuser
+    "E": 11,  # structured pruning and quantization by hand, the promised table, its defects, talking points
+}
+IDS = {f"{letter}{number}" for letter, count in ORDERED.items() for number in range(1, count + 1)}
 
 
-@pytest.fixture(params=ALL, ids=[path.stem for path in ALL])
+def text_of(notebook, kind="markdown"):
+    return "\n".join(cell.source for cell in notebook.cells if cell.cell_type == kind)
+
+
+@pytest.fixture(params=READ, ids=lambda path: path.stem)
+def any_notebook(request):
+    return READ[request.param]
+
+
+@pytest.fixture(params=lessons(), ids=lambda path: path.stem)
 def notebook(request):
-    return nbformat.read(request.param, as_version=4)
+    return READ[request.param]
 
 
-def test_outputs_of_a_real_run_without_errors_warnings_and_paths(notebook):
-    for cell in notebook.cells:
-        if cell.cell_type != "code":
-            continue
+@pytest.fixture(scope="module")
+def talk():
+    return READ[NOTEBOOKS / TALK]
+
+
+def test_outputs_of_a_real_run_without_errors_warnings_and_paths(any_notebook):
+    for cell in (cell for cell in any_notebook.cells if cell.cell_type == "code"):
         assert cell.execution_count, f"{cell.id} was not run"
         for output in cell.outputs:
             assert output.output_type != "error", cell.id
             assert output.get("name") != "stderr", f"{cell.id}: {output.text}"
-    text = "\n".join(re.sub(r"base64,[^\"]*", "", nbformat.writes(notebook)).splitlines())
+    text = re.sub(r"base64,[^\"]*", "", nbformat.writes(any_notebook))
     assert not re.search(r"/(home|root|work|tmp|usr|Users)/", text)
     assert "Warning" not in text
 
 
-def test_figures_have_alternative_text(notebook):
-    found = page.figures(notebook)
-    assert found and all(len(alt) > 30 for _, alt in found)
-    assert all(
-        "<img " not in output.get("data", {}).get("text/html", "") or 'alt="' in output.data["text/html"]
-        for cell in notebook.cells
-        for output in cell.get("outputs", [])
-    )
+def test_figures_have_alternative_text(any_notebook, talk):
+    found = page.figures(any_notebook)
+    assert len(found) >= (10 if any_notebook is talk else 1) and all(len(alt) > 30 for _, alt in found)
+    outputs = [output for cell in any_notebook.cells for output in cell.get("outputs", [])]
+    pages = [output.get("data", {}).get("text/html", "") for output in outputs]
+    assert all('alt="' in html for html in pages if "<img " in html)
 
 
 def test_goals_time_summary_and_questions(notebook):
-    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     for part in ("**After this lesson you can**", "**Time:**", "## Summary", "## Questions", "**Sources"):
-        assert part in text, part
+        assert part in text_of(notebook), part
 
 
 def test_cell_names_are_stable_and_cells_are_short(notebook):
@@ -55,10 +73,8 @@ def test_cell_names_are_stable_and_cells_are_short(notebook):
 
 
 def test_links_to_other_lessons_lead_somewhere(notebook):
-    planned = {path.name for path in ALL}
-    for cell in notebook.cells:
-        for target in re.findall(r"\]\((\d\d_[a-z0-9_]+\.ipynb)\)", cell.source):
-            assert target in planned, target
+    targets = re.findall(r"\]\((\d\d_[a-z0-9_]+\.ipynb)\)", "\n".join(cell.source for cell in notebook.cells))
+    assert set(targets) <= {path.name for path in lessons()}
 
 
 def test_every_exercise_is_asked_checked_and_solved():
@@ -66,7 +82,7 @@ def test_every_exercise_is_asked_checked_and_solved():
     checks.use(NOTEBOOKS / "exercises" / "lesson_00.py")
     for lesson, items in checks.lessons().by_lesson.items():
         (path,) = lessons([lesson.removeprefix("lesson_")])
-        source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+        source = "\n".join(cell.source for cell in READ[path].cells)
         assert len(items) >= 2
         for item in items:
             assert source.count(f"def {item.function}(") >= 2, f"{item.function} lacks its answer cell or its solution"
@@ -78,3 +94,21 @@ def test_every_exercise_is_asked_checked_and_solved():
 
 def test_all_notebooks_together_are_small():
     assert sum(path.stat().st_size for path in NOTEBOOKS.glob("*.ipynb")) < 10e6
+
+
+def test_everything_that_was_ordered_has_a_cell_that_ran_and_no_tag_names_anything_else():
+    cells = [c for path in NOTEBOOKS.glob("*.ipynb") for c in nbformat.read(path, as_version=4).cells]
+    tagged = [(tag.removeprefix("seed:"), cell) for cell in cells for tag in cell.metadata.get("tags", [])
+              if tag.startswith("seed:")]  # fmt: skip
+    ran = {name for name, cell in tagged if cell.cell_type == "code" and cell.execution_count
+           and all(output.output_type != "error" for output in cell.outputs)}  # fmt: skip
+    assert IDS - ran == set(), f"no cell that ran is tagged for {sorted(IDS - ran)}"
+    assert {name for name, _ in tagged} <= IDS
+
+
+def test_the_talk_has_about_twelve_slides_with_notes_and_what_the_room_was_promised(talk):
+    shown = slides.slides_of(talk)
+    assert 12 <= len(shown) <= 16
+    assert all('<aside class="notes">' in "".join(parts) for parts in shown)
+    for part in ("Why this network", "Why whole channels", "Why from scratch", "Where is it hard", "What to use when"):
+        assert part in text_of(talk), part

@@ -22,27 +22,17 @@ def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_kernel_that_dies_is_a_failure_and_no_crash(tmp_path):
-    source = write(tmp_path / "01_dead.ipynb", "x = 1", "import os; os._exit(1)")
-    outcome = runner.run_lesson(source, tmp_path / "out.ipynb", "quick")
-    assert outcome.failure.startswith("cell 2 (cell-1): ")
-
-
-@pytest.mark.slow
-def test_the_kernel_knows_the_profile_and_runs_beside_the_notebook(tmp_path):
-    source = write(tmp_path / "01_ok.ipynb", "import os; print(os.environ['PROFILE'], os.getcwd())")
+def test_the_kernel_knows_the_profile_and_runs_beside_the_notebook_and_its_death_is_a_failure_and_no_crash(tmp_path):
+    source = write(tmp_path / "01_ok.ipynb", "import os; print(os.environ['PROFILE'], os.getcwd())", "os._exit(1)")
     outcome = runner.run_lesson(source, tmp_path / "out.ipynb", "full")
-    assert outcome.failure is None
+    assert outcome.failure.startswith("cell 2 (cell-1): ")
     assert nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs[0].text == f"full {tmp_path}\n"
 
 
 def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
     cell = new_code_cell("1", id="one", metadata={"execution": {"iopub.status.busy": "2026-01-01T00:00:00Z"}})
     widget = {"application/vnd.jupyter.widget-view+json": {"model_id": "x"}, "text/plain": "bar"}
-    cell.outputs = [
-        new_output("display_data", data=widget),
-        new_output("stream", name="stdout", text="kept"),
-    ]
+    cell.outputs = [new_output("display_data", data=widget), new_output("stream", name="stdout", text="kept")]
     notebook = new_notebook(cells=[new_markdown_cell("# T", id="t"), cell], metadata={"widgets": {}})
     nbformat.write(notebook, tmp_path / "in.ipynb")
     runner.publish(tmp_path / "in.ipynb", tmp_path / "out.ipynb")
@@ -50,3 +40,11 @@ def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
     assert [output.get("text") for output in published.cells[1].outputs] == ["kept"]
     assert published.cells[1].metadata == {} and published.cells[1].id == "one"
     assert set(published.metadata) == {"kernelspec", "language_info"}
+
+
+def test_the_talk_runs_when_asked_for_and_with_everything_and_is_no_lesson(tmp_path):
+    for name in ("01_a", "talk"):
+        write(tmp_path / f"{name}.ipynb")
+    for names, stems in (([], ["01_a", "talk"]), (["talk"], ["talk"]), (["01"], ["01_a"])):
+        assert [path.stem for path in runner.chosen(names, tmp_path)] == stems
+    assert [path.stem for path in runner.lessons(folder=tmp_path)] == ["01_a"]

@@ -14,13 +14,9 @@ from tests.quantization.networks import small_mobilenet
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """One saved network for each number of bits."""
-    model, images = small_mobilenet()
-    folder = tmp_path_factory.mktemp("saved")
+    (model, images), folder = small_mobilenet(), tmp_path_factory.mktemp("saved")
     recipes = {"8": Recipe(), "3": Recipe(weight_bits=3), "mixed": Recipe(layer_bits={"classifier.1": 4})}
-    return {
-        name: models.save(quantize(model, images, recipe), folder / f"{name}.safetensors")
-        for name, recipe in recipes.items()
-    }
+    return {name: models.save(quantize(model, images, recipe), folder / name) for name, recipe in recipes.items()}
 
 
 @pytest.mark.parametrize("name", ["8", "3", "mixed"])
@@ -39,25 +35,16 @@ def test_weights_really_go_through_the_coder(saved, tmp_path, monkeypatch):
     assert models.load(tmp_path / "restored").step("classifier.1").weight.dtype == torch.int8
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-3], lambda b: b[:40], lambda b: b"", lambda b: b[:-1] + b"x"])
-def test_a_damaged_file_is_refused_and_nothing_is_written(saved, damage, tmp_path):
+def test_a_damaged_file_is_refused_wherever_the_damage_is_and_nothing_is_written(saved, tmp_path):
     compress(saved["3"], tmp_path / "coded")
     content = (tmp_path / "coded").read_bytes()
-    (tmp_path / "coded").write_bytes(damage(content))
-    with pytest.raises(CodingError, match="damaged"):
-        decompress(tmp_path / "coded", tmp_path / "restored")
-    assert not (tmp_path / "restored").exists()
-
-
-def test_every_changed_byte_is_noticed(saved, tmp_path):
-    compress(saved["3"], tmp_path / "coded")
-    content = bytearray((tmp_path / "coded").read_bytes())
-    for position in range(0, len(content), len(content) // 15):
-        changed = content.copy()
-        changed[position] ^= 16
-        (tmp_path / "coded").write_bytes(changed)
+    places = range(0, len(content), len(content) // 15)
+    changed = [content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :] for place in places]
+    for damaged in (content[:-3], content[:40], b"", content[:-1] + b"x", *changed):
+        (tmp_path / "coded").write_bytes(damaged)
         with pytest.raises(CodingError, match="damaged"):
             decompress(tmp_path / "coded", tmp_path / "restored")
+        assert not (tmp_path / "restored").exists()
 
 
 def test_only_quantized_networks_can_be_coded(tmp_path):

@@ -14,8 +14,8 @@ def with_job(sweep, name, **changes):
     return dataclasses.replace(sweep, jobs=sweep.jobs | {name: job})
 
 
-def names(jobs):
-    return [job.name for job in jobs]
+def to_do(sweep, rows, *names):
+    return [job.name for job in still_to_do(sweep.needed(names), sweep, rows)]
 
 
 def test_weights_are_told_apart_by_structure_and_tensors_but_not_by_what_a_file_says(tmp_path):
@@ -31,24 +31,17 @@ def test_weights_are_told_apart_by_structure_and_tensors_but_not_by_what_a_file_
 def test_a_done_job_is_not_done_again_until_its_settings_change(tmp_path):
     sweep = small_sweep(tmp_path)
     rows = rows_of(sweep, "dense", "cut", "tuned", "int8", "tiny")
-    assert still_to_do(sweep.needed([]), sweep, rows) == []
+    assert to_do(sweep, rows) == []
     for changed in (with_job(sweep, "tuned", lr=0.1), with_job(sweep, "cut", target_params=0.5)):
-        assert names(still_to_do(changed.needed([]), changed, rows)) == ["cut", "tuned"]
-        assert still_to_do(changed.needed(["int8"]), changed, rows) == []
+        assert to_do(changed, rows) == ["cut", "tuned"] and to_do(changed, rows, "int8") == []
 
 
-def test_another_baseline_makes_everything_new(tmp_path):
+def test_another_baseline_makes_everything_new_but_not_another_way_to_train_it(tmp_path):
     sweep = small_sweep(tmp_path)
     rows = rows_of(sweep, "dense", "cut", "tuned", "int8")
+    assert is_done(with_job(sweep, "dense", epochs=300).jobs["dense"], sweep, rows)
     torch.manual_seed(1)
     models.save(models.mobilenet_v2(width_mult=0.1).eval(), sweep.network(sweep.jobs["dense"]))
-    assert not is_done(sweep.jobs["dense"], sweep, rows)
-    assert names(still_to_do(sweep.needed([]), sweep, rows)) == list(sweep.jobs)
-
-
-def test_how_a_dense_network_was_trained_does_not_matter_once_it_is_there(tmp_path):
-    sweep = small_sweep(tmp_path)
-    rows = rows_of(sweep, "dense")
-    assert is_done(with_job(sweep, "dense", epochs=300).jobs["dense"], sweep, rows)
+    assert to_do(sweep, rows) == list(sweep.jobs)
     sweep.network(sweep.jobs["dense"]).unlink()
-    assert not is_done(sweep.jobs["dense"], sweep, rows)
+    assert not is_done(sweep.jobs["dense"], sweep, rows_of(sweep, "dense"))

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from course import reference
+from course.__main__ import main
 from course.reference import ResultsError, headline, page, readme
 from course.reference.chart import chart
 from helpers.data import REPOSITORY
@@ -18,32 +19,21 @@ TIMES = pd.DataFrame(
     columns=["name", "engine", "batch", "median_ms"],
 ).assign(iqr_ms=0.1, rounds=3, threads=2, device="a CPU", load=2.0)
 OTHER = {"letter": "a", "label": "somebody/something", "source": "https://example.org", "pretrained": "not stated"}
-OTHER |= {
-    "accuracy": 0.95,
-    "file_bytes": 700_000,
-    "entropy_coded": "yes",
-    "method": "cut",
-    "stated": "95.00% in 0.7 MB",
-}
+OTHER |= {"accuracy": 0.95, "file_bytes": 700_000, "entropy_coded": "yes", "method": "cut"}
+OTHER |= {"stated": "95.00% in 0.7 MB"}
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A README, tables, a page and a chart of one's own."""
     results, ablations, times = (tmp_path / f"{name}.csv" for name in ("results", "ablations", "speed"))
-    for module, name, value in (
-        (readme, "README", tmp_path / "README.md"),
-        (readme, "PAGE", tmp_path / "page.md"),
-        (readme, "FIGURE", tmp_path / "chart.svg"),
-        (readme, "RESULTS", results),
-        (readme, "load", lambda: reference.load(results)),
-        (page, "speeds", lambda: pd.read_csv(times)),
-        (readme, "speeds", lambda: pd.read_csv(times)),
-        (headline, "speeds", lambda: pd.read_csv(times)),
-        (headline, "SHOWN", {"dense": "big", "little": "small"}),
-        (page, "PLAN", (("dense", "9 MB", "big", "accuracy"), ("int8", "8 times smaller, 92 %", "small", "accuracy"))),
-    ):
-        monkeypatch.setattr(module, name, value)
+    plan = ("dense", "9 MB", "big", "accuracy"), ("int8", "8 times smaller, 92 %", "small", "accuracy")
+    names = {"README": tmp_path / "README.md", "PAGE": tmp_path / "page.md", "FIGURE": tmp_path / "chart.svg"}
+    names |= {"RESULTS": results, "load": lambda: reference.load(results)}
+    changes = [(readme, names), (headline, {"SHOWN": {"dense": "big", "little": "small"}}), (page, {"PLAN": plan})]
+    for module, its_names in changes:
+        for name, value in (its_names | {"speeds": lambda: pd.read_csv(times)}).items():
+            monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(page.ablations, "ABLATIONS", ablations)
     (tmp_path / "README.md").write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
     reference.put([DENSE, SMALL], results)
@@ -51,8 +41,10 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_committed_pages_and_chart_show_the_committed_tables():
-    assert readme.stale() == []
+def test_the_committed_pages_and_chart_show_the_committed_tables_and_the_command_says_so(monkeypatch, capsys):
+    assert readme.stale() == [] and main(["results", "--check"]) == 0
+    monkeypatch.setattr(readme, "stale", lambda: ["README.md is old"])
+    assert main(["results", "--check"]) == 1 and "README.md is old" in capsys.readouterr().out
 
 
 def test_the_first_screen_shows_four_rows_without_a_blank_and_the_plan():
@@ -91,19 +83,16 @@ def test_pages_show_every_row_and_keep_what_is_around(place):
     assert (place / "README.md").read_text() == text
 
 
-def test_a_changed_table_makes_everything_stale(place):
+def test_an_edited_readme_and_a_missing_chart_are_stale_and_after_a_change_of_the_table_everything_is(place):
     readme.write()
-    reference.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
-    assert len(readme.stale()) == 3
-    assert all("python -m course results" in line for line in readme.stale())
-
-
-def test_an_edited_readme_and_a_missing_chart_are_stale(place):
-    readme.write()
-    text = (place / "README.md").read_text()
+    text, chart = (place / "README.md").read_text(), (place / "chart.svg").read_text()
     (place / "README.md").write_text(text.replace("94.12%", "97.00%"))
     (place / "chart.svg").unlink()
     assert [line.split()[0] for line in readme.stale()] == ["README.md", "chart.svg"]
+    (place / "README.md").write_text(text)
+    (place / "chart.svg").write_text(chart)
+    reference.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
+    assert len(readme.stale()) == 3 and all("python -m course results" in line for line in readme.stale())
 
 
 def test_ablations_are_shown_over_their_seeds(place):
@@ -126,9 +115,9 @@ def test_others_are_ahead_only_with_sizes_that_are_counted_alike(place):
         assert said.endswith("nobody that we know of is both smaller and more accurate than *dense* and *little*.")
 
 
-@pytest.mark.parametrize("text", ["no marks", f"{readme.END}\n{readme.BEGIN}", f"{readme.BEGIN}\n{readme.BEGIN}"])
-def test_without_its_marks_no_file_is_touched(place, text):
-    (place / "README.md").write_text(text)
-    with pytest.raises(ResultsError, match="once each"):
-        readme.write()
-    assert not (place / "chart.svg").exists() and not (place / "page.md").exists()
+def test_without_its_marks_no_file_is_touched(place):
+    for text in ("no marks", f"{readme.END}\n{readme.BEGIN}", f"{readme.BEGIN}\n{readme.BEGIN}"):
+        (place / "README.md").write_text(text)
+        with pytest.raises(ResultsError, match="once each"):
+            readme.write()
+        assert not (place / "chart.svg").exists() and not (place / "page.md").exists()

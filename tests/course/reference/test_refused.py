@@ -20,26 +20,20 @@ def sweep(tmp_path, monkeypatch):
     return made
 
 
-def refused(job, sweep, complaint):
-    with pytest.raises(SweepError, match=complaint):
-        work.do(job, sweep)
-    assert not sweep.network(job).exists()
-    assert reference.load(sweep.results).empty
-
-
-def test_a_file_above_its_budget_is_refused_every_time(sweep):
-    job = sweep.jobs["int8"]
-    job = dataclasses.replace(job, settings=job.settings | {"file_bytes": 10_000})
+def refused_twice(job, sweep, complaint):
     for _ in range(2):
-        refused(job, sweep, r"int8: the file has \d+ bytes, more than its file_bytes = 10000; allow more")
+        with pytest.raises(SweepError, match=complaint):
+            work.do(job, sweep)
+        assert not sweep.network(job).exists() and reference.load(sweep.results).empty
 
 
-def test_a_file_with_other_weights_than_those_measured_is_refused_every_time(sweep, monkeypatch):
-    hashes = iter(range(100))
+def test_a_file_above_its_budget_or_with_other_weights_than_those_measured_is_refused_every_time(sweep, monkeypatch):
+    job, hashes = sweep.jobs["int8"], iter(range(100))
+    small = dataclasses.replace(job, settings=job.settings | {"file_bytes": 10_000})
+    refused_twice(small, sweep, r"int8: the file has \d+ bytes, more than its file_bytes = 10000; allow more")
     with monkeypatch.context() as patched:
         patched.setattr(work.measuring, "weights_of", lambda path: next(hashes))
-        for _ in range(2):
-            refused(sweep.jobs["int8"], sweep, "differs from the network that was measured")
-    work.do(sweep.jobs["int8"], sweep)
+        refused_twice(job, sweep, "differs from the network that was measured")
+    work.do(job, sweep)
     assert reference.load(sweep.results).name.to_list() == ["int8"]
     assert not list(sweep.checkpoints.glob("*.part"))

@@ -47,35 +47,27 @@ def test_a_wrong_value_of_a_job_is_named_with_the_remedy(tmp_path, settings, com
     refused(tmp_path, small(tmp_path, f"x = {{{settings}{start}}}\n"), f"job x: {complaint}")
 
 
+BASELINE = '\n[jobs]\nbaseline = {stage = "dense"}\n'
+
+
 @pytest.mark.parametrize(
-    ("defaults", "complaint"),
+    ("lines", "complaint"),
     [
         ("[defaults.finetuned]\nepochs = 3", r"\[defaults.finetuned\]: there is no such stage; choose one of dense"),
         ("[defaults.pruned]\nepochs = 3", r"\[defaults.pruned\]: 'epochs' is no setting of the stage pruned"),
         ("[defaults.int8]\nweight_bits = 40", r"\[defaults.int8\]: .*40"),
         ("[defaults]\ndense = 3", r"\[defaults.dense\]: 3 is no table"),
-    ],
-)
-def test_defaults_are_checked_even_when_no_job_has_their_stage(tmp_path, defaults, complaint):
-    top, jobs = small(tmp_path).split("[defaults.fine-tuned]")[0], '[jobs]\nbaseline = {stage = "dense"}\n'
-    refused(tmp_path, f"{top}\n{defaults}\n{jobs}", complaint)
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
         ("default = 3", "'default' is no setting of a sweep; there are checkpoints, data, defaults"),
         ("jobs = 3", "jobs is 3; give a table"),
-        ("defaults = 3\njobs = {}", "defaults is 3; give a table"),
+        ("defaults = 3", "defaults is 3; give a table"),
         ("jobs = {a = 3}", "job a: 3 is no table"),
-        ("work = 3\njobs = {}", "work is 3; give text"),
+        ("work = 3", "work is 3; give text"),
     ],
 )
-def test_a_wrong_key_of_the_file_is_named_with_the_remedy(tmp_path, line, complaint):
+def test_a_wrong_key_and_defaults_that_no_job_needs_are_named_with_the_remedy(tmp_path, lines, complaint):
     top = small(tmp_path).split("[defaults.fine-tuned]")[0]
-    top = "\n".join(known for known in top.splitlines() if not known.startswith(line.split()[0]))
-    jobs = "" if "jobs" in line else "\njobs = {}"
-    refused(tmp_path, f"{top}\n{line}{jobs}", complaint)
+    top = "\n".join(known for known in top.splitlines() if not known.startswith(lines.split()[0]))
+    refused(tmp_path, f"{top}\n{lines}{'' if lines.startswith('jobs') else BASELINE}", complaint)
 
 
 def test_the_kind_of_every_setting_can_be_checked():

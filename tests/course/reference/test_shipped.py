@@ -41,14 +41,17 @@ def test_no_ablation_is_left_of_a_job_that_is_gone():
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_parameters_operations_and_bytes(path):
+def test_parameters_operations_bytes_and_what_the_file_states(path):
     row = row_of(path)
-    found = measuring.derived(path)
-    assert {name: row[name] for name in found if found[name] is not None} == {
-        name: value for name, value in found.items() if value is not None
-    }
-    assert row.weights == measuring.weights_of(path)
-    assert row["name"] == path.stem
+    found = {name: value for name, value in measuring.derived(path).items() if value is not None}
+    assert found == {name: row[name] for name in found}
+    assert (row.weights, row["name"]) == (measuring.weights_of(path), path.stem)
+    stated = models.read_header(path)[1]
+    assert round(row.images * abs(stated["metrics"]["test_accuracy"] - row.accuracy)) <= IMAGES_OFF
+    assert stated["metrics"]["test_images"] == row.images
+    # Files from before `python -m course` name the commands as they were called then.
+    made, told = (text.replace("-m helpers", "-m course") for text in (stated["provenance"]["command"], row.command))
+    assert made == told
 
 
 @pytest.mark.slow
@@ -59,23 +62,8 @@ def test_accuracy_on_the_sample(path):
     assert round(1000 * abs(found - row_of(path).sample_accuracy)) <= IMAGES_OFF
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_the_file_states_what_the_table_states(path):
-    stated, row = models.read_header(path)[1], row_of(path)
-    assert round(row.images * abs(stated["metrics"]["test_accuracy"] - row.accuracy)) <= IMAGES_OFF
-    assert stated["metrics"]["test_images"] == row.images
-    # Files from before `python -m course` name the commands as they were called then.
-    assert stated["provenance"]["command"].replace("python -m helpers", "python -m course") == row.command.replace(
-        "python -m helpers", "python -m course"
-    )
-
-
-def test_a_row_names_a_file_that_is_there():
-    named = set(table_of_all().checkpoint.dropna())
-    assert named == {path.name for path in SHIPPED}
-
-
-def test_together_they_are_small_enough_to_ship():
+def test_a_row_names_a_file_that_is_there_and_together_they_are_small_enough_to_ship():
+    assert set(table_of_all().checkpoint.dropna()) == {path.name for path in SHIPPED}
     sizes = [path.stat().st_size for path in SHIPPED]
     assert max(sizes) < 10 * MEGABYTE
     assert sum(sizes) < 25 * MEGABYTE

@@ -14,42 +14,35 @@ def cifar():
     return data.Dataset(images, whole.train_labels[::8], images[:8], whole.train_labels[:64:8], "test", True)
 
 
-def job(**settings):
-    return Job("cut", "pruned", "dense", None, settings, ship=False)
-
-
 def network():
     torch.manual_seed(0)
     return models.mobilenet_v2(width_mult=0.1).eval()
 
 
+def cut(cifar, **settings):
+    return stages.make(Job("cut", "pruned", "dense", None, settings, ship=False), network(), None, cifar, None)
+
+
 def test_statistics_are_measured_again_unless_told_not_to(cifar):
-    cut = {again: stages.make(job(ratio=0.5, reestimate=again), network(), None, cifar, None) for again in (0, 1)}
     wanted = pruning.prune(network(), torch.zeros(1, 3, 16, 16), ratio=0.5)
-    kept, measured, plain = (m.features[0][1].running_var for m in (cut[0], cut[1], wanted))
-    assert torch.equal(kept, plain)
-    assert not torch.allclose(measured, plain, rtol=0.01)
-    default = stages.make(job(ratio=0.5), network(), None, cifar, None)
-    assert torch.equal(default.features[0][1].running_var, measured)
+    made = (cut(cifar, ratio=0.5, reestimate=False), cut(cifar, ratio=0.5), wanted)
+    kept, measured, plain = (model.features[0][1].running_var for model in made)
+    assert torch.equal(kept, plain) and not torch.allclose(measured, plain, rtol=0.01)
 
 
 def test_a_trim_takes_its_share_of_every_group_before_one_ranking_goes_on(cifar):
     settings = {"scope": "all", "allocation": "global", "target_params": 30_000, "tolerance": 0.05}
-    plain, trimmed = (
-        stages.make(job(**settings, **more), network(), None, cifar, None) for more in ({}, {"trim": 0.5})
-    )
-    widths = [[m.out_channels for m in one.modules() if isinstance(m, torch.nn.Conv2d)] for one in (plain, trimmed)]
-    whole = [m.out_channels for m in network().modules() if isinstance(m, torch.nn.Conv2d)]
-    assert all(width <= -(-full // 2) for width, full in zip(widths[1], whole, strict=True))
-    assert widths[0] != widths[1]
+    made = (cut(cifar, **settings), cut(cifar, **settings, trim=0.5), network())
+    convs = ((m for m in model.modules() if isinstance(m, torch.nn.Conv2d)) for model in made)
+    plain, trimmed, whole = ([conv.out_channels for conv in one] for one in convs)
+    assert all(width <= -(-full // 2) for width, full in zip(trimmed, whole, strict=True)) and plain != trimmed
 
 
 def test_criteria_that_look_at_images_get_training_images_with_their_labels(cifar):
-    cut = stages.make(job(ratio=0.5, importance="taylor", reestimate=False), network(), None, cifar, None)
-    split = cifar.split()
+    made, split = cut(cifar, ratio=0.5, importance="taylor", reestimate=False), cifar.split()
     batches = [(data.normalize(split.train_images), split.train_labels)]
     wanted = pruning.prune(network(), torch.zeros(1, 3, 16, 16), ratio=0.5, importance="taylor", batches=batches)
-    assert all(torch.equal(mine, cut.state_dict()[name]) for name, mine in wanted.state_dict().items())
+    assert all(torch.equal(mine, made.state_dict()[name]) for name, mine in wanted.state_dict().items())
 
 
 @pytest.mark.parametrize("multiple", [1, 8])

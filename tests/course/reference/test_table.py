@@ -7,11 +7,14 @@ from course import reference
 from course.reference import COLUMNS, ResultsError
 
 
-def test_rows_come_back_as_they_were_written(tmp_path):
-    path = tmp_path / "results.csv"
-    reference.put(
-        [{"name": "a", "status": "measured", "accuracy": 1 / 3, "params": 2_236_682, "weight_bits": "8"}], path
-    )
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results.csv"
+
+
+def test_rows_come_back_as_they_were_written(path):
+    row = {"name": "a", "status": "measured", "accuracy": 1 / 3, "params": 2_236_682, "weight_bits": "8"}
+    reference.put([row], path)
     table = reference.load(path)
     assert list(table.columns) == list(COLUMNS)
     assert (table.accuracy[0], table.params[0], table.weight_bits[0]) == (1 / 3, 2_236_682, "8")
@@ -19,18 +22,11 @@ def test_rows_come_back_as_they_were_written(tmp_path):
     first = path.read_bytes()
     reference.put([], path)
     assert path.read_bytes() == first
+    table = reference.put([{"name": "b"}, {"name": "a", "accuracy": 0.6}], path)  # which keeps what it does not say
+    assert list(table.name) == ["a", "b"] and (table.accuracy[0], table.params[0]) == (0.6, 2_236_682)
 
 
-def test_a_row_takes_the_place_of_its_elder_and_keeps_what_it_does_not_say(tmp_path):
-    path = tmp_path / "results.csv"
-    reference.put([{"name": "a", "accuracy": 0.5, "params": 3}, {"name": "b"}], path)
-    table = reference.put([{"name": "a", "accuracy": 0.6}], path)
-    assert list(table.name) == ["a", "b"]
-    assert (table.accuracy[0], table.params[0]) == (0.6, 3)
-
-
-def test_a_column_that_does_not_exist_and_a_foreign_table_are_refused(tmp_path):
-    path = tmp_path / "results.csv"
+def test_a_column_that_does_not_exist_and_a_foreign_table_are_refused(path):
     with pytest.raises(ResultsError, match="no column 'speed'"):
         reference.put([{"name": "a", "speed": 1}], path)
     path.write_text("name,accuracy\na,1\n")
@@ -38,8 +34,7 @@ def test_a_column_that_does_not_exist_and_a_foreign_table_are_refused(tmp_path):
         reference.load(path)
 
 
-def test_those_who_write_at_once_lose_nothing(tmp_path):
-    path = tmp_path / "results.csv"
+def test_those_who_write_at_once_lose_nothing(path):
     with ThreadPoolExecutor(4) as writers:  # each call locks the file anew, as another process would
         list(writers.map(lambda number: reference.put([{"name": f"row{number}"}], path), range(12)))
     assert set(reference.load(path).name) == {f"row{number}" for number in range(12)}

@@ -27,7 +27,6 @@ def few(monkeypatch):
     small = dataclasses.replace(cifar, **{name: getattr(cifar, name)[:count] for name, count in counts.items()})
     monkeypatch.setattr(work.data, "load_cifar10", lambda source: small)
     monkeypatch.setattr("course.reference.measuring.load_cifar10", lambda source: small)
-    return small
 
 
 def test_every_stage_leaves_its_network_and_its_row(tmp_path, few):
@@ -55,8 +54,8 @@ def test_every_stage_leaves_its_network_and_its_row(tmp_path, few):
 
 def test_a_killed_job_goes_on_from_its_last_finished_epoch(tmp_path, few, monkeypatch):
     sweep = small_sweep(tmp_path)
-    work.do(sweep.jobs["dense"], sweep)
-    work.do(sweep.jobs["cut"], sweep)
+    for name in ("dense", "cut"):
+        work.do(sweep.jobs[name], sweep)
     epochs, finish, run_epoch = [], TrainingState.finish_epoch, TrainingLoop.run_epoch
 
     def die_after_the_first(self, row):
@@ -84,23 +83,17 @@ def test_a_network_whose_row_was_lost_is_measured_and_not_made_again(tmp_path, f
     assert reference.load(sweep.results).equals(before)
 
 
-def test_a_budget_that_no_bits_can_meet_is_refused(tmp_path, few):
+def test_what_cannot_be_done_is_refused_with_the_reason(tmp_path, few, monkeypatch):
     sweep = small_sweep(tmp_path, file_bytes=20_000)
-    with pytest.raises(BudgetError, match="too few"):
-        work.do(sweep.jobs["tiny"], sweep)
+    whole = dataclasses.replace(sweep, data="auto")
+    for name, of, error, complaint in (
+        ("tiny", sweep, BudgetError, "too few"),
+        ("tuned", sweep, SweepError, "tuned needs cut, dense, which are not there"),
+        ("int8", whole, SweepError, "needs all of CIFAR-10; fetch it: python -m course data"),
+    ):
+        with pytest.raises(error, match=complaint):
+            work.do(sweep.jobs[name], of)
     assert reference.load(sweep.results).empty
-
-
-def test_a_job_without_its_inputs_and_a_sweep_without_the_images_are_refused(tmp_path, few):
-    sweep = small_sweep(tmp_path)
-    with pytest.raises(SweepError, match="tuned needs cut, dense, which are not there"):
-        work.do(sweep.jobs["tuned"], sweep)
-    with pytest.raises(SweepError, match="needs all of CIFAR-10; fetch it: python -m course data"):
-        work.do(sweep.jobs["int8"], dataclasses.replace(sweep, data="auto"))
-
-
-def test_one_job_is_done_by_one_process_at_a_time(tmp_path, few, monkeypatch):
-    sweep = small_sweep(tmp_path)
     monkeypatch.setattr(work, "do_alone", lambda job, sweep: work.do(job, sweep))
     with pytest.raises(SweepError, match="int8 is being done by another process"):
         work.do(sweep.jobs["int8"], sweep)

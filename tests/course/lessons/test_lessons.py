@@ -1,0 +1,86 @@
+"""What lessons import from course.lessons."""
+
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from course import lessons
+from course.lessons import onnx_float, roofline
+from course.lessons.profile import PROFILES, ProfileError
+from course.lessons.results import RESULTS
+from helpers import data, metrics, models, passes
+
+
+def test_quick_unless_asked(monkeypatch):
+    monkeypatch.delenv("PROFILE", raising=False)
+    assert lessons.profile().name == "quick"
+    monkeypatch.setenv("PROFILE", "full")
+    assert lessons.profile().images == 10_000
+    monkeypatch.setenv("PROFILE", "fast")
+    with pytest.raises(ProfileError, match=r"'fast'.*quick or full"):
+        lessons.profile()
+
+
+def test_reference_results_are_those_of_the_network_measured_last_and_missing_ones_no_error(
+    tmp_path, monkeypatch, capsys
+):
+    assert lessons.reference("nothing_of_this_name") is None
+    assert "only your run" in capsys.readouterr().out
+    assert all(len(lessons.reference(path.stem)) for path in RESULTS.glob("*.csv"))
+    monkeypatch.setattr(sys.modules["course.lessons.results"], "RESULTS", tmp_path)
+    (tmp_path / "some.csv").write_text("sha256,accuracy\na,1\nb,2\na,3\nb,4\n")
+    assert lessons.reference("some").accuracy.tolist() == [2, 4]
+
+
+def test_a_long_training_goes_on_only_from_its_own_state(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["course.lessons.profile"], "STATES", tmp_path)
+    network, full = nn.Linear(2, 2), PROFILES["full"]
+    first = full.state("07-rate", network, "one epoch")
+    assert first.parent == tmp_path and first.name.startswith("07-rate-")
+    assert full.state("07-rate", network, "one epoch") == first
+    assert full.state("07-rate", network, "two epochs") != first
+    assert full.state("07-rate", nn.Linear(2, 2), "one epoch") != first
+    assert PROFILES["quick"].state("07-rate", network, "one epoch") is None
+
+
+def test_without_a_checkpoint_the_statistics_are_real_and_the_reader_is_told(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(models, "CHECKPOINTS", tmp_path)
+    monkeypatch.setattr(models, "mobilenet_v2", partial(models.mobilenet_v2, width_mult=0.1))
+    model = lessons.baseline(data.load_cifar10("sample"))
+    assert "random weights" in capsys.readouterr().out and not model.training
+    variances = [m.running_var for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert all((variance - 1).abs().max() > 0.01 for variance in variances)
+
+
+def test_each_level_of_onnx_runtime_leaves_fewer_operators_that_compute_the_same(tmp_path):
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU6()).eval(), torch.randn(2, 3, 8, 8)
+    metrics.randomize_batchnorm(model, 0)
+    path = onnx_float.export(model, x, tmp_path / "net.onnx")
+    off, basic, most = (onnx_float.operators(path, level) for level in onnx_float.LEVELS)
+    assert (off["Conv"], off["BatchNormalization"], off["Clip"]) == (1, 1, 1)
+    assert (basic["BatchNormalization"], basic["Clip"], most["Clip"]) == (0, 1, 0)
+    (got,) = onnx_float.session(path, threads=1).run(None, {"x": x.numpy()})
+    np.testing.assert_allclose(got, model(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_operations_and_bytes_of_each_convolution_and_of_relu6():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 4, 1))
+    found = roofline.measure_layers(model.eval(), torch.zeros(2, 3, 6, 6), repeats=3)
+    assert [one.kind for one in found] == ["ordinary 3x3", "depthwise 3x3", "pointwise 1x1", "ReLU6 alone"]
+    assert [one.operations / 2 for one in found[:3]] == [2 * 8 * 36 * 27, 2 * 8 * 16 * 9, 2 * 4 * 16 * 8]
+    assert found[0].bytes == 4 * (2 * 3 * 36 + 8 * 27 + 2 * 8 * 36)
+    assert found[3].intensity == 0.25
+    assert all(one.seconds > 0 and one.rate == pytest.approx(one.operations / one.seconds) for one in found)
+    assert not any(module._forward_hooks for module in model)
+
+
+def test_bytes_moved_fall_when_an_activation_moves_into_its_convolution():
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU6()).eval(), torch.zeros(2, 3, 5, 5)
+    graph, _ = passes.optimize(model, x)
+    assert roofline.bytes_moved(graph) == 4 * 2 * 25 * (3 + 8 + 8 + 8)
+    passes.Passer(["fusion"]).run(graph)
+    assert roofline.bytes_moved(graph) == 4 * 2 * 25 * (3 + 8)
