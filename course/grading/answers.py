@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +97,7 @@ def make_class(room: Classroom, exercise: Exercise) -> list[str]:
     """Write the submissions of a demonstration class into its incoming folder. Returns the students' names."""
     skeleton = skeleton_of(room, exercise)
     students = {name: fill(skeleton, sources) for name, sources in _people(exercise).items()}
-    students["lena"] = _rearranged(nbformat.from_dict(json.loads(nbformat.writes(students["ada"]))))
+    students["lena"] = _rearranged(copy.deepcopy(students["ada"]))
     folder = room.folder / "incoming" / exercise.assignment.name
     for name, notebook in students.items():
         write(folder / name / exercise.notebook.name, nbformat.writes(notebook))
@@ -107,7 +107,7 @@ def make_class(room: Classroom, exercise: Exercise) -> list[str]:
 
 def fill(skeleton, sources: dict[str, str]):
     """A copy of the released notebook with some cells replaced; "own" becomes a cell of the student's own, in front."""
-    notebook = nbformat.from_dict(json.loads(nbformat.writes(skeleton)))
+    notebook = copy.deepcopy(skeleton)
     for cell in notebook.cells:
         cell.source = sources.get(cell.metadata.nbgrader.grade_id, cell.source)
     if "own" in sources:

@@ -3,11 +3,12 @@ from functools import cache
 
 import nbformat
 import pytest
+from filelock import FileLock
 
 from course.grading import course, judge, machine, release
 from course.grading.answers import fill
 from course.grading.classroom import Classroom
-from course.grading.intake import read
+from course.grading.intake import Submission
 
 
 def pytest_collection_modifyitems(items):
@@ -23,14 +24,18 @@ def a1():
 
 
 @pytest.fixture(scope="session")
-def released(tmp_path_factory):
+def released(tmp_path_factory, request):
     """From the name of an assignment to a class to which it was released. Not to be written to: see `room`."""
+    parallel = hasattr(request.config, "workerinput")  # then all processes share what one of them has made
+    shared = tmp_path_factory.getbasetemp().parent if parallel else tmp_path_factory.getbasetemp()
 
     @cache
     def class_of(name):
-        room = Classroom.open(tmp_path_factory.mktemp(name))
-        release.release(room, course.load(name))
-        return room
+        with FileLock(shared / f"{name}.lock"):
+            if not (shared / f"{name}.released").exists():
+                release.release(Classroom.open(shared / name), course.load(name))
+                (shared / f"{name}.released").touch()
+        return Classroom.open(shared / name)
 
     return class_of
 
@@ -70,16 +75,11 @@ def sheets(a1):
 
 
 @pytest.fixture
-def grade(a1, skeleton, sheets, tmp_path):
+def grade(a1, skeleton, sheets):
     """Grade a notebook made of the release and some sources; returns the result."""
-
-    def grade_sources(sources, limits=None, boxed=True):
-        folder = tmp_path / "student" / "a1"
-        folder.mkdir(parents=True, exist_ok=True)
-        nbformat.write(fill(skeleton, sources), folder / "a1.ipynb")
-        return judge.grade(a1, read(folder, "a1.ipynb", skeleton), sheets, limits, boxed)
-
-    return grade_sources
+    return lambda sources, limits=None, boxed=True: judge.grade(
+        a1, Submission(fill(skeleton, sources)), sheets, limits, boxed
+    )
 
 
 def total(result):

@@ -33,13 +33,14 @@ def _submission(source="def double(x): return 2 * x"):
 def award(monkeypatch, tmp_path):
     """Judge made-up frames; returns the only item's row and the notes."""
 
-    def judged(frame, reason="", submission=None, **changes):
+    def judged(frame, reason="", cells=None, **changes):
         exercise = _exercise(tmp_path, **changes)
         sheets = judge.prepare(exercise, "secret")
         data = frame(sheets[0]) if callable(frame) else frame
         frames = {} if data is None else {"double": data if isinstance(data, bytes) else wire.encode(data)}
+        frames |= {} if cells is None else {"cells": cells}
         monkeypatch.setattr(Place, "run", lambda *_, **__: BoxResult(frames, "", reason))
-        result = judge.grade(exercise, submission or _submission(), sheets)
+        result = judge.grade(exercise, _submission(), sheets)
         return result["items"]["double"], result["notes"]
 
     return judged
@@ -49,9 +50,10 @@ def right(sheet):
     return {"answers": sheet.expected, "problem": None}
 
 
-def test_right_answers_earn_all(award):
-    row, notes = award(right)
-    assert (row["points"], row["of"], row["message"], notes) == (4, 4, "", [])
+@pytest.mark.parametrize("cells", [None, b"[]," * 10**5, b"{}", b"7", b"[7]", b"\xff", b"[" * 10**5, b'[["a"]]'])
+def test_right_answers_earn_all_and_reports_about_cells_that_are_none_are_left_out(award, cells):
+    row, notes = award(right, cells=cells)
+    assert (row["points"], row["of"], row["message"], row["shown"], notes) == (4, 4, "", {}, [])
 
 
 def test_a_lost_point_is_explained_on_the_smallest_case_that_fails(award):
@@ -69,7 +71,6 @@ def test_a_lost_point_is_explained_on_the_smallest_case_that_fails(award):
     odd = {"a": [None, "text"]}
     row, _ = award({"answers": [odd, odd], "problem": None}, **many)
     assert row["points"] == 0 and row["shown"]["input"]
-    assert award(right)[0]["shown"] == {}
 
 
 @pytest.mark.parametrize(
@@ -100,20 +101,12 @@ def test_what_could_not_be_read_opens_no_box(monkeypatch, tmp_path):
     assert result["notes"] == nothing.notes and result["items"]["double"]["message"].endswith("nothing could be read")
 
 
-def test_bytes_that_are_no_answer_earn_nothing(award):
+def test_bytes_that_are_no_answer_and_what_was_refused_earn_nothing(award):
     assert award(b"\xff" * 100)[0]["points"] == 0
     row, notes = award(None, reason="it used more memory than allowed")
     assert row["points"] == 0 and "memory" in row["message"] and "memory" in notes[0]
-
-
-@pytest.mark.parametrize("cells", [b"[]," * 10**5, b"{}", b"7", b"[7]", b"\xff", b"[" * 10**5, b'[["a"]]'])
-def test_reports_about_cells_that_are_none_are_left_out(cells, monkeypatch, tmp_path):
-    exercise = _exercise(tmp_path)
-    sheets = judge.prepare(exercise, "secret")
-    frames = {"cells": cells, "double": wire.encode(right(sheets[0]))}
-    monkeypatch.setattr(Place, "run", lambda *_, **__: BoxResult(frames))
-    result = judge.grade(exercise, _submission(), sheets)
-    assert result["notes"] == [] and result["items"]["double"]["points"] == 4
+    row, _ = award(lambda sheet: right(sheet) | {"problem": "line 2 calls torch.ao.double", "refused": True})
+    assert row["points"] == 0 and row["refused"] and row["message"] == "Not allowed: line 2 calls torch.ao.double"
 
 
 def test_what_is_viewed_is_seen_in_a_second_box_and_judged_outside(monkeypatch, tmp_path):
@@ -133,11 +126,6 @@ def test_what_is_viewed_is_seen_in_a_second_box_and_judged_outside(monkeypatch, 
     (first, *_), (second, view, ((*pairs,),)) = seen
     assert first is handed_in and second is judge.NOBODY and view
     assert pairs == [{"answer": answer, "probe": {}} for answer in answers]
-
-
-def test_what_was_refused_earns_nothing_whatever_was_answered(award):
-    row, _ = award(lambda sheet: right(sheet) | {"problem": "line 2 calls torch.ao.double", "refused": True})
-    assert row["points"] == 0 and row["refused"] and row["message"] == "Not allowed: line 2 calls torch.ao.double"
 
 
 def test_hidden_inputs_follow_from_the_secret_and_hold_the_edges(tmp_path):

@@ -8,7 +8,7 @@ import torch
 
 from course.publish import demo
 from course.publish.page import PARTS
-from helpers import data, models, quantization
+from helpers import data, models
 from tests.course.publish import chromium
 from tests.course.publish.chromium import opened
 
@@ -71,25 +71,14 @@ def assert_equals_python(page, images, networks=ALL):
 
 @pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_layer_of_every_network_is_python_s_bit_for_bit(browser, page_file, many):
-    """One image; or fifty, noise and the extremes."""
+    """One image; or fifty, noise and the extremes. The networks add by both rules: in one rounding, and in two."""
+    assert {models.pretrained(name).recipe.residual for name in ALL} == {"fused", "separate"}
     noise = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     extremes = torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1).expand(2, 3, 32, 32)
     images = torch.cat([SAMPLE.test_images[100:150], noise, extremes]) if many else SAMPLE.test_images[500:501]
     with opened(page_file.as_uri(), browser) as (page, problems):
         wait_until_ready(page)
         assert_equals_python(page, images)
-    assert problems == []
-
-
-def test_an_addition_that_is_rounded_by_itself_is_python_s_bit_for_bit(browser, tmp_path, monkeypatch):
-    recipe = quantization.Recipe(residual="separate")
-    quantized = quantization.quantize(models.pretrained("tiny"), SAMPLE.train_images[:32], recipe)
-    models.save(quantized, tmp_path / "separate.safetensors")
-    monkeypatch.setattr(models, "CHECKPOINTS", tmp_path)
-    target = demo.write_demo(tmp_path / "demo.html", SAMPLE, {"tiny": "separate"})
-    with opened(target.as_uri(), browser) as (page, problems):
-        wait_until_ready(page)
-        assert_equals_python(page, SAMPLE.test_images[:2], ["separate"])
     assert problems == []
 
 

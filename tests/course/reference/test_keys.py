@@ -43,5 +43,6 @@ def test_another_baseline_makes_everything_new_but_not_another_way_to_train_it(t
     torch.manual_seed(1)
     models.save(models.mobilenet_v2(width_mult=0.1).eval(), sweep.network(sweep.jobs["dense"]))
     assert to_do(sweep, rows) == list(sweep.jobs)
+    rows = rows_of(sweep, "dense")
     sweep.network(sweep.jobs["dense"]).unlink()
-    assert not is_done(sweep.jobs["dense"], sweep, rows_of(sweep, "dense"))
+    assert not is_done(sweep.jobs["dense"], sweep, rows)
