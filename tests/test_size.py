@@ -23,7 +23,7 @@ BUDGETS = {
     "course/benchmarks": 1_050,
     "course/commands": 950,
     "course/grading": 3_100,
-    "course/lessons": 320,
+    "course/lessons": 345,
     "course/publish": 750,
     "course/reference": 1_550,
     "tests": 15_000,

@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 from course.benchmarks.common import origin
+from course.lessons.zeros import weights_of, zero_small_weights
 from course.reference.table import FOLDER
 from helpers import data, metrics, models, training
 from helpers.files import write_atomically
 from helpers.provenance import provenance
-from helpers.pruning.pruner import stored_weights, zero_small_weights
 
 RESULTS = FOLDER / "pruning_unstructured.csv"
 EXAMPLE = torch.zeros(1, 3, 32, 32)
@@ -30,7 +30,7 @@ SPARSITIES = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 def share_of_zeros(model: nn.Module) -> float:
     """How many of the weights of all convolutions and linear layers are zero."""
-    weights = stored_weights(model)
+    weights = weights_of(model)
     return 1 - sum(int(w.count_nonzero()) for w in weights) / sum(w.numel() for w in weights)
 
 

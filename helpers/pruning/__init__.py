@@ -14,6 +14,6 @@ To read in this order:
 
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups
-from helpers.pruning.pruner import prune, zero_small_weights
+from helpers.pruning.pruner import prune
 from helpers.pruning.recovery import reestimate_batchnorm, remove_dead_channels
 from helpers.pruning.surgery import cut

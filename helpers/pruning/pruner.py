@@ -1,14 +1,12 @@
-"""`prune`: groups, importance, allocation and surgery in one call. And zeros instead, for comparison."""
+"""`prune`: groups, importance, allocation and surgery in one call."""
 
-import copy
 from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from helpers import models
-from helpers.graphs.operations import CONVS, TRANSPOSED
-from helpers.pruning.allocation import checked_multiple, checked_ratio, cost_of, meet, plan_of, queue, share
+from helpers.pruning.allocation import checked_multiple, checked_ratio, cost_of, meet, plan_of, queue
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import Batches, scores
@@ -96,35 +94,3 @@ def without(model: nn.Module, groups: ChannelGroups, plan: Plan) -> nn.Module:
         return models.record(small, source=model, step="resize", changes=changes) if changes else small
     vars(small).pop("spec", None)
     return small
-
-
-def zero_small_weights(model: nn.Module, sparsity: float) -> nn.Module:
-    """A copy in which the smallest weights of all convolutions and linear layers together are zero.
-
-    Args:
-        model: left as it is.
-        sparsity: the share of these weights that become zero; ties go in the order of the layers.
-    """
-    checked_ratio(sparsity, "sparsity")
-    stored_weights(model)  # Refuses what cannot be copied, too.
-    sparse = copy.deepcopy(model)
-    weights = stored_weights(sparse)
-    left = torch.cat([weight.detach().abs().flatten() for weight in weights])
-    left[left.argsort(stable=True)[: share(len(left), sparsity)]] = 0
-    with torch.no_grad():
-        for weight, kept in zip(weights, left.split([weight.numel() for weight in weights]), strict=True):
-            weight.mul_(kept.view_as(weight) != 0)
-    return sparse
-
-
-def stored_weights(model: nn.Module) -> list[torch.Tensor]:
-    """The weights of all convolutions and linear layers; one that two layers share is there once."""
-    layers = {name: m for name, m in model.named_modules() if isinstance(m, (*CONVS, *TRANSPOSED, nn.Linear))}
-    if not layers:
-        raise PruneError(f"{type(model).__name__} has no convolution and no linear layer, so no weights to zero")
-    if computed := [name for name, m in layers.items() if "weight" not in m._parameters | m._buffers]:
-        raise PruneError(
-            f"the weight of layer {computed[0]!r} is computed from others (as weight_norm does); store it with"
-            " torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.remove_weight_norm first"
-        )
-    return list({id(m.weight): m.weight for m in layers.values()}.values())
