@@ -46,7 +46,7 @@ def read(exercise: Exercise) -> list[Answer]:
                 if old not in code:
                     raise ValueError(f"{exercise.folder / 'answers.py'}: {item} has no {old!r} to be changed")
                 code = code.replace(old, new)
-            found.append(Answer(item, False, label, common + code))
+            found.append(Answer(item, kind == "right", label, common + code))
     return found
 
 

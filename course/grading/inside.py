@@ -22,11 +22,16 @@ import struct
 import sys
 import time
 import types
+from codeop import Compile
 from pathlib import Path
 
 MOST_RESULT_BYTES = 32 * 2**20
 CELLS_SECONDS = 60  # of work for all cells; after that each gets a second
 WAITING = 4  # how much longer than its own work an answer may take where others keep the machine busy
+
+
+_compile = Compile()  # as in IPython: what a cell imports from __future__ holds for those after it
+_compile.flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
 class OutOfTime(BaseException):
@@ -184,7 +189,7 @@ def run_cell(source, file, namespace):
 
     source = TransformerManager().transform_cell(source)
     linecache.cache[file] = len(source), None, source.splitlines(True), file  # for words about a line
-    waiting = eval(compile(source, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
+    waiting = eval(_compile(source, file, "exec"), namespace)
     while waiting is not None:  # a cell that awaits is a coroutine
         try:
             waiting.send(None)

@@ -130,10 +130,13 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
             notes.append(f"The cell {marks.grade_id} was missing and was put back as released.")
             made.append(cell)
             continue
+        answer = answers[marks.grade_id]
+        before, own = own, own_after.get(marks.grade_id, [])
         if not marks.locked:
-            cell.source = answers[marks.grade_id]["source"]
-        made += [*map(_own_cell, own), cell]
-        own = own_after.get(marks.grade_id, [])
+            cell.source = answer["source"]
+        elif cell.cell_type == "code" and answer["source"].split() != cell.source.split():
+            own = [answer, *own]  # many write their imports into a cell that they were given
+        made += [*map(_own_cell, before), cell]
     made += map(_own_cell, own)
     for index, cell in enumerate(made):
         cell.id = f"cell-{index}"

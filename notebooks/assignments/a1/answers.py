@@ -246,6 +246,10 @@ def fold_model(model):
     return nn.Sequential(*layers)
 
 
+# %% fold_model right
+# - in torch's usual precision: `weight.detach()` -> `weight.detach().float()`, `bias.detach()` -> `bias.detach().float()`
+
+
 # %% fold_model wrong: looks for the last convolution instead of the layer before
 def fold_model(model):
     import copy
@@ -263,6 +267,9 @@ def fold_model(model):
 
 
 # %% fold_model wrong
+# - a norm goes into the convolution behind it, too:
+#   `foldable =` -> `turned = isinstance(previous, nn.BatchNorm2d) and isinstance(layer, nn.Conv2d); foldable =`,
+#   `layers.append(layer)` -> `layers.append(folded_convolution(layer, layers.pop()) if turned else layer)`
 # - dilation of the new convolution forgotten: `conv.padding, conv.dilation` -> `conv.padding, 1`
 # - padding of the new convolution forgotten: `conv.padding, conv.dilation` -> `0, conv.dilation`
 # - finds the last layer before the first: `layers else None` -> `layers else model[-1]`

@@ -83,6 +83,8 @@ def remove_dead(graph_module):
 
 
 # %% remove_dead wrong
+# - every module in training mode acts: `isinstance(module, nn.BatchNorm2d) and module.training` -> `module.training`
+# - an underscore anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target`
 # - removes norms in any mode: ` and module.training` -> ` and False`
 # - keeps norms in any mode: ` and module.training` -> ``
 # - in place means any method: ` and node.target.endswith("_")` -> ``
@@ -171,6 +173,8 @@ def merge_repeats(graph_module):
 
 
 # %% merge_repeats wrong
+# - keeps the second: `node.replace_all_uses_with(original)` ->
+#   `original.replace_all_uses_with(node); node, original = original, node`
 # - merges methods, too: `!= "call_function"` -> `not in ("call_function", "call_method")`
 # - forgets the order of inputs: `node.args)` -> `frozenset(node.args))`
 # - compares functions alone: `(node.target, node.args)` -> `node.target`
@@ -218,6 +222,9 @@ def why_not_folded(graph_module):
 
 
 # %% why_not_folded wrong
+# - looks through identities: `conv = node.args[0]` ->
+#   `conv = node.args[0]; conv = conv.args[0] if isinstance(modules.get(conv), nn.Identity) else conv`
+# - a norm is a convolution, too: `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), (nn.Conv2d, nn.BatchNorm2d))`
 # - readers come first: `module.training:` -> `module.training and len(conv.users) == 1:`
 # - two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) > 2`
 # - norms without a convolution are left out: `reasons[node.name] = "no convolution"` -> `pass`
@@ -271,6 +278,11 @@ def fold_norms(graph_module):
             graph.erase_node(old)
             count += 1
     return count
+
+
+# %% fold_norms right
+# - in torch's usual precision: `(conv.weight.detach() * scale[:, None, None, None])` ->
+#   `((conv.weight.detach() * scale[:, None, None, None]).float())`
 
 
 # %% fold_norms wrong

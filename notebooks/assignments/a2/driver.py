@@ -101,7 +101,7 @@ def _compute(program, row, inputs):
     if row["kind"] == "layer":
         return _compute_layer(program["layers"][row["target"]], inputs[0])
     if row["kind"] == "method":
-        return {"add_": lambda a, b: a.add_(b), "neg": lambda a: a.neg()}[row["target"]](*inputs)
+        return {name: getattr(torch.Tensor, name) for name in ("add_", "neg", "type_as")}[row["target"]](*inputs)
     if row["target"] == "random":  # any fixed values do: what counts is that two draws stay two
         generator = torch.Generator().manual_seed(sum(map(ord, row["name"])))
         return torch.rand(inputs[0].shape, generator=generator, dtype=torch.float64)

@@ -63,6 +63,7 @@ def test_locked_cells_ids_points_and_kernel_come_from_the_release(submit, notebo
         assert source_of(submission, name) == answers.get(name, cell.source)
     mine = [cell.metadata.nbgrader for cell in submission.notebook.cells if "nbgrader" in cell.metadata]
     assert mine == [cell.metadata.nbgrader for cell in skeleton.cells]
+    assert "evil = 1" in [cell["source"] for cell in submission.code]  # as code of the student's own
     assert submission.notebook.metadata == skeleton.metadata
 
 
