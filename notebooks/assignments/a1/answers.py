@@ -247,7 +247,8 @@ def fold_model(model):
 
 
 # %% fold_model right
-# - in torch's usual precision: `weight.detach()` -> `weight.detach().float()`, `bias.detach()` -> `bias.detach().float()`
+# - in torch's usual precision: `weight.detach()` -> `weight.detach().float()`,
+#   `bias.detach()` -> `bias.detach().float()`
 
 
 # %% fold_model wrong: looks for the last convolution instead of the layer before

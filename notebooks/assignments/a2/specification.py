@@ -124,8 +124,8 @@ def _dead_edges(rng):
         _case(rng, "an input that nobody reads", {}, [
             "x input", "y input", "a function mul x $", "b function relu y", "out output a"], removed=["b"]),
         _case(rng, "an in-place method", {}, [
-            "x input", "a function mul x $", "d method neg a", "e method type_as a x", "m method add_ a $", "out output a"],
-            removed=["d", "e"]),
+            "x input", "a function mul x $", "d method neg a", "e method type_as a x", "m method add_ a $",
+            "out output a"], removed=["d", "e"]),
         _case(rng, "layers in both modes", {"t": _bn(rng, training=True), "n": _bn(rng), "p": ACTIVE_DROPOUT}, [
             "x input", "d layer n x", "s layer t x", "e layer p x", "a function mul x $", "out output a"],
             removed=["d", "e"]),

@@ -25,6 +25,7 @@ def scale_and_zero_point(low, high, bits):
 
 
 # %% scale_and_zero_point wrong
+# - the zero point is cut off: `round(-low / scale)` -> `int(-low / scale)`
 # - a single number is empty: `min(low, 0.0)` -> `min(low, 0.0 if low < high else low)`
 # - half-way is rounded up: `round(-low / scale)` -> `math.floor(-low / scale + 0.5)`
 # - in float32: `return scale, round` -> `return torch.tensor(scale).item(), round`
@@ -82,6 +83,7 @@ def quantize_weight(weight, bits):
 
 
 # %% quantize_weight wrong
+# - small channels get scale 1, too: `scales == 0` -> `scales < 1e-4`
 # - half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
 # - half-way away from zero: `torch.round(` -> `(lambda v: v.sign() * (v.abs() + 0.5).floor())(`
 # - cuts off: `torch.round(` -> `torch.trunc(`
@@ -137,6 +139,7 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
 
 
 # %% integer_conv wrong
+# - a padding of one at most: `padding=padding` -> `padding=min(padding, 1)`
 # - float32 instead of integers: `.double()` -> `.float()`
 # - the zero point is forgotten: `(x - zero_point)` -> `x`
 # - sums wrap around in 16 bits: `sums.round().long()` -> `sums.round().long().to(torch.int16).long()`
@@ -224,6 +227,7 @@ def best_clip(x, bits, candidates):
 
 
 # %% best_clip wrong
+# - one step too many: `threshold / most` -> `threshold / (most + 1)`
 # - absolute errors: `((restored - x) ** 2)` -> `(restored - x).abs()`
 # - codes without a sign: `2 ** (bits - 1) - 1` -> `2**bits - 1`
 # - forgets to return to real numbers: `.clamp(-most, most) * scale` -> `.clamp(-most, most)`

@@ -53,6 +53,7 @@ def _range_edges(rng):
         _range_case("an empty range at zero", 0, 0, 8),
         _range_case("a single number", start, start, 8),
         _range_case("a zero point half-way between two codes", -power, 5 * power, 2),
+        _range_case("a zero point just below a code", -0.66 * power, power, 4),
     ]
 
 
@@ -109,6 +110,7 @@ def _weight_cases(rng):
 def _weight_edges(rng):
     zero = _normal(rng, 3, 4)
     zero[1] = 0
+    zero[2] *= 1e-6
     halves = torch.tensor([[3.0, -2.5, 1.5, 0.5, -0.5, -1.5, 2.5]], dtype=torch.float64)
     return [
         Case("a channel of zeros", {"weight": zero, "bits": 8}),
@@ -181,7 +183,7 @@ def _conv_edges(rng):
     large.inputs["weight"] += _integers(rng, 0, 7, 2, 80, 3, 3)
     # Of numbers beyond 24 bits float32 holds the even ones alone: every sum is odd.
     large.inputs["bias"] += (large.inputs["weight"].sum((1, 2, 3)) + large.inputs["bias"] + 1) % 2
-    return [wide, large, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 1, 2, 3)]
+    return [wide, large, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3)]
 
 
 def _conv_oracle(inputs, probe):
@@ -282,6 +284,7 @@ def _clip_edges(rng):
     negative[:5] -= 6
     return [
         Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
+        Case("three codes", {"x": x, "bits": 2, "candidates": candidates * 0.67}),
         Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
     ]
 

@@ -106,6 +106,9 @@ def squeeze_weight(weight, bits):
 
 
 # %% squeeze_weight wrong
+# - the clamp is forgotten: `.clamp(-most, most)` -> ``
+# - half-way is rounded up: `torch.round(weight.flatten(1) / scales.float()[:, None])` ->
+#   `torch.floor(weight.flatten(1) / scales.float()[:, None] + 0.5)`
 # - scales in single precision: `return pack_bits` -> `scales = scales.float(); return pack_bits`
 # - cuts off: `torch.round(` -> `torch.trunc(`
 # - codes before the scale is rounded: `.half()` -> ``, `scales == 0` -> `scales.half() == 0`,

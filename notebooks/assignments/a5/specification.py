@@ -103,9 +103,12 @@ def _squeeze_edges(rng):
     zero[1] = 0
     tiny = _normal(rng, 4, 5)
     tiny[2] *= 1e-9
+    tiny[3] *= 31 * 1.4 * 2.0**-24 / tiny[3].abs().max()  # float16 rounds this scale down so far that codes are clamped
+    halves = torch.cat([torch.full((1, 1), 7.0), torch.arange(-13, 14, 2)[None] / 2], dim=1)
     return [
         _squeeze_case("a channel of zeros", zero, 4),
         _squeeze_case("a channel so small that float16 has no scale for it", tiny, 6),
+        Case("weights half-way between two codes", {"weight": halves[:, torch.randperm(15, generator=rng)], "bits": 4}),
         _squeeze_case("eight bits, many numbers", _normal(rng, 40, 50) * 3, 8),
     ]
 
