@@ -54,31 +54,39 @@ def export(room: Classroom, assignments: list[str], pseudonyms: bool = False) ->
 def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> list[Path | str]:
     """Write the files of one system. Returns them, and remarks: marks left empty, students who stand on no list."""
     folder, listed = room.folder / "export" / system, roster.read(room)
-    handed_in = [(exercise, student) for exercise in exercises for student in room.students(exercise.assignment.name)]
+    handed_in = {exercise: room.students(exercise.assignment.name) for exercise in exercises}
     remarks = [] if listed else [f"without {roster.path_of(room)} the numbers of the students are missing"]
-    remarks += [
-        f"{exercise.assignment.name}: {student} handed in and does not stand on the class list"
-        for exercise, student in handed_in
-        if listed and student not in listed
-    ]
+    for exercise, students in handed_in.items():
+        odd = [student for student in students if listed and student not in listed]
+        remarks += _remark(exercise, "handed in, but not on the class list", odd)
     if system == "gradescope":
-        return [*(_gradescope(room, exercise, student, folder) for exercise, student in handed_in), *remarks]
+        for exercise, students in handed_in.items():
+            odd = [student for student in students if not _gradescope(room, exercise, student, folder)]
+            remarks += _remark(exercise, "nothing could be graded, so they get 0 points", odd)
+        count = sum(map(len, handed_in.values()))
+        return [f"{folder}: {count} files called results.json, one for each assignment and student", *remarks]
     totals = {exercise.assignment.name: _totals(room, exercise, remarks) for exercise in exercises}
     if system == "moodle":
         return [*(_moodle(room, name, marks, folder) for name, marks in totals.items()), *remarks]
     return [_canvas(room, exercises, totals, folder), *remarks]
 
 
+def _remark(exercise: Exercise, words: str, students: list[str]) -> list[str]:
+    """One line with some of the students whom it concerns, or none."""
+    more = f" and {len(students) - 10} more" if len(students) > 10 else ""
+    return [f"{exercise.assignment.name}: {words}: {', '.join(students[:10])}{more}"] if students else []
+
+
 def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str, float | None]:
     """The points of everybody; None where nothing was handed in, nothing graded, or answers wait to be read."""
-    name, found = exercise.assignment.name, {}
+    name, found, unread = exercise.assignment.name, {}, []
     for student in roster.everybody(room, name):
         rows = record.scores(room, name, student) if room.result(name, student) else {}
-        waiting = [item for item, row in rows.items() if row["waiting"]]
-        if waiting:
-            remarks.append(f"{name}: {student} is left empty, for {', '.join(waiting)} waits to be read")
+        waiting = any(row["waiting"] for row in rows.values())
+        unread += [student] * waiting
         settled = rows and not waiting
         found[student] = max(0.0, sum(row["points"] for row in rows.values())) if settled else None
+    remarks += _remark(exercise, "left empty until their written answers have been read", unread)
     return found
 
 
@@ -104,8 +112,8 @@ def _canvas(room: Classroom, exercises: list[Exercise], totals: dict[str, dict],
     return write_table(folder / "gradebook.csv", header, rows)
 
 
-def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path) -> Path:
-    """One results.json per student, also where nothing could be graded."""
+def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path) -> bool:
+    """Write a results.json, also where nothing could be graded. Returns whether something could."""
     name = exercise.assignment.name
     result = room.result(name, student)
     if result is None:
@@ -120,4 +128,4 @@ def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path)
         score = max(0.0, sum(row["points"] for row in rows.values()))
         content = {"score": score, "output": "\n".join(result["notes"]), "tests": tests}
     write(folder / name / student / "results.json", json.dumps(content, indent=1))
-    return folder / name / student / "results.json"
+    return result is not None and result.get("readable", True)

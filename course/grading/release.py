@@ -25,8 +25,8 @@ VISIBLE_SEED = "visible"
 SUPPORT = (HERE / "instant.py", HERE / "wire.py", HERE / "guard.py", Path(compare.__file__))
 GUIDE = "STUDENT.md"
 # Sources of assignments with their solutions, oracles and networks, and the code that grades them.
-NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/benchmarks/grading.py",
-                    "course/commands/grade.py", "tests/", ".ci/", "CONTRIBUTING.md")  # fmt: skip
+NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/commands/grade.py",
+                    "tests/", ".ci/", "CONTRIBUTING.md")  # fmt: skip
 
 # Lines of README and Makefile about what an edition does not hold, each with those that continue it.
 FOR_TEACHERS = re.compile(

@@ -69,8 +69,8 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
     header, *people = rows(path)
     assert header == ["ID number", "Full name", "a1"]
     assert people == [["1001", "Lovelace, Ada", ""], ["1003", "'=cy()", ""], ["", "ben", ""]]
-    assert remarks[0] == "a1: ben handed in and does not stand on the class list"
-    assert remarks[1].startswith("a1: ada is left empty, for padding_answer")
+    assert remarks[0] == "a1: handed in, but not on the class list: ben"
+    assert remarks[1] == "a1: left empty until their written answers have been read: ada"
     path, *_ = export.export_for("canvas", graded, [a1])
     header, possible, ada, *_ = rows(path)
     assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "a1"]
@@ -83,8 +83,9 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
 
 
 def test_gradescope_gets_a_result_even_of_a_crash(graded, a1):
-    files = export.export_for("gradescope", graded, [a1])
-    ada, ben = (json.loads(path.read_text()) for path in files[:2])
+    summary, *remarks = export.export_for("gradescope", graded, [a1])
+    assert "2 files" in summary and "a1: nothing could be graded, so they get 0 points: ben" in remarks
+    ada, ben = (json.loads(path.read_text()) for path in sorted(graded.folder.glob("export/gradescope/a1/*/*.json")))
     assert ada["score"] == 10 and ada["output"] == "a note"
     test = next(test for test in ada["tests"] if test["name"] == "fold_conv")
     assert (test["score"], test["output"]) == (10, "a sign")
