@@ -22,7 +22,7 @@ BUDGETS = {
     "course": 8_000,
     "course/benchmarks": 1_050,
     "course/commands": 950,
-    "course/grading": 3_100,
+    "course/grading": 3_130,
     "course/lessons": 345,
     "course/publish": 750,
     "course/reference": 1_550,
@@ -32,11 +32,11 @@ BUDGETS = {
 # What does not hold yet, with what it is today. These numbers and lists may only shrink; what fits leaves the table.
 TODAY = {
     "lines": {
-        "helpers": 12_235,
-        "helpers/pruning": 2_174,
-        "helpers/quantization": 2_515,
-        "helpers/checks": 709,
-        "tests": 18_011,
+        "helpers": 11_284,
+        "helpers/pruning": 1_788,
+        "helpers/quantization": 2_389,
+        "helpers/checks": 646,
+        "tests": 15_955,
     },
     "files": {},
     "imports": [],

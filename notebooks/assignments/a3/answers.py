@@ -68,6 +68,7 @@ def channels_to_keep(scores, ratio):
 
 # %% channels_to_keep wrong
 # - rounds to nearest: `int(len(scores) * ratio)` -> `round(len(scores) * ratio)`
+# - by size, whatever the sign: `torch.sort(scores` -> `torch.sort(scores.abs()`
 # - the first channels: `stable=True).indices` -> `stable=True).indices.sort().values`
 # - keeps the lowest: `descending=True` -> `descending=False`
 # - is not sorted: `].sort().values` -> `]`
@@ -222,6 +223,8 @@ def global_channels(scores, ratio, least):
 # - keeps one more than the least: `> least` -> `> least + 1`
 # - keeps one fewer than the least: `> least` -> `>= least`
 # - rounds up: `int(len(owner) * ratio)` -> `-int(-len(owner) * ratio // 1)`
+# - rounds to the nearest: `int(len(owner) * ratio)` -> `round(len(owner) * ratio)`
+# - each layer by its own largest score: `torch.cat(scores)` -> `torch.cat([s / s.max() for s in scores])`
 # - least is ignored: `keep[layer].sum() > least` -> `True`
 # - removes the highest: `argsort()` -> `argsort(descending=True)`
 # - one more than asked for: `int(len(owner) * ratio)` -> `int(len(owner) * ratio) + 1`

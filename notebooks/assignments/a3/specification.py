@@ -71,6 +71,7 @@ def _keep_edges(rng):
         Case("equal scores", {"scores": equal, "ratio": 0.5}),
         Case("everything asked for", {"scores": _normal(rng, 4).abs(), "ratio": 1.0}),
         Case("nothing asked for", {"scores": _normal(rng, 5).abs(), "ratio": 0.0}),
+        Case("scores below 0", {"scores": torch.tensor([-3.0, 2.0, -1.0, 0.5], dtype=torch.float64), "ratio": 0.5}),
     ]
 
 
@@ -231,14 +232,16 @@ def _group_oracle(inputs, probe):
 
 def _global_cases(rng):
     scores = [_normal(rng, n).abs() * size for n, size in ((6, 1.0), (8, 2.0), (4, 0.5))]
-    return [Case("three layers", {"scores": scores, "ratio": 0.4, "least": 1})]
+    return [Case("three layers", {"scores": scores, "ratio": 0.55, "least": 1})]
 
 
 def _global_edges(rng):
+    apart = [torch.tensor([0.1, 0.2, 0.3]).double(), torch.tensor([1.0, 9.0, 8.0, 7.0]).double()]
     small = [_normal(rng, 5).abs() * 0.01, _normal(rng, 5).abs() + 1, _normal(rng, 4).abs() + 1]
     return [
         Case("a layer of small scores", {"scores": small, "ratio": 0.5, "least": 2}),
         Case("everything asked for", {"scores": [s + 1 for s in small], "ratio": 1.0, "least": 1}),
+        Case("one layer's scores far above the other's", {"scores": apart, "ratio": 0.3, "least": 1}),
         Case("a layer smaller than the least", {"scores": [small[0][:2], small[1]], "ratio": 0.5, "least": 3}),
     ]
 
