@@ -328,7 +328,7 @@ def _checked(proto: bytes, model: QuantizedModel) -> bytes:
     """The file, if ONNX Runtime loads it and finds what the network finds in integers; else raises `ExportError`."""
     import onnxruntime
 
-    options, integer = onnxruntime.SessionOptions(), copy.copy(model)
+    options, integer, session = onnxruntime.SessionOptions(), copy.copy(model), None
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     left = f"; look at what stayed in float: {', '.join(model.float_layers)}" if model.float_layers else ""
     for count in (2, 1, 5) if left else (2,):  # what stayed in float may decide by the number of images
@@ -340,7 +340,7 @@ def _checked(proto: bytes, model: QuantizedModel) -> bytes:
         except Exception:
             continue  # the network does not take so many
         try:
-            session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
+            session = session or onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
             found = torch.from_numpy(session.run(None, {INPUT: x.numpy()})[0])
         except Exception as error:  # of many classes, all its own
             raise ExportError(f"ONNX Runtime does not run the file, which was not written: {error}{left}") from error
