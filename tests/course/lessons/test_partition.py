@@ -7,8 +7,8 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from helpers.graphs import partition
-from helpers.graphs.partition import any_chain, chain, covered_by_both, extract, from_ops, from_patterns, propose
+from course.lessons import partition
+from course.lessons.partition import any_chain, chain, covered_by_both, extract, from_ops, from_patterns, propose
 from helpers.graphs.patterns import Op, Value, traced
 from tests.passes.graphs import graph_of
 
