@@ -2,38 +2,25 @@
 
 import ast
 import textwrap
-
-import pytest
+from typing import NamedTuple
 
 from course.publish import runner
 from helpers import checks
 from helpers.checks.lessons import GIVEN
 
-TRIES = 3
 checks.use(runner.NOTEBOOKS / "exercises" / "lesson_00.py")
 
 
-def assert_judged(function: str, right: list, wrong: list, base: str = "") -> None:
-    """Every right answer is accepted, and every wrong one rejected with a hint, on fresh inputs each time.
+class Answers(NamedTuple):
+    """Answers to an exercise, right ones (besides the course's own) and wrong ones.
 
-    Args:
-        function: the exercise.
-        right: answers unlike the course's, which is tried as well: a whole cell, the body of the function, or a tuple
-            of what is replaced by what in `base`, in pairs.
-        wrong: answers of the same forms.
-        base: what tuples change; by default the solution of the course.
+    Each is a whole cell, the body of the function, or a tuple of what is replaced by what in `base`, in pairs.
+    `base` is one more right answer, unless it is the course's own.
     """
-    assert len(right) >= 2 - bool(base) and len(wrong) >= 5
-    solution = checks.lessons().solution(function)
-    for answer in (solution, base or solution, *right):
-        for _ in range(TRIES):
-            checks.check(define(function, changed(base or solution, answer)))
-    for answer in wrong:
-        for _ in range(TRIES):
-            with pytest.raises(checks.NotRightYet, match=function) as rejected:
-                checks.check(define(function, changed(base or solution, answer)))
-                print("accepted:", answer)
-            assert "NameError" not in str(rejected.value), answer
+
+    right: list
+    wrong: list
+    base: str = ""
 
 
 def changed(base: str, answer: str | tuple[str, ...]) -> str:

@@ -1,9 +1,13 @@
 # fmt: off
-from tests.exercises.trying import assert_judged
+from tests.exercises.trying import Answers
 
+FRESH = """
+new = nn.Conv2d(conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, conv.dilation,
+                conv.groups, padding_mode=conv.padding_mode, dtype=conv.weight.dtype)
+"""
 
-def test_output_size():
-    assert_judged("output_size", right=[
+ANSWERS = {
+    "output_size": Answers(right=[
         "return (size + 2 * padding - kernel) // stride + 1",
         "return len(range(0, size + 2 * padding - kernel + 1, stride))",
         "return np.int64((size + 2 * padding - kernel) // stride + 1)",
@@ -14,11 +18,8 @@ def test_output_size():
         "return (size + 2 * padding - kernel) / stride + 1", "return size // stride",
         "return round((size + 2 * padding - kernel) / stride) + 1",
         "print((size + 2 * padding - kernel) // stride + 1)",
-    ])
-
-
-def test_convolve():
-    assert_judged("convolve", right=[
+    ]),
+    "convolve": Answers(right=[
         (", dtype=x.dtype", ""),
         "x = F.pad(x, (padding,) * 4).unfold(0, len(W), stride).unfold(1, len(W), stride)\n"
         "return torch.einsum('ijuv,uv->ij', x, W) + b",
@@ -26,38 +27,25 @@ def test_convolve():
         ("(padding, padding, padding, padding)", "(padding, padding)"), ("top, left = i * stride,", "top, left = i,"),
         ("b + ", ""), ("W * x", "W.flip(0, 1) * x"), ("K, stride, padding)", "K, stride, padding) - 1"),
         ("y[i, j]", "y[j % rows, i % columns]"), ("W * x", "W + x"), ("return y", "return y[None]"),
-    ])
-
-
-def test_update_statistics():
-    right = "m, v = y.mean((0, 2, 3)), y.var((0, 2, 3)); old = 1 - momentum\n"
-    right += "return old * mu + momentum * m, old * variance + momentum * v"
-    assert_judged("update_statistics", base=right, right=[
+    ]),
+    "update_statistics": Answers(right=[
         "f = y.transpose(0, 1).flatten(1); return mu.lerp(f.mean(1), momentum), variance.lerp(f.var(1), momentum)",
     ], wrong=[
         ("y.var((0, 2, 3))", "y.var((0, 2, 3), unbiased=False)"),
         ("old = 1 - momentum", "old, momentum = momentum, 1 - momentum"), ("y.var", "y.std"),
         ("old * variance", "variance"), ("y.mean((0, 2, 3))", "y.mean()"),
         "return y.mean((0, 2, 3)), y.var((0, 2, 3))",
-    ])
-
-
-def test_scale_and_shift():
-    body = "a = gamma / (variance + eps) ** 0.5; return a, beta - a * mu"
-    assert_judged("scale_and_shift", base=body, right=[
+    ], base="m, v = y.mean((0, 2, 3)), y.var((0, 2, 3)); old = 1 - momentum\n"
+        "return old * mu + momentum * m, old * variance + momentum * v"),
+    "scale_and_shift": Answers(right=[
         "a = gamma * torch.rsqrt(variance + eps); return [a, torch.addcmul(beta, a, mu, value=-1)]",
     ], wrong=[
         ("(variance + eps) ** 0.5", "(variance.sqrt() + eps)"), ("(variance + eps) ** 0.5", "variance.sqrt()"),
         (" ** 0.5", ""), ("gamma", "gamma.abs()"), ("a * mu", "mu"), ("beta - a", "beta + a"),
         ("a, beta - a * mu", "beta - a * mu, a"), (", beta - a * mu", ""),
         "return torch.ones_like(mu), torch.zeros_like(mu)",
-    ])
-
-
-def test_fold_into_convolution():
-    body = "a = gamma / torch.sqrt(variance + eps); b = torch.zeros_like(mu) if b is None else b; "
-    body += "return W * a[:, None, None, None], a * b + beta - a * mu"
-    assert_judged("fold_into_convolution", base=body, right=[
+    ], base="a = gamma / (variance + eps) ** 0.5; return a, beta - a * mu"),
+    "fold_into_convolution": Answers(right=[
         ("W * a[:, None, None, None], a * b + beta - a * mu",
          "torch.einsum('oihw,o->oihw', W, a), beta + a * (b - mu)"),
         ("W * a[:, None, None, None], a * b + beta - a * mu",
@@ -68,17 +56,9 @@ def test_fold_into_convolution():
         ("[:, None, None, None]", ""), ("; return", "; b = b + torch.zeros(W.shape[1]); return"),
         (", a * b + beta - a * mu", ""), (" b = torch.zeros_like(mu) if b is None else b; ", ""),
         "W.zero_(); mu.zero_(); beta.zero_(); return W, beta",
-    ])
-
-
-FRESH = """
-new = nn.Conv2d(conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, conv.dilation,
-                conv.groups, padding_mode=conv.padding_mode, dtype=conv.weight.dtype)
-"""
-
-
-def test_fold_conv_bn():
-    assert_judged("fold_conv_bn", right=[
+    ], base="a = gamma / torch.sqrt(variance + eps); b = torch.zeros_like(mu) if b is None else b; "
+        "return W * a[:, None, None, None], a * b + beta - a * mu"),
+    "fold_conv_bn": Answers(right=[
         ("new = copy.deepcopy(conv)", FRESH.replace("\n", " ").strip()), ("if bn.weight is None", "if not bn.affine"),
     ], wrong=[
         ("copy.deepcopy(conv)", "conv"), ("bn.training or ", ""), ("if bn.num_features != conv.out_channels", "if 0"),
@@ -87,4 +67,5 @@ def test_fold_conv_bn():
         ("new = copy.deepcopy(conv)", "new = nn.Conv2d(4, 4, 3, dtype=torch.float64)"),
         ("copy.deepcopy(conv)", "copy.deepcopy(conv); new.padding_mode = 'zeros'"),
         ("return new", "return nn.Sequential(conv, bn)"),
-    ])
+    ]),
+}

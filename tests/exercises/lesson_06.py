@@ -1,48 +1,10 @@
 # fmt: off
-from tests.exercises.trying import assert_judged
+from tests.exercises.trying import Answers
 
-
-def test_weakest_channels():
-    assert_judged("weakest_channels", right=[
-        "return W.abs().sum((1, 2, 3)).argsort()[:count]",
-        "return W.flatten(1).norm(p=1, dim=1).topk(count, largest=False).indices.tolist()",
-    ], wrong=[
-        "return W.abs().sum((1, 2, 3)).argsort(descending=True)[:count]", "return W.sum((1, 2, 3)).argsort()[:count]",
-        "return W.abs().amax((1, 2, 3)).argsort()[:count]", "return W.abs().sum((0, 2, 3)).argsort()[:count]",
-        "return W.abs().sum((1, 2, 3)).argsort()[: count + 1]", "return list(range(count))",
-    ])
-
-
-def test_prune_block():
-    body = "n = len(keep); return {'W1': W1[keep], 'norm1': norm1[:, keep], 'W2': W2[keep], "
-    body += "'norm2': norm2[:, keep], 'W3': W3[:, keep]}"
-    whole = "{'W1': W1, 'norm1': norm1, 'W2': W2, 'norm2': norm2, 'W3': W3}"
-    assert_judged("prune_block", base=body, right=[
-        ("W1[keep]", "W1.index_select(0, keep)", "W3[:, keep]", "W3.index_select(1, keep)"),
-    ], wrong=[
-        ("W3[:, keep]", "W3[:, :n]"), ("W2[keep]", "W2[:n]"), ("W1[keep]", "W1[:n]"), ("W3[:, keep]", "W3"),
-        ("norm2[:, keep]", "norm2"), ("norm1[:, keep]", "norm1[:, :n]"), ("norm2[:, keep]", "norm1[:, keep]"),
-        ("'norm2'", "'norm 2'"), "return " + whole,
-        "m = torch.zeros(len(W1)).double(); m[keep] = 1; return " + whole.replace("W3}", "W3 * m[:, None, None]}"),
-    ])
-
-
-def test_cut_block():
-    assert_judged("cut_block", right=[
-        ("copy.deepcopy(block)", "copy.deepcopy(block).eval()"),
-        ("cut_conv(project, columns=keep)", "cut_conv(project, columns=keep.tolist())"),
-    ], wrong=[
-        ("copy.deepcopy(block)", "block"), ("columns=keep)", "columns=torch.arange(len(keep)))"),
-        ("small.conv[2] = cut_conv(project, columns=keep)", "pass"),
-        ("cut_norm(depthwise_norm, keep)", "nn.BatchNorm2d(len(keep))"),
-        ("cut_norm(depthwise_norm, keep)", "cut_norm(norm, keep)"),
-        ("cut_conv(depthwise, rows=keep)", "cut_conv(small.conv[0][0], rows=keep)"),
-        ("cut_conv(expand, rows=keep)", "cut_conv(expand, rows=torch.arange(len(keep)))"), "return block",
-    ])
-
-
-def test_tie_channels():
-    spread = """
+BODY = "n = len(keep); return {'W1': W1[keep], 'norm1': norm1[:, keep], 'W2': W2[keep], "
+BODY += "'norm2': norm2[:, keep], 'W3': W3[:, keep]}"
+WHOLE = "{'W1': W1, 'norm1': norm1, 'W2': W2, 'norm2': norm2, 'W3': W3}"
+SPREAD = """
 marks = {name: {i} for i, (name, _, _) in enumerate(steps)}
 for _ in steps:
     for name, kind, inputs in steps:
@@ -56,8 +18,37 @@ for name, kind, inputs in steps:
         found.setdefault(min(marks[inputs[0]]), (set(), set()))[1].add(name)
 return found.values()
 """
-    assert_judged("tie_channels", right=[
-        spread, ("parent[root(source)] = root(name)", "parent[root(name)] = root(source)"),
+
+ANSWERS = {
+    "weakest_channels": Answers(right=[
+        "return W.abs().sum((1, 2, 3)).argsort()[:count]",
+        "return W.flatten(1).norm(p=1, dim=1).topk(count, largest=False).indices.tolist()",
+    ], wrong=[
+        "return W.abs().sum((1, 2, 3)).argsort(descending=True)[:count]", "return W.sum((1, 2, 3)).argsort()[:count]",
+        "return W.abs().amax((1, 2, 3)).argsort()[:count]", "return W.abs().sum((0, 2, 3)).argsort()[:count]",
+        "return W.abs().sum((1, 2, 3)).argsort()[: count + 1]", "return list(range(count))",
+    ]),
+    "prune_block": Answers(right=[
+        ("W1[keep]", "W1.index_select(0, keep)", "W3[:, keep]", "W3.index_select(1, keep)"),
+    ], wrong=[
+        ("W3[:, keep]", "W3[:, :n]"), ("W2[keep]", "W2[:n]"), ("W1[keep]", "W1[:n]"), ("W3[:, keep]", "W3"),
+        ("norm2[:, keep]", "norm2"), ("norm1[:, keep]", "norm1[:, :n]"), ("norm2[:, keep]", "norm1[:, keep]"),
+        ("'norm2'", "'norm 2'"), "return " + WHOLE,
+        "m = torch.zeros(len(W1)).double(); m[keep] = 1; return " + WHOLE.replace("W3}", "W3 * m[:, None, None]}"),
+    ], base=BODY),
+    "cut_block": Answers(right=[
+        ("copy.deepcopy(block)", "copy.deepcopy(block).eval()"),
+        ("cut_conv(project, columns=keep)", "cut_conv(project, columns=keep.tolist())"),
+    ], wrong=[
+        ("copy.deepcopy(block)", "block"), ("columns=keep)", "columns=torch.arange(len(keep)))"),
+        ("small.conv[2] = cut_conv(project, columns=keep)", "pass"),
+        ("cut_norm(depthwise_norm, keep)", "nn.BatchNorm2d(len(keep))"),
+        ("cut_norm(depthwise_norm, keep)", "cut_norm(norm, keep)"),
+        ("cut_conv(depthwise, rows=keep)", "cut_conv(small.conv[0][0], rows=keep)"),
+        ("cut_conv(expand, rows=keep)", "cut_conv(expand, rows=torch.arange(len(keep)))"), "return block",
+    ]),
+    "tie_channels": Answers(right=[
+        SPREAD, ("parent[root(source)] = root(name)", "parent[root(name)] = root(source)"),
     ], wrong=[
         ("parent[root(source)] = root(name)", "parent[source] = name"),
         ("        while parent[name] != name:\n            name =", "        if name:\n            name ="),
@@ -67,4 +58,5 @@ return found.values()
         ('kind in ("conv", "depthwise")', 'kind == "conv"'),
         ('if kind == "conv":', 'if kind in ("conv", "depthwise"):'), (" if group[0]]", "]"),
         ("[root(inputs[0])][1]", "[root(name)][1]"),
-    ])
+    ]),
+}

@@ -1,9 +1,7 @@
 # fmt: off
-from tests.exercises.trying import assert_judged
+from tests.exercises.trying import Answers
 
-
-def test_pareto_front():
-    template = """
+TEMPLATE = """
 front = []
 for i in range(len(costs)):
     beaten = False
@@ -14,29 +12,27 @@ for i in range(len(costs)):
         front.append(i)
 return front
 """
-    no_worse = "costs[j] <= costs[i] and accuracies[j] >= accuracies[i]"
-    better = "(costs[j] < costs[i] or accuracies[j] > accuracies[i])"
-    assert_judged("pareto_front", right=[
-        template.format(beats=f"{no_worse} and {better}"),
+NO_WORSE = "costs[j] <= costs[i] and accuracies[j] >= accuracies[i]"
+BETTER = "(costs[j] < costs[i] or accuracies[j] > accuracies[i])"
+TIMES = '(rows[0]["bytes"] if rows else found["bytes"]) / found["bytes"]'
+
+ANSWERS = {
+    "pareto_front": Answers(right=[
+        TEMPLATE.format(beats=f"{NO_WORSE} and {BETTER}"),
         "c, a = torch.tensor(costs), torch.tensor(accuracies)\nno_worse = (c[:, None] <= c) & (a[:, None] >= a)\n"
         "better = (c[:, None] < c) | (a[:, None] > a)\nreturn (~(no_worse & better).any(0)).nonzero().flatten()",
     ], wrong=[
-        template.format(beats=f"j != i and {no_worse}"),
-        template.format(beats="costs[j] < costs[i] and accuracies[j] > accuracies[i]"),
-        template.format(beats="accuracies[j] > accuracies[i]"),
-        template.format(beats="costs[j] <= costs[i] and accuracies[j] > accuracies[i]"),
-        template.format(beats="costs[j] < costs[i] and accuracies[j] >= accuracies[i]"),
-        template.format(beats="costs[j] < costs[i]"),
-        template.format(beats="costs[j] >= costs[i] and accuracies[j] <= accuracies[i] and i != j"),
+        TEMPLATE.format(beats=f"j != i and {NO_WORSE}"),
+        TEMPLATE.format(beats="costs[j] < costs[i] and accuracies[j] > accuracies[i]"),
+        TEMPLATE.format(beats="accuracies[j] > accuracies[i]"),
+        TEMPLATE.format(beats="costs[j] <= costs[i] and accuracies[j] > accuracies[i]"),
+        TEMPLATE.format(beats="costs[j] < costs[i] and accuracies[j] >= accuracies[i]"),
+        TEMPLATE.format(beats="costs[j] < costs[i]"),
+        TEMPLATE.format(beats="costs[j] >= costs[i] and accuracies[j] <= accuracies[i] and i != j"),
         "return list(range(len(costs)))",
-        template.format(beats=f"{no_worse} and {better}").replace("front.append(i)", "front.append(costs[i])"),
-    ])
-
-
-def test_difference_interval():
-    body = "d = right_b.double() - right_a.double(); m = 1.96 * d.std() / len(d) ** 0.5; "
-    body += "return d.mean() - m, d.mean() + m"
-    assert_judged("difference_interval", base=body, right=[
+        TEMPLATE.format(beats=f"{NO_WORSE} and {BETTER}").replace("front.append(i)", "front.append(costs[i])"),
+    ]),
+    "difference_interval": Answers(right=[
         ("d.std()", "d.std(correction=0)"), ("double", "float", "m, d.mean() + m", "m.item(), (d.mean() + m).item()"),
     ], wrong=[
         ("right_b.double() - right_a.double()", "right_a.double() - right_b.double()"), (" / len(d) ** 0.5", ""),
@@ -44,25 +40,20 @@ def test_difference_interval():
         ("right_b.double() - right_a.double()", "(right_b != right_a).double()"),
         "a, b = right_a.double(), right_b.double(); n = len(a); m = 1.96 * (a.var() / n + b.var() / n) ** 0.5; "
         "d = b.mean() - a.mean(); return d - m, d + m",
-    ])
-
-
-def test_spend_bits():
-    assert_judged("spend_bits", right=[
+    ], base="d = right_b.double() - right_a.double(); m = 1.96 * d.std() / len(d) ** 0.5; "
+        "return d.mean() - m, d.mean() + m"),
+    "spend_bits": Answers(right=[
         ("total() > budget", "budget < total()"), ("lambda layer: steps[layer][0]", "steps.get"),
     ], wrong=[
         (" / (size[layer][now] - size[layer][below])", ""), ("max(n for", "min(n for"), ("= min(steps", "= max(steps"),
         ("> budget:", ">= budget:"), ("raise ValueError(", "return bits or ("),
         ("harm[layer][below] - harm[layer][now]", "harm[layer][below]"), "return {layer: 8 for layer in size}",
-    ])
-
-
-def test_whole_way():
-    times = '(rows[0]["bytes"] if rows else found["bytes"]) / found["bytes"]'
-    assert_judged("whole_way", right=[
+    ]),
+    "whole_way": Answers(right=[
         ("step(current)", "step(deepcopy(current))"), ("str(error)", 'f"{error}"'),
     ], wrong=[
-        ("deepcopy(network)", "network"), ("break", "pass"), (times, f"1 / ({times})"), ("rows[0]", "rows[-1]"),
+        ("deepcopy(network)", "network"), ("break", "pass"), (TIMES, f"1 / ({TIMES})"), ("rows[0]", "rows[-1]"),
         ("step(current)", "step(deepcopy(network))"), ('    note("dense")\n', ""), ("str(error)", "error"),
         ("current = step(current)", "step(current)"), ("except Exception as error", "except ValueError as error"),
-    ])
+    ]),
+}

@@ -1,9 +1,7 @@
 # fmt: off
-from tests.exercises.trying import assert_judged
+from tests.exercises.trying import Answers
 
-
-def test_equalize():
-    one_by_one = """
+ONE_BY_ONE = """
 W1, b1, W2 = W1.clone(), b1.clone(), W2.clone()
 for i in range(len(W1)):
     a, b = W1[i].abs().max(), W2[:, i].abs().max()
@@ -14,19 +12,7 @@ for i in range(len(W1)):
         W2[:, i] *= k
 return W1, b1, W2
 """
-    assert_judged("equalize", right=[
-        one_by_one, ("torch.sqrt(rows / columns)", "(rows * columns).sqrt() / columns"),
-    ], wrong=[
-        ("b1 / k", "b1"), ("W2 * k", "W2 / k"), ("torch.sqrt(rows / columns)", "rows / columns"),
-        ("(rows > 0) & (columns > 0)", "rows > -1"),
-        ("W2.abs().amax((0, 2, 3))", "W2.amax((0, 2, 3)).clamp(min=1e-6)"), ("W1.abs()", "W1.square()"),
-        ("torch.sqrt(rows / columns)", "torch.sqrt(columns / rows)"), "return W1, b1, W2",
-        ("b1 / k", "b1.div_(k)"), one_by_one.replace("W1, b1, W2 = W1.clone(), b1.clone(), W2.clone()", ""),
-    ])
-
-
-def test_learn_rounding():
-    one_by_one = """
+EACH_COLUMN = """
 codes, seen = torch.round(W / scale), x.T @ x
 for _ in range(3):
     for j in range(W.shape[1]):
@@ -37,19 +23,7 @@ for _ in range(3):
         codes[:, j] = torch.round(best / scale[:, 0]).clamp(low, low + 1)
 return scale * codes
 """
-    assert_judged("learn_rounding", right=[one_by_one, ("lr=0.05", "lr=0.03")], wrong=[
-        "return scale * torch.round(W / scale)", "return scale * torch.floor(W / scale)", "return W",
-        "low = torch.floor(W / scale); return scale * (low + torch.bernoulli(W / scale - low))",
-        ("(scale * (low + (v > 0))).detach()", "(scale * (low + h)).detach()"),
-        ("(scale * (low + (v > 0))).detach()", "(low + (v > 0)).detach()"), ("(v > 0)", "(v < 0)"),
-        ("        optimizer.step()\n", ""),
-        "s = torch.linalg.lstsq(x, x @ W.T).solution.T; return scale * torch.round(s / scale)",
-        "return scale * torch.round(W / scale - (W / scale - torch.round(W / scale)).mean(1, keepdim=True))",
-    ])
-
-
-def test_fake_quantize():
-    own_slope = """
+OWN_SLOPE = """
 class Round(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q):
@@ -64,8 +38,28 @@ def fake_quantize(x, scale, zero_point, first, last):
     codes = Round.apply(x / scale) + zero_point
     return (torch.clamp(codes, first, last) - zero_point) * scale
 """
-    assert_judged("fake_quantize", right=[
-        own_slope,
+
+ANSWERS = {
+    "equalize": Answers(right=[
+        ONE_BY_ONE, ("torch.sqrt(rows / columns)", "(rows * columns).sqrt() / columns"),
+    ], wrong=[
+        ("b1 / k", "b1"), ("W2 * k", "W2 / k"), ("torch.sqrt(rows / columns)", "rows / columns"),
+        ("(rows > 0) & (columns > 0)", "rows > -1"),
+        ("W2.abs().amax((0, 2, 3))", "W2.amax((0, 2, 3)).clamp(min=1e-6)"), ("W1.abs()", "W1.square()"),
+        ("torch.sqrt(rows / columns)", "torch.sqrt(columns / rows)"), "return W1, b1, W2",
+        ("b1 / k", "b1.div_(k)"), ONE_BY_ONE.replace("W1, b1, W2 = W1.clone(), b1.clone(), W2.clone()", ""),
+    ]),
+    "learn_rounding": Answers(right=[EACH_COLUMN, ("lr=0.05", "lr=0.03")], wrong=[
+        "return scale * torch.round(W / scale)", "return scale * torch.floor(W / scale)", "return W",
+        "low = torch.floor(W / scale); return scale * (low + torch.bernoulli(W / scale - low))",
+        ("(scale * (low + (v > 0))).detach()", "(scale * (low + h)).detach()"),
+        ("(scale * (low + (v > 0))).detach()", "(low + (v > 0)).detach()"), ("(v > 0)", "(v < 0)"),
+        ("        optimizer.step()\n", ""),
+        "s = torch.linalg.lstsq(x, x @ W.T).solution.T; return scale * torch.round(s / scale)",
+        "return scale * torch.round(W / scale - (W / scale - torch.round(W / scale)).mean(1, keepdim=True))",
+    ]),
+    "fake_quantize": Answers(right=[
+        OWN_SLOPE,
         "q = x / scale\nq = q + (torch.round(q) - q).detach()\n"
         "return scale * ((q + zero_point).clamp(first, last) - zero_point)",
     ], wrong=[
@@ -77,4 +71,5 @@ def fake_quantize(x, scale, zero_point, first, last):
         "q = x / scale + zero_point\nq = q + (torch.round(q) - q).detach()\n"
         "return scale * (q.clamp(first + 1, last) - zero_point)",
         "return torch.round(x / scale) * scale",
-    ])
+    ]),
+}

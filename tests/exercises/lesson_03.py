@@ -1,32 +1,25 @@
 # fmt: off
-from tests.exercises.trying import assert_judged
+from tests.exercises.trying import Answers
 
+START = "C = len(W); b = torch.zeros(C, dtype=W.dtype) if b is None else b; z = torch.as_tensor(z, dtype=W.dtype); "
 
-def test_fold_addition():
-    start = "C = len(W); b = torch.zeros(C, dtype=W.dtype) if b is None else b; z = torch.as_tensor(z, dtype=W.dtype); "
-    assert_judged("fold_addition", right=[
-        start + "return W, b + z.flatten()", start + "return W.clone(), b + z.reshape(-1).expand(C)",
-        start + "return W.float(), (b + z.flatten()).float()",
+ANSWERS = {
+    "fold_addition": Answers(right=[
+        START + "return W, b + z.flatten()", START + "return W.clone(), b + z.reshape(-1).expand(C)",
+        START + "return W.float(), (b + z.flatten()).float()",
     ], wrong=[
-        "return W, b + z", "return W, b", start + "return W, z.flatten().expand(C)",
-        start + "return W, b - z.flatten()",
+        "return W, b + z", "return W, b", START + "return W, z.flatten().expand(C)",
+        START + "return W, b - z.flatten()",
         "return (W, torch.full((len(W),), z, dtype=W.dtype) if b is None else b + torch.as_tensor(z).flatten())",
-        start + "return W + z, b", start + "return W, b + z.mean()", start + "return W * z, b + z.flatten()",
-    ])
-
-
-def test_fold_into_linear():
-    body = "a = gamma / torch.sqrt(variance + eps); return W * a[:, None], a * (b - mu) + beta"
-    assert_judged("fold_into_linear", base=body, right=[
+        START + "return W + z, b", START + "return W, b + z.mean()", START + "return W * z, b + z.flatten()",
+    ]),
+    "fold_into_linear": Answers(right=[
         ("W * a[:, None], a * (b - mu) + beta", "torch.diag(a) @ W, a * b + beta - a * mu"),
     ], wrong=[
         ("[:, None]", ""), ("a * (b - mu)", "a * b"), ("a * (b - mu) + beta", "b + beta - a * mu"), (" + beta", ""),
         (" * a[:, None]", ""), (" + eps", ""),
-    ])
-
-
-def test_scale_transposed():
-    assert_judged("scale_transposed", right=[
+    ], base="a = gamma / torch.sqrt(variance + eps); return W * a[:, None], a * (b - mu) + beta"),
+    "scale_transposed": Answers(right=[
         "rows, out = W.shape[:2]; "
         "return W * a.view(groups, 1, out).expand(groups, rows // groups, out).reshape(rows, out, 1, 1)",
         "return torch.cat([w * v[None, :, None, None] for w, v in zip(W.chunk(groups), a.chunk(groups))])",
@@ -35,11 +28,8 @@ def test_scale_transposed():
         "return W * a.view(-1, W.shape[1])[0][None, :, None, None]", "return W * a.mean()",
         "n = W.shape[1]\nfor g in range(groups): W[g * n :][:n] *= a[g * n :][None, :n, None, None]\nreturn W",
         "return W", "return W * a.flip(0)[: W.shape[1]][None, :, None, None]",
-    ])
-
-
-def test_careful_fold():
-    assert_judged("careful_fold", right=[
+    ]),
+    "careful_fold": Answers(right=[
         ("len(source.users) == 1 and", "len(source.users) == 1 and norm.eps > 0 and"),
         ("    graph_module.recompile()\n", "    graph_module.recompile()\n    graph_module.graph.lint()\n"),
     ], wrong=[
@@ -52,4 +42,5 @@ def test_careful_fold():
         ("type(conv) is not nn.Conv2d", "not hasattr(conv, 'groups')"),
         ("fold_conv_bn(conv, norm)", "copy.deepcopy(conv)"), ("    graph_module.recompile()\n", ""),
         "from torch import fx; return fx.symbolic_trace(model)", "return model",
-    ])
+    ]),
+}
