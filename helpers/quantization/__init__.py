@@ -1,15 +1,15 @@
 """Quantization from the formula to real int8. Read the files in the order of this table:
 
-    affine.py       scale, zero point, codes: quantize and dequantize one tensor
+    affine.py       scale, zero point, codes: quantize and dequantize one tensor; a real factor as multiplier and shift
     plan.py         `Plan`, a folded network as a short list of `Op`s in float, and `Recipe`, how to round it
-    reader.py       from a network to a plan, and the check that the plan computes the network
-    equalization.py the same network with weights of equal ranges
+    reader.py       from a network to a plan
+    verify.py       the last check: a plan, or an ONNX file, computes what it was made from
+    channels.py     equalization and wider layers: other scales or more channels, and still the same network
     observers.py    calibration: which range each activation has            -> {edge: Affine}
     weights.py      weights as integer codes, packed in files               -> {op: LayerWeights}
     repairs.py      learned rounding (AdaRound) and bias correction
     model.py        `quantize`, the steps above in a row   -> QuantizedModel; `q.mode` says how it computes
     integer.py      what each operation does to codes: simulated, integer, kernel
-    fixed_point.py  a real factor as an integer multiplier and a shift (requantization)
     kernels.py      sums in int32, and oneDNN's int8 convolutions
     qat.py          training with the rounding in place (QAT, fake quantization)
     mixed.py        bits per layer for a file of a given size

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from helpers.quantization import fixed_point, kernels
-from helpers.quantization.affine import Affine, QuantizationError
+from helpers.quantization import kernels
+from helpers.quantization.affine import Affine, QuantizationError, fixed_point, round_shift
 from helpers.quantization.plan import HANDS_ON, Op
 from helpers.quantization.weights import LayerWeights, nearest_codes, pack, per_row, unpack
 
@@ -68,7 +68,7 @@ class Step(nn.Module):
         self.sources = sources
         if self.coded and self.module is None:
             factors = [factor / self.out_scale.double() for factor in self.factors()]
-            self.multipliers, self.shift = fixed_point.fixed_point(*factors)
+            self.multipliers, self.shift = fixed_point(*factors)
         return self.out
 
     def factors(self) -> list[torch.Tensor]:
@@ -91,7 +91,7 @@ class Step(nn.Module):
         total, *others = (s.long() * m for s, m in zip(self.sums(*codes), self.multipliers, strict=True))
         for other in others:
             total += other
-        total = fixed_point.round_shift(total, self.shift).add_(self.out_zero_point)
+        total = round_shift(total, self.shift).add_(self.out_zero_point)
         return self.limit(total).to(torch.uint8)
 
     def limit(self, codes: torch.Tensor) -> torch.Tensor:

@@ -32,10 +32,6 @@ from helpers.quantization.weights import encode_layer, packed_bytes
 BITS = (8, 6, 4, 3, 2)
 
 
-class BudgetError(QuantizationError):
-    """A size that no choice of bits can reach."""
-
-
 def mixed_recipe(
     model: nn.Module, images: torch.Tensor, file_bytes: int, recipe: Recipe | None = None, progress: bool = True
 ) -> Recipe:
@@ -97,7 +93,7 @@ def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
         loss = ((scan.divergence - now.divergence) / (now.bytes - scan.bytes))[scan.bits < now.bits]
         if loss.empty:
             fewest = f"{scan.bits.min()} bits everywhere take {size}; allow that many"
-            raise BudgetError(f"{weight_bytes} bytes are too few: {fewest}")
+            raise QuantizationError(f"{weight_bytes} bytes are too few: {fewest}")
         best = scan.loc[loss.idxmin()]
         chosen.loc[best.layer] = best[chosen.columns]
     return {layer: int(bits) for layer, bits in chosen.bits.items()}

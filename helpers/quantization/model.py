@@ -12,17 +12,13 @@ from helpers.graphs.errors import GraphMismatch
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
 from helpers.quantization.integer import Step, make_step
-from helpers.quantization.observers import BATCH, CalibrationError, calibrate, normalised, quantized_edges
+from helpers.quantization.observers import BATCH, calibrate, normalised, quantized_edges
 from helpers.quantization.plan import INPUT, Op, Plan, Recipe, Watch, execute
 from helpers.quantization.reader import make_plan
 from helpers.quantization.repairs import repair_weights
 from helpers.quantization.weights import LayerWeights, encode_weights
 
 MODES = ("simulated", "integer", "kernel")
-
-
-class KernelNote(UserWarning):
-    """The int8 kernels cannot be used; integer arithmetic does the work instead."""
 
 
 def quantize(
@@ -50,7 +46,7 @@ def quantize(
         plan = make_plan(model, tuple(images.shape[1:]), recipe, images[:BATCH] if verify else None)
     except GraphMismatch as error:
         shape = tuple(images.shape)
-        raise CalibrationError(f"calibration images: the network does not take shape {shape}: {error}") from error
+        raise QuantizationError(f"calibration images: the network does not take shape {shape}: {error}") from error
     edges = calibrate(plan, images, recipe)
     weights = repair_weights(plan, edges, encode_weights(plan, recipe), images, recipe)
     return QuantizedModel(model, plan, edges, weights, recipe)
@@ -110,7 +106,7 @@ class QuantizedModel(nn.Module):
             raise QuantizationError(f"mode: expected one of {MODES}, got {mode!r}")
         if mode == "kernel" and not kernels.available():
             note = "this PyTorch build or processor has no oneDNN int8 convolutions: integers are used instead"
-            warnings.warn(note, KernelNote, stacklevel=2)
+            warnings.warn(note, stacklevel=2)
             mode = "integer"
         self._mode = mode
 
@@ -120,6 +116,7 @@ class QuantizedModel(nn.Module):
         for step in self.steps.values():
             self.edges[step.op.name] = step.settle([self.edges[name] for name in step.op.inputs])
         self._by_name = {step.op.name: step for step in self.steps.values()}
+        self.plan = Plan([step.op for step in self.steps.values()], self.input_shape)
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
@@ -129,9 +126,10 @@ class QuantizedModel(nn.Module):
             found = f"{x.dtype} {tuple(x.shape)}{' with NaN in it' * bool(x.isnan().any())}"
             raise QuantizationError(f"quantized network: expected normalised float images (N, {shape}), got {found}")
         codes = self.input.encode(x) if self.input.coded else x
-        ops = [step.op for step in self.steps.values()]
-        y = execute(ops, codes, lambda op, *inputs: getattr(self._by_name[op.name], self._mode)(*inputs), watch)
-        output = self.edges[ops[-1].name]
+        y = execute(
+            self.plan.ops, codes, lambda op, *inputs: getattr(self._by_name[op.name], self._mode)(*inputs), watch
+        )
+        output = self.edges[self.plan.output]
         return y if output is None else output.dequantize(y)
 
     forward = run

@@ -23,10 +23,6 @@ SHARES = torch.linspace(0.3, 1.0, 71, dtype=torch.float64)  # of the whole range
 _MOST_AT_ONCE = 2**22  # histc counts in float32, which is exact up to 2^24
 
 
-class CalibrationError(QuantizationError):
-    """Images that a network cannot be calibrated with."""
-
-
 class Observer:
     """Watches values, their extremes and a histogram, then names a range.
 
@@ -96,7 +92,9 @@ def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Aff
 
     def watch(edge: str, value: torch.Tensor) -> None:
         if edge in new and not value.isfinite().all():
-            raise CalibrationError(f"edge {edge!r} holds NaN or infinity; check the calibration images and the weights")
+            raise QuantizationError(
+                f"edge {edge!r} holds NaN or infinity; check the calibration images and the weights"
+            )
         if edge in new:
             observers[origins[edge]].observe(value)
 
@@ -112,12 +110,12 @@ def normalised(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
     kind = getattr(images, "dtype", type(images).__name__)
     if kind not in (torch.uint8, torch.float32):
         remedy = "; call .float() on the images and the network" if isinstance(kind, torch.dtype) else ""
-        raise CalibrationError(f"calibration images: expected a uint8 or float32 tensor, got {kind}{remedy}")
+        raise QuantizationError(f"calibration images: expected a uint8 or float32 tensor, got {kind}{remedy}")
     if not images.numel():
-        raise CalibrationError(f"calibration images: there are none in a tensor of shape {tuple(images.shape)}")
+        raise QuantizationError(f"calibration images: there are none in a tensor of shape {tuple(images.shape)}")
     if not torch.isfinite(images).all():
         bad = int((~torch.isfinite(images)).flatten(1).any(1).sum())
-        raise CalibrationError(f"calibration images: {bad} of {len(images)} hold NaN or infinity; leave them out")
+        raise QuantizationError(f"calibration images: {bad} of {len(images)} hold NaN or infinity; leave them out")
     return input_of(model, images)
 
 

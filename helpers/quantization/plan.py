@@ -32,10 +32,6 @@ CHOICES = {
 GONE = ("absorb_bias", "weight_range", "unsupported")
 
 
-class PlanError(QuantizationError):
-    """A network that cannot be written as a plan."""
-
-
 @dataclass(frozen=True)
 class Recipe:
     """How to quantize a network. It goes into the saved file.
@@ -186,6 +182,11 @@ class Plan:
         return [op for op in self.ops if op.weight is not None]
 
     @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every edge, without the batch."""
+        return {INPUT: self.input_shape} | {op.name: op.shape for op in self.ops}
+
+    @property
     def output(self) -> str:
         """The edge that carries the network's output."""
         return self.ops[-1].name
@@ -194,13 +195,12 @@ class Plan:
         """The operations that read an edge."""
         return [op for op in self.ops if edge in op.inputs]
 
-    def tied(self, inputs: Callable[[Op], tuple[str, ...]]) -> dict[str, list[str]]:
+    def tied(self, inputs: Callable[[Op], tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         """For each edge those, in order, that it belongs with, if an output belongs with these inputs of its op."""
-        groups = {edge: [edge] for edge in [INPUT, *(op.name for op in self.ops)]}
-        order = list(groups)
+        groups = {edge: (edge,) for edge in self.shapes}
         for op in self.ops:
             for edge in inputs(op):
-                together = sorted({*groups[edge], *groups[op.name]}, key=order.index)
+                together = tuple(name for name in self.shapes if name in groups[edge] + groups[op.name])
                 groups |= dict.fromkeys(together, together)
         return groups
 

@@ -1,11 +1,9 @@
 """From a folded graph to a plan: each node becomes one operation, then activations and additions join their producers.
 
 A table (`_FORMS`) proposes an integer operation for a node; it is taken if it gives the same numbers for random inputs.
-Any other node stays in float, as a small graph of its own. At last `verify` compares the plan with the network:
-whatever a plan cannot say is found there.
+Any other node stays in float, as a small graph of its own. At last the plan is compared with the network (`verify.py`).
 """
 
-import contextlib
 import copy
 import inspect
 import math
@@ -19,11 +17,12 @@ from torch import fx, nn
 from helpers import passes
 from helpers.graphs.effects import is_torch, op_name
 from helpers.graphs.errors import UnsupportedCase
-from helpers.quantization.equalization import equalize
-from helpers.quantization.plan import INPUT, Op, Plan, PlanError, Recipe
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.channels import equalize
+from helpers.quantization.plan import INPUT, Op, Plan, Recipe
+from helpers.quantization.verify import agree, verify_plan
 
 IMAGES = 5  # in the example: few networks have a dimension of this size, which could be taken for the images
-TOLERANCE = 1e-3  # of the largest value: float32 sums in another order stay far below
 
 
 def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, images: torch.Tensor | None = None) -> Plan:
@@ -35,7 +34,7 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
     folded = _folded(_with_plain_attention(model), example)
     plan = read(folded, example, recipe)
     if images is not None:
-        verify(plan, model, folded, images)
+        verify_plan(plan, model, _Run(folded, garbage_collect_values=False), images)
     if recipe.equalize:
         equalize(plan)
     return plan
@@ -47,14 +46,16 @@ def _folded(model: nn.Module, example: torch.Tensor) -> fx.GraphModule:
         inspect.signature(model.forward).bind(example)
     except TypeError as error:
         name = type(model).__name__
-        raise PlanError(f"plan: quantize feeds exactly one tensor, and {name} takes others: {error}") from error
+        raise QuantizationError(f"plan: quantize feeds exactly one tensor, and {name} takes others: {error}") from error
     reasons = []
     for route in ("fx", "export"):
         try:
             return passes.optimize(model, (example,), route=route, verify=False)[0]  # the plan is compared instead
         except UnsupportedCase as error:
             reasons.append(error.reason.partition(" (mark")[0])
-    raise PlanError(f"plan: {'; nor on the other route: '.join(dict.fromkeys(reasons))}. Rewrite what is named here")
+    raise QuantizationError(
+        f"plan: {'; nor on the other route: '.join(dict.fromkeys(reasons))}. Rewrite what is named here"
+    )
 
 
 def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) -> Plan:
@@ -64,7 +65,9 @@ def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) ->
     edges = _edges(graph_module, len(example))
     output = graph_module.graph.output_node().args[0]
     if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
-        raise PlanError("plan: the network must compute and return exactly one float32 tensor; wrap it so that it does")
+        raise QuantizationError(
+            "plan: the network must compute and return exactly one float32 tensor; wrap it so that it does"
+        )
     ops = [_read_node(node, edges, run) for node in edges if edges[node] != INPUT]
     needed = {edges[output]}
     for op in reversed(ops):
@@ -75,47 +78,6 @@ def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) ->
     for add in [op for op in plan.ops if op.kind == "add" and recipe.residual == "fused"]:
         _join_residual(plan, add)
     return plan
-
-
-@torch.no_grad()
-def verify(plan: Plan, model: nn.Module, graph_module: fx.GraphModule, images: torch.Tensor) -> None:
-    """Raise PlanError where a plan in float, on normalised images, is not the network that it was read from."""
-    if _same_answers(copy.deepcopy(plan), copy.deepcopy(model), images):
-        return
-    found: dict[str, torch.Tensor] = {}
-    with contextlib.suppress(RuntimeError, ValueError):
-        plan.run(images, found.__setitem__)
-        _Run(graph_module, garbage_collect_values=False).run(images.clone())
-    expected = {node.name: node.meta.get("val") for node in graph_module.graph.nodes}
-    different = [op.name for op in plan.ops if op.name not in found or not _agree(found[op.name], expected[op.node])]
-    place = f"they differ from {different[0]!r} on" if different else "folding BatchNorm or a second call changes them"
-    raise PlanError(
-        f"plan: on the calibration images its answers are not those of the network: {place}. Is it random, does it "
-        "keep state, write into a part of a tensor, or depend on the number of images? verify=False leaves this out"
-    )
-
-
-def _same_answers(plan: Plan, model: nn.Module, images: torch.Tensor) -> bool:
-    """Two calls, the second with one image, that leave no other state behind: one may matter in a later call."""
-    buffers = [tensor for op in plan.ops if op.module is not None for tensor in op.module.buffers()]
-    before = [tensor.clone() for tensor in buffers]
-    for some in (images, images[:1]):
-        try:
-            expected = model(some.clone())
-        except Exception as error:  # of the network's own choice
-            if some is images:
-                raise PlanError(f"plan: the network does not take {len(images)} images at once: {error}") from error
-            return True
-        try:
-            if not _agree(plan.run(some), expected):
-                return False
-        except (RuntimeError, ValueError):
-            return False
-    return all(one.is_sparse or torch.equal(one, other) for one, other in zip(buffers, before, strict=True))
-
-
-def _agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    return found.shape == expected.shape and bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
 
 
 class _Run(fx.Interpreter):
@@ -142,7 +104,9 @@ class _Attention(nn.MultiheadAttention):
         whole = self.whole(*inputs, **options)  # dead code, unless there is a mask or somebody reads the weights
         if len(inputs) != 3 or any(options[name] is not None for name in options.keys() - {"need_weights"}):
             return whole
-        parts = (layer(x) for layer, x in zip(self.projections, inputs, strict=True))
+        weights, bias = self.in_proj_weight.unflatten(0, (3, -1)), self.in_proj_bias
+        biases = [None] * 3 if bias is None else bias.unflatten(0, (3, -1))
+        parts = (F.linear(x, weights[i], biases[i]) for i, x in enumerate(inputs))
         heads = (x.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for x in parts)
         y = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
         return F.linear(y, self.out_proj.weight, self.out_proj.bias), whole[1]
@@ -158,10 +122,6 @@ def _with_plain_attention(model: nn.Module) -> nn.Module:
         usual = type(module) is nn.MultiheadAttention and module.batch_first and module._qkv_same_embed_dim
         if usual and module.bias_k is None and not module.add_zero_attn and id(module) not in inside:
             module.whole, module.__class__ = copy.deepcopy(module), _Attention
-            module.projections = nn.ModuleList(nn.Linear(1, 1) for _ in range(3))
-            biases = [None] * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
-            for layer, weight, bias in zip(module.projections, module.in_proj_weight.chunk(3), biases, strict=True):
-                layer.weight, layer.bias = nn.Parameter(weight), None if bias is None else nn.Parameter(bias)
     return model
 
 
@@ -227,7 +187,7 @@ def _integer_form(node: fx.Node, sources: list[fx.Node], run: _Run) -> Op | None
         return None  # settings that the form, or the operation, does not have
     shapes = [x.shape for x in inputs.values()]
     fits = expected.shape[0] == shapes[0][0] and (op.kind not in _ON_MAPS or len(shapes[0]) == 4)
-    return op if fits and (op.kind != "add" or {*shapes} == {expected.shape}) and _agree(found, expected) else None
+    return op if fits and (op.kind != "add" or {*shapes} == {expected.shape}) and agree(found, expected) else None
 
 
 def _layer(layer: nn.Linear | nn.Conv2d) -> Op:

@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.quantization.affine import QuantizationError
-from helpers.quantization.fixed_point import fixed_point, round_shift
+from helpers.quantization.affine import QuantizationError, fixed_point, round_shift
 
 SUMS = st.integers(-(2**31) + 1, 2**31 - 1)
 

@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 
 from helpers import models
-from helpers.quantization.mixed import BudgetError, choose_bits, mixed_recipe, sensitivity_scan
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.mixed import choose_bits, mixed_recipe, sensitivity_scan
 from helpers.quantization.model import quantize
 from helpers.quantization.plan import Recipe
 from helpers.quantization.reader import make_plan
@@ -25,7 +26,7 @@ def test_greedy_choice_gives_up_bits_where_they_matter_least():
     assert choose_bits(scan, 209) == {"a": 8, "b": 4, "c": 8}
     assert choose_bits(scan, 159) == {"a": 4, "b": 4, "c": 8}  # a loses less per byte than c
     assert choose_bits(scan, 105) == {"a": 4, "b": 4, "c": 4}
-    with pytest.raises(BudgetError, match="104 bytes are too few: 4 bits everywhere take 105"):
+    with pytest.raises(QuantizationError, match="104 bytes are too few: 4 bits everywhere take 105"):
         choose_bits(scan, 104)
 
 
@@ -58,5 +59,5 @@ def test_the_written_file_has_the_wanted_size(tmp_path):
     size = models.save(quantize(model, images, recipe), tmp_path / "mixed.safetensors").stat().st_size
     assert 0.9 * wanted < size <= wanted
     assert len(set(recipe.layer_bits.values())) > 1
-    with pytest.raises(BudgetError, match="too few"):
+    with pytest.raises(QuantizationError, match="too few"):
         mixed_recipe(model, images, int(0.1 * full), progress=False)

@@ -8,7 +8,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.quantization import QuantizationError, QuantizedModel, Recipe, quantize
 from helpers.quantization import kernels as int8
-from helpers.quantization.model import KernelNote
 from tests.quantization import reference
 from tests.quantization.networks import images, quantized, small
 
@@ -132,7 +131,7 @@ def test_copies_are_independent_even_with_packed_kernels():
 def test_without_kernels_integers_take_over_and_say_so_and_an_unknown_mode_changes_nothing(monkeypatch):
     monkeypatch.setattr(int8, "available", lambda: False)
     model = quantized()
-    with pytest.warns(KernelNote, match="integers are used instead"):
+    with pytest.warns(UserWarning, match="integers are used instead"):
         model.mode = "kernel"
     with pytest.raises(QuantizationError, match="simulated"):
         model.mode = "int8"

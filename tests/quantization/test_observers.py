@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from helpers.quantization import quantize
-from helpers.quantization.affine import Affine, choose
-from helpers.quantization.observers import CalibrationError, Observer, calibrate
+from helpers.quantization.affine import Affine, QuantizationError, choose
+from helpers.quantization.observers import Observer, calibrate
 from helpers.quantization.plan import CHOICES, INPUT, Recipe
 from helpers.quantization.reader import make_plan
 from tests.quantization.networks import images, quantized, small
@@ -80,12 +80,12 @@ def test_ranges_are_those_of_the_float_network():
     ],
 )
 def test_bad_images(bad, message):
-    with pytest.raises(CalibrationError, match=message):
+    with pytest.raises(QuantizationError, match=message):
         quantized(images=bad, verify=False)
 
 
 def test_a_layer_that_overflows_is_named():
     model = small()
     model.grouped.weight.data.mul_(1e38)
-    with pytest.raises(CalibrationError, match="edge 'pool' holds NaN or infinity"):
+    with pytest.raises(QuantizationError, match="edge 'pool' holds NaN or infinity"):
         quantize(model, images(), verify=False)

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from course.lessons.onnx_float import operators, session
+from helpers.quantization.affine import QuantizationError
 from helpers.quantization.model import quantize
-from helpers.quantization.onnx import INSTEAD, ExportError, to_onnx
+from helpers.quantization.onnx import INSTEAD, to_onnx
 from helpers.quantization.plan import Recipe
 from tests.quantization.networks import images, small
 
@@ -102,7 +103,7 @@ def test_what_stayed_in_float_is_written_in_float(export):
 
 def test_what_has_no_onnx_form_is_named_and_no_file_is_written(tmp_path):
     quantized = quantize(Floats(torch.special.bessel_j0).eval(), images(8), Recipe())
-    with pytest.raises(ExportError, match=r"special_bessel_j0.*has no ONNX form"):
+    with pytest.raises(QuantizationError, match=r"special_bessel_j0.*has no ONNX form"):
         to_onnx(quantized, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -150,14 +151,14 @@ def test_masks_whole_numbers_variances_and_averages_are_written(export, middle):
 def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setitem(INSTEAD, torch.ops.aten.gelu.default, lambda x: 9 - x)  # as if the exporter were wrong
     quantized = quantize(Floats(nn.GELU()).eval(), images(8), Recipe())
-    with pytest.raises(ExportError, match=r"other numbers than the network.*middle"):
+    with pytest.raises(QuantizationError, match=r"other numbers than the network.*middle"):
         to_onnx(quantized, tmp_path / "model.onnx")
     gelu = lambda x: x * (1 + (x / 2**0.5).erf()) / 2  # noqa: E731
     counting = lambda x: gelu(x) - 9 * (torch.ones_like(x[:, 0, 0, 0]).sum() > 2)  # noqa: E731
     monkeypatch.setitem(INSTEAD, torch.ops.aten.gelu.default, counting)
-    with pytest.raises(ExportError, match="other numbers than the network for 5 images"):
+    with pytest.raises(QuantizationError, match="other numbers than the network for 5 images"):
         to_onnx(quantized, tmp_path / "model.onnx")
-    with pytest.raises(ExportError, match="quantize it first"):
+    with pytest.raises(QuantizationError, match="quantize it first"):
         to_onnx(Floats(nn.GELU()), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 

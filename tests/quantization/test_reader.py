@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers import passes
+from helpers.quantization.affine import QuantizationError
 from helpers.quantization.model import quantize
-from helpers.quantization.plan import INPUT, PlanError, Recipe
+from helpers.quantization.plan import INPUT, Recipe
 from helpers.quantization.reader import read
 from tests.quantization.networks import images, small
 
@@ -65,7 +66,7 @@ def test_which_additions_join(forward, fused):
 
 @pytest.mark.parametrize("model", [nn.Bilinear(3, 3, 1), Computes(lambda m, x: (x.relu(), x)), nn.Identity()])
 def test_one_tensor_in_one_tensor_out(model):
-    with pytest.raises(PlanError, match="exactly one"):
+    with pytest.raises(QuantizationError, match="exactly one"):
         quantize(model.eval(), images(2), Recipe())
 
 

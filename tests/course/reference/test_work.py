@@ -9,7 +9,7 @@ from course.reference import SweepError, work
 from course.reference.keys import still_to_do
 from course.reference.measuring import weights_of
 from helpers import data, models
-from helpers.quantization.mixed import BudgetError
+from helpers.quantization.affine import QuantizationError
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
 from tests.course.reference.small import small_sweep
@@ -87,7 +87,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(tmp_path, few, monkeypat
     sweep = small_sweep(tmp_path, file_bytes=20_000)
     whole = dataclasses.replace(sweep, data="auto")
     for name, of, error, complaint in (
-        ("tiny", sweep, BudgetError, "too few"),
+        ("tiny", sweep, QuantizationError, "too few"),
         ("tuned", sweep, SweepError, "tuned needs cut, dense, which are not there"),
         ("int8", whole, SweepError, "needs all of CIFAR-10; fetch it: python -m course data"),
     ):

@@ -1,0 +1,89 @@
+"""The last line of defence: is what was made still the network that it was made from? If not, it is not handed out.
+
+A plan is compared with the network that it was read from, in float, and an ONNX file with the quantized network, as
+ONNX Runtime computes it. Whatever a plan or a file cannot say is found here.
+"""
+
+import contextlib
+import copy
+
+import torch
+from torch import fx, nn
+
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.plan import INPUT, Plan
+
+TOLERANCE = 1e-3  # of the largest value: float32 sums in another order stay far below
+MOST_OFF = 0.05  # of a file's answers: a code may round the other way at a tie
+
+
+@torch.no_grad()
+def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: torch.Tensor) -> None:
+    """Raise where a plan in float is not the network; `graph` notes values in `meta`, to name where they part."""
+    if _same_answers(copy.deepcopy(plan), copy.deepcopy(model), images):
+        return
+    found: dict[str, torch.Tensor] = {}
+    with contextlib.suppress(RuntimeError, ValueError):
+        plan.run(images, found.__setitem__)
+        graph.run(images.clone())
+    expected = {node.name: node.meta.get("val") for node in graph.module.graph.nodes}
+    different = [op.name for op in plan.ops if op.name not in found or not agree(found[op.name], expected[op.node])]
+    place = f"they differ from {different[0]!r} on" if different else "folding BatchNorm or a second call changes them"
+    raise QuantizationError(
+        f"plan: on the calibration images its answers are not those of the network: {place}. Is it random, does it "
+        "keep state, write into a part of a tensor, or depend on the number of images? verify=False leaves this out"
+    )
+
+
+def _same_answers(plan: Plan, model: nn.Module, images: torch.Tensor) -> bool:
+    """Two calls, the second with one image, that leave no other state behind: one may matter in a later call."""
+    buffers = [tensor for op in plan.ops if op.module is not None for tensor in op.module.buffers()]
+    before = [tensor.clone() for tensor in buffers]
+    for some in (images, images[:1]):
+        try:
+            expected = model(some.clone())
+        except Exception as error:  # of the network's own choice
+            if some is images:
+                reason = f"plan: the network does not take {len(images)} images at once: {error}"
+                raise QuantizationError(reason) from error
+            return True
+        try:
+            if not agree(plan.run(some), expected):
+                return False
+        except (RuntimeError, ValueError):
+            return False
+    return all(one.is_sparse or torch.equal(one, other) for one, other in zip(buffers, before, strict=True))
+
+
+def agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether two results are the same but for the order of sums."""
+    return found.shape == expected.shape and bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
+
+
+def verify_onnx(proto: bytes, model: nn.Module) -> None:
+    """Raise where ONNX Runtime does not load a file, or finds other numbers than the quantized network in integers."""
+    import onnxruntime
+
+    options, network, session = onnxruntime.SessionOptions(), copy.copy(model), None
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    left = f"; look at what stayed in float: {', '.join(model.float_layers)}" if model.float_layers else ""
+    for count in (2, 1, 5) if left else (2,):  # what stayed in float may decide by the number of images
+        shape, source = (count, *model.input_shape), model.input.out
+        x = torch.randn(shape) if source is None else source.dequantize(torch.randint(*source.codes, shape))
+        try:
+            network.mode = "integer"
+            expected = network(x)
+        except Exception:
+            continue  # the network does not take so many
+        try:
+            session = session or onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
+            found = torch.from_numpy(session.run(None, {INPUT: x.numpy()})[0])
+        except Exception as error:  # of many classes, all its own
+            reason = f"ONNX Runtime does not run the file, which was not written: {error}{left}"
+            raise QuantizationError(reason) from error
+        network.mode = "simulated"
+        # In a deep network a difference grows; then the two modes are as far apart.
+        allowed = max(MOST_OFF * expected.norm(), 2 * (network(x) - expected).norm())
+        if found.shape != expected.shape or not (found - expected).norm() <= allowed:
+            reason = f"ONNX Runtime finds other numbers than the network for {count} images"
+            raise QuantizationError(f"{reason}, so the file was not written{left}")
