@@ -81,8 +81,9 @@ def compress(
     try:
         alive, dead = pruning.remove_dead_channels(stages["dense"], example)
         small = pruning.prune(alive, example, ratio=prune_ratio, scope=scope).eval()
-        rehearsal = replace(recipe, rounding="nearest")
-        metrics.file_bytes(quantization.quantize(small, calibration[:2], rehearsal))  # what would fail fails now
+        rehearsal = replace(recipe, rounding="nearest")  # what would fail fails now
+        metrics.file_bytes(quantization.quantize(small, calibration[:2], rehearsal))
+        metrics.latency(nn.Identity(), example, runs=latency_runs)
         if folder:
             refuse_another_run(folder, small, finetune_epochs)
         finish("dense", stages["dense"])

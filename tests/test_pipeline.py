@@ -75,3 +75,10 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
             pipeline.compress(network, few, ratio, epochs, folder=tmp_path, progress=False)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == held
     pipeline.refuse_another_run(tmp_path, made.stages["pruned"], epochs=1)  # the same goes on
+
+
+def test_what_would_fail_after_the_training_fails_before_it(result, tmp_path):
+    model, _, few, _ = result
+    with pytest.raises(ValueError, match="3 runs or more"):
+        pipeline.compress(model, few, latency_runs=2, folder=tmp_path / "new", progress=False)
+    assert not (tmp_path / "new").exists()

@@ -17,7 +17,7 @@ BUDGETS = {
     "helpers/pruning": 1_600,
     "helpers/quantization": 2_100,
     "helpers/plots": 700,
-    "helpers/training": 600,
+    "helpers/training": 605,
     "helpers/checks": 600,
     "course": 8_000,
     "course/benchmarks": 1_050,

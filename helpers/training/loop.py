@@ -107,6 +107,9 @@ class TrainingLoop:
     def losses(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """For each image its cross-entropy with the label, mixed with the teacher's softened answers."""
         scores = self.model(batch)
+        if not isinstance(scores, torch.Tensor):
+            kind = type(scores).__name__
+            raise TrainingError(f"in train mode the network gives {kind}, not scores: build it with aux_logits=False")
         hard = F.cross_entropy(scores, labels, label_smoothing=self.config.label_smoothing, reduction="none")
         if self.teacher is None:
             return hard
