@@ -25,7 +25,7 @@ REPLAY = {
 MOST_NUMBERS = 2**26  # 268 MB; a larger network has a larger file
 # The attributes that removing channels changes, and nothing else.
 SIZES = ("in_channels", "out_channels", "groups", "num_features", "num_channels", "num_groups")
-SIZES += ("in_features", "out_features", "normalized_shape")
+SIZES += ("in_features", "out_features", "normalized_shape", "num_parameters")
 
 
 @dataclass(frozen=True)

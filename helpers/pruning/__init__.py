@@ -16,4 +16,3 @@ from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups
 from helpers.pruning.pruner import prune
 from helpers.pruning.recovery import reestimate_batchnorm, remove_dead_channels
-from helpers.pruning.surgery import cut

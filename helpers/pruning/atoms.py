@@ -28,10 +28,13 @@ class Atoms:
         self.ties: list[tuple[Labels, Labels]] = []
         self.pins: dict[str, list[Labels]] = defaultdict(list)
 
-    def fresh(self, size: int) -> Labels:
-        """New atoms for an axis that nobody has labelled yet."""
+    def fresh(self, size: int, pinned: str = "") -> Labels:
+        """New atoms for an axis that nobody has labelled yet; pinned if there is a reason."""
         self.count += size
-        return np.arange(self.count - size, self.count)
+        labels = np.arange(self.count - size, self.count)
+        if pinned:
+            self.pin(labels, pinned)
+        return labels
 
     def tie(self, first: Labels, second: Labels) -> None:
         """From now on first[i] and second[i] can only be cut together."""

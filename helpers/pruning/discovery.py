@@ -3,9 +3,11 @@
 The test is a trial cut: leave one unit of each group, read the small network afresh, compare the two graphs. The rules
 say how large every value will be. A forward that computes with a fixed number (`view(-1, 256)`, a slice, a stored
 width) shows up here as a graph that fails or whose shapes or constants differ. One that decides by a number of channels
-(layers that are equally wide, a power of two) most likely does so when hardly anything is left.
+(layers that are equally wide, a power of two) most likely does so when hardly anything is left; if it does so later,
+`prune` finds out by the same comparison.
 """
 
+import re
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from helpers.pruning.groups import ChannelGroups, build
 from helpers.pruning.labelling import Labelling, Number, Tensor
 from helpers.pruning.reader import TraceError, leaves, name_of, on_meta, read
 from helpers.pruning.rules import apply
-from helpers.pruning.surgery import cut, kept_atoms
+from helpers.pruning.surgery import Plan, cut, kept_atoms
 
 
 def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> ChannelGroups:
@@ -57,25 +59,29 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
         root.eval()
     while True:
         groups = build(labelling, evaluated)
-        misfit = first_misfit(groups, root, example_inputs)
+        plan = {group.name: np.arange(1, group.size) for group in groups.prunable()}
+        misfit = first_misfit(groups, plan, cut(root, groups, plan)[0], example_inputs) if plan else None
         if misfit is None:
             return groups
         labelling.atoms.pin(*misfit)
 
 
-def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) -> tuple[Labels, str] | None:
-    """The atoms and the reason of the first node that a trial cut of `root` does not leave as predicted, or None."""
-    plan = {g.name: np.arange(1, g.size) for g in groups.prunable()}
-    if not plan:
-        return None
+def first_misfit(groups: ChannelGroups, plan: Plan, small: nn.Module, example_inputs: Any) -> tuple[Labels, str] | None:
+    """The atoms and the reason of the first node that a cut has not left as predicted, or None.
+
+    Args:
+        groups: of the whole network.
+        plan: what was cut.
+        small: the network without it, on the meta device.
+        example_inputs: as for `channel_groups`.
+    """
     keep = kept_atoms(groups, plan)
     try:
-        found = read(cut(root, groups, plan)[0], example_inputs)
+        found = read(small, example_inputs)
     except TraceError as error:
         return blame(groups, keep, groups.nodes[error.position], f"a trial cut fails: {error.cause}")
-    orders = [{node: number for number, node in enumerate(nodes)} for nodes in (groups.nodes, found)]
     for node, other in zip(groups.nodes, found, strict=False):
-        if described(node, orders[0]) != described(other, orders[1]):
+        if described(node) != described(other):
             return blame(groups, keep, node, "the forward computes with a stored number of channels")
         found_shapes = [tuple(t.shape) for t in leaves(other.meta["value"]) if isinstance(t, torch.Tensor)]
         if "labels" in node.meta and found_shapes != predicted(node.meta["labels"], keep):
@@ -83,12 +89,9 @@ def first_misfit(groups: ChannelGroups, root: nn.Module, example_inputs: Any) ->
     return None
 
 
-def described(node: fx.Node, order: dict[fx.Node, int]) -> tuple:
-    """What has to be the same after the cut: the operation, where its inputs come from, and the constants."""
-    args = fx.map_arg((node.args, node.kwargs), lambda n: f"%{order[n]}")
-    target = "constant" if node.op == "get_attr" and node.target.startswith("_tensor_constant") else node.target
-    # NaN does not equal itself; its text does.
-    return node.op, target, list(node.kwargs), [repr(v) if isinstance(v, float) else v for v in leaves(args)]
+def described(node: fx.Node) -> str:
+    """What has to be the same after the cut: the operation, its inputs by name, and the constants."""
+    return re.sub(r"_tensor_constant\d+", "constant", repr((node.op, node.target, node.args, node.kwargs)))
 
 
 def predicted(labels: Any, keep: np.ndarray) -> list[tuple[int, ...]]:

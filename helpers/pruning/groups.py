@@ -46,32 +46,28 @@ class Group:
 class ChannelGroups:
     """All groups of a network, in the order in which the network uses them."""
 
-    groups: list[Group]
+    by_name: dict[str, Group]
     roots: Labels  # for each atom the unit it belongs to
     axes: dict[str, dict[int, Labels]]  # tensor -> axis -> units
     labelling: Labelling = field(repr=False)
     nodes: list[fx.Node] = field(repr=False)
 
     def __iter__(self) -> Iterator[Group]:
-        return iter(self.groups)
+        return iter(self.by_name.values())
 
     def __len__(self) -> int:
-        return len(self.groups)
+        return len(self.by_name)
 
     def __getitem__(self, name: str) -> Group:
-        for group in self.groups:
-            if group.name == name:
-                return group
-        names = ", ".join(group.name for group in self.groups)
-        raise PruneError(f"no channel group is called {name!r}; the groups are {names}")
+        return self.by_name[name]
 
     def prunable(self, scope: str = "all") -> list[Group]:
         """The groups that can be pruned: all of them, or only the hidden ones."""
-        return [g for g in self.groups if g.reason is None and (scope == "all" or g.hidden)]
+        return [g for g in self if g.reason is None and (scope == "all" or g.hidden)]
 
     def table(self) -> pd.DataFrame:
         """One row for each group."""
-        rows = [(g.name, g.size, len(g.members), g.hidden, g.reason or "") for g in self.groups]
+        rows = [(g.name, g.size, len(g.members), g.hidden, g.reason or "") for g in self]
         return pd.DataFrame(rows, columns=["group", "units", "tensors", "hidden", "unprunable because"])
 
 
@@ -82,34 +78,29 @@ def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     tensors = labelling.tensors.items()
     axes = {name: {d: roots[a] for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)} for name, t in tensors}
     # Most axes are cut with others (a convolution's rows, its bias, four tensors of BatchNorm, ...): each kind once.
-    arrays = {units.tobytes(): units for tensor in axes.values() for units in tensor.values()}
+    kinds = {units.tobytes(): units for tensor in axes.values() for units in tensor.values()}
     stays = np.concatenate([*map(np.flatnonzero, pinned.values()), roots[:0]])
-    classes = classes_of(len(roots), [stays, *arrays.values()])
-    places = {key: places_of(classes[units]) for key, units in arrays.items()}
-    members: dict[int, list[tuple[str, int, bytes]]] = {}
+    classes = classes_of(len(roots), [stays, *kinds.values()])
+    places = {key: places_of(units, classes) for key, units in kinds.items()}
+    found: dict[int, tuple[Labels, list[Member]]] = {}
     for name, tensor in axes.items():
-        for dim, units in tensor.items():
-            for number in places[key := units.tobytes()]:
-                members.setdefault(number, []).append((name, dim, key))
+        for dim, axis in tensor.items():
+            for number, (positions, units, numbers) in places[axis.tobytes()].items():
+                found.setdefault(number, (units, []))[1].append(Member(name, dim, positions, numbers))
     trunk = set(roots[np.concatenate(labelling.trunk)].tolist()) if labelling.trunk else set()
     paths = [path for path, module in labelling.model.named_modules() if type(module) in labelling.blocks]
     blocks = [f"{path}." if path else "" for path in paths] if labelling.blocks else [""]
     filters = {(layer.weight, layer.out_dim) for layer in labelling.layers}
     groups: dict[str, Group] = {}
-    for number, held in members.items():
-        positions = {key: places[key][number] for _, _, key in held}
-        first = held[0][2]
-        units = np.unique(arrays[first][positions[first]])  # numbered as the first layer does
-        numbers = {key: np.searchsorted(units, arrays[key][where]) for key, where in positions.items()}
-        parts = tuple(Member(name, dim, positions[key], numbers[key]) for name, dim, key in held)
-        inside = any(all(name.startswith(block) for name, _, _ in held) for block in blocks)
+    for units, members in found.values():
+        first = members[0].tensor.rpartition(".")[0] or members[0].tensor
+        names = itertools.chain([first], (f"{first}#{k}" for k in itertools.count(2)))
+        name = next(name for name in names if name not in groups)  # a layer may produce several groups
+        inside = any(all(member.tensor.startswith(block) for member in members) for block in blocks)
         hidden = inside and trunk.isdisjoint(units.tolist())
-        name = held[0][0].rpartition(".")[0] or held[0][0]
-        if name in groups:  # of a layer that produces several groups
-            name = next(free for k in itertools.count(2) if (free := f"{name}#{k}") not in groups)
-        produced = any((tensor, dim) in filters for tensor, dim, _ in held)
-        groups[name] = Group(name, units, parts, why_not(units, pinned, produced), hidden)
-    return ChannelGroups([*groups.values()], roots, axes, labelling, evaluated)
+        produced = any((member.tensor, member.dim) in filters for member in members)
+        groups[name] = Group(name, units, tuple(members), why_not(units, pinned, produced), hidden)
+    return ChannelGroups(groups, roots, axes, labelling, evaluated)
 
 
 def classes_of(count: int, axes: list[Labels]) -> Labels:
@@ -122,9 +113,11 @@ def classes_of(count: int, axes: list[Labels]) -> Labels:
     return classes
 
 
-def places_of(classes: Labels) -> dict[int, np.ndarray]:
-    """Where each of the classes is found."""
-    return {number: np.flatnonzero(classes == number) for number in np.unique(classes).tolist()}
+def places_of(axis: Labels, classes: Labels) -> dict[int, tuple[np.ndarray, Labels, np.ndarray]]:
+    """Where each class is found on an axis, its units in order, and the number of the unit at each of these places."""
+    held = classes[axis]
+    places = {number: np.flatnonzero(held == number) for number in np.unique(held).tolist()}
+    return {number: (where, *np.unique(axis[where], return_inverse=True)) for number, where in places.items()}
 
 
 def why_not(units: Labels, pinned: dict[str, np.ndarray], produced: bool) -> str | None:

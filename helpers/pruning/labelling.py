@@ -4,7 +4,7 @@ One rule per operation (rules_*.py) says which atoms its result holds and which 
 architecture. An operation without a rule pins every channel that reaches it: nothing is ever guessed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -147,7 +147,7 @@ class Labelling:
         around = call.node.meta.get("nn_module_stack", {}).values()
         self.blocks.add([type(self.model), *(kind for _, kind in around)][-1])
 
-    def pin_all(self, values: Any, why: str, keep: tuple[int, ...] = ()) -> None:
+    def pin_all(self, values: Any, why: str, keep: Container[int] = ()) -> None:
         """No axis of these tensors may be cut, except those numbered in `keep`."""
         for value in leaves(values):
             if isinstance(value, Number):

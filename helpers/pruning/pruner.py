@@ -1,16 +1,17 @@
 """`prune`: groups, importance, allocation and surgery in one call."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
 from helpers import models
 from helpers.pruning.allocation import checked_multiple, checked_ratio, cost_of, meet, plan_of, queue
-from helpers.pruning.discovery import channel_groups
+from helpers.pruning.discovery import channel_groups, first_misfit
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import Batches, scores
-from helpers.pruning.reader import stored_tensors
+from helpers.pruning.reader import on_meta, stored_tensors
 from helpers.pruning.surgery import Plan, cut
 
 SCOPES = ("hidden", "all")
@@ -68,7 +69,7 @@ def prune(
         cost = cost_of(model, example_inputs, groups, "macs" if target_params is None else "params")
         left = lambda length: cost(plan_of(chosen, found, line[:length], round_to))  # noqa: E731
         length = meet(target_macs if target_params is None else target_params, len(line), left, tolerance)
-    return without(model, groups, plan_of(chosen, found, line[:length], round_to))
+    return without(model, groups, plan_of(chosen, found, line[:length], round_to), example_inputs)
 
 
 def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
@@ -82,12 +83,17 @@ def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
     return chosen
 
 
-def without(model: nn.Module, groups: ChannelGroups, plan: Plan) -> nn.Module:
-    """Carry a plan out, and note on the result how its structure can be built again.
+def without(model: nn.Module, groups: ChannelGroups, plan: Plan, example_inputs: Any) -> nn.Module:
+    """Carry a plan out, see that forward does the same as before, and note how the structure can be built again.
 
-    Not if a parameter was cut that belongs to no layer whose sizes could be noted; `models.save` will say so.
+    It is not noted if a parameter was cut that belongs to no layer whose sizes could be; `models.save` will say so.
     """
     small, changes = cut(model, groups, plan)
+    if misfit := first_misfit(groups, plan, on_meta(small), example_inputs):
+        raise PruneError(
+            f"{misfit[1]}, which depends on how many are left; choose another ratio or round_to, or leave the layers"
+            " before that place whole, by allocation={group: ratio}"
+        )
     before = groups.labelling.shapes
     shrunk = {name.rpartition(".")[0] for name, t in stored_tensors(small).items() if t.shape != before[name]}
     if shrunk <= changes.keys():

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_map_only
 
+from helpers.graphs.effects import is_torch
 from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import AUGMENTED, Tracer, _Proxy
 
@@ -83,6 +85,10 @@ class Reader(Tracer):
 
     def value_of(self, node: fx.Node) -> Any:
         """What a node gives."""
+        if node.op == "placeholder":
+            return next(self.inputs)
+        if node.op == "get_attr":
+            return operator.attrgetter(node.target)(self.root)
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["value"])
         kind = node.target
         if node.op == "call_module":
@@ -91,18 +97,7 @@ class Reader(Tracer):
         like = {isinstance(x, torch.Tensor) and (x.shape, x.dtype) for x in args}
         if kind in SAME_SHAPE and not kwargs and len(like) == 1 and False not in like:
             return args[0].detach()
-        if node.op == "placeholder":
-            return next(self.inputs)
-        if node.op == "get_attr":
-            return operator.attrgetter(node.target)(self.root)
         return None if node.op == "output" else perform(node, args, kwargs)
-
-    def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *more: Any, **named: Any) -> Any:
-        """The result of an operation; what it writes in place is its first argument from then on."""
-        result = super().create_proxy(kind, target, args, kwargs, *more, **named)
-        if kind == "call_method" and target.endswith("_") and isinstance(result, fx.Proxy):
-            args[0].node = result.node
-        return result
 
     def proxy(self, node: fx.Node) -> Any:
         """A tensor or number is followed, and so are those in a tuple; anything else (x.dtype) is what it is."""
@@ -160,9 +155,8 @@ def operation(node: fx.Node) -> str:
         return node.args[1]
     target = AUGMENTED.get(node.target, node.target)
     name = (target if isinstance(target, str) else target.__name__).strip("_")
-    home = (getattr(target, "__module__", None) or "torch").split(".")[0]
-    known = isinstance(target, str) or home in ("torch", "_operator", "math", "helpers")
-    return name if known and not isinstance(target, torch._ops.OpOverload) else f"{target.__module__}.{name}"
+    plain = is_torch(node) and not isinstance(target, torch._ops.OpOverload)
+    return name if plain or target is decision else f"{target.__module__}.{name}"
 
 
 def name_of(node: fx.Node) -> str:
@@ -172,11 +166,9 @@ def name_of(node: fx.Node) -> str:
 
 def leaves(value: Any) -> list:
     """The values inside nested lists, tuples, slices and dicts, in order."""
-    if isinstance(value, slice):
-        value = (value.start, value.stop, value.step)
-    if isinstance(value, dict):
-        value = [*value.values()]
-    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list | tuple) else [value]
+    found: list = []
+    map_aggregate(value, found.append)
+    return found
 
 
 def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -99,7 +99,7 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
                 tensor.data.add_(sign * added.to(tensor.dtype))
         if dead.any():
             plan[group.name] = np.flatnonzero(dead)
-    return without(twin, groups, plan), {name: units.tolist() for name, units in plan.items()}
+    return without(twin, groups, plan, example_inputs), {name: units.tolist() for name, units in plan.items()}
 
 
 @torch.no_grad()

@@ -27,16 +27,14 @@ TABLE: dict[Rule, str] = {
     value.elementwise: ELEMENTWISE,
     value.addition: "add",
     value.over_space: OVER_SPACE + "interpolate Upsample UpsamplingNearest2d UpsamplingBilinear2d",
-    value.along_axis: "softmax log_softmax cumsum Softmax LogSoftmax",
-    value.reduction: "mean sum amax amin",
+    value.along_axes: "softmax log_softmax cumsum Softmax LogSoftmax mean sum amax amin",
     value.size: "size shape",
     value.asked: "decision question",
     value.ignored: "assert dim ndimension ndim",
     shape.moved: """
         view reshape flatten Flatten unflatten Unflatten unsqueeze permute transpose swapaxes swapdims movedim moveaxis
-        expand repeat tile flip chunk tensor_split split unbind channel_shuffle ChannelShuffle
+        expand repeat tile flip chunk tensor_split split unbind squeeze channel_shuffle ChannelShuffle
     """,
-    shape.squeeze: "squeeze",
     shape.item: "getitem",
     shape.concatenate: "cat concat concatenate",
     shape.pad: "pad",
@@ -48,7 +46,7 @@ TABLE: dict[Rule, str] = {
     layer.prelu: "PReLU",
 }
 RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}
-TAKES_SIZES = {"view", "reshape", "unflatten", "expand", "repeat", "chunk", "split", "getitem", "pad", "decision"}
+TAKES_SIZES = {"view", "reshape", "unflatten", "expand", "repeat", "chunk", "split", "getitem", "decision"}
 
 
 def apply(labelling: Labelling, call: Call) -> Any:

@@ -6,13 +6,11 @@ grouped conv     a whole group goes (depthwise is groups of one), or every group
 LayerNorm, ...   nothing goes, because channels share their statistics
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 from torch import nn
 
 from helpers.pruning.labelling import Call, Labelling, Labels, Layer, Number, Tensor, uncut
-from helpers.pruning.rules_value import elementwise, unknown
+from helpers.pruning.rules_value import unknown
 
 TRANSPOSED = ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
 SHARED_STATISTICS = "normalises over all channels, so that cutting one changes the rest"
@@ -94,31 +92,21 @@ def grouped(
     return outputs
 
 
-def scaled(labelling: Labelling, call: Call, x: Tensor, parameters: list[Tensor | None], *attributes: str) -> Tensor:
-    """These parameters have one number for each channel, and these attributes say how many."""
+def scaled(labelling: Labelling, call: Call, x: Tensor, parameters: list[Tensor | None], attribute: str) -> Tensor:
+    """These parameters have one number for each channel, and this attribute of the layer says how many."""
     labels = labelling.axis(x, 1)
-    for tensor in parameters:
-        if tensor is not None:
-            labelling.bind(tensor, 0, labels, call.name)
-            resized(labelling, call, tensor, **dict.fromkeys(attributes, labels))
+    for tensor in filter(None, parameters):
+        labelling.bind(tensor, 0, labels, call.name)
+        resized(labelling, call, tensor, **{attribute: labels})
     return labelling.like(x)
 
 
-def averaged(labelling: Labelling, call: Call, x: Tensor, axes: Iterable[int]) -> None:
-    """These axes share the statistics, so that cutting one of their indices would change all the others."""
-    for d in axes:
-        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: {SHARED_STATISTICS}")
-
-
 def batch_norm(labelling: Labelling, call: Call) -> Tensor:
-    """BatchNorm: each channel is normalised by itself, over the other axes unless statistics are stored."""
+    """BatchNorm: a mean, variance, scale and shift for each channel. Those that it measures span all other axes."""
     x, *parameters = operands(labelling, call, "running_mean", "running_var", "weight", "bias")
-    module = call.module
-    if module is None:
-        measures = call.argument(5, "training", False)
-    else:
-        measures = module.training or module.running_mean is None or not module.track_running_stats
-    averaged(labelling, call, x, {*range(len(x.shape))} - {1} if measures else ())
+    layer = call.module
+    if layer.training or layer.running_mean is None if layer else call.argument(5, "training", False):
+        labelling.pin_all(x, f"{call.name}: {SHARED_STATISTICS}", keep=(1,))
     return scaled(labelling, call, x, parameters, "num_features")
 
 
@@ -129,18 +117,17 @@ def layer_norm(labelling: Labelling, call: Call) -> Tensor:
     """
     x, module = call.tensors[0], call.module
     shape = getattr(module, "normalized_shape", x.shape[1:]) if module else call.argument(1, "normalized_shape")
-    averaged(labelling, call, x, range(len(x.shape) - len(shape), len(x.shape)))
     scale = operands(labelling, call, "weight", "bias")[1:] if module else call.tensors[1:]
-    labelling.pin_all(scale, f"{call.name}: {SHARED_STATISTICS}")
+    reason = f"{call.name}: {SHARED_STATISTICS}"
+    labelling.pin_all(x, reason, keep=range(len(x.shape) - len(shape)))
+    labelling.pin_all(scale, reason)
     return labelling.like(x)
 
 
 def prelu(labelling: Labelling, call: Call) -> Tensor:
     """PReLU: one slope for all, or one for each channel."""
-    if call.module.num_parameters == 1:
-        return elementwise(labelling, call)
     x, weight = operands(labelling, call, "weight")
-    return scaled(labelling, call, x, [weight], "num_parameters")
+    return scaled(labelling, call, x, [weight] if call.module.num_parameters > 1 else [], "num_parameters")
 
 
 def is_ordinary(module: object) -> bool:

@@ -26,7 +26,8 @@ def moved(labelling: Labelling, call: Call) -> Any:
     places = torch.arange(math.prod(x.shape), dtype=torch.int32).view(x.shape)
     once = moved_places(call, places) if len(call.tensors) == 1 else []
     kinds = [(one.shape, one.dtype) for one in once]
-    if kinds != [(piece.shape, places.dtype) for piece in leaves(result)]:  # an index tensor, view(dtype)
+    expected = [(piece.shape, places.dtype) for piece in leaves(result)]
+    if kinds != expected or not all(map(torch.numel, once)):  # an index tensor, view(dtype); nothing to be seen in it
         return unknown(labelling, call)
     for dim in range(len(x.shape)):
         labels = labelling.axis(x, dim)
@@ -69,7 +70,7 @@ def moved_places(call: Call, places: torch.Tensor, followed: frozenset[int] = fr
 def axis_of_strangers(once: torch.Tensor, twice: torch.Tensor) -> int | None:
     """The axis that strangers have made twice as long, if without them nothing has changed."""
     for axis, size in enumerate(once.shape):
-        if size and twice.shape == (*once.shape[:axis], 2 * size, *once.shape[axis + 1 :]):
+        if twice.shape == (*once.shape[:axis], 2 * size, *once.shape[axis + 1 :]):
             stays = twice.movedim(axis, -1).reshape(-1, 2 * size)[0] >= 0
             return axis if torch.equal(twice.movedim(axis, -1)[..., stays], once.movedim(axis, -1)) else None
     return None
@@ -104,15 +105,6 @@ def follows(labelling: Labelling, labels: Labels, size: Number) -> bool:
     return labelling.atoms.in_step(labels, counted)
 
 
-def squeeze(labelling: Labelling, call: Call) -> Tensor:
-    """squeeze: it would take away the axis of a lone channel as well, so some of them have to stay."""
-    (x, *_), asked = call.tensors, leaves(call.argument(1, "dim"))
-    for d in range(len(x.shape)):
-        if asked == [None] or d in asked or d - len(x.shape) in asked:
-            labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: would take away a lone channel (flatten does not)")
-    return moved(labelling, call)
-
-
 def item(labelling: Labelling, call: Call) -> Any:
     """x[...]: of a tensor, or of a tuple."""
     return moved(labelling, call) if isinstance(call.args[0], Tensor) else call.args[0][call.args[1]]
@@ -126,25 +118,21 @@ def concatenate(labelling: Labelling, call: Call) -> Tensor:
     for d in range(len(result.shape)):
         axes = [labelling.axis(part, d) for part in parts]
         if d == dim:
-            result.axes[d] = chained(labelling, call, axes, [part.shape[d] for part in parts])
-        else:
-            result.axes[d] = axes[0]
-            for other in axes[1:]:
-                labelling.tie(axes[0], other, call.name)
-    if result.axes[dim] is not None:
-        labelling.join(call, [result.axes[dim]])
+            result.axes[d] = chained(labelling, call, [*zip(axes, (part.shape[d] for part in parts), strict=True)])
+            labelling.join(call, [result.axes[d]])
+            continue
+        result.axes[d] = axes[0]
+        for other in axes[1:]:
+            labelling.tie(axes[0], other, call.name)
     return result
 
 
-def chained(labelling: Labelling, call: Call, axes: list[Labels | None], sizes: list[int]) -> Labels | None:
-    """Labels one after the other; a part that holds no channels stays as it is."""
-    if all(labels is None for labels in axes):
+def chained(labelling: Labelling, call: Call, parts: list[tuple[Labels | None, int]]) -> Labels | None:
+    """Labels one after the other, each with its length; a part that holds no channels stays as it is."""
+    if all(labels is None for labels, _ in parts):
         return None
-    filled = [labelling.atoms.fresh(n) if labels is None else labels for labels, n in zip(axes, sizes, strict=True)]
-    for labels, atoms in zip(axes, filled, strict=True):
-        if labels is None:
-            labelling.atoms.pin(atoms, f"{call.name}: this part of the result has a fixed size")
-    return np.concatenate(filled)
+    why = f"{call.name}: this part of the result has a fixed size"
+    return np.concatenate([labelling.atoms.fresh(n, why) if labels is None else labels for labels, n in parts])
 
 
 def pad(labelling: Labelling, call: Call) -> Tensor:
@@ -152,14 +140,12 @@ def pad(labelling: Labelling, call: Call) -> Tensor:
     (x, *_), amounts, mode = call.tensors, call.argument(1, "pad"), call.argument(2, "mode", "constant")
     result = uncut(call.output)
     for d in range(len(x.shape)):
-        place = 2 * (len(x.shape) - 1 - d)
-        around = amounts[place : place + 2] or (0, 0)
+        before, after = amounts[2 * (len(x.shape) - 1 - d) :][:2] or (0, 0)
         labels = labelling.axis(x, d)
-        if labels is None or not any(around):
-            labelling.pin_all(list(around), f"{call.name}: {OTHER_AXIS}")
+        if labels is None or (before, after) == (0, 0):
             result.axes[d] = labels
-        elif mode == "constant" and all(isinstance(amount, int) and amount >= 0 for amount in around):
-            result.axes[d] = chained(labelling, call, [None, labels, None], [around[0], x.shape[d], around[1]])
+        elif mode == "constant" and isinstance(before, int) and isinstance(after, int) and min(before, after) >= 0:
+            result.axes[d] = chained(labelling, call, [(None, before), (labels, x.shape[d]), (None, after)])
         else:
-            labelling.pin_all((x, call.numbers), f"{call.name}: more than a fixed number of constant channels")
+            labelling.pin_all(x, f"{call.name}: more than a fixed number of constant channels")
     return result

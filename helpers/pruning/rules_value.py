@@ -44,25 +44,18 @@ def over_space(labelling: Labelling, call: Call) -> Tensor:
     return result
 
 
-def along_axis(labelling: Labelling, call: Call) -> Tensor:
-    """softmax and its like mix the values along one axis, which therefore stays as it is."""
-    (x, *_) = call.tensors
-    dim = call.module.dim if call.module else call.argument(1, "dim")
-    for d in range(len(x.shape)):
-        if dim is None or d == dim % len(x.shape):
-            labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: mixes the channels")
-    return labelling.like(x)
-
-
-def reduction(labelling: Labelling, call: Call) -> Tensor:
-    """mean, sum, amax over some axes: those cannot be cut, the others are untouched."""
-    (x, *_), rank = call.tensors, len(call.tensors[0].shape)
-    gone = {d % rank for d in leaves(call.argument(1, "dim")) if d is not None} or set(range(rank))
-    for d in gone:
-        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: the result depends on how many channels there are")
-    keep = call.argument(2, "keepdim", False)
-    axes = [None if d in gone else labelling.axis(x, d) for d in range(rank) if keep or d not in gone]
-    return Tensor(tuple(call.output.shape), axes)
+def along_axes(labelling: Labelling, call: Call) -> Tensor:
+    """softmax, mean and their like combine the values along some axes, which therefore stay; the others do not care."""
+    (x, *_), result, rank = call.tensors, uncut(call.output), len(call.tensors[0].shape)
+    dims = call.module.dim if call.module else call.argument(1, "dim")
+    combined = {d % rank for d in leaves(dims) if d is not None} or {*range(rank)}
+    mixes = result.shape == x.shape
+    why = "mixes the channels" if mixes else "the result depends on how many channels there are"
+    for d in combined:
+        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: {why}")
+    axes = [labelling.axis(x, d) if mixes or d not in combined else None for d in range(rank)]
+    result.axes = axes if len(result.shape) == rank else [axes[d] for d in range(rank) if d not in combined]
+    return result
 
 
 def size(labelling: Labelling, call: Call) -> Any:

@@ -1,46 +1,24 @@
 """Take channels out: a new network with smaller tensors, in which nothing is left of what was cut."""
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from helpers.pruning.groups import ChannelGroups, Group, PruneError
-from helpers.pruning.reader import stored_tensors, with_tensors
+from helpers.pruning.groups import ChannelGroups
+from helpers.pruning.reader import with_tensors
 
 Plan = dict[str, np.ndarray]  # name of a group -> the numbers of its units that go
 Changes = dict[str, dict[str, Any]]  # module -> attribute -> new value
 
 
 def kept_atoms(groups: ChannelGroups, plan: Plan) -> np.ndarray:
-    """For each atom whether it stays. Refuses a plan that names what cannot be cut, before anything is touched."""
+    """For each atom whether it stays."""
     keep = np.ones(len(groups.roots), dtype=bool)
     for name, units in plan.items():
-        group = groups[name]
-        keep[group.units[checked_units(group, units)]] = False
+        keep[groups[name].units[units]] = False
     return keep[groups.roots]
-
-
-def checked_units(group: Group, units: Any) -> np.ndarray:
-    """The numbers of the units that go, each once; refuses those that the group does not have or cannot spare."""
-    found = units.tolist() if hasattr(units, "tolist") else [*units]
-    if not all(issubclass(kind, Integral) and kind is not bool for kind in set(map(type, found))):  # e.g. a mask
-        raise PruneError(
-            f"group {group.name}: expected a list of unit numbers, got {found[:3]}...;"
-            " for a mask of the units that go, give np.flatnonzero(mask)"
-        )
-    units = np.unique(np.array(found, dtype=np.int64))
-    if len(units) and group.reason:
-        raise PruneError(f"group {group.name} cannot be pruned: {group.reason}")
-    if len(units) and (units[0] < 0 or units[-1] >= group.size):
-        wrong = f"it has units 0 to {group.size - 1}, asked to cut {units[0]} to {units[-1]}"
-    elif len(units) >= group.size:
-        wrong = f"cutting {len(units)} of {group.size} units would empty it; keep at least one"
-    else:
-        return units
-    raise PruneError(f"group {group.name}: {wrong}")
 
 
 def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module, Changes]:
@@ -52,19 +30,12 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
     Args:
         model: the network; left as it is.
         groups: what `channel_groups` found in it.
-        plan: which units of which groups go.
+        plan: which units of which prunable groups go; at least one of each group stays.
 
     Returns:
         The small network, and {module: {attribute: new value}}.
     """
-    keep, found = kept_atoms(groups, plan), stored_tensors(model)
-    for name in groups.axes:
-        before, shape = groups.labelling.shapes[name], tuple(found[name].shape) if name in found else None
-        if shape != before:
-            raise PruneError(
-                f"these groups were found in another network: {name} had the shape {before} there and"
-                f" {f'has the shape {shape}' if name in found else 'is missing'} here; call channel_groups for this one"
-            )
+    keep = kept_atoms(groups, plan)
 
     def left_of(name: str, tensor: torch.Tensor) -> torch.Tensor:
         left = whole = tensor.detach()

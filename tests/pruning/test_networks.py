@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import models, pruning
+from helpers.pruning.surgery import cut
 from tests.pruning.zeroing import random_plan, zeroed
 
 LISTED = Path(__file__).resolve().parents[2] / "data" / "results" / "unprunable.csv"
@@ -90,7 +91,7 @@ def test_pruned_by_a_third_it_runs_shrinks_and_reloads(network, tmp_path):
 def test_cutting_is_exactly_zeroing(network, seed):
     model, groups, x = network.model, network.groups, image(network.name, seed)
     plan = random_plan(groups, np.random.default_rng(seed))
-    small, _ = pruning.cut(model, groups, plan)
+    small, _ = cut(model, groups, plan)
     with torch.no_grad():
         assert difference(small(x), zeroed(model, groups, plan)(x)) < 1e-4
         shifted = {group: (units + 1) % groups[group].size for group, units in plan.items()}

@@ -14,7 +14,7 @@ from helpers import models, pruning
 from helpers.pruning.allocation import cost_of
 from helpers.pruning.groups import PruneError
 from tests.pruning.counts import mobilenet_counts
-from tests.pruning.zoo import Auxiliary, ToyMobile, build
+from tests.pruning.zoo import Auxiliary, ToyMobile, build, conv, net
 
 IMAGE = torch.zeros(1, 3, 32, 32)
 EXAMPLE = torch.zeros(1, 3, 8, 8)
@@ -99,6 +99,26 @@ def test_a_network_without_specification_gets_none():
     small = pruning.prune(build(ToyMobile), EXAMPLE)
     with pytest.raises(models.ModelError, match="carries no specification"):
         models.save(small, "nowhere")
+
+
+def slopes() -> nn.Module:
+    return nn.Sequential(conv(3, 8), nn.PReLU(8), conv(8, 5))
+
+
+def test_a_slope_for_each_channel_survives_a_file(tmp_path):
+    small = pruning.prune(models.build(slopes).eval(), EXAMPLE, ratio=0.5, scope="all")
+    assert small[1].num_parameters == 4
+    loaded, x = models.load(models.save(small, tmp_path / "small.safetensors"), slopes), torch.randn(2, 3, 8, 8)
+    assert loaded[1].num_parameters == 4 and torch.equal(loaded(x), small(x))
+
+
+def test_a_forward_that_decides_by_a_width_is_not_cut_to_where_it_decides_otherwise():
+    """One channel, which the trial cut leaves, is an odd number like nine; only the cut itself shows what eight do."""
+    forward = lambda s, x: (lambda y: s.b(torch.tanh(y) if s.a.out_channels % 2 else y))(s.a(x))  # noqa: E731
+    model = build(net(forward, a=conv(3, 9), b=conv(9, 5)))
+    assert pruning.prune(model, EXAMPLE, ratio=2 / 9, scope="all").a.out_channels == 7
+    with pytest.raises(PruneError, match=r"tanh: the forward computes with a stored number .* choose another ratio"):
+        pruning.prune(model, EXAMPLE, ratio=1 / 9, scope="all")
 
 
 REFUSALS = [

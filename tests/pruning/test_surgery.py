@@ -1,7 +1,5 @@
 """Surgery: what is cut is gone, what is kept is the same number in the right place, and nothing else changes."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers.pruning.discovery import channel_groups
-from helpers.pruning.groups import PruneError
 from helpers.pruning.surgery import cut
 from tests.pruning.zoo import PRUNABLE, ToyMobile, build, conv, net
 
@@ -134,53 +131,6 @@ def test_the_attributes_of_layers_follow(maker, plan, expected):
     for layer, attributes in expected.items():
         assert {name: getattr(small.get_submodule(layer), name) for name in attributes} == attributes
     small(EXAMPLE)
-
-
-@pytest.mark.parametrize(
-    ("plan", "message"),
-    [
-        ({"stem": np.arange(8)}, "group stem: cutting 8 of 8 units would empty it"),
-        ({"stem": [-1]}, "it has units 0 to 7"),
-        ({"stem": range(8, 16)}, "group stem: it has units 0 to 7, asked to cut 8 to 15"),
-        *(
-            ({"stem": units}, "group stem: expected a list of unit numbers, got .* for a mask .* np.flatnonzero")
-            for units in (np.array([False, True]), torch.tensor([True]), [0.9], ["3"], [[1, 2]], [[1, 2], [3]])
-        ),
-        ({"head": [0]}, "group head cannot be pruned: it is an output"),
-        ({"tail": [0]}, "no channel group is called 'tail'; the groups are stem"),
-    ],
-)
-def test_impossible_plans_are_refused(plan, message):
-    model = build(ToyMobile)
-    with pytest.raises(PruneError, match=message):
-        cut(model, channel_groups(model, EXAMPLE), plan)
-
-
-@pytest.mark.parametrize(
-    "units", [[], [3, 3], np.array([2, 1], dtype=np.uint8), torch.tensor([1, 2]), range(1, 3), {1, 2}]
-)
-def test_unit_numbers_come_in_any_row(units):
-    model = build(ToyMobile)
-    small, _ = cut(model, channel_groups(model, EXAMPLE), {"stem": units})
-    kept = [k for k in range(8) if k not in list(units)]
-    assert torch.equal(small.stem.weight, model.stem.weight[kept])
-
-
-def chain(*widths):
-    return nn.Sequential(*[conv(before, after) for before, after in itertools.pairwise(widths)]).eval()
-
-
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (chain(3, 12, 5), r"0\.weight had the shape \(8, 3, 3, 3\) there and has the shape \(12, 3, 3, 3\) here"),
-        (chain(3, 8), r"another network: 1\.weight .* is missing here; call channel_groups for this one"),
-    ],
-)
-def test_groups_of_another_network_are_refused(other, message):
-    groups = channel_groups(chain(3, 8, 5), EXAMPLE)
-    with pytest.raises(PruneError, match=message):
-        cut(other, groups, {"0": [1]})
 
 
 def test_a_pruned_network_can_be_pruned_again():

@@ -8,6 +8,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from helpers import pruning
+from helpers.pruning.surgery import cut
 from tests.pruning.zeroing import random_plan, zeroed
 from tests.wild.networks import draw
 from tests.wild.test_optimize import SEEDS
@@ -19,7 +20,7 @@ def test_cutting_is_exactly_zeroing(seed):
     model, inputs = network.model.double(), tuple(x.double() for x in network.inputs)
     groups = pruning.channel_groups(model, inputs)
     plan = random_plan(groups, np.random.default_rng(seed))
-    small, _ = pruning.cut(model, groups, plan)
+    small, _ = cut(model, groups, plan)
     with torch.no_grad():
         found, expected = (tree_leaves(m(*(x.clone() for x in inputs))) for m in (small, zeroed(model, groups, plan)))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
