@@ -30,6 +30,7 @@ MOST_FILES_BYTES = 32 * 2**20
 MOST_FILES = 20
 MOST_PARTS = 5000  # of a hand-in that are looked at
 MOST_NAME = 100
+UNREADABLE = ".unreadable"  # lies in the folder of a submission of which nothing could be read, and says why
 NOT_HANDED_IN = re.compile(r"(^|/)(\.[^./]|__MACOSX/|Thumbs\.db$|desktop\.ini$)", re.IGNORECASE)
 
 
@@ -135,6 +136,8 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
         hand_in.remark += "; the hand-in before it still counts"
         return
     hand_in.became = "collected" if readable else "unreadable"
+    if not readable:
+        files = {**files, UNREADABLE: hand_in.remark.encode()}  # for the page of the student
     _replace(target, files, hand_in.arrived)
     write(target.parent / f".{assignment}.arrived", hand_in.arrived.isoformat())
     room.log("collected", assignment=assignment, student=hand_in.student, arrived=hand_in.arrived.isoformat(),
@@ -186,7 +189,8 @@ def files_of(entry: Path, assignment: str) -> tuple[dict[str, bytes], list[str]]
         return {}, [str(problem)]
     except Exception as problem:  # a damaged zip file fails in many ways; all of them mean the same
         words = f"{type(problem).__name__}: {problem}"[:200]
-        return {}, [f"it cannot be unpacked ({words}); ask for it again, or unpack it into a folder of this name"]
+        remedy = "make it anew and hand it in again; a teacher may unpack it into a folder of the student's name"
+        return {}, [f"the zip file is damaged and cannot be unpacked ({words}): {remedy}"]
 
 
 def _parts_of_folder(folder: Path) -> Iterator[Part]:
@@ -205,7 +209,8 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> byt
         with archive.open(info) as file:
             data = b"" if info.file_size > left else file.read(left + 1)
     except Exception as problem:  # damaged, encrypted, packed in an unknown way
-        raise IntakeError(f"{shown(info.filename)} cannot be unpacked ({problem}); ask for it again") from None
+        remedy = "make the zip file anew, without a password, and hand it in again"
+        raise IntakeError(f"{shown(info.filename)} cannot be unpacked ({problem}): {remedy}") from None
     if max(len(data), info.file_size) > left:
         raise IntakeError(f"{shown(info.filename)} is too large when unpacked")
     return data

@@ -146,9 +146,12 @@ class Shell:
         return False
 
     def run_line_magic(self, name, line, *more):
-        """Execute what %time measures: it may define names."""
+        """Execute what %time measures and the file that %run names: they may define names."""
         if name == "time":
             run_cell(line, "<after %time>", self.namespace)
+        elif name == "run":
+            file = Path(line.split()[-1]).with_suffix(".py")
+            run_cell(file.read_text(), file.name, self.namespace)
 
     def run_cell_magic(self, name, line, body):
         """Execute what stands below a magic that measures or captures; leave other languages alone."""

@@ -4,6 +4,7 @@ from instant import check
 check("name of the exercise")
 """
 
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def check(name):
         right, words = _try(name, item, case)
         if not right:
             break
-    print(f"{name}: {words}")
+    absent = " Do not use `helpers` in an answer: where it is graded there is none." if "helpers" in sys.modules else ""
+    print(f"{name}: {words}{absent}")
 
 
 def _try(name, item, case):

@@ -17,7 +17,7 @@ from typing import Any
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from course.grading.collect import IntakeError, files_of
+from course.grading.collect import UNREADABLE, IntakeError, files_of
 
 MOST_NOTEBOOK_BYTES = 5 * 2**20
 MOST_CELLS = 500
@@ -66,7 +66,8 @@ def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None 
     files, problems = files_of(folder, Path(notebook_name).stem)
     try:
         if notebook_name not in files:
-            raise IntakeError(problems[0])
+            why = folder / UNREADABLE
+            raise IntakeError(why.read_text() if why.exists() else problems[0])
         submission = rebuild(_parse(files.pop(notebook_name)), skeleton)
     except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
@@ -126,8 +127,9 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
     for cell in notebook.cells:
         marks = cell.metadata.nbgrader
         if marks.grade_id not in answers:
-            # In front of the student's own cells, of which one may be the answer without its mark.
-            notes.append(f"The cell {marks.grade_id} was missing and was put back as released.")
+            notes.append(f"The cell {marks.grade_id} was missing.")
+            if not marks.locked and cell.cell_type == "code":
+                cell.source = ""  # the answer may stand in any other cell: what was released would undo it
             made.append(cell)
             continue
         answer = answers[marks.grade_id]

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import safetensors.torch
 import torch
 
@@ -66,6 +67,7 @@ def _require_at_most(allowed: int, length: int) -> None:
 
 
 def _take_tensors_out(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    tree = tree.item() if isinstance(tree, numpy.generic) else tree  # a number is a number
     if isinstance(tree, torch.Tensor):
         name = str(len(tensors))
         # A copy, because safetensors refuses tensors that share memory.

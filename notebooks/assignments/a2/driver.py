@@ -77,7 +77,7 @@ def describe(graph_module):
 def describe_layer(layer):
     """Turn a module into plain data; what a graph has no kind for keeps only its class's name."""
     kinds = {nn.Conv2d: "conv", nn.BatchNorm2d: "bn", nn.ReLU: "relu", nn.Identity: "identity", nn.Dropout: "dropout"}
-    kind = kinds.get(type(layer), type(layer).__name__)
+    kind = next((kind for known, kind in kinds.items() if isinstance(layer, known)), type(layer).__name__)
     row = {"kind": kind, "training": layer.training} | {name: getattr(layer, name) for name in STATE.get(kind, ())}
     if kind == "conv":
         row["padding"] = layer.padding[0]

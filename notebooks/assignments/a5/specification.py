@@ -37,7 +37,6 @@ def _pack_edges(rng):
         Case("eight bits", {"codes": _codes(rng, 4, 8), "bits": 8}),
         Case("five bits, many numbers", {"codes": _codes(rng, 1001, 5), "bits": 5}),
         Case("one bit, one number", {"codes": torch.ones(1, dtype=torch.int64), "bits": 1}),
-        Case("no numbers", {"codes": _codes(rng, 0, 6), "bits": 6}),
     ]
 
 
@@ -64,7 +63,6 @@ def _unpack_edges(rng):
     return [
         Case("eight bits", _unpack_inputs(rng, 3, 8)),
         Case("three bits, many numbers", _unpack_inputs(rng, 1003, 3)),
-        Case("no numbers", _unpack_inputs(rng, 0, 7)),
     ]
 
 
@@ -83,9 +81,11 @@ def _half(value):
 
 def _squeeze_case(label, weight, bits):
     """A case in which no number lies half-way between two codes, where float32 and float64 would round apart."""
-    weight = weight.float()
+    weight, most = weight.float(), 2 ** (bits - 1) - 1
     for row in weight.flatten(1):
-        scale = _half(row.abs().max().item() / (2 ** (bits - 1) - 1)) or 1.0
+        while _half(row.abs().max().item() / most) != (row.abs().max() / most).half().item():
+            row *= 1.01  # nor does a scale lie so between two numbers of float16
+        scale = _half(row.abs().max().item() / most) or 1.0
         steps = row.double() / scale
         row.copy_(torch.where((steps.frac().abs() - 0.5).abs() < 1e-3, steps.trunc() * scale, row.double()))
     return Case(label, {"weight": weight, "bits": bits})

@@ -8,10 +8,12 @@ import subprocess
 import time
 import zipfile
 
+import nbformat
 import pytest
 
+from course.grading import intake
 from course.grading.classroom import Classroom
-from course.grading.collect import MOST_FILES_BYTES, arrival, collect, fingerprint, name_of, remarks
+from course.grading.collect import MOST_FILES_BYTES, UNREADABLE, arrival, collect, fingerprint, name_of, remarks
 
 
 @pytest.fixture
@@ -26,7 +28,8 @@ def incoming(room):
 
 
 def collected(room, student):
-    return {path.name: path.read_bytes() for path in room.submission(student, "a1").iterdir()}
+    paths = room.submission(student, "a1").iterdir()
+    return {path.name: path.read_bytes() for path in paths if path.name != UNREADABLE}
 
 
 def sentences(room):
@@ -208,7 +211,9 @@ def test_no_damage_stops_the_others_and_all_of_it_is_told(room, incoming):
     found = {one.path.stem: one for one in collect(room, "a1")}
     assert all(found[f"s{index:03}"].became == "collected" for index in range(30))
     for index in range(5):
-        assert found[f"d{index:03}"].became == "unreadable" and "ask for it again" in found[f"d{index:03}"].remark
+        assert found[f"d{index:03}"].became == "unreadable" and "hand it in again" in found[f"d{index:03}"].remark
+        told = intake.read(room.submission(f"d{index:03}", "a1"), "a1.ipynb", nbformat.v4.new_notebook()).notes
+        assert told == [f"Nothing could be graded: {found[f'd{index:03}'].remark}."]
     assert all(one.became == "collected" or one.remark for one in found.values())
     place(incoming / "d000.zip", zipped(), 1_000_000)  # an old date does not matter where nothing could be read
     again = {one.path.stem: one.became for one in collect(room, "a1")}

@@ -50,8 +50,6 @@ MISTAKEN = {
         "    return torch.from_numpy(np.clip(levels, low, high)).long()"}),
     "comments and texts that name what is forbidden": ("a1", {"own": "# fold_conv without fuse_conv_bn_eval",
         "fold_conv_solution": FOLD + "\n    # torch.nn.utils.fusion does this\nNOTE = 'batch_norm fusion'"}),
-    "an import that is never called": ("a1", {"fold_conv_solution":
-        "from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_conv_bn_weights\n" + FOLD}),
     "a class with methods": ("a1", {"fold_conv_solution":
         "class BatchNorm2d:\n    def __init__(self, a, b): self.a, self.b = a, b\n"
         "    def batch_norm(self, w, c):\n        s = [-1] + [1] * (w.ndim - 1)\n"
@@ -66,8 +64,6 @@ MISTAKEN = {
         "fold_conv_solution": "@timed\n@torch.no_grad()\n" + FOLD}),
     "magics, plots and prints": ("a1", {"own": "%matplotlib inline\n!pip list\n%timeit 1\nimport matplotlib.pyplot as "
         "plt\nplt.plot([1]); plt.show()\nfrom IPython.display import display\ndisplay('x')"}),
-    "asserts and a try": ("a1", {"fold_conv_solution": FOLD.replace("shape =", "try:\n        assert False\n"
-        "    except AssertionError:\n        pass\n    shape =")}),
     "elementwise loops": ("a1", {"bn_train_solution":
         "def bn_train(x, gamma, beta, eps):\n    out = torch.empty_like(x)\n    for c in range(x.shape[1]):\n"
         "        values = [float(v) for v in x[:, c].flatten()]\n        batch_norm = sum(values) / len(values)\n"
@@ -189,7 +185,7 @@ ENDLESS = "import torch\nwhile True: torch.randn(9, 9)  # as a training does, fo
 
 
 def _styles(exercise, bundle):
-    """Twelve ways to write and hand in what is right: the student, cells, files, and how cells are copied."""
+    """Thirteen ways to write and hand in what is right: the student, cells, files, and how cells are copied."""
     cells = answers.solution_cells(exercise)
     functions = {f"{item.name}_solution": item.function for item in exercise.assignment.items}
     whole = "\n\n".join([cells["setup"], *(cells[name] for name in functions)])
@@ -220,6 +216,7 @@ def _styles(exercise, bundle):
     windows = {name: source.replace("\n", "\r\n") for name, source in timed}
     yield "windows line ends", windows, given | {"Notes.pdf": b"x"}, None
     yield "files", imports, {"tools.py": whole.encode()}, None
+    yield "run", dict.fromkeys(functions, "%run -i tools"), {"tools.py": whole.encode()}, None
     yield "written files", imports | {"own": f"%%writefile tools.py\n{whole}"}, {}, None
     yield "odd cells", {"own": ODD_CELL}, {}, None
     # Split cells keep their marks; a cell that is pasted has none.
@@ -252,7 +249,7 @@ def test_right_answers_of_every_style_get_all_points_through_the_command_line(na
             for result in results for item, row in result["items"].items()
             # Every byte of a network's code counts, so there style has its price, which is told.
             if row["points"] < row["of"] * (0.6 if item == "network" else 1)}  # fmt: skip
-    assert len(results) == 12 and lost == {}
+    assert len(results) == 13 and lost == {}
 
 
 @pytest.mark.slow

@@ -82,14 +82,17 @@ def test_deleted_and_doubled_cells_are_put_right_and_own_cells_stay_where_they_w
     assert "second cell marked bn_affine_solution" in notes and "bn_train was missing" in notes
 
 
-def test_an_answer_in_a_cell_without_its_mark_is_executed_after_what_was_put_back(submit, notebook):
-    """As after pasting it into a new cell; or, for the whole notebook, after a program that drops all marks."""
+def test_an_answer_that_stands_in_any_cell_is_not_undone_by_what_was_released(submit, notebook, skeleton):
+    """As after pasting it into a new cell or into a given one; or after a program that drops the marks of all cells."""
     cell_of(notebook, "bn_affine_solution")["metadata"] = {}
-    codes = [cell["source"] for cell in submit(notebook).code]
-    before = codes[codes.index(ANSWER) - 1]
-    assert "NotImplementedError" in before and "def bn_affine" in before
-    codes = [c["source"] for c in submit({**notebook, "cells": [c | {"metadata": {}} for c in notebook["cells"]]}).code]
-    assert codes.index(ANSWER) > next(at for at, code in enumerate(codes) if "def bn_affine" in code)
+    bare = [cell | {"metadata": {}} for cell in notebook["cells"]]
+    cell_of(notebook, "setup")["source"] = f"import torch\n{ANSWER}"
+    moved = [cell for cell in notebook["cells"] if cell["source"] != ANSWER]
+    for cells in (notebook["cells"], moved, bare):
+        codes = [cell["source"] for cell in submit(notebook | {"cells": cells}).code]
+        defining = [code for code in codes if "def bn_affine" in code]
+        assert defining and all(ANSWER in code for code in defining)
+        assert source_of(submit(), "setup") == cell_of(skeleton, "setup").source in codes
 
 
 BROKEN = [

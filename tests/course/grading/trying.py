@@ -13,7 +13,7 @@ def check(item, student, seed="visible", hidden=False, submitted_bytes=0):
     verdicts = []
     for case in item.make_cases(seed, hidden=hidden):
         try:  # copies, so that an answer that overwrites its inputs cannot reach the view
-            answer = copy_tree(item.answer(student, copy_tree(case.inputs)))
+            answer = wire.decode(wire.encode(item.answer(student, copy_tree(case.inputs))))
         except Exception as problem:
             return Verdict(0.0, f"{case.label}: {type(problem).__name__}: {problem}")
         verdicts.append(judge(item, case, item.oracle(case.inputs, case.probe), answer, submitted_bytes))
