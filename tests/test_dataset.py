@@ -1,5 +1,7 @@
 """Images of one's own: from arrays and folders, and the normalisation that a network keeps."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -9,20 +11,7 @@ from torch import nn
 from helpers import augment, data, metrics, models, passes, pruning, quantization, training
 from helpers.data import DataError, Normalization
 from helpers.dataset import normalization_of, normalize
-
-
-def write_images(folder, classes=3, each=5, size=(16, 16), mode="RGB", parts=("",)):
-    """Images of noise, one folder per class; the first pixel of each tells its class."""
-    draw = np.random.default_rng(0)
-    for part in parts:
-        for label in range(classes):
-            (folder / part / f"class{label}").mkdir(parents=True)
-            for number in range(each):
-                shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
-                pixels = draw.integers(0, 256, shape, dtype=np.uint8)
-                pixels[0, 0] = label
-                Image.fromarray(pixels, mode).save(folder / part / f"class{label}" / f"{number}.png")
-    return folder
+from tests.cifar_fixtures import write_images
 
 
 @pytest.mark.filterwarnings("ignore:'mode' parameter is deprecated")
@@ -61,46 +50,28 @@ def test_a_size_scales_and_cuts_out_the_middle_and_three_numbers_make_grey_image
     assert data.from_folder(tmp_path, 10, Normalization((0.5,), (0.25,))).train_images.shape[1] == 1
 
 
-def break_image(folder):
-    (folder / "class1" / "1.png").write_bytes((folder / "class1" / "1.png").read_bytes()[:60])
-
-
-def no_image(folder):
-    (folder / "class1" / "1.jpg").write_text("not an image")
-
-
-def deep_image(folder):
-    Image.fromarray(np.zeros((16, 16), np.uint16)).save(folder / "class1" / "1.png")
-
-
-def empty_class(folder):
-    (folder / "empty").mkdir()
-    (folder / "empty" / "notes.txt").touch()
-
-
-def other_size(folder):
-    Image.new("RGB", (9, 8)).save(folder / "class2" / "z.png")
-
-
 def half_split(folder):
     write_images(folder, parts=("train", "test"))
     (folder / "test" / "class2").rename(folder / "test" / "other")
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (break_image, r"class1/1\.png cannot be used as an image \(.*; remove it"),
-        (no_image, r"class1/1\.jpg cannot be used as an image \(.*; remove it"),
-        (deep_image, r"class1/1\.png cannot be used as an image \(it is of the mode I;16, and 8 bits"),
-        (empty_class, r"birds/empty: the class has 0 images, and needs 2 or more"),
-        (other_size, r"class2/z\.png has 9 x 8 pixels, .* 16 x 16; give one size for all: size=64, .*--input-size 64"),
-        (half_split, r"birds: the class 'class2' is in only one of train and test"),
-    ],
-)
-def test_what_is_wrong_with_a_folder_is_one_line(spoil, message, tmp_path):
+DEEP, WIDE = Image.fromarray(np.zeros((16, 16), np.uint16)), Image.new("RGB", (9, 8))
+
+
+SPOILED = {
+    r"class1/1\.png cannot be used as an image \(.*; remove it": lambda f: os.truncate(f / "class1/1.png", 60),
+    r"class1/1\.jpg cannot be used as an image \(.*; remove it": lambda f: (f / "class1/1.jpg").write_text("no image"),
+    r"class1/1\.png cannot .* \(it is of the mode I;16, and 8 bits": lambda f: DEEP.save(f / "class1/1.png"),
+    "birds/empty: the class has 0 images, and needs 2 or more": lambda f: (f / "empty/notes.txt").mkdir(parents=True),
+    r"class2/z\.png has 9 x 8 pixels, .* 16 x 16; give .* size=64, .*-size 64": lambda f: WIDE.save(f / "class2/z.png"),
+    "birds: the class 'class2' is in only one of train and test": half_split,
+}
+
+
+@pytest.mark.parametrize("message", SPOILED)
+def test_what_is_wrong_with_a_folder_is_one_line(message, tmp_path):
     folder = write_images(tmp_path / "birds")
-    spoil(folder)
+    SPOILED[message](folder)
     with pytest.raises(DataError, match=message) as caught:
         data.from_folder(folder)
     assert "\n" not in str(caught.value)
@@ -140,14 +111,10 @@ def test_arrays_that_do_not_fit_are_named(change, message):
         data.from_arrays(**given | change)
 
 
-def small(classes=100, channels=1):
+def make(classes=100, channels=1):
     return nn.Sequential(
         nn.Conv2d(channels, 16, 3, 2), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 13 * 13, classes)
     )
-
-
-def make(classes=100, channels=1):
-    return small(classes, channels)
 
 
 def test_a_network_for_grey_images_keeps_their_normalisation_through_every_stage(tmp_path):
@@ -182,13 +149,13 @@ def test_a_data_set_says_whether_its_images_may_be_mirrored(monkeypatch):
 
 def test_two_normalisations_do_not_meet_in_one_training():
     images, labels = grey_arrays()
-    grey, model, teacher = data.from_arrays(images, labels, images, labels), small(), small()
+    grey, model, teacher = data.from_arrays(images, labels, images, labels), make(), make()
     teacher.input_normalization = Normalization((0.1,), (0.2,))
     with pytest.raises(training.TrainingError, match="teacher's images are normalised otherwise"):
         training.train(model, grey, training.Config(distill=0.5), teacher=teacher)
 
 
-@pytest.mark.parametrize("model", [small(1), small(99), nn.Conv2d(1, 100, 3), nn.LSTM(28, 5)])
+@pytest.mark.parametrize("model", [make(1), make(99), nn.Conv2d(1, 100, 3), nn.LSTM(28, 5)])
 def test_a_network_that_gives_no_score_per_class_is_refused(model):
     images, labels = grey_arrays()
     if isinstance(model, nn.LSTM):

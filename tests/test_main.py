@@ -19,21 +19,6 @@ def test_wrong_words_exit_with_two_and_one_clear_line(words, capsys):
     assert "error:" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_failure_is_one_line_and_exit_status_one(capsys):
-    assert main(["evaluate", "nowhere.safetensors", "--data", "sample"]) == 1
-    error = capsys.readouterr().err.splitlines()
-    assert error == ["python -m course evaluate: nowhere.safetensors does not exist"]
-
-
-def test_ctrl_c_says_that_one_can_go_on(monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("course.commands.data.run", interrupted)
-    assert main(["data"]) == 130
-    assert "goes on from there" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -8,6 +8,7 @@ from torch import nn
 
 from helpers import metrics, models, passes, pruning
 from helpers.models import ModelError
+from tests.cifar_fixtures import Boom
 
 
 def small():
@@ -20,8 +21,9 @@ def test_tiny_is_the_resnet_of_mlperf_tiny():
     assert (cost.params, cost.macs) == (78_042, 12_501_632)
 
 
-def test_saved_and_loaded_gives_the_same_answers(tmp_path):
-    model, x = small(), torch.randn(2, 3, 32, 32)
+@pytest.mark.parametrize("model", [small(), models.build("squeezenet1_1", num_classes=7).eval()])
+def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
+    x = torch.randn(2, 3, 64, 64)
     path = models.save(model, tmp_path / "new" / "m.safetensors", metrics={"accuracy": 0.5})
     loaded = models.load(path)
     assert torch.equal(model(x), loaded(x))
@@ -29,13 +31,6 @@ def test_saved_and_loaded_gives_the_same_answers(tmp_path):
     assert loaded.spec == model.spec
     assert models.read_header(path)[1] == {"metrics": {"accuracy": 0.5}}
     assert [p.name for p in path.parent.iterdir()] == ["m.safetensors"]
-
-
-def test_a_network_of_torchvision(tmp_path):
-    model = models.build("squeezenet1_1", num_classes=7).eval()
-    loaded = models.load(models.save(model, tmp_path / "m.safetensors"))
-    x = torch.randn(1, 3, 64, 64)
-    assert torch.equal(model(x), loaded(x))
 
 
 def test_a_resized_network_is_rebuilt(tmp_path):
@@ -64,11 +59,21 @@ def test_a_resized_network_is_rebuilt(tmp_path):
         (lambda: models.resize(small(), {"features.0.0": {"forward": 4}}), "no size called 'forward'"),
         (lambda: models.pretrained("nonsense"), "no checkpoint 'nonsense'"),
         (lambda: models.load("nowhere.safetensors"), "does not exist"),
+        (lambda: models.build("no.such:make"), "'no.such:make' cannot be imported .*No module named 'no'"),
+        (lambda: models.build(f"{__name__}:made"), "cannot be imported .*has no attribute 'made'"),
+        (lambda: models.build("helpers.models:name_of", classes=7), "does not take"),
+        (lambda: models.build("builtins:dict", classes=7), "gave dict, expected a torch.nn.Module"),
+        (lambda: models.build("resnet", classes=7), "package.module:function"),
+        (
+            lambda: models.made_by(Net(classes=5), FACTORY),
+            r"Net does not fit what .*head.bias is .*\(5,\), expected .*\(7,\); head.weight",
+        ),
     ],
 )
-def test_wrong_requests_are_named(call, message):
-    with pytest.raises(ModelError, match=message):
+def test_wrong_requests_are_named_in_one_line(call, message):
+    with pytest.raises(ModelError, match=message) as caught:
         call()
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -131,36 +136,6 @@ def test_a_file_that_names_code_runs_nothing(tmp_path, capsys):
     with pytest.raises(ModelError, match="runs only if"):
         metrics.profile(models.load(path), torch.zeros(1))
     assert "the file ran" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("builder", "message"),
-    [
-        ("no.such.module:make", "'no.such.module:make' cannot be imported .*No module named 'no'"),
-        (f"{__name__}:made", "cannot be imported .*has no attribute 'made'"),
-        ("helpers.models:name_of", "does not take"),
-        ("builtins:dict", "gave dict, expected a torch.nn.Module"),
-        ("resnet", "package.module:function"),
-    ],
-)
-def test_a_wrong_factory_is_named_in_one_line(builder, message):
-    with pytest.raises(ModelError, match=message) as caught:
-        models.build(builder, classes=7)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_network_that_its_factory_does_not_make_is_refused_tensor_by_tensor():
-    with pytest.raises(
-        ModelError, match=r"Net does not fit what .*head.bias is .*\(5,\), expected .*\(7,\); head.weight"
-    ):
-        models.made_by(Net(classes=5), FACTORY)
-
-
-class Boom:
-    """Unpickling this would print."""
-
-    def __reduce__(self):
-        return (print, ("the pickle ran",))
 
 
 def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):

@@ -1,9 +1,10 @@
 import copy
+import dataclasses
 
 import pytest
 import torch
 
-from helpers import models, pipeline, training
+from helpers import models, pipeline, quantization, training
 from helpers.data import load_cifar10
 
 
@@ -11,11 +12,11 @@ from helpers.data import load_cifar10
 def result():
     """A short way with a narrow network, on a few images of the sample."""
     cifar = load_cifar10("sample")
-    few = copy.copy(cifar)
-    for name, count in (("train_images", 200), ("train_labels", 200), ("test_images", 100), ("test_labels", 100)):
-        object.__setattr__(few, name, getattr(cifar, name)[:count])
+    images = {f"{part}_images": getattr(cifar, f"{part}_images")[:100, :, ::2, ::2] for part in ("train", "test")}
+    labels = {f"{part}_labels": getattr(cifar, f"{part}_labels")[:100] for part in ("train", "test")}
+    few = dataclasses.replace(cifar, **images, **labels)
     torch.manual_seed(0)
-    model = models.mobilenet_v2(width_mult=0.25).eval()
+    model = models.mobilenet_v2(width_mult=0.1).eval()
     norm = model.features[3].conv[0][1]  # training has switched a channel off
     norm.running_var[4], norm.bias.data[4] = 0, -1
     before = copy.deepcopy(model.state_dict())
@@ -34,11 +35,8 @@ def test_one_row_per_stage_and_each_is_what_it_says(result):
         assert min(row.batch1_ms, row.batch128_ms) > 0
 
 
-def test_dead_channels_are_found(result):
+def test_dead_channels_are_found_and_each_stage_is_smaller(result):
     assert result[3].dead == {"features.3.conv.0.0": [4]}
-
-
-def test_each_stage_is_smaller(result):
     rows = result[3].table.set_index("stage")
     assert rows.params["pruned"] < rows.params["dense"]
     assert rows.macs["pruned"] < rows.macs["dense"]
@@ -54,7 +52,7 @@ def test_fine_tuning_changes_a_copy_and_the_given_network_stays_as_it_is(result)
 
 
 def test_every_stage_can_be_saved_and_comes_back(result, tmp_path):
-    x = torch.randn(4, 3, 32, 32)
+    x = torch.randn(4, 3, 16, 16)
     for name, network in result[3].stages.items():
         loaded = models.load(models.save(network, tmp_path / f"{name}.safetensors"))
         if name == "quantized":
@@ -79,6 +77,8 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
 
 def test_what_would_fail_after_the_training_fails_before_it(result, tmp_path):
     model, _, few, _ = result
-    with pytest.raises(ValueError, match="3 runs or more"):
-        pipeline.compress(model, few, latency_runs=2, folder=tmp_path / "new", progress=False)
-    assert not (tmp_path / "new").exists()
+    recipe = quantization.Recipe(layer_bits={"no such layer": 4})
+    for options, message in (({"latency_runs": 2}, "3 runs or more"), ({"recipe": recipe}, "no such layer")):
+        with pytest.raises(ValueError, match=message):
+            pipeline.compress(model, few, **options, folder=tmp_path / "new", progress=False)
+        assert not (tmp_path / "new").exists()

@@ -4,35 +4,23 @@ from types import ModuleType
 
 import pytest
 
-from helpers.provenance import command, cpu_name, provenance
+from helpers.provenance import command, provenance
+
+STARTED = {  # what a row says, and how the process was started: as which module, and with which words
+    "python -m course train --output 'x y.st'": ("course.__main__", "train", "--output", "/home/me/x y.st"),
+    "python -m course.benchmarks.training --rounds 3": ("course.benchmarks.training", "--rounds", "3"),
+    "measure.py --rounds 3": (None, "--rounds", "3"),
+}
 
 
-@pytest.fixture
-def started_as(monkeypatch):
-    def pretend(module: str | None, *argv: str) -> None:
-        main = ModuleType("__main__")
-        main.__spec__ = ModuleSpec(module, None) if module else None
-        monkeypatch.setitem(sys.modules, "__main__", main)
-        monkeypatch.setattr(sys, "argv", list(argv))
-
-    return pretend
-
-
-def test_a_row_names_what_one_needs_to_repeat_it(started_as):
-    started_as("course.__main__", "/somewhere/course/__main__.py", "train", "--output", "/home/me/x y.safetensors")
+@pytest.mark.parametrize("told", STARTED)
+def test_a_row_names_what_one_needs_to_repeat_it(told, monkeypatch):
+    module, *words = STARTED[told]
+    main = ModuleType("__main__")
+    main.__spec__ = ModuleSpec(module, None) if module else None
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(sys, "argv", ["/somewhere/measure.py", *words])
     row = provenance(seed=3)
-    assert row["command"] == "python -m course train --output 'x y.safetensors'"
-    assert command(whole=True) == "python -m course train --output '/home/me/x y.safetensors'"
-    assert row["seed"] == 3
+    assert (row["command"], row["seed"]) == (told, 3)
+    assert command(whole=True) == told.replace("x y.st", "/home/me/x y.st")
     assert all(row[key] for key in ("date", "torch", "torchvision", "python", "device", "threads"))
-
-
-def test_modules_are_named_as_one_runs_them(started_as):
-    started_as("course.benchmarks.training", "/somewhere/course/benchmarks/training.py", "--rounds", "3")
-    assert command() == "python -m course.benchmarks.training --rounds 3"
-
-
-def test_scripts_are_named_without_their_folder(started_as):
-    started_as(None, "/somewhere/measure.py", "--rounds", "3")
-    assert command() == "measure.py --rounds 3"
-    assert cpu_name()

@@ -89,7 +89,7 @@ def operators_problem(torch: ModuleType, folder: Path) -> str:
         torch.ops.load_library(min(folder.glob("_C*")))
         assert torch.ops.torchvision.nms
     except (OSError, RuntimeError, AttributeError, ValueError) as error:
-        return str(error).splitlines()[0][:100] or type(error).__name__
+        return str(error).replace(f"{folder}/", "").splitlines()[0][:100] or type(error).__name__
     return ""
 
 

@@ -11,7 +11,7 @@ from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
 from helpers.graphs.matching import ReplacementError, by_function, find, replace_all
 from helpers.graphs.patterns import Constant, Op, PatternError, Value, traced
-from tests.passes.graphs import graph_of
+from tests.passes.graphs import calls, graph_of
 
 CONV, BN, ADD = [nn.Conv2d], [nn.BatchNorm2d], [operator.add, torch.add, "add"]
 CONV_BN, PAIR = Op(BN, (Op(CONV, name="conv"),), name="bn"), Op([torch.relu], (Op([torch.relu]),))
@@ -165,11 +165,7 @@ def test_a_pattern_that_cannot_be_meant_is_an_error(message):
         WRONG[message]()
 
 
-def targets(graph_module):
-    return [node.target for node in graph_module.graph.nodes if node.op.startswith("call")]
-
-
-def test_a_match_is_replaced_and_reported():
+def test_a_match_is_replaced_and_reported_and_matches_in_a_row_feed_each_other():
     network = graph_of(lambda net, x: torch.sigmoid(x + 1) * (x + 1) + torch.sigmoid(x) * x)
     x = torch.randn(5, dtype=torch.float64)
     expected = network(x)
@@ -177,16 +173,12 @@ def test_a_match_is_replaced_and_reported():
     assert (report.anchor, report.removed) == ("mul_1", ("mul_1", "sigmoid_1"))  # the first is of two different sums
     assert [str(node) for node in report.inserted] == ["silu"] and (report.result,) == report.inserted
     assert set(map(str, report.nodes_map.values())) == {"x", "sigmoid_1", "mul_1"}
-    assert targets(network).count(F.silu) == 1
+    assert calls(network).count(F.silu) == 1
     torch.testing.assert_close(network(x), expected, rtol=1e-12, atol=0)
-
-
-def test_matches_in_a_row_feed_each_other():
     network = graph_of(lambda net, x: (y := x * torch.sigmoid(x)) * torch.sigmoid(y))
-    x = torch.randn(5, dtype=torch.float64)
     expected = network(x)
     assert len(replace_all(network, SILU, by_function(lambda x: F.silu(x)))) == 2
-    assert targets(network) == [F.silu, F.silu]
+    assert calls(network) == [F.silu, F.silu]
     torch.testing.assert_close(network(x), expected, rtol=1e-12, atol=0)
 
 
@@ -207,7 +199,7 @@ def test_the_inserted_nodes_may_use_the_replaced_one_again():
     network = graph_of(lambda net, x: torch.relu(x) + 1)
     build = lambda match: match.graph_module.graph.call_function(torch.neg, (match.anchor,))  # noqa: E731
     (report,) = replace_all(network, Op([torch.relu]), build)
-    assert report.removed == () and targets(network) == [torch.relu, torch.neg, operator.add]
+    assert report.removed == () and calls(network) == [torch.relu, torch.neg, operator.add]
     assert network(torch.tensor(3.0)) == -2
 
 

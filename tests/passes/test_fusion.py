@@ -1,4 +1,7 @@
-"""Which pieces become a fused layer, and that the layer computes what they did."""
+"""Which pieces become a fused layer, that it computes what they did, and that nobody notices its memory format.
+
+The fused kernels leave channels_last memory; whoever counts on contiguous memory must not notice.
+"""
 
 import copy
 import io
@@ -15,7 +18,8 @@ from helpers import metrics, models
 from helpers.graphs.tracing import trace
 from helpers.passes import PIPELINES, Passer, optimize
 from helpers.passes.fused_layer import Activation, FusedLayer
-from tests.passes.graphs import network
+from tests.passes.graphs import differences, network
+from tests.passes.zoo import hooked, norm, with_conv
 
 IMAGES = (2, 4, 8, 8)
 
@@ -92,6 +96,7 @@ MUST_DECLINE = {
     "one limit": (lambda net, x: net.conv(x).clamp(max=6), {}, "one limit"),
     "a limit that is computed": (lambda net, x: F.hardtanh(net.conv(x), 0, x.shape[0]), {}, "known beforehand"),
     "tanh gelu": (lambda net, x: F.gelu(net.conv(x), approximate="tanh"), {}, "approximate='tanh'"),
+    "a hook": (relu, {"conv": hooked(conv(), lambda _: None)}, "hooks"),
     "reflect": (relu, {"conv": conv(padding_mode="reflect")}, "padding_mode='reflect'"),
     "transposed": (relu, {"conv": nn.ConvTranspose2d(4, 4, 3)}, "transposed"),
     "one dimension": (lambda net, x: F.relu(net.conv(x[0])), {"conv": nn.Conv1d(8, 4, 3)}, "no fused form of Conv1d"),
@@ -115,14 +120,6 @@ def test_what_must_stay_is_declined_with_the_reason(case):
     graph_module, reasons = check(network(forward, **({"conv": conv()} | parts)), torch.randn(IMAGES))
     assert all(ending == ("", "none") for ending in fused(graph_module))
     assert any(expected in reason for reason in reasons), reasons
-
-
-def test_a_hook_is_not_lost():
-    net = network(relu, conv=conv())
-    net.conv.register_forward_hook(lambda *_: None)
-    graph_module, report = optimize(net, torch.randn(IMAGES), level="inference")
-    assert fused(graph_module) == []
-    assert any("hook" in reason for _, _, reason in report.declined)
 
 
 ADDITIONS = {
@@ -180,11 +177,12 @@ CONVOLUTIONS = {
 RELU, RELU6 = Activation(F.relu), Activation(F.hardtanh, (0.0, 6.0))
 ACTIVATIONS = [None, RELU, RELU6, Activation(F.leaky_relu, (0.2,)), Activation(F.hardtanh, (-1.5, 0.5))]
 ACTIVATIONS += [Activation(function) for function in (F.hardswish, F.silu, F.gelu, torch.sigmoid, torch.tanh)]
-ENDINGS = [(activation, None) for activation in ACTIVATIONS] + [(a, batch) for a in (None, RELU) for batch in (1, 4)]
+COMPOSED = [(layer, *end) for layer in CONVOLUTIONS for end in ((None, None), (RELU6, None), (RELU, 4))]
+COMPOSED += [("dense", activation, None) for activation in ACTIVATIONS]
+COMPOSED += [(layer, a, batch) for layer in ("dense", "pointwise") for a in (None, RELU) for batch in (1, 4)]
 
 
-@pytest.mark.parametrize(("activation", "batch"), ENDINGS, ids=str)
-@pytest.mark.parametrize("layer", CONVOLUTIONS)
+@pytest.mark.parametrize(("layer", "activation", "batch"), COMPOSED, ids=str)
 @torch.no_grad()
 def test_a_kernel_computes_the_composition(layer, activation, batch):
     """As exact as float32 can be, judged by float64 and by the composition's own error; a batch stands for a sum."""
@@ -218,22 +216,19 @@ OBJECTIONS = [
     (pointwise, (X, torch.randn(3, 1, 4, 5, 7)), r"\(3, 1, 4, 5, 7\)"),
     (pointwise, (X, torch.randn(2, 4, 5, 7).double()), "torch.float64"),
     (pointwise, (X[:0],), "nothing to compute"),
+    (pointwise, (X,), "no oneDNN"),
 ]
 
 
 @pytest.mark.parametrize(("build", "inputs", "reason"), OBJECTIONS)
-def test_where_no_kernel_can_run_the_composition_does(build, inputs, reason):
+def test_where_no_kernel_can_run_the_composition_does(build, inputs, reason, monkeypatch):
     fused = build()
+    if "oneDNN" in reason:
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert re.search(reason, fused.objection(*inputs))
     if fused.weight.dtype == inputs[0].dtype:
         result = fused(*inputs)
         assert result.device.type == "meta" or torch.equal(result, fused.composition(*inputs))
-
-
-def test_an_absent_onednn(monkeypatch):
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    fused = pointwise()
-    assert "no oneDNN" in fused.objection(X) and torch.equal(fused(X), fused.composition(X))
 
 
 @pytest.mark.parametrize("wanted", ["x", "weight", "bias"])
@@ -282,15 +277,10 @@ def test_the_network_can_be_copied_cast_and_saved_after_it_ran():
         torch.testing.assert_close(fused(X[:1].repeat(batch, 1, 1, 1))[-1:], fused.composition(X[:1]))
 
 
-def in_place(weight):
-    weight.mul_(-1)
+IN_PLACE, OTHER_DATA = (lambda w: w.mul_(-1)), (lambda w: setattr(w, "data", -w.data))
 
 
-def other_data(weight):
-    weight.data = -weight.data
-
-
-@pytest.mark.parametrize("change", [in_place, other_data])
+@pytest.mark.parametrize("change", [IN_PLACE, OTHER_DATA])
 def test_a_new_weight_is_noticed_but_a_change_through_data_needs_a_copy(change):
     """PyTorch does not count it. The day the second assertion fails, the docstring of fused_layer.py can say so."""
     fused = pointwise()
@@ -331,3 +321,96 @@ def test_mobilenet_runs_on_kernels_throughout_and_comes_back_fused(route, batch,
     models.save(graph_module, tmp_path / "fused.safetensors")
     loaded = models.load(tmp_path / "fused.safetensors")
     assert sum(isinstance(module, FusedLayer) for module in loaded.modules()) == 52 and torch.equal(loaded(x), result)
+
+
+IMAGE = torch.randn(2, 3, 6, 6)
+
+
+def written(name, *arguments):
+    """A view by this method, written into before the convolution's result is read."""
+
+    def run(m, x):
+        y = m.conv(x)
+        getattr(y, name)(*arguments).add_(1)
+        return m.bn(y)
+
+    return run
+
+
+def written_view(m, x):
+    y = m.conv(x)
+    view = y.flatten(1)
+    y.add_(2)
+    return view + 1
+
+
+COUNTS_ON_IT = {
+    "view": lambda m, x: (y := torch.relu(m.bn(m.conv(x)))).view(y.size(0), -1),
+    "view of all": lambda m, x: m.bn(m.conv(x)).view(-1),
+    "view of a flattened one": lambda m, x: m.conv(x).flatten(2).view(8, -1),
+    "view after an elementwise step": lambda m, x: m.conv(x).flatten(2).relu().view(8, -1),
+    "view_as": lambda m, x: m.conv(x).view_as(x.new_empty(2, 64)),
+    "as_strided": lambda m, x: m.conv(x).as_strided((2, 3), (5, 1)),
+    "flatten, then written": written_view,
+    "contiguous, then written": written("contiguous"),
+    "reshape, then written": written("reshape", -1),
+    "ravel, then written": written("ravel"),
+    "stride": lambda m, x: (y := m.conv(x)).abs().sum() * y.stride(1),
+    "is_contiguous": lambda m, x: (y := m.conv(x)).abs().sum() * y.is_contiguous(),
+}
+
+
+@pytest.mark.parametrize("what", COUNTS_ON_IT)
+def test_the_answers_stay_the_same_and_would_not_without_the_pass(what, monkeypatch):
+    model = with_conv(COUNTS_ON_IT[what])().eval()
+    for route in ("fx", "export"):
+        # Verified, those would be refused whose answers are others in channels_last memory.
+        fast, report = optimize(model, IMAGE, level="inference", route=route, verify=False)
+        assert any(name == "fusion" for name, _, _ in report.changed)
+        assert differences(model, fast, IMAGE) == []
+        assert Passer(["contiguity"]).run(fast).changed == []
+    monkeypatch.setitem(PIPELINES, "inference", ["fusion"])
+    assert differences(model, optimize(model, IMAGE, level="inference", verify=False)[0], IMAGE)
+
+
+@torch.no_grad()
+def test_a_result_comes_in_the_memory_format_that_the_network_gave():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), norm(4)).eval()
+    straight, _ = optimize(model, IMAGE, level="inference")
+    assert straight(IMAGE).is_contiguous() and straight(IMAGE).view(2, -1).shape == (2, 64)
+    last = IMAGE.to(memory_format=torch.channels_last)
+    model = model.to(memory_format=torch.channels_last)
+    kept, report = optimize(model, last, level="inference")
+    assert kept(last).is_contiguous(memory_format=torch.channels_last)
+    assert not any(name == "contiguity" for name, _, _ in report.changed)
+
+
+@torch.no_grad()  # where gradients are wanted, no kernel runs
+def strides(model):
+    return model(IMAGE).stride()
+
+
+UNNOTICED = {
+    "a matrix": lambda m, x: m.fc(m.conv(x).mean((2, 3))).view(2, 2, 2),
+    "one pixel": lambda m, x: m.conv(x[:, :, :3, :3]).view(2, 4),
+    "in its own order": lambda m, x: m.conv(x).contiguous(memory_format=torch.channels_last).tanh(),
+    "never contiguous": lambda m, x: m.conv(x).flatten(2).transpose(1, 2).tanh(),
+    "as another dtype": lambda m, x: m.conv(x).view(torch.int32),
+}
+
+
+@pytest.mark.parametrize("what", UNNOTICED)
+def test_results_keep_their_order_where_the_network_gives_it(what):
+    model = with_conv(UNNOTICED[what], fc=lambda: nn.Linear(4, 4))().eval()
+    fast, report = optimize(model, IMAGE, level="inference")
+    assert any(name == "fusion" for name, _, _ in report.changed)
+    if list(UNNOTICED).index(what) < 3:
+        assert not any(name == "contiguity" for name, _, _ in report.changed)
+    with torch.no_grad():
+        assert fast(IMAGE).dtype == model(IMAGE).dtype and strides(fast) == strides(model)
+    assert fast(IMAGE).dtype == torch.int32 or differences(model, fast, IMAGE) == []
+
+
+def test_without_a_fused_convolution_there_is_nothing_to_undo():
+    graph_module = trace(with_conv(COUNTS_ON_IT["view_as"])().eval(), (IMAGE,))
+    assert Passer(["contiguity"]).run(graph_module).changed == []

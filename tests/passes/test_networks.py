@@ -1,17 +1,22 @@
-"""The classification networks of torchvision go through both tracers with their answers unchanged."""
+"""Networks of torchvision by both tracers, and random graphs with shared modules and odd shapes: the answers stay."""
 
 import gc
 import hashlib
+import operator
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torchvision
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.fx.experimental.optimization import fuse
 
 from helpers import passes
 from helpers.passes.errors import UnsupportedCase
-from tests.passes.equivalence import differences
+from tests.passes.graphs import differences, norm_calls
+from tests.passes.zoo import NORMS, conv, norm, up
 
 ALL = torchvision.models.list_models(module=torchvision.models)
 TINY = ("mobilenet_v2", "mobilenet_v3_small", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5")
@@ -23,7 +28,6 @@ SHARE = ("alexnet", "convnext_tiny", "densenet121", "densenet169", "efficientnet
 SIDES = {"inception_v3": 96, "googlenet": 64, "maxvit_t": 224, "alexnet": 80} | {
     name: 224 for name in ALL if name.startswith("vit_")
 }
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def build(name: str) -> nn.Module:
@@ -32,36 +36,12 @@ def build(name: str) -> nn.Module:
     settings = {"init_weights": False, "aux_logits": False} if name in ("googlenet", "inception_v3") else {}
     model = torchvision.models.get_model(name, weights=None, **settings).eval()
     for module in model.modules():
-        if isinstance(module, NORMS):
+        if isinstance(module, tuple(NORMS.values())):
             nn.init.normal_(module.running_mean, 0, 0.1)
             nn.init.uniform_(module.running_var, 0.5, 1.5)
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, 0, 0.1)
     return model
-
-
-def norms_left(model: nn.Module) -> int:
-    """Calls of batch norms in a traced network."""
-    return sum(
-        node.op == "call_module" and isinstance(model.get_submodule(node.target), NORMS) for node in model.graph.nodes
-    )
-
-
-def goes_through(name: str, route: str) -> None:
-    gc.collect()  # a graph refers to itself, so the gigabytes of the network before are still here
-    model = build(name).double()
-    side = SIDES.get(name, 64)
-    x = torch.randn(1, 3, side, side, dtype=torch.float64)
-    before = digests(model)
-    try:
-        folded, _ = passes.optimize(model, x, route=route)
-    except UnsupportedCase as error:
-        pytest.skip(f"cannot be traced, and says so: {error}"[:200])
-    assert differences(model, folded, x, calls=1) == []
-    assert digests(model) == before
-    assert passes.Passer(passes.PIPELINES["fold"]).run(folded).changed == []
-    if route == "fx":  # without numbers, of which the largest networks have 5 GB
-        assert norms_left(folded) <= norms_left(fuse(model.to("meta")))
 
 
 def digests(model: nn.Module) -> dict[str, str]:
@@ -77,4 +57,72 @@ def marked(name: str, route: str):
 
 @pytest.mark.parametrize(("name", "route"), [marked(name, route) for name in ALL for route in ("fx", "export")])
 def test_every_network(name, route):
-    goes_through(name, route)
+    gc.collect()  # a graph refers to itself, so the gigabytes of the network before are still here
+    model = build(name).double()
+    side = SIDES.get(name, 64)
+    x = torch.randn(1, 3, side, side, dtype=torch.float64)
+    before = digests(model)
+    try:
+        folded, _ = passes.optimize(model, x, route=route)
+    except UnsupportedCase as error:
+        pytest.skip(f"cannot be traced, and says so: {error}"[:200])
+    assert differences(model, folded, x, calls=1) == []
+    assert digests(model) == before
+    assert passes.Passer(passes.PIPELINES["fold"]).run(folded).changed == []
+    if route == "fx":  # without numbers, of which the largest networks have 5 GB
+        assert len([*norm_calls(folded)]) <= len([*norm_calls(fuse(model.to("meta")))])
+
+
+ACTIVATIONS = (F.relu, torch.sigmoid, F.hardswish, F.silu, F.relu6, torch.tanh)
+OPERATORS = {"add": torch.add, "sub": operator.sub, "rsub": torch.rsub, "mul": torch.mul, "div": operator.truediv}
+LAYERS = {"conv": conv, "up": up}
+KINDS = (*LAYERS, "norm", "functional", *OPERATORS, "act", "residual", "reuse", "identity")
+
+
+class Random(nn.Module):
+    """A list of steps on a growing list of values; each step names what it does and the value that it takes."""
+
+    def __init__(self, steps: list, dimensions: int, channels: int):
+        super().__init__()
+        self.steps, self.parts = steps, nn.ModuleList()
+        for number, (kind, _, choice) in enumerate(steps):
+            part = nn.Identity()
+            if kind in LAYERS:
+                options = {"groups": channels if choice % 3 == 0 else 1, "bias": bool(choice % 2)}
+                part = LAYERS[kind](channels, channels, 3, dimensions, padding=1, **options)
+            elif kind in ("norm", "functional"):
+                part = norm(channels, dimensions, affine=bool(choice % 2) or kind == "functional")
+            self.parts.append(part)
+            shapes = ((channels, *[1] * dimensions), (), (1,), (1, channels, *[1] * dimensions), (4,) * dimensions)
+            self.register_buffer(f"z{number}", torch.rand(shapes[choice % 5]) + 0.5)
+
+    def forward(self, x):
+        values = [x]
+        for number, (kind, source, choice) in enumerate(self.steps):
+            value, part = values[-1 - source % min(len(values), 2)], self.parts[number]
+            if kind == "functional":
+                value = F.batch_norm(value, part.running_mean, part.running_var, part.weight, part.bias, eps=part.eps)
+            elif kind in OPERATORS:
+                value = OPERATORS[kind](value, getattr(self, f"z{number}"))
+            elif kind == "act":
+                value = ACTIVATIONS[choice % len(ACTIVATIONS)](value)
+            elif kind == "residual":
+                value = value + values[source % len(values)]
+            else:
+                value = self.parts[choice % len(self.parts) if kind == "reuse" else number](value)
+            values.append(value)
+        return values[-1], values[len(values) // 2]
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 14)), min_size=2, max_size=9)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(STEPS, st.sampled_from((1, 2, 3)), st.integers(1, 4), st.integers(0, 99))
+def test_float64_answers_stay(steps, dimensions, channels, seed):
+    torch.manual_seed(seed)
+    network = Random(steps, dimensions, channels).double().eval()
+    x = torch.randn(2, channels, *[4] * dimensions, dtype=torch.float64)
+    folded, _ = passes.optimize(network, x)
+    assert differences(network, folded, x, calls=1) == []
+    assert passes.Passer(passes.PIPELINES["fold"]).run(folded).changed == []

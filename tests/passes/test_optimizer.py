@@ -1,13 +1,21 @@
+"""What `optimize` does, and that whatever a pass gets wrong raises an error that names it."""
+
 import copy
+import operator
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import passes
+from helpers.equivalence import Answers
+from helpers.graphs.editing import Editor
 from helpers.graphs.tracing import UnknownChoice
-from helpers.passes.errors import GraphMismatch, UnsupportedCase
-from tests.passes.equivalence import differences
+from helpers.passes import conv_bn_folding, optimizer
+from helpers.passes.errors import GraphMismatch, UnsupportedCase, WrongAnswer
+from helpers.passes.folder import Pass, PassResult
+from tests.passes.graphs import differences
 from tests.passes.zoo import Net, conv, norm
 
 
@@ -31,16 +39,6 @@ def test_folds_a_copy_and_leaves_the_model_alone(route):
             parameter.fill_(7.0)
     assert repr(model) == text and all(torch.equal(state[key], value) for key, value in model.state_dict().items())
     assert {"pass", "nodes_before", "nodes_after", "changed", "declined", "ms"} <= set(report.table().columns)
-
-
-@pytest.mark.parametrize("route", ["fx", "export"])
-def test_a_second_run_changes_nothing(route):
-    folded, _ = passes.optimize(small(), (X,), route=route)
-    code, state = folded.code, copy.deepcopy(folded.state_dict())
-    again, report = passes.optimize(folded, X)
-    assert report.changed == [] and folded.code == code
-    assert [node.target for node in again.graph.nodes] == [node.target for node in folded.graph.nodes]
-    assert all(torch.equal(state[key], value) for key, value in again.state_dict().items())
 
 
 def test_the_worked_example_bit_for_bit():
@@ -70,22 +68,17 @@ BAD = {
     "too many inputs": (small, (X, X), GraphMismatch, "takes 1 input and got 2"),
     "too few inputs": (lambda: nn.Bilinear(6, 6, 2).eval(), X, GraphMismatch, "an input is missing"),
     "no input": (small, (), GraphMismatch, "must hold a tensor, got none"),
+    "unknown level": (small, X, UnknownChoice, r"'folds': did you mean fold\?", {"level": "folds"}),
+    "unknown route": (small, X, UnknownChoice, "route 'onnx': choose one of fx, export", {"route": "onnx"}),
 }
 
 
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_named(what):
-    build, inputs, error, message = BAD[what]
+    build, inputs, error, message, *options = BAD[what]
     model = build()
     with pytest.raises(error, match=f"(?s){message}"):
-        passes.optimize(model, inputs)
-
-
-def test_unknown_level_and_route():
-    with pytest.raises(UnknownChoice, match=r"'folds': did you mean fold\?"):
-        passes.optimize(small(), X, level="folds")
-    with pytest.raises(UnknownChoice, match="route 'onnx': choose one of fx, export"):
-        passes.optimize(small(), X, route="onnx")
+        passes.optimize(model, inputs, **dict(*options))
 
 
 def test_what_the_forward_function_does_to_the_model_happens_to_the_copy():
@@ -104,6 +97,7 @@ def test_a_traced_network_may_be_optimised_too():
     model = small()
     folded, _ = passes.optimize(fx.symbolic_trace(model), X)
     assert differences(model, folded, X) == [] and len(folded.graph.nodes) == 7
+    assert passes.optimize(folded, X)[1].changed == []
 
 
 def test_inside_inference_mode_the_result_is_the_same_as_outside():
@@ -112,3 +106,133 @@ def test_inside_inference_mode_the_result_is_the_same_as_outside():
         inside, _ = passes.optimize(small(), X, level="inference")
         assert not any(parameter.is_inference() for parameter in inside.parameters())
         assert differences(small(), inside, X) == []
+
+
+class Wrong(Pass):
+    """Does something once to the first node that calls `target`."""
+
+    name = "wrong"
+
+    def __init__(self, target, act):
+        self.target, self.act = target, act
+
+    def run(self, graph_module):
+        result = PassResult()
+        for node in [node for node in graph_module.graph.nodes if node.target == self.target][:1]:
+            self.act(node, Editor(graph_module))
+            result.change(node, "was made wrong")
+        return result
+
+
+def counting(m, x):
+    m.count.add_(1)
+    return m.bn(m.conv(x)) + m.count
+
+
+def to_number(node, editor):
+    node.replace_all_uses_with(2)
+    editor.erase(node)
+
+
+WRONG = {
+    "another operation": (
+        lambda m, x: m.conv(x) + x.mean(), operator.add, lambda node, _: setattr(node, "target", operator.sub)),
+    "a forgotten effect": (counting, "add_", lambda node, editor: editor.replace(node, node.args[0])),
+    "a batch size as a number": (lambda m, x: m.conv(x).reshape(x.size(0), -1), "size", to_number),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_pass_is_named(what, monkeypatch):
+    run, target, act = WRONG[what]
+    model = Net(run, conv=conv(), bn=norm(4), count=torch.zeros(())).eval()
+    assert passes.optimize(model, X)[0] is not None
+    monkeypatch.setitem(optimizer.PIPELINES, "fold", [*passes.PIPELINES["fold"], Wrong(target, act), "dead_code"])
+    with pytest.raises(WrongAnswer, match=r"^wrong: the network answers differently .*verify=False") as caught:
+        passes.optimize(model, X)
+    assert caught.value.pass_name == "wrong"
+    assert torch.equal(model.count, torch.zeros(()))
+    passes.optimize(model, X, verify=False)
+
+
+@pytest.mark.parametrize("factor", [1.001, -1.0])
+@pytest.mark.parametrize("level", ["fold", "inference"])
+def test_wrong_maths_is_blamed_on_the_fold(level, factor, monkeypatch):
+    right = conv_bn_folding.folded
+    monkeypatch.setattr(conv_bn_folding, "folded", lambda layer, a, z: right(layer, torch.as_tensor(a) * factor, z))
+    with pytest.raises(WrongAnswer) as caught:
+        passes.optimize(nn.Sequential(conv(), norm(4), nn.ReLU()).eval(), X, level)
+    assert caught.value.pass_name == "conv_bn_folding"
+
+
+UNSEEN = {
+    "a hook": lambda model: model.register_forward_hook(lambda module, args, result: 2 * result),
+    "a hook before": lambda model: model.register_forward_pre_hook(lambda module, args: (args[0] + 1,)),
+    "another forward": lambda model: setattr(model, "forward", lambda x: x.mean()),
+}
+
+
+@pytest.mark.parametrize("what", UNSEEN)
+def test_what_the_tracer_does_not_see_is_blamed_on_it(what):
+    model = nn.Sequential(conv(), nn.ReLU()).eval()
+    UNSEEN[what](model)
+    with pytest.raises(WrongAnswer) as caught:
+        passes.optimize(model, X)
+    assert caught.value.pass_name == "tracing"
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+def test_what_holds_in_one_memory_format_alone_is_refused(route):
+    def straight(m, x):  # a copy of what comes in channels_last memory, and otherwise the convolution's own result
+        y = m.conv(x)
+        y.contiguous().add_(1)
+        return y
+
+    with pytest.raises(WrongAnswer, match=r"in call 2, with inputs of shape .* in channels_last memory"):
+        passes.optimize(Net(straight, conv=conv()).eval(), X, "inference", route)
+
+
+def noisy(m, x):
+    return m.bn(m.conv(F.dropout(x, 0.5, training=True))) + torch.rand(4, 1, 1)
+
+
+RIGHT = {
+    "random numbers": (noisy, X),
+    "half precision": (lambda m, x: m.bn(m.conv(x)), X.bfloat16()),
+    "float64 of float32": (lambda m, x: m.bn(m.conv(x)).double() + 1, X),
+    "whole numbers": (lambda m, x: m.conv(x.float() / 9).argmax(1), torch.randint(0, 255, (2, 3, 6, 6))),
+    "several results": (lambda m, x: {"a": m.bn(m.conv(x)), "b": (x.shape[1], None, x > 0)}, X),
+    "an input that is written to": (lambda m, x: m.bn(m.conv(x.add_(1))), X),
+    "another result in each call": (counting, X),
+    "only this batch size": (lambda m, x: m.conv(x).reshape(2, -1), X),
+    "numbers that cancel out": (lambda m, x: 1e4 + (y := m.bn(m.conv(x))) - 1e4 - y + 1e-7 * y, X),
+    "a sparse constant": (lambda m, x: torch.sparse.mm(m.sparse, m.bn(m.conv(x)).sum((0, 2, 3))[:, None]), X),
+    "contiguous images alone": (lambda m, x: m.conv(x.add_(1)).view(x.shape[0], -1), X),
+    "no finite answer": (lambda m, x: (m.bn(m.conv(x)) - 9).log(), X),
+}
+
+
+@pytest.mark.parametrize("what", RIGHT)
+def test_there_is_no_false_alarm(what):
+    run, x = RIGHT[what]
+    torch.manual_seed(0)
+    model = Net(run, conv=conv(), bn=norm(4), count=torch.zeros(()), sparse=torch.eye(4).to_sparse()).eval()
+    folded, _ = passes.optimize(model.bfloat16() if x.dtype == torch.bfloat16 else model, x)
+    assert folded is not None
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_it_costs_at_most_eight_forward_passes_of_the_example(images):
+    seen = []
+    model = Net(lambda m, x: (m.conv(x), seen.append(len(x)))[0], conv=conv()).eval()
+    answers = Answers(model, (X[:1].expand(images, -1, -1, -1),))
+    assert answers.difference(model) is None
+    assert sum(seen) <= 8 * images
+
+
+def test_an_exported_graph_may_refuse_other_sizes_but_must_not_answer_them_wrongly():
+    model = nn.Sequential(conv(), nn.Flatten(0)).eval()
+    fixed = Net(lambda m, x: m.conv(x).reshape(2 * 4 * 16)).eval()
+    fixed.conv = model[0]
+    assert "does not run" in Answers(model, (X,)).difference(fixed)
+    assert Answers(model, (X,), any_batch=False).difference(fixed) is None

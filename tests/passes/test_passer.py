@@ -1,15 +1,20 @@
-"""Running passes by name: order, rounds, checks, statistics, and the graph back as it was."""
+"""Running passes by name, with rounds, checks and the graph back as it was; and rewriting call by call."""
+
+import operator
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from helpers.graphs.tracing import trace
 from helpers.passes import registry
-from helpers.passes.errors import CheckFailed, GraphMismatch, NotSettled, PassError
+from helpers.passes.errors import CheckFailed, GraphMismatch, NotSettled, PassError, UnsupportedCase
 from helpers.passes.folder import Change, Pass, PassResult
 from helpers.passes.passer import Passer, Statistics
-from tests.passes.graphs import network
+from helpers.passes.rewriter import Rewriter
+from tests.passes.graphs import calls, graph_of, network
 
 
 def traced() -> fx.GraphModule:
@@ -64,7 +69,7 @@ def breaks(graph_module):
     raise PassError("breaks", "cannot go on", first)
 
 
-def test_once_in_order_with_statistics():
+def test_once_in_order_with_statistics_or_to_a_fixed_point():
     graph_module = traced()
     report = Passer([DropLast(), DropLast()]).run(graph_module)
     table = report.table()
@@ -73,14 +78,11 @@ def test_once_in_order_with_statistics():
     assert report.rows[0].before.ops == {"placeholder": 1, "call_module": 3, "output": 1}
     x = torch.randn(2, 3)
     assert torch.equal(graph_module(x), graph_module.get_submodule("0")(x))
-    shared = nn.Linear(3, 2)  # its parameters count once
-    assert Statistics.of(fx.symbolic_trace(nn.Sequential(shared, nn.Linear(2, 3), shared))).parameters == 8 + 9
-
-
-def test_to_a_fixed_point():
     report = Passer([DropLast()], rounds=9).run(traced())
     assert [len(row.result.changed) for row in report.rows] == [1, 1, 0]
     assert report.declined == [("drop_last", "_0", "it is the only one")]
+    shared = nn.Linear(3, 2)  # its parameters count once
+    assert Statistics.of(fx.symbolic_trace(nn.Sequential(shared, nn.Linear(2, 3), shared))).parameters == 8 + 9
 
 
 @pytest.mark.parametrize("route", ["fx", "export"])
@@ -101,15 +103,9 @@ def test_a_failing_pass_leaves_the_graph_as_it_was(route):
 
 def test_all_checks_run_after_each_pass_that_changed_something():
     seen = []
-
-    def first(graph_module):
-        seen.append(("first", len(graph_module.graph.nodes)))
-
-    def second(graph_module):
-        seen.append(("second", graph_module(torch.randn(2, 3)).shape))
-
-    Passer([DropLast(), DropLast(), DropLast()], checks=[first, second]).run(traced())
-    assert seen == [("first", 4), ("second", (2, 3)), ("first", 3), ("second", (2, 3))]
+    checks = [lambda net: seen.append(len(net.graph.nodes)), lambda net: seen.append(net(torch.randn(2, 3)).shape)]
+    Passer([DropLast(), DropLast(), DropLast()], checks=checks).run(traced())
+    assert seen == [4, (2, 3), 3, (2, 3)]
 
 
 def at_least_four_nodes(graph_module):
@@ -138,33 +134,139 @@ def test_whatever_fails_names_the_pass_and_is_undone(what):
     assert len(graph_module.graph.nodes) == 5 and torch.equal(graph_module(x), expected)
 
 
-@pytest.fixture
-def known(monkeypatch):
+def test_look_up_by_name_gives_a_fresh_pass_or_the_near_matches_and_bad_registrations_are_refused(monkeypatch):
     monkeypatch.setattr(registry, "_PASSES", {})
-
-    @registry.register
-    class Everywhere(Pass):
-        name = "everywhere"
-
-    @registry.register
-    class Other(Everywhere):
-        name = "other"
-
-    return Everywhere
-
-
-def test_look_up_by_name_gives_a_fresh_pass_or_the_near_matches(known):
+    known, _ = (registry.register(type("Made", (Pass,), {"name": name})) for name in ("everywhere", "other"))
     one, other = registry.get("everywhere"), registry.get("everywhere")
     assert type(one) is known and one is not other
     with pytest.raises(registry.UnknownPass, match=r"'everywere': did you mean everywhere\?"):
         registry.get("everywere")
     with pytest.raises(registry.UnknownPass, match="'xyz': there are everywhere, other"):
         registry.get("xyz")
-
-
-def test_bad_registrations(known):
     nameless, taken = type("NoName", (Pass,), {}), type("Taken", (Pass,), {"name": "other"})
     for cls, message in [(nameless, "no name"), (taken, "wants the name"), (dict, "not a Pass")]:
         with pytest.raises(registry.BadRegistration, match=message):
             registry.register(cls)
     assert [*registry._PASSES] == ["everywhere", "other"]
+
+
+def rewriter(rule):
+    """A rewriter whose `call_operator` is `rule(self, target, args, kwargs)`; None means leave it alone."""
+
+    class Rule(Rewriter):
+        name = "rule"
+
+        def call_operator(self, target, args, kwargs):
+            result = rule(self, target, args, kwargs)
+            return super().call_operator(target, args, kwargs) if result is None else result
+
+    return Rule()
+
+
+NET = network(lambda net, x: F.relu(net.linear(x)) + 1, linear=nn.Linear(3, 4))
+X = (torch.randn(2, 3),)
+
+
+def test_leaving_everything_alone_changes_nothing():
+    graph_module = trace(NET, X)
+    before = graph_module.graph
+    assert rewriter(lambda *call: None).run(graph_module).changed == []
+    assert graph_module.graph is before
+
+
+def relu_becomes(make):
+    """A rule that rewrites each ReLU."""
+    return lambda self, target, args, kwargs: make(self, args) if target is F.relu else None
+
+
+ONE_TO = {
+    "silu": (lambda self, args: self.emit(F.silu, args), F.silu),
+    "its operand": (lambda self, args: args[0], lambda y: y),
+    "neg, exp": (lambda self, args: self.emit(torch.exp, (self.emit(torch.neg, args),)), lambda y: torch.exp(-y)),
+}
+
+
+@pytest.mark.parametrize("what", ONE_TO)
+def test_one_call_becomes_another_none_or_several(what):
+    make, expected = ONE_TO[what]
+    graph_module = trace(NET, X)
+    report = Passer([rewriter(relu_becomes(make))]).run(graph_module)
+    assert report.changed == [("rule", "relu", f"relu became {what}")]
+    assert calls(graph_module)[0] is nn.Linear and calls(graph_module)[-1] is operator.add
+    torch.testing.assert_close(graph_module(*X), expected(NET.linear(*X)) + 1)
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+def test_provenance_and_fake_values_are_kept_and_shapes_known_on_the_way(route):
+    old = {node.name: node for node in trace(NET, X, route=route).graph.nodes}
+    graph_module, seen = trace(NET, X, route=route), []
+    relu = next(node for node in graph_module.graph.nodes if "relu" in node.name)
+    relu.meta["stack_trace"] = "file.py, line 3"
+
+    def rule(self, target, args, kwargs):
+        if "relu" in str(target):
+            half = self.emit(torch.tanh, args[:1])
+            seen.append((half.shape, half.dtype))
+            return self.emit(torch.mul, (half, 2))
+        return None
+
+    Passer([rewriter(rule)]).run(graph_module)
+    assert seen == [((2, 4), torch.float32)]
+    made = {node.name: node for node in graph_module.graph.nodes}
+    for name in ("tanh", "mul"):
+        assert made[name].meta["stack_trace"] == "file.py, line 3"
+        assert made[name].meta["val"].shape == (2, 4)
+        assert made[name].meta.get("nn_module_stack") == relu.meta.get("nn_module_stack")
+    for name in set(made) & set(old):
+        assert getattr(made[name].meta.get("val"), "shape", None) == getattr(old[name].meta.get("val"), "shape", None)
+
+
+def test_every_call_passes_through_and_a_declined_one_gives_its_reason():
+    seen = []
+    net = network(lambda net, x: net.linear(x).relu().view(-1), linear=nn.Linear(3, 4))
+    rule = lambda self, target, args, kwargs: seen.append(target) or self.decline("no")  # noqa: E731
+    report = Passer([rewriter(rule)]).run(trace(net, X))
+    assert seen == ["linear", "relu", "view"]
+    assert report.declined == [("rule", name, "no") for name in seen]
+
+
+def test_a_rewrite_that_does_not_fit_is_an_error_and_the_graph_stays():
+    graph_module = trace(NET, X)
+    before = graph_module.code
+    rule = relu_becomes(lambda self, args: self.emit(torch.mm, (args[0], args[0])))
+    with pytest.raises(GraphMismatch, match=r"relu.*was rewritten to mm, which does not accept its operands"):
+        Passer([rewriter(rule)]).run(graph_module)
+    assert graph_module.code == before
+
+
+def test_a_graph_without_values_is_refused():
+    with pytest.raises(UnsupportedCase, match=r"node 'x'.*no fake value"):
+        Passer([rewriter(lambda *call: None)]).run(graph_of(lambda net, x: x + 1))
+
+
+def test_the_signature_of_an_exported_network_stays():
+    net = network(lambda net, x: {"one": F.relu(x), "two": x + 1})
+    graph_module = trace(net, X, "export")
+    relu = torch.ops.aten.relu.default
+    rule = lambda self, target, args, kwargs: self.emit(torch.ops.aten.neg.default, args) if target is relu else None  # noqa: E731
+    assert len(rewriter(rule).run(graph_module).changed) == 1
+    graph_module.recompile()
+    result = graph_module(*X)
+    assert torch.equal(result["one"], -X[0]) and torch.equal(result["two"], X[0] + 1)
+
+
+def test_rewrites_see_no_numbers():
+    """What a rewrite asks for is known without data: parameters, inputs and new constants are fake to it."""
+    net = network(lambda net, x: F.relu(x) * net.weight, weight=torch.ones(3))
+    seen = []
+
+    def rule(self, target, args, kwargs):
+        if target is F.relu:
+            return self.emit(torch.sub, (args[0], self.constant(torch.ones(3), "shift")))
+        return seen.extend(arg.value for arg in args)
+
+    graph_module = trace(net, X)
+    Passer([rewriter(rule)]).run(graph_module)
+    values = [node.meta["val"] for node in graph_module.graph.nodes if node.op != "output"]
+    assert len(values) == 5 and all(isinstance(value, FakeTensor) for value in [*values, *seen])
+    assert torch.equal(graph_module(*X), X[0] - 1)

@@ -45,20 +45,13 @@ class Case:
     routes: tuple[str, ...] = BOTH
 
 
-class Net(nn.Module):
-    """A network out of named parts and a forward function."""
-
-    def __init__(self, run: Callable[..., Any], **parts: Any):
-        super().__init__()
-        self.run = run
-        for name, part in parts.items():
-            if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
-                self.register_buffer(name, part)
-            else:
-                setattr(self, name, part)
-
-    def forward(self, x):
-        return self.run(self, x)
+def Net(forward: Callable[..., Any], **parts: Any) -> nn.Module:
+    """A module whose forward is `forward(net, x, ...)`, with modules, lists of them and buffers hung on it."""
+    net = type("Net", (nn.Module,), {"forward": forward})()
+    for name, part in parts.items():
+        is_buffer = isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter)
+        setattr(net, name, nn.Buffer(part) if is_buffer else nn.ModuleList(part) if isinstance(part, list) else part)
+    return net
 
 
 NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
@@ -116,10 +109,10 @@ class OwnConv(nn.Conv2d):
         return super().forward(x).abs()
 
 
-def hooked() -> nn.Module:
-    model = nn.Sequential(conv(), norm(4))
-    model[0].register_forward_hook(lambda module, args, result: result.abs())
-    return model
+def hooked(layer: nn.Module, change: Callable[[torch.Tensor], Any] = torch.abs) -> nn.Module:
+    """The layer with a hook that changes its result, or only looks at it."""
+    layer.register_forward_hook(lambda module, args, result: change(result))
+    return layer
 
 
 def pre_hooked_norm() -> nn.Module:
@@ -322,7 +315,8 @@ NORM_CASES = [
          wrong="norm"),
     Case("functional norm, flag is a node", with_conv(training_from_input), verdict=DECLINE,
          reason="training is computed by the graph", wrong="norm", routes=FX),
-    Case("hook on the conv", hooked, verdict=DECLINE, reason="hooks", wrong="norm", routes=FX),
+    Case("hook on the conv", lambda: nn.Sequential(hooked(conv()), norm(4)), verdict=DECLINE, reason="hooks",
+         wrong="norm", routes=FX),
     Case("hook on the norm", pre_hooked_norm, verdict=DECLINE, reason="hooks", wrong="norm", routes=FX),
     Case("forward replaced on the instance", own_forward, verdict=DECLINE, reason="replaced", wrong="norm", routes=FX),
     Case("subclass", lambda: nn.Sequential(OwnConv(3, 4, 3), norm(4)), verdict=EITHER),

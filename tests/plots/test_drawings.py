@@ -1,9 +1,15 @@
+"""Figures show the numbers that they were given, and can be read in grey and aloud."""
+
+import re
+from itertools import pairwise
+
 import pandas as pd
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 
 from helpers import plots
-from helpers.plots import exploring
+from helpers.plots import exploring, style
 from helpers.training import Evaluation
 
 
@@ -11,12 +17,9 @@ def texts(figure) -> list[str]:
     return [text.get_text() for ax in figure.axes for text in ax.texts if text.get_text()]
 
 
-def test_number_grids_write_every_number():
+def test_grids_and_bars_carry_their_numbers_and_a_waterfall_what_is_left():
     figure = plots.number_grids({"x": torch.tensor([[1.5, -2.0]]), "y": torch.tensor([[3.0]])}, signs="=")
     assert {"1.5", "-2", "3", "=", "x", "y"} == set(texts(figure))
-
-
-def test_bars_carry_their_numbers_and_a_waterfall_what_is_left():
     figure = plots.bars({"before": [1.0, 2.0], "after": [0.5, 0.25]}, ["size", "time"], "share")
     assert {"1", "2", "0.5", "0.25"} == set(texts(figure))
     figure = plots.waterfall({"float32": 8.0, "int8": 2.0}, "MB")
@@ -70,3 +73,35 @@ def test_a_figure_follows_its_slider_or_says_where_the_sliders_are(monkeypatch, 
     monkeypatch.setenv("COURSE_HEADLESS", "1")
     plots.explore(draw, "a line", slope=(0.0, 1.0, 2.0))
     assert len(shown) == 1 and "JupyterLab to get sliders for slope" in capsys.readouterr().out
+
+
+def lightness(colour: str) -> float:
+    """Relative luminance as the eye sees it (CIE L*), 0 to 100."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return 116 * luminance ** (1 / 3) - 16
+
+
+def test_colours_differ_in_greyscale_and_what_they_tell_line_and_marker_tell_too():
+    shades = sorted(lightness(colour) for colour in plots.COLOURS.values())
+    assert min(b - a for a, b in pairwise(shades)) > 8
+    looks = [plots.line(n) for n in range(5)]
+    for what in ("color", "linestyle", "marker"):
+        assert len({str(look[what]) for look in looks}) == 5
+    assert len({plots.bar(n)["hatch"] for n in range(5)}) == 5
+
+
+def test_show_needs_and_displays_alternative_text_and_keeps_png_and_svg(tmp_path, monkeypatch):
+    monkeypatch.setattr(style, "FIGURES", tmp_path)
+    shown = []
+    monkeypatch.setattr(style, "display", lambda data, **options: shown.append((data, options)))
+    figure, ax = plots.subplots()
+    ax.plot([1, 2], [3, 4])
+    plots.show(figure, "99-line", 'rises from "3" to 4')
+    data, options = shown[0]
+    assert re.search(r'alt="rises from &quot;3&quot; to 4"', data["text/html"])
+    assert options["metadata"] == {"figure": "99-line"}
+    assert (tmp_path / "99-line.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "99-line.svg").read_text()
+    with pytest.raises(ValueError, match="99-line"):
+        plots.show(figure, "99-line", " ")

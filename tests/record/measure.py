@@ -16,7 +16,7 @@ import torchvision
 from torch import nn
 
 from helpers import data, models, passes, pruning, quantization
-from tests.passes.equivalence import build, example
+from tests.passes.graphs import build, example, norm_calls
 from tests.passes.zoo import ZOO
 
 GRADING = [sys.executable, "-m", "course", "grade"]
@@ -24,7 +24,6 @@ CHECKPOINTS = sorted(path.stem for path in models.CHECKPOINTS.glob("*.safetensor
 OURS = "mobilenet_v2_cifar"
 NETWORKS = [OURS, *torchvision.models.list_models(module=torchvision.models)]
 ROUTES = ("fx", "export")
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 IMAGES, CALIBRATION = 8, 32
 RANDOM_INITS = ("kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "uniform_", "normal_", "trunc_normal_")
 
@@ -104,11 +103,10 @@ def groups(name: str) -> dict[str, dict]:
 def folded_and_left(model: nn.Module, x: torch.Tensor, route: str, level: str = "fold") -> tuple[list, dict]:
     """Which node was folded into which layer, and the batch norms that are left with the reasons."""
     graph_module, report = passes.optimize(model, x, level=level, route=route)
-    modules, left = dict(graph_module.named_modules()), {}
-    for node in graph_module.graph.nodes:
-        named = node.op == "call_function" and "batch_norm" in str(node.target)
-        if named or (node.op == "call_module" and isinstance(modules[node.target], NORMS)):
-            left[node.name] = sorted({why for _, declined, why in report.declined if declined == node.name})
+    left = {node.name: set() for node in norm_calls(graph_module)}
+    for _, node, why in report.declined:
+        left.get(node, set()).add(why)
+    left = {node: sorted(reasons) for node, reasons in left.items()}
     return sorted(f"{node} {what}" for _, node, what in report.changed if what.startswith("folded into")), left
 
 

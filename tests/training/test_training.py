@@ -1,3 +1,5 @@
+"""Training as a whole: it learns, goes on after a kill, and refuses what cannot be meant."""
+
 import pytest
 import torch
 from torch import nn
@@ -8,40 +10,36 @@ from helpers.training.state import TrainingState
 from tests.training.tiny import tiny_cifar, tiny_model
 
 FAST = Config(epochs=3, batch_size=20, lr=0.1, precision="float32")
+MANY, LEARNS = tiny_cifar(600), Config(epochs=15, batch_size=20, lr=0.05, ema=0.9, label_smoothing=0.0)
 
 
 def weights(model):
     return torch.cat([t.detach().flatten().double() for t in model.state_dict().values()])
 
 
-def test_training_learns_and_reports_each_epoch():
-    model, cifar = tiny_model(), tiny_cifar(600)
-    history = train(
-        model, cifar, Config(epochs=15, batch_size=20, lr=0.05, ema=0.9, label_smoothing=0.0), progress=False
-    )
+@pytest.fixture(scope="module")
+def learned():
+    """A network that was trained without a break, and its history."""
+    model = tiny_model()
+    return model, train(model, MANY, LEARNS, progress=False)
+
+
+def test_training_learns_and_reports_each_epoch(learned):
+    model, history = learned
     assert list(history.epoch) == list(range(1, 16))
     assert history.loss.iloc[-1] < 0.8 * history.loss.iloc[0]
-    assert evaluate(model, cifar.test_images, cifar.test_labels).accuracy > 0.4
+    assert evaluate(model, MANY.test_images, MANY.test_labels).accuracy > 0.4
     assert not model.training
 
 
-def test_the_same_seed_gives_the_same_network_and_another_does_not():
+def test_the_same_seed_gives_the_same_network_and_leaves_the_callers_random_numbers_alone():
     runs = []
     for seed in (0, 0, 1):
-        model = tiny_model()
+        model, before = tiny_model(), torch.get_rng_state()
         train(model, tiny_cifar(), Config(epochs=2, batch_size=20, seed=seed, autoaugment=True), progress=False)
+        assert torch.equal(torch.get_rng_state(), before)
         runs.append(weights(model))
-    assert torch.equal(runs[0], runs[1])
-    assert not torch.equal(runs[0], runs[2])
-
-
-def test_training_leaves_the_callers_random_numbers_alone():
-    torch.manual_seed(3)
-    expected = torch.rand(1)
-    model = tiny_model()
-    torch.manual_seed(3)
-    train(model, tiny_cifar(), FAST, progress=False)
-    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(runs[0], runs[1]) and not torch.equal(runs[0], runs[2])
 
 
 class Killed(Exception):
@@ -63,7 +61,7 @@ def dies_after(monkeypatch):
     return arrange
 
 
-def test_a_killed_run_goes_on_to_the_same_end(tmp_path, dies_after):
+def test_a_killed_run_goes_on_to_the_same_end_and_is_then_not_run_again(tmp_path, dies_after, monkeypatch):
     whole = tiny_model()
     expected = train(whole, tiny_cifar(), FAST, progress=False)
     dies_after(1, 2)
@@ -75,34 +73,23 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path, dies_after):
     assert torch.equal(weights(model), weights(whole))
     columns = ["epoch", "loss", "lr", "validation_accuracy"]
     assert history[columns].equals(expected[columns])
+    monkeypatch.setattr(training.TrainingLoop, "run_epoch", None)
+    assert train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False).equals(history)
+    with pytest.raises(TrainingError, match=r"run.state .*starting weights was [0-9a-f]+, now"):
+        train(tiny_model(seed=1), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
 
 
-def test_a_run_handed_over_twice_ends_within_noise_of_an_undisturbed_one(tmp_path, dies_after):
-    config = Config(epochs=15, batch_size=20, lr=0.05, ema=0.9, label_smoothing=0.0)
-    cifar, whole, handover = tiny_cifar(600), tiny_model(), tmp_path / "run.safetensors"
-    train(whole, cifar, config, progress=False)
+def test_a_run_handed_over_twice_ends_within_noise_of_an_undisturbed_one(learned, tmp_path, dies_after):
+    model, handover = tiny_model(), tmp_path / "run.safetensors"
     dies_after(5, 10)
     for _ in range(2):  # Each on a machine that has the hand-over alone.
         with pytest.raises(Killed):
-            train(tiny_model(), cifar, config, progress=False, handover=handover)
-    model = tiny_model()
-    history = train(model, cifar, config, progress=False, handover=handover)
+            train(tiny_model(), MANY, LEARNS, progress=False, handover=handover)
+    history = train(model, MANY, LEARNS, progress=False, handover=handover)
     assert list(history.epoch) == list(range(1, 16))
     assert [p.name for p in tmp_path.iterdir()] == ["run.csv"]
-    accuracies = [evaluate(m, cifar.test_images, cifar.test_labels).accuracy for m in (whole, model)]
+    accuracies = [evaluate(m, MANY.test_images, MANY.test_labels).accuracy for m in (learned[0], model)]
     assert accuracies[1] > accuracies[0] - 0.1
-
-
-def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
-    train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
-    monkeypatch.setattr(training.TrainingLoop, "run_epoch", None)
-    assert len(train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)) == 3
-
-
-def test_a_run_that_began_with_other_weights_is_not_taken_for_this_one(tmp_path):
-    train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
-    with pytest.raises(TrainingError, match=r"run.state .*starting weights was [0-9a-f]+, now"):
-        train(tiny_model(seed=1), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
 
 
 def test_nan_stops_with_epoch_and_step_and_keeps_the_last_epoch(tmp_path, monkeypatch):
@@ -137,8 +124,8 @@ def test_answers_beside_the_scores_are_named():
 
 def test_test_images_are_not_looked_at():
     cifar = tiny_cifar()
-    object.__setattr__(cifar, "test_images", None)
-    object.__setattr__(cifar, "test_labels", None)
+    for unseen in ("test_images", "test_labels"):
+        object.__setattr__(cifar, unseen, None)
     assert len(train(tiny_model(), cifar, FAST, progress=False)) == 3
 
 
@@ -209,3 +196,26 @@ def test_wilson_interval_against_the_textbook():
     assert (round(low, 4), round(high, 4)) == (0.4902, 0.9433)
     assert wilson_interval(0.0, 10)[0] == 0.0
     assert wilson_interval(1.0, 10)[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "epochs must be a whole number between 1 and 1000000, got 0"),
+        ({"lr": float("nan")}, "lr must lie between"),
+        ({"precision": "int8"}, "precision must be"),
+        ({"epochs": True}, "epochs must be a whole number between 1 and .*, got True"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"cutout": -5}, "cutout must be a whole number"),
+        ({"lr": "a"}, "lr must lie between 0 and 100, got 'a'"),
+        ({"clip": -1}, "clip must lie between 0 and inf"),
+        ({"temperature": 0}, "temperature must lie between"),
+        *(({n: float("nan")}, f"{n} must lie") for n in ("clip", "temperature", "muon", "weight_decay")),
+        ({"image_sizes": 32}, "image_sizes must be a tuple"),
+        ({"image_sizes": (16.5, 32)}, "8 pixels or more"),
+        ({"image_sizes": (8, 16, 24, 32), "epochs": 2}, "need an epoch each, and epochs is 2"),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    with pytest.raises(TrainingError, match=message):
+        Config(**settings)

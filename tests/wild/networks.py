@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.passes import zoo
-from tests.passes.zoo import CONVS, NORMS
+from tests.passes.zoo import CONVS, NORMS, Net
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,7 @@ class Draw(random.Random):
             nn.init.normal_(made.bias)
         return made
 
-    def conv_norm(
-        self, before: int, after: int, size: int = 3, dims: int = 2, act: bool = True, **options
-    ) -> nn.Module:
+    def conv_norm(self, before: int, after: int, size: int = 3, dims: int = 2, act: bool = True, **options) -> Any:
         """A convolution whose norm can be folded."""
         self.foldable += 1
         layers = [self.conv(before, after, size, dims, **options), self.norm(after, dims)]
@@ -68,17 +65,6 @@ class Draw(random.Random):
 
     def add(self) -> Callable[[Tensor, Tensor], Tensor]:
         return self.choice([lambda a, b: a + b, torch.add, lambda a, b: torch.add(b, a), lambda a, b: a.add(b)])
-
-
-class Net(zoo.Net):
-    """Named parts and a forward function of any number of inputs."""
-
-    def __init__(self, forward: Callable[..., Any], **parts: Any):
-        lists = {name: nn.ModuleList(part) for name, part in parts.items() if isinstance(part, list)}
-        super().__init__(forward, **parts | lists)
-
-    def forward(self, *inputs):
-        return self.run(self, *inputs)
 
 
 def image(d: Draw, channels: int = 3, side: int = 12, batch: int = 2) -> tuple[Tensor, ...]:
@@ -134,16 +120,14 @@ def generator(d: Draw):
         x = F.relu(s.norm1(s.up(s.fc(z).reshape(z.size(0), w, 3, 3))))
         return torch.tanh(s.last(x))
 
-    return Net(forward, fc=nn.Linear(5, 9 * w), up=up, norm1=d.norm(w), last=nn.Conv2d(w, 3, 3, 1, 1)), (
-        torch.randn(2, 5),
-    )
+    parts = {"fc": nn.Linear(5, 9 * w), "up": up, "norm1": d.norm(w), "last": nn.Conv2d(w, 3, 3, 1, 1)}
+    return Net(forward, **parts), (torch.randn(2, 5),)
 
 
 def dense_block(d: Draw):
     w, grow = d.width(), d.choice([4, 8])
-    layers = [
-        nn.Sequential(d.norm(w + i * grow), nn.ReLU(), d.conv(w + i * grow, grow)) for i in range(d.choice([2, 3]))
-    ]
+    widths = [w + i * grow for i in range(d.choice([2, 3]))]
+    layers = [nn.Sequential(d.norm(width), nn.ReLU(), d.conv(width, grow)) for width in widths]
 
     def forward(s, x):
         kept = [s.stem(x)]
@@ -167,32 +151,20 @@ def ghost(d: Draw):
 
 def rep_vgg(d: Draw):
     w, add = d.width(), d.add()
-    identity = d.norm(w)
-
-    def block(s, x):
-        return F.relu(add(add(s.three(x), s.one(x)), s.identity(x)))
-
-    parts = {"three": d.conv_norm(w, w, act=False), "one": d.conv_norm(w, w, 1, act=False), "identity": identity}
-    return nn.Sequential(d.conv_norm(3, w), Net(block, **parts), nn.Flatten(), nn.Linear(w * 144, 4)), image(d)
+    parts = {"identity": d.norm(w), "three": d.conv_norm(w, w, act=False), "one": d.conv_norm(w, w, 1, act=False)}
+    block = Net(lambda s, x: F.relu(add(add(s.three(x), s.one(x)), s.identity(x))), **parts)
+    return nn.Sequential(d.conv_norm(3, w), block, nn.Flatten(), nn.Linear(w * 144, 4)), image(d)
 
 
 def conv_mixer(d: Draw):
     w = d.width()
 
-    def mix(s, x):
-        return s.point(x + s.depth(x))
+    def layer(before, size, **options):  # The norm stands behind the activation: nothing to fold.
+        return nn.Sequential(d.conv(before, w, size, **options), nn.GELU(), d.norm(w))
 
-    # The norms stand behind the activations: nothing to fold.
-    norm = lambda: d.norm(w)  # noqa: E731
-    blocks = [
-        Net(
-            mix,
-            depth=nn.Sequential(d.conv(w, w, 5, groups=w), nn.GELU(), norm()),
-            point=nn.Sequential(d.conv(w, w, 1), nn.GELU(), norm()),
-        )
-        for _ in range(2)
-    ]
-    return nn.Sequential(d.conv(3, w, 2, stride=2, padding=0), nn.GELU(), norm(), *blocks), image(d)
+    parts = [{"depth": layer(w, 5, groups=w), "point": layer(w, 1)} for _ in range(2)]
+    blocks = [Net(lambda s, x: s.point(x + s.depth(x)), **its) for its in parts]
+    return nn.Sequential(*layer(3, 2, stride=2, padding=0), *blocks), image(d)
 
 
 def inverted_residual(d: Draw):
@@ -206,15 +178,10 @@ def inverted_residual(d: Draw):
 
 
 def squeeze_excite(d: Draw):
-    w = d.width()
-
-    def gate(s, x):
-        g = s.expand(F.relu(s.reduce(F.adaptive_avg_pool2d(x, 1))))
-        return x * d_gate(g)
-
-    d_gate = d.choice([torch.sigmoid, F.hardsigmoid])
+    w, gate = d.width(), d.choice([torch.sigmoid, F.hardsigmoid])
     parts = {"reduce": nn.Conv2d(w, 2, 1), "expand": nn.Conv2d(2, w, 1)}
-    return nn.Sequential(d.conv_norm(3, w), Net(gate, **parts), d.conv_norm(w, w, act=False)), image(d)
+    gated = Net(lambda s, x: x * gate(s.expand(F.relu(s.reduce(F.adaptive_avg_pool2d(x, 1))))), **parts)
+    return nn.Sequential(d.conv_norm(3, w), gated, d.conv_norm(w, w, act=False)), image(d)
 
 
 def shuffle(d: Draw):
@@ -231,26 +198,21 @@ def shuffle(d: Draw):
 
 
 def inception(d: Draw):
-    w, v, dims = d.width(), d.width(), 2
-
-    def forward(s, x):
-        return s.head(torch.cat([s.a(x), s.b(x), s.c(F.max_pool2d(x, 3, 1, 1))], 1).mean([2, 3]))
-
-    parts = {"a": d.conv_norm(3, w, 1), "b": nn.Sequential(d.conv_norm(3, v, 1), d.conv_norm(v, v, dims=dims))}
-    return Net(forward, **parts, c=d.conv_norm(3, w, 1), head=nn.Linear(2 * w + v, 3)), image(d)
+    w, v = d.width(), d.width()
+    parts = {"a": d.conv_norm(3, w, 1), "b": nn.Sequential(d.conv_norm(3, v, 1), d.conv_norm(v, v))}
+    parts |= {"c": d.conv_norm(3, w, 1), "head": nn.Linear(2 * w + v, 3)}
+    branches = lambda s, x: torch.cat([s.a(x), s.b(x), s.c(F.max_pool2d(x, 3, 1, 1))], 1)  # noqa: E731
+    return Net(lambda s, x: s.head(branches(s, x).mean([2, 3])), **parts), image(d)
 
 
 def wave(d: Draw):
     """One-dimensional, dilated, gated."""
     w = d.width()
 
-    def gate(s, x):
-        return x + s.mix(torch.tanh(s.f(x)) * torch.sigmoid(s.g(x)))
-
     def layer(dilation):
-        options = {"padding": dilation, "dilation": dilation, "dims": 1}
-        f, g = d.conv_norm(w, w, act=False, **options), d.conv_norm(w, w, act=False, **options)
-        return Net(gate, f=f, g=g, mix=nn.Conv1d(w, w, 1))
+        options = {"padding": dilation, "dilation": dilation, "dims": 1, "act": False}
+        parts = {"f": d.conv_norm(w, w, **options), "g": d.conv_norm(w, w, **options), "mix": nn.Conv1d(w, w, 1)}
+        return Net(lambda s, x: x + s.mix(torch.tanh(s.f(x)) * torch.sigmoid(s.g(x))), **parts)
 
     return nn.Sequential(d.conv_norm(2, w, 1, dims=1), layer(1), layer(2), nn.Conv1d(w, 3, 1)), (torch.randn(2, 2, 20),)
 
@@ -269,10 +231,9 @@ def point_net(d: Draw):
         features = s.shared(x).max(dim=2).values
         return s.head(F.relu(s.norm(s.fc(features))))
 
-    shared = nn.Sequential(d.conv_norm(3, w, 1, dims=1), d.conv_norm(w, v, 1, dims=1))
-    return Net(forward, shared=shared, fc=nn.Linear(v, w), norm=d.norm(w, 1), head=nn.Linear(w, 3)), (
-        torch.randn(3, 3, 15),
-    )
+    parts = {"shared": nn.Sequential(d.conv_norm(3, w, 1, dims=1), d.conv_norm(w, v, 1, dims=1))}
+    parts |= {"fc": nn.Linear(v, w), "norm": d.norm(w, 1), "head": nn.Linear(w, 3)}
+    return Net(forward, **parts), (torch.randn(3, 3, 15),)
 
 
 def attention(d: Draw):

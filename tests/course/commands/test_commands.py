@@ -1,16 +1,23 @@
-"""The whole way through the shell's door: train, evaluate, fine-tune, on the sample."""
+"""Commands through the shell's door: train, evaluate, fine-tune and others on the sample, run, sweep, doctor."""
 
 import shutil
+import subprocess
 from argparse import Namespace
 from pathlib import Path
 
+import nbformat
 import pandas as pd
 import pytest
+from nbformat.v4 import new_markdown_cell, new_notebook
 
+from course import reference
 from course.__main__ import main
+from course.commands import doctor
 from course.commands.train import saving
+from course.publish import runner
 from helpers import models
 from helpers.quantization import kernels
+from tests.course.reference.small import rows_of, small_sweep
 
 FAST = ["--data", "sample", "--epochs", "1", "--image-sizes", "8", "--batch-size", "300"]
 
@@ -27,9 +34,10 @@ def test_train_writes_checkpoint_and_log_and_evaluate_finds_what_the_file_states
     assert spec.arguments["width_mult"] == 0.1
     assert (metadata["metrics"]["test_images"], metadata["provenance"]["seed"]) == (1000, 0)
     assert len(pd.read_csv(trained.with_suffix(".csv"))) == 1
-    assert main(["evaluate", str(trained), "--data", "sample"]) == 0
+    assert main(["data", "--source", "sample"]) == main(["evaluate", str(trained), "--data", "sample"]) == 0
     stated, out = metadata["metrics"]["test_accuracy"], capsys.readouterr().out
     assert f"test accuracy {stated:.2%}" in out and f"the file states {stated:.2%}" in out
+    assert "1,000 training + 1,000 test images" in out
 
 
 def test_a_quantized_network_is_evaluated_in_integers_and_never_timed_as_a_simulation(trained, tmp_path, capsys):
@@ -47,11 +55,6 @@ def test_finetune_goes_on_with_a_teacher(trained, tmp_path):
     assert models.load(output).spec == models.load(trained).spec
     first, then = (models.read_header(path)[1]["provenance"]["command"] for path in (trained, output))
     assert then.startswith(f"{first}; ") and len(then) > len(first) + 2
-
-
-def test_data_says_what_it_found(capsys):
-    assert main(["data", "--source", "sample"]) == 0
-    assert "1,000 training + 1,000 test images" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -100,3 +103,89 @@ def test_a_second_training_on_one_output_is_refused(tmp_path, capsys):
         assert main(["train", *FAST, "--width", "0.1", "--output", str(output)]) == 1
     assert "another training writes" in capsys.readouterr().err
     assert not output.exists()
+
+
+@pytest.mark.parametrize("failure", [None, "cell 3 (x): broken"])
+def test_a_run_of_everything_names_a_failure_runs_the_others_and_ends_with_the_report(
+    tmp_path, monkeypatch, capsys, failure
+):
+    paths = [tmp_path / "01_a.ipynb", tmp_path / "02_b.ipynb"]
+    for path in paths:
+        nbformat.write(new_notebook(cells=[new_markdown_cell(f"# Lesson {path.stem}")]), path)
+
+    def copied(path, output, profile):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(path.read_text())
+        return runner.Outcome(path.stem, 1.0, failure if path.stem == "01_a" else None)
+
+    monkeypatch.setattr(runner, "run_lesson", copied)
+    monkeypatch.setattr(runner, "lessons", lambda *_, **__: paths)
+    monkeypatch.setattr(runner, "chosen", lambda names: paths)
+    assert main(["run", "--output", str(tmp_path / "out" / "notebooks")]) == (1 if failure else 0)
+    out = capsys.readouterr().out
+    assert "report: " in out and "02_b" in out
+    assert (f"FAILED  {failure}" in out and "failed: 01_a" in out) == bool(failure)
+    assert "Lesson 02_b" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_list_says_what_is_done_and_runs_nothing(tmp_path, capsys, monkeypatch):
+    sweep = small_sweep(tmp_path)
+    rows_of(sweep, "dense")
+    monkeypatch.setattr(reference, "run", lambda *words: pytest.fail("run"))
+    assert main(["sweep", sweep.name, "cut", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["done", "to"]
+    assert lines[1].endswith(f"python -m course sweep {sweep.name} cut")
+
+
+def test_the_status_tells_whether_all_was_done(tmp_path, capsys, monkeypatch):
+    sweep = small_sweep(tmp_path)
+    asked = []
+    monkeypatch.setattr(reference, "run", lambda *words: asked.append(words[1:3]) or {"cut": "no room"})
+    assert main(["sweep", sweep.name, "tuned", "--jobs", "3"]) == 1
+    assert asked == [(["tuned"], 3)]
+    assert "not done: cut: no room" in capsys.readouterr().out
+    monkeypatch.setattr(reference, "run", lambda *words: {})
+    assert main(["sweep", sweep.name]) == 0
+
+
+def test_a_finished_row_is_committed_with_its_file(tmp_path, monkeypatch):
+    sweep = small_sweep(tmp_path)
+    rows_of(sweep, "dense")
+    for words in (["init", "-q"], ["config", "user.email", "a@b.c"], ["config", "user.name", "a"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(reference, "run", lambda sweep, names, jobs, say, keep: keep(sweep.jobs["dense"]) or {})
+    assert main(["sweep", sweep.name, "--commit"]) == 0
+    told = subprocess.check_output(["git", "show", "--stat", "--format=%s"], cwd=tmp_path, text=True)
+    assert "Network dense" in told and "results.csv" in told and "dense.safetensors" in told
+
+
+def test_this_machine_is_fine(capsys):
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    for topic in ("Python", "torchvision", "threads", "GPU", "disk", "memory", "CIFAR-10", "bubblewrap", "Chromium"):
+        assert topic in told
+
+
+def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "installed", lambda name: name != "tqdm")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2**20})())
+    assert main(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("[fix] packages: tqdm missing: ") and "pip install" in line for line in lines)
+    assert any(line.startswith("[fix] 0 GiB of disk free: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("library", "says"), [(None, "they are of two builds"), (b"not a library", "Could not load this library: _C.so")]
+)
+def test_a_pair_from_two_places_or_without_operators_is_found(monkeypatch, tmp_path, library, says):
+    if library:
+        (tmp_path / "_C.so").write_bytes(library)
+    else:
+        monkeypatch.setattr(doctor, "operators_problem", lambda *_: "")
+    (tmp_path / "version.py").write_text("__version__ = '0.1+elsewhere'")
+    monkeypatch.setattr(doctor, "torchvision_folder", lambda: tmp_path)
+    finding = next(doctor.torch_pair())
+    assert not finding.good and "torchvision 0.1+elsewhere do not fit (" in finding.what and says in finding.what
+    assert "TORCH_INDEX" in finding.remedy

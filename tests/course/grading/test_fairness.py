@@ -26,9 +26,6 @@ def fold_conv(weight, bias, a, b):
 
 
 MISTAKEN = {
-    "a variable called quantized": ("a4", {"own": "quantized = 1", "quantize_solution":
-        "def quantize(x, scale, zero_point, low, high):\n    quantized = torch.round(x / scale) + zero_point\n"
-        "    weight_quantized = quantized.clamp(low, high)\n    return weight_quantized.long()"}),
     "a helper called fake_quantize": ("a4", {"own":
         "def fake_quantize(x, s, z, low, high):\n    return quantize_per_tensor(x, s, z).clamp(low, high).long()\n"
         "def quantize_per_tensor(x, s, z):\n    return torch.round(x / s) + z",
@@ -48,13 +45,6 @@ MISTAKEN = {
         "def quantize(x, scale, zero_point, low, high):\n"
         "    import torch.ao.nn.quantized\n    levels = np.rint((x / scale).numpy()) + zero_point\n"
         "    return torch.from_numpy(np.clip(levels, low, high)).long()"}),
-    "comments and texts that name what is forbidden": ("a1", {"own": "# fold_conv without fuse_conv_bn_eval",
-        "fold_conv_solution": FOLD + "\n    # torch.nn.utils.fusion does this\nNOTE = 'batch_norm fusion'"}),
-    "a class with methods": ("a1", {"fold_conv_solution":
-        "class BatchNorm2d:\n    def __init__(self, a, b): self.a, self.b = a, b\n"
-        "    def batch_norm(self, w, c):\n        s = [-1] + [1] * (w.ndim - 1)\n"
-        "        return w * self.a.view(s), self.b if c is None else torch.addcmul(self.b, self.a, c)\n"
-        "fold_conv = lambda weight, bias, a, b: BatchNorm2d(a, b).batch_norm(weight, bias)"}),
     "numpy and einsum": ("a1", {"own": "import numpy as np", "fold_conv_solution":
         "def fold_conv(weight, bias, a, b):\n    w, fusion = weight.detach().numpy(), a.detach().numpy()\n"
         "    fusion = np.einsum('o...,o->o...', w, fusion)\n"
@@ -62,13 +52,6 @@ MISTAKEN = {
     "a star import and a decorator": ("a1", {"own": "from torch.nn.functional import *\nfrom functools import wraps\n"
         "def timed(f):\n    @wraps(f)\n    def inner(*a, **k): return f(*a, **k)\n    return inner",
         "fold_conv_solution": "@timed\n@torch.no_grad()\n" + FOLD}),
-    "magics, plots and prints": ("a1", {"own": "%matplotlib inline\n!pip list\n%timeit 1\nimport matplotlib.pyplot as "
-        "plt\nplt.plot([1]); plt.show()\nfrom IPython.display import display\ndisplay('x')"}),
-    "elementwise loops": ("a1", {"bn_train_solution":
-        "def bn_train(x, gamma, beta, eps):\n    out = torch.empty_like(x)\n    for c in range(x.shape[1]):\n"
-        "        values = [float(v) for v in x[:, c].flatten()]\n        batch_norm = sum(values) / len(values)\n"
-        "        var = sum((v - batch_norm) ** 2 for v in values) / len(values)\n"
-        "        out[:, c] = (x[:, c] - batch_norm) / (var + eps) ** 0.5 * gamma[c] + beta[c]\n    return out"}),
     "another cell that calls it": ("a1", {"own":
         "import torch\nfrom torch import nn\nfrom torch.nn.utils import fusion\n"
         "def reference():\n    return fusion.fuse_conv_bn_eval(nn.Conv2d(3, 3, 1).eval(), nn.BatchNorm2d(3).eval())\n"
@@ -78,13 +61,6 @@ MISTAKEN = {
         "    bn = nn.BatchNorm2d(x.shape[1], momentum=momentum, dtype=x.dtype)\n"
         "    bn.running_mean, bn.running_var = running_mean.clone(), running_var.clone()\n"
         "    bn(x)\n    return bn.running_mean, bn.running_var"}),
-    "names that the grader uses, too": ("a1", {"own": "from time import time\nstart = time()\njson = send = 3\n"
-        "class Path: pass\ndef alarm(seconds): return main + sys\n"}),
-    "int() and math instead of torch": ("a4", {"requantize_solution":
-        "def requantize(sums, mantissa, shift, zero_point, low, high):\n    quantized = [\n"
-        "        min(max(((int(s) * int(mantissa) + (1 << (shift - 1))) >> shift) + zero_point, low), high)\n"
-        "        for s in sums.flatten().tolist()]\n"
-        "    return torch.tensor(quantized, dtype=torch.int64).reshape(sums.shape)"}),
 }  # fmt: skip
 
 
@@ -92,8 +68,7 @@ def lost_items(name, changes):
     """What is lost of an assignment, graded as in the box but in this process: for code of our own alone."""
     exercise = EXERCISES[name]
     sources = answers.solution_cells(exercise)
-    own = re.sub("^[%!]", "#", changes.get("own", ""), flags=re.MULTILINE)
-    student = answers.execute({"own": ""} | sources | changes | {"own": own})
+    student = answers.execute({"own": ""} | sources | changes)
     items = map(trying.guarded, exercise.assignment.items)
     verdicts = {item.name: trying.check(item, student, "tests", hidden=True) for item in items}
     return {name: verdict.message for name, verdict in verdicts.items() if verdict.share < 1 and name != "network"}
@@ -169,7 +144,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 def reference(x):
     nn.KLDivLoss(reduction="sum")(x, x), numpy.packbits(x.flatten() > 0)
     return fuse_conv_bn_eval(nn.Conv2d(3, 3, 1).eval(), nn.BatchNorm2d(3).eval())(nn.BatchNorm2d(3)(x))
-quantized = torch.fake_quantize_per_tensor_affine(reference(torch.randn(2, 3, 4, 4)), 0.1, 0, 0, 255)"""
+quantized = torch.fake_quantize_per_tensor_affine(reference(torch.randn(2, 3, 4, 4)), 0.1, 0, 0, 255)
+send = wire = alarm = main = 3  # names that the grader uses, too"""
 ODD_CELL = """async def something(): pass
 await something()
 %time fusions = 1

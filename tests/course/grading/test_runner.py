@@ -12,7 +12,7 @@ import pytest
 
 from course.grading import answers, export, feedback, runner, stats
 from course.grading.collect import collect
-from tests.course.grading.test_record import give_by_hand
+from tests.course.grading.test_teachers import give_by_hand
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
 REPOSITORY = Path(__file__).parents[3]

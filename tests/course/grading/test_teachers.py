@@ -1,13 +1,67 @@
-"""What teachers ask for: a class list, marks for other systems, similar hand-ins, the class in words."""
+"""What teachers ask for: points in nbgrader's gradebook, a class list, marks for other systems, similar hand-ins."""
 
 import csv
 import json
+from datetime import UTC, datetime
 
+import nbformat
 import pytest
+import torch
+from nbformat.v4 import new_code_cell, new_output
 
-from course.grading import answers, export, roster, similarity, stats
+from course.grading import answers, course, export, record, roster, similarity, stats
 from course.grading.classroom import Classroom, ClassroomError, write
-from tests.course.grading.test_record import enter, give_by_hand
+from course.grading.record import AwardPoints
+
+
+def enter(room, skeleton, points, arrived=datetime(2030, 1, 1, tzinfo=UTC)):
+    record.enter(room, "a1", "ada", skeleton, points, arrived)
+
+
+def give_by_hand(room, points, *names, comment=None):
+    """What a teacher does in the Formgrader."""
+    with record.Gradebook(room.database) as book:
+        for name in names:
+            grade = book.find_grade(name, "a1", "a1", "ada")
+            grade.manual_score, grade.needs_manual_grade = points, False
+            book.find_comment(name, "a1", "a1", "ada").manual_comment = comment
+        book.db.commit()
+
+
+def points_in_book(room):
+    return {name: row["points"] for name, row in record.scores(room, "a1", "ada").items()}
+
+
+def test_points_are_plain_and_clamped_whatever_was_awarded_and_whatever_a_cell_shows(room, a1, skeleton):
+    odd = [-1, float("nan"), float("inf"), True, torch.tensor(2.5), torch.tensor(float("nan")), 1e9]
+    items = a1.assignment.items
+    assert len(items) >= len(odd)
+    forged = answers.fill(skeleton, {})
+    for cell in forged.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [new_output("execute_result", {"text/plain": "1000.0"}, execution_count=1)]
+    enter(room, forged, {item.name: value for item, value in zip(items, odd, strict=False)})
+    found = [points_in_book(room)[item.name] for item in items]
+    assert found[: len(odd)] == [0, 0, 0, 1, 2.5, 0, items[len(odd) - 1].points] and not any(found[len(odd) :])
+    other = new_code_cell("1000.0", outputs=[new_output("execute_result", {"text/plain": "1000.0"})])
+    AwardPoints(points={}).preprocess_cell(other, {}, 0)
+    assert other.outputs == []
+
+
+def test_entering_again_replaces_what_was_awarded_and_keeps_what_was_given_by_hand(room, skeleton):
+    room.settings.write_text("late_percent_per_day = 10\nlate_days = 5\n[due]\na1 = 2030-01-01T00:00:00Z\n")
+    enter(room, skeleton, {"fold_conv": 10.0, "fold_model": 3.0})
+    give_by_hand(room, 5, "padding_answer")
+    enter(room, skeleton, {"fold_model": 4.5})
+    found = points_in_book(room)
+    assert [found[name] for name in ("fold_conv", "fold_model", "padding_answer", "late penalty")] == [0, 4.5, 5, 0]
+    checked = nbformat.read(room.folder / "checked" / "ada" / "a1" / "a1.ipynb", as_version=4)
+    assert len(checked.cells) == len(skeleton.cells)
+    enter(room, skeleton, {"fold_model": 5.0}, datetime(2030, 1, 2, 12, tzinfo=UTC))
+    assert points_in_book(room)["late penalty"] == -2
+    give_by_hand(room, 15, "padding_answer")  # of which a late hand-in loses its share as well
+    assert points_in_book(room)["late penalty"] == -4
+
 
 HEADER = "student,id,name,section,group,extra_days,extra_days_a1\n"
 
@@ -133,3 +187,58 @@ def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, hand_i
 def test_difficulty_in_words():
     words = [stats.in_words(number, stats.EARNED) for number in (1.0, 0.5, float("nan"))]
     assert words == ["nearly everybody", "some", "not read yet"]
+
+
+A5 = course.load("a5")
+RULE = A5.load_driver()
+BESIDE_TARGET = {  # accuracy above the least that earns points, and bytes as a share of the most that do
+    "ada": (0.14, 0.30), "bela": (0.11, 0.44), "chen": (0.08, 0.25), "dora": (0.06, 0.62),
+    "emil": (0.01, 0.95), "fay": (0.18, 1.40), "gwen": (-0.06, 0.21), "hugo": (0.09, 0.70),
+    "kira": (-0.54, 9.00),
+}  # fmt: skip
+CLASS = {
+    name: (round(RULE.TARGET_ACCURACY + more, 2), int(size * RULE.TARGET_BYTES))
+    for name, (more, size) in BESIDE_TARGET.items()
+}
+
+
+@pytest.fixture
+def contest(tmp_path):
+    contest = Classroom.open(tmp_path / "class")
+    networks = {
+        student: {"points": 30 * RULE.earned(accuracy, size), "measured": {"accuracy": accuracy, "bytes": size}}
+        for student, (accuracy, size) in CLASS.items()
+    }
+    for student, network in (networks | {"ines": {"points": 0, "measured": {}}}).items():
+        contest.submission(student, "a5").mkdir(parents=True)
+        items = {"network": {"of": 30, "message": ""} | network, "front": {"points": 8, "of": 8, "message": ""}}
+        write(contest.result_path("a5", student), json.dumps({"items": items}))
+    contest.submission("jan", "a5").mkdir(parents=True)  # not graded yet
+    return contest
+
+
+def test_the_best_come_first_and_the_figure_shows_every_network_and_the_rule(contest, monkeypatch):
+    table = stats.standings(contest, A5)  # of those with equal points, the smaller file comes first
+    assert table["student"].tolist() == ["ada", "bela", "chen", "hugo", "dora", "emil", "gwen", "fay", "kira"]
+    assert table["share"].is_monotonic_decreasing and table["share"].iloc[:2].tolist() == [1.0, 1.0]
+    assert table.set_index("student").loc["emil", ["accuracy", "bytes"]].tolist() == list(CLASS["emil"])
+
+    drawn = {}
+    monkeypatch.setattr(stats.Figure, "savefig", lambda figure, path, **settings: drawn.update({path: figure}))
+    png, csv = stats.draw_leaderboard(contest, A5)
+    (plot,) = drawn[png].axes
+    points = [tuple(map(float, offset)) for part in plot.collections[-2:] for offset in part.get_offsets()]
+    left, right = plot.get_xlim()
+    front = next(line for line in plot.lines if line.get_label() == "front").get_xydata()
+    assert [tuple(point) for point in front] == [CLASS[name][::-1] for name in ("chen", "ada")]
+    inside = [(float(size), accuracy) for accuracy, size in CLASS.values() if accuracy > 0.5]
+    assert sorted(points) == sorted([*inside, (right, plot.get_ylim()[0])])  # what is outside lies at the edge
+    assert left < min(size for _, size in CLASS.values()) and right > RULE.TARGET_BYTES
+    assert {"1 ada", "6 emil"} <= {text.get_text() for text in plot.texts}
+    assert len(csv.read_text().splitlines()) == 1 + len(CLASS)
+
+
+def test_nothing_is_drawn_of_nothing(tmp_path, a1):
+    assert stats.draw_leaderboard(Classroom.open(tmp_path), a1) == []
+    with pytest.raises(stats.StatsError, match="grade run"):
+        stats.draw(Classroom.open(tmp_path), a1)

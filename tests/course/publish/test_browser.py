@@ -1,10 +1,19 @@
-"""The report and the decks, opened as a reader opens them."""
+"""The report, the decks and the demo opened as a reader opens them.
+
+Of the demo: its integers against Python's, and what it does with damage and with strange files.
+"""
+
+import json
+import re
 
 import nbformat
 import pytest
+import torch
 
+from course.publish import demo, report, runner, slides
 from course.publish import page as page_parts
-from course.publish import report, runner, slides
+from course.publish.page import PARTS
+from helpers import data, models
 from tests.course.publish import chromium
 from tests.course.publish.chromium import opened
 
@@ -80,3 +89,173 @@ def test_a_deck_clicks_through_to_its_end_with_nothing_cut_off(path, tmp_path):
         assert page.locator("aside.notes").count() >= len(expected) // 2
         check_figures(page.locator("section img"))
         assert problems == []
+
+
+pytestmark = chromium.NEEDED
+SAMPLE = data.load_cifar10("sample")
+ALL = tuple(demo.SHOWN.values())
+# Each is wrong in one way that a careless port would be.
+WRONG = {
+    "rounds down": ("return up ? below + 1 : below", "return below"),
+    "pads with code 0": ("x[from + c] : step.sourceZero", "x[from + c] : 0"),
+    "a channel too far": ("residual[at + c] - step", "residual[at + (c + 1) % channels] - step"),
+    "forgets the upper clamp": ("code > last[c] ? last[c] : code", "code"),
+    "rows for columns": ("place * outputs + o :", "(place * 3 % 9 + Math.floor(place / 3)) % 9 * outputs + o :"),
+    "unsigned weights": (">> (32 - bits);", ">>> (32 - bits);"),
+}
+
+FEW = ("rounds down", "pads with code 0", "a channel too far")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium.launched() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    return demo.write_demo(tmp_path_factory.mktemp("demo") / "demo.html", SAMPLE)
+
+
+@pytest.fixture(scope="module")
+def small_page(tmp_path_factory):
+    smallest = {"smallest": demo.SHOWN["smallest"]}
+    return demo.write_demo(tmp_path_factory.mktemp("demo") / "small.html", SAMPLE, smallest)
+
+
+def wait_until_ready(page):
+    page.wait_for_selector("main:not([hidden])", timeout=60_000)
+
+
+def expected(model, image):
+    """What Python's integer mode computes: a checksum for each layer's codes, and the last sums."""
+    codes = {}
+    model.run(data.normalize(image.unsqueeze(0)), lambda edge, value: codes.update({edge: value}))
+    last = list(model.steps.values())[-1]
+    sums = last.sums(codes[last.op.inputs[0]])[0].flatten().tolist()
+    layers = [step.op.name for step in model.steps.values() if step is not last]
+    return {name: demo.checksum(codes[name].numpy()) for name in layers} | {last.op.name: sums}
+
+
+def assert_equals_python(page, images, networks=ALL):
+    for number, name in enumerate(networks):
+        model = models.pretrained(name)
+        model.mode = "integer"
+        for image in images:
+            pixels = image.permute(1, 2, 0).flatten().tolist()
+            traced = page.evaluate("ask", {"kind": "trace", "network": number, "pixels": pixels})
+            assert traced == expected(model, image), name
+
+
+@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_every_layer_of_every_network_is_python_s_bit_for_bit(browser, page_file, many):
+    """One image; or fifty, noise and the extremes. The networks add by both rules: in one rounding, and in two."""
+    assert {models.pretrained(name).recipe.residual for name in ALL} == {"fused", "separate"}
+    noise = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    extremes = torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1).expand(2, 3, 32, 32)
+    images = torch.cat([SAMPLE.test_images[100:150], noise, extremes]) if many else SAMPLE.test_images[500:501]
+    with opened(page_file.as_uri(), browser) as (page, problems):
+        wait_until_ready(page)
+        assert_equals_python(page, images)
+    assert problems == []
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FEW else pytest.mark.slow) for n in WRONG])
+def test_an_error_in_the_interpreter_is_seen(browser, small_page, tmp_path, name):
+    right, wrong = WRONG[name]
+    text = small_page.read_text()
+    assert text.count(right) == 1
+    (tmp_path / "wrong.html").write_text(text.replace(right, wrong))
+    with opened((tmp_path / "wrong.html").as_uri(), browser) as (page, _):
+        wait_until_ready(page)
+        with pytest.raises(AssertionError):
+            assert_equals_python(page, SAMPLE.test_images[:1], [demo.SHOWN["smallest"]])
+
+
+def test_rounding_is_exact_at_ties_and_with_products_of_62_bits(browser):
+    # Small whole networks rarely meet a tie, so the interpreter's rounding is asked directly.
+    cases = [(a * m + r * f, s) for a, m, s in ((3, 2**30, 31), (-3, 2**30, 31), (2**30, 2**31 - 1, 40)) for r, f in
+             ((0, 0), (255, 2**52 - 1), (-255, 2**52 - 1), (1, 1), (-1, 1))]  # fmt: skip
+    cases += [((2 * n + 1) << (s - 1), s) for n in (-3, -2, -1, 0, 1, 2) for s in (17, 33, 52)]
+    wanted = [round_half_even(product, shift) for product, shift in cases]
+    script, rule = (PARTS / "interpreter.js").read_text(), "(lo > 0 || below % 2 !== 0)"
+    with opened("about:blank", browser) as (page, _):
+        halves = [[p >> 16, p & 0xFFFF, 2.0 ** (s - 16)] for p, s in cases]
+        body = f"(cases) => {{ {script}; return cases.map((c) => roundShift(...c)); }}"
+        got, up, down = (page.evaluate(body.replace(rule, other), halves) for other in (rule, "true", "false"))
+    assert got == wanted and wanted not in (up, down)
+
+
+def round_half_even(product, shift):
+    below, rest = divmod(product, 1 << shift)
+    return below + (2 * rest > 1 << shift or (2 * rest == 1 << shift and below % 2 == 1))
+
+
+def test_a_photo_is_answered_and_a_file_that_is_none_gets_a_sentence(browser, small_page, tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (300, 200), (90, 160, 230)).save(tmp_path / "sky.png")
+    (tmp_path / "notes.txt").write_text("no picture")
+    with opened(small_page.as_uri(), browser) as (page, problems):
+        wait_until_ready(page)
+        page.set_input_files("#file", tmp_path / "notes.txt")
+        page.wait_for_selector("#status:has-text('notes.txt is no picture')")
+        page.set_input_files("#file", tmp_path / "sky.png")
+        page.wait_for_selector("#truth:has-text('Your photo')")
+        assert page.evaluate("Array.from(state.pixels.slice(0, 3))") == [90, 160, 230]
+    assert problems == []
+
+
+def damage(text, kind):
+    if kind == "truncated":
+        return text[: len(text) // 2]
+    if kind == "no script":
+        return text[: text.index("// The page:")]
+    place = text.index('"weights":"', text.index('id="data"')) + 400
+    letter = "A" if text[place] != "A" else "B"
+    return text[:place] + letter + text[place + 1 :]
+
+
+@pytest.mark.parametrize("kind", ["truncated", "no script", "one letter"])
+def test_a_damaged_page_says_so(browser, small_page, tmp_path, kind):
+    (tmp_path / "damaged.html").write_text(damage(small_page.read_text(), kind))
+    with opened((tmp_path / "damaged.html").as_uri(), browser) as (page, _):
+        page.wait_for_selector("#status:has-text('python -m course demo'):not(:has-text('Unpacking'))")
+        assert page.is_hidden("main")
+
+
+def test_the_page_is_small_and_asks_for_nothing(page_file):
+    text = page_file.read_text()
+    assert len(text) < 5_000_000
+    assert "connect-src" not in text and "default-src 'none'" in text
+    assert re.findall(r"https?://", text) == []
+
+
+def test_a_step_that_the_page_cannot_compute_is_refused():
+    model = models.pretrained(demo.SHOWN["smallest"])
+    step = next(iter(model.steps.values()))
+    step.op.attributes["dilation"] = (2, 2)
+    with pytest.raises(demo.DemoError, match=r"features\.0\.0: .* no dilation"):
+        demo.pack_step(step, model)
+    step.op.attributes["dilation"] = (1, 1)
+    json.dumps(demo.pack_step(step, model))
+
+
+@pytest.mark.slow
+def test_no_script_keeps_the_page_waiting_and_the_time_of_a_picture_is_told(browser, page_file, tmp_path, capsys):
+    """Thread time as Chromium's own trace measures it, so that a busy machine does not count."""
+    with opened(page_file.as_uri(), browser) as (page, _):
+        page.context.browser.start_tracing(page=page, path=tmp_path / "trace.json", categories=["devtools.timeline"])
+        page.reload()
+        wait_until_ready(page)
+        page.wait_for_selector("body[data-scored]", timeout=200_000)
+        page.context.browser.stop_tracing()
+        rows = page.locator("#scores tr").all_inner_texts()
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    name = next(e["tid"] for e in events if e["name"] == "thread_name" and e["args"]["name"] == "CrRendererMain")
+    scripts = [e for e in events if e["name"] in ("EvaluateScript", "FunctionCall") and e["tid"] == name]
+    longest = max(e.get("tdur", 0) for e in scripts) / 1000
+    with capsys.disabled():
+        print(f"\nlongest script {longest:.0f} ms; pictures: {rows}")
+    assert len(scripts) > 40 and longest < 50

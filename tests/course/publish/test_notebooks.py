@@ -60,19 +60,13 @@ def test_figures_have_alternative_text(any_notebook, talk):
     assert all('alt="' in html for html in pages if "<img " in html)
 
 
-def test_goals_time_summary_and_questions(notebook):
+def test_a_lesson_has_its_parts_stable_names_of_cells_short_code_and_links_that_lead_somewhere(notebook):
     for part in ("**After this lesson you can**", "**Time:**", "## Summary", "## Questions", "**Sources"):
         assert part in text_of(notebook), part
-
-
-def test_cell_names_are_stable_and_cells_are_short(notebook):
     for cell in notebook.cells:
         assert re.fullmatch(r"[a-z0-9-]+", cell.id) and not re.fullmatch(r"[0-9a-f]{8}", cell.id), cell.id
     lines = [len(cell.source.splitlines()) for cell in notebook.cells if cell.cell_type == "code"]
     assert len(notebook.cells) <= 60 and max(lines) <= 40 and statistics.median_high(lines) <= 8
-
-
-def test_links_to_other_lessons_lead_somewhere(notebook):
     targets = re.findall(r"\]\((\d\d_[a-z0-9_]+\.ipynb)\)", "\n".join(cell.source for cell in notebook.cells))
     assert set(targets) <= {path.name for path in lessons()}
 
@@ -92,11 +86,8 @@ def test_every_exercise_is_asked_checked_and_solved():
             assert item.nudge and item.nudge != item.hint, item.function
 
 
-def test_all_notebooks_together_are_small():
+def test_all_are_small_and_what_was_ordered_has_a_cell_that_ran_and_no_tag_names_anything_else():
     assert sum(path.stat().st_size for path in NOTEBOOKS.glob("*.ipynb")) < 10e6
-
-
-def test_everything_that_was_ordered_has_a_cell_that_ran_and_no_tag_names_anything_else():
     cells = [c for path in NOTEBOOKS.glob("*.ipynb") for c in nbformat.read(path, as_version=4).cells]
     tagged = [(tag.removeprefix("seed:"), cell) for cell in cells for tag in cell.metadata.get("tags", [])
               if tag.startswith("seed:")]  # fmt: skip

@@ -1,5 +1,6 @@
-"""The order of jobs, with processes that only write down when they run."""
+"""The order of jobs, with processes that only write down when they run; and networks that fail a check."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -7,7 +8,8 @@ import sys
 import pytest
 
 from course import reference
-from course.reference import SweepError, runner
+from course.reference import SweepError, runner, work
+from helpers import models
 from tests.course.reference.small import rows_of, small_sweep
 
 WRITES_DOWN = """import json, sys, time
@@ -87,3 +89,32 @@ def test_stopping_stops_the_jobs_too(sweep, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         runner.run(made, [], say=lambda _: None)
     assert started[0].wait(timeout=10) != 0 and not path.exists()
+
+
+@pytest.fixture
+def quick(tmp_path, monkeypatch):
+    """A sweep in which making and measuring a network take no time."""
+    made, found = small_sweep(tmp_path), {"accuracy": 0.5, "low": 0.4, "high": 0.6, "images": 9}
+    baseline = models.load(made.network(made.jobs["dense"]))
+    monkeypatch.setattr(work.stages, "make", lambda *words: baseline)
+    monkeypatch.setattr(work.measuring, "evaluate", lambda *words: found | {"validation_accuracy": 0.5})
+    return made
+
+
+def assert_refused_twice(job, quick, complaint):
+    for _ in range(2):
+        with pytest.raises(SweepError, match=complaint):
+            work.do(job, quick)
+        assert not quick.network(job).exists() and reference.load(quick.results).empty
+
+
+def test_a_file_above_its_budget_or_with_other_weights_than_those_measured_is_refused_every_time(quick, monkeypatch):
+    job, hashes = quick.jobs["int8"], iter(range(100))
+    small = dataclasses.replace(job, settings=job.settings | {"file_bytes": 10_000})
+    assert_refused_twice(small, quick, r"int8: the file has \d+ bytes, more than its file_bytes = 10000; allow more")
+    with monkeypatch.context() as patched:
+        patched.setattr(work.measuring, "weights_of", lambda path: next(hashes))
+        assert_refused_twice(job, quick, "differs from the network that was measured")
+    work.do(job, quick)
+    assert reference.load(quick.results).name.to_list() == ["int8"]
+    assert not list(quick.checkpoints.glob("*.part"))

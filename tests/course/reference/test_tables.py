@@ -1,13 +1,64 @@
+"""Tables of results, the pages and the chart that show them, and the checkpoints that come with the course.
+
+Every checkpoint is what its row says: derived again, and evaluated again.
+"""
+
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
 
 from course import reference
 from course.__main__ import main
-from course.reference import ResultsError, headline, page, readme
+from course.benchmarks.common import origin
+from course.reference import COLUMNS, ResultsError, headline, measuring, page, readme
 from course.reference.chart import chart
+from helpers import models
 from helpers.data import REPOSITORY
+
+
+@pytest.fixture
+def csv(tmp_path):
+    return tmp_path / "results.csv"
+
+
+def test_rows_come_back_as_they_were_written(csv):
+    row = {"name": "a", "status": "measured", "accuracy": 1 / 3, "params": 2_236_682, "weight_bits": "8"}
+    reference.put([row], csv)
+    table = reference.load(csv)
+    assert list(table.columns) == list(COLUMNS)
+    assert (table.accuracy[0], table.params[0], table.weight_bits[0]) == (1 / 3, 2_236_682, "8")
+    assert pd.isna(table.coded_bytes[0]) and pd.isna(table.checkpoint[0])
+    first = csv.read_bytes()
+    reference.put([], csv)
+    assert csv.read_bytes() == first
+    table = reference.put([{"name": "b"}, {"name": "a", "accuracy": 0.6}], csv)  # which keeps what it does not say
+    assert list(table.name) == ["a", "b"] and (table.accuracy[0], table.params[0]) == (0.6, 2_236_682)
+
+
+def test_a_column_that_does_not_exist_and_a_foreign_table_are_refused(csv):
+    with pytest.raises(ResultsError, match="no column 'speed'"):
+        reference.put([{"name": "a", "speed": 1}], csv)
+    csv.write_text("name,accuracy\na,1\n")
+    with pytest.raises(ResultsError, match=r"results.csv has other columns"):
+        reference.load(csv)
+
+
+def test_those_who_write_at_once_lose_nothing(csv):
+    with ThreadPoolExecutor(4) as writers:  # each call locks the file anew, as another process would
+        list(writers.map(lambda number: reference.put([{"name": f"row{number}"}], csv), range(12)))
+    assert set(reference.load(csv).name) == {f"row{number}" for number in range(12)}
+
+
+def test_published_numbers_have_a_source_and_its_words():
+    table = reference.published()
+    assert table.source.str.startswith("https://").all()
+    for row in table.itertuples():
+        assert f"{row.accuracy:.2%}" in row.stated
+        assert 0.85 < row.accuracy < 0.97
+    assert len(table[["letter", "label", "source"]].drop_duplicates()) == len(set(table.letter))
+
 
 DENSE = {"name": "big", "stage": "dense", "status": "measured", "accuracy": 0.9412, "low": 0.93, "high": 0.95}
 DENSE |= {"images": 10_000, "seed": 0, "params": 2_236_682, "macs": 87_976_448, "file_bytes": 8_000_000}
@@ -121,3 +172,64 @@ def test_without_its_marks_no_file_is_touched(place):
         with pytest.raises(ResultsError, match="once each"):
             readme.write()
         assert not (place / "chart.svg").exists() and not (place / "page.md").exists()
+
+
+SHIPPED = sorted(models.CHECKPOINTS.glob("*.safetensors"))
+# One image of a thousand may fall on the other side where another processor adds in another order.
+IMAGES_OFF = 2
+MEGABYTE = 1_000_000
+
+
+def table_of_all():
+    """The reference networks, and the small one of the lessons."""
+    return pd.concat([reference.load(), reference.load(reference.RESULTS.with_name("tiny.csv"))])
+
+
+def row_of(path):
+    table = table_of_all().set_index("checkpoint")
+    assert path.name in table.index, f"{path.name} has no row: run `python -m course sweep reference`"
+    return table.loc[path.name]
+
+
+def test_comparisons_were_made_on_what_is_shipped():
+    other = []
+    for table in reference.RESULTS.parent.glob("*.csv"):
+        rows = pd.read_csv(table, dtype={"sha256": str})
+        if "sha256" in rows:
+            name, digest = rows.iloc[-1][["checkpoint", "sha256"]]
+            other += [table.name] if origin(models.CHECKPOINTS / f"{name}.safetensors")["sha256"] != digest else []
+    assert other == [], "measured on another network than the one that is shipped; run `make reference`"
+
+
+def test_no_ablation_is_left_of_a_job_that_is_gone():
+    sweep = reference.read("ablations")
+    assert set(reference.load(sweep.results).name) <= set(sweep.jobs)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_parameters_operations_bytes_and_what_the_file_states(path):
+    row = row_of(path)
+    found = {name: value for name, value in measuring.derived(path).items() if value is not None}
+    assert found == {name: row[name] for name in found}
+    assert (row.weights, row["name"]) == (measuring.weights_of(path), path.stem)
+    stated = models.read_header(path)[1]
+    assert round(row.images * abs(stated["metrics"]["test_accuracy"] - row.accuracy)) <= IMAGES_OFF
+    assert stated["metrics"]["test_images"] == row.images
+    # Files from before `python -m course` name the commands as they were called then.
+    made, told = (text.replace("-m helpers", "-m course") for text in (stated["provenance"]["command"], row.command))
+    assert made == told
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_accuracy_on_the_sample(path):
+    found = measuring.sample_accuracy(measuring.runnable(path))
+    assert round(1000 * abs(found - row_of(path).sample_accuracy)) <= IMAGES_OFF
+
+
+def test_a_row_names_a_file_that_is_there_and_together_they_are_small_enough_to_ship():
+    assert set(table_of_all().checkpoint.dropna()) == {path.name for path in SHIPPED}
+    sizes = [path.stat().st_size for path in SHIPPED]
+    assert max(sizes) < 10 * MEGABYTE
+    assert sum(sizes) < 25 * MEGABYTE

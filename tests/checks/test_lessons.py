@@ -48,11 +48,6 @@ def cell(folder):
         linecache.cache.pop(name, None)
 
 
-@pytest.fixture
-def headless(monkeypatch):
-    monkeypatch.setenv("COURSE_HEADLESS", "1")
-
-
 def refusal(function):
     with pytest.raises(checks.NotRightYet) as caught:
         checks.check(function)
@@ -71,7 +66,8 @@ def test_a_right_answer_is_kept_and_used_by_the_next_kernel(cell, folder, capsys
     assert list(checks.lessons().blocks()) == ["output_size"]
 
 
-def test_a_headless_run_neither_writes_nor_reads_answers(cell, folder, headless, capsys):
+def test_a_headless_run_neither_writes_nor_reads_answers(cell, folder, monkeypatch, capsys):
+    monkeypatch.setenv("COURSE_HEADLESS", "1")
     wrong = RIGHT.replace("// stride + 1", "// stride + 2")
     (folder / "mine.py").write_text(f"# ---- output_size ----\n{wrong}")
     assert checks.yours("output_size")(32, 3, 2, 1) == 16
@@ -150,7 +146,8 @@ def test_below_a_decorator_the_line_and_the_imports_of_the_cell_are_found(cell, 
     assert "kept in mine.py" in capsys.readouterr().out and "import copy" in (folder / "mine.py").read_text()
 
 
-def test_the_inputs_are_new_each_time_and_prints_do_no_harm(cell, headless, capsys):
+def test_the_inputs_are_new_each_time_and_prints_do_no_harm(cell, monkeypatch, capsys):
+    monkeypatch.setenv("COURSE_HEADLESS", "1")
     seen = []
     answer = cell(RIGHT.replace("return", "seen.append((size, kernel)); print(size); return"), seen=seen)
     checks.check(answer)

@@ -1,0 +1,139 @@
+"""How answers are judged: the cases of an item, its verdict, and the difference between two answers."""
+
+import math
+
+import pytest
+import torch
+
+from helpers.checks.compare import Tolerance, difference
+from helpers.checks.specification import Case, Item, SpecificationError, Verdict, combine, generator
+from helpers.checks.trying import first_failure
+
+
+def _item(**changes):
+    def cases(rng):
+        return [Case("two numbers", {"x": torch.randn(2, generator=rng, dtype=torch.float64)})]
+
+    settings = {"name": "double", "cases": cases, "hint": "Twice.", "oracle": lambda inputs, probe: inputs["x"] * 2}
+    return Item(**settings | changes)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda x: x / 0.5, None),
+        (lambda x: x.mul_(2), None),  # its inputs are its own
+        (lambda x: x.zero_(), "differs by"),
+        (lambda x: x**2, "differs by"),
+        (lambda x: None, "is a return missing?"),
+        (lambda x: x.nowhere, "AttributeError"),
+        (lambda y: y, "keep the exercise's names"),
+    ],
+)
+def test_an_answer_is_right_however_it_is_written_and_a_wrong_one_is_told_why(answer, says):
+    failure = first_failure(_item(), answer)
+    assert failure is None if says is None else says in failure
+
+
+def test_every_seed_has_its_own_inputs_always_the_same_and_edge_cases_are_hidden():
+    item = _item(edges=lambda rng: [Case("an empty tensor", {"x": torch.zeros(0)})])
+    first, again, other = (item.make_cases(seed)[0].inputs["x"] for seed in ("a", "a", "b"))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    assert [len(item.make_cases(1, hidden=hidden)) for hidden in (False, True)] == [1, 2]
+
+
+def test_a_view_that_fails_is_the_fault_of_the_answer():
+    assert "cannot be used" in first_failure(_item(view=lambda answer, probe: answer["missing"]), lambda x: {})
+
+
+def test_the_worst_case_counts_and_a_share_lies_between_0_and_1():
+    odd, nan = Verdict(7.0), float("nan")
+    for shares, earned in (((7.0,), 1), ((-1.0,), 0), ((0.25, 1.0), 0.25), ((1.0, 0.0, 1.0), 0), ((nan,), 0)):
+        assert combine(_item(), [Verdict(share) for share in shares]).share == earned
+    for verdicts in ([odd, Verdict(nan, "odd")], [Verdict(nan, "odd"), Verdict(1.0)], [odd, Verdict(0.5, "odd")]):
+        assert combine(_item(), verdicts).message == "odd. Twice."
+    scored = _item(score=lambda expected, observed, submitted: Verdict(submitted / 10, "so much"))
+    assert scored.compare(scored.make_cases(1)[0], 1, 1, 4) == Verdict(0.4, "two numbers: so much")
+
+
+def test_mistakes_in_a_specification_are_refused():
+    with pytest.raises(SpecificationError, match="points"):
+        _item(points=0)
+    with pytest.raises(SpecificationError, match="no cases"):
+        combine(_item(), [])
+
+
+def test_generators_depend_on_every_word():
+    words = (("ab", "c"), ("a", "bc"), ("abc",), ("a",))
+    assert len({torch.rand(1, generator=generator(*one)).item() for one in words}) == 4
+
+
+T, EXACT, USUAL = torch.tensor, Tolerance(relative=0.0, absolute=0.0), Tolerance()
+ONE, THOUSANDTH = T([1.0, 0.0], dtype=torch.float64), Tolerance(relative=1e-3, absolute=0.0)
+EQUAL = [
+    (1, 1.0, USUAL),
+    (T([1.0, 2.0]), T([1.0, 2.0 + 1e-9]), USUAL),
+    (T([1.0]), T([1.0], dtype=torch.float64), USUAL),
+    (T(3.0), 3.0, USUAL),
+    ({"a": [1, None, "x", True]}, {"a": (1, None, "x", True)}, USUAL),
+    (T([math.inf, math.nan]), T([math.inf, math.nan]), USUAL),
+    (torch.zeros(0), torch.zeros(0), USUAL),
+    (T(2**62), T(2**62 + 1), Tolerance(absolute=1.0)),
+    (10**6, 10**6 + 1000, THOUSANDTH),
+    *((ONE * scale, (ONE + 0.9e-3) * scale, THOUSANDTH) for scale in (1e-6, 1.0, 1e6)),
+]
+DIFFERENT = [
+    (1.0, 1.1, "differs by 0.1", USUAL),
+    (1.0, math.nan, "not finite", USUAL),
+    (1.0, True, "True or False", USUAL),
+    (True, 1, "a number", USUAL),
+    (T([1.0, 2.0]), T([[1.0, 2.0]]), "shape (2,)", USUAL),
+    (T([1.0]), T([1]), "int64", USUAL),
+    (T([1]), T([1.0]), "float32", USUAL),
+    (T([1]), T([1 + 1j]), "complex64", USUAL),
+    (T(1.0), 1, "but is 1", USUAL),
+    (T(1), 1.0, "but is 1.0", USUAL),
+    (T([1.0]), [1.0], "a list", USUAL),
+    (T([1.0, 2.0]), T([1.0, math.nan]), "not finite", USUAL),
+    (T([1.0, 2.0]), T([1.0, math.inf]), "not finite", USUAL),
+    (T([math.inf]), T([-math.inf]), "not finite", USUAL),
+    ([1, 2], [1], "2 parts", USUAL),
+    ([1], [1, 2], "1 parts", USUAL),
+    ([1], {"0": 1}, "a list", USUAL),
+    ({"a": 1}, {"b": 1}, "entries", USUAL),
+    ({"a": 1}, {"a": 1, "b": 1}, "entries", USUAL),
+    ({"a": 1, "b": 1}, {"a": 1}, "entries", USUAL),
+    ({"a": 1}, [1], "dictionary", USUAL),
+    ("fold", "keep", "not right", USUAL),
+    (None, 0, "None", USUAL),
+    ([1], None, "is a return missing?", USUAL),
+    ({"a": [T([1.0]), 2]}, {"a": [T([1.0]), 3]}, 'the answer["a"][1] differs', USUAL),
+    (1, 10**400, "differs by inf", USUAL),
+    (1.0, -(10**400), "not finite", USUAL),
+    (T(-(2**63)), T(2**63 - 1), "differs by 1.84e+19", USUAL),
+    (T([-1]), T([2**64 - 1], dtype=torch.uint64), "differs by 1.84e+19", USUAL),
+    (T(2**62), T(2**62 + 2), "differs by 2 ", Tolerance(relative=0.0, absolute=1.0)),
+    (0.1, 0.1 + 1e-12, "differs by", EXACT),  # in double precision
+    (T(0.1, dtype=torch.float64), 0.1 + 1e-12, "differs by", EXACT),
+    *((ONE * scale, (ONE + 1.1e-3) * scale, "differs by", THOUSANDTH) for scale in (1e-6, 1.0, 1e6)),
+    (ONE, ONE + 1.0005e-3, "differs by", THOUSANDTH),  # the right answer decides what is allowed, not the given one
+    (10**6, 10**6 + 1001, "differs by", THOUSANDTH),
+]
+
+
+@pytest.mark.parametrize(("expected", "got", "tolerance"), EQUAL)
+def test_equal_answers_have_no_difference(expected, got, tolerance):
+    assert difference(expected, got, tolerance) is None
+
+
+@pytest.mark.parametrize(("expected", "got", "says", "tolerance"), DIFFERENT)
+def test_a_difference_is_named(expected, got, says, tolerance):
+    assert says in difference(expected, got, tolerance)
+
+
+@pytest.mark.parametrize("large", [2**24 + 1, 2**53 + 1, -(2**63) + 1])
+def test_large_integers_are_compared_exactly(large):
+    for wrap, other in ((int, int), (T, T), (lambda n: [n], lambda n: [n]), (lambda n: T([0, n]),) * 2, (T, int)):
+        assert difference(wrap(large), other(large), EXACT) is None
+        for wrong in (large - 1, large + 1):
+            assert "differs by 1" in difference(wrap(large), other(wrong), EXACT)

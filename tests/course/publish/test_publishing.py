@@ -1,0 +1,197 @@
+"""What runs notebooks, and the pages that are made: decks, the report, a compressed network, the passes."""
+
+from argparse import Namespace
+
+import nbformat
+import pytest
+import torch
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from torch import nn
+
+from course.commands import pages
+from course.publish import compressed, report, runner, slides, steps
+from helpers import data, models, pipeline
+from tests.course.publish import chromium
+from tests.course.publish.chromium import opened
+
+
+def write(path, *sources):
+    cells = [new_code_cell(source, id=f"cell-{number}") for number, source in enumerate(sources)]
+    nbformat.write(new_notebook(cells=cells), path)
+    return path
+
+
+def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path):
+    source = write(tmp_path / "01_bad.ipynb", "print(6 * 7)", "raise KeyError('lost')", "print('never')")
+    outcome = runner.run_lesson(source, tmp_path / "out" / "01_bad.ipynb", "quick")
+    assert outcome.failure == "cell 2 (cell-1): KeyError: 'lost'"
+    assert "01_bad" in outcome.line() and "FAILED" in outcome.line()
+    executed = nbformat.read(tmp_path / "out" / "01_bad.ipynb", as_version=4)
+    assert executed.cells[0].outputs[0].text == "42\n"
+    assert nbformat.read(source, as_version=4).cells[0].outputs == []
+
+
+@pytest.mark.slow
+def test_the_kernel_knows_the_profile_and_runs_beside_the_notebook_and_its_death_is_a_failure_and_no_crash(tmp_path):
+    source = write(tmp_path / "01_ok.ipynb", "import os; print(os.environ['PROFILE'], os.getcwd())", "os._exit(1)")
+    outcome = runner.run_lesson(source, tmp_path / "out.ipynb", "full")
+    assert outcome.failure.startswith("cell 2 (cell-1): ")
+    assert nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs[0].text == f"full {tmp_path}\n"
+
+
+def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
+    cell = new_code_cell("1", id="one", metadata={"execution": {"iopub.status.busy": "2026-01-01T00:00:00Z"}})
+    widget = {"application/vnd.jupyter.widget-view+json": {"model_id": "x"}, "text/plain": "bar"}
+    cell.outputs = [new_output("display_data", data=widget), new_output("stream", name="stdout", text="kept")]
+    notebook = new_notebook(cells=[new_markdown_cell("# T", id="t"), cell], metadata={"widgets": {}})
+    nbformat.write(notebook, tmp_path / "in.ipynb")
+    runner.publish(tmp_path / "in.ipynb", tmp_path / "out.ipynb")
+    published = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    assert [output.get("text") for output in published.cells[1].outputs] == ["kept"]
+    assert published.cells[1].metadata == {} and published.cells[1].id == "one"
+    assert set(published.metadata) == {"kernelspec", "language_info"}
+
+
+def test_the_talk_runs_when_asked_for_and_with_everything_and_is_no_lesson(tmp_path):
+    for name in ("01_a", "talk"):
+        write(tmp_path / f"{name}.ipynb")
+    for names, stems in (([], ["01_a", "talk"]), (["talk"], ["talk"]), (["01"], ["01_a"])):
+        assert [path.stem for path in runner.chosen(names, tmp_path)] == stems
+    assert [path.stem for path in runner.lessons(folder=tmp_path)] == ["01_a"]
+
+
+def cell(make, source, kind, **metadata):
+    return make(source, metadata={"slideshow": {"slide_type": kind}} | metadata)
+
+
+def drawn(*cells):
+    return ["".join(parts) for parts in slides.slides_of(new_notebook(cells=list(cells)))]
+
+
+def test_slide_types_decide_what_is_shown():
+    code = cell(new_code_cell, "secret()", "-")
+    code.outputs = [new_output("stream", name="stdout", text="shown")]
+    first, second = drawn(
+        cell(new_markdown_cell, "# T", "slide", speaker_notes="say < this"),
+        cell(new_markdown_cell, "left out", "skip"),
+        new_markdown_cell("left out too"),
+        code,
+        cell(new_markdown_cell, "later", "fragment"),
+        cell(new_markdown_cell, "next", "subslide"),
+    )
+    assert "shown" in first and "secret" not in first and "left out" not in first
+    assert '<aside class="notes">say &lt; this</aside>' in first
+    assert '<div class="fragment"><p>later</p>' in first
+    assert "next" in second
+
+
+def test_a_slide_that_begins_with_a_figure_gets_its_heading():
+    _, figure, said = drawn(
+        cell(new_markdown_cell, "# T", "slide"),
+        cell(new_markdown_cell, "text\n\n## Why $a$", "skip"),
+        cell(new_markdown_cell, "### Exercise 1", "skip"),
+        cell(new_code_cell, "draw()", "slide"),
+        cell(new_markdown_cell, "said", "slide"),
+    )
+    assert figure.startswith("<h3>Why <math") and "Exercise" not in figure
+    assert said == "<p>said</p>\n"
+
+
+def test_slides_makes_a_deck_of_the_talk_and_a_notebook_without_slides_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "lessons", lambda *_: [])
+    monkeypatch.setattr(runner, "BUILD", tmp_path)
+    monkeypatch.setattr(pages, "write_demo", lambda target: [target])
+    assert pages.run(Namespace(command="slides", output=tmp_path / "decks")) == 0
+    assert "talk.html" in capsys.readouterr().out
+    assert "Reveal.initialize" in (tmp_path / "decks" / "talk.html").read_text()
+    nbformat.write(new_notebook(cells=[new_markdown_cell("# T")]), tmp_path / "n.ipynb")
+    with pytest.raises(slides.SlidesError, match=r"n\.ipynb marks no cell"):
+        slides.write_deck(tmp_path / "n.ipynb", tmp_path / "deck.html")
+
+
+PIXEL = "iVBORw0KGgo="
+
+
+def test_contents_figures_links_and_provenance(tmp_path):
+    code = new_code_cell("draw()")
+    shown = {"text/html": f'<img src="data:image/png;base64,{PIXEL}" alt="a dot">', "text/plain": "a dot"}
+    code.outputs = [new_output("display_data", data=shown, metadata={"figure": "01-dot"})]
+    for name, body in (("01_a", [code]), ("02_b", [])):
+        cells = [new_markdown_cell(f"# Lesson {name}\n\n[back](01_a.ipynb)"), *body]
+        nbformat.write(new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
+    notebooks = [tmp_path / "01_a.ipynb", tmp_path / "02_b.ipynb"]
+    text = report.write_report(notebooks, tmp_path / "out" / "report.html", "quick").read_text()
+    assert '<a href="#02_b">Lesson 02_b</a>' in text and 'href="#01_a"' in text and ".ipynb" not in text
+    assert '<img id="01-dot" src="data:image/png' in text and '<a href="#01-dot">' in text
+    assert "<details><summary>code</summary>" in text and "<th>torch</th>" in text and "<td>quick</td>" in text
+    assert (tmp_path / "out" / "figures" / "01-dot.png").read_bytes() == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_layer_in_float_a_spared_trunk_and_a_stage_without_onnx_are_told(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("no such operator")
+
+    monkeypatch.setattr(compressed.onnx_float, "export", refuse)
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.gate, self.two = nn.Conv2d(8, 8, 3, 1, 1), nn.Sigmoid(), nn.Conv2d(8, 8, 3, 1, 1)
+
+        def forward(self, x):
+            return x + self.two(self.gate(self.one(x)))
+
+    images = torch.randint(0, 256, (40, 1, 12, 12), dtype=torch.uint8)
+    labels = torch.arange(40) % 4
+    made = data.from_arrays(images, labels, images, labels)
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), Block(), *head).eval()
+    result = pipeline.compress(model, made, finetune_epochs=0, latency_runs=3, progress=False)
+    text = compressed.write(result, made, tmp_path).read_text()
+    assert "| `_1_gate` | `sigmoid` has no integer form here |" in text
+    assert "| 0 | 8 | on the trunk, which blocks add to: only scope=all cuts here |" in text
+    assert "`models.load(FILE, factory=FUNCTION)`, with a function that makes" in text
+    lines = {line.split(" |")[0]: line for line in text.splitlines()}
+    assert lines["| dense"].endswith("| - | no ONNX: no such operator |")
+    assert int(lines["| quantized"].split("| ")[-1].split(" of 40")[0]) >= 38
+    assert [path.name for path in tmp_path.glob("*.onnx")] == ["quantized.onnx"]
+
+
+@pytest.fixture(scope="module")
+def found():
+    torch.manual_seed(0)
+    return {stage["name"]: stage for stage in steps.stages(models.pretrained(), torch.randn(2, 3, 32, 32))}
+
+
+def boxes(stage, side, status):
+    return {box["name"]: box["note"] for box in stage[side]["boxes"] if box["status"] == status}
+
+
+def test_each_pass_shows_what_it_removed_made_and_declined_and_differences_of_rounding(found):
+    folding, addition, fusion = (found[name] for name in ("conv_bn_folding", "conv_add_folding", "fusion"))
+    removed = boxes(folding, "before", "removed")
+    assert len(removed) == folding["changed"] == 52
+    assert removed["features_0_1"] == "folded into features_0_0"
+    assert "features_0_0" in boxes(folding, "after", "changed")
+    declined = boxes(addition, "before", "declined")
+    assert len(declined) == addition["declined"] == 10 and addition["after"] is None
+    assert declined["add"] == "features_3_conv_2 is not a constant"
+    assert len(boxes(fusion, "after", "made") | boxes(fusion, "after", "changed")) == fusion["changed"] == 52
+    assert found["canonicalize"]["difference"] == 0
+    assert 0 < found["conv_bn_folding"]["difference"] < 1e-3
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not chromium.CHROMIUM.exists(), reason="needs Chromium")
+def test_a_box_tells_what_happened_to_it(tmp_path):
+    torch.manual_seed(0)
+    page_file = steps.write_steps(tmp_path / "passes.html", models.pretrained(), torch.randn(1, 3, 32, 32))
+    with opened(page_file.as_uri()) as (page, problems):
+        page.click("text=conv_bn_folding")
+        page.focus("#box-features_1_conv_0_1")
+        page.keyboard.press("Enter")
+        assert page.inner_text("#boxTitle") == "features_1_conv_0_1"
+        assert page.inner_text("#box").endswith("This pass: removed. folded into features_1_conv_0_0")
+        page.click("#sides button:last-child")
+        assert page.locator("#box-features_1_conv_0_1").count() == 0
+    assert problems == []

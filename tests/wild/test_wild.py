@@ -1,0 +1,155 @@
+"""Networks nobody has seen before: optimised, cut and quantized they answer the same, or are refused with a reason.
+
+WILD_SEED=1000 python -m pytest tests/wild    other networks; WILD_COUNT says how many; WILD_ONNX=1 exports each of them
+"""
+
+import copy
+import functools
+import os
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from course.benchmarks.quantization_rivals import run_onnx
+from helpers import passes, pruning, quantization
+from helpers.graphs.tracing import WrongSize
+from helpers.pruning.surgery import cut
+from tests.passes.graphs import norm_calls
+from tests.pruning.zeroing import random_plan, zeroed
+from tests.wild.networks import draw
+
+FIRST, COUNT = int(os.environ.get("WILD_SEED", 0)), int(os.environ.get("WILD_COUNT", 25))
+SEEDS = range(FIRST, FIRST + COUNT)
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
+
+
+def assert_same_answers(before, after, inputs) -> None:
+    """Twice in a row, then with another batch, where the network takes one."""
+    before, after = copy.deepcopy(before), copy.deepcopy(after)
+    for batch in (None, None, len(inputs[0]) + 1, 1, 9):
+        given = inputs if batch is None else [torch.randn(batch, *x.shape[1:], dtype=x.dtype) for x in inputs]
+        with torch.no_grad():
+            try:
+                expected = before(*copy.deepcopy(given))
+            except (RuntimeError, ValueError):
+                continue
+            try:
+                got = after(*copy.deepcopy(given))
+            except WrongSize:  # it was recorded for others, and says so
+                continue
+        for one, two in zip(tree_leaves(expected), tree_leaves(got), strict=True):
+            assert one.shape == two.shape
+            limit = TOLERANCE[one.dtype] * max(1.0, one.abs().max().item())
+            assert (one - two).abs().max() <= limit
+
+
+@pytest.mark.parametrize("level", ["fold", "inference"])
+@pytest.mark.parametrize("route", ["fx", "export"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_answers_stay(seed, route, level):
+    network = draw(seed)
+    kinds = (torch.float64, torch.float32) if level == "fold" else (torch.float32,)
+    for dtype in kinds:
+        model, inputs = network.model.to(dtype), tuple(x.to(dtype) for x in network.inputs)
+        try:
+            optimised, _ = passes.optimize(model, inputs, level=level, route=route)
+        except (ValueError, RuntimeError) as refusal:
+            pytest.skip(f"refused: {network}, {route}: {refusal}"[:200])
+        assert_same_answers(model, optimised, inputs)
+
+
+@pytest.mark.parametrize("route", ["fx", "export"])
+def test_few_are_refused_and_most_norms_fold(route):
+    outcomes, left, foldable = Counter(), 0, 0
+    for seed in SEEDS:
+        network = draw(seed)
+        try:
+            optimised, _ = passes.optimize(network.model, network.inputs, route=route)
+        except (ValueError, RuntimeError) as refusal:
+            outcomes[f"{network.kind}: {refusal}"[:120]] += 1
+            continue
+        everything = sum(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.model.modules())
+        everything += network.kind == "functional"
+        left += len([*norm_calls(optimised)]) - (everything - network.foldable)
+        foldable += network.foldable
+    assert sum(outcomes.values()) <= 0.1 * len(SEEDS), outcomes
+    assert left <= 0.2 * foldable
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cutting_is_exactly_zeroing(seed):
+    network = draw(seed)
+    model, inputs = network.model.double(), tuple(x.double() for x in network.inputs)
+    groups = pruning.channel_groups(model, inputs)
+    plan = random_plan(groups, np.random.default_rng(seed))
+    small, _ = cut(model, groups, plan)
+    with torch.no_grad():
+        found, expected = (tree_leaves(m(*(x.clone() for x in inputs))) for m in (small, zeroed(model, groups, plan)))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_most_networks_have_something_to_cut():
+    reasons = Counter()
+    for seed in SEEDS:
+        network = draw(seed)
+        groups = list(pruning.channel_groups(network.model, network.inputs))
+        if all(group.reason for group in groups):
+            reasons[f"{network}: {'; '.join(str(group.reason) for group in groups)}"[:150]] += 1
+    assert len(reasons) <= 0.25 * len(SEEDS), reasons
+
+
+EXPORTED = int(os.environ.get("WILD_ONNX", 8))  # an export takes seconds
+RECIPES = [{"residual": "fused"}, {"residual": "separate"}, {"residual": "separate", "equalize": True}]
+
+
+@functools.cache
+def calibrated(seed):
+    """A drawn network, images like its example, and the network quantized with them; the error if it is refused."""
+    network = draw(seed)
+    x = torch.randn(24, *network.inputs[0].shape[1:], generator=torch.Generator().manual_seed(seed))
+    recipe = quantization.Recipe(observer="minmax", **RECIPES[seed % 3])
+    try:
+        return network.model, x, quantization.quantize(network.model, x, recipe)
+    except (ValueError, RuntimeError) as refusal:
+        return network, x, refusal
+
+
+def gap(expected, found):
+    """The error as a share of the answers, both as root mean squares."""
+    return ((found - expected).square().mean() / expected.square().mean().clamp(min=1e-12)).sqrt().item()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_form_answers_alike(seed, tmp_path):
+    model, x, quantized = calibrated(seed)
+    if isinstance(quantized, Exception):
+        pytest.skip(f"refused: {model}: {quantized}"[:200])
+    answers = {}
+    with torch.no_grad():
+        expected = model(x)
+        again = quantization.replay(model, quantized.recipe.to_json(), tuple(x.shape[1:]))
+        again.load_state_dict(quantized.state_dict())
+        for mode in quantization.MODES:
+            quantized.mode = again.mode = mode
+            answers[mode] = quantized(x)
+            assert torch.equal(again(x), answers[mode])
+            assert gap(model(x[:1]), quantized(x[:1])) < 0.2  # any number of images
+    assert gap(expected, answers["simulated"]) < 0.06
+    assert gap(answers["simulated"], answers["integer"]) < 0.01
+    assert gap(answers["integer"], answers["kernel"]) < 0.01
+    if seed % EXPORTED == 0:
+        exported = run_onnx(quantization.to_onnx(quantized, tmp_path / "wild.onnx"))
+        assert gap(answers["integer"], exported(x)) < 0.01
+
+
+def test_few_are_refused():
+    """Those with two inputs or outputs do not count, nor those that keep state or take a certain number of images."""
+    found = {seed: calibrated(seed) for seed in SEEDS}
+    refused = [f"{network}: {why}"[:150] for network, _, why in found.values() if isinstance(why, Exception)]
+    expected = ("exactly one", "siamese", "by_batch", "counting")
+    refused = [line for line in refused if not any(word in line for word in expected)]
+    assert len(refused) <= 0.1 * len(SEEDS), refused
