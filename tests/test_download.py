@@ -15,6 +15,8 @@ from helpers.download import download
 
 CONTENT = bytes(range(256)) * 2000
 DIGEST = hashlib.md5(CONTENT).hexdigest()
+# How many bytes are served at most, at once, and how long the server waits after them.
+HOW = {"/breaks": (100_000, 100_000, 0), "/silent": (1000, 1000, 2), "/drips": (len(CONTENT), 1000, 0.05)}
 
 
 class Server(BaseHTTPRequestHandler):
@@ -28,28 +30,17 @@ class Server(BaseHTTPRequestHandler):
     def do_GET(self):
         self.requests.append((self.path, self.headers.get("Range")))
         start = int((self.headers.get("Range") or "bytes=0-")[6:-1]) if self.path != "/norange" else 0
-        if self.path == "/missing":
-            self.send_error(404)
-            return
-        if start >= len(CONTENT):
-            self.send_error(416)
+        if self.path == "/missing" or start >= len(CONTENT):
+            self.send_error(404 if self.path == "/missing" else 416)
             return
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(CONTENT) - start))
         self.end_headers()
-        if self.path == "/breaks":
-            self.wfile.write(CONTENT[start : start + 100_000])
-        elif self.path == "/silent":
-            self.wfile.write(CONTENT[start : start + 1000])
+        most, at_once, pause = HOW.get(self.path, (len(CONTENT), len(CONTENT), 0))
+        for position in range(start, min(start + most, len(CONTENT)), at_once):
+            self.wfile.write(CONTENT[position : position + at_once])
             self.wfile.flush()
-            time.sleep(2)
-        elif self.path == "/drips":
-            for position in range(start, len(CONTENT), 1000):
-                self.wfile.write(CONTENT[position : position + 1000])
-                self.wfile.flush()
-                time.sleep(0.05)
-        else:
-            self.wfile.write(CONTENT[start:])
+            time.sleep(pause)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.course.reference.small import TEXT, rows_of, small_sweep
 @pytest.mark.parametrize("name", [path.stem for path in FOLDER.glob("*.toml")])
 def test_the_sweeps_of_the_course_can_be_read(name):
     jobs = read(name).jobs
+    assert all(kind in KINDS for settings in SETTINGS.values() for kind in settings.values())  # and so be checked
     assert "dense" in {job.stage for job in jobs.values()}
     assert all(job.source in jobs for job in jobs.values() if job.stage != "dense")
 
@@ -147,7 +148,3 @@ def test_a_wrong_key_and_defaults_that_no_job_needs_are_named_with_the_remedy(tm
     top = TEXT.split("[defaults.fine-tuned]")[0]
     top = "\n".join(known for known in top.splitlines() if not known.startswith(lines.split()[0]))
     assert_refused(tmp_path, f"{top}\n{lines}{'' if lines.startswith('jobs') else BASELINE}", complaint)
-
-
-def test_the_kind_of_every_setting_can_be_checked():
-    assert all(kind in KINDS for settings in SETTINGS.values() for kind in settings.values())
