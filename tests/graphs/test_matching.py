@@ -30,10 +30,6 @@ def names(found):
     return [str(match.anchor) for match in found.matches]
 
 
-def reasons(found):
-    return [f"{refusal.node}: {refusal.reason}" for refusal in found.refused]
-
-
 def written_in_between(net, x):
     y = torch.sin(x)
     gate = torch.sigmoid(y)
@@ -111,7 +107,7 @@ def test_what_is_found_and_what_is_not(what):
 def test_a_near_miss_is_refused_with_the_reason(what):
     function, pattern, anchors, refused = REFUSED[what]
     found = find(graph_of(function, **parts(), z=torch.ones(1)), pattern)
-    assert (names(found), reasons(found)) == (anchors, [refused])
+    assert (names(found), [f"{one.node}: {one.reason}" for one in found.refused]) == (anchors, [refused])
 
 
 def test_a_match_gives_back_nodes_and_constants():

@@ -289,10 +289,7 @@ def test_equal_calls_share_a_module_and_other_settings_do_not():
     assert len(targets) == 3 and targets[0] == targets[1]
 
 
-HOOKS = ("forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook")
-
-
-@pytest.mark.parametrize("kind", HOOKS)
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"])
 def test_a_module_with_a_hook_may_compute_something_else(kind):
     layer = nn.ReLU()
     getattr(layer, f"register_{kind}")(lambda *args: None)

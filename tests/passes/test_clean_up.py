@@ -11,8 +11,6 @@ from helpers.passes import Passer
 from tests.passes.graphs import calls, differences, fold, reasons
 from tests.passes.zoo import Net, alone, conv, hooked, with_conv, z
 
-RELUS = [nn.ReLU(), torch.relu, F.relu, lambda x: x.relu(), lambda x: F.relu(input=x)]
-
 
 def canonical(model: nn.Module, *inputs: torch.Tensor, route: str = "fx"):
     graph_module = trace(model.eval(), inputs, route)
@@ -20,7 +18,7 @@ def canonical(model: nn.Module, *inputs: torch.Tensor, route: str = "fx"):
     return [node for node in graph_module.graph.nodes if node.op.startswith("call_")], graph_module
 
 
-@pytest.mark.parametrize("relu", RELUS)
+@pytest.mark.parametrize("relu", [nn.ReLU(), torch.relu, F.relu, lambda x: x.relu(), lambda x: F.relu(input=x)])
 @pytest.mark.parametrize("route", ["fx", "export"])
 def test_all_spellings_of_relu_reach_one_form(relu, route):
     model = nn.Sequential(relu) if isinstance(relu, nn.Module) else Net(lambda m, x: relu(x))

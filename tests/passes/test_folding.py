@@ -22,10 +22,7 @@ def runs(route: str, every: int) -> list:
     ]
 
 
-RUNS = [*runs("fx", every=1), *runs("export", every=6)]
-
-
-@pytest.mark.parametrize(("case", "route"), RUNS)
+@pytest.mark.parametrize(("case", "route"), [*runs("fx", every=1), *runs("export", every=6)])
 def test_obeys_its_verdict(case, route):
     model, x = build(case), example(case)
     graph_module, report = passes.optimize(model, x, route=route)

@@ -10,8 +10,6 @@ from helpers.checks.specification import copy_tree
 from tests.course.grading import trying
 
 EXERCISES = {name: course.load(name) for name in course.names()}
-ITEMS = [(name, item) for name, exercise in EXERCISES.items() for item in exercise.assignment.items]
-
 
 ANSWERS = [
     pytest.param(name, answer, marks=[pytest.mark.slow, pytest.mark.ci] if answer.item == "network" else [])
@@ -79,7 +77,7 @@ def test_the_source_notebook_earns_everything(name, monkeypatch):
 
 
 # A network is the same answer to every seed; what it is tried on is not.
-WITH_INPUTS = [(name, item) for name, item in ITEMS if item.name != "network"]
+WITH_INPUTS = [(name, item) for name, e in EXERCISES.items() for item in e.assignment.items if item.name != "network"]
 
 
 @pytest.mark.parametrize(("name", "item"), WITH_INPUTS, ids=lambda value: getattr(value, "name", value))

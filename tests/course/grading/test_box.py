@@ -16,7 +16,6 @@ from tests.course.grading.conftest import total
 pytestmark = [pytest.mark.box, pytest.mark.slow]
 
 CANARY = "canary-7c1f"
-SHORT = Limits(wall_seconds=60)
 
 # What each cell prints after "got:" is what it got hold of; nothing may ever follow.
 SNOOPS = {
@@ -89,7 +88,7 @@ def test_a_snoop_gets_nothing(label, surroundings, grade):
     cell = SNOOPS[label]
     for name, value in surroundings.items():
         cell = cell.replace(name, value)
-    result = grade({"own": f"print('started')\n{cell}"}, SHORT)
+    result = grade({"own": f"print('started')\n{cell}"}, Limits(wall_seconds=60))
     assert "started" in result["printed"] and "got:" not in result["printed"]
     assert total(result) == 0
 

@@ -91,7 +91,6 @@ def test_a_deck_clicks_through_to_its_end_with_nothing_cut_off(path, tmp_path):
         assert problems == []
 
 
-pytestmark = chromium.NEEDED
 SAMPLE = data.load_cifar10("sample")
 ALL = tuple(demo.SHOWN.values())
 # Each is wrong in one way that a careless port would be.
@@ -103,8 +102,6 @@ WRONG = {
     "rows for columns": ("place * outputs + o :", "(place * 3 % 9 + Math.floor(place / 3)) % 9 * outputs + o :"),
     "unsigned weights": (">> (32 - bits);", ">>> (32 - bits);"),
 }
-
-FEW = ("rounds down", "pads with code 0", "a channel too far")
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +158,7 @@ def test_every_layer_of_every_network_is_python_s_bit_for_bit(browser, page_file
     assert problems == []
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FEW else pytest.mark.slow) for n in WRONG])
+@pytest.mark.parametrize("name", [*WRONG][:3] + [pytest.param(name, marks=pytest.mark.slow) for name in [*WRONG][3:]])
 def test_an_error_in_the_interpreter_is_seen(browser, small_page, tmp_path, name):
     right, wrong = WRONG[name]
     text = small_page.read_text()

@@ -109,12 +109,9 @@ def test_slides_makes_a_deck_of_the_talk_and_a_notebook_without_slides_is_refuse
         slides.write_deck(tmp_path / "n.ipynb", tmp_path / "deck.html")
 
 
-PIXEL = "iVBORw0KGgo="
-
-
 def test_contents_figures_links_and_provenance(tmp_path):
     code = new_code_cell("draw()")
-    shown = {"text/html": f'<img src="data:image/png;base64,{PIXEL}" alt="a dot">', "text/plain": "a dot"}
+    shown = {"text/html": '<img src="data:image/png;base64,iVBORw0KGgo=" alt="a dot">', "text/plain": "a dot"}
     code.outputs = [new_output("display_data", data=shown, metadata={"figure": "01-dot"})]
     for name, body in (("01_a", [code]), ("02_b", [])):
         cells = [new_markdown_cell(f"# Lesson {name}\n\n[back](01_a.ipynb)"), *body]

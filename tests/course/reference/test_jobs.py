@@ -127,9 +127,6 @@ def test_a_wrong_value_of_a_job_is_named_with_the_remedy(tmp_path, settings, com
     assert_refused(tmp_path, f"{TEXT}x = {{{{{settings}}}}}\n", f"job x: {complaint}")
 
 
-BASELINE = '\n[jobs]\nbaseline = {{stage = "dense"}}\n'
-
-
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
@@ -147,4 +144,5 @@ BASELINE = '\n[jobs]\nbaseline = {{stage = "dense"}}\n'
 def test_a_wrong_key_and_defaults_that_no_job_needs_are_named_with_the_remedy(tmp_path, lines, complaint):
     top = TEXT.split("[defaults.fine-tuned]")[0]
     top = "\n".join(known for known in top.splitlines() if not known.startswith(lines.split()[0]))
-    assert_refused(tmp_path, f"{top}\n{lines}{'' if lines.startswith('jobs') else BASELINE}", complaint)
+    lines += "" if lines.startswith("jobs") else '\n[jobs]\nbaseline = {{stage = "dense"}}\n'
+    assert_refused(tmp_path, f"{top}\n{lines}", complaint)
