@@ -136,8 +136,7 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
         hand_in.remark += "; the hand-in before it still counts"
         return
     hand_in.became = "collected" if readable else "unreadable"
-    if not readable:
-        files = {**files, UNREADABLE: hand_in.remark.encode()}  # for the page of the student
+    files |= {} if readable else {UNREADABLE: hand_in.remark.encode("utf-8", "replace")}  # for the student's page
     _replace(target, files, hand_in.arrived)
     write(target.parent / f".{assignment}.arrived", hand_in.arrived.isoformat())
     room.log("collected", assignment=assignment, student=hand_in.student, arrived=hand_in.arrived.isoformat(),
@@ -189,8 +188,7 @@ def files_of(entry: Path, assignment: str) -> tuple[dict[str, bytes], list[str]]
         return {}, [str(problem)]
     except Exception as problem:  # a damaged zip file fails in many ways; all of them mean the same
         words = f"{type(problem).__name__}: {problem}"[:200]
-        remedy = "make it anew and hand it in again; a teacher may unpack it into a folder of the student's name"
-        return {}, [f"the zip file is damaged and cannot be unpacked ({words}): {remedy}"]
+        return {}, [f"the zip file is damaged and cannot be unpacked ({words}): make it anew and hand it in again"]
 
 
 def _parts_of_folder(folder: Path) -> Iterator[Part]:
@@ -236,8 +234,8 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
             problems.append(f"more than {MOST_FILES} files were handed in; the others were left out")
             break
         try:
-            if name in files or len(name.encode("utf-8", "surrogateescape")) > MOST_NAME:
-                raise IntakeError(f"the name of {shown(str(part.name))} is too long or there twice")
+            if name in ("", "..", *files) or len(name.encode("utf-8", "surrogateescape")) > MOST_NAME:
+                raise IntakeError(f"the name of {shown(str(part.name))} is none, too long or there twice")
             files[name] = part.read(left)
             left -= len(files[name])
         except IntakeError as problem:

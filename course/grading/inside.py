@@ -39,7 +39,7 @@ class OutOfTime(BaseException):
 
 
 # System calls with which a boxed process could get round its limits. A new user namespace would bring back the right to
-# mount memory disks of any size; memfd, System V shared memory and full sockets are counted by no process limit; a
+# mount memory disks of any size; memfd, System V's memory and queues and full sockets are counted by no limit; a
 # session of its own gets a share of the processors of its own; ptrace and io_uring have no honest use in an assignment.
 # The filter is a small program for the kernel (classic BPF, see linux/seccomp.h), the numbers are the kernel's.
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # with AUDIT_ARCH; below, one number for each of these
@@ -50,7 +50,8 @@ FORBIDDEN = {
     "setns": (308, 268), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "memfd_create": (319, 279),
     "bpf": (321, 280), "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "open_tree": (428, 428),
     "fsopen": (430, 430), "fsmount": (432, 432), "memfd_secret": (447, 447), "shmget": (29, 194), "socket": (41, 198),
-    "socketpair": (53, 199), "setsid": (112, 157),
+    "socketpair": (53, 199), "setsid": (112, 157), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
+    "pidfd_getfd": (438, 438),
 }  # fmt: skip
 
 CLONE_NEWUSER = 0x10000000
@@ -150,8 +151,7 @@ class Shell:
         if name == "time":
             run_cell(line, "<after %time>", self.namespace)
         elif name == "run":
-            file = Path(line.split()[-1]).with_suffix(".py")
-            run_cell(file.read_text(), file.name, self.namespace)
+            run_cell(Path(line.split()[-1]).with_suffix(".py").read_text(), f"<%run {line}>", self.namespace)
 
     def run_cell_magic(self, name, line, body):
         """Execute what stands below a magic that measures or captures; leave other languages alone."""

@@ -45,8 +45,10 @@ class Submission:
     def submitted_bytes(self) -> int:
         """What enters the box of the student: files, answer cells and own cells. The rest is of no use there."""
         cells = (cell for cell in self.notebook.cells if cell.cell_type == "code")
-        code = packed_bytes(cell.source for cell in cells if not cell.metadata.get("nbgrader", {}).get("locked"))
-        return code + sum(len(name) + len(data) for name, data in self.files.items())
+        texts = [cell.source for cell in cells if not cell.metadata.get("nbgrader", {}).get("locked")]
+        texts += [data.decode("latin-1") for name, data in self.files.items() if name.endswith(".py")]
+        others = sum(len(data) for name, data in self.files.items() if not name.endswith(".py"))
+        return packed_bytes(texts) + others + sum(map(len, self.files))
 
 
 def packed_bytes(texts: Iterable[str]) -> int:

@@ -282,6 +282,8 @@ def fold_model(model):
 # - the stride of the new convolution is forgotten: `conv.stride` -> `1`
 # - the groups of the new convolution are forgotten: `conv.groups` -> `1`
 # - drops what it cannot fold: `layers.append(layer)` -> `layers += [layer] * (not isinstance(layer, nn.BatchNorm2d))`
+# - a list instead of a network: `nn.Sequential(*layers)` -> `layers`
+# - every layer once: `nn.Sequential(*layers)` -> `nn.Sequential(*dict.fromkeys(layers))`
 # - does nothing: `return nn.Sequential(*layers)` -> `return model`
 # - leaves an identity: `layers[-1] = folded_convolution(previous, layer)` ->
 #   `layers[-1:] = folded_convolution(previous, layer), nn.Identity()`

@@ -95,6 +95,8 @@ def run_fold_model(student, inputs):
     """Fold a model and describe both the result and what became of the original."""
     model = build(inputs["layers"])
     folded = student["fold_model"](model)
+    if not isinstance(folded, nn.Sequential):
+        raise TypeError(f"fold_model should return an nn.Sequential, but returns a {type(folded).__name__}")
     return {"folded": describe(folded), "original": describe(model)}
 
 

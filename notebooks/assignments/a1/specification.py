@@ -280,14 +280,14 @@ def _model_cases(rng):
 def _model_edges(rng):
     training = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, training=True), _relu("r1")]
     shared = _conv_layer(rng, "c1", 3, 3, bias=True)
-    twice = [shared, _bn_layer(rng, "b1", 3), _relu("r1"), shared, _bn_layer(rng, "b2", 3)]
+    twice = [shared, _bn_layer(rng, "b1", 3), _relu("r1"), shared, _bn_layer(rng, "b2", 3), _relu("r1")]
     first = [_bn_layer(rng, "b1", 3), _conv_layer(rng, "c1", 3, 3), _relu("r1"), _conv_layer(rng, "c2", 3, 3)]
     dilated = [_conv_layer(rng, "c1", 3, 4, stride=2, dilation=2), _bn_layer(rng, "b1", 4, gamma=None, beta=None)]
     untracked = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, mean=None, var=None)]
     double = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _bn_layer(rng, "b2", 4)]
     return [
         _model_case(rng, "a norm in training mode", training, [0, 1, 2]),
-        _model_case(rng, "one convolution used twice", twice, [0, 2, 3]),
+        _model_case(rng, "one convolution and one activation used twice", twice, [0, 2, 3, 5]),
         _model_case(rng, "two norms in a row", double, [0]),
         _model_case(rng, "a norm as the first layer and a convolution as the last", first, [0, 1, 2, 3]),
         _model_case(rng, "a convolution with stride and dilation, a norm without gamma and beta", dilated, [0]),

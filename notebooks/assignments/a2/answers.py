@@ -128,6 +128,7 @@ def remove_identities(graph_module):
 # - activations go, too: `nn.Identity) or` -> `(nn.Identity, nn.ReLU)) or`
 # - dropout in training mode and not in evaluation: `not module.training` -> `module.training`
 # - dropout goes in any mode: ` and not module.training` -> ``
+# - asks the graph module, too: `not module.training` -> `(not module.training or not graph_module.training)`
 # - identities only: ` or (isinstance(module, nn.Dropout) and not module.training)` -> ``
 # - asks the graph module for its mode: `not module.training` -> `not graph_module.training`
 # - looks at the mode of identities, too: `nn.Identity) or (isinstance(module, nn.Dropout) and not module.training)` ->
@@ -177,6 +178,9 @@ def merge_repeats(graph_module):
 #   `original.replace_all_uses_with(node); node, original = original, node`
 # - merges methods, too: `!= "call_function"` -> `not in ("call_function", "call_method")`
 # - forgets the order of inputs: `node.args)` -> `frozenset(node.args))`
+# - compares inputs alone: `(node.target, node.args)` -> `node.args`
+# - every method is in place: ` and node.target.endswith("_")` -> ``
+# - an underscore anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target`
 # - compares functions alone: `(node.target, node.args)` -> `node.target`
 # - in-place methods count only from where they stand: `any(node.op` -> `all(node.op`
 # - merges random numbers: ` or node.target is torch.rand_like` -> ``

@@ -14,7 +14,10 @@ STATE = {"conv": ("weight", "bias"), "bn": ("weight", "bias", "running_mean", "r
 
 
 def build(program):
-    """Make an fx.GraphModule; layers with the same "same_as" are one and the same module under several names."""
+    """Make an fx.GraphModule; layers with the same "same_as" are one and the same module under several names.
+
+    The mode of the whole is that of no layer: "training" sets it alone.
+    """
     root, graph, made = nn.Module(), fx.Graph(), {}
     for name, layer in program["layers"].items():
         made[name] = made[layer["same_as"]] if "same_as" in layer else _layer(layer)
@@ -33,7 +36,9 @@ def build(program):
         else:
             node = graph.create_node("call_function", FUNCTIONS[row["target"]], inputs, name=name)
         made["node " + name] = node
-    return fx.GraphModule(root, graph)
+    graph_module = fx.GraphModule(root, graph)
+    graph_module.training = program.get("training", True)
+    return graph_module
 
 
 def _layer(layer):

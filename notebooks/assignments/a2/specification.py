@@ -147,9 +147,11 @@ def _identity_cases(rng):
 
 
 def _identity_edges(rng):
+    mixed = _case(rng, "dropout in training mode", {"p": ACTIVE_DROPOUT, "q": DROPOUT}, [
+        "x input", "a function mul x $", "p layer p a", "q layer q p", "out output q"], removed=["q"])  # fmt: skip
+    mixed.inputs["program"]["training"] = False
     return [
-        _case(rng, "dropout in training mode", {"p": ACTIVE_DROPOUT, "q": DROPOUT}, [
-            "x input", "a function mul x $", "p layer p a", "q layer q p", "out output q"], removed=["q"]),
+        mixed,
         _case(rng, "several readers", {"i": IDENTITY}, [
             "x input", "i layer i x", "a function mul i $", "b function sub i a", "out output i b"], removed=["i"]),
         _case(rng, "one module called twice", {"i": IDENTITY, "r": RELU}, [
@@ -184,8 +186,9 @@ def _repeat_edges(rng):
             "x input", "y function mul x $", "a function relu y", "m method add_ y $", "b function relu y",
             "c function sub a b", "out output c"], removed=[]),
         _case(rng, "methods", {}, [
-            "x input", "a method neg x", "b method neg x", "c function mul a 1.5", "d function mul b 1.5",
-            "out output c d"], removed=[]),
+            "x input", "a method neg x", "b method neg x", "t method type_as x a", "c function mul a 1.5",
+            "d function mul b 1.5", "e function add a 1.5", "f function relu x", "g function relu x",
+            "out output c d e t f g"], removed=["g"]),
         _case(rng, "modules", {"r": RELU}, [
             "x input", "a layer r x", "b layer r x", "c function mul a 1.5", "d function mul b 1.5", "out output c d"],
             removed=[]),

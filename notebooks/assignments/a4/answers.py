@@ -26,6 +26,7 @@ def scale_and_zero_point(low, high, bits):
 
 # %% scale_and_zero_point wrong
 # - the zero point is cut off: `round(-low / scale)` -> `int(-low / scale)`
+# - a small range is empty: `low == high` -> `high - low < 1e-4`
 # - a single number is empty: `min(low, 0.0)` -> `min(low, 0.0 if low < high else low)`
 # - half-way is rounded up: `round(-low / scale)` -> `math.floor(-low / scale + 0.5)`
 # - in float32: `return scale, round` -> `return torch.tensor(scale).item(), round`
@@ -50,6 +51,7 @@ def quantize(x, scale, zero_point, low, high):
 
 
 # %% quantize wrong
+# - in float32: `x / scale` -> `x.float() / scale`
 # - half-way is rounded up: `torch.round(x / scale)` -> `(x / scale + 0.5).floor()`
 # - only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
 # - only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
@@ -108,6 +110,7 @@ def quantize_bias(bias, input_scale, weight_scales):
 
 
 # %% quantize_bias wrong
+# - in float32: `bias / (` -> `bias.float() / (`
 # - half-way is rounded up: `torch.round(` -> `(lambda v: (v + 0.5).floor())(`
 # - only the upper clamp: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(max=2**31 - 1)`
 # - only the lower clamp: `.clamp(-(2**31), 2**31 - 1)` -> `.clamp(min=-(2**31))`
@@ -199,6 +202,8 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
 # - in float32: `sums.long() * mantissa` -> `(sums.float() * mantissa).long()`
 # - only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
 # - only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
+# - in two shifts, each rounded: `((product + (1 << (shift - 1))) >> shift)` ->
+#   `((((product + 2**30) >> 31) + (1 << shift - 31) // 2) >> shift - 31)`
 # - half of the next bit: `(1 << (shift - 1))` -> `(1 << shift)`
 # - no rounding: `product + (1 << (shift - 1))` -> `product`
 # - the product in 32 bits: `sums.long() * mantissa` -> `(sums.long() * mantissa).to(torch.int32).long()`

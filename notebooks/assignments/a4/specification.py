@@ -52,6 +52,7 @@ def _range_edges(rng):
         _range_case("a range below zero", -3 * start, -start, 8),
         _range_case("an empty range at zero", 0, 0, 8),
         _range_case("a single number", start, start, 8),
+        _range_case("a small range", -start * 1e-7, 2 * start * 1e-7, 8),
         _range_case("a zero point half-way between two codes", -power, 5 * power, 2),
         _range_case("a zero point just below a code", -0.66 * power, power, 4),
     ]
@@ -76,7 +77,9 @@ def _quantize_cases(rng):
 
 def _quantize_edges(rng):
     halves = torch.arange(-9, 10, dtype=torch.float64) / 2
+    beside = (halves + 1e-10 * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(10)[:19]) / 4
     return [
+        Case("numbers just beside half-way", _quantize_inputs(beside, 0.25, -1, -8, 7)),
         Case("numbers half-way between two codes", _quantize_inputs(halves, 1.0, 3, -8, 7)),
         Case("numbers far outside", _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 127)),
     ]
@@ -138,12 +141,13 @@ def _bias_cases(rng):
 
 def _bias_edges(rng):
     tiny = torch.full((3,), 1e-8, dtype=torch.float64)
-    halves = torch.tensor([0.5, -0.5, 1.5, 2.5], dtype=torch.float64)[torch.randperm(4, generator=rng)]
+    halves = [0.5, -0.5, 1.5, 2.5, 2.5 + 1e-10, 3.5 - 1e-10]
+    halves = torch.tensor(halves, dtype=torch.float64)[torch.randperm(6, generator=rng)]
     return [
         Case("scales so small that 32 bits overflow",
              {"bias": _both_signs(rng, 3) * 9, "input_scale": 1e-3, "weight_scales": tiny}),
-        Case("half-way between two codes",
-             {"bias": halves, "input_scale": 0.5, "weight_scales": torch.full((4,), 2.0, dtype=torch.float64)}),
+        Case("half-way between two codes, and just beside",
+             {"bias": halves, "input_scale": 0.5, "weight_scales": torch.full((6,), 2.0, dtype=torch.float64)}),
     ]  # fmt: skip
 
 
@@ -246,11 +250,13 @@ def _requantize_edges(rng):
     mantissa = _integers(rng, 2**30, 2**31 - 2, 1).item() | 1
     # Sums whose products with the mantissa lie just beside half-way, with more digits than a float64 holds.
     beside = torch.tensor([(2**30 + d) * pow(mantissa, -1, 2**31) % 2**31 for d in range(-20, 20)])
+    below = [((2**31 - d) * pow(mantissa, -1, 2**32) + 2**31) % 2**32 - 2**31 for d in range(1, 20)]
     ties = torch.tensor([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
     return [
         Case("sums half-way between two codes", _requantize_inputs(ties, 2**30, 31, 0, -128, 127)),
         Case("sums that use all 32 bits", _requantize_inputs(wide, 2**31 - 1, 54, 7)),
         Case("sums just beside half-way", _requantize_inputs(beside, mantissa, 31, 0, -(2**31), 2**31 - 1)),
+        Case("sums just below half-way", _requantize_inputs(torch.tensor(below), mantissa, 32, 0, -(2**31), 2**31 - 1)),
     ]
 
 

@@ -199,6 +199,8 @@ def distillation_loss(scores, teacher_scores, labels, temperature, share):
 # - the mean over classes, too: `.sum(1).mean()` -> `.mean()`
 # - softmax along the batch: `dim=1` -> `dim=0`
 # - the logarithm of a softmax that is zero: `torch.log_softmax(` -> `torch.log(torch.softmax(`, `dim=1)` -> `dim=1))`
+# - its exponents overflow: `torch.log_softmax(scores / temperature, dim=1)` ->
+#   `scores / temperature - (scores / temperature).exp().sum(1, keepdim=True).log()`
 # - the labels are softened, too: `cross_entropy(scores, labels)` -> `nll_loss(given, labels)`
 # - shares exchanged: `share * temperature` -> `(1 - share) * temperature`, `(1 - share) * hard` -> `share * hard`
 # - lets torch do it: `(wanted.exp() * (wanted - given)).sum(1).mean()` ->

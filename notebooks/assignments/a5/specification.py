@@ -186,8 +186,8 @@ def _drop_oracle(inputs, probe):
 # 6. distillation ------------------------------------------------------------------------------------------------
 
 
-def _distill_case(rng, label, shape, temperature, share, size=1.0):
-    inputs = {"scores": _normal(rng, *shape) * size, "teacher_scores": _normal(rng, *shape) * size}
+def _distill_case(rng, label, shape, temperature, share, size=1.0, centre=0.0):
+    inputs = {name: _normal(rng, *shape) * size + centre for name in ("scores", "teacher_scores")}
     inputs |= {"labels": torch.randint(0, shape[1], (shape[0],), generator=rng)}
     return Case(label, inputs | {"temperature": temperature, "share": share})
 
@@ -201,7 +201,7 @@ def _distill_edges(rng):
         _distill_case(rng, "the labels alone", (3, 5), 2.0, 0.0),
         _distill_case(rng, "the teacher alone", (2, 3), 3.0, 1.0),
         _distill_case(rng, "as many images as classes", (4, 4), 1.0, 0.5),
-        _distill_case(rng, "large scores", (3, 4), 1.0, 0.5, 400.0),
+        _distill_case(rng, "large scores", (3, 4), 1.0, 0.5, 400.0, 1000.0),
     ]
 
 

@@ -60,6 +60,16 @@ SNOOPS = {
     "writing to the system": "for folder in ('/usr/lib', '/job', '', '/dev', 'PREFIX'):\n"
     "    path = folder + '/CANARY'\n"
     "    try: open(path, 'w').write('x'); print('got:', path)\n    except OSError: pass",
+    "descriptors of other processes": "import ctypes, os\ncall = ctypes.CDLL(None).syscall\n"
+    "for pid in (1, os.getppid()):\n    for fd in range(9):\n        taken = call(438, call(434, pid, 0), fd, 0)\n"
+    "        if taken >= 0: print('got:', os.readlink(f'/proc/self/fd/{taken}'))",
+    "the clock and the name of the machine": "import socket, time\nfor change in (\n"
+    "    lambda: time.clock_settime(time.CLOCK_REALTIME, 0), lambda: socket.sethostname('mine')):\n"
+    "    try: change(); print('got:', 1)\n    except OSError: pass",
+    "protection from the kernel": "for what, value in (('oom_score_adj', '-1000'), ('uid_map', '0 0 1')):\n"
+    "    try: open(f'/proc/self/{what}', 'w').write(value); print('got:', what)\n    except OSError: pass",
+    "limits of other processes": "import os, resource\nfor pid in (1, os.getppid()):\n"
+    "    if pid == 1: resource.prlimit(pid, resource.RLIMIT_CPU, (1, 1)); print('got:', 1)",
     "a memory disk without a limit": "import os\nfor line in open('/proc/self/mounts'):\n"
     "    kind, place = line.split()[2], line.split()[1]\n    if kind == 'tmpfs' and os.access(place, os.W_OK):\n"
     "        disk = os.statvfs(place)\n"
@@ -125,6 +135,15 @@ FLOODS = {
     "    signal.signal(s, signal.SIG_IGN)\n    signal.pthread_sigmask(signal.SIG_BLOCK, [s])\nwhile True: pass",
     "threads": "import threading, time\nfor _ in range(10**4):\n"
     "    threading.Thread(target=time.sleep, args=(99,), daemon=True).start()\nprint('got:', 1)",
+    "message queues": "import ctypes\nlibc = ctypes.CDLL(None)\nqueues = [libc.msgget(0, 0o600) for _ in range(9999)]\n"
+    "for q in queues:\n    while libc.msgsnd(q, b'1' * 8192, 8000, 0o4000) == 0: print('got:', q)",
+    "words without end": "class E(Exception):\n    def __str__(self):\n        while True:\n            try:\n"
+    "                while True: pass\n            except BaseException: pass\nraise E",
+    "orphans that somebody adopts": "import ctypes, os, signal, time\nctypes.CDLL(None).prctl(36, 1)\n"
+    "for number in set(range(1, 32)) - {9, 19}: signal.signal(number, signal.SIG_IGN)\nfor _ in range(5):\n"
+    "    if os.fork() == 0:\n        if os.fork() == 0: time.sleep(3141592)\n        os._exit(0)",
+    "watches": "import ctypes\nlibc = ctypes.CDLL(None)\nfor _ in range(10**5):\n"
+    "    if (fd := libc.inotify_init()) < 0: break\n    libc.inotify_add_watch(fd, b'/tmp', 4095)",
     "full pipes": "import fcntl, os\nheld = 0\nfor _ in range(120):\n    r, w = os.pipe()\n    try:\n"
     "        size = fcntl.fcntl(w, 1031, 2**20)\n    except OSError: size = 4096\n"
     "    held += os.write(w, bytes(size))\nif held > 2**27: print('got:', held)",

@@ -145,6 +145,10 @@ def test_every_byte_that_reaches_the_students_code_counts(skeleton, tmp_path):
     heavy.cells[1].outputs = [nbformat.v4.new_output("stream", text=hidden)]
     assert weigh(heavy) == bare
     assert weigh(fill(skeleton, {}), ["network.safetensors"]) == bare + 5 + len("network.safetensors")
+    for content, most in ((b"x = 1  # what this does\n" * 200, 100), (random.Random(1).randbytes(4000), 5500)):
+        (tmp_path / "tools.py").write_bytes(content)  # code in a file weighs what it weighs in a cell
+        assert 4000 * (most > 4000) < weigh(fill(skeleton, {})) - bare - 5 - len("network.safetensors") < most
+    (tmp_path / "tools.py").unlink()
     (tmp_path / "released").mkdir()
     for content, more in ((b"12345", 0), (b"54321", 5 + len("network.safetensors"))):
         (tmp_path / "released" / "network.safetensors").write_bytes(content)
