@@ -59,7 +59,7 @@ def optimize(
     if level not in PIPELINES:
         raise UnknownChoice(f"there is no level {level!r}{did_you_mean(level, PIPELINES)}")
     inputs = as_tuple(example_inputs)
-    with _collector_paused():
+    with collector_paused():
         graph_module, report = _optimized(model, inputs, level, route)
         if verify:
             _verify(model, inputs, graph_module, level, route)
@@ -118,7 +118,7 @@ def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) ->
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """A graph is many small objects and no garbage; without this the collector looks through all of them repeatedly."""
     was_enabled = gc.isenabled()
     gc.disable()

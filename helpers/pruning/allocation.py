@@ -17,9 +17,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from helpers.passes.optimizer import as_tuple
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import COMPARABLE, Scores
-from helpers.pruning.reader import as_tuple, on_meta, without_content
+from helpers.pruning.reader import on_meta, without_content
 from helpers.pruning.surgery import Plan, cut
 
 ROUNDING = 1e-9  # keeps 0.7 * 10 from being 6
@@ -28,7 +29,7 @@ ROUNDING = 1e-9  # keeps 0.7 * 10 from being 6
 def checked_ratio(ratio: float, what: str = "ratio") -> float:
     """A share from 0 (nothing goes) to below 1."""
     if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 <= ratio < 1:
-        raise PruneError(f"{what} is {ratio!r}; expected 0 <= {what} < 1 (at 1 a layer would be empty)")
+        raise PruneError(f"{what} is {ratio!r}; expected 0 <= {what} < 1")
     return float(ratio)
 
 
@@ -37,11 +38,6 @@ def checked_multiple(round_to: int) -> int:
     if isinstance(round_to, bool) or not isinstance(round_to, Integral) or round_to < 1:
         raise PruneError(f"round_to is {round_to!r}; expected a whole number of 1 or more")
     return int(round_to)
-
-
-def share(size: int, ratio: float) -> int:
-    """The whole units in a share."""
-    return int(size * ratio + ROUNDING)
 
 
 def clamp(size: int, count: int, round_to: int) -> int:
@@ -61,7 +57,7 @@ def queue(
         owners = owners[np.argsort(np.concatenate(values), kind="stable")]  # among equals the first group and unit
         for number, size in enumerate(sizes.tolist()):  # a group that has no more to give is skipped
             owners = np.delete(owners, np.flatnonzero(owners == number)[clamp(size, size, round_to) :])
-        return owners, share(sizes.sum(), ratio)
+        return owners, int(sizes.sum() * ratio + ROUNDING)
     if allocation == "uniform":
         speeds = np.ones(len(groups))
     elif isinstance(allocation, Mapping):
@@ -109,8 +105,7 @@ def meet(target: float, longest: int, cost: Callable[[int], int], tolerance: flo
         cost: what is left when so many places go; smaller with every one of them.
         tolerance: how far off the result may be, as a share of the target.
     """
-    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= tolerance < 1:
-        raise PruneError(f"tolerance is {tolerance!r}; expected a share of the target, 0 <= tolerance < 1")
+    checked_ratio(tolerance, "tolerance")
     if isinstance(target, bool) or not isinstance(target, Real) or not target > 0:
         raise PruneError(f"target is {target!r}; expected a share of the network (0 < share <= 1) or a number above 1")
     whole = cost(0)

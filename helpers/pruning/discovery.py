@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import fx, nn
 
+from helpers.passes.optimizer import collector_paused
 from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups, build
 from helpers.pruning.labelling import Labelling, Number, Tensor
@@ -22,6 +23,7 @@ from helpers.pruning.rules import apply
 from helpers.pruning.surgery import Plan, cut, kept_atoms
 
 
+@collector_paused()
 def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> ChannelGroups:
     """Find all channel groups of a network.
 
@@ -52,9 +54,8 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
             labelling.label(read(root.train(), example_inputs), apply)
         except TraceError as error:
             raise TraceError(
-                f"{error}. This was in train mode, which is read as well because eval mode does not call"
-                f" {idle[0]!r}: take the layer out if nothing calls it, or let forward run in train mode, too, on the"
-                " example inputs alone (BatchNorm may want a batch of two)"
+                f"{error}. This was in train mode, which is read because eval mode does not call {idle[0]!r}: take the"
+                " layer out if nothing calls it, or let forward run in train mode, too (perhaps on a batch of two)"
             ) from error
         root.eval()
     while True:
@@ -67,13 +68,9 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
 
 
 def first_misfit(groups: ChannelGroups, plan: Plan, small: nn.Module, example_inputs: Any) -> tuple[Labels, str] | None:
-    """The atoms and the reason of the first node that a cut has not left as predicted, or None.
+    """The first node that a cut has not left as predicted: its atoms and the reason; or None.
 
-    Args:
-        groups: of the whole network.
-        plan: what was cut.
-        small: the network without it, on the meta device.
-        example_inputs: as for `channel_groups`.
+    `small` is the network without the units of the plan, on the meta device.
     """
     keep = kept_atoms(groups, plan)
     try:

@@ -90,7 +90,6 @@ def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     trunk = set(roots[np.concatenate(labelling.trunk)].tolist()) if labelling.trunk else set()
     paths = [path for path, module in labelling.model.named_modules() if type(module) in labelling.blocks]
     blocks = [f"{path}." if path else "" for path in paths] if labelling.blocks else [""]
-    filters = {(layer.weight, layer.out_dim) for layer in labelling.layers}
     groups: dict[str, Group] = {}
     for units, members in found.values():
         first = members[0].tensor.rpartition(".")[0] or members[0].tensor
@@ -98,7 +97,7 @@ def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
         name = next(name for name in names if name not in groups)  # a layer may produce several groups
         inside = any(all(member.tensor.startswith(block) for member in members) for block in blocks)
         hidden = inside and trunk.isdisjoint(units.tolist())
-        produced = any((member.tensor, member.dim) in filters for member in members)
+        produced = any((member.tensor, member.dim) in labelling.rows for member in members)
         groups[name] = Group(name, units, tuple(members), why_not(units, pinned, produced), hidden)
     return ChannelGroups(groups, roots, axes, labelling, evaluated)
 

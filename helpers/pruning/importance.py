@@ -45,7 +45,7 @@ COMPARABLE = ("random", *OF_IMAGES)  # these scores mean the same in every group
 
 def producers(groups: ChannelGroups, group: Group, importance: str) -> list[Member]:
     """The weights with one filter for each channel of the group, in the order in which they run; or the scales."""
-    rows = {(layer.weight, layer.out_dim) for layer in groups.labelling.layers}
+    rows = groups.labelling.rows
     if importance == "bn_scale":
         rows = {(f"{path}.weight", 0) for path, attribute in groups.labelling.sizes if attribute == "num_features"}
     if found := [member for member in group.members if (member.tensor, member.dim) in rows]:
@@ -70,6 +70,11 @@ def taylor(model: nn.Module, groups: ChannelGroups, chosen: list[Group], batches
 
     L(w = 0) - L(w) is -w * dL/dw to first order, so this estimates how much the loss changes without the unit.
     """
+    if (images := sum(len(inputs) for inputs, _ in batches)) < FEWEST_IMAGES:
+        raise PruneError(
+            f"importance 'taylor' looks at data and got {images} images; pass batches=[(inputs, labels), ...] with"
+            f" {FEWEST_IMAGES} images or more"
+        )
     twin = copy.deepcopy(model).requires_grad_(True)
     members = {group.name: producers(groups, group, "taylor") for group in chosen}
     tensors = {m.tensor: twin.get_parameter(m.tensor) for found in members.values() for m in found}
@@ -90,12 +95,6 @@ def scores(
     """Score every unit of the chosen groups."""
     if importance not in CRITERIA:
         raise PruneError(f"unknown importance {importance!r}; choose one of {', '.join(CRITERIA)}")
-    images, suspect = sum(len(inputs) for inputs, _ in batches), "weights"
-    if importance in OF_IMAGES and images < FEWEST_IMAGES:
-        raise PruneError(
-            f"importance {importance!r} looks at data and got {images} images; pass batches=[(inputs, labels), ...]"
-            f" with {FEWEST_IMAGES} images or more"
-        )
     if importance == "random":
         if seed < 0:
             raise PruneError(f"seed is {seed!r}; importance='random' needs a whole number of 0 or more")
@@ -103,16 +102,15 @@ def scores(
         return {g.name: np.random.default_rng([seed, place[g.name]]).random(g.size) for g in chosen}
     if importance == "taylor":
         found = taylor(model, groups, chosen, batches)
-        bad = [i for i, (inputs, _) in enumerate(batches) if not inputs.isfinite().all()]
-        suspect = f"inputs of batches[{bad[0]}]" if bad else suspect
     else:
         tensors, rate, found = stored_tensors(model), OF_WEIGHTS[importance], {}
         for group in chosen:
             members = producers(groups, group, importance)
-            found[group.name] = per_unit(group, [(m, rate(filters_of(tensors[m.tensor], m))) for m in members])
-            if importance == "l2":
-                found[group.name] = np.sqrt(found[group.name])
+            values = per_unit(group, [(m, rate(filters_of(tensors[m.tensor], m))) for m in members])
+            found[group.name] = np.sqrt(values) if importance == "l2" else values
     for name, values in found.items():
         if not np.isfinite(values).all():
-            raise PruneError(f"group {name}: importance {importance!r} is not finite; check the {suspect} for NaN")
+            bad = [f"inputs of batches[{i}]" for i, (inputs, _) in enumerate(batches) if not inputs.isfinite().all()]
+            what = bad[0] if bad else "weights"
+            raise PruneError(f"group {name}: importance {importance!r} is not finite; check the {what} for NaN")
     return found

@@ -7,7 +7,7 @@ architecture. An operation without a rule pins every channel that reaches it: no
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -63,14 +63,6 @@ class Call:
         return self.kwargs.get(name, self.kwargs.get(NUMPY_NAMES.get(name), default))
 
 
-class Layer(NamedTuple):
-    """A multiplication by a weight, in a convolution or a linear layer: the axes of its rows and columns."""
-
-    weight: str
-    out_dim: int
-    in_dim: int
-
-
 class Labelling:
     """Everything that is known about the channels of one network."""
 
@@ -79,7 +71,8 @@ class Labelling:
         self.tensors: dict[str, Tensor] = {}  # parameters and buffers, by canonical name
         # (module, attribute) -> (labels, divisor): the attribute counts the labels that are left, over the divisor.
         self.sizes: dict[tuple[str, str], tuple[Labels, int]] = {}
-        self.layers: set[Layer] = set()
+        self.rows: set[tuple[str, int]] = set()  # (weight, axis) with the outputs of a layer
+        self.columns: set[tuple[str, int]] = set()  # and with its inputs
         self.trunk: list[Labels] = []  # atoms that meet in an addition or concatenation
         self.blocks: set[type] = set()  # classes whose forward has such a place
         stored = stored_tensors(model)
@@ -144,8 +137,7 @@ class Labelling:
     def join(self, call: Call, labels: list[Labels | None]) -> None:
         """Activations meet here, so their channels belong to a trunk, and the module is a block."""
         self.trunk += [atoms for atoms in labels if atoms is not None]
-        around = call.node.meta.get("nn_module_stack", {}).values()
-        self.blocks.add([type(self.model), *(kind for _, kind in around)][-1])
+        self.blocks.add(call.node.meta["inside"])
 
     def pin_all(self, values: Any, why: str, keep: Container[int] = ()) -> None:
         """No axis of these tensors may be cut, except those numbered in `keep`."""
@@ -167,5 +159,5 @@ Rule = Callable[[Labelling, Call], Any]
 def uncut(output: Any) -> Any:
     """The label of a result about which nothing is known: no axis can be cut."""
     if isinstance(output, list | tuple):
-        return type(output)(map(uncut, output)) if type(output) in (list, tuple) else tuple(map(uncut, output))
+        return [*map(uncut, output)]
     return Tensor(tuple(output.shape), [None] * output.dim()) if isinstance(output, torch.Tensor) else output

@@ -17,10 +17,10 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
+from helpers.passes.optimizer import as_tuple
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, PruneError
 from helpers.pruning.pruner import without
-from helpers.pruning.reader import as_tuple
 
 FEWEST_IMAGES = 16
 NO_VARIANCE = 1e-10  # about 0: the deviation is far below the square root of eps, 1e-5
@@ -82,7 +82,7 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
     groups, twin, plan = channel_groups(model, example_inputs), copy.deepcopy(model), {}
     constant = constants(copy.deepcopy(model), groups, example_inputs)
     takers = {path: taker(twin, groups, path) for path in constant}
-    reads = {(layer.weight, layer.in_dim): layer.weight.removesuffix(".weight") for layer in groups.labelling.layers}
+    reads = {(weight, dim): weight.removesuffix(".weight") for weight, dim in groups.labelling.columns}
     for group in groups.prunable():
         readers = [(m, reads[m.tensor, m.dim]) for m in group.members if (m.tensor, m.dim) in reads]
         dead = np.full(group.size, bool(readers) and all(path in constant for _, path in readers))
@@ -117,7 +117,7 @@ def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> d
         values = torch.where(x.amin(1) == x.amax(1), x[:, 0], torch.nan)
         found[path] = torch.where(found.get(path, values) == values, values, torch.nan)
 
-    weights = {layer.weight for layer in groups.labelling.layers}
+    weights = {weight for weight, _ in groups.labelling.columns}
     for path, module in model.named_modules():
         if isinstance(module, BatchNorm) and module.running_var is not None and module.affine:
             module.register_forward_hook(answer_beta)

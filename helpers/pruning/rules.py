@@ -8,7 +8,7 @@ from helpers.pruning import rules_value as value
 from helpers.pruning.labelling import Call, Labelling, Rule
 
 ELEMENTWISE = """
-    sub rsub mul truediv div rdiv true_divide pow rpow neg abs exp log sqrt rsqrt square maximum minimum where clamp
+    add sub rsub mul truediv div rdiv true_divide pow rpow neg abs exp log sqrt rsqrt square maximum minimum where clamp
     clamp_min clip relu relu6 leaky_relu elu selu celu gelu silu mish sigmoid logsigmoid tanh tanhshrink softplus
     softsign torchvision.ops.stochastic_depth.stochastic_depth
     hardtanh hardsigmoid hardswish dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
@@ -25,12 +25,10 @@ OVER_SPACE = " ".join(
 
 TABLE: dict[Rule, str] = {
     value.elementwise: ELEMENTWISE,
-    value.addition: "add",
     value.over_space: OVER_SPACE + "interpolate Upsample UpsamplingNearest2d UpsamplingBilinear2d",
     value.along_axes: "softmax log_softmax cumsum Softmax LogSoftmax mean sum amax amin",
     value.size: "size shape",
-    value.asked: "decision question",
-    value.ignored: "assert dim ndimension ndim",
+    value.asked: "decision question assert dim ndimension ndim",
     shape.moved: """
         view reshape flatten Flatten unflatten Unflatten unsqueeze permute transpose swapaxes swapdims movedim moveaxis
         expand repeat tile flip chunk tensor_split split unbind squeeze channel_shuffle ChannelShuffle

@@ -9,7 +9,8 @@ LayerNorm, ...   nothing goes, because channels share their statistics
 import numpy as np
 from torch import nn
 
-from helpers.pruning.labelling import Call, Labelling, Labels, Layer, Number, Tensor, uncut
+from helpers.graphs.effects import has_hooks
+from helpers.pruning.labelling import Call, Labelling, Labels, Number, Tensor, uncut
 from helpers.pruning.rules_value import unknown
 
 TRANSPOSED = ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
@@ -39,7 +40,8 @@ def resized(labelling: Labelling, call: Call, tensor: Tensor, divisor: int = 1, 
 def weighted(labelling: Labelling, call: Call) -> Tensor:
     """Convolution, linear: channels of the input meet columns of the weight; its rows are channels of the output."""
     x, weight, bias = operands(labelling, call, "weight", "bias")
-    if weight.name is None:  # computed
+    out_dim, in_dim = (1, 0) if call.op in TRANSPOSED else (0, 1)
+    if weight.name is None or (in_dim == 0 and call.module.groups > 1):  # computed, or a rarity
         return unknown(labelling, call)
     result, channel = uncut(call.output), len(x.shape) - len(weight.shape) + 1
     if call.op in ("Linear", "linear"):
@@ -51,7 +53,6 @@ def weighted(labelling: Labelling, call: Call) -> Tensor:
     if isinstance(groups, Number):  # `groups=x.shape[1]`: its channels are pinned already, as for any such number
         groups = groups.value
     inputs = labelling.axis(x, channel)
-    out_dim, in_dim = (1, 0) if call.op in TRANSPOSED else (0, 1)
     if groups == 1:
         labelling.bind(weight, in_dim, inputs, call.name)
         outputs = labelling.axis(weight, out_dim)
@@ -60,7 +61,8 @@ def weighted(labelling: Labelling, call: Call) -> Tensor:
     if bias is not None:
         labelling.bind(bias, 0, outputs, call.name)
     resized(labelling, call, weight, **{f"in_{noun}": inputs, f"out_{noun}": outputs})
-    labelling.layers.add(Layer(weight.name, out_dim, in_dim))
+    labelling.rows.add((weight.name, out_dim))
+    labelling.columns.add((weight.name, in_dim))
     result.axes[channel] = outputs
     return result
 
@@ -73,18 +75,13 @@ def grouped(
     Whole groups: the inputs and outputs of a group are one atom, and the attribute `groups` follows.
     Inside: every group loses the same positions of its inputs, and the same of its outputs.
     """
-    transposed = call.op in TRANSPOSED
     if inputs is not None and call.module is not None and groups >= block:
         first = labelling.tie_rows(inputs.reshape(groups, block).T.ravel(), block)
         outputs = np.repeat(first, call.module.out_channels // groups)
-        labelling.bind(weight, 0, inputs if transposed else outputs, call.name)
+        labelling.bind(weight, 0, outputs, call.name)
         resized(labelling, call, weight, block, groups=inputs)
         return outputs
     inside = labelling.tie_rows(inputs, groups) if inputs is not None else None
-    if transposed:
-        labelling.bind(weight, 0, inputs, call.name)
-        row = labelling.axis(weight, 1)
-        return None if row is None else np.tile(row, groups)
     labelling.bind(weight, 1, inside, call.name)
     outputs = labelling.axis(weight, 0)
     if outputs is not None:
@@ -130,8 +127,7 @@ def prelu(labelling: Labelling, call: Call) -> Tensor:
     return scaled(labelling, call, x, [weight] if call.module.num_parameters > 1 else [], "num_parameters")
 
 
-def is_ordinary(module: object) -> bool:
+def is_ordinary(module: nn.Module) -> bool:
     """A layer that computes what its class says, with parameters of its own: no hooks, no parametrisation."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks)
     computed = [n for n in ("weight", "bias") if getattr(module, n, None) is not None and n not in module._parameters]
-    return not any(hooks) and not computed
+    return not has_hooks(module) and not computed

@@ -1,6 +1,6 @@
 """Rules for operations that move values about (reshape, permute, chunk, index), and that put them side by side."""
 
-import math
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -17,48 +17,45 @@ OTHER_AXIS = "a size here follows the number of channels of another axis"
 
 
 def moved(labelling: Labelling, call: Call) -> Any:
-    """view, permute, chunk, x[...] and the like: done to a tensor of numbers, they show where each value goes.
+    """view, permute, chunk, x[...] and the like: done to the numbers of the channels, they show where each one goes.
 
-    What they do now, they have to do after a cut as well. So it is done once more with strangers (-1) among the
-    channels, and with twice the size where a size follows them: without the strangers, the result has to be the same.
+    Done to twice as many channels, with twice the size where a size follows them, they show which axis of the result
+    has the channels: the one that is twice as long.
     """
     x, result, elsewhere = call.tensors[0], uncut(call.output), {id(number): number for number in call.numbers}
-    places = torch.arange(math.prod(x.shape), dtype=torch.int32).view(x.shape)
-    once = moved_places(call, places) if len(call.tensors) == 1 else []
-    kinds = [(one.shape, one.dtype) for one in once]
-    expected = [(piece.shape, places.dtype) for piece in leaves(result)]
-    if kinds != expected or not all(map(torch.numel, once)):  # an index tensor, view(dtype); nothing to be seen in it
-        return unknown(labelling, call)
-    for dim in range(len(x.shape)):
+    expected = [(piece.shape, torch.int32) for piece in leaves(result)]
+    for dim, size in enumerate(x.shape):
         labels = labelling.axis(x, dim)
         if labels is None:
             continue
         followed = {id(number) for number in call.numbers if follows(labelling, labels, number)}
         elsewhere = {key: number for key, number in elsewhere.items() if key not in followed}
-        for beside in (dim + 1, dim):  # a stranger beside each channel, or as many behind all of them
-            mixed = torch.stack([places, torch.full_like(places, -1)], beside).flatten(dim, dim + 1)
-            axes = [*map(axis_of_strangers, once, moved_places(call, mixed, followed))]
-            if len(axes) == len(once) and None not in axes:
-                break
-        else:
+        rows = torch.arange(size, dtype=torch.int32).view(-1, *[1] * (len(x.shape) - dim - 1))
+        once = performed(call, rows.expand(x.shape).contiguous())
+        twice = performed(
+            call, rows.new_empty((*x.shape[:dim], 2 * size, *x.shape[dim + 1 :]), device="meta"), followed
+        )
+        if [(one.shape, one.dtype) for one in once] != expected or not all(map(torch.numel, once)):
+            return unknown(labelling, call)  # view(dtype), or nothing to be seen in an empty tensor
+        axes = [*map(doubled, once, twice)]
+        if len(once) != len(twice) or None in axes:
             labelling.atoms.pin(labels, f"{call.name}: {FIXED_NUMBERS if call.op == 'getitem' else FIXED_SIZE}")
             continue
         for piece, one, axis in zip(leaves(result), once, axes, strict=True):
             if piece.axes[axis] is not None:
                 labelling.pin_all(x, f"{call.name}: merges two axes that both hold channels")
-            channels = one.movedim(axis, -1) // math.prod(x.shape[dim + 1 :]) % x.shape[dim]
-            piece.axes[axis] = tied(labelling, call, labels, channels.numpy())
+            piece.axes[axis] = tied(labelling, call, labels, one.movedim(axis, -1).numpy())
     labelling.pin_all(list(elsewhere.values()), f"{call.name}: {OTHER_AXIS}")
     return result
 
 
-def moved_places(call: Call, places: torch.Tensor, followed: frozenset[int] = frozenset()) -> list[torch.Tensor]:
-    """What the call makes of these places; nothing if they do not fit."""
+def performed(call: Call, x: torch.Tensor, followed: Container[int] = ()) -> list[torch.Tensor]:
+    """What the call makes of another tensor; nothing if that does not fit."""
 
     def stand_in(value: Any) -> Any:
         if isinstance(value, Number):
             return value.value * (2 if id(value) in followed else 1)
-        return places.detach() if isinstance(value, Tensor) else value
+        return x if isinstance(value, Tensor) else value
 
     args, kwargs = fx.node.map_aggregate((call.args, call.kwargs), stand_in)
     try:
@@ -67,13 +64,10 @@ def moved_places(call: Call, places: torch.Tensor, followed: frozenset[int] = fr
         return []
 
 
-def axis_of_strangers(once: torch.Tensor, twice: torch.Tensor) -> int | None:
-    """The axis that strangers have made twice as long, if without them nothing has changed."""
-    for axis, size in enumerate(once.shape):
-        if twice.shape == (*once.shape[:axis], 2 * size, *once.shape[axis + 1 :]):
-            stays = twice.movedim(axis, -1).reshape(-1, 2 * size)[0] >= 0
-            return axis if torch.equal(twice.movedim(axis, -1)[..., stays], once.movedim(axis, -1)) else None
-    return None
+def doubled(before: torch.Tensor, after: torch.Tensor) -> int | None:
+    """The axis of a tensor that is twice as long as before."""
+    shape = before.shape
+    return next((d for d, n in enumerate(shape) if after.shape == (*shape[:d], 2 * n, *shape[d + 1 :])), None)
 
 
 def tied(labelling: Labelling, call: Call, labels: Labels, channels: np.ndarray) -> Labels | None:
@@ -106,8 +100,10 @@ def follows(labelling: Labelling, labels: Labels, size: Number) -> bool:
 
 
 def item(labelling: Labelling, call: Call) -> Any:
-    """x[...]: of a tensor, or of a tuple."""
-    return moved(labelling, call) if isinstance(call.args[0], Tensor) else call.args[0][call.args[1]]
+    """x[...]: of a tensor, or of a tuple; an index that is a tensor is not understood."""
+    if not isinstance(call.args[0], Tensor):
+        return call.args[0][call.args[1]]
+    return moved(labelling, call) if len(call.tensors) == 1 else unknown(labelling, call)
 
 
 def concatenate(labelling: Labelling, call: Call) -> Tensor:
@@ -119,7 +115,8 @@ def concatenate(labelling: Labelling, call: Call) -> Tensor:
         axes = [labelling.axis(part, d) for part in parts]
         if d == dim:
             result.axes[d] = chained(labelling, call, [*zip(axes, (part.shape[d] for part in parts), strict=True)])
-            labelling.join(call, [result.axes[d]])
+            if result.axes[d] is not None:
+                labelling.join(call, [result.axes[d]])
             continue
         result.axes[d] = axes[0]
         for other in axes[1:]:

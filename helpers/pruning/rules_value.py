@@ -21,13 +21,7 @@ def elementwise(labelling: Labelling, call: Call) -> Tensor:
             for other in meeting[1:]:
                 labelling.bind(other, d, labels, call.name)
             result.axes[d] = labels
-    return result
-
-
-def addition(labelling: Labelling, call: Call) -> Tensor:
-    """Elementwise; and where two activations meet, their channels belong to a trunk."""
-    result = elementwise(labelling, call)
-    if sum(t.name is None for t in call.tensors) > 1:
+    if call.op == "add" and sum(t.name is None for t in call.tensors) > 1:  # activations, and no parameters
         labelling.join(call, result.axes)
     return result
 
@@ -67,13 +61,9 @@ def size(labelling: Labelling, call: Call) -> Any:
 
 
 def asked(labelling: Labelling, call: Call) -> Any:
-    """The forward looks at a number of channels, or compares the sizes of tensors."""
-    labelling.pin_all(call.args, f"{call.name}: the forward decides by the number of channels")
-    return call.output
-
-
-def ignored(labelling: Labelling, call: Call) -> Any:
-    """Checks, and questions whose answer does not depend on the channels."""
+    """Checks and questions. The forward may look at a number of channels, or compare the sizes of tensors."""
+    if call.op in ("decision", "question"):
+        labelling.pin_all(call.args, f"{call.name}: the forward decides by the number of channels")
     return call.output
 
 

@@ -104,10 +104,3 @@ def test_unprunable_groups_are_those_that_are_listed(network):
         listed = {(r["group"], int(r["units"])) for r in csv.DictReader(file) if r["network"] == network.name}
     found = {(g.name, g.size) for g in network.groups if g.reason and g.reason != "it is an output of the network"}
     assert found == listed
-
-
-def test_the_list_gives_every_reason():
-    with LISTED.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert rows
-    assert all(row["reason"] for row in rows)

@@ -41,7 +41,7 @@ def macs(model):
     return counter.get_total_flops() // 2
 
 
-@pytest.mark.parametrize("ratio", [0, 0.1, 0.37, 0.5, 0.8])
+@pytest.mark.parametrize("ratio", [0, 0.37, 0.8])
 def test_any_ratio_and_both_scopes(ratio):
     assert (parameters(mobilenet()), parameters(half())) == (2_236_682, 1_333_226)
     kept = lambda n: n - int(n * ratio + 1e-9)  # noqa: E731
@@ -74,8 +74,7 @@ def test_layers_that_only_training_calls_cost_parameters_and_no_multiplications(
     assert costs == [parameters(model), 3 * 8 * 9 * 64 + 8 * 5]
 
 
-@pytest.mark.parametrize("allocation", ["uniform", "global"])
-@pytest.mark.parametrize("target", [0.75, 0.5])
+@pytest.mark.parametrize(("allocation", "target"), [("uniform", 0.5), ("global", 0.75)])
 def test_targets_are_met_within_one_percent(allocation, target):
     model = mobilenet()
     small = pruning.prune(model, IMAGE, target_params=target, allocation=allocation, scope="all")

@@ -175,11 +175,6 @@ PRUNABLE = {
     "a slope for each": (chain(conv(3, 6), nn.PReLU(6), conv(6, 5)), {"0": 6}),
     "shared module": (net(lambda s, x: s.c(s.b(F.relu(s.b(s.a(x))))), b=conv(8, 8), c=conv(8, 4)), {"a": 8}),
     "transposed": (chain(conv(3, 6), nn.ConvTranspose2d(6, 8, 2, stride=2), nn.ReLU(), conv(8, 5)), {"0": 6, "1": 8}),
-    "grouped transposed": (chain(conv(3, 8), nn.ConvTranspose2d(8, 16, 2, groups=4), conv(16, 5)), {"0": 4}),
-    "inside grouped transposed": (
-        chain(conv(3, 12), nn.ConvTranspose2d(12, 8, 2, stride=2, groups=2), conv(8, 5)),
-        {"0": 6, "1": 4},
-    ),
     "inside a grouped function": (
         net(lambda s, x: s.c(F.conv2d(s.a(x), s.b.weight, s.b.bias, 1, 0, 1, 4)), **GROUPED),
         {"a": 2, "b": 3},
@@ -368,6 +363,9 @@ REFUSED = {
     },
     "linear): this operation": {
         "computed weight": net(lambda s, x: F.linear(s.a(x), s.w * 2) + s.b(s.a(x)), **LAST, **W)
+    },
+    "ConvTranspose2d): this operation": {
+        "in groups": net(lambda s, x: s.c(s.b(s.a(x))), b=nn.ConvTranspose2d(8, 16, 2, groups=4), c=conv(16, 5)),
     },
     "conv_transpose2d): this operation": {
         "function": net(lambda s, x: s.c(F.conv_transpose2d(s.a(x), s.b.weight)), b=conv(8, 8), c=conv(8, 5))
