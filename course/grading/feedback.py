@@ -110,7 +110,7 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict) -> s
     parts += [_summary(scores, exercise), _table(scores, result)]
     if result["notes"]:
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in result["notes"])
-        parts.append(f"<h2>What was noticed</h2><ul>{notes}</ul>")
+        parts.insert(-1, f"<h2>What was noticed</h2><ul>{notes}</ul>")  # before the table
     if result["printed"]:
         parts.append(f"<h2>What your code printed</h2><pre>{html.escape(result['printed'])}</pre>")
     notebook = room.folder / "checked" / student / exercise.assignment.name / exercise.notebook.name

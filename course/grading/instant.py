@@ -30,7 +30,7 @@ def check(name):
         right, words = _try(name, item, case)
         if not right:
             break
-    absent = " Do not use `helpers` in an answer: where it is graded there is none." if "helpers" in sys.modules else ""
+    absent = " (answers must do without `helpers`: grading has none)" if "helpers" in sys.modules else ""
     print(f"{name}: {words}{absent}")
 
 

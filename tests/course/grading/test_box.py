@@ -28,7 +28,7 @@ SNOOPS = {
     "the solutions": "print('got:', open('SOURCE').read())",
     "the gradebook": "import sqlite3; print('got:', sqlite3.connect('file:CLASS/gradebook.db?mode=rw', uri=True))",
     "the library": "import helpers; print('got:', helpers)",
-    "the grader": "import sys; sys.path.append('REPO'); from course.grading import specification; print('got:', 1",
+    "the grader": "import sys; sys.path.append('REPO'); from course.grading import judge; print('got:', judge)",
     "the network": "import socket; socket.create_connection(('127.0.0.1', PORT), 3); print('got:', 1)",
     "an abstract socket": "import socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0CANARY'); print('got:', 1)",
     "the environment": "import os\nif 'CANARY' in str(os.environ): print('got:', 1)",
