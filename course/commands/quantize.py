@@ -43,8 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.file_bytes is not None:
         recipe = mixed_recipe(model, images[:SCAN_IMAGES], arguments.file_bytes, recipe)
     if arguments.qat_epochs:
-        schedule = replace(qat.SHORT, epochs=arguments.qat_epochs)
-        quantized = qat.train(model, dataset, recipe, schedule)
+        network, schedule = qat.prepare(model, images, recipe), replace(qat.SHORT, epochs=arguments.qat_epochs)
+        training.finetune(network, dataset, model, schedule)
+        quantized = network.convert()
     else:
         quantized = quantize(model, images, recipe)
     split = dataset.split()

@@ -119,11 +119,6 @@ def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, symmetric: bool = T
         >>> affine.quantize(torch.tensor([-1.27, 0.0, 0.5, 9.0])).tolist()
         [-127, 0, 50, 127]
     """
-    if x.numel() == 0 or not x.is_floating_point() or not torch.isfinite(x).all():
-        raise QuantizationError(
-            f"fit: a tensor of shape {tuple(x.shape)} and type {x.dtype} is empty, not floating, or holds NaN or "
-            "infinity; check the checkpoint or the images that it came from"
-        )
     bounds = torch.aminmax(x) if axis is None else torch.aminmax(x.movedim(axis, 0).reshape(x.shape[axis], -1), dim=1)
     return Affine(*choose(*bounds, bits, signed, symmetric), bits, signed, narrow=symmetric, axis=axis)
 
@@ -142,11 +137,6 @@ def fixed_point(factor: torch.Tensor, *others: torch.Tensor) -> tuple[list[torch
         factor: of a term that may reach 2^31 (the sums of a layer); float64, 0 < factor < 2^30, any shape.
         others: of terms that may reach 2^8 (codes). The shift is so small that no product leaves 62 bits; a factor for
             which it would have to be larger keeps fewer bits.
-
-    Example:
-        >>> (multiplier,), shift = fixed_point(torch.tensor(0.75, dtype=torch.float64))
-        >>> multiplier.item() / 2 ** shift.item()
-        0.75
     """
     if not ((factor > 0) & (factor < 2.0**30)).all():
         raise QuantizationError(

@@ -20,7 +20,6 @@ since all weights that read it are 0.
 
 import copy
 import math
-from fractions import Fraction
 
 import torch
 import torch.nn.functional as F
@@ -54,12 +53,11 @@ def _same_factor(plan: Plan, op: Op) -> tuple[str, ...] | None:
 
 def _may_scale(plan: Plan, space: tuple[str, ...]) -> bool:
     """Whether every operation around a space lets a factor per channel pass, and there are layers to take it up."""
-    for op in plan.ops:
-        inside, reads = op.name in space, not set(space).isdisjoint(op.inputs)
-        cut = inside and op.clamp is not None and op.clamp[0] not in (-math.inf, 0.0)
-        if cut or ((inside or reads) and _same_factor(plan, op) is None):
-            return False
-    return INPUT not in space and plan.output not in space and all(_layers(plan, space))
+    inside = [op for op in plan.ops if op.name in space]
+    cut = any(op.clamp is not None and op.clamp[0] not in (-math.inf, 0.0) for op in inside)
+    foreign = any(_same_factor(plan, op) is None for op in inside + plan.readers(*space))
+    ends = INPUT in space or plan.output in space
+    return not (cut or foreign or ends) and all(_layers(plan, space))
 
 
 def _layers(plan: Plan, space: tuple[str, ...]) -> tuple[list[Op], list[Op]]:
@@ -98,16 +96,18 @@ def widened(model: nn.Module, block: int) -> nn.Module:
     together = plan.tied(lambda op: same[op.name] or ())
     rigid = [edge for op in plan.ops if same[op.name] is None for edge in (op.name, *op.inputs)]
     fixed = {other for edge in (INPUT, plan.output, *rigid) for other in together[edge]}
-    factor = dict.fromkeys(width, Fraction(1))  # how much wider an edge gets
+    wide = dict(width)
     for step in model.steps.values():
         op, own = step.op, width[step.op.name]
         depthwise = op.attributes.get("groups", 1) > 1
         if op.name not in fixed:
-            factor[op.name] = factor[same[op.name][0]] if same[op.name] else Fraction(-(-own // block) * block, own)
-        more = int(own * factor[op.name]) - own
+            like = same[op.name]
+            wide[op.name] = own * wide[like[0]] // width[like[0]] if like else -(-own // block) * block
+        more = wide[op.name] - own
         if isinstance(step, Layer):
-            columns = 0 if depthwise else int(step.weight.shape[1] * (factor[op.inputs[0]] - 1))
-            step.weight = F.pad(step.weight, (*[0, 0] * (step.weight.ndim - 2), 0, columns, 0, more))
+            before, inputs = op.inputs[0], step.codes.shape[1]
+            columns = 0 if depthwise else inputs * wide[before] // width[before] - inputs
+            step.codes = F.pad(step.codes, (*[0, 0] * (step.codes.ndim - 2), 0, columns, 0, more))
             step.bias = F.pad(step.bias, (0, more))
         if more:
             op.shape = (own + more, *op.shape[1:])

@@ -12,14 +12,15 @@ With the latter four things need care.
   brought into order again in every call, which was seen to take thirty times as long as the convolution.
 """
 
+import contextlib
 import functools
-import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from helpers.quantization.weights import PAIR_LIMIT, pair_sums
+from helpers.quantization.weights import pairs_fit
 
 ONE_PIXEL = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 SHAPES_KEPT = 4
@@ -30,35 +31,22 @@ def conv_sums(
     codes: torch.Tensor, weight: torch.Tensor, zero_point: int, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> torch.Tensor:
     """Sums of code * weight: uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, ...)."""
-    x, weight = codes.to(torch.int32), weight.to(torch.int32)  # F.conv2d sums int8 in int8 and overflows silently
-    if any(padding):
-        x = F.pad(x, (padding[1], padding[1], padding[0], padding[0]), value=zero_point)
-    depthwise = weight.shape[1] == 1 and groups == len(weight)
-    if not depthwise and dilation == (1, 1):
-        return F.conv2d(x, weight, None, stride, 0, 1, groups)
-    # A sum over the kernel's positions, each of which sees a shifted image: for depthwise kernels that is ten times
-    # faster than PyTorch's int32 convolution, which knows no dilation either.
-    reach = [dilation[i] * (weight.shape[2 + i] - 1) for i in (0, 1)]
-    rows, columns = ((x.shape[2 + i] - reach[i] - 1) // stride[i] + 1 for i in (0, 1))
-    sums = torch.zeros(len(x), len(weight), rows, columns, dtype=torch.int32, device=x.device)
-    for i, j in itertools.product(*map(range, weight.shape[2:])):
-        shifted = x[:, :, i * dilation[0] :: stride[0], j * dilation[1] :: stride[1]][:, :, :rows, :columns]
-        tap = weight[:, :, i : i + 1, j : j + 1]
-        if depthwise:
-            sums.addcmul_(shifted, tap.reshape(1, -1, 1, 1))
-        else:
-            sums += F.conv2d(shifted, tap, groups=groups)
-    return sums
+    x = F.pad(codes.to(torch.int32), (padding[1], padding[1], padding[0], padding[0]), value=zero_point)
+    size = [(x.shape[2 + i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
+    image, channel, row, column = x.stride()
+    steps = (image, channel, row * dilation[0], column * dilation[1], row * stride[0], column * stride[1])
+    columns = x.as_strided((*x.shape[:2], *weight.shape[2:], *size), steps)  # for each place what is under the kernel
+    rows = weight.to(torch.int32).reshape(groups, len(weight) // groups, -1)
+    sums = rows @ columns.reshape(len(x), groups, -1, size[0] * size[1])  # F.conv2d knows int32, but no dilation
+    return sums.reshape(len(x), len(weight), *size)
 
 
 @functools.cache
 def available() -> bool:
     """Whether this build and processor run the kernels at all."""
-    try:
-        kernels_saturate()
-    except (AttributeError, RuntimeError):
-        return False
-    return torch.backends.mkldnn.is_available()
+    with contextlib.suppress(AttributeError, RuntimeError):
+        return kernels_saturate() is not None and torch.backends.mkldnn.is_available()
+    return False
 
 
 @functools.cache
@@ -70,41 +58,33 @@ def kernels_saturate() -> bool:
     return convolve(torch.full((1, 16, 1, 1), 255, dtype=torch.uint8))[0, 0, 0, 0].item() != 2 * 255 * 127
 
 
+@dataclass(eq=False)
 class PackedConv:
-    """A convolution of codes by oneDNN; a linear layer is a convolution of 1x1 images.
+    """A convolution of codes by oneDNN; a linear layer is a convolution of 1x1 images."""
 
-    Args:
-        weight: int8 codes (O, I / groups, kh, kw).
-        factor, bias: float32 (O,), of one unit of the sums, in units of the output; zero_in is in the bias already.
-        geometry: stride, padding, dilation, groups.
-        zero_in, zero_out: zero points of input (it fills the border) and output (None for float output).
-        residual: factor and zero point of a second input that is added.
-    """
+    weight: torch.Tensor  # int8 codes (O, I / groups, kh, kw)
+    factor: torch.Tensor  # float32 (O,), of one unit of the sums, in units of the output
+    bias: torch.Tensor  # likewise; the input's zero point is in it already
+    geometry: dict[str, Any]  # stride, padding, dilation, groups
+    zero_in: int  # zero point of the input, which fills the border
+    zero_out: int | None  # that of the output; None for float output
+    residual: tuple[float, int] | tuple[()] = ()  # factor and zero point of a second input that is added
 
-    def __init__(
-        self,
-        weight: torch.Tensor,
-        factor: torch.Tensor,
-        bias: torch.Tensor,
-        geometry: dict[str, Any],
-        zero_in: int,
-        zero_out: int | None,
-        residual: tuple[float, int] = (),
-    ) -> None:
-        stride, padding, dilation = (list(geometry[name]) for name in ("stride", "padding", "dilation"))
-        self.border, self.zero_in = None, zero_in
-        if zero_in and any(padding):
+    def __post_init__(self) -> None:
+        stride, padding, dilation = (list(self.geometry[name]) for name in ("stride", "padding", "dilation"))
+        self.border = None
+        if self.zero_in and any(padding):
             self.border, padding = [padding[1], padding[1], padding[0], padding[0]], [0, 0]
-        self.weight, self.factor, self.geometry = weight, factor, (stride, padding, dilation, geometry["groups"])
-        output = (1.0, 0, torch.float32) if zero_out is None else (1.0, zero_out, torch.uint8)
-        sum_with = (*residual, "sum", 1.0) if residual else ()
-        self.after = (bias, *self.geometry, *output, *sum_with, "none", [], "")
+        self.window = (stride, padding, dilation, self.geometry["groups"])
+        output = (1.0, 0, torch.float32) if self.zero_out is None else (1.0, self.zero_out, torch.uint8)
+        sum_with = (*self.residual, "sum", 1.0) if self.residual else ()
+        self.after = (self.bias, *self.window, *output, *sum_with, "none", [], "")
         self.in_order = functools.lru_cache(SHAPES_KEPT)(self._in_order)
 
     @functools.cached_property
     def usable(self) -> bool:
         """Whether the kernel cannot saturate with these weights on this processor."""
-        return int(pair_sums(self.weight.to(torch.int32)).max()) <= PAIR_LIMIT or not kernels_saturate()
+        return pairs_fit(self.weight) or not kernels_saturate()
 
     def __call__(self, codes: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """Codes in, codes out (or floats, without an output zero point); not yet clamped."""
@@ -117,5 +97,5 @@ class PackedConv:
 
     def _in_order(self, shape: torch.Size) -> tuple:
         """What the kernel is told of its input and of the weights, which are brought into the order for this shape."""
-        packed = torch.ops.onednn.qconv_prepack(self.weight, self.factor, 1.0, 0, *self.geometry, list(shape))
+        packed = torch.ops.onednn.qconv_prepack(self.weight, self.factor, 1.0, 0, *self.window, list(shape))
         return 1.0, 0, packed, self.factor, torch.zeros(len(self.weight), dtype=torch.int64)

@@ -10,6 +10,7 @@ gives bits away that lose the least per byte saved, until the rest fits.
 """
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ from helpers.quantization.observers import BATCH, normalised
 from helpers.quantization.plan import Op, Plan, Recipe, execute
 from helpers.quantization.reader import make_plan
 from helpers.quantization.repairs import quantized_op
-from helpers.quantization.weights import encode_layer, packed_bytes
+from helpers.quantization.weights import encode_layer
 
 BITS = (8, 6, 4, 3, 2)
 
@@ -43,8 +44,7 @@ def mixed_recipe(
         recipe = mixed_recipe(model, cifar.train_images[:256], file_bytes=1_500_000)
         q = quantize(model, cifar.train_images[:1024], recipe)
     """
-    recipe = recipe or Recipe()
-    images = normalised(model, images)
+    recipe, images = recipe or Recipe(), normalised(model, images)
     shape = tuple(images.shape[1:])
     scan = sensitivity_scan(make_plan(model, shape, recipe), images, recipe, progress=progress)
     sizes = scan.set_index(["layer", "bits"]).bytes
@@ -65,23 +65,13 @@ def sensitivity_scan(
     """The harm of every layer at every choice of bits: layer, bits, divergence (nats per image), bytes."""
     harm: Counter[tuple[str, int]] = Counter()
     values: dict[str, torch.Tensor] = {}
-    changed: Op
-
-    def compute(op: Op, *inputs: torch.Tensor) -> torch.Tensor:
-        """One operation where one other is changed: what does not depend on that is known."""
-        if op.name == changed.name:
-            return changed.run(*inputs)
-        known = all(x is values[edge] for edge, x in zip(op.inputs, inputs, strict=True))
-        return values[op.name] if known else op.run(*inputs)
-
     for x in tqdm(input_of(plan, images).split(BATCH), desc="sensitivity", disable=not progress):
         answers = plan.run(x, values.__setitem__).log_softmax(1)
         for op, choice in itertools.product(plan.layers, bits):
-            layer = encode_layer(op, replace(recipe, weight_bits=choice, layer_bits={}))
-            changed = quantized_op(op, layer)
-            other = execute(plan.ops, x, compute).log_softmax(1)
+            rounded = quantized_op(op, encode_layer(op, replace(recipe, weight_bits=choice, layer_bits={})))
+            other = execute([rounded, *plan.ops[plan.ops.index(op) + 1 :]], values, Op.run).log_softmax(1)
             harm[op.name, choice] += (answers.exp() * (answers - other)).sum().item() / len(images)
-    rows = [(*key, found, packed_bytes(plan[key[0]].weight.numel(), key[1])) for key, found in harm.items()]
+    rows = [(*key, found, math.ceil(plan[key[0]].weight.numel() * key[1] / 8)) for key, found in harm.items()]
     return pd.DataFrame(rows, columns=["layer", "bits", "divergence", "bytes"])
 
 

@@ -19,6 +19,7 @@ from helpers.quantization.repairs import repair_weights
 from helpers.quantization.weights import LayerWeights, encode_weights
 
 MODES = ("simulated", "integer", "kernel")
+GONE = ("absorb_bias", "weight_range", "unsupported")  # choices that older files state; their tensors have them
 
 
 def quantize(
@@ -37,8 +38,7 @@ def quantize(
         q.mode = "integer"
         logits = q(data.normalize(cifar.test_images[:100]))
     """
-    recipe = recipe or Recipe()
-    images = normalised(model, images)
+    recipe, images = recipe or Recipe(), normalised(model, images)
     for name, tensor in model.named_parameters():
         if not tensor.isfinite().all():
             raise QuantizationError(f"{name} holds NaN or infinity; check the checkpoint")
@@ -54,7 +54,7 @@ def quantize(
 
 def replay(model: nn.Module, recipe: Mapping[str, Any], input_shape: Sequence[int]) -> "QuantizedModel":
     """The structure of a quantized network, for a file's tensors to fill: weights are any, ranges placeholders."""
-    recipe = Recipe.from_json(recipe)
+    recipe = Recipe(**{name: value for name, value in recipe.items() if name not in GONE})
     plan = make_plan(model.eval(), input_shape, recipe)
     placeholder = Affine(torch.tensor(1.0), torch.tensor(0, dtype=torch.int32), recipe.activation_bits, signed=False)
     edges = dict.fromkeys(quantized_edges(plan), placeholder)
@@ -77,7 +77,8 @@ class QuantizedModel(nn.Module):
         self.input, self.steps = Step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT)), nn.ModuleDict()
         for op in plan.ops:
             step = make_step(op, edges.get(op.name), weights.get(op.name), edges.get(op.inputs[0]))
-            self.steps[module_key(op.name)] = step
+            # A ModuleDict refuses dots and the names of its own methods.
+            self.steps[f"{op.name}/" if hasattr(nn.ModuleDict, op.name) else op.name.replace(".", "/")] = step
         self.settle()
         self.register_load_state_dict_post_hook(QuantizedModel.settle)
         self.eval()
@@ -126,9 +127,8 @@ class QuantizedModel(nn.Module):
             found = f"{x.dtype} {tuple(x.shape)}{' with NaN in it' * bool(x.isnan().any())}"
             raise QuantizationError(f"quantized network: expected normalised float images (N, {shape}), got {found}")
         codes = self.input.encode(x) if self.input.coded else x
-        y = execute(
-            self.plan.ops, codes, lambda op, *inputs: getattr(self._by_name[op.name], self._mode)(*inputs), watch
-        )
+        compute = {name: getattr(step, self._mode) for name, step in self._by_name.items()}
+        y = execute(self.plan.ops, codes, lambda op, *inputs: compute[op.name](*inputs), watch)
         output = self.edges[self.plan.output]
         return y if output is None else output.dequantize(y)
 
@@ -138,8 +138,3 @@ class QuantizedModel(nn.Module):
         super()._apply(*args, **kwargs)
         self.settle()  # what follows from the scales has to move with them
         return self
-
-
-def module_key(name: str) -> str:
-    """An operation's name as a key of a ModuleDict, which refuses dots and the names of its own methods."""
-    return f"{name}/" if hasattr(nn.ModuleDict, name) else name.replace(".", "/")

@@ -28,7 +28,6 @@ class Observer:
 
     The histogram counts (float64) in equal bins from `start` on. A value outside doubles the bin width as often as
     needed, which loses nothing: two neighbouring counts become one.
-
     """
 
     def __init__(self, rule: str, bits: int = 8) -> None:
@@ -61,9 +60,8 @@ class Observer:
             return self.low, self.high
         used = self.counts > 0
         centres, counts = (self.start + self.width * (torch.arange(BINS) + 0.5).double())[used], self.counts[used]
-        return self._percentile(centres, counts) if self.rule == "percentile" else self._least_error(centres, counts)
-
-    def _percentile(self, centres: torch.Tensor, counts: torch.Tensor) -> tuple[float, float]:
+        if self.rule == "mse":
+            return self._least_error(centres, counts)
         below = counts.cumsum(0) / counts.sum()
         low, high = (centres[torch.searchsorted(below, at)].item() for at in (OUTERMOST, 1 - OUTERMOST))
         return max(low, self.low), min(high, self.high)
@@ -88,15 +86,14 @@ def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Aff
     """Choose an unsigned per-tensor `Affine` for every edge that carries codes, from what images give in float."""
     edges, bits, origins = quantized_edges(plan), recipe.activation_bits, plan.origins()
     observers = {origins[edge]: Observer(recipe.observer, bits) for edge in edges}
-    new = {INPUT, *(op.name for op in plan.ops if op.kind not in HANDS_ON)} & {*edges}
+    moved = {op.name for op in plan.ops if op.kind in HANDS_ON}
 
     def watch(edge: str, value: torch.Tensor) -> None:
-        if edge in new and not value.isfinite().all():
-            raise QuantizationError(
-                f"edge {edge!r} holds NaN or infinity; check the calibration images and the weights"
-            )
-        if edge in new:
-            observers[origins[edge]].observe(value)
+        if edge in moved or edge not in edges:
+            return
+        if not value.isfinite().all():
+            raise QuantizationError(f"edge {edge!r} holds NaN or infinity; check the calibration images and weights")
+        observers[origins[edge]].observe(value)
 
     for batch in images.split(BATCH):
         plan.run(batch, watch)

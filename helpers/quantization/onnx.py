@@ -20,7 +20,6 @@ from graphlib import TopologicalSorter
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import onnx
 import torch
 from onnx import TensorProto, compose, helper, numpy_helper
@@ -33,7 +32,7 @@ from helpers.quantization.integer import Layer, Step
 from helpers.quantization.model import QuantizedModel
 from helpers.quantization.plan import INPUT
 from helpers.quantization.verify import verify_onnx
-from helpers.quantization.weights import PAIR_LIMIT, pair_sums
+from helpers.quantization.weights import pairs_fit
 
 FREE = {0: torch.export.Dim.AUTO}  # the number of images
 OPSET = 18
@@ -82,10 +81,9 @@ class _Graph:
         self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return name
 
-    def constant(self, name: str, value: torch.Tensor | np.ndarray) -> str:
+    def constant(self, name: str, value: torch.Tensor) -> str:
         """Add a constant."""
-        array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
-        self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+        self.constants[name] = numpy_helper.from_array(value.detach().cpu().contiguous().numpy(), name)
         return name
 
     def in_order(self) -> list[onnx.NodeProto]:
@@ -118,43 +116,34 @@ class _Graph:
         """The real numbers of an edge, under this name if they have to be decoded."""
         return self.node("DequantizeLinear", [*self.coded[edge]], name) if edge in self.coded else edge
 
-    def hand_on(self, step: Step, kind: str, *more: str, **attributes: object) -> None:
-        """Codes move or are compared, none is computed."""
-        given = [self.coded.get(edge, (edge,)) for edge in step.op.inputs]
-        made = self.node(kind, [*(names[0] for names in given), *more], step.op.name, **attributes)
-        if len(given[0]) > 1:
-            self.coded[step.op.name] = (made, *given[0][1:])
-
     def reshaped(self, value: str, name: str, *shape: int) -> str:
         """A Reshape node."""
-        return self.node("Reshape", [value, self.constant(f"{name}.shape", np.array(shape, np.int64))], name)
+        return self.node("Reshape", [value, self.constant(f"{name}.shape", torch.tensor(shape))], name)
 
-    def weight_codes(self, layer: Layer, codes: torch.Tensor) -> tuple[str, str]:
-        """A weight's codes and its zero point; with zero point 128 they are stored as uint8."""
+    def weight_codes(self, layer: Layer, codes: torch.Tensor, *channels: int) -> list[str]:
+        """A weight's codes, and its zero point for all or for each channel; with 128 they are stored as uint8."""
         shift, name = weight_zero_point(layer), layer.op.name
-        kind = np.uint8 if shift else np.int8
-        stored = (codes.cpu().numpy().astype(np.int16) + shift).astype(kind)
-        zero = self.constant(f"{name}.weight.zero_point", np.array(shift, kind))
-        return self.constant(f"{name}.weight.codes", stored), zero
+        kind = torch.uint8 if shift else torch.int8
+        zero = self.constant(f"{name}.weight.zero_point", torch.full(channels, shift, dtype=kind))
+        return [self.constant(f"{name}.weight.codes", (codes.short() + shift).to(kind)), zero]
 
     def parameters(self, layer: Layer, codes: torch.Tensor, axis: int) -> list[str]:
         """The real weight, from its codes and one scale per output channel, and the real bias from its int32."""
         name = layer.op.name
-        stored, zero = self.weight_codes(layer, codes)
-        zeros = numpy_helper.to_array(self.constants[zero]).repeat(len(layer.weight_scale))  # the same for each channel
-        parts = [stored, self.constant(f"{name}.weight.scale", layer.weight_scale), self.constant(zero, zeros)]
+        stored, zeros = self.weight_codes(layer, codes, len(layer.weight_scale))
+        parts = [stored, self.constant(f"{name}.weight.scale", layer.weight_scale), zeros]
         units = [self.constant(f"{name}.bias.codes", layer.bias), self.constant(f"{name}.unit", layer.unit.float())]
         weight = self.node("DequantizeLinear", parts, f"{name}.weight", axis=axis)
         return [weight, self.node("DequantizeLinear", units, f"{name}.bias", axis=0)]
 
     def conv(self, step: Layer) -> None:
         """One int8 convolution; with a residual int32 sums, scaled and added in float, rounded once."""
-        name, geometry = step.op.name, {**window(step), "group": step.op.attributes["groups"]}
+        name, geometry = step.op.name, attributes(step)
         if not step.op.residual:
-            inputs = [self.get(step), *self.parameters(step, step.weight, axis=0)]
+            inputs = [self.get(step), *self.parameters(step, step.codes, axis=0)]
             return self.put(step, self.node("Conv", inputs, name, **geometry))
         codes, _, zero = self.coded[step.op.inputs[0]]
-        weight, weight_zero = self.weight_codes(step, step.weight)
+        weight, weight_zero = self.weight_codes(step, step.codes)
         bias = self.constant(f"{name}.bias", step.bias.reshape(-1, 1, 1))
         unit = self.constant(f"{name}.unit", step.unit.float().reshape(-1, 1, 1))
         sums = self.node("ConvInteger", [codes, weight, zero, weight_zero], f"{name}.products", **geometry)
@@ -166,10 +155,10 @@ class _Graph:
     def linear(self, step: Layer) -> None:
         """One int8 matrix product; more dimensions than two are laid flat for it."""
         name, x = step.op.name, self.get(step)
-        parameters = self.parameters(step, step.weight.t(), axis=1)
+        parameters = self.parameters(step, step.codes.t(), axis=1)
         if len(step.op.shape) == 1:
             return self.put(step, self.node("Gemm", [x, *parameters], name))
-        flat = self.reshaped(x, f"{name}.flat", -1, step.weight.shape[1])
+        flat = self.reshaped(x, f"{name}.flat", -1, step.codes.shape[1])
         y = self.node("Gemm", [flat, *parameters], f"{name}.product")
         return self.put(step, self.reshaped(y, name, -1, *step.op.shape))
 
@@ -179,22 +168,23 @@ class _Graph:
     def average_pool(self, step: Step) -> None:
         """A mean over windows; with dimensions of size 1 dropped where the network drops them."""
         name, whole = step.op.name, len(step.op.shape) == 3
-        y = self.node("AveragePool", [self.get(step)], name if whole else f"{name}.pool", **window(step))
+        y = self.node("AveragePool", [self.get(step)], name if whole else f"{name}.pool", **attributes(step))
         self.put(step, y if whole else self.reshaped(y, name, 0, *step.op.shape))
 
     def clamp(self, step: Step) -> None:
         """A clamp of its own is a quantization."""
         self.put(step, self.get(step))
 
-    def max_pool(self, step: Step) -> None:
-        self.hand_on(step, "MaxPool", **window(step), ceil_mode=int(step.op.attributes["ceil_mode"]))
+    def hand_on(self, step: Step) -> None:
+        """Codes move or are compared, none is computed."""
+        given, name = [self.coded.get(edge, (edge,)) for edge in step.op.inputs], step.op.name
+        shape = [self.constant(f"{name}.shape", torch.tensor([0, *step.op.shape]))] * (step.op.kind == "reshape")
+        kind = {"max_pool": "MaxPool", "concat": "Concat", "reshape": "Reshape"}[step.op.kind]
+        made = self.node(kind, [*(names[0] for names in given), *shape], name, **attributes(step))
+        if len(given[0]) > 1:
+            self.coded[name] = (made, *given[0][1:])
 
-    def concat(self, step: Step) -> None:
-        self.hand_on(step, "Concat", axis=step.op.attributes["dim"])
-
-    def reshape(self, step: Step) -> None:
-        shape = self.constant(f"{step.op.name}.shape", np.array([0, *step.op.shape], np.int64))
-        self.hand_on(step, "Reshape", shape)
+    max_pool = concat = reshape = hand_on
 
     def float(self, step: Step) -> None:
         """What `add_floats` wrote, between the edges.
@@ -202,7 +192,7 @@ class _Graph:
         Between codes ONNX Runtime would turn it into int8 kernels of its own: it quantizes weights once more, with no
         regard to saturation, and miscounts the last windows of an average with ceil_mode. A Clip keeps it from that.
         """
-        ends = [self.constant(f"{FLOAT}{name}", np.float32(end)) for name, end in (("low", -3e38), ("high", 3e38))]
+        ends = [self.constant(f"{FLOAT}{name}", torch.tensor(end)) for name, end in (("low", -3e38), ("high", 3e38))]
         for position, edge in enumerate(step.op.inputs):
             kind, limits = ("Clip", ends) if edge in self.coded else ("Identity", [])
             self.node(kind, [self.get(step, position), *limits], FLOAT + input_name(step, position))
@@ -260,12 +250,12 @@ def input_name(step: Step, position: int) -> str:
     return f"{step.op.name}.input{position}"
 
 
-def window(step: Step) -> dict[str, object]:
-    """What ONNX calls the attributes of a window."""
-    names = {"kernel": "kernel_shape", "stride": "strides", "dilation": "dilations"}
-    geometry = {names[key]: value for key, value in step.op.attributes.items() if key in names}
-    padding = step.op.attributes.get("padding", (0, 0))
-    return {**geometry, "pads": (*padding, *padding)}
+def attributes(step: Step) -> dict[str, object]:
+    """What ONNX calls the attributes of an operation."""
+    names = {"kernel": "kernel_shape", "stride": "strides", "dilation": "dilations", "padding": "pads"}
+    names |= {"groups": "group", "ceil_mode": "ceil_mode", "dim": "axis"}
+    twice = {key: value * 2 for key, value in step.op.attributes.items() if key == "padding"}  # at both ends
+    return {names[key]: value for key, value in {**step.op.attributes, **twice}.items()}
 
 
 def weight_zero_point(layer: Layer) -> int:
@@ -274,8 +264,5 @@ def weight_zero_point(layer: Layer) -> int:
     Its kernel adds neighbouring products in 16 bits, in the order (row, column, input channel): other pairs than those
     that `weights.py` keeps small. Depthwise convolutions have a kernel of their own, which adds in 32 bits.
     """
-    weight = layer.weight
-    if weight.ndim == 4 and weight.shape[1] == 1 and weight.shape[0] == layer.op.attributes["groups"]:
-        return 0
-    in_order = weight.movedim(1, -1).flatten(1).to(torch.int16)
-    return 128 if pair_sums(in_order).max() > PAIR_LIMIT else 0
+    depthwise = layer.codes.shape[1] == 1 and layer.op.attributes.get("groups") == len(layer.codes)
+    return 0 if depthwise or pairs_fit(layer.codes.movedim(1, -1).flatten(1)) else 128

@@ -26,10 +26,7 @@ CHOICES = {
     "residual": ("fused", "separate"),
     "bias_correction": (None, "empirical"),
     "rounding": ("nearest", "learned"),
-    "per_channel": (True, False),
-    "equalize": (False, True),
 }
-GONE = ("absorb_bias", "weight_range", "unsupported")
 
 
 @dataclass(frozen=True)
@@ -42,8 +39,7 @@ class Recipe:
         per_channel: one weight scale per output channel instead of one per layer.
         observer, weight_observer: how the range of an activation follows from calibration, and that of the weights.
         residual: "fused" adds the residual before the one rounding; "separate" rounds the convolution first.
-        equalize, bias_correction, rounding: the repairs, see `repairs.py`.
-
+        equalize, bias_correction, rounding: the repairs, see `channels.py` and `repairs.py`.
     """
 
     weight_bits: int = 8
@@ -69,11 +65,6 @@ class Recipe:
         return self.layer_bits.get(layer, self.weight_bits)
 
     to_json = dataclasses.asdict
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> "Recipe":
-        """The recipe that a file states. Older files name choices that are gone; their tensors have them."""
-        return cls(**{name: value for name, value in stored.items() if name not in GONE})
 
 
 @dataclass
@@ -128,23 +119,15 @@ class Op:
         return F.hardtanh(y, low, high)  # the same numbers as clamp, and a much faster way back
 
 
-def _maximum(op: Op, x: torch.Tensor) -> torch.Tensor:
-    # In channels_last PyTorch counts the places of an image in the image's own type, which ends at 255 for codes.
-    x = x if x.is_floating_point() else x.contiguous()
-    return F.max_pool2d(x, *_settings(op))
-
-
-def _settings(op: Op, count: int | None = None) -> list[Any]:
-    return [op.attributes[name] for name in ("kernel", "stride", "padding", "dilation", "ceil_mode")[:count]]
-
-
+WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode")  # attributes of a pool, as PyTorch takes them
 _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
     "conv": lambda op, x, *residual: sum(residual, F.conv2d(x, op.weight, op.bias, **op.attributes)),
     "linear": lambda op, x: F.linear(x, op.weight, op.bias),
     "add": lambda op, x, y: x + y,
     # The dimensions of size 1 may be gone.
-    "average_pool": lambda op, x: F.avg_pool2d(x, *_settings(op, 2)).reshape(len(x), *op.shape),
-    "max_pool": _maximum,
+    "average_pool": lambda op, x: F.avg_pool2d(x, *map(op.attributes.get, WINDOW[:2])).reshape(len(x), *op.shape),
+    # In channels_last PyTorch counts the places of an image in the image's own type, which ends at 255 for codes.
+    "max_pool": lambda op, x: F.max_pool2d(x.contiguous(), *map(op.attributes.get, WINDOW)),
     "reshape": lambda op, x: x.reshape(x.shape[0], *op.shape),
     "concat": lambda op, *inputs: torch.cat(inputs, **op.attributes),
     "clamp": lambda op, x: x,
@@ -154,8 +137,11 @@ _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def execute(ops: list[Op], x: Any, compute: Callable[..., Any], watch: Watch = None) -> Any:
-    """Run operations in order, let go of each edge after its last reader, and return the value of the last edge."""
-    last_reader, edges = {edge: op for op in ops for edge in op.inputs}, {INPUT: x}
+    """Run operations in order, let go of each edge after its last reader, and return the value of the last edge.
+
+    `x` is the network's input; for the last operations of a network, what all edges before them carry, by name.
+    """
+    last_reader, edges = {edge: op for op in ops for edge in op.inputs}, {**x} if isinstance(x, dict) else {INPUT: x}
     if watch:
         watch(INPUT, x)
     for op in ops:
@@ -191,9 +177,9 @@ class Plan:
         """The edge that carries the network's output."""
         return self.ops[-1].name
 
-    def users(self, edge: str) -> list[Op]:
-        """The operations that read an edge."""
-        return [op for op in self.ops if edge in op.inputs]
+    def readers(self, *edges: str) -> list[Op]:
+        """The operations that read one of these edges."""
+        return [op for op in self.ops if not set(edges).isdisjoint(op.inputs)]
 
     def tied(self, inputs: Callable[[Op], tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         """For each edge those, in order, that it belongs with, if an output belongs with these inputs of its op."""

@@ -23,26 +23,15 @@ import torch
 from torch import nn
 
 from helpers import training
-from helpers.dataset import Dataset, adopt, normalization_of
+from helpers.dataset import normalization_of
 from helpers.quantization.affine import Affine, code_range
 from helpers.quantization.model import QuantizedModel
 from helpers.quantization.observers import BATCH, calibrate, normalised
 from helpers.quantization.plan import HANDS_ON, INPUT, Op, Plan, Recipe, execute
 from helpers.quantization.reader import make_plan
-from helpers.quantization.weights import LayerWeights, encode_weights, nearest_codes, pair_sums, per_row
+from helpers.quantization.weights import LayerWeights, encode_weights, nearest, pair_sums, pairs_fit, per_row
 
-CALIBRATION_IMAGES = 1024
 SHORT = training.Config(epochs=2, lr=0.005, weight_decay=0.0, ema=0.99, distill=0.7, label_smoothing=0.0)
-
-
-def train(
-    model: nn.Module, cifar: Dataset, recipe: Recipe, config: training.Config = SHORT, progress: bool = True
-) -> QuantizedModel:
-    """Quantize a network and train a copy on, with its float self as the teacher if `config.distill` asks for one."""
-    adopt(cifar, model)
-    network = prepare(model, cifar.split().train_images[:CALIBRATION_IMAGES], recipe)
-    training.finetune(network, cifar, model if config.distill > 0 else None, config, progress=progress)
-    return network.convert()
 
 
 def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe) -> "QatNetwork":
@@ -50,7 +39,7 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe) -> "QatNetwo
 
     Example:
         network = prepare(model, cifar.train_images[:1024], Recipe(weight_bits=4))
-        training.finetune(network, cifar, teacher=model, config=...)
+        training.finetune(network, cifar, teacher=model, config=SHORT)
         quantized = network.convert()
     """
     images = normalised(model, images)
@@ -68,7 +57,7 @@ class QatNetwork(nn.Module):
         self.input_normalization = normalization_of(model)
         self.origin = SimpleNamespace(spec=getattr(model, "spec", None), input_normalization=self.input_normalization)
         self.plan, self.recipe, self.edges, self.origins = plan, recipe, edges, plan.origins()
-        self.small_pairs = {name for name, layer in weights.items() if layer.bits == 8 and layer.small_pairs}
+        self.small_pairs = {name for name, layer in weights.items() if layer.bits == 8 and pairs_fit(layer.codes)}
         start = {("edge", edge): affine.scale for edge, affine in edges.items() if self.origins[edge] == edge}
         for op in plan.layers:
             scale = weights[op.name].scale[: None if recipe.per_channel else 1]
@@ -82,7 +71,7 @@ class QatNetwork(nn.Module):
     def _compute(self, op: Op, *inputs: torch.Tensor) -> torch.Tensor:
         if op.weight is not None:
             scale, bias, weight = self._scale(op), self._trained("bias", op.name), self._trained("weight", op.name)
-            unit = (self._edge_scale(op.inputs[0]) * scale).detach()
+            unit = (self._trained("edge", self.origins[op.inputs[0]]) * scale).detach()
             bias = bias + (torch.round(bias / unit) * unit - bias).detach()
             codes = code_range(self.recipe.bits_of(op.name), signed=True, narrow=True)
             op = dataclasses.replace(op, weight=fake_quantize(weight, per_row(scale, weight), 0, *codes), bias=bias)
@@ -91,17 +80,17 @@ class QatNetwork(nn.Module):
     def _round(self, edge: str, x: torch.Tensor) -> torch.Tensor:
         if edge not in self.edges:
             return x
-        return fake_quantize(x, self._edge_scale(edge), int(self.edges[edge].zero_point), *self.edges[edge].codes)
+        scale, affine = self._trained("edge", self.origins[edge]), self.edges[edge]
+        return fake_quantize(x, scale, int(affine.zero_point), *affine.codes)
 
     def _trained(self, kind: str, name: str) -> torch.Tensor:
-        return self.trained[as_key(kind, name)]
-
-    def _edge_scale(self, edge: str) -> torch.Tensor:
-        return positive(self._trained("edge", self.origins[edge]))
+        """A trained tensor; training may have moved a step size to the other side of zero."""
+        tensor = self.trained[as_key(kind, name)]
+        return tensor.abs().clamp(min=torch.finfo(torch.float32).tiny) if kind in ("edge", "scale") else tensor
 
     def _scale(self, op: Op) -> torch.Tensor:
         """The step size of a weight, large enough that no pair overflows where none did (see `weights.py`)."""
-        scale = positive(self._trained("scale", op.name))
+        scale = self._trained("scale", op.name)
         if op.name not in self.small_pairs:
             return scale
         least = pair_sums(self._trained("weight", op.name).detach()).flatten(1).amax(1) / 127
@@ -111,22 +100,18 @@ class QatNetwork(nn.Module):
         """The integer network that this one has learned to be."""
         edges, weights = {}, {}
         for edge, affine in self.edges.items():
-            edges[edge] = dataclasses.replace(affine, scale=self._edge_scale(edge).detach().cpu())
+            scale = self._trained("edge", self.origins[edge]).detach().cpu()
+            edges[edge] = dataclasses.replace(affine, scale=scale)
         for op in self.plan.layers:
-            weight, bias = (self._trained(kind, op.name).detach().cpu() for kind in ("weight", "bias"))
-            scale, bits = self._scale(op).detach().cpu().expand(len(weight)).clone(), self.recipe.bits_of(op.name)
-            weights[op.name] = LayerWeights(nearest_codes(weight, scale, bits), scale, bias.clone(), bits)
+            weight, bias = (self._trained(kind, op.name).detach().cpu().clone() for kind in ("weight", "bias"))
+            scale = self._scale(op).detach().cpu().expand(len(weight)).clone()
+            weights[op.name] = nearest(weight, scale, bias, self.recipe.bits_of(op.name))
         return QuantizedModel(self.origin, self.plan, edges, weights, self.recipe)
 
 
 def as_key(kind: str, name: str) -> str:
     """The key of a tensor in a ParameterDict, which refuses dots."""
     return f"{kind} {name.replace('.', '/')}"
-
-
-def positive(scale: torch.Tensor) -> torch.Tensor:
-    """A step size that training may have moved to the other side of zero."""
-    return scale.abs().clamp(min=torch.finfo(torch.float32).tiny)
 
 
 class FakeQuantize(torch.autograd.Function):

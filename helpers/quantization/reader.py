@@ -5,7 +5,6 @@ Any other node stays in float, as a small graph of its own. At last the plan is 
 """
 
 import copy
-import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from helpers.graphs.effects import is_torch, op_name
 from helpers.graphs.errors import UnsupportedCase
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.channels import equalize
-from helpers.quantization.plan import INPUT, Op, Plan, Recipe
+from helpers.quantization.plan import INPUT, WINDOW, Op, Plan, Recipe
 from helpers.quantization.verify import agree, verify_plan
 
 IMAGES = 5  # in the example: few networks have a dimension of this size, which could be taken for the images
@@ -42,20 +41,14 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
 
 def _folded(model: nn.Module, example: torch.Tensor) -> fx.GraphModule:
     """The folded graph by torch.fx, or where that cannot follow (loops over parts, decisions by a size) by export."""
-    try:
-        inspect.signature(model.forward).bind(example)
-    except TypeError as error:
-        name = type(model).__name__
-        raise QuantizationError(f"plan: quantize feeds exactly one tensor, and {name} takes others: {error}") from error
     reasons = []
     for route in ("fx", "export"):
         try:
             return passes.optimize(model, (example,), route=route, verify=False)[0]  # the plan is compared instead
         except UnsupportedCase as error:
             reasons.append(error.reason.partition(" (mark")[0])
-    raise QuantizationError(
-        f"plan: {'; nor on the other route: '.join(dict.fromkeys(reasons))}. Rewrite what is named here"
-    )
+    reason = "; nor on the other route: ".join(dict.fromkeys(reasons))
+    raise QuantizationError(f"plan: {reason}. Rewrite what is named here")
 
 
 def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) -> Plan:
@@ -65,18 +58,14 @@ def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) ->
     edges = _edges(graph_module, len(example))
     output = graph_module.graph.output_node().args[0]
     if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
-        raise QuantizationError(
-            "plan: the network must compute and return exactly one float32 tensor; wrap it so that it does"
-        )
-    ops = [_read_node(node, edges, run) for node in edges if edges[node] != INPUT]
-    needed = {edges[output]}
-    for op in reversed(ops):
-        needed.update(op.inputs if op.name in needed else ())
-    plan = Plan([op for op in ops if op.name in needed], tuple(example.shape[1:]))
-    for clamp in [op for op in plan.ops if op.kind == "clamp"]:
-        _join_clamp(plan, clamp)
-    for add in [op for op in plan.ops if op.kind == "add" and recipe.residual == "fused"]:
-        _join_residual(plan, add)
+        raise QuantizationError("plan: a network must compute and return exactly one float32 tensor; wrap it for that")
+    plan, needed = Plan([], tuple(example.shape[1:])), {edges[output]}
+    for node in reversed(edges):
+        if edges[node] in needed - {INPUT}:
+            plan.ops.insert(0, _read_node(node, edges, run))
+            needed.update(plan.ops[0].inputs)
+    _join(plan, "clamp", ("conv", "linear", "add"))
+    _join(plan, "add", ("conv",) if recipe.residual == "fused" else ())
     return plan
 
 
@@ -190,27 +179,30 @@ def _integer_form(node: fx.Node, sources: list[fx.Node], run: _Run) -> Op | None
     return op if fits and (op.kind != "add" or {*shapes} == {expected.shape}) and agree(found, expected) else None
 
 
+def _op(kind: str, *parameters: torch.Tensor, clamp: tuple[float, float] | None = None, **attributes: Any) -> Op:
+    """An operation without names; what windows are described by is a pair."""
+    for name in attributes.keys() & {*WINDOW[:4]}:
+        size = attributes[name]
+        attributes[name] = (size, size) if isinstance(size, int) else (size[0], size[-1])
+    return Op("", kind, (), *parameters, clamp=clamp, attributes=attributes)
+
+
 def _layer(layer: nn.Linear | nn.Conv2d) -> Op:
     weight = layer.weight.detach().clone()
     bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().clone()
     if isinstance(layer, nn.Linear):
-        return Op("", "linear", (), weight, bias)
+        return _op("linear", weight, bias)
     padding = layer._reversed_padding_repeated_twice[::-2]  # in numbers, where it is "same" or "valid", too
-    geometry = _pairs(stride=layer.stride, padding=padding, dilation=layer.dilation)
-    return Op("", "conv", (), weight, bias, attributes={**geometry, "groups": layer.groups})
-
-
-def _pairs(**sizes: Any) -> dict[str, tuple]:
-    return {name: (size, size) if isinstance(size, int) else (size[0], size[-1]) for name, size in sizes.items()}
+    geometry = {"stride": layer.stride, "padding": padding, "dilation": layer.dilation, "groups": layer.groups}
+    return _op("conv", weight, bias, **geometry)
 
 
 def _clamp(low: float | None = None, high: float | None = None) -> Op:
-    bounds = -math.inf if low is None else float(low), math.inf if high is None else float(high)
-    return Op("", "clamp", (), clamp=bounds)
+    return _op("clamp", clamp=(-math.inf if low is None else float(low), math.inf if high is None else float(high)))
 
 
 def _average(y: torch.Tensor, x: torch.Tensor, kernel: Any, stride: Any = None, **_: Any) -> Op:
-    return Op("", "average_pool", (), attributes=_pairs(kernel=kernel, stride=stride or kernel))
+    return _op("average_pool", kernel=kernel, stride=stride or kernel)
 
 
 def _adaptive(y: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> Op:
@@ -218,8 +210,8 @@ def _adaptive(y: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> Op:
 
 
 def _maximum(y: Any, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, **rest: Any) -> Op:
-    window = _pairs(kernel=kernel, stride=stride or kernel, padding=padding, dilation=dilation)
-    return Op("", "max_pool", (), attributes={**window, "ceil_mode": rest.get("ceil_mode", False)})
+    window = {"kernel": kernel, "stride": stride or kernel, "padding": padding, "dilation": dilation}
+    return _op("max_pool", **window, ceil_mode=rest.get("ceil_mode", False))
 
 
 # By class or bare name. A function's form gets what it returned and its arguments; what is not taken is not looked at.
@@ -230,42 +222,28 @@ _FORMS = {
     "relu6": lambda y, x, **_: _clamp(0, 6),
     "hardtanh": lambda y, x, min_val=-1, max_val=1, **_: _clamp(min_val, max_val),
     **dict.fromkeys(("clamp", "clamp_", "clip", "clip_"), lambda y, x, min=None, max=None: _clamp(min, max)),
-    **dict.fromkeys(("add", "add_", "iadd"), lambda y, *_, **__: Op("", "add", ())),
+    **dict.fromkeys(("add", "add_", "iadd"), lambda y, *_, **__: _op("add")),
     "avg_pool2d": _average,
     **dict.fromkeys(("adaptive_avg_pool2d", "mean"), _adaptive),
     "max_pool2d": _maximum,
-    **dict.fromkeys(
-        ("cat", "concat", "concatenate"), lambda y, _, dim=0: Op("", "concat", (), attributes={"dim": dim})
-    ),
-    **dict.fromkeys(("flatten", "reshape", "view", "squeeze"), lambda y, *_, **__: Op("", "reshape", ())),
+    **dict.fromkeys(("cat", "concat", "concatenate"), lambda y, _, dim=0: _op("concat", dim=dim)),
+    **dict.fromkeys(("flatten", "reshape", "view", "squeeze"), lambda y, *_, **__: _op("reshape")),
 }
 _ON_MAPS = ("conv", "average_pool", "max_pool")  # of four dimensions, batch included
 
 
-def _join_clamp(plan: Plan, clamp: Op) -> None:
-    """conv -> clamp becomes a conv that clamps, when nobody else reads the conv."""
-    before = [op for op in plan.ops if op.name in clamp.inputs and op.kind in ("conv", "linear", "add")]
-    if before and before[0].clamp is None and plan.users(before[0].name) == [clamp]:
-        before[0].clamp = clamp.clamp
-        _replace(plan, clamp, before[0])
-
-
-def _join_residual(plan: Plan, add: Op) -> None:
-    """conv -> add becomes a conv with a residual: of two candidates the one that runs later."""
-    bare = [op for op in plan.ops if op.kind == "conv" and op.clamp is None and op.residual is None]
-    candidates = [op for op in bare if op.name in add.inputs and plan.users(op.name) == [add]]
-    if candidates and len({*add.inputs}) == 2:
-        conv = candidates[-1]
-        other = next(name for name in add.inputs if name != conv.name)
-        conv.inputs, conv.clamp = (conv.inputs[0], other), add.clamp
-        plan.ops.remove(conv)  # it has to wait for the other edge
-        plan.ops.insert(plan.ops.index(add), conv)
-        _replace(plan, add, conv)
-
-
-def _replace(plan: Plan, op: Op, by: Op) -> None:
-    """Take an operation out; whoever read it reads the edge of another, which carries its value from now on."""
-    plan.ops.remove(op)
-    by.node = op.node
-    for user in plan.ops:
-        user.inputs = tuple(by.name if edge == op.name else edge for edge in user.inputs)
+def _join(plan: Plan, kind: str, takers: tuple[str, ...]) -> None:
+    """Let operations of a kind join one before them that nobody else reads: a clamp, or the addition of a residual."""
+    for op in [op for op in plan.ops if op.kind == kind]:
+        ready = [one for one in plan.ops if one.kind in takers and one.clamp is None and plan.readers(one.name) == [op]]
+        if kind == "add":
+            ready = [one for one in ready if one.residual is None and len({*op.inputs}) == 2]
+        if not ready:
+            continue
+        taker = ready[-1]  # of two the one that runs later
+        taker.inputs += tuple(name for name in op.inputs if name != taker.name)
+        taker.clamp, taker.node = op.clamp, op.node
+        plan.ops.remove(taker)  # it has to wait for the other edge
+        plan.ops[plan.ops.index(op)] = taker
+        for user in plan.ops:
+            user.inputs = tuple(taker.name if edge == op.name else edge for edge in user.inputs)

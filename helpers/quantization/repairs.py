@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from helpers.quantization.affine import Affine, code_range
 from helpers.quantization.observers import BATCH
 from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
-from helpers.quantization.weights import PAIR_LIMIT, LayerWeights, pair_sums, per_row
+from helpers.quantization.weights import PAIR_LIMIT, LayerWeights, pair_sums, pairs_fit, per_row
 
 REPAIR_IMAGES = 512  # the means and covariances of a layer's input are known well enough from these
 ENOUGH_PLACES = 1 << 14  # to know the covariances of a few inputs; of many inputs, PLACES_PER_INPUT for each
@@ -154,7 +154,7 @@ def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeig
         loss.backward()
         optimizer.step()
     codes = (floor + (switch.detach() > 0)).clamp(*limits)
-    if layer.small_pairs:  # undo what would let a pair overflow (see `weights.py`)
+    if pairs_fit(layer.codes):  # undo what would let a pair overflow (see `weights.py`)
         overflow = pair_sums(codes.reshape(op.weight.shape)) > PAIR_LIMIT
         overflow = overflow.repeat_interleave(2, dim=1)[:, : op.weight.shape[1]]
         codes = torch.where(rows(op, overflow), nearest, codes)

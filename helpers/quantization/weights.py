@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, decode
+from helpers.quantization.affine import Affine, QuantizationError, choose, code_range
 from helpers.quantization.plan import Op, Plan, Recipe
 
 PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
@@ -37,12 +37,7 @@ class LayerWeights:
 
     def decode(self) -> torch.Tensor:
         """The float weights that the codes stand for."""
-        return decode(self.codes, per_row(self.scale, self.codes), torch.tensor(0))
-
-    @property
-    def small_pairs(self) -> bool:
-        """Whether no pair of codes can overflow 16 bits."""
-        return int(pair_sums(self.codes.to(torch.int32)).max()) <= PAIR_LIMIT
+        return self.codes * per_row(self.scale, self.codes)
 
 
 def per_row(scale: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -50,9 +45,10 @@ def per_row(scale: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return scale.reshape(-1, *[1] * (weight.ndim - 1))
 
 
-def nearest_codes(weight: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor:
-    """Round a weight to the nearest codes, with one scale per output channel or one for all."""
-    return Affine(scale, torch.tensor(0), bits, signed=True, narrow=True, axis=0).quantize(weight)
+def nearest(weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor, bits: int) -> LayerWeights:
+    """Round a weight to the nearest codes."""
+    affine = Affine(scale, torch.tensor(0), bits, signed=True, narrow=True, axis=0)
+    return LayerWeights(affine.quantize(weight), scale, bias, bits)
 
 
 def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
@@ -65,8 +61,6 @@ def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
 
 def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
     """Round the weights of one layer to the nearest code."""
-    if not torch.isfinite(op.weight).all() or not torch.isfinite(op.bias).all():
-        raise QuantizationError(f"{op.name}: its weights hold NaN or infinity; check the checkpoint")
     bits, weight = recipe.bits_of(op.name), op.weight.detach()
     rows = weight.double().flatten(1)
     largest = rows.abs().amax(1)
@@ -78,7 +72,7 @@ def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
     if not recipe.per_channel:
         largest = largest.amax().expand_as(largest)
     scale, _ = choose(-largest, largest, bits, signed=True, symmetric=True)
-    return LayerWeights(nearest_codes(weight, scale, bits), scale, op.bias.detach().clone(), bits)
+    return nearest(weight, scale, op.bias.detach().clone(), bits)
 
 
 def _least_error(rows: torch.Tensor, largest: torch.Tensor, last: int) -> torch.Tensor:
@@ -99,16 +93,13 @@ def pair_sums(weight: torch.Tensor) -> torch.Tensor:
     return torch.maximum(pairs.clamp(min=0).sum(2), pairs.clamp(max=0).sum(2).neg())
 
 
-def packed_bytes(count: int, bits: int) -> int:
-    """How many bytes so many codes take."""
-    return math.ceil(count * bits / 8)
+def pairs_fit(codes: torch.Tensor) -> bool:
+    """Whether no pair of codes can overflow 16 bits."""
+    return int(pair_sums(codes.to(torch.int16)).max()) <= PAIR_LIMIT
 
 
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """Pack signed integer codes of 2 to 8 bits, of any shape, into a row of bytes (uint8)."""
-    low, high = code_range(bits, signed=True)
-    if codes.is_floating_point() or not torch.equal(codes.clamp(low, high), codes):
-        raise QuantizationError(f"pack: these {codes.dtype} are no codes of {bits} bits ({low} to {high}): quantize")
     flat = codes.detach().cpu().reshape(-1, 1).to(torch.int16).numpy().astype(np.uint8)  # two's complement wraps
     stream = np.unpackbits(flat, axis=1, count=bits, bitorder="little")
     return torch.from_numpy(np.packbits(stream, bitorder="little")).to(codes.device)
@@ -117,11 +108,6 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
 def unpack(packed: torch.Tensor, bits: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Undo `pack`: int8 codes of the given shape."""
     count = math.prod(shape)
-    if packed.dtype != torch.uint8 or packed.numel() != packed_bytes(count, bits):
-        raise QuantizationError(
-            f"unpack: {count} codes of {bits} bits take {packed_bytes(count, bits)} bytes of uint8, "
-            f"got {packed.numel()} of {packed.dtype}; the file is damaged or the bits or the shape are wrong"
-        )
     stream = np.unpackbits(packed.cpu().numpy().reshape(-1), count=count * bits, bitorder="little")
     codes = torch.from_numpy(np.packbits(stream.reshape(count, bits), axis=1, bitorder="little")).reshape(shape)
     return ((codes << (8 - bits)).view(torch.int8) >> (8 - bits)).to(packed.device)  # the highest bit is the sign

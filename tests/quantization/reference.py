@@ -107,7 +107,7 @@ def run_network(model, x: np.ndarray) -> dict[str, np.ndarray]:
     values = {"input": np.clip(codes, int(model.input.first), int(model.input.last[0])).astype(np.uint8)}
     coded = {"input": (float(scale), zero_point)}
     for step in model.steps.values():
-        own = {name: tensor.numpy() for name, tensor in step.named_buffers()}
+        own = {name: getattr(step, "codes" if name == "weight" else name).numpy() for name, _ in step.named_buffers()}
         name, inputs = step.op.name, step.op.inputs
         values[name] = run_step(own, step.op, [values[i] for i in inputs], [coded[i] for i in inputs])
         if "out_scale" in own:

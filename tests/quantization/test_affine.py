@@ -1,11 +1,21 @@
 import math
+from fractions import Fraction
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.quantization.affine import Affine, QuantizationError, choose, code_range, fit, sqnr
+from helpers.quantization.affine import (
+    Affine,
+    QuantizationError,
+    choose,
+    code_range,
+    fit,
+    fixed_point,
+    round_shift,
+    sqnr,
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -54,11 +64,12 @@ NAN, INF, ONE = torch.tensor([1.0, math.nan]), torch.tensor([math.inf]), torch.t
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        *((lambda x=x: fit(x), "fit: a tensor of shape") for x in (torch.empty(0), NAN, INF, torch.tensor([1, 2]))),
+        *((lambda x=x: fit(x), "a bound is NaN or infinite") for x in (NAN, INF)),
         *((lambda b=b: code_range(b, True), "from 2 to 8") for b in (1, 9, 0, -3, 8.0, True, None)),
         (lambda: Affine(ONE, torch.tensor(0), 8, signed=True).quantize(NAN), "holds NaN"),
         (lambda: fit(torch.ones(2, 4), signed=False), "signed=True"),
         (lambda: choose(-ONE, INF, 8), "overflows"),
+        *((lambda f=f: parts(f), "scales") for f in (0.0, -1.0, math.nan, math.inf, 2.0**30)),
     ],
 )
 def test_refusals(call, message):
@@ -72,3 +83,42 @@ def test_sqnr_is_six_decibels_a_bit():
     assert levels[1] - levels[0] == pytest.approx(12, abs=1)
     assert levels[2] - levels[1] == pytest.approx(12, abs=1)
     assert sqnr(x, x) == math.inf
+
+
+SUMS = st.integers(-(2**31) + 1, 2**31 - 1)
+
+
+def parts(*factors):
+    multipliers, shift = fixed_point(*(torch.tensor([factor], dtype=torch.float64) for factor in factors))
+    return [multiplier.item() for multiplier in multipliers], shift
+
+
+@settings(max_examples=300, deadline=None)
+@given(total=SUMS, factor=st.floats(2.0**-40, 2.0**20))
+def test_rescale_is_the_exact_rounded_product_with_31_bits_of_the_factor(total, factor):
+    (multiplier,), shift = parts(factor)
+    kept = Fraction(multiplier, 2 ** shift.item())
+    assert round_shift(torch.tensor([total * multiplier]), shift).item() == round(total * kept)
+    assert (2**30 <= multiplier < 2**31 and shift >= 1) or shift == 62
+    assert shift == 62 or abs(kept - Fraction(factor)) <= Fraction(factor) / 2**31
+
+
+@pytest.mark.parametrize("shift", [1, 2, 31])
+def test_ties_go_to_the_even_neighbour(shift):
+    product = torch.tensor([2 ** (shift - 1) * odd for odd in (-5, -3, -1, 1, 3, 5)])
+    assert round_shift(product, torch.tensor(shift)).tolist() == [-2, -2, 0, 0, 2, 2]
+
+
+def test_largest_sums_do_not_overflow():
+    (multiplier,), shift = parts(1 - 2.0**-40)  # rounds up to 1
+    assert (multiplier, shift.item()) == (2**30, 30)
+    largest = torch.tensor([2**31 - 1, -(2**31)])
+    assert round_shift(largest * multiplier, shift).tolist() == largest.tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(total=SUMS, code=st.integers(-255, 255), first=st.floats(2.0**-60, 2.0), second=st.floats(2.0**-8, 2.0**10))
+def test_terms_meet_before_the_rounding_without_overflow(total, code, first, second):
+    (m1, m2), shift = parts(first, second)
+    assert abs(total * m1) + abs(code * m2) + 2 ** shift.item() < 2**63
+    assert abs(Fraction(m2, 2 ** shift.item()) - Fraction(second)) <= Fraction(second) / 2**20

@@ -48,19 +48,9 @@ def test_layout_is_lowest_bit_first():
     assert pack(torch.tensor([1, -2, 3]), bits=3).tolist() == [0b11110001, 0]
 
 
-PACKED = pack(torch.zeros(10, dtype=torch.int8), bits=3)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: pack(torch.tensor([4]), 3), r"no codes of 3 bits \(-4 to 3\)"),
-        (lambda: pack(torch.tensor([200]), 8), "int64 are no codes"),
-        (lambda: pack(torch.tensor([1.0]), 8), "float32 are no codes"),
-        (lambda: pack(torch.tensor([1]), 9), "from 2 to 8"),
-        (lambda: unpack(PACKED[:-1], 3, (10,)), "10 codes of 3 bits take 4 bytes"),
-        (lambda: unpack(PACKED.view(torch.int8), 3, (10,)), "int8"),
-        (lambda: encode_layer(layer(torch.full((2, 2), math.nan), "block.3"), Recipe()), r"block\.3"),
         (lambda: quantized(Recipe(layer_bits={"c": 8})), r"no layer is called \['c'\]; the layers are \['stem'"),
         (lambda: Recipe(weight_bits=1), "from 2 to 8"),
         (lambda: Recipe(activation_bits=9), "from 2 to 8"),
