@@ -13,6 +13,7 @@ from course.reference.jobs import Job
 from course.reference.settings import AMOUNTS, PRUNING
 from helpers import models, pruning, quantization, training
 from helpers.data import Dataset, normalize
+from helpers.passes import optimize
 from helpers.quantization import qat
 
 CALIBRATION_IMAGES = 1024
@@ -104,6 +105,8 @@ MAKERS: dict[str, Callable[..., nn.Module]] = {
 
 def trained(model: nn.Module, job: Job, teacher: nn.Module | None, cifar: Dataset, files: Files) -> nn.Module:
     """Train on the GPU if there is one; the log of the epochs lies beside the state."""
+    if teacher is not None and device().type == "cpu":  # its answers take half of the time, a sixth of a step
+        teacher, _ = optimize(teacher.eval(), torch.randn(2, 3, 32, 32), level="inference")
     teacher = teacher.to(device()) if teacher is not None else None
     training.train(model.to(device()), cifar, job.config(), files.state, teacher, handover=files.handover)
     return model.cpu()
