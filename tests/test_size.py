@@ -32,11 +32,11 @@ BUDGETS = {
 # What does not hold yet, with what it is today. These numbers and lists may only shrink; what fits leaves the table.
 TODAY = {
     "lines": {
-        "helpers": 11_284,
-        "helpers/pruning": 1_788,
-        "helpers/quantization": 2_389,
-        "helpers/checks": 646,
-        "tests": 15_955,
+        "helpers": 10_896,
+        "helpers/pruning": 1_700,
+        "helpers/quantization": 2_216,
+        "helpers/checks": 635,
+        "tests": 15_190,
     },
     "files": {},
     "imports": [],
