@@ -89,7 +89,7 @@ def test_weights_really_go_through_the_coder(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(entropy, "_integer_weights", lambda original: [])
     assert with_coder < compress(saved["3"], tmp_path / "lzma alone")
     decompress(tmp_path / "coded", tmp_path / "restored")
-    assert models.load(tmp_path / "restored").step("classifier.1").weight.dtype == torch.int8
+    assert models.load(tmp_path / "restored").step("classifier.1").codes.dtype == torch.int8
 
 
 def test_a_damaged_file_is_refused_wherever_the_damage_is_and_nothing_is_written(saved, tmp_path):
