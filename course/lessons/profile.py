@@ -61,7 +61,7 @@ class Profile:
 
 
 PROFILES = {
-    "quick": Profile("quick", images=500, epochs=4, training_images=1000, repeats=10),
+    "quick": Profile("quick", images=500, epochs=4, training_images=1000, repeats=6),
     "full": Profile("full", images=10_000, epochs=30, training_images=50_000, repeats=50),
 }
 

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
+from helpers.allocator import kept_memory
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, PruneError
@@ -27,6 +28,7 @@ NO_VARIANCE = 1e-10  # about 0: the deviation is far below the square root of ep
 
 
 @torch.no_grad()
+@kept_memory()
 def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
     """Measure every BatchNorm's mean and variance again; weights stay, and so do the modes of all modules.
 
@@ -57,9 +59,7 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     called = {name: norm for name, norm in norms.items() if norm.num_batches_tracked}
     for name, norm in called.items():
         if not (norm.running_mean.isfinite().all() and norm.running_var.isfinite().all()):
-            raise PruneError(
-                f"the BatchNorm {name!r} measured numbers that are not finite; check batches and weights for NaN"
-            )
+            raise PruneError(f"the BatchNorm {name!r} measured numbers that are not finite: NaN in batches or weights?")
     for name, norm in called.items():
         for old, new in zip(model.get_submodule(name).buffers(), norm.buffers(), strict=True):
             old.copy_(new)
