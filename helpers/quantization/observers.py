@@ -91,8 +91,8 @@ def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Aff
     def watch(edge: str, value: torch.Tensor) -> None:
         if edge in moved or edge not in edges:
             return
-        if not value.isfinite().all():
-            raise QuantizationError(f"edge {edge!r} holds NaN or infinity; check the calibration images and weights")
+        if not value.numel() or not value.isfinite().all():
+            raise QuantizationError(f"edge {edge!r} holds nothing, NaN or infinity; check images and weights")
         observers[origins[edge]].observe(value)
 
     for batch in images.split(BATCH):

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from helpers.quantization import quantize
 from helpers.quantization.affine import Affine, QuantizationError, choose
@@ -87,5 +88,14 @@ def test_bad_images(bad, message):
 def test_a_layer_that_overflows_is_named():
     model = small()
     model.grouped.weight.data.mul_(1e38)
-    with pytest.raises(QuantizationError, match="edge 'pool' holds NaN or infinity"):
+    with pytest.raises(QuantizationError, match="edge 'pool' holds nothing, NaN or infinity"):
         quantize(model, images(), verify=False)
+
+
+def test_an_empty_value_is_named():
+    class Empty(nn.Module):
+        def forward(self, x):
+            return torch.cat([x, x[:, :0]], 1).flatten(1)
+
+    with pytest.raises(QuantizationError, match="edge 'getitem' holds nothing"):
+        quantize(Empty().eval(), images(), verify=False)
