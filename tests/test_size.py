@@ -35,7 +35,6 @@ TODAY = {
         "helpers": 10_904,
         "helpers/pruning": 1_700,
         "helpers/quantization": 2_216,
-        "helpers/checks": 635,
         "tests": 15_210,
     },
     "unused": ["SafeMarkdown"],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import driver
 import wire
-from compare import Tolerance, difference, expected_and_got
+from compare import Tolerance, difference
 from guard import Forbidden, Guard
 
 import __main__
@@ -56,13 +56,11 @@ def _try(name, item, case):
     if name in driver.SCORES:
         share, words, _ = driver.SCORES[name](case["expected"], observed)
         return share == 1, f"right on the visible inputs. {words}" if share == 1 else _wrong(name, case, words)
-    tolerance = Tolerance(*item["tolerance"])
-    words = difference(case["expected"], observed, tolerance)
-    shown = expected_and_got(case["expected"], observed, tolerance)
-    return not words, _wrong(name, case, words, shown) if words else "right on the visible inputs"
+    found = difference(case["expected"], observed, Tolerance(*item["tolerance"]))
+    return not found, _wrong(name, case, *found) if found else "right on the visible inputs"
 
 
-def _wrong(name, case, words, shown=None):
+def _wrong(name, case, words, shown=""):
     """What differs; then, try by try, a nudge, the way, and the first wrong value with it."""
     _misses[name] += 1
     text, (nudge, hint) = f"not right yet. {case['label']}: {words}.", _items[name]["hints"]

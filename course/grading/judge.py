@@ -22,7 +22,6 @@ from course.grading import box, wire
 from course.grading.course import Exercise
 from course.grading.intake import Submission
 from course.grading.job import Place
-from helpers.checks.compare import expected_and_got
 from helpers.checks.specification import Case, Item, Tree, Verdict, combine
 
 REFUSED = "Not allowed: "
@@ -144,8 +143,7 @@ def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
     shown |= {"input": brief(sheet.cases[place].inputs), "expected": brief(expected)}
     if isinstance(given, list):
         with suppress(Exception):  # whatever came may be of a kind that cannot be shown
-            first = expected_and_got(expected, given[place], sheet.item.tolerance) or ""
-            shown |= {"got": brief(given[place]), "first difference": first}
+            shown |= {"got": brief(given[place]), "first difference": verdict.values}
     return shown
 
 

@@ -16,8 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from helpers.checks.lessons import Lessons, NotKept, NotRightYet
-from helpers.checks.specification import Item
+from helpers.checks.lessons import Lessons, NotRightYet
 from helpers.checks.trying import first_failure
 
 _lessons: list[Lessons] = []  # those in use, if any
@@ -65,26 +64,8 @@ def check(function: Callable) -> None:
         print(f"{name}: not done yet. Write it, then run the cell again.")
         return
     if failure:
-        lessons().misses[name] += 1
-        raise NotRightYet(f"{name}: not right yet. {failure}\n{hint(item, lessons().misses[name])}".rstrip())
-    print(f"{name}: right{'' if headless() else kept(function)}")
-
-
-def hint(item: Item, misses: int) -> str:
-    """The first time nothing beside the difference, then a nudge, then the way, then the solution."""
-    if misses == 1:
-        return "Read this first; the next try gets a hint."
-    solution = f"\nThe solution:\n{lessons().solution(item.function)}" if misses > 3 else ""
-    return f"Hint: {item.nudge if misses == 2 and item.nudge else item.hint}{solution}"
-
-
-def kept(function: Callable) -> str:
-    """Keep an answer that is right for later lessons, and say so."""
-    try:
-        lessons().keep(function)
-    except NotKept as reason:
-        return f", but not kept for later lessons: {reason}"
-    return " (kept in mine.py for later lessons)"
+        raise NotRightYet(f"{name}: not right yet. {failure}\n{lessons().hint(item)}")
+    print(f"{name}: right{'' if headless() else lessons().keep(function)}")
 
 
 def yours(name: str) -> Any:

@@ -8,13 +8,12 @@ This file knows no exercise, so it travels with the student's bundle.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-Found = Iterator[tuple[str, str | None]]  # what differs in words, and as values where both are of one kind
+Found = tuple[str, str] | None  # what differs in words, and the two values where values differ
 KINDS = {bool: "True or False", int | float: "a number", dict: "a dictionary", list | tuple: "a list or tuple"}
 KINDS |= {torch.Tensor: "a tensor", str: "a text", type(None): "None"}
 
@@ -27,64 +26,57 @@ class Tolerance:
     absolute: float = 1e-9
 
 
-def difference(expected: Any, got: Any, tolerance: Tolerance | None = None) -> str | None:
-    """Return None when the two answers agree, else one sentence that names the first place where they differ.
+USUAL = Tolerance()
+
+
+def difference(expected: Any, got: Any, tolerance: Tolerance = USUAL, where: str = "the answer") -> Found:
+    """Return None when the two answers agree, else the first place where they differ.
 
     Args:
         expected: the right answer.
         got: what was handed in; it may be anything at all.
         tolerance: how far numbers may lie apart.
+        where: what to call the answer.
+
+    Returns:
+        One sentence, and the first value that differs in both answers; empty where their kinds or shapes differ.
 
     Example:
         >>> difference({"a": 1.0}, {"a": 2.0})
-        'the answer["a"] differs by 1 where at most 1e-06 is allowed'
+        ('the answer["a"] differs by 1 where at most 1e-06 is allowed', 'expected 1, got 2')
     """
-    return next((words for words, _ in _differences(expected, got, tolerance or Tolerance(), "the answer")), None)
-
-
-def expected_and_got(expected: Any, got: Any, tolerance: Tolerance | None = None) -> str | None:
-    """The first value that differs, in both answers; None where the difference is not one of values."""
-    return next((values for _, values in _differences(expected, got, tolerance or Tolerance(), "")), None)
-
-
-def _differences(expected: Any, got: Any, tolerance: Tolerance, where: str) -> Found:
     if isinstance(expected, torch.Tensor) and expected.ndim == 0 and _kind(got) == int | float:
         if expected.is_floating_point() != isinstance(got, float):
-            yield f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}", None
-            return
+            return f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}", ""
         expected = expected.item()
-    kind = _kind(expected)
+    kind, parts = _kind(expected), []
     if kind != _kind(got):
         hint = ": is a return missing?" if got is None else ""
-        yield f"{where} should be {_named(expected)}, but is {_named(got)}{hint}", None
-    elif kind is dict:
+        return f"{where} should be {_named(expected)}, but is {_named(got)}{hint}", ""
+    if kind is dict:
         if set(expected) != set(got):
             entries = (_short(sorted(str(key) for key in tree)) for tree in (expected, got))
-            yield "{} should have the entries {}, but has {}".format(where, *entries), None
-            return
-        for key, value in expected.items():
-            yield from _differences(value, got[key], tolerance, f'{where}["{key}"]')
+            return "{} should have the entries {}, but has {}".format(where, *entries), ""
+        parts = [(value, got[key], tolerance, f'{where}["{key}"]') for key, value in expected.items()]
     elif kind == list | tuple:
         if len(expected) != len(got):
-            yield f"{where} should have {len(expected)} parts, but has {len(got)}", None
-            return
-        for place, pair in enumerate(zip(expected, got, strict=True)):
-            yield from _differences(*pair, tolerance, f"{where}[{place}]")
+            return f"{where} should have {len(expected)} parts, but has {len(got)}", ""
+        parts = [(value, got[place], tolerance, f"{where}[{place}]") for place, value in enumerate(expected)]
     elif kind is torch.Tensor:
         if expected.shape != got.shape:
-            yield f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}", None
-        elif expected.is_floating_point() != got.is_floating_point() or got.is_complex():
-            yield f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", None
-        else:
-            flat = (tensor.flatten().tolist() for tensor in (expected, got))
-            yield from _differences_of_numbers(*flat, expected.shape, tolerance, where)
+            return f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}", ""
+        if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
+            return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", ""
+        flat = (tensor.flatten().tolist() for tensor in (expected, got))
+        return _difference_of_numbers(*flat, expected.shape, tolerance, where)
     elif kind == int | float:
-        yield from _differences_of_numbers([expected], [got], (), tolerance, where)
+        return _difference_of_numbers([expected], [got], (), tolerance, where)
     elif expected != got:
-        yield f"{where} is {_short(got)}, which is not right", f"expected {_short(expected)}, got {_short(got)}"
+        return f"{where} is {_short(got)}, which is not right", f"expected {_short(expected)}, got {_short(got)}"
+    return next(filter(None, (difference(*part) for part in parts)), None)
 
 
-def _differences_of_numbers(expected: list, got: list, shape: tuple, tolerance: Tolerance, where: str) -> Found:
+def _difference_of_numbers(expected: list, got: list, shape: tuple, tolerance: Tolerance, where: str) -> Found:
     """The largest distance in words, and the first pair that lies too far apart."""
     if not all(isinstance(value, int) for value in (*expected, *got)):
         expected, got = (list(map(_double, values)) for values in (expected, got))
@@ -95,15 +87,14 @@ def _differences_of_numbers(expected: list, got: list, shape: tuple, tolerance: 
     allowed = tolerance.absolute + tolerance.relative * largest
     first = next((place for place, distance in enumerate(apart) if not distance <= allowed), None)
     if first is None:
-        return
+        return None
     index = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
     pair = (f"{v:.6g}" if isinstance(v, float) else _short(v) for v in (expected[first], got[first]))
     values = "{}expected {}, got {}".format(f"at {index}: " if index else "", *pair)
-    if all(distance < math.inf for distance in apart):
-        bound = "" if isinstance(apart[first], int) and allowed < 1 else f" where at most {allowed:.3g} is allowed"
-        yield f"{where} differs by {_double(max(apart)):.3g}{bound}", values
-    else:
-        yield f"{where} holds values that are not finite", values
+    if not all(distance < math.inf for distance in apart):
+        return f"{where} holds values that are not finite", values
+    bound = "" if isinstance(apart[first], int) and allowed < 1 else f" where at most {allowed:.3g} is allowed"
+    return f"{where} differs by {_double(max(apart)):.3g}{bound}", values
 
 
 def _double(value: float) -> float:

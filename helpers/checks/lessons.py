@@ -45,10 +45,6 @@ class NotRightYet(ValueError):
         return [f"NotRightYet: {self}"]
 
 
-class NotKept(ValueError):
-    """A right answer cannot be used in later lessons; says why and what to do."""
-
-
 class Lessons:
     """The exercises in one folder, of which the notebooks and `mine.py` are one folder up."""
 
@@ -71,23 +67,28 @@ class Lessons:
         parts = re.split("^" + TITLE.format(r"(\w+)") + "$", text, flags=re.M)
         return {name: code.strip() + "\n" for name, code in zip(parts[1::2], parts[2::2], strict=True)}
 
-    def keep(self, function: Callable) -> None:
-        """Write an answer into the learner's file.
+    def hint(self, item: Item) -> str:
+        """What is said of one more wrong answer, beside what differs: nothing, a nudge, the way, then the solution."""
+        self.misses[item.function] += 1
+        steps = ("Read this first; the next try gets a hint.", f"Hint: {item.nudge or item.hint}", f"Hint: {item.hint}")
+        steps += (f"{steps[-1]}\nThe solution:\n{self.solution(item.function)}",)
+        return steps[min(self.misses[item.function], len(steps)) - 1]
 
-        Raises:
-            NotKept: it leans on something that only the notebook knows.
-        """
-        name, blocks = function.__name__, self.blocks() | {function.__name__: block_of(function)}
+    def keep(self, function: Callable) -> str:
+        """Write an answer into the learner's file, unless it leans on what only the notebook knows; says which."""
+        name, failure = function.__name__, None
         try:
+            blocks = self.blocks() | {name: block_of(function)}
             failure = first_failure(self.items[name], self.define(name, blocks))
+            if not failure:
+                write_atomically(self.mine, HEAD + "".join(f"\n\n{TITLE.format(n)}\n\n{c}" for n, c in blocks.items()))
+        except OSError as problem:  # its source is not in a cell, or the folder cannot be written to
+            return f", but not kept for later lessons: {problem}"
         except Exception as problem:  # in a default value, or a decorator
             failure = f"{type(problem).__name__}: {problem}"
         if failure:
-            raise NotKept(f"alone it fails ({failure}). Define what it uses in the same cell, then check it again")
-        try:
-            write_atomically(self.mine, HEAD + "".join(f"\n\n{TITLE.format(n)}\n\n{c}" for n, c in blocks.items()))
-        except OSError as problem:
-            raise NotKept(f"{self.mine} cannot be written ({problem})") from problem
+            return f", but not kept for later lessons: alone it fails ({failure}). Define what it uses in the same cell"
+        return " (kept in mine.py for later lessons)"
 
     def define(self, name: str, blocks: dict[str, str] | None = None) -> Any:
         """Run an answer's code, the course's where `blocks` have none, after that of the exercises which it uses."""
@@ -104,7 +105,7 @@ class Lessons:
         for code in folded_code(self.notebooks):
             if re.search(rf"^(def|class) {name}\b", code, re.M):
                 return code
-        raise NotKept(f"no notebook in {self.notebooks} shows a solution of {name}")
+        raise NotRightYet(f"no notebook in {self.notebooks} shows a solution of {name}")
 
 
 @cache
@@ -128,10 +129,7 @@ def folded_code(folder: Path) -> list[str]:
 
 def block_of(function: Callable) -> str:
     """The function with the imports, functions, classes and plain constants of its cell."""
-    try:
-        own = code = inspect.getsource(function)
-    except (OSError, TypeError) as problem:
-        raise NotKept("its source is not in a cell") from problem
+    own = code = inspect.getsource(function)
     cell = "".join(linecache.getlines(inspect.unwrap(function).__code__.co_filename))  # below its decorators
     with suppress(SyntaxError):  # of a cell with %magic: the function alone
         code = "\n".join(ast.get_source_segment(cell, part) for part in ast.parse(cell).body if goes_along(part))
@@ -140,10 +138,8 @@ def block_of(function: Callable) -> str:
 
 def goes_along(part: ast.stmt) -> bool:
     """Whether a statement imports or defines something, or names a number, a text, or a tuple or list of them."""
-    if not isinstance(part, ast.Assign):
-        return isinstance(part, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
-    try:
-        ast.literal_eval(part.value)
-    except ValueError:
-        return False
-    return True
+    if isinstance(part, ast.Assign):
+        with suppress(ValueError):
+            ast.literal_eval(part.value)
+            return True
+    return isinstance(part, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)

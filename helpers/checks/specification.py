@@ -47,6 +47,7 @@ class Verdict:
     share: float
     message: str = ""
     measured: dict[str, float] = field(default_factory=dict)  # such as an accuracy, for the statistics of a class
+    values: str = ""  # the first value that differs, in both answers
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,9 @@ class Item:
         if self.score:
             verdict = self.score(expected, observed, submitted_bytes)
             return replace(verdict, message=f"{case.label}: {verdict.message}")
-        words = difference(expected, observed, self.tolerance)
-        return Verdict(0.0, f"{case.label}: {words}") if words else Verdict(1.0)
+        if found := difference(expected, observed, self.tolerance):
+            return Verdict(0.0, f"{case.label}: {found[0]}", values=found[1])
+        return Verdict(1.0)
 
 
 @dataclass(frozen=True)
@@ -150,9 +152,7 @@ def combine(item: Item, verdicts: list[Verdict]) -> Verdict:
         raise SpecificationError(f"item {item.name!r} has no cases; its `cases` must return at least one")
     worst = min(verdicts, key=lambda verdict: max(0.0, verdict.share))  # 0 where the share is no number
     share = min(1.0, max(0.0, float(worst.share)))
-    if share == 1.0:
-        return replace(worst, share=1.0)
-    return replace(worst, share=share, message=f"{worst.message}. {item.hint}")
+    return replace(worst, share=share, message=worst.message if share == 1.0 else f"{worst.message}. {item.hint}")
 
 
 def copy_tree(tree: Tree) -> Tree:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from helpers.checks.compare import expected_and_got
 from helpers.checks.specification import Case, Item, copy_tree
 
 
@@ -57,10 +56,8 @@ def failure_on(item: Item, function: Callable, case: Case) -> str | None:
     except Exception as problem:
         return f"{case.label}: the answer cannot be used ({type(problem).__name__}: {problem})"[:300]
     verdict = item.compare(case, expected, observed)
-    if verdict.share == 1.0:
-        return None
-    values = None if item.score else expected_and_got(expected, observed, item.tolerance)
-    return verdict.message + (f"\n    {values}" if values else "")
+    values = f"\n    {verdict.values}" if verdict.values else ""
+    return None if verdict.share == 1.0 else verdict.message + values
 
 
 def place(problem: BaseException, function: Callable) -> str:
