@@ -130,8 +130,8 @@ def compare_latency(
     """Time several networks in rounds (A B C, B A C, ...), so that a drift of the machine meets them all alike.
 
     The order of each round is drawn anew, so that none has always the same one before it. Before each turn the threads
-    of the one before get time to fall asleep (they spin for a while, on the cores that the next one needs), and an
-    untimed call fetches the weights into the caches.
+    of the one before, if it had several, get time to fall asleep (they spin for a while, on the cores that the next
+    one needs), and an untimed call fetches the weights into the caches.
 
     Returns:
         One row per candidate, with `speedup` against the first one.
@@ -154,6 +154,7 @@ def time_interleaved(
     wait = torch.cuda.synchronize if x.is_cuda else lambda: None  # a CPU has finished when the call returns
     modules = [candidate for candidate in candidates.values() if isinstance(candidate, nn.Module)]
     with fixed_threads(threads), evaluation_mode(*modules):
+        used = torch.get_num_threads()
         for model in candidates.values():
             for _ in range(warmup):
                 model(x)
@@ -163,14 +164,13 @@ def time_interleaved(
             for name in order:
                 model = candidates[name]
                 if len(candidates) > 1:
-                    time.sleep(PAUSE_SECONDS)
+                    time.sleep(PAUSE_SECONDS if used > 1 else 0)
                     model(x)
                 wait()
                 start = time.perf_counter()
                 model(x)
                 wait()
                 taken[name].append((time.perf_counter() - start) * 1e3)
-        used = torch.get_num_threads()
     results = {}
     for name, times in taken.items():
         low, middle, high = statistics.quantiles(times, n=4, method="inclusive")

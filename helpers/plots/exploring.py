@@ -6,7 +6,7 @@ from collections.abc import Callable
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from helpers.plots.style import markup
+from helpers.plots.style import markup, png
 
 
 def explore(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float, float]) -> None:
@@ -30,7 +30,8 @@ def explore(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float,
     picture = widgets.HTML()
 
     def redraw(_=None) -> None:
-        picture.value = markup(draw(**{name: slider.value for name, slider in sliders.items()}), alt)
+        figure = draw(**{name: slider.value for name, slider in sliders.items()})
+        picture.value = markup(figure, png(figure), alt)
 
     for slider in sliders.values():
         slider.observe(redraw, "value")

@@ -98,16 +98,18 @@ def show(figure: Figure, name: str, alt: str) -> None:
     if not alt.strip():
         raise ValueError(f"figure {name!r} has no alternative text; say in a sentence what it shows")
     FIGURES.mkdir(parents=True, exist_ok=True)
+    picture = png(figure)
+    (FIGURES / f"{name}.png").write_bytes(picture)
+    figure.set_layout_engine("none")  # all is in its place now, and to work that out again takes as long as drawing
     figure.savefig(FIGURES / f"{name}.svg", metadata={"Date": None, "Title": name, "Description": alt})
-    (FIGURES / f"{name}.png").write_bytes(png(figure))
     # Markup and not image/png: JupyterLab gives a bare PNG no alternative text.
-    display({"text/html": markup(figure, alt), "text/plain": alt}, raw=True, metadata={"figure": name})
+    display({"text/html": markup(figure, picture, alt), "text/plain": alt}, raw=True, metadata={"figure": name})
 
 
-def markup(figure: Figure, alt: str) -> str:
-    """The figure as an <img> that carries its own data."""
+def markup(figure: Figure, picture: bytes, alt: str) -> str:
+    """The figure as an <img> that carries its own picture."""
     width = round(figure.get_figwidth() * PIXELS_PER_INCH)
-    data = base64.b64encode(png(figure)).decode()
+    data = base64.b64encode(picture).decode()
     return f'<img src="data:image/png;base64,{data}" width="{width}" alt="{html.escape(alt, quote=True)}">'
 
 

@@ -55,7 +55,7 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
         norm.momentum = None  # a plain average instead of a moving one
         norm.train()
     for inputs in batches:
-        twin(inputs)
+        twin(inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs)
     called = {name: norm for name, norm in norms.items() if norm.num_batches_tracked}
     for name, norm in called.items():
         if not (norm.running_mean.isfinite().all() and norm.running_var.isfinite().all()):

@@ -12,7 +12,7 @@ from helpers.graphs.errors import GraphMismatch
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
 from helpers.quantization.integer import Step, make_step
-from helpers.quantization.observers import BATCH, calibrate, normalised, quantized_edges
+from helpers.quantization.observers import calibrate, normalised, quantized_edges
 from helpers.quantization.plan import INPUT, Op, Plan, Recipe, Watch, execute
 from helpers.quantization.reader import make_plan
 from helpers.quantization.repairs import repair_weights
@@ -31,7 +31,7 @@ def quantize(
         model: in eval mode, on the CPU; BatchNorm is folded here.
         images: calibration images from the training set, uint8, or float already normalised; (N, C, H, W).
         recipe: what to choose; the defaults are 8 bits, per channel.
-        verify: compare the plan, in float, with the network on the first calibration images.
+        verify: compare the plan, in float, with the network on the first 16 calibration images.
 
     Example:
         q = quantize(model, cifar.train_images[:1024], Recipe(weight_bits=8))
@@ -43,7 +43,7 @@ def quantize(
         if not tensor.isfinite().all():
             raise QuantizationError(f"{name} holds NaN or infinity; check the checkpoint")
     try:
-        plan = make_plan(model, tuple(images.shape[1:]), recipe, images[:BATCH] if verify else None)
+        plan = make_plan(model, tuple(images.shape[1:]), recipe, images[:16] if verify else None)
     except GraphMismatch as error:
         shape = tuple(images.shape)
         raise QuantizationError(f"calibration images: the network does not take shape {shape}: {error}") from error

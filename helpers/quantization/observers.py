@@ -91,7 +91,7 @@ def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Aff
     def watch(edge: str, value: torch.Tensor) -> None:
         if edge in moved or edge not in edges:
             return
-        if not value.numel() or not value.isfinite().all():
+        if not value.numel() or not all(bound.isfinite() for bound in value.aminmax()):
             raise QuantizationError(f"edge {edge!r} holds nothing, NaN or infinity; check images and weights")
         observers[origins[edge]].observe(value)
 
