@@ -118,7 +118,7 @@ def pack_factors(step: Step) -> dict[str, Any]:
 
 def flat(numbers: torch.Tensor, step: Step) -> torch.Tensor:
     """One number for each output channel."""
-    return numbers.flatten().expand(step.op.channels)
+    return numbers.flatten().expand(len(step.last))
 
 
 def checksum(values: np.ndarray) -> int:

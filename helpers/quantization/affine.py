@@ -139,10 +139,8 @@ def fixed_point(factor: torch.Tensor, *others: torch.Tensor) -> tuple[list[torch
             which it would have to be larger keeps fewer bits.
     """
     if not ((factor > 0) & (factor < 2.0**30)).all():
-        raise QuantizationError(
-            f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} lie outside (0, 2^30); "
-            "the scales before and after this layer do not belong together"
-        )
+        reason = "lie outside (0, 2^30): the scales before and after a layer do not belong together"
+        raise QuantizationError(f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} {reason}")
     room = min([LARGEST_SHIFT, *(52 - int(torch.frexp(other.amax()).exponent) for other in others)])
     shift = (31 - torch.frexp(factor).exponent.long()).clamp(max=room)
     multiplier = torch.ldexp(factor, shift).round().long()

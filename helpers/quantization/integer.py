@@ -20,17 +20,10 @@ from torch import nn
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError, fixed_point, round_shift
 from helpers.quantization.plan import HANDS_ON, Op
-from helpers.quantization.weights import LayerWeights, nearest, pack, per_row, unpack
+from helpers.quantization.weights import LayerWeights, pack, per_row, unpack
 
 PART = 8  # images: their 64-bit products stay in the processor's cache
 LARGEST_SUM = 2**30  # for the bias and for the products each, so that together they fit int32
-
-
-def make_step(op: Op, out: Affine | None, weights: LayerWeights | None = None, source: Affine | None = None) -> "Step":
-    """The step for an operation whose output, and whose input if it is a layer, are coded like this."""
-    if weights is not None:
-        return Layer(op, weights, source, out)
-    return _AveragePool(op, out) if op.kind == "average_pool" else Step(op, out)
 
 
 class Step(nn.Module):
@@ -49,8 +42,11 @@ class Step(nn.Module):
         self.module, self.moves = copy.deepcopy(op.module), op.kind in HANDS_ON  # codes, and computes none
         self.coded = out is not None and not self.moves
         if self.coded:
-            bounds = (torch.as_tensor(bound, device=out.scale.device) for bound in op.clamp or (-math.inf, math.inf))
-            first, last = (out.quantize(bound.float()).expand(op.channels).clone() for bound in bounds)
+            bounds = (torch.as_tensor(bound) for bound in op.clamp or (-math.inf, math.inf))
+            first, last = (
+                out.quantize(bound.float()).expand(op.shape[-1 if op.kind == "linear" else 0]).clone()
+                for bound in bounds
+            )
             self.register_buffer("out_scale", out.scale.clone())
             self.register_buffer("out_zero_point", out.zero_point.clone())
             self.register_buffer("first", first.amax())
@@ -136,13 +132,16 @@ class Layer(Step):
 
     def __init__(self, op: Op, weights: LayerWeights, source: Affine, out: Affine | None) -> None:
         super().__init__(op, out)
-        weights = _with_room_for_bias(weights, source.scale)
-        self.bits, self.shape, self.geometry = weights.bits, weights.codes.shape, op.attributes or kernels.ONE_PIXEL
-        unit = source.scale.double() * weights.scale.double()
-        self.register_buffer("weight", pack(weights.codes, self.bits) if self.bits < 8 else weights.codes.clone())
-        self.register_buffer("weight_scale", weights.scale.clone())
-        self.register_buffer("bias", torch.round(weights.bias.double() / unit).to(torch.int32))
-        largest = weights.codes.abs().flatten(1).sum(1, dtype=torch.int64).max() * 255
+        # What pruning or training left with weights of almost 0 is its bias, which has to fit int32 in its own units.
+        least = 1.001 * weights.bias.double().abs() / (source.scale.double() * LARGEST_SUM)
+        scale = torch.maximum(weights.scale.double(), least).float()
+        codes = torch.round(weights.codes * per_row(weights.scale / scale, weights.codes)).to(torch.int8)
+        self.bits, self.shape, self.geometry = weights.bits, codes.shape, op.attributes or kernels.ONE_PIXEL
+        self.register_buffer("weight", pack(codes, self.bits) if self.bits < 8 else codes)
+        self.register_buffer("weight_scale", scale)
+        bias = weights.bias.double() / (source.scale.double() * scale.double())
+        self.register_buffer("bias", torch.round(bias).to(torch.int32))
+        largest = codes.abs().flatten(1).sum(1, dtype=torch.int64).max() * 255
         if largest > LARGEST_SUM:
             reason = f"the sum of {self.shape[1:].numel()} products may reach {largest}, which int32 cannot hold safely"
             raise QuantizationError(f"{op.name}: {reason}; give the layer fewer bits (layer_bits)")
@@ -196,13 +195,8 @@ class Layer(Step):
         return {**self.__dict__, "packed": None}  # kernels' own memory can be neither copied nor pickled
 
 
-def _with_room_for_bias(weights: LayerWeights, source_scale: torch.Tensor) -> LayerWeights:
-    """Give a channel a larger weight scale where its bias, in units of input scale * weight scale, would not fit int32.
-
-    That happens when pruning or training left a channel with weights of almost 0. Such a channel is its bias.
-    """
-    least = weights.bias.double().abs() / (source_scale.double() * LARGEST_SUM)
-    tight = weights.scale.double() < least
-    scale = torch.where(tight, least * 1.001, weights.scale.double()).float()
-    other = nearest(weights.decode(), scale, weights.bias, weights.bits)
-    return dataclasses.replace(other, codes=torch.where(per_row(tight, other.codes), other.codes, weights.codes))
+def make_step(op: Op, out: Affine | None, weights: LayerWeights | None = None, source: Affine | None = None) -> Step:
+    """The step for an operation whose output, and whose input if it is a layer, are coded like this."""
+    if weights is not None:
+        return Layer(op, weights, source, out)
+    return (_AveragePool if op.kind == "average_pool" else Step)(op, out)

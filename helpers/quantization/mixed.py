@@ -47,15 +47,14 @@ def mixed_recipe(
     recipe, images = recipe or Recipe(), normalised(model, images)
     shape = tuple(images.shape[1:])
     scan = sensitivity_scan(make_plan(model, shape, recipe), images, recipe, progress=progress)
-    sizes = scan.set_index(["layer", "bits"]).bytes
-    budget = file_bytes
-    while True:  # the header names the bits, so what is not weights changes by a few bytes with the choice
+    sizes, budget = scan.set_index(["layer", "bits"]).bytes, file_bytes
+    while True:
         chosen = replace(recipe, layer_bits=choose_bits(scan, budget))
-        written = metrics.file_bytes(replay(model, chosen.to_json(), shape))  # does not depend on what the ranges are
-        if written <= file_bytes:
+        excess = metrics.file_bytes(replay(model, chosen.to_json(), shape)) - file_bytes  # with ranges of any kind
+        if excess <= 0:
             return chosen
-        overhead = written - sum(sizes[choice] for choice in chosen.layer_bits.items())
-        budget = min(file_bytes - overhead, budget - 1)
+        # The header names the bits, so what is not weights changes by a few bytes with the choice.
+        budget = sum(sizes[choice] for choice in chosen.layer_bits.items()) - excess
 
 
 @torch.no_grad()
@@ -82,8 +81,7 @@ def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
         now = chosen.loc[scan.layer].reset_index(drop=True)
         loss = ((scan.divergence - now.divergence) / (now.bytes - scan.bytes))[scan.bits < now.bits]
         if loss.empty:
-            fewest = f"{scan.bits.min()} bits everywhere take {size}; allow that many"
-            raise QuantizationError(f"{weight_bytes} bytes are too few: {fewest}")
+            raise QuantizationError(f"{weight_bytes} bytes are too few: {scan.bits.min()} bits everywhere take {size}")
         best = scan.loc[loss.idxmin()]
         chosen.loc[best.layer] = best[chosen.columns]
     return {layer: int(bits) for layer, bits in chosen.bits.items()}

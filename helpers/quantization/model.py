@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from helpers import models
-from helpers.graphs.errors import GraphMismatch
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
 from helpers.quantization.integer import Step, make_step
@@ -42,11 +41,7 @@ def quantize(
     for name, tensor in model.named_parameters():
         if not tensor.isfinite().all():
             raise QuantizationError(f"{name} holds NaN or infinity; check the checkpoint")
-    try:
-        plan = make_plan(model, tuple(images.shape[1:]), recipe, images[:16] if verify else None)
-    except GraphMismatch as error:
-        shape = tuple(images.shape)
-        raise QuantizationError(f"calibration images: the network does not take shape {shape}: {error}") from error
+    plan = make_plan(model, images.shape[1:], recipe, images[:16] if verify else None)
     edges = calibrate(plan, images, recipe)
     weights = repair_weights(plan, edges, encode_weights(plan, recipe), images, recipe)
     return QuantizedModel(model, plan, edges, weights, recipe)
@@ -62,7 +57,7 @@ def replay(model: nn.Module, recipe: Mapping[str, Any], input_shape: Sequence[in
 
 
 class QuantizedModel(nn.Module):
-    """A network of integers. It takes normalised float images and returns float logits.
+    """A network of integers, on the CPU. It takes normalised float images and returns float logits.
 
     Attributes:
         steps: the operations in order; `step(name)` finds one by its name in the float network.
@@ -82,8 +77,7 @@ class QuantizedModel(nn.Module):
         self.settle()
         self.register_load_state_dict_post_hook(QuantizedModel.settle)
         self.eval()
-        arguments = {"recipe": recipe.to_json(), "input_shape": list(plan.input_shape)}
-        models.record(self, source=source, step="quantize", **arguments)
+        models.record(self, source=source, step="quantize", recipe=recipe.to_json(), input_shape=[*plan.input_shape])
 
     def step(self, name: str) -> Step:
         """The step of one operation."""
@@ -133,8 +127,3 @@ class QuantizedModel(nn.Module):
         return y if output is None else output.dequantize(y)
 
     forward = run
-
-    def _apply(self, *args: Any, **kwargs: Any) -> "QuantizedModel":
-        super()._apply(*args, **kwargs)
-        self.settle()  # what follows from the scales has to move with them
-        return self

@@ -6,8 +6,8 @@ ONNX Runtime recognises such a group and replaces it by one int8 kernel (QLinear
 ReLU6 need no node: quantization saturates where they do. Only a limit per channel, left by equalization, becomes a Min
 of its own. An operation without an integer form is written by PyTorch's own exporter, all of them in one go.
 
-A residual that is added before the one rounding (residual="fused") has no QDQ form. Such a convolution is written with
-ConvInteger, whose int32 sums are scaled and added in float: exact, but slower than residual="separate".
+A residual that is added before the one rounding (residual="fused") has no QDQ form. Such a convolution is left to a
+kernel in float, which gives the same codes, but is slower than residual="separate".
 
 A layer whose weights could overflow 16 bits on x86 without VNNI (see `weights.py`) is stored as uint8, code + 128 with
 zero point 128: the kernel used then is exact for every weight, but slower. In MobileNetV2 that is the stem alone.
@@ -34,7 +34,6 @@ from helpers.quantization.plan import INPUT
 from helpers.quantization.verify import verify_onnx
 from helpers.quantization.weights import pairs_fit
 
-FREE = {0: torch.export.Dim.AUTO}  # the number of images
 OPSET = 18
 BLOCK = 16  # channels that ONNX Runtime computes at a time
 IR_VERSION = 8  # the one that belongs to the opset
@@ -50,12 +49,13 @@ def to_onnx(model: QuantizedModel, path: str | Path, block: int = BLOCK) -> Path
         to_onnx(quantize(model, images, Recipe(residual="separate")), "int8.onnx")
     """
     if not isinstance(model, QuantizedModel):
-        found = type(model).__name__
-        raise QuantizationError(f"to_onnx writes quantized networks, not a {found}: quantize it first")
+        raise QuantizationError(f"to_onnx writes quantized networks, not a {type(model).__name__}: quantize it first")
     graph, wide = _Graph(), widened(model, block)
     graph.put(wide.input, INPUT)
-    if wide.float_layers:
-        graph.add_floats(wide)
+    if floats := [step for step in wide.steps.values() if step.op.kind == "float"]:
+        exported = compose.add_prefix(_exported(floats, wide.plan.shapes).model_proto, FLOAT).graph
+        graph.nodes.extend(exported.node)
+        graph.constants |= {constant.name: constant for constant in exported.initializer}
     for step in wide.steps.values():
         getattr(graph, step.op.kind)(step)
     output = graph.real(step.op.name, "output")
@@ -120,37 +120,25 @@ class _Graph:
         """A Reshape node."""
         return self.node("Reshape", [value, self.constant(f"{name}.shape", torch.tensor(shape))], name)
 
-    def weight_codes(self, layer: Layer, codes: torch.Tensor, *channels: int) -> list[str]:
-        """A weight's codes, and its zero point for all or for each channel; with 128 they are stored as uint8."""
-        shift, name = weight_zero_point(layer), layer.op.name
-        kind = torch.uint8 if shift else torch.int8
-        zero = self.constant(f"{name}.weight.zero_point", torch.full(channels, shift, dtype=kind))
-        return [self.constant(f"{name}.weight.codes", (codes.short() + shift).to(kind)), zero]
-
     def parameters(self, layer: Layer, codes: torch.Tensor, axis: int) -> list[str]:
         """The real weight, from its codes and one scale per output channel, and the real bias from its int32."""
-        name = layer.op.name
-        stored, zeros = self.weight_codes(layer, codes, len(layer.weight_scale))
-        parts = [stored, self.constant(f"{name}.weight.scale", layer.weight_scale), zeros]
-        units = [self.constant(f"{name}.bias.codes", layer.bias), self.constant(f"{name}.unit", layer.unit.float())]
-        weight = self.node("DequantizeLinear", parts, f"{name}.weight", axis=axis)
-        return [weight, self.node("DequantizeLinear", units, f"{name}.bias", axis=0)]
+        # ONNX Runtime pairs neighbours in the order (row, column, input channel), other ones than `weights.py` keeps
+        # small. Its kernel for depthwise convolutions adds in 32 bits.
+        depthwise = layer.codes.shape[1] == 1 and layer.op.attributes.get("groups") == len(layer.codes)
+        exact, name = depthwise or pairs_fit(layer.codes.movedim(1, -1).flatten(1)), layer.op.name
+        shift, kind = (0, torch.int8) if exact else (128, torch.uint8)
+        parts = {"codes": (codes.short() + shift).to(kind), "scale": layer.weight_scale}
+        parts["zero_point"] = torch.full((len(layer.weight_scale),), shift, dtype=kind)
+        weight = [self.constant(f"{name}.weight.{part}", value) for part, value in parts.items()]
+        bias = [self.constant(f"{name}.bias.codes", layer.bias), self.constant(f"{name}.unit", layer.unit.float())]
+        weight = self.node("DequantizeLinear", weight, f"{name}.weight", axis=axis)
+        return [weight, self.node("DequantizeLinear", bias, f"{name}.bias", axis=0)]
 
     def conv(self, step: Layer) -> None:
-        """One int8 convolution; with a residual int32 sums, scaled and added in float, rounded once."""
-        name, geometry = step.op.name, attributes(step)
-        if not step.op.residual:
-            inputs = [self.get(step), *self.parameters(step, step.codes, axis=0)]
-            return self.put(step, self.node("Conv", inputs, name, **geometry))
-        codes, _, zero = self.coded[step.op.inputs[0]]
-        weight, weight_zero = self.weight_codes(step, step.codes)
-        bias = self.constant(f"{name}.bias", step.bias.reshape(-1, 1, 1))
-        unit = self.constant(f"{name}.unit", step.unit.float().reshape(-1, 1, 1))
-        sums = self.node("ConvInteger", [codes, weight, zero, weight_zero], f"{name}.products", **geometry)
-        sums = self.node("Add", [sums, bias], f"{name}.sums")
-        real = self.node("Cast", [sums], f"{name}.float", to=TensorProto.FLOAT)
-        real = self.node("Mul", [real, unit], f"{name}.real")
-        return self.put(step, self.node("Add", [real, self.get(step, 1)], name))
+        """One int8 convolution; a residual is added in float, before the one rounding."""
+        name, inputs = step.op.name, [self.get(step), *self.parameters(step, step.codes, axis=0)]
+        y = self.node("Conv", inputs, f"{name}.product" if step.op.residual else name, **attributes(step))
+        self.put(step, self.node("Add", [y, self.get(step, 1)], name) if step.op.residual else y)
 
     def linear(self, step: Layer) -> None:
         """One int8 matrix product; more dimensions than two are laid flat for it."""
@@ -187,7 +175,7 @@ class _Graph:
     max_pool = concat = reshape = hand_on
 
     def float(self, step: Step) -> None:
-        """What `add_floats` wrote, between the edges.
+        """What PyTorch's exporter wrote, between the edges.
 
         Between codes ONNX Runtime would turn it into int8 kernels of its own: it quantizes weights once more, with no
         regard to saturation, and miscounts the last windows of an average with ceil_mode. A Clip keeps it from that.
@@ -198,13 +186,6 @@ class _Graph:
             self.node(kind, [self.get(step, position), *limits], FLOAT + input_name(step, position))
         result = self.node("Identity", [f"{FLOAT}result of {step.op.name}"], step.op.name)
         self.put(step, result)
-
-    def add_floats(self, model: QuantizedModel) -> None:
-        """Add what PyTorch's exporter writes for the operations that stayed in float."""
-        written = _exported([step for step in model.steps.values() if step.op.kind == "float"], model.plan.shapes)
-        graph = compose.add_prefix(written.model_proto, FLOAT).graph
-        self.nodes.extend(graph.node)
-        self.constants |= {constant.name: constant for constant in graph.initializer}
 
 
 class _Floats(nn.Module):
@@ -227,9 +208,8 @@ def _exported(steps: list[Step], shapes: dict[str, tuple[int, ...]]) -> torch.on
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # the exporter's notes to itself
-            dynamic = ((FREE,) * len(examples),)
-            program = torch.export.export(_Floats(steps).eval(), tuple(examples), dynamic_shapes=dynamic)
-            program = program.run_decompositions(INSTEAD)
+            free = (({0: torch.export.Dim.AUTO},) * len(examples),)  # the number of images
+            program = torch.export.export(_Floats(steps).eval(), tuple(examples), dynamic_shapes=free)
             return torch.onnx.export(program, opset_version=OPSET, dynamo=True, verbose=False, **names)
     except Exception as error:  # whatever it does not know
         for step in steps if len(steps) > 1 else ():
@@ -238,11 +218,6 @@ def _exported(steps: list[Step], shapes: dict[str, tuple[int, ...]]) -> torch.on
             error = error.__cause__
         reason = " ".join(str(error).split())[:200]
         raise QuantizationError(f"{', '.join(outputs)}: it stayed in float, and has no ONNX form: {reason}") from error
-
-
-# PyTorch's exporter drops the dimensions that a variance should keep, without a word.
-VARIANCES = (torch.ops.aten.var.correction, torch.ops.aten.var.dim)
-INSTEAD = dict.fromkeys(VARIANCES, lambda x, *args, **more: x.std(*args, **more).square())
 
 
 def input_name(step: Step, position: int) -> str:
@@ -256,13 +231,3 @@ def attributes(step: Step) -> dict[str, object]:
     names |= {"groups": "group", "ceil_mode": "ceil_mode", "dim": "axis"}
     twice = {key: value * 2 for key, value in step.op.attributes.items() if key == "padding"}  # at both ends
     return {names[key]: value for key, value in {**step.op.attributes, **twice}.items()}
-
-
-def weight_zero_point(layer: Layer) -> int:
-    """0 (stored as int8) where ONNX Runtime's uint8 x int8 product is exact without VNNI, else 128 (uint8).
-
-    Its kernel adds neighbouring products in 16 bits, in the order (row, column, input channel): other pairs than those
-    that `weights.py` keeps small. Depthwise convolutions have a kernel of their own, which adds in 32 bits.
-    """
-    depthwise = layer.codes.shape[1] == 1 and layer.op.attributes.get("groups") == len(layer.codes)
-    return 0 if depthwise or pairs_fit(layer.codes.movedim(1, -1).flatten(1)) else 128

@@ -99,11 +99,6 @@ class Op:
         """The edge that a convolution adds to its output, or None."""
         return self.inputs[1] if self.kind == "conv" and len(self.inputs) == 2 else None
 
-    @property
-    def channels(self) -> int:
-        """How many channels the output has: its first dimension, or its last for a linear layer."""
-        return self.shape[-1 if self.kind == "linear" else 0]
-
     def along_channels(self, numbers: torch.Tensor) -> torch.Tensor:
         """Shape one number per channel so that it broadcasts against the output."""
         return numbers.reshape(-1, *[1] * (0 if self.kind == "linear" else len(self.shape) - 1))

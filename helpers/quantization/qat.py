@@ -29,7 +29,7 @@ from helpers.quantization.model import QuantizedModel
 from helpers.quantization.observers import BATCH, calibrate, normalised
 from helpers.quantization.plan import HANDS_ON, INPUT, Op, Plan, Recipe, execute
 from helpers.quantization.reader import make_plan
-from helpers.quantization.weights import LayerWeights, encode_weights, nearest, pair_sums, pairs_fit, per_row
+from helpers.quantization.weights import LayerWeights, encode_weights, nearest
 
 SHORT = training.Config(epochs=2, lr=0.005, weight_decay=0.0, ema=0.99, distill=0.7, label_smoothing=0.0)
 
@@ -57,12 +57,12 @@ class QatNetwork(nn.Module):
         self.input_normalization = normalization_of(model)
         self.origin = SimpleNamespace(spec=getattr(model, "spec", None), input_normalization=self.input_normalization)
         self.plan, self.recipe, self.edges, self.origins = plan, recipe, edges, plan.origins()
-        self.small_pairs = {name for name, layer in weights.items() if layer.bits == 8 and pairs_fit(layer.codes)}
-        start = {("edge", edge): affine.scale for edge, affine in edges.items() if self.origins[edge] == edge}
+        start = {f"edge {edge}": affine.scale for edge, affine in edges.items() if self.origins[edge] == edge}
         for op in plan.layers:
             scale = weights[op.name].scale[: None if recipe.per_channel else 1]
-            start |= {("weight", op.name): op.weight, ("bias", op.name): op.bias, ("scale", op.name): scale}
-        self.trained = nn.ParameterDict({as_key(*key): tensor.clone() for key, tensor in start.items()})
+            start |= {f"weight {op.name}": op.weight, f"bias {op.name}": op.bias, f"scale {op.name}": scale}
+        # A ParameterDict refuses dots.
+        self.trained = nn.ParameterDict({key.replace(".", "/"): tensor.clone() for key, tensor in start.items()})
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of normalised images, with every rounding in place."""
@@ -70,11 +70,11 @@ class QatNetwork(nn.Module):
 
     def _compute(self, op: Op, *inputs: torch.Tensor) -> torch.Tensor:
         if op.weight is not None:
-            scale, bias, weight = self._scale(op), self._trained("bias", op.name), self._trained("weight", op.name)
+            scale, weight, bias = (self._trained(kind, op.name) for kind in ("scale", "weight", "bias"))
             unit = (self._trained("edge", self.origins[op.inputs[0]]) * scale).detach()
             bias = bias + (torch.round(bias / unit) * unit - bias).detach()
             codes = code_range(self.recipe.bits_of(op.name), signed=True, narrow=True)
-            op = dataclasses.replace(op, weight=fake_quantize(weight, per_row(scale, weight), 0, *codes), bias=bias)
+            op = dataclasses.replace(op, weight=fake_quantize(weight, scale, 0, *codes), bias=bias)
         return op.run(*inputs) if op.kind in HANDS_ON else self._round(op.name, op.run(*inputs))
 
     def _round(self, edge: str, x: torch.Tensor) -> torch.Tensor:
@@ -85,16 +85,8 @@ class QatNetwork(nn.Module):
 
     def _trained(self, kind: str, name: str) -> torch.Tensor:
         """A trained tensor; training may have moved a step size to the other side of zero."""
-        tensor = self.trained[as_key(kind, name)]
+        tensor = self.trained[f"{kind} {name}".replace(".", "/")]
         return tensor.abs().clamp(min=torch.finfo(torch.float32).tiny) if kind in ("edge", "scale") else tensor
-
-    def _scale(self, op: Op) -> torch.Tensor:
-        """The step size of a weight, large enough that no pair overflows where none did (see `weights.py`)."""
-        scale = self._trained("scale", op.name)
-        if op.name not in self.small_pairs:
-            return scale
-        least = pair_sums(self._trained("weight", op.name).detach()).flatten(1).amax(1) / 127
-        return torch.maximum(scale, least if len(scale) > 1 else least.max())
 
     def convert(self) -> QuantizedModel:
         """The integer network that this one has learned to be."""
@@ -103,37 +95,15 @@ class QatNetwork(nn.Module):
             scale = self._trained("edge", self.origins[edge]).detach().cpu()
             edges[edge] = dataclasses.replace(affine, scale=scale)
         for op in self.plan.layers:
-            weight, bias = (self._trained(kind, op.name).detach().cpu().clone() for kind in ("weight", "bias"))
-            scale = self._scale(op).detach().cpu().expand(len(weight)).clone()
-            weights[op.name] = nearest(weight, scale, bias, self.recipe.bits_of(op.name))
+            weight, scale, bias = (self._trained(kind, op.name).detach().cpu() for kind in ("weight", "scale", "bias"))
+            weights[op.name] = nearest(weight, scale.expand(len(weight)), bias, self.recipe.bits_of(op.name))
         return QuantizedModel(self.origin, self.plan, edges, weights, self.recipe)
 
 
-def as_key(kind: str, name: str) -> str:
-    """The key of a tensor in a ParameterDict, which refuses dots."""
-    return f"{kind} {name.replace('.', '/')}"
-
-
-class FakeQuantize(torch.autograd.Function):
-    """Rounding to what codes can stand for; composed of plain operations it takes more than twice as long."""
-
-    @staticmethod
-    def forward(ctx, x: torch.Tensor, scale: torch.Tensor, zero_point: int, first: int, last: int):
-        """The rounded values."""
-        code = (x / scale).round_().add_(zero_point)
-        rounded = code.clamp(first, last).sub_(zero_point).mul_(scale)
-        ctx.save_for_backward(x, scale, code, rounded)
-        ctx.first, ctx.last = first, last
-        return rounded
-
-    @staticmethod
-    def backward(ctx, slope: torch.Tensor):
-        """With x' = s (code - z), d x' / d s is (x' - x) / s inside the range and x' / s outside."""
-        x, scale, code, rounded = ctx.saved_tensors
-        inside = torch.ops.aten.hardtanh_backward(slope, code, ctx.first - 0.5, ctx.last + 0.5)
-        along_scale = (slope * rounded).addcmul_(inside, x, value=-1).sum_to_size(scale.shape) / scale
-        damping = (x.numel() / scale.numel() * ctx.last) ** -0.5
-        return inside, along_scale * damping, None, None, None
-
-
-fake_quantize = FakeQuantize.apply  # of x, scale, zero point, first and last code
+def fake_quantize(x: torch.Tensor, scale: torch.Tensor, zero_point: int, first: int, last: int) -> torch.Tensor:
+    """Round to what codes can stand for: with one scale for all of x, or one for each row."""
+    zeros = torch.full((scale.numel(),), float(zero_point), device=x.device)
+    damping = (x.numel() / scale.numel() * last) ** -0.5
+    if len(zeros) == 1:
+        return torch._fake_quantize_learnable_per_tensor_affine(x, scale.reshape(1), zeros, first, last, damping)
+    return torch._fake_quantize_learnable_per_channel_affine(x, scale, zeros, 0, first, last, damping)

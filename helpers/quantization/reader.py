@@ -4,7 +4,6 @@ A table (`_FORMS`) proposes an integer operation for a node; it is taken if it g
 Any other node stays in float, as a small graph of its own. At last the plan is compared with the network (`verify.py`).
 """
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -30,10 +29,23 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
     With normalised images, the plan is compared with the network on them.
     """
     example = torch.zeros(IMAGES, *input_shape)
-    folded = _folded(_with_plain_attention(model), example)
-    plan = read(folded, example, recipe)
+    folded = _folded(model, example)
+    if any(isinstance(module, nn.MultiheadAttention) for module in folded.modules()):
+        folded = _folded(_PlainAttention(folded).transform(), example)
+    run = _Run(folded, garbage_collect_values=False)
+    run.run(example.clone())
+    edges, output = _edges(folded), folded.graph.output_node().args[0]
+    if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
+        raise QuantizationError("plan: a network must compute and return exactly one float32 tensor; wrap it for that")
+    plan, needed = Plan([], tuple(input_shape)), {edges[output]}
+    for node in reversed(edges):
+        if edges[node] in needed - {INPUT}:
+            plan.ops.insert(0, _read_node(node, edges, run))
+            needed.update(plan.ops[0].inputs)
+    _join(plan, "clamp", ("conv", "linear", "add"))
+    _join(plan, "add", ("conv",) if recipe.residual == "fused" else ())
     if images is not None:
-        verify_plan(plan, model, _Run(folded, garbage_collect_values=False), images)
+        verify_plan(plan, model, run, images)
     if recipe.equalize:
         equalize(plan)
     return plan
@@ -49,24 +61,6 @@ def _folded(model: nn.Module, example: torch.Tensor) -> fx.GraphModule:
             reasons.append(error.reason.partition(" (mark")[0])
     reason = "; nor on the other route: ".join(dict.fromkeys(reasons))
     raise QuantizationError(f"plan: {reason}. Rewrite what is named here")
-
-
-def read(graph_module: fx.GraphModule, example: torch.Tensor, recipe: Recipe) -> Plan:
-    """Write a folded graph of one input and one output, which may be changed, as a plan; `recipe.residual` matters."""
-    run = _Run(graph_module, garbage_collect_values=False)
-    run.run(example.clone())
-    edges = _edges(graph_module, len(example))
-    output = graph_module.graph.output_node().args[0]
-    if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
-        raise QuantizationError("plan: a network must compute and return exactly one float32 tensor; wrap it for that")
-    plan, needed = Plan([], tuple(example.shape[1:])), {edges[output]}
-    for node in reversed(edges):
-        if edges[node] in needed - {INPUT}:
-            plan.ops.insert(0, _read_node(node, edges, run))
-            needed.update(plan.ops[0].inputs)
-    _join(plan, "clamp", ("conv", "linear", "add"))
-    _join(plan, "add", ("conv",) if recipe.residual == "fused" else ())
-    return plan
 
 
 class _Run(fx.Interpreter):
@@ -86,35 +80,25 @@ class _Run(fx.Interpreter):
         return value
 
 
-class _Attention(nn.MultiheadAttention):
-    """Attention without a mask, out of linear layers, which have an integer form."""
+class _PlainAttention(fx.Transformer):
+    """Writes attention without a mask, of whose weights nobody asks, with linear layers, which have an integer form."""
 
-    def forward(self, *inputs: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-        whole = self.whole(*inputs, **options)  # dead code, unless there is a mask or somebody reads the weights
-        if len(inputs) != 3 or any(options[name] is not None for name in options.keys() - {"need_weights"}):
-            return whole
-        weights, bias = self.in_proj_weight.unflatten(0, (3, -1)), self.in_proj_bias
+    @torch.no_grad()
+    def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        layer = self.fetch_attr(target)
+        plain = type(layer) is nn.MultiheadAttention and layer.batch_first and layer._qkv_same_embed_dim
+        usual = plain and layer.bias_k is None and not layer.add_zero_attn
+        if not usual or (len(args), kwargs) != (3, {"need_weights": False}):
+            return super().call_module(target, args, kwargs)
+        weights, bias = layer.in_proj_weight.unflatten(0, (3, -1)), layer.in_proj_bias
         biases = [None] * 3 if bias is None else bias.unflatten(0, (3, -1))
-        parts = (F.linear(x, weights[i], biases[i]) for i, x in enumerate(inputs))
-        heads = (x.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for x in parts)
+        parts = (F.linear(*part) for part in zip(args, weights, biases, strict=True))
+        heads = (x.unflatten(2, (layer.num_heads, -1)).transpose(1, 2) for x in parts)
         y = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
-        return F.linear(y, self.out_proj.weight, self.out_proj.bias), whole[1]
+        return F.linear(y, layer.out_proj.weight, layer.out_proj.bias), None
 
 
-def _with_plain_attention(model: nn.Module) -> nn.Module:
-    """A copy in which attention is written out; the model itself where there is none."""
-    if any(isinstance(module, nn.MultiheadAttention) for module in model.modules()):
-        model = copy.deepcopy(model)
-    closed = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)  # these are not traced into
-    inside = {id(part) for module in model.modules() if isinstance(module, closed) for part in module.modules()}
-    for module in [*model.modules()][1:]:
-        usual = type(module) is nn.MultiheadAttention and module.batch_first and module._qkv_same_embed_dim
-        if usual and module.bias_k is None and not module.add_zero_attn and id(module) not in inside:
-            module.whole, module.__class__ = copy.deepcopy(module), _Attention
-    return model
-
-
-def _edges(graph_module: fx.GraphModule, images: int) -> dict[fx.Node, str]:
+def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
     """The nodes whose value is made of the input, in float and for each image, with the names of their edges.
 
     What else is computed of the input (masks, indices, sizes, a mean over all images) belongs to its readers.
@@ -128,7 +112,7 @@ def _edges(graph_module: fx.GraphModule, images: int) -> dict[fx.Node, str]:
             edges[node] = INPUT
         elif depends.isdisjoint(node.all_input_nodes):
             continue
-        elif getattr(value, "dtype", None) == torch.float32 and (output in node.users or value.shape[:1] == (images,)):
+        elif getattr(value, "dtype", None) == torch.float32 and (output in node.users or value.shape[:1] == (IMAGES,)):
             name = str(node.target) if node.op == "call_module" else node.name
             edges[node] = f"{name}.{node.name}" if name in edges.values() else name
         depends.add(node)
@@ -201,12 +185,9 @@ def _clamp(low: float | None = None, high: float | None = None) -> Op:
     return _op("clamp", clamp=(-math.inf if low is None else float(low), math.inf if high is None else float(high)))
 
 
-def _average(y: torch.Tensor, x: torch.Tensor, kernel: Any, stride: Any = None, **_: Any) -> Op:
-    return _op("average_pool", kernel=kernel, stride=stride or kernel)
-
-
-def _adaptive(y: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> Op:
-    return _average(y, x, [a // b for a, b in zip(x.shape[2:], y.shape[2:] or (1, 1), strict=True)])
+def _average(y: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> Op:
+    kernel = [a // b for a, b in zip(x.shape[2:], y.shape[2:] or (1, 1), strict=True)]
+    return _op("average_pool", kernel=kernel, stride=kernel)
 
 
 def _maximum(y: Any, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, **rest: Any) -> Op:
@@ -223,8 +204,8 @@ _FORMS = {
     "hardtanh": lambda y, x, min_val=-1, max_val=1, **_: _clamp(min_val, max_val),
     **dict.fromkeys(("clamp", "clamp_", "clip", "clip_"), lambda y, x, min=None, max=None: _clamp(min, max)),
     **dict.fromkeys(("add", "add_", "iadd"), lambda y, *_, **__: _op("add")),
-    "avg_pool2d": _average,
-    **dict.fromkeys(("adaptive_avg_pool2d", "mean"), _adaptive),
+    "avg_pool2d": lambda y, x, kernel, stride=None, **_: _op("average_pool", kernel=kernel, stride=stride or kernel),
+    **dict.fromkeys(("adaptive_avg_pool2d", "mean"), _average),
     "max_pool2d": _maximum,
     **dict.fromkeys(("cat", "concat", "concatenate"), lambda y, _, dim=0: _op("concat", dim=dim)),
     **dict.fromkeys(("flatten", "reshape", "view", "squeeze"), lambda y, *_, **__: _op("reshape")),

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from helpers.quantization.affine import Affine, code_range
 from helpers.quantization.observers import BATCH
 from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
-from helpers.quantization.weights import PAIR_LIMIT, LayerWeights, pair_sums, pairs_fit, per_row
+from helpers.quantization.weights import LayerWeights, per_row
 
 REPAIR_IMAGES = 512  # the means and covariances of a layer's input are known well enough from these
 ENOUGH_PLACES = 1 << 14  # to know the covariances of a few inputs; of many inputs, PLACES_PER_INPUT for each
@@ -107,16 +107,15 @@ def covariance(op: Op, exact: Batches, rounded: Batches) -> torch.Tensor:
     A little independent noise is added, the same to x and y, which keeps V near W where the images say nothing.
     """
     size = op.weight[0].numel()
-    enough = max(ENOUGH_PLACES, PLACES_PER_INPUT * size)
     places_per_image = math.prod(op.shape[:-1] if op.kind == "linear" else op.shape[1:])
+    enough = math.ceil(max(ENOUGH_PLACES, PLACES_PER_INPUT * size) / places_per_image)
     products, sums, places = 0, 0, 0
     for x, y in zip(exact, rounded, strict=True):
-        share = math.ceil((enough - places) / places_per_image)  # that many images have the places still missing
-        both = torch.cat([columns(op, x[:share]), columns(op, y[:share])], dim=1)
-        products, sums = products + (both @ both.mT).double(), sums + both.double().sum(2, keepdim=True)
-        places += both.shape[2]
-        if places >= enough:
+        if enough <= 0:
             break
+        both = torch.cat([columns(op, x[:enough]), columns(op, y[:enough])], dim=1)
+        products, sums = products + (both @ both.mT).double(), sums + both.double().sum(2, keepdim=True)
+        places, enough = places + both.shape[2], enough - len(x)
     seen = (products - sums @ sums.mT / places).div(places).float()
     noise = DAMPING * seen.diagonal(dim1=1, dim2=2)[:, size:].mean(1)
     return seen + noise.reshape(-1, 1, 1) * torch.eye(size).repeat(2, 2)
@@ -154,9 +153,5 @@ def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeig
         loss.backward()
         optimizer.step()
     codes = (floor + (switch.detach() > 0)).clamp(*limits)
-    if pairs_fit(layer.codes):  # undo what would let a pair overflow (see `weights.py`)
-        overflow = pair_sums(codes.reshape(op.weight.shape)) > PAIR_LIMIT
-        overflow = overflow.repeat_interleave(2, dim=1)[:, : op.weight.shape[1]]
-        codes = torch.where(rows(op, overflow), nearest, codes)
     codes = torch.where(output_error(weight, codes * scale, seen) < worst, codes, nearest)
     return dataclasses.replace(layer, codes=codes.reshape(layer.codes.shape).to(torch.int8))

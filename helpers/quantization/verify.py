@@ -43,15 +43,13 @@ def _same_answers(plan: Plan, model: nn.Module, images: torch.Tensor) -> bool:
         try:
             expected = model(some.clone())
         except Exception as error:  # of the network's own choice
-            if some is images:
-                reason = f"plan: the network does not take {len(images)} images at once: {error}"
-                raise QuantizationError(reason) from error
-            return True
-        try:
-            if not agree(plan.run(some), expected):
-                return False
-        except (RuntimeError, ValueError):
-            return False
+            if some is not images:
+                break
+            raise QuantizationError(f"plan: the network does not take {len(images)} images at once: {error}") from error
+        with contextlib.suppress(RuntimeError, ValueError):
+            if agree(plan.run(some), expected):
+                continue
+        return False
     return all(one.is_sparse or torch.equal(one, other) for one, other in zip(buffers, before, strict=True))
 
 

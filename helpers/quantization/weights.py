@@ -5,8 +5,9 @@ neighbouring input channels (2i, 2i+1), unsigned activation times signed weight,
 bits, saturating*. The sum is exact as long as 255 * (w0 + w1) fits, that is, as long as the weights of one sign in a
 pair add up to at most 128. Many channels have a pair beyond that. So the sum of a pair counts like a weight when the
 scale of 8 bits is chosen: then each pair of codes adds up to at most 127 + 1 (both rounded up), and the int8 kernels
-are exact on every processor. A layer whose scales would grow by more than half keeps them, and is computed in integers
-where kernels could saturate. Up to 7 bits every pair fits (63 + 63 = 126).
+are exact on every processor. A layer whose scales would grow by more than half keeps them, and learned rounding or
+training may lead beyond: such a layer is computed in integers where kernels could saturate. Up to 7 bits every pair
+fits (63 + 63 = 126).
 
 In a file, codes of fewer than 8 bits are packed without gaps: they become one stream of bits, lowest bit first, in
 two's complement, cut into bytes; only the last byte may carry padding (zeros).

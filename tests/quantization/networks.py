@@ -1,5 +1,7 @@
 """Small networks and layers with every operation that has an integer form."""
 
+import copy
+
 import torch
 from torch import nn
 
@@ -45,12 +47,15 @@ def images(count: int = 16, size: int = 9, seed: int = 1) -> torch.Tensor:
     return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
 
 
-NORMAL = images()
+_quantized: dict[tuple[str, int], QuantizedModel] = {}
 
 
-def quantized(recipe: Recipe | None = None, seed: int = 0, images=NORMAL, **options: bool) -> QuantizedModel:
-    """The small network, quantized."""
-    return quantize(small(seed), images, recipe or Recipe(observer="minmax"), **options)
+def quantized(recipe: Recipe | None = None, seed: int = 0) -> QuantizedModel:
+    """The small network, quantized once for all tests; each gets a copy of its own."""
+    recipe = recipe or Recipe(observer="minmax")
+    if (key := (str(recipe), seed)) not in _quantized:
+        _quantized[key] = quantize(small(seed), images(), recipe)
+    return copy.deepcopy(_quantized[key])
 
 
 def small_mobilenet(seed=0):

@@ -9,7 +9,7 @@ from helpers.quantization.affine import Affine, QuantizationError, choose
 from helpers.quantization.observers import Observer, calibrate
 from helpers.quantization.plan import CHOICES, INPUT, Recipe
 from helpers.quantization.reader import make_plan
-from tests.quantization.networks import images, quantized, small
+from tests.quantization.networks import images, small
 
 RULES = CHOICES["observer"]
 
@@ -82,7 +82,7 @@ def test_ranges_are_those_of_the_float_network():
 )
 def test_bad_images(bad, message):
     with pytest.raises(QuantizationError, match=message):
-        quantized(images=bad, verify=False)
+        quantize(small(), bad, verify=False)
 
 
 def test_a_layer_that_overflows_is_named():
