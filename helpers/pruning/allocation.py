@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import COMPARABLE, Scores
-from helpers.pruning.reader import on_meta, without_content
+from helpers.pruning.reader import on_meta
 from helpers.pruning.surgery import Plan, cut
 
 ROUNDING = 1e-9  # keeps 0.7 * 10 from being 6
@@ -83,7 +83,7 @@ def plan_of(groups: list[Group], scores: Scores, front: np.ndarray, round_to: in
 
 def cost_of(model: nn.Module, example_inputs: Any, groups: ChannelGroups, what: str) -> Callable[[Plan], int]:
     """What a plan leaves: "params", or "macs", the multiply-adds of a call; both counted without any content."""
-    root, inputs = on_meta(model), [without_content(x) for x in as_tuple(example_inputs)]
+    root, inputs = on_meta(model), [x.to("meta") for x in as_tuple(example_inputs)]
 
     def cost(plan: Plan) -> int:
         small, _ = cut(root, groups, plan)
@@ -97,13 +97,9 @@ def cost_of(model: nn.Module, example_inputs: Any, groups: ChannelGroups, what: 
 
 
 def meet(target: float, longest: int, cost: Callable[[int], int], tolerance: float) -> int:
-    """How many places of the queue go so that the cost is nearest to the target.
+    """How many places of the queue, `longest` at most, go so that the cost of what is left is nearest to the target:
 
-    Args:
-        target: a share of the whole network's cost up to 1, or the cost itself above 1.
-        longest: all places of the queue.
-        cost: what is left when so many places go; smaller with every one of them.
-        tolerance: how far off the result may be, as a share of the target.
+    a share of the whole network's cost up to 1, or the cost itself above 1. `tolerance` is a share of the target.
     """
     checked_ratio(tolerance, "tolerance")
     if isinstance(target, bool) or not isinstance(target, Real) or not target > 0:
@@ -115,8 +111,6 @@ def meet(target: float, longest: int, cost: Callable[[int], int], tolerance: flo
     first = bisect.bisect_left(range(longest), -goal, key=lambda length: -cost(length))
     best = min(first, max(first - 1, 0), key=lambda length: abs(cost(length) - goal))
     if abs(cost(best) - goal) > tolerance * goal:
-        raise PruneError(
-            f"target {goal:,.4g} cannot be met within {tolerance:.0%}: the nearest is {cost(best):,.4g}"
-            " (try scope='all' or round_to=1)"
-        )
+        nearest = f"the nearest is {cost(best):,.4g} (try scope='all' or round_to=1)"
+        raise PruneError(f"target {goal:,.4g} cannot be met within {tolerance:.0%}: {nearest}")
     return best

@@ -44,9 +44,8 @@ class Atoms:
     def in_step(self, first: Labels, second: Labels) -> bool:
         """Whether the two always lose the same share: by the ties so far, they hold the same atoms equally often."""
         roots = self.roots()
-        atoms, often = np.unique(roots[first], return_counts=True)
-        others, as_often = np.unique(roots[second], return_counts=True)
-        return np.array_equal(atoms, others) and np.array_equal(often * len(second), as_often * len(first))
+        often, as_often = (np.bincount(roots[labels], minlength=self.count) for labels in (first, second))
+        return np.array_equal(often * len(second), as_often * len(first))
 
     def pin(self, labels: Labels | None, reason: str) -> None:
         """These atoms stay, for this reason. None, an axis without channels, is left alone."""
@@ -54,33 +53,23 @@ class Atoms:
             self.pins[reason].append(labels)
 
     def roots(self) -> Labels:
-        """For each atom the smallest atom it is tied to, directly or along a chain."""
-        if not self.ties:
-            return np.arange(self.count)
-        first, second = (np.concatenate(side) for side in zip(*self.ties, strict=True))
-        return connected(self.count, first, second)
+        """For each atom the smallest atom it is tied to, directly or along a chain.
+
+        Each round hooks the larger root of every tie under the smaller one and flattens the trees again; whole arrays
+        at a time, and a handful of rounds even for long chains.
+        """
+        root, none = np.arange(self.count), np.arange(0)
+        first, second = (np.concatenate(side) for side in zip((none, none), *self.ties, strict=True))
+        while True:
+            one, other = root[first], root[second]
+            low, high = np.minimum(one, other), np.maximum(one, other)
+            if np.array_equal(low, high):
+                return root
+            np.minimum.at(root, high, low)
+            while not np.array_equal(root, shorter := root[root]):
+                root = shorter
 
     def pinned(self, roots: Labels) -> dict[str, np.ndarray]:
         """The roots that must stay, once the ties are resolved: a mask for each reason, in the order of discovery."""
-        masks = {reason: np.zeros(self.count, dtype=bool) for reason in self.pins}
-        for reason, labels in self.pins.items():
-            masks[reason][roots[np.concatenate(labels)]] = True
-        return masks
-
-
-def connected(count: int, first: Labels, second: Labels) -> Labels:
-    """Connected components of a graph with `count` nodes and edges first[i] - second[i], named by their smallest node.
-
-    Each round hooks the larger root of every edge under the smaller one and flattens the trees again; whole arrays
-    at a time, and a handful of rounds even for long chains.
-    """
-    root = np.arange(count)
-    while True:
-        one, other = root[first], root[second]
-        low, high = np.minimum(one, other), np.maximum(one, other)
-        open_edges = low != high
-        if not open_edges.any():
-            return root
-        np.minimum.at(root, high[open_edges], low[open_edges])
-        while not np.array_equal(root, shorter := root[root]):
-            root = shorter
+        found = {reason: roots[np.concatenate(labels)] for reason, labels in self.pins.items()}
+        return {reason: np.bincount(labels, minlength=self.count) > 0 for reason, labels in found.items()}

@@ -8,6 +8,7 @@ width) shows up here as a graph that fails or whose shapes or constants differ. 
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,9 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
         try:
             labelling.label(read(root.train(), example_inputs), apply)
         except TraceError as error:
-            raise TraceError(
-                f"{error}. This was in train mode, which is read because eval mode does not call {idle[0]!r}: take the"
-                " layer out if nothing calls it, or let forward run in train mode, too (perhaps on a batch of two)"
-            ) from error
+            why = f"This was in train mode, which is read because eval mode does not call {idle[0]!r}"
+            remedy = "take it out if nothing calls it, or let forward run in train mode (perhaps on a batch of two)"
+            raise TraceError(f"{error}. {why}: {remedy}") from error
         root.eval()
     while True:
         groups = build(labelling, evaluated)
@@ -68,22 +68,31 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
 
 
 def first_misfit(groups: ChannelGroups, plan: Plan, small: nn.Module, example_inputs: Any) -> tuple[Labels, str] | None:
-    """The first node that a cut has not left as predicted: its atoms and the reason; or None.
-
-    `small` is the network without the units of the plan, on the meta device.
+    """The first node that a cut has not left as predicted: the atoms that reach it and were cut (if there are none,
+    those of every group), and the reason; or None. `small` is the network after the cut, on the meta device.
     """
     keep = kept_atoms(groups, plan)
+    for node, why in misfits(groups, keep, small, example_inputs):
+        reached = leaves([n.meta.get("labels") for n in (*node.all_input_nodes, node)])
+        axes = [a for t in reached if isinstance(t, Tensor | Number) for a in t.axes if isinstance(a, np.ndarray)]
+        cut_here = [a for a in axes if not keep[a].all()] or [group.units for group in groups.prunable()]
+        return np.concatenate(cut_here), f"{name_of(node)}: {why}"
+    return None
+
+
+def misfits(groups: ChannelGroups, keep: np.ndarray, small: nn.Module, example_inputs: Any) -> Iterator:
+    """The nodes that are other than predicted, each with the reason."""
     try:
         found = read(small, example_inputs)
     except TraceError as error:
-        return blame(groups, keep, groups.nodes[error.position], f"a trial cut fails: {error.cause}")
+        yield groups.nodes[error.position], f"a trial cut fails: {error.cause}"
+        return
     for node, other in zip(groups.nodes, found, strict=False):
         if described(node) != described(other):
-            return blame(groups, keep, node, "the forward computes with a stored number of channels")
-        found_shapes = [tuple(t.shape) for t in leaves(other.meta["value"]) if isinstance(t, torch.Tensor)]
-        if "labels" in node.meta and found_shapes != predicted(node.meta["labels"], keep):
-            return blame(groups, keep, node, "a trial cut gave another shape than the channels left")
-    return None
+            yield node, "the forward computes with a stored number of channels"
+        shapes = [tuple(t.shape) for t in leaves(other.meta["value"]) if isinstance(t, torch.Tensor)]
+        if "labels" in node.meta and shapes != predicted(node.meta["labels"], keep):
+            yield node, "a trial cut gave another shape than the channels left"
 
 
 def described(node: fx.Node) -> str:
@@ -96,12 +105,3 @@ def predicted(labels: Any, keep: np.ndarray) -> list[tuple[int, ...]]:
     tensors = (t for t in leaves(labels) if isinstance(t, Tensor))
     sizes = (zip(t.shape, t.axes, strict=True) for t in tensors)
     return [tuple(int(keep[a].sum()) if isinstance(a, np.ndarray) else n for n, a in axes) for axes in sizes]
-
-
-def blame(groups: ChannelGroups, keep: np.ndarray, node: fx.Node, why: str) -> tuple[Labels, str]:
-    """The atoms that reach this node and were cut; if there are none, those of every group."""
-    found = [n.meta.get("labels") for n in (*node.all_input_nodes, node)]
-    tensors = [t for t in leaves(found) if isinstance(t, Tensor | Number)]
-    axes = [a for t in tensors for a in t.axes if isinstance(a, np.ndarray) and not keep[a].all()]
-    labels = np.concatenate(axes or [g.units for g in groups.prunable()])
-    return labels, f"{name_of(node)}: {why}"

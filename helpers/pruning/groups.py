@@ -1,6 +1,5 @@
 """Channel groups: which channels of a network can be cut, and what has to be cut with them."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -93,8 +92,8 @@ def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     groups: dict[str, Group] = {}
     for units, members in found.values():
         first = members[0].tensor.rpartition(".")[0] or members[0].tensor
-        names = itertools.chain([first], (f"{first}#{k}" for k in itertools.count(2)))
-        name = next(name for name in names if name not in groups)  # a layer may produce several groups
+        before = sum(name.partition("#")[0] == first for name in groups)  # a layer may produce several groups
+        name = f"{first}#{before + 1}" if before else first
         inside = any(all(member.tensor.startswith(block) for member in members) for block in blocks)
         hidden = inside and trunk.isdisjoint(units.tolist())
         produced = any((member.tensor, member.dim) in labelling.rows for member in members)

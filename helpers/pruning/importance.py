@@ -26,17 +26,12 @@ Scores = dict[str, np.ndarray]  # group -> one number for each unit; the larger,
 FEWEST_IMAGES = 16
 
 
-def distances(filters: torch.Tensor) -> torch.Tensor:
-    """Sum of the distances from each filter to all others."""
-    return torch.cdist(filters.double(), filters.double(), compute_mode="donot_use_mm_for_euclid_dist").sum(1)
-
-
 # What each of the filters (one in a row) counts for; a BatchNorm's filters are its scales.
 OF_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "l1": lambda filters: filters.abs().sum(1),
     "l2": lambda filters: filters.square().sum(1, dtype=torch.float64),  # of the sum over all layers, the root
     "bn_scale": lambda scales: scales.abs().sum(1),
-    "geometric_median": distances,
+    "geometric_median": lambda f: torch.cdist(f.double(), f.double(), 2, "donot_use_mm_for_euclid_dist").sum(1),
 }
 OF_IMAGES = ("taylor",)
 CRITERIA = (*OF_WEIGHTS, "random", *OF_IMAGES)
@@ -47,21 +42,22 @@ def producers(groups: ChannelGroups, group: Group, importance: str) -> list[Memb
     """The weights with one filter for each channel of the group, in the order in which they run; or the scales."""
     rows = groups.labelling.rows
     if importance == "bn_scale":
-        rows = {(f"{path}.weight", 0) for path, attribute in groups.labelling.sizes if attribute == "num_features"}
+        layers = groups.labelling.model.named_modules()
+        rows = {(f"{path}.weight", 0) for path, m in layers if isinstance(m, nn.modules.batchnorm._NormBase)}
     if found := [member for member in group.members if (member.tensor, member.dim) in rows]:
         return found
     raise PruneError(f"group {group.name} has no BatchNorm scale; use importance='l1' for this network")
 
 
-def filters_of(tensor: torch.Tensor, member: Member) -> torch.Tensor:
-    """One row for each index of the member."""
-    return tensor.detach().movedim(member.dim, 0).reshape(tensor.shape[member.dim], -1)[member.positions]
-
-
-def per_unit(group: Group, parts: list[tuple[Member, torch.Tensor]]) -> np.ndarray:
-    """Add up, for each unit, a value of every index that belongs to it."""
-    values = ((member.units, value.detach().double().cpu().numpy()) for member, value in parts)
-    return sum(np.bincount(units, weights=value, minlength=group.size) for units, value in values)
+def rated(groups: ChannelGroups, chosen: list[Group], importance: str, tensors: dict, rate: Callable) -> Scores:
+    """For each unit the sum of what its filters count for."""
+    found = {group.name: np.zeros(group.size) for group in chosen}
+    for group in chosen:
+        for member in producers(groups, group, importance):
+            tensor = tensors[member.tensor].detach().movedim(member.dim, 0)
+            values = rate(tensor.reshape(len(tensor), -1)[member.positions]).double().cpu().numpy()
+            found[group.name] += np.bincount(member.units, weights=values, minlength=group.size)
+    return found
 
 
 @torch.enable_grad()
@@ -71,21 +67,17 @@ def taylor(model: nn.Module, groups: ChannelGroups, chosen: list[Group], batches
     L(w = 0) - L(w) is -w * dL/dw to first order, so this estimates how much the loss changes without the unit.
     """
     if (images := sum(len(inputs) for inputs, _ in batches)) < FEWEST_IMAGES:
-        raise PruneError(
-            f"importance 'taylor' looks at data and got {images} images; pass batches=[(inputs, labels), ...] with"
-            f" {FEWEST_IMAGES} images or more"
-        )
+        needs = f"it needs batches=[(inputs, labels), ...] with {FEWEST_IMAGES} or more"
+        raise PruneError(f"importance 'taylor' looks at data and got {images} images; {needs}")
     twin = copy.deepcopy(model).requires_grad_(True)
-    members = {group.name: producers(groups, group, "taylor") for group in chosen}
-    tensors = {m.tensor: twin.get_parameter(m.tensor) for found in members.values() for m in found}
+    tensors = {m.tensor: twin.get_parameter(m.tensor) for g in chosen for m in producers(groups, g, "taylor")}
     totals = {group.name: np.zeros(group.size) for group in chosen}
     unused = {"allow_unused": True, "materialize_grads": True}  # a layer that only training calls changes no loss
     for inputs, labels in batches:
         gradients = torch.autograd.grad(F.cross_entropy(twin(inputs), labels), [*tensors.values()], **unused)
         change = {name: tensors[name].detach() * slope for name, slope in zip(tensors, gradients, strict=True)}
-        for group in chosen:
-            parts = [(m, filters_of(change[m.tensor], m).sum(1)) for m in members[group.name]]
-            totals[group.name] += np.abs(per_unit(group, parts)) / len(batches)
+        for name, values in rated(groups, chosen, "taylor", change, lambda filters: filters.sum(1)).items():
+            totals[name] += np.abs(values) / len(batches)
     return totals
 
 
@@ -103,14 +95,11 @@ def scores(
     if importance == "taylor":
         found = taylor(model, groups, chosen, batches)
     else:
-        tensors, rate, found = stored_tensors(model), OF_WEIGHTS[importance], {}
-        for group in chosen:
-            members = producers(groups, group, importance)
-            values = per_unit(group, [(m, rate(filters_of(tensors[m.tensor], m))) for m in members])
-            found[group.name] = np.sqrt(values) if importance == "l2" else values
+        found = rated(groups, chosen, importance, stored_tensors(model), OF_WEIGHTS[importance])
+        found = {name: np.sqrt(values) if importance == "l2" else values for name, values in found.items()}
     for name, values in found.items():
         if not np.isfinite(values).all():
-            bad = [f"inputs of batches[{i}]" for i, (inputs, _) in enumerate(batches) if not inputs.isfinite().all()]
-            what = bad[0] if bad else "weights"
+            bad = (f"inputs of batches[{i}]" for i, (inputs, _) in enumerate(batches) if not inputs.isfinite().all())
+            what = next(bad, "weights")
             raise PruneError(f"group {name}: importance {importance!r} is not finite; check the {what} for NaN")
     return found

@@ -15,8 +15,6 @@ from torch import fx, nn
 from helpers.pruning.atoms import Atoms, Labels
 from helpers.pruning.reader import leaves, name_of, operation, stored_tensors
 
-NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}  # PyTorch takes both
-
 
 @dataclass
 class Tensor:
@@ -60,7 +58,7 @@ class Call:
         """An argument, given by position or by name."""
         if position < len(self.args):
             return self.args[position]
-        return self.kwargs.get(name, self.kwargs.get(NUMPY_NAMES.get(name), default))
+        return self.kwargs.get(name, self.kwargs.get("axis", default) if name == "dim" else default)  # as in NumPy
 
 
 class Labelling:
@@ -69,10 +67,9 @@ class Labelling:
     def __init__(self, model: nn.Module) -> None:
         self.model, self.atoms = model, Atoms()
         self.tensors: dict[str, Tensor] = {}  # parameters and buffers, by canonical name
-        # (module, attribute) -> (labels, divisor): the attribute counts the labels that are left, over the divisor.
-        self.sizes: dict[tuple[str, str], tuple[Labels, int]] = {}
+        self.whole: set[str] = set()  # convolutions that lose whole groups
         self.rows: set[tuple[str, int]] = set()  # (weight, axis) with the outputs of a layer
-        self.columns: set[tuple[str, int]] = set()  # and with its inputs
+        self.columns: dict[tuple[str, int], dict[str, fx.Node]] = {}  # and with its inputs; the calls, by name
         self.trunk: list[Labels] = []  # atoms that meet in an addition or concatenation
         self.blocks: set[type] = set()  # classes whose forward has such a place
         stored = stored_tensors(model)

@@ -11,7 +11,7 @@ from helpers.pruning.allocation import checked_multiple, checked_ratio, cost_of,
 from helpers.pruning.discovery import channel_groups, first_misfit
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import Batches, scores
-from helpers.pruning.reader import on_meta, stored_tensors
+from helpers.pruning.reader import on_meta
 from helpers.pruning.surgery import Plan, cut
 
 SCOPES = ("hidden", "all")
@@ -90,13 +90,9 @@ def without(model: nn.Module, groups: ChannelGroups, plan: Plan, example_inputs:
     """
     small, changes = cut(model, groups, plan)
     if misfit := first_misfit(groups, plan, on_meta(small), example_inputs):
-        raise PruneError(
-            f"{misfit[1]}, which depends on how many are left; choose another ratio or round_to, or leave the layers"
-            " before that place whole, by allocation={group: ratio}"
-        )
-    before = groups.labelling.shapes
-    shrunk = {name.rpartition(".")[0] for name, t in stored_tensors(small).items() if t.shape != before[name]}
-    if shrunk <= changes.keys():
+        advice = "choose another ratio or round_to, or leave the layers before it whole by allocation={group: ratio}"
+        raise PruneError(f"{misfit[1]}, which depends on how many are left; {advice}")
+    if all(changes.values()):
         return models.record(small, source=model, step="resize", changes=changes) if changes else small
     vars(small).pop("spec", None)
     return small

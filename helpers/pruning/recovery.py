@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from helpers.allocator import kept_memory
@@ -44,11 +44,10 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
         The same model.
     """
     batches, twin = list(batches), copy.deepcopy(model)
-    if sum(map(len, batches)) < FEWEST_IMAGES or min(map(len, batches)) < 2:
-        raise PruneError(
-            f"BatchNorm statistics need {FEWEST_IMAGES} images or more, in batches of at least 2; got batches of"
-            f" {[len(b) for b in batches[:5]]}"
-        )
+    sizes = [*map(len, batches)]
+    if sum(sizes) < FEWEST_IMAGES or min(sizes) < 2:
+        wanted = f"{FEWEST_IMAGES} images or more, in batches of at least 2"
+        raise PruneError(f"BatchNorm statistics need {wanted}; got batches of {sizes[:5]}")
     norms = {n: m for n, m in twin.named_modules() if isinstance(m, BatchNorm) and m.track_running_stats}
     for norm in norms.values():
         norm.reset_running_stats()
@@ -81,21 +80,20 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
     """
     groups, twin, plan = channel_groups(model, example_inputs), copy.deepcopy(model), {}
     constant = constants(copy.deepcopy(model), groups, example_inputs)
-    takers = {path: taker(twin, groups, path) for path in constant}
-    reads = {(weight, dim): weight.removesuffix(".weight") for weight, dim in groups.labelling.columns}
+    takers = {read: taker(twin, *groups.labelling.columns[read].values()) for read in constant}
     for group in groups.prunable():
-        readers = [(m, reads[m.tensor, m.dim]) for m in group.members if (m.tensor, m.dim) in reads]
-        dead = np.full(group.size, bool(readers) and all(path in constant for _, path in readers))
-        for member, path in readers if dead.all() else ():
-            values = constant[path][member.positions]
-            goes = (values == 0) | (~values.isnan() if takers[path] else False)
-            np.logical_and.at(dead, member.units, goes.numpy())
+        readers = [(m, read) for m in group.members if (read := (m.tensor, m.dim)) in groups.labelling.columns]
+        dead = np.full(group.size, bool(readers) and all(read in constant for _, read in readers))
+        for member, read in readers if dead.all() else ():
+            values = constant[read][member.positions]
+            stays = values.isnan() if takers[read] else values != 0  # NaN is not 0 either
+            dead[member.units[stays.numpy()]] = False
         dead[0] &= not dead.all()
-        for member, path in readers if dead.any() else ():
-            if takers[path]:
-                gone, (tensor, sign) = torch.from_numpy(member.positions[dead[member.units]]), takers[path]
-                weight = twin.get_submodule(path).weight.detach()[:, gone]
-                added = weight.reshape(*weight.shape[:2], -1).sum(2).double() @ constant[path][gone].double()
+        for member, read in readers if dead.any() else ():
+            if takers[read]:
+                gone, (tensor, sign) = torch.from_numpy(member.positions[dead[member.units]]), takers[read]
+                weight = twin.get_parameter(member.tensor).detach()[:, gone]
+                added = weight.reshape(*weight.shape[:2], -1).sum(2).double() @ constant[read][gone].double()
                 tensor.data.add_(sign * added.to(tensor.dtype))
         if dead.any():
             plan[group.name] = np.flatnonzero(dead)
@@ -103,38 +101,37 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
 
 
 @torch.no_grad()
-def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> dict[str, torch.Tensor]:
-    """For each layer without groups the constant of each input channel, NaN for one that varies; leaves its hooks."""
-    found: dict[str, torch.Tensor] = {}
+def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> dict[tuple[str, int], torch.Tensor]:
+    """For each weight that ungrouped layers read the constant of each input channel, NaN for one that varies."""
+    found: dict[tuple[str, int], torch.Tensor] = {}
 
-    def answer_beta(norm: nn.Module, args: tuple, output: torch.Tensor) -> torch.Tensor:
+    def answer_beta(norm: nn.Module, args: tuple, output: torch.Tensor) -> None:
         dead = norm.running_var < NO_VARIANCE
         output[:, dead] = norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
-        return output
 
-    def look(path: str, layer: nn.Module, args: tuple) -> None:
+    def look(read: tuple[str, int], layer: nn.Module, args: tuple) -> None:
         x = args[0].movedim(-1 if isinstance(layer, nn.Linear) else 1, 0).flatten(1)
         values = torch.where(x.amin(1) == x.amax(1), x[:, 0], torch.nan)
-        found[path] = torch.where(found.get(path, values) == values, values, torch.nan)
+        found[read] = torch.where(found.get(read, values) == values, values, torch.nan)
 
-    weights = {weight for weight, _ in groups.labelling.columns}
-    for path, module in model.named_modules():
-        if isinstance(module, BatchNorm) and module.running_var is not None and module.affine:
-            module.register_forward_hook(answer_beta)
-        if f"{path}.weight" in weights and getattr(module, "groups", 1) == 1:
-            module.register_forward_pre_hook(partial(look, path))
+    for norm in model.modules():
+        if isinstance(norm, BatchNorm) and norm.running_var is not None and norm.affine:
+            norm.register_forward_hook(answer_beta)
+    for read, nodes in groups.labelling.columns.items():
+        layers = {model.get_submodule(n.target) if n.op == "call_module" else None for n in nodes.values()}
+        for layer in layers if all(layer and getattr(layer, "groups", 1) == 1 for layer in layers) else ():
+            layer.register_forward_pre_hook(partial(look, read))
     model(*(torch.full_like(x, torch.nan) for x in as_tuple(example_inputs)))
     return found
 
 
-def taker(model: nn.Module, groups: ChannelGroups, path: str) -> tuple[torch.Tensor, int] | None:
+def taker(model: nn.Module, call: fx.Node, *others: fx.Node) -> tuple[torch.Tensor, int] | None:
     """Where a constant goes that a layer no longer adds up, and its sign: BatchNorm's mean, the bias, or nowhere."""
-    layer = model.get_submodule(path)
-    calls = [node for node in groups.nodes if node.op == "call_module" and node.target == path]
-    if len(calls) != 1 or isinstance(layer, nn.modules.conv._ConvTransposeNd) or any(getattr(layer, "padding", ())):
+    layer = model.get_submodule(call.target)
+    if others or isinstance(layer, nn.modules.conv._ConvTransposeNd) or any(getattr(layer, "padding", ())):
         return None
     if layer.bias is not None:
         return layer.bias, 1
-    users = [model.get_submodule(node.target) for node in calls[0].users if node.op == "call_module"]
-    alone = len(calls[0].users) == 1 and len(users) == 1 and isinstance(users[0], BatchNorm)
-    return (users[0].running_mean, -1) if alone and users[0].running_mean is not None else None
+    users = [model.get_submodule(n.target) if n.op == "call_module" else None for n in call.users]
+    alone = len(users) == 1 and isinstance(users[0], BatchNorm) and users[0].running_mean is not None
+    return (users[0].running_mean, -1) if alone else None

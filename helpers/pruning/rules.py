@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from helpers.pruning import rules_layer as layer
 from helpers.pruning import rules_shape as shape
 from helpers.pruning import rules_value as value
 from helpers.pruning.labelling import Call, Labelling, Rule
@@ -10,47 +9,47 @@ from helpers.pruning.labelling import Call, Labelling, Rule
 ELEMENTWISE = """
     add sub rsub mul truediv div rdiv true_divide pow rpow neg abs exp log sqrt rsqrt square maximum minimum where clamp
     clamp_min clip relu relu6 leaky_relu elu selu celu gelu silu mish sigmoid logsigmoid tanh tanhshrink softplus
-    softsign torchvision.ops.stochastic_depth.stochastic_depth
-    hardtanh hardsigmoid hardswish dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
-    contiguous clone detach to float half double bfloat16 type_as eq ne lt le gt ge
-    ReLU ReLU6 LeakyReLU ELU SELU CELU GELU SiLU Mish Sigmoid LogSigmoid Tanh Tanhshrink Softplus Softsign Hardtanh
-    Hardsigmoid Hardswish Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout Identity
+    softsign hardtanh hardsigmoid hardswish dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
+    identity contiguous clone detach to float half double bfloat16 type_as eq ne lt le gt ge
+    torchvision.ops.stochastic_depth.stochastic_depth
 """
-OVER_SPACE = " ".join(
-    f"max_pool{n}d avg_pool{n}d lp_pool{n}d adaptive_avg_pool{n}d adaptive_max_pool{n}d "
-    f"MaxPool{n}d AvgPool{n}d LPPool{n}d AdaptiveAvgPool{n}d AdaptiveMaxPool{n}d ZeroPad{n}d ReflectionPad{n}d "
-    f"ReplicationPad{n}d CircularPad{n}d "
-    for n in (1, 2, 3)
-)
+POOLS = "max_pool{0}d avg_pool{0}d lp_pool{0}d adaptive_avg_pool{0}d adaptive_max_pool{0}d"
+PADDINGS = "zero_pad{0}d reflection_pad{0}d replication_pad{0}d circular_pad{0}d"
+OVER_SPACE = " ".join(f"{POOLS} {PADDINGS}".format(n) for n in (1, 2, 3))
 
 TABLE: dict[Rule, str] = {
     value.elementwise: ELEMENTWISE,
-    value.over_space: OVER_SPACE + "interpolate Upsample UpsamplingNearest2d UpsamplingBilinear2d",
-    value.along_axes: "softmax log_softmax cumsum Softmax LogSoftmax mean sum amax amin",
+    value.over_space: f"{OVER_SPACE} interpolate upsample upsampling_nearest2d upsampling_bilinear2d",
+    value.along_axes: "softmax log_softmax cumsum mean sum amax amin",
     value.size: "size shape",
-    value.asked: "decision question assert dim ndimension ndim",
+    value.asked: "assert dim ndimension ndim",
     shape.moved: """
-        view reshape flatten Flatten unflatten Unflatten unsqueeze permute transpose swapaxes swapdims movedim moveaxis
-        expand repeat tile flip chunk tensor_split split unbind squeeze channel_shuffle ChannelShuffle
+        view reshape flatten unflatten unsqueeze permute transpose swapaxes swapdims movedim moveaxis
+        expand repeat tile flip chunk tensor_split split unbind squeeze channel_shuffle
     """,
     shape.item: "getitem",
     shape.concatenate: "cat concat concatenate",
     shape.pad: "pad",
-    layer.weighted: """
-        Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Linear conv1d conv2d conv3d linear
-    """,
-    layer.batch_norm: "BatchNorm1d BatchNorm2d BatchNorm3d batch_norm",
-    layer.layer_norm: "LayerNorm RMSNorm GroupNorm layer_norm rms_norm",
-    layer.prelu: "PReLU",
+    value.weighted: "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear",
+    value.batch_norm: "batch_norm batch_norm1d batch_norm2d batch_norm3d",
+    value.layer_norm: "layer_norm rms_norm group_norm",
+    value.prelu: "prelu",
 }
-RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}
-TAKES_SIZES = {"view", "reshape", "unflatten", "expand", "repeat", "chunk", "split", "getitem", "decision"}
+TAKES_SIZES = {"view", "reshape", "unflatten", "expand", "repeat", "chunk", "split", "getitem"}
+
+
+def plain(name: str) -> str:
+    """A layer's name and that of the function that does the same: LeakyReLU, leaky_relu."""
+    return name.replace("_", "").lower()
+
+
+RULES = {plain(name): rule for rule, names in TABLE.items() for name in names.split()}
 
 
 def apply(labelling: Labelling, call: Call) -> Any:
     """The rule of an operation, after the checks that hold for all of them."""
-    ordinary = call.module is None or layer.is_ordinary(call.module)
+    ordinary = call.module is None or value.is_ordinary(call.module)
     if ordinary and call.tensors and call.numbers and call.op not in TAKES_SIZES:
         labelling.pin_all(call.numbers, f"{call.name}: computes with the number of channels")
     understood = ordinary and (call.tensors or call.op in TAKES_SIZES) and "out" not in call.kwargs
-    return (RULES.get(call.op, value.unknown) if understood else value.unknown)(labelling, call)
+    return (RULES.get(plain(call.op), value.unknown) if understood else value.unknown)(labelling, call)

@@ -92,18 +92,16 @@ def tied(labelling: Labelling, call: Call, labels: Labels, channels: np.ndarray)
 
 def follows(labelling: Labelling, labels: Labels, size: Number) -> bool:
     """Whether a size was worked out from the channels of this axis, or of one that is from now on cut with it."""
-    counted = np.concatenate(list({id(axis): axis for axis in size.axes}.values()))
+    counted = np.concatenate([*{id(axis): axis for axis in size.axes}.values()])
     if len(counted) == len(labels):
-        labelling.tie(labels, counted, "size")
-        return True
+        labelling.atoms.tie(labels, counted)
     return labelling.atoms.in_step(labels, counted)
 
 
 def item(labelling: Labelling, call: Call) -> Any:
     """x[...]: of a tensor, or of a tuple; an index that is a tensor is not understood."""
-    if not isinstance(call.args[0], Tensor):
-        return call.args[0][call.args[1]]
-    return moved(labelling, call) if len(call.tensors) == 1 else unknown(labelling, call)
+    (x, index), rule = call.args, moved if len(call.tensors) == 1 else unknown
+    return rule(labelling, call) if isinstance(x, Tensor) else x[index]
 
 
 def concatenate(labelling: Labelling, call: Call) -> Tensor:
@@ -134,15 +132,12 @@ def chained(labelling: Labelling, call: Call, parts: list[tuple[Labels | None, i
 
 def pad(labelling: Labelling, call: Call) -> Tensor:
     """F.pad: channels that are padded on are constant and stay."""
-    (x, *_), amounts, mode = call.tensors, call.argument(1, "pad"), call.argument(2, "mode", "constant")
-    result = uncut(call.output)
-    for d in range(len(x.shape)):
-        before, after = amounts[2 * (len(x.shape) - 1 - d) :][:2] or (0, 0)
-        labels = labelling.axis(x, d)
-        if labels is None or (before, after) == (0, 0):
-            result.axes[d] = labels
-        elif mode == "constant" and isinstance(before, int) and isinstance(after, int) and min(before, after) >= 0:
-            result.axes[d] = chained(labelling, call, [(None, before), (labels, x.shape[d]), (None, after)])
-        else:
-            labelling.pin_all(x, f"{call.name}: more than a fixed number of constant channels")
-    return result
+    axes, amounts = labelling.like(call.tensors[0]).axes, call.argument(1, "pad")
+    constant = call.argument(2, "mode", "constant") == "constant"
+    for i in range(len(amounts) // 2):
+        labels, (before, after) = axes[-1 - i], amounts[2 * i : 2 * i + 2]
+        if labels is not None and (before, after) != (0, 0):
+            if not (constant and all(isinstance(n, int) and n >= 0 for n in (before, after))):
+                return unknown(labelling, call)
+            axes[-1 - i] = chained(labelling, call, [(None, before), (labels, len(labels)), (None, after)])
+    return Tensor(tuple(call.output.shape), axes)

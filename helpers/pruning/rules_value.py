@@ -1,11 +1,22 @@
-"""Rules for operations that compute values index by index, over space, or along one axis; and for plain numbers."""
+"""Rules for operations that compute values: index by index, over space, along an axis; for layers; and for numbers.
+
+Conv, Linear     out channels <-> rows of the weight, bias;  in channels <-> columns of the weight
+BatchNorm        channel <-> entry of weight, bias, running mean and running variance
+grouped conv     a whole group goes (depthwise is groups of one), or every group loses the same positions
+LayerNorm, ...   nothing goes, because channels share their statistics
+"""
 
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
-from helpers.pruning.labelling import Call, Labelling, Number, Tensor, uncut
+from helpers.graphs.effects import has_hooks
+from helpers.pruning.labelling import Call, Labelling, Labels, Number, Tensor, uncut
 from helpers.pruning.reader import leaves
+
+SHARED_STATISTICS = "normalises over all channels, so that cutting one changes the rest"
 
 
 def elementwise(labelling: Labelling, call: Call) -> Tensor:
@@ -52,6 +63,100 @@ def along_axes(labelling: Labelling, call: Call) -> Tensor:
     return result
 
 
+def operands(labelling: Labelling, call: Call, *names: str) -> list[Tensor | None]:
+    """The input and these parameters, of a layer or of a function that is called with them; None for one it lacks."""
+    if call.module is None:
+        return [call.argument(i, name) for i, name in enumerate(("input", *names))]
+    held = [name for name in names if getattr(call.module, name, None) is not None]
+    return [call.tensors[0], *(labelling.parameter(f"{call.node.target}.{n}") if n in held else None for n in names)]
+
+
+def weighted(labelling: Labelling, call: Call) -> Tensor:
+    """Convolution, linear: channels of the input meet columns of the weight; its rows are channels of the output."""
+    x, weight, bias = operands(labelling, call, "weight", "bias")
+    transposed = "transpose" in call.op.lower()
+    if weight.name is None or (transposed and getattr(call.module, "groups", 2) > 1):  # computed, or a rarity
+        return unknown(labelling, call)
+    out_dim, in_dim = (1, 0) if transposed else (0, 1)
+    result, channel = uncut(call.output), len(x.shape) - len(weight.shape) + 1
+    if call.op in ("Linear", "linear"):
+        groups = 1
+        result.axes[:-1] = [labelling.axis(x, d) for d in range(channel)]
+    else:
+        groups = call.module.groups if call.module else call.argument(6, "groups", 1)
+        labelling.pin_all(x, f"{call.name}: works across this axis", keep=(channel,))
+    if isinstance(groups, Number):  # `groups=x.shape[1]`: its channels are pinned already, as for any such number
+        groups = groups.value
+    inputs = labelling.axis(x, channel)
+    if groups == 1:
+        labelling.bind(weight, in_dim, inputs, call.name)
+        outputs = labelling.axis(weight, out_dim)
+    else:
+        outputs = grouped(labelling, call, inputs, weight, x.shape[channel] // groups, groups)
+    if bias is not None:
+        labelling.bind(bias, 0, outputs, call.name)
+    labelling.rows.add((weight.name, out_dim))
+    labelling.columns.setdefault((weight.name, in_dim), {})[call.node.name] = call.node
+    result.axes[channel] = outputs
+    return result
+
+
+def grouped(
+    labelling: Labelling, call: Call, inputs: Labels | None, weight: Tensor, block: int, groups: int
+) -> Labels | None:
+    """A grouped convolution, `block` input channels to a group. Of the two ways to cut it, take the finer one.
+
+    Whole groups: the inputs and outputs of a group are one atom, and there are fewer groups.
+    Inside: every group loses the same positions of its inputs, and the same of its outputs.
+    """
+    if inputs is not None and call.module is not None and groups >= block:
+        first = labelling.tie_rows(inputs.reshape(groups, block).T.ravel(), block)
+        outputs = np.repeat(first, call.module.out_channels // groups)
+        labelling.bind(weight, 0, outputs, call.name)
+        labelling.whole.add(call.node.target)
+        return outputs
+    inside = labelling.tie_rows(inputs, groups) if inputs is not None else None
+    labelling.bind(weight, 1, inside, call.name)
+    outputs = labelling.axis(weight, 0)
+    if outputs is not None:
+        labelling.tie_rows(outputs, groups)
+    return outputs
+
+
+def scaled(labelling: Labelling, call: Call, x: Tensor, *parameters: Tensor | None) -> Tensor:
+    """These parameters have one number for each channel."""
+    for tensor in filter(None, parameters):
+        labelling.bind(tensor, 0, labelling.axis(x, 1), call.name)
+    return labelling.like(x)
+
+
+def batch_norm(labelling: Labelling, call: Call) -> Tensor:
+    """BatchNorm: a mean, variance, scale and shift for each channel. Those that it measures span all other axes."""
+    x, *parameters = operands(labelling, call, "running_mean", "running_var", "weight", "bias")
+    layer = call.module
+    if layer.training or layer.running_mean is None if layer else call.argument(5, "training", False):
+        labelling.pin_all(x, f"{call.name}: {SHARED_STATISTICS}", keep=(1,))
+    return scaled(labelling, call, x, *parameters)
+
+
+def layer_norm(labelling: Labelling, call: Call) -> Tensor:
+    """LayerNorm, RMSNorm, GroupNorm: channels share their statistics, so cutting one would change others."""
+    pin_operands(labelling, call, SHARED_STATISTICS)
+    return labelling.like(call.tensors[0])
+
+
+def prelu(labelling: Labelling, call: Call) -> Tensor:
+    """PReLU: one slope for all, or one for each channel."""
+    x, weight = operands(labelling, call, "weight")
+    return scaled(labelling, call, x, weight if weight.shape != (1,) else None)
+
+
+def is_ordinary(module: nn.Module) -> bool:
+    """A layer that computes what its class says, with parameters of its own: no hooks, no other forward."""
+    computed = [n for n in ("weight", "bias") if getattr(module, n, None) is not None and n not in module._parameters]
+    return not (has_hooks(module) or computed or "forward" in vars(module))
+
+
 def size(labelling: Labelling, call: Call) -> Any:
     """x.shape, x.size() and x.size(d); the length of an axis that holds channels is a Number: it will change."""
     (x, *_), dim = call.tensors, call.argument(1, "dim")
@@ -61,9 +166,7 @@ def size(labelling: Labelling, call: Call) -> Any:
 
 
 def asked(labelling: Labelling, call: Call) -> Any:
-    """Checks and questions. The forward may look at a number of channels, or compare the sizes of tensors."""
-    if call.op in ("decision", "question"):
-        labelling.pin_all(call.args, f"{call.name}: the forward decides by the number of channels")
+    """Checks, and questions about a tensor whose answer does not depend on its channels."""
     return call.output
 
 
@@ -72,7 +175,12 @@ def unknown(labelling: Labelling, call: Call) -> Any:
     if not call.tensors and not isinstance(call.output, torch.Tensor):
         axes = [labels for number in call.numbers for labels in number.axes]
         return Number(call.output, axes) if axes else call.output
+    pin_operands(labelling, call, "this operation is not understood")
+    return uncut(call.output)
+
+
+def pin_operands(labelling: Labelling, call: Call, why: str) -> None:
+    """What reaches an operation stays, and so do the parameters that it has."""
     held = call.module.named_parameters() if call.module is not None else ()
     parameters = [labelling.parameter(f"{call.node.target}.{name}") for name, _ in held]
-    labelling.pin_all((call.args, call.kwargs, parameters), f"{call.name}: this operation is not understood")
-    return uncut(call.output)
+    labelling.pin_all((call.args, call.kwargs, parameters), f"{call.name}: {why}")

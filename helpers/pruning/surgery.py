@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from helpers.pruning.groups import ChannelGroups
-from helpers.pruning.reader import with_tensors
+from helpers.pruning.reader import stored_tensors, with_tensors
 
 Plan = dict[str, np.ndarray]  # name of a group -> the numbers of its units that go
 Changes = dict[str, dict[str, Any]]  # module -> attribute -> new value
@@ -33,7 +33,7 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
         plan: which units of which prunable groups go; at least one of each group stays.
 
     Returns:
-        The small network, and {module: {attribute: new value}}.
+        The small network, and {module: {attribute: new value}} for each that holds a smaller tensor.
     """
     keep = kept_atoms(groups, plan)
 
@@ -44,10 +44,23 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
                 left = left.index_select(dim, torch.from_numpy(np.flatnonzero(keep[labels])).to(left.device))
         return whole.clone() if left is whole else left
 
-    small, changes = with_tensors(model, left_of), {}
-    for (path, attribute), (labels, divisor) in groups.labelling.sizes.items():
-        if not keep[labels].all():
-            changes.setdefault(path, {})[attribute] = int(keep[labels].sum()) // divisor
-    for path, attributes in changes.items():
-        vars(small.get_submodule(path)).update(attributes)  # what setattr does with a number, at a tenth of the time
+    small, changes, whole = with_tensors(model, left_of), {}, groups.labelling.shapes
+    for path in {name.rpartition(".")[0]: name for name, t in stored_tensors(small).items() if t.shape != whole[name]}:
+        layer = small.get_submodule(path)
+        sizes = sizes_of(layer, path in groups.labelling.whole)
+        changes[path] = {name: size for name, size in sizes.items() if size != getattr(layer, name)}
+        vars(layer).update(changes[path])  # what setattr does with a number, at a tenth of the time
     return small, changes
+
+
+def sizes_of(layer: nn.Module, whole: bool) -> dict[str, int]:
+    """The attributes of a layer that its tensors decide; `whole` if it is a convolution that lost whole groups."""
+    if isinstance(layer, nn.modules.batchnorm._NormBase):
+        return {"num_features": len(layer.weight if layer.running_mean is None else layer.running_mean)}
+    if isinstance(layer, nn.modules.conv._ConvNd):
+        out, into = layer.weight.shape[:2][:: -1 if layer.transposed else 1]
+        groups = layer.groups * out // layer.out_channels if whole else layer.groups
+        return {"out_channels": out, "in_channels": into * groups, "groups": groups}
+    if isinstance(layer, nn.Linear):
+        return {"out_features": len(layer.weight), "in_features": layer.weight.shape[1]}
+    return {"num_parameters": len(layer.weight)} if isinstance(layer, nn.PReLU) else {}

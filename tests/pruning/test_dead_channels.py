@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from helpers import models, pruning
-from tests.pruning.zoo import ToyMobile, build
+from tests.pruning.zoo import Net, ToyMobile, build
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 
@@ -61,6 +61,15 @@ def test_a_channel_that_varies_in_another_group_stays():
     ).eval()
     switched_off([1], model[1], 2.5)
     assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
+
+
+def test_every_layer_that_reads_a_weight_counts():
+    """Two layers share a weight; in front of one of them channel 1 never changes."""
+    parts = {f"norm{i}": nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for i in (0, 1)}
+    model = Net(lambda s, x: s.a(s.norm0(x)) + s.b(s.norm1(x)), **parts, a=nn.Linear(4, 2), b=nn.Linear(4, 2)).eval()
+    model.b.weight = model.a.weight
+    switched_off([1], model.norm0[1], 2.5)
+    assert pruning.remove_dead_channels(model, torch.zeros(1, 3))[1] == {}
 
 
 def test_the_shipped_network_has_some_and_answers_the_same():

@@ -1,6 +1,4 @@
-"""Criteria against references that loop over channels one at a time and know the network by heart."""
-
-import math
+"""Criteria against references that know the network by heart."""
 
 import numpy as np
 import pytest
@@ -33,43 +31,59 @@ def found(model, importance, batches=(), seed=0, name=HIDDEN):
     return scores(model, groups, [groups[name]], importance, batches, seed)[name]
 
 
-NORMS = {"l1": lambda values: sum(map(abs, values)), "l2": lambda values: math.sqrt(sum(v * v for v in values))}
+def l1(layer, dim=0):
+    return layer.weight.abs().movedim(dim, 0).flatten(1).sum(1)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_norms_of_the_filters_of_a_unit(model, norm):
-    weights = [layer.weight.detach() for layer in (model.blocks[0].expand, model.blocks[0].depthwise)]
-    expected = [NORMS[norm]([float(v) for weight in weights for v in weight[c].flatten()]) for c in range(24)]
-    np.testing.assert_allclose(found(model, norm), expected, rtol=1e-6)
+def l2(*layers):
+    return sum(layer.weight.square().flatten(1).sum(1) for layer in layers).sqrt()
 
 
-def test_bn_scale(model):
-    expected = model.blocks[0].bn1.weight.detach().abs() + model.blocks[0].bn2.weight.detach().abs()
-    np.testing.assert_allclose(found(model, "bn_scale"), expected, rtol=1e-6)
+def apart(*weights):
+    """For each filter the sum of its distances to all others."""
+    return sum(torch.tensor([sum((one - w).norm() for w in weight) for one in weight]) for weight in weights)
 
 
-def test_geometric_median(model):
-    block, expected = model.blocks[0], []
-    for c in range(24):
-        total = 0.0
-        for layer in (block.expand, block.depthwise):
-            for other in range(24):
-                total += float((layer.weight[c].double() - layer.weight[other].double()).norm())
-        expected.append(total)
-    np.testing.assert_allclose(found(model, "geometric_median"), expected, rtol=1e-6)
+# criterion: what the filters of a unit are -> (network, group, scores)
+SCORES = {
+    "l1: of two layers": (ToyMobile, HIDDEN, lambda m: l1(m.blocks[0].expand) + l1(m.blocks[0].depthwise)),
+    "l2: of two layers": (ToyMobile, HIDDEN, lambda m: l2(m.blocks[0].expand, m.blocks[0].depthwise)),
+    "l1: every layer that writes to the trunk": (
+        ToyMobile,
+        "stem",
+        lambda m: l1(m.stem) + l1(m.blocks[0].project) + l1(m.blocks[1].project),
+    ),
+    "l1: several channels": (
+        PRUNABLE["whole groups"][0],
+        "0",
+        lambda m: l1(m[0]).view(6, 2).sum(1) + l1(m[2]).view(6, 4).sum(1),
+    ),
+    "l1: along the second axis": (PRUNABLE["transposed"][0], "1", lambda m: l1(m[1], 1)),
+    "bn_scale: of two layers": (
+        ToyMobile,
+        HIDDEN,
+        lambda m: m.blocks[0].bn1.weight.abs() + m.blocks[0].bn2.weight.abs(),
+    ),
+    "bn_scale: the second part of a concatenation": (PRUNABLE["concatenation"][0], "b", lambda m: m.n.weight.abs()[6:]),
+    "geometric_median: of two layers": (
+        ToyMobile,
+        HIDDEN,
+        lambda m: apart(m.blocks[0].expand.weight, m.blocks[0].depthwise.weight),
+    ),
+    # The shortcut meets the middle channels of a wider layer; the outer ones meet zeros and stay.
+    "geometric_median: filters that fall into two groups": (
+        PRUNABLE["zero padded shortcut"][0],
+        "a",
+        lambda m: apart(m.a.weight, m.b.weight[4:12]),
+    ),
+}
 
 
-def test_the_trunk_adds_up_every_layer_that_writes_to_it(model):
-    layers = [model.stem, model.blocks[0].project, model.blocks[1].project]
-    expected = [sum(float(layer.weight[c].abs().sum()) for layer in layers) for c in range(8)]
-    np.testing.assert_allclose(found(model, "l1", name="stem"), expected, rtol=1e-6)
-
-
-def test_a_unit_of_several_channels_adds_them_up():
-    model = build(PRUNABLE["whole groups"][0]).requires_grad_(False)
-    first, second = model[0].weight.abs().sum((1, 2, 3)), model[2].weight.abs().sum((1, 2, 3))
-    expected = [float(first[2 * g : 2 * g + 2].sum() + second[4 * g : 4 * g + 4].sum()) for g in range(6)]
-    np.testing.assert_allclose(found(model, "l1", name="0"), expected, rtol=1e-6)
+@pytest.mark.parametrize("name", SCORES)
+def test_scores_of_weights(name):
+    maker, group, expected = SCORES[name]
+    model = build(maker).requires_grad_(False)
+    np.testing.assert_allclose(found(model, name.partition(":")[0], name=group), expected(model), rtol=1e-5)
 
 
 def test_taylor_is_the_slope_of_the_loss_when_the_filter_fades(model, batches):
@@ -90,31 +104,6 @@ def test_taylor_is_the_slope_of_the_loss_when_the_filter_fades(model, batches):
             changes.append(abs(losses[0] - losses[1]) / (2 * step))
         expected.append(sum(changes) / len(changes))
     np.testing.assert_allclose(found(model, "taylor", batches=batches), expected, rtol=1e-3, atol=1e-8)
-
-
-def test_filters_lie_along_the_second_axis_of_a_transposed_convolution():
-    model = build(PRUNABLE["transposed"][0])
-    expected = model[1].weight.detach().abs().sum((0, 2, 3))
-    np.testing.assert_allclose(found(model, "l1", name="1"), expected, rtol=1e-6)
-    model = build(lambda: nn.Sequential(*model[:2], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)))
-    x, y = torch.randn(16, 3, 8, 8), torch.arange(16) % 5
-    weight = model[1].weight
-    (slope,) = torch.autograd.grad(F.cross_entropy(model(x), y), [weight])
-    expected = (weight * slope).sum((0, 2, 3)).abs().detach()
-    np.testing.assert_allclose(found(model, "taylor", batches=[(x, y)], name="1"), expected, rtol=1e-4, atol=1e-7)
-
-
-def test_scales_of_the_second_part_of_a_concatenation():
-    model = build(PRUNABLE["concatenation"][0])
-    np.testing.assert_allclose(found(model, "bn_scale", name="b"), model.n.weight.detach().abs()[6:], rtol=1e-6)
-
-
-def test_distances_of_filters_that_fall_into_two_groups():
-    """The shortcut meets the middle channels of a wider layer; the outer ones meet zeros and stay."""
-    model = build(PRUNABLE["zero padded shortcut"][0]).requires_grad_(False)
-    first, second = model.a.weight.double().flatten(1), model.b.weight.double().flatten(1)[4:12]
-    expected = [sum(float((w[i] - w[j]).norm()) for w in (first, second) for j in range(8)) for i in range(8)]
-    np.testing.assert_allclose(found(model, "geometric_median", name="a"), expected, rtol=1e-6)
 
 
 def test_a_layer_that_an_evaluation_never_runs_counts_for_nothing(batches):
