@@ -65,15 +65,12 @@ def check(function: Callable) -> None:
         return
     if failure:
         raise NotRightYet(f"{name}: not right yet. {failure}\n{lessons().hint(item)}")
-    print(f"{name}: right{'' if headless() else lessons().keep(function)}")
+    print(f"{name}: right", end="", flush=True)  # to keep it takes some seconds
+    print("" if headless() else lessons().keep(function))
 
 
 def yours(name: str) -> Any:
-    """The learner's own answer to an exercise of an earlier lesson, or the course's where there is none; says which.
-
-    Args:
-        name: the function that the exercise asked for.
-    """
+    """The learner's own function of this name, or the course's where there is none; says which."""
     lessons().find(name)
     blocks = {} if headless() else lessons().blocks()
     print(f"{name}: {'your own, from mine.py' if name in blocks else 'the solution of the course'}")

@@ -26,10 +26,7 @@ class Tolerance:
     absolute: float = 1e-9
 
 
-USUAL = Tolerance()
-
-
-def difference(expected: Any, got: Any, tolerance: Tolerance = USUAL, where: str = "the answer") -> Found:
+def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the answer") -> Found:
     """Return None when the two answers agree, else the first place where they differ.
 
     Args:
@@ -42,7 +39,7 @@ def difference(expected: Any, got: Any, tolerance: Tolerance = USUAL, where: str
         One sentence, and the first value that differs in both answers; empty where their kinds or shapes differ.
 
     Example:
-        >>> difference({"a": 1.0}, {"a": 2.0})
+        >>> difference({"a": 1.0}, {"a": 2.0}, Tolerance())
         ('the answer["a"] differs by 1 where at most 1e-06 is allowed', 'expected 1, got 2')
     """
     if isinstance(expected, torch.Tensor) and expected.ndim == 0 and _kind(got) == int | float:

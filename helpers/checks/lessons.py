@@ -1,16 +1,17 @@
 """The exercises of all lessons, the answers that were right in the learner's own `mine.py`, and the course's solutions.
 
 Each answer is a block of `mine.py`: the function with the imports, helper functions and plain constants of its cell.
-A block may use other exercises by name. It is kept only when it also works where nothing else of the notebook is
-defined. The course's solutions are the code that its notebooks fold away below the exercises.
+A block may use other exercises by name. It is kept only when it also works in a new process, where nothing else of
+the notebook is defined. The course's solutions are the code that its notebooks fold away below the exercises.
 """
 
 import ast
-import importlib.util
 import inspect
 import json
 import linecache
 import re
+import runpy
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from helpers.checks.specification import Item
-from helpers.checks.trying import first_failure
 from helpers.files import write_atomically
 
 HEAD = '''"""Answers that were right, for later lessons to use. checks.check writes them; they are yours to edit."""
@@ -32,9 +32,18 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 '''
+SECONDS_ALONE = 120  # for a process, of which most go into importing torch
 GIVEN: dict[str, Any] = {}  # what every answer may use without importing it, as in the first cells of the lessons
 exec(HEAD, GIVEN)
 TITLE = "# ---- {} ----"
+# What runs in a new process: in this one an answer would find what a cell patched, set or put among the builtins.
+ALONE = """
+import pathlib, sys
+from helpers.checks import Lessons, first_failure
+sys.tracebacklimit = 0  # an error in a default value or a decorator is told by its name
+lessons, name = Lessons(pathlib.Path({!a})), {!a}
+sys.exit(first_failure(lessons.items[name], lessons.define(name, {!a})))
+"""
 
 
 class NotRightYet(ValueError):
@@ -49,7 +58,7 @@ class Lessons:
     """The exercises in one folder, of which the notebooks and `mine.py` are one folder up."""
 
     def __init__(self, folder: Path):
-        self.notebooks, self.mine = folder.parent, folder.parent / "mine.py"
+        self.folder, self.notebooks, self.mine = folder, folder.parent, folder.parent / "mine.py"
         self.by_lesson = {file.stem: load(file) for file in sorted(folder.glob("lesson_*.py"))}
         self.items = {item.function: item for items in self.by_lesson.values() for item in items}
         self.misses: Counter[str] = Counter()  # how often each was answered wrongly
@@ -76,23 +85,24 @@ class Lessons:
 
     def keep(self, function: Callable) -> str:
         """Write an answer into the learner's file, unless it leans on what only the notebook knows; says which."""
-        name, failure = function.__name__, None
         try:
-            blocks = self.blocks() | {name: block_of(function)}
-            failure = first_failure(self.items[name], self.define(name, blocks))
-            if not failure:
+            blocks = self.blocks() | {function.__name__: block_of(function)}
+            if (failure := self.failure_alone(function.__name__, blocks)) is None:
                 write_atomically(self.mine, HEAD + "".join(f"\n\n{TITLE.format(n)}\n\n{c}" for n, c in blocks.items()))
-        except OSError as problem:  # its source is not in a cell, or the folder cannot be written to
-            return f", but not kept for later lessons: {problem}"
-        except Exception as problem:  # in a default value, or a decorator
-            failure = f"{type(problem).__name__}: {problem}"
-        if failure:
-            return f", but not kept for later lessons: alone it fails ({failure}). Define what it uses in the same cell"
-        return " (kept in mine.py for later lessons)"
+        except (OSError, subprocess.TimeoutExpired) as problem:  # such as no source in a cell, a folder that is locked
+            failure = problem
+        return f", but not kept for later lessons: {failure}" if failure else " (kept in mine.py for later lessons)"
 
-    def define(self, name: str, blocks: dict[str, str] | None = None) -> Any:
+    def failure_alone(self, name: str, blocks: dict[str, str]) -> str | None:
+        """What is wrong with an answer in a new process, where no cell of the notebook has run."""
+        settings = {"cwd": Path(__file__).parents[2], "timeout": SECONDS_ALONE, "capture_output": True, "text": True}
+        program = ALONE.format(str(self.folder), name, blocks)
+        done = subprocess.run([sys.executable, "-W", "ignore"], input=program, **settings)
+        why = done.stderr.strip() or f"it ended with {done.returncode}"
+        return f"alone it fails ({why}). Define what it uses in the same cell" if done.returncode else None
+
+    def define(self, name: str, blocks: dict[str, str]) -> Any:
         """Run an answer's code, the course's where `blocks` have none, after that of the exercises which it uses."""
-        blocks = blocks or {}
         code = blocks.get(name) or self.solution(name)
         used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)} & self.items.keys()
         names = GIVEN | {other: self.define(other, blocks) for other in sorted(used - {name})}
@@ -113,10 +123,7 @@ def load(file: Path) -> tuple[Item, ...]:
     """The exercises that a file defines; it may import what lies beside it."""
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
-    spec = importlib.util.spec_from_file_location(f"exercises_{file.stem}", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.ITEMS
+    return runpy.run_path(str(file))["ITEMS"]
 
 
 @cache

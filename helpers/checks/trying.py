@@ -8,7 +8,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 from helpers.checks.specification import Case, Item, copy_tree
 
@@ -75,7 +74,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def ring(signum: int, frame: FrameType | None) -> None:
+    def ring(*signal_and_frame: object) -> None:
         raise OutOfTime
 
     before = signal.signal(signal.SIGALRM, ring)

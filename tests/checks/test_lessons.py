@@ -1,7 +1,9 @@
 """Exercises as a learner meets them: cells in a kernel's place, hints in steps, answers that are kept."""
 
+import builtins
 import linecache
 import shutil
+import sys
 import textwrap
 
 import nbformat
@@ -28,6 +30,12 @@ def folder(tmp_path):
     shutil.copy(NOTEBOOKS / "01_batchnorm_math.ipynb", tmp_path)
     checks.use(tmp_path / "exercises" / "lesson_01.py")
     return tmp_path
+
+
+@pytest.fixture
+def one_process(monkeypatch):
+    """Answers are kept untried, for tests of something else."""
+    monkeypatch.setattr(Lessons, "failure_alone", lambda *_: None)
 
 
 @pytest.fixture
@@ -85,7 +93,7 @@ def test_a_headless_run_keeps_and_reads_no_answers_draws_new_inputs_and_survives
     assert capsys.readouterr().out.endswith("output_size: right\n")
 
 
-def test_the_cell_goes_along_with_its_imports_and_helpers(cell, folder, capsys):
+def test_the_cell_goes_along_with_its_imports_and_helpers(cell, folder, one_process, capsys):
     source = """
     from fractions import Fraction
     ROOM = 2
@@ -102,17 +110,25 @@ def test_the_cell_goes_along_with_its_imports_and_helpers(cell, folder, capsys):
 
 
 @pytest.mark.parametrize(
-    "change",
-    [("size + 2 * padding", "padded(size, padding)"), ("padding)", "padding, padded=padded)")],
+    ("change", "told", "seconds"),
+    [
+        (("padding)", "padding, padded=padded)"), "alone it fails (NameError: name 'padded' is not defined)", 120),
+        (("+ 1", "+ torch.nn.Conv2d.one"), "type object 'Conv2d' has no attribute 'one'). Define", 120),
+        (("size +", "display(size) or size +"), "NameError: name 'display' is not defined", 120),
+        (("", ""), "timed out after 0.1 seconds", 0.1),
+    ],
 )
-def test_what_only_the_notebook_knows_is_named_at_once(change, cell, folder, capsys):
-    checks.check(cell(RIGHT.replace(*change, 1), padded=lambda size, padding: size + 2 * padding))
-    out = capsys.readouterr().out
-    assert "right, but not kept" in out and "name 'padded' is not defined" in out and "same cell" in out
+def test_what_only_the_notebook_knows_is_named_at_once(change, told, seconds, cell, folder, monkeypatch, capsys):
+    """Another cell defined `padded`, IPython put `display` among the builtins, and a layer of torch was patched."""
+    monkeypatch.setattr(sys.modules[Lessons.__module__], "SECONDS_ALONE", seconds)
+    monkeypatch.setattr(builtins, "display", print, raising=False)
+    monkeypatch.setattr(torch.nn.Conv2d, "one", 1, raising=False)
+    checks.check(cell(RIGHT.replace(*change, 1), torch=torch, padded=lambda size, padding: size + 2 * padding))
+    assert "right, but not kept" in (out := capsys.readouterr().out) and told in out
     assert not (folder / "mine.py").exists()
 
 
-def test_a_second_answer_replaces_the_first_and_leaves_the_others(cell, folder):
+def test_a_second_answer_replaces_the_first_and_leaves_the_others(cell, folder, one_process):
     (folder / "mine.py").write_text("# ---- other ----\nother = 1\n")
     for answer in (RIGHT, RIGHT.replace("stride + 1", "stride + 1 + 0")):
         checks.check(cell(answer))
@@ -144,7 +160,7 @@ def test_an_error_shows_the_line_of_the_cell_and_an_endless_answer_is_stopped(li
     assert told in refusal(cell(source, sys=__import__("sys")))
 
 
-def test_below_a_decorator_the_line_and_the_imports_of_the_cell_are_found(cell, folder, capsys):
+def test_below_a_decorator_the_line_and_the_imports_of_the_cell_are_found(cell, folder, one_process, capsys):
     right = RIGHT.replace("def ", "import copy\n@torch.no_grad()\ndef ").replace("return ", "return copy.copy(0) + ")
     wrong = cell(right.replace("(0) +", "(0) // 0 +"), torch=torch)
     assert "in line 4 of your cell: return copy.copy(0) // 0" in refusal(wrong)

@@ -30,7 +30,7 @@ def changed(base: str, answer: str | tuple[str, ...]) -> str:
 def define(function: str, answer: str):
     """A function from its body, or a whole cell; other exercises are solved as the course does."""
     others = (name for name in COURSE.items if name != function and name in answer)
-    names = GIVEN | {name: COURSE.define(name) for name in others}
+    names = GIVEN | {name: COURSE.define(name, {}) for name in others}
     if f"def {function}(" not in answer:
         solution = ast.parse(COURSE.solution(function)).body
         (arguments,) = (node.args for node in solution if getattr(node, "name", "") == function)
