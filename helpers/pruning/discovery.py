@@ -8,7 +8,6 @@ width) shows up here as a graph that fails or whose shapes or constants differ. 
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -71,28 +70,22 @@ def first_misfit(groups: ChannelGroups, plan: Plan, small: nn.Module, example_in
     """The first node that a cut has not left as predicted: the atoms that reach it and were cut (if there are none,
     those of every group), and the reason; or None. `small` is the network after the cut, on the meta device.
     """
-    keep = kept_atoms(groups, plan)
-    for node, why in misfits(groups, keep, small, example_inputs):
+    keep, misfits = kept_atoms(groups, plan), []
+    try:
+        for node, other in zip(groups.nodes, read(small, example_inputs), strict=False):
+            shapes = [tuple(t.shape) for t in leaves(other.meta["value"]) if isinstance(t, torch.Tensor)]
+            if described(node) != described(other):
+                misfits.append((node, "the forward computes with a stored number of channels"))
+            elif "labels" in node.meta and shapes != predicted(node.meta["labels"], keep):
+                misfits.append((node, "a trial cut gave another shape than the channels left"))
+    except TraceError as error:
+        misfits.append((groups.nodes[error.position], f"a trial cut fails: {error.cause}"))
+    for node, why in misfits[:1]:
         reached = leaves([n.meta.get("labels") for n in (*node.all_input_nodes, node)])
         axes = [a for t in reached if isinstance(t, Tensor | Number) for a in t.axes if isinstance(a, np.ndarray)]
         cut_here = [a for a in axes if not keep[a].all()] or [group.units for group in groups.prunable()]
         return np.concatenate(cut_here), f"{name_of(node)}: {why}"
     return None
-
-
-def misfits(groups: ChannelGroups, keep: np.ndarray, small: nn.Module, example_inputs: Any) -> Iterator:
-    """The nodes that are other than predicted, each with the reason."""
-    try:
-        found = read(small, example_inputs)
-    except TraceError as error:
-        yield groups.nodes[error.position], f"a trial cut fails: {error.cause}"
-        return
-    for node, other in zip(groups.nodes, found, strict=False):
-        if described(node) != described(other):
-            yield node, "the forward computes with a stored number of channels"
-        shapes = [tuple(t.shape) for t in leaves(other.meta["value"]) if isinstance(t, torch.Tensor)]
-        if "labels" in node.meta and shapes != predicted(node.meta["labels"], keep):
-            yield node, "a trial cut gave another shape than the channels left"
 
 
 def described(node: fx.Node) -> str:

@@ -95,8 +95,7 @@ class Labelling:
 
     def parameter(self, name: str) -> Tensor:
         """The one Tensor of a parameter or buffer, whatever name it is reached by."""
-        name = self.canonical[name]
-        shape = self.shapes[name]
+        name, shape = self.canonical[name], self.shapes[name]
         return self.tensors.setdefault(name, Tensor(shape, [...] * len(shape), name))
 
     def axis(self, tensor: Tensor, dim: int) -> Labels | None:

@@ -56,9 +56,8 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     for inputs in batches:
         twin(inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs)
     called = {name: norm for name, norm in norms.items() if norm.num_batches_tracked}
-    for name, norm in called.items():
-        if not (norm.running_mean.isfinite().all() and norm.running_var.isfinite().all()):
-            raise PruneError(f"the BatchNorm {name!r} measured numbers that are not finite: NaN in batches or weights?")
+    if bad := [name for name, norm in called.items() if not (norm.running_mean + norm.running_var).isfinite().all()]:
+        raise PruneError(f"the BatchNorm {bad[0]!r} measured numbers that are not finite: NaN in batches or weights?")
     for name, norm in called.items():
         for old, new in zip(model.get_submodule(name).buffers(), norm.buffers(), strict=True):
             old.copy_(new)

@@ -22,7 +22,7 @@ TABLE: dict[Rule, str] = {
     value.over_space: f"{OVER_SPACE} interpolate upsample upsampling_nearest2d upsampling_bilinear2d",
     value.along_axes: "softmax log_softmax cumsum mean sum amax amin",
     value.size: "size shape",
-    value.asked: "assert dim ndimension ndim",
+    lambda labelling, call: call.output: "assert dim ndimension ndim",  # whatever is cut
     shape.moved: """
         view reshape flatten unflatten unsqueeze permute transpose swapaxes swapdims movedim moveaxis
         expand repeat tile flip chunk tensor_split split unbind squeeze channel_shuffle

@@ -165,11 +165,6 @@ def size(labelling: Labelling, call: Call) -> Any:
     return sizes if dim is None else sizes[dim]
 
 
-def asked(labelling: Labelling, call: Call) -> Any:
-    """Checks, and questions about a tensor whose answer does not depend on its channels."""
-    return call.output
-
-
 def unknown(labelling: Labelling, call: Call) -> Any:
     """Arithmetic on numbers goes on as a number; any other operation without a rule pins what reaches it."""
     if not call.tensors and not isinstance(call.output, torch.Tensor):

@@ -134,23 +134,23 @@ def test_too_few_images_are_refused(model):
     assert found(model, "taylor", batches=[(torch.randn(8, 3, 8, 8), torch.arange(8) % 5)] * 2).any()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"importance": "random", "seed": -1}, "seed is -1"),
-        ({"importance": "bn_scale", "name": "head"}, "group head has no BatchNorm scale"),
-    ],
-)
-def test_what_cannot_be_asked_for_is_named(arguments, message):
-    with pytest.raises(PruneError, match=message):
-        found(build(ToyMobile), **arguments)
-
-
-def test_weights_that_are_not_finite_are_refused():
+def broken():
     model = build(ToyMobile)
     model.blocks[0].expand.weight.data[3] = float("nan")
-    with pytest.raises(PruneError, match=r"group blocks\.0\.expand: importance 'l1' is not finite"):
-        found(model, "l1")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        (build(ToyMobile), {"importance": "random", "seed": -1}, "seed is -1"),
+        (build(ToyMobile), {"importance": "bn_scale", "name": "head"}, "group head has no BatchNorm scale"),
+        (broken(), {"importance": "l1"}, r"group blocks\.0\.expand: importance 'l1' is not finite"),
+    ],
+)
+def test_what_cannot_be_rated_is_named(model, arguments, message):
+    with pytest.raises(PruneError, match=message):
+        found(model, **arguments)
 
 
 def test_images_that_are_not_finite_are_refused(model, batches):

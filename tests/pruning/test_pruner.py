@@ -151,17 +151,11 @@ def test_a_network_without_anything_to_prune_is_refused():
         pruning.prune(nn.Sequential(nn.Linear(3, 4)).eval(), torch.zeros(1, 3))
 
 
-@pytest.mark.parametrize("importance", ["l1", "l2", "bn_scale", "geometric_median", "random"])
-def test_what_is_kept_is_what_scored_highest(importance):
-    """With the filters of one hidden channel made tiny, every criterion but the control gives that channel up first."""
+def test_what_is_kept_is_what_scored_highest():
+    """With the filters of one hidden channel made tiny, that channel goes first."""
     model = build(ToyMobile)
     block = model.blocks[0]
-    with torch.no_grad():
-        for tensor in (block.expand.weight, block.depthwise.weight, block.bn1.weight, block.bn2.weight):
-            tensor.uniform_(0.5, 1).mul_(tensor.sign())
-            tensor[17] *= 1e-3
-            if importance == "geometric_median":  # replaceable is the filter in the midst of the others
-                tensor[17] = tensor.mean(0)
-    small = pruning.prune(model, EXAMPLE, importance=importance, allocation={"blocks.0.expand": 1 / 24})
-    kept = torch.cat([block.expand.weight[:17], block.expand.weight[18:]])
-    assert torch.equal(small.blocks[0].expand.weight, kept) == (importance != "random")
+    for layer in (block.expand, block.depthwise):
+        layer.weight.data[17] *= 1e-3
+    small = pruning.prune(model, EXAMPLE, allocation={"blocks.0.expand": 1 / 24})
+    assert torch.equal(small.blocks[0].expand.weight, torch.cat([block.expand.weight[:17], block.expand.weight[18:]]))
