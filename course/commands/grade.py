@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from course.commands import options
+from course.commands import add
 from course.grading import answers, collect, course, export, feedback, release, runner, similarity, stats
 from course.grading.classroom import DEFAULT, Classroom, ClassroomError
 from course.grading.course import Exercise
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (explanation, settings) in COMMANDS.items():
         command = menu.add_parser(name, help=explanation)
         folder = {"--folder": (DEMO if name == "demo" else DEFAULT, "the class folder")}
-        options.add(command, folder | settings | {"--new": (False, "make the class folder if it is not there yet")})
+        add(command, folder | settings | {"--new": (False, "make the class folder if it is not there yet")})
         if name == "item":
             command.add_argument("assignment", nargs=1, help="for example a1")
             command.add_argument("item", help="name of the item")
@@ -106,8 +106,8 @@ def _run(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -
     item = getattr(args, "item", None)
     for exercise in exercises:
         counts = runner.run(room, exercise, args.workers, not args.unsafe, item, args.scheduler)
-        what = f"{exercise.assignment.name}{f' {item}' if item else ''}"
-        yield f"{what}: {counts['graded']} graded, {counts['kept']} unchanged"
+        what = f" {item}" if item else ""
+        yield f"{exercise.assignment.name}{what}: {counts['graded']} graded, {counts['kept']} unchanged"
         yield from runner.noteworthy(room, exercise)
 
 

@@ -1,12 +1,7 @@
-"""Options as a table: one line each, with the default, which also tells the kind, and what it does.
-
-The commands about one network take it, and its images, in the same way: as a file that this course saved, or as your
-own, `--model FACTORY --weights FILE --data FOLDER --input-size N`.
-"""
+"""What several commands take: numbers, files to write, and a network of this course or of your own with its images."""
 
 import argparse
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -14,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn, zeros
 
+from course.commands import add
 from helpers import data, models, training
 from helpers.dataset import Dataset, Normalization, adopt, normalization_of
 from helpers.quantization import QuantizedModel
@@ -138,21 +134,3 @@ def named(word: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
-
-
-def add(parser: Any, table: Mapping[str, tuple]) -> None:
-    """Add options to a parser or a group of one: flag -> (default, what it does) or (default, what it does, choices).
-
-    A default of False makes a switch. A kind, such as `float`, or a function that reads the word makes an option
-    without a default; a pair of a kind and a default has both.
-    """
-    for flag, (default, text, *choices) in table.items():
-        if default is False:
-            parser.add_argument(flag, action="store_true", help=text)
-            continue
-        kind, default = default if isinstance(default, tuple) else (None, default)
-        kind, default = (default, None) if callable(default) else (kind or type(default), default)
-        told = text if default is None else f"{text} (default: {default})"
-        letter = {int: "N", positive: "N", float: "X", Path: "FILE", writable: "FILE"}.get(kind)
-        few = list(choices[0]) if choices else None
-        parser.add_argument(flag, type=kind, default=default, help=told, choices=few, metavar=None if few else letter)

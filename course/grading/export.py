@@ -55,7 +55,7 @@ def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> list[
     """Write the files of one system. Returns them, and remarks: marks left empty, students who stand on no list."""
     folder, listed = room.folder / "export" / system, roster.read(room)
     handed_in = {exercise: room.students(exercise.assignment.name) for exercise in exercises}
-    remarks = [] if listed else [f"without {roster.path_of(room)} the numbers of the students are missing"]
+    remarks = [] if listed else [f"without {room.folder / roster.FILE} the numbers of the students are missing"]
     for exercise, students in handed_in.items():
         odd = [student for student in students if listed and student not in listed]
         remarks += _remark(exercise, "handed in, but not on the class list", odd)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from course.grading.classroom import Classroom, ClassroomError, checked_name
 
+FILE = "class_list.csv"
 COLUMNS = ("student", "id", "name", "section", "group")
 EXTRA = re.compile(r"extra_days(?:_(\w+))?")
 
@@ -37,14 +37,9 @@ class Listed:
         return self.extra_days.get(assignment, self.extra_days.get("", 0.0))
 
 
-def path_of(room: Classroom) -> Path:
-    """Where the class list of a class lies."""
-    return room.folder / "class_list.csv"
-
-
 def read(room: Classroom) -> dict[str, Listed]:
     """The class list by student, empty where there is none; a `ClassroomError` names the line and what is wrong."""
-    path = path_of(room)
+    path = room.folder / FILE
     if not path.exists():
         return {}
     found: dict[str, Listed] = {}

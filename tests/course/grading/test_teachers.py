@@ -69,7 +69,7 @@ HEADER = "student,id,name,section,group,extra_days,extra_days_a1\n"
 def test_the_class_list_says_who_has_more_time(tmp_path):
     room = Classroom.open(tmp_path)
     text = HEADER + "ada,1001,Ada Lovelace,A,1,2,\nben,1002,,B,,1,7\ncy,1003,,,,,\n"
-    roster.path_of(room).write_text(text)
+    (room.folder / roster.FILE).write_text(text)
     people = roster.read(room)
     assert [people[s].extension("a1") for s in ("ada", "ben", "cy")] == [2, 7, 0]
     assert people["ben"].extension("a2") == 1 and people["ada"].name == "Ada Lovelace"
@@ -89,7 +89,7 @@ WRONG_LISTS = {
 @pytest.mark.parametrize("text", WRONG_LISTS)
 def test_a_list_that_cannot_be_read_is_named_with_its_line(tmp_path, text):
     room = Classroom.open(tmp_path)
-    roster.path_of(room).write_text(text)
+    (room.folder / roster.FILE).write_text(text)
     with pytest.raises(ClassroomError, match=rf"class_list\.csv cannot be read.*{WRONG_LISTS[text]}"):
         roster.read(room)
 
@@ -104,7 +104,7 @@ def test_pseudonyms_are_stable_and_differ_between_classes(tmp_path):
 @pytest.fixture
 def graded(room, skeleton, hand_in):
     """Ada has everything but a written answer that waits, ben crashed the grader, cy handed in nothing."""
-    roster.path_of(room).write_text(HEADER + 'ada,1001,"Lovelace, Ada",A,,,\ncy,1003,=cy(),A,,,\n')
+    (room.folder / roster.FILE).write_text(HEADER + 'ada,1001,"Lovelace, Ada",A,,,\ncy,1003,=cy(),A,,,\n')
     enter(room, answers.fill(skeleton, {"padding_answer": "because"}), {"fold_conv": 10.0})
     for student in ("ada", "ben"):
         hand_in(student, {})
