@@ -5,14 +5,12 @@ numbers, a function looks into tensors) one real call on copies tells.
 """
 
 import copy
-import itertools
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.nn.utils.stateless import _reparametrize_module
 
-from helpers.graphs.effects import has_hooks
+from helpers.graphs.effects import attribute, has_hooks
 from helpers.graphs.errors import GraphMismatch
 from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import AUGMENTED
@@ -27,20 +25,27 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
     takes = len(graph_module.graph.find_nodes(op="placeholder"))
     if len(example_inputs) > takes:
         raise GraphMismatch("tracing", f"the network takes {takes} input and got {len(example_inputs)} example inputs")
-    kinds = ("named_parameters", "named_buffers")
-    stored = dict(itertools.chain(*(getattr(graph_module, kind)(remove_duplicate=False) for kind in kinds)))
-    missing = [name for name, tensor in stored.items() if tensor.is_meta]
-    if missing and not any(isinstance(value, torch.Tensor) and value.is_meta for value in example_inputs):
-        raise GraphMismatch("tracing", f"{missing[0]} has no data (device meta), and the inputs have some")
-    if len({value.device for value in (*stored.values(), *example_inputs) if isinstance(value, torch.Tensor)}) <= 1:
+    tables = [table for module in graph_module.modules() for table in (module._parameters, module._buffers)]
+    stored = [{name: tensor for name, tensor in table.items() if tensor is not None} for table in tables]
+    given = {value.device for value in example_inputs if isinstance(value, torch.Tensor)}
+    devices = given | {tensor.device for table in stored for tensor in table.values()}
+    if torch.device("meta") in devices - given:
+        named = (*graph_module.named_parameters(), *graph_module.named_buffers())
+        name = next(name for name, tensor in named if tensor.is_meta)
+        raise GraphMismatch("tracing", f"{name} has no data (device meta), and the inputs have some")
+    if len(devices) == 1:
         inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
-        stand_ins = {name: torch.empty_like(tensor, device="meta") for name, tensor in stored.items()}
         try:
             # For a moment, every parameter and buffer is a tensor without data, so nothing is written to the real one.
-            with _reparametrize_module(graph_module, stand_ins), torch.no_grad():
+            for table, tensors in zip(tables, stored, strict=True):
+                table.update((name, torch.empty_like(tensor, device="meta")) for name, tensor in tensors.items())
+            with torch.no_grad():
                 return _Notes(graph_module, graph_module).take(inputs)
         except GraphMismatch:
             pass  # perhaps only because of the stand-ins; a real call will tell
+        finally:
+            for table, tensors in zip(tables, stored, strict=True):
+                table.update(tensors)
     inputs = [value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         _Notes(copy.deepcopy(graph_module), graph_module).take(inputs)
@@ -69,7 +74,7 @@ class _Notes(fx.Interpreter):
         """Run one node. What keeps the shape of its operands is not run: torch's rules are slow."""
         try:
             args, kwargs = self.fetch_args_kwargs_from_env(n)
-            called = self.fetch_attr(n.target) if n.op == "call_module" else n.target
+            called = attribute(self.module, n.target) if n.op == "call_module" else n.target
             known = (called if n.op == "call_function" else type(called)) in KEEPS_SHAPE and not has_hooks(called)
             value = args[0].detach() if known and _agree(args) else getattr(self, n.op)(n.target, args, kwargs)
         except Exception as error:

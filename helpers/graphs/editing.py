@@ -55,10 +55,11 @@ class Editor:
 
     def swap_module(self, node: fx.Node, module: nn.Module) -> None:
         """Make a call_module node call another module, under the old name if nobody else reads anything there."""
+        path, inside = node.target, f"{node.target}."
         readers = (n for op in ("call_module", "get_attr") for n in self.graph.find_nodes(op=op, sort=False))
-        path, others = node.target, {reader.target for reader in readers if reader is not node}
+        others = {reader.target for reader in readers if reader is not node}
         # A network may call both a block as a whole and, elsewhere, one of its layers.
-        if any(f"{other}.".startswith(f"{path}.") or f"{path}.".startswith(f"{other}.") for other in others):
+        if not others.isdisjoint(prefixes(path)) or any(other.startswith(inside) for other in others):
             path = self.free_name(path)
         self.set_module(path, module)
         node.target = path
@@ -103,6 +104,11 @@ class Editor:
         for node in nodes:
             if node.op == "get_attr" and not node.users:
                 self.graph.erase_node(node)
+
+
+def prefixes(path: str) -> list[str]:
+    """ "a", "a.b" and "a.b.c" for "a.b.c"."""
+    return list(itertools.accumulate(path.split("."), "{}.{}".format))
 
 
 def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module:

@@ -69,12 +69,12 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 def _is_known(module: nn.Module | None) -> bool:
-    return (type(module).__module__.startswith("torch.nn.") or _only_computes(module)) and not has_hooks(module)
+    return (type(module).__module__.startswith("torch.nn.") or _is_fresh_class(type(module))) and not has_hooks(module)
 
 
-def _only_computes(module: nn.Module | None) -> bool:
-    """Whether a class of our own says that it makes a new tensor and does nothing else (`FusedLayer` does)."""
-    return getattr(type(module), "only_computes", False)
+def _is_fresh_class(cls: type) -> bool:
+    """Whether it makes a new tensor and does nothing else; a class of our own, as `FusedLayer`, says that it does."""
+    return cls in FRESH_MODULES or getattr(cls, "only_computes", False)
 
 
 def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.Node]:
@@ -118,8 +118,7 @@ def _inplace_position(function: Any) -> int:
 def is_fresh(node: fx.Node, module: nn.Module | None = None) -> bool:
     """Whether the result is a new tensor that shares storage with none of the node's inputs."""
     if node.op == "call_module":
-        is_fresh_class = type(module) in FRESH_MODULES or _only_computes(module)
-        return is_fresh_class and not has_hooks(module) and not getattr(module, "inplace", False)
+        return _is_fresh_class(type(module)) and not has_hooks(module) and not getattr(module, "inplace", False)
     return is_torch(node) and op_name(node) in FRESH and not _is_in_place(node) and "out" not in node.kwargs
 
 
@@ -165,7 +164,7 @@ class Storage:
         for node in graph_module.graph.nodes:
             module = modules.get(node.target) if node.op == "call_module" else None
             if node.op == "get_attr":
-                self._join(node, _address(attribute(graph_module, node.target)))
+                self._join(node, address(attribute(graph_module, node.target)))
             elif node.op != "output" and not is_fresh(node, module):
                 for value in node.all_input_nodes:
                     self._join(node, value)
@@ -178,7 +177,7 @@ class Storage:
 
     def is_tensor_written(self, tensor: torch.Tensor | None) -> bool:
         """The same for a parameter or buffer of the network."""
-        return tensor is not None and _address(tensor) in self._written
+        return tensor is not None and address(tensor) in self._written
 
     def _join(self, one: Any, other: Any) -> None:
         small, large = sorted((self._shared.setdefault(key, {key}) for key in (one, other)), key=len)
@@ -187,7 +186,7 @@ class Storage:
             self._shared.update(dict.fromkeys(small, large))
 
 
-def _address(tensor: Any) -> Any:
+def address(tensor: Any) -> Any:
     """The same for all tensors on the same storage; anything else is its own."""
     try:
         return tensor.untyped_storage()._cdata

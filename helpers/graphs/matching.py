@@ -11,7 +11,7 @@ the new result its fake value too, since it is the same. Those nodes of the matc
 Example:
     >>> silu = traced(lambda x: x * torch.sigmoid(x))
     >>> [(refusal.node, refusal.reason) for refusal in find(graph_module, silu).refused]
-    >>> for done in replace_all(graph_module, silu, by_function(F.silu)): print(done.inserted)
+    >>> replace_all(graph_module, silu, lambda match: graph_module.graph.call_function(F.silu, (match["x"],)))
 """
 
 import functools
@@ -20,9 +20,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import fx, nn
+from torch import fx
 
-from helpers.graphs.editing import free_name
 from helpers.graphs.effects import Storage, attribute, called_modules, callee, written_inputs
 from helpers.graphs.patterns import Constant, Match, Op, Value
 
@@ -274,24 +273,3 @@ def _replace_one(match: Match, build: Build) -> Replacement:
             unused.append(node.name)
             graph.erase_node(node)
     return Replacement(anchor.name, tuple(unused), inserted, result, match.nodes)
-
-
-def by_function(function: Callable[..., Any] | nn.Module) -> Build:
-    """The replacement that a Python function or module describes; its arguments have the names of the pattern's values.
-
-    Submodules, parameters and buffers of `function` are shared with the network under fresh names.
-    """
-    example = fx.symbolic_trace(function)
-
-    def build(match: Match) -> fx.Node:
-        network = match.graph_module
-        made = {node: match[node.target] for node in example.graph.find_nodes(op="placeholder")}
-        result = network.graph.graph_copy(example.graph, made)
-        for old, new in made.items():
-            if old.op in ("call_module", "get_attr"):
-                part = attribute(example, old.target)
-                new.target = free_name(network, old.target.replace(".", "_"), part)
-                setattr(network, new.target, part)
-        return result
-
-    return build

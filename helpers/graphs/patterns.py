@@ -81,10 +81,8 @@ class Op:
         self.open = args is None or args[-1:] == (...,)
         self.args = tuple(arg for arg in args or () if arg is not ...)
         self.kwargs, self.name, self.commutative = dict(kwargs or {}), name, commutative
-        if not self.targets:
-            raise PatternError(f"operation {name or ''} has no targets: name at least one function, method or class")
-        if commutative and len(self.args) < 2:
-            raise PatternError(f"{self} is commutative but describes fewer than two operands: give both")
+        if not self.targets or (commutative and len(self.args) < 2):
+            raise PatternError(f"operation {self} needs at least one target, and two operands if it is commutative")
 
     def __repr__(self) -> str:
         return self.name or "/".join(sorted(target_name(target) for target in self.targets))

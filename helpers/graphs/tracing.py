@@ -12,6 +12,7 @@ import inspect
 import os
 import traceback
 import warnings
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -35,8 +36,23 @@ class WrongSize(ValueError):
     """A recorded graph gets other inputs than those it was recorded for."""
 
 
+class _Draft(fx.GraphModule):
+    """Python code is not written while the graph is hung in, but at the first `recompile`: passes change it before."""
+
+    _hung_in = True
+
+    def __init__(self, *args: Any):
+        self._hung_in = False
+        super().__init__(*args)
+        self._hung_in = True
+
+    def recompile(self) -> Any:
+        """Write the code."""
+        return super().recompile() if self._hung_in else None
+
+
 def trace(
-    model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", any_batch: bool = True
+    model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", any_batch: bool = True, draft: bool = False
 ) -> fx.GraphModule:
     """Turn a copy of a model into a graph with shapes.
 
@@ -45,9 +61,11 @@ def trace(
         example_inputs: the positional arguments of one call.
         route: "fx" or "export".
         any_batch: False leaves the graph as export records it by itself, for the sizes of the example, unchecked.
+        draft: by the route fx, share the model's tensors, and write no code before the first `recompile`. For a caller
+            who writes into no tensor, and copies what is left of the model's at the end.
 
     Returns:
-        A GraphModule that shares nothing with the model.
+        A GraphModule that shares nothing with the model, but for a draft.
 
     Raises:
         UnsupportedCase: the model is in train mode, or cannot be copied or traced.
@@ -62,8 +80,14 @@ def trace(
         raise GraphMismatch("tracing", f"the example inputs must hold a tensor, got {kinds or 'none'}")
     if model.training:
         raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
+    # Two of three objects in a model are tables of hooks that nobody has set: made anew, not copied one by one.
+    tables = (value for module in model.modules() for value in vars(module).values())
+    memo = {id(table): type(table)() for table in tables if type(table) in (dict, OrderedDict, set) and not table}
+    tensors = (*model.parameters(), *model.buffers())
+    draft = draft and route == "fx" and all(tensor.is_leaf for tensor in tensors)  # others cannot be copied at all
+    memo |= {id(tensor): tensor for tensor in tensors if draft}
     try:
-        copied = copy.deepcopy(model)
+        copied = copy.deepcopy(model, memo)
     except Exception as error:
         raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
     try:
@@ -73,7 +97,7 @@ def trace(
         graph = recorder.record(copied)
     except Exception as error:
         raise _untraceable(model, error) from error
-    graph_module = fx.GraphModule(recorder.root, graph, type(model).__name__)
+    graph_module = (_Draft if draft else fx.GraphModule)(recorder.root, graph, type(model).__name__)
     annotate(graph_module, example_inputs)
     return graph_module
 

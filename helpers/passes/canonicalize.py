@@ -90,11 +90,9 @@ def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[
     if name == "hardtanh" and settings.get("min_val", -1) == 0 and settings.get("max_val", 1) == 6:
         name, settings = "relu6", {"inplace": settings.get("inplace", False)}
     form = operations.OPERATIONS[name]
-    args = [settings[key] for key, default in form.arguments.items() if default is REQUIRED]
-    optional = (
-        (key, default) for key, default in form.arguments.items() if key in settings and default is not REQUIRED
-    )
-    kwargs = {key: settings[key] for key, default in optional if not _same(settings[key], default)}
+    optional = {key: default for key, default in form.arguments.items() if default is not REQUIRED}
+    args = [settings[key] for key in form.arguments if key not in optional]
+    kwargs = {key: settings[key] for key in optional if key in settings and not _same(settings[key], optional[key])}
     editor.retarget(node, "call_function", form.function, (first, *args), kwargs)
 
 

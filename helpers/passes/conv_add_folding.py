@@ -41,8 +41,6 @@ def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
     wide = torch.complex128 if torch.as_tensor(value).is_complex() else torch.float64
     if not isinstance(value, torch.Tensor):
         return torch.as_tensor(value, dtype=wide)
-    if value.is_meta:
-        raise MustStay("the constant has no data (it is on the meta device)")
     shape, axis = (*[1] * (rank(node) - value.dim()), *value.shape), channel_axis(layer, rank(node))
     if any(size != 1 for position, size in enumerate(shape) if position != axis):
         raise MustStay(f"the constant of shape {tuple(value.shape)} differs along another axis than the channels")

@@ -82,7 +82,8 @@ def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChanne
 def _refuse(match: Match, editor: Editor, layer: nn.Module) -> None:
     """What holds for every map: an ordinary layer, tensors that nobody writes to, shape and dtype that stay."""
     node, norm = match["layer"], editor.module(match.anchor)
-    if norm is not None and any(map(editor.storage.is_tensor_written, (*norm.parameters(), *norm.buffers()))):
+    own = () if norm is None else (*norm._parameters.values(), *norm._buffers.values())
+    if any(map(editor.storage.is_tensor_written, own)):
         raise MustStay("the graph writes to its statistics or parameters")
     if opaque(layer) is not None:
         raise MustStay(f"{node}: {opaque(layer)}")
@@ -117,8 +118,6 @@ def _norm(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
         raise MustStay(f"axis 1 of the {rank(node)}-D output of {node} does not count its channels")
     if norm.running_mean.numel() != output_channels(layer):
         raise MustStay(f"it has {norm.running_mean.numel()} channels and {node} has {output_channels(layer)}")
-    if norm.running_mean.is_meta:
-        raise MustStay("its statistics have no data (they are on the meta device)")
     return norm_as_affine(norm)
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torchvision.ops import stochastic_depth
 
-from helpers.graphs.editing import Editor
+from helpers.graphs.editing import Editor, prefixes
 from helpers.graphs.effects import is_pure
 from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import check_same_form, opaque
@@ -99,16 +99,11 @@ def _drop_unread(graph_module: fx.GraphModule, result: PassResult) -> None:
     """Take away modules and tensors that no node reads; what is part of a called module goes or stays with it."""
     nodes = [node for node in graph_module.graph.nodes if node.op in ("get_attr", "call_module")]
     called = {node.target for node in nodes if node.op == "call_module"}
-    needed = {"", *(prefix for node in nodes for prefix in _prefixes(node.target))}
+    needed = {"", *(prefix for node in nodes for prefix in prefixes(node.target))}
     for path, module in dict(graph_module.named_modules(remove_duplicate=False)).items():
-        if path in needed and called.isdisjoint(_prefixes(path)):
+        if path in needed and called.isdisjoint(prefixes(path)):
             for table in (module._modules, module._parameters, module._buffers):
                 for name in [name for name in table if f"{path}.{name}".lstrip(".") not in needed]:
                     del table[name]
                     if table is not module._modules:
                         result.change(f"{path}.{name}".lstrip("."), "nobody read it")
-
-
-def _prefixes(path: str) -> list[str]:
-    parts = path.split(".")
-    return [".".join(parts[: count + 1]) for count in range(len(parts))]

@@ -21,12 +21,11 @@ from torch import Tensor, fx, nn
 from helpers.graphs.errors import MustStay
 from helpers.graphs.operations import OPERATIONS
 
-aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
+mkldnn = torch.ops.mkldnn
 
 # The activations of a canonical graph, by oneDNN's names.
 KERNELS = {F.relu: "relu", F.relu6: "hardtanh", F.hardtanh: "hardtanh", F.leaky_relu: "leaky_relu", F.gelu: "gelu"}
 KERNELS |= {F.hardswish: "hardswish", F.silu: "swish", torch.sigmoid: "sigmoid", torch.tanh: "tanh"}
-CLAMPS = (torch.clamp, torch.clip, "clamp", "clamp_", "clip", "clip_", aten.clamp.default, aten.clamp_.default)
 
 
 class Activation(NamedTuple):
@@ -35,31 +34,19 @@ class Activation(NamedTuple):
     function: Callable[..., Tensor]
     scalars: tuple[float, ...] = ()
 
-    def __str__(self) -> str:
-        numbers = ", ".join(f"{number:g}" for number in self.scalars)
-        return f"{self.function.__name__}({numbers})" if numbers else self.function.__name__
-
 
 def read_activation(node: fx.Node) -> Activation:
     """What an activation node computes; raises `MustStay` where the kernels do not compute that."""
-    function, is_clamp = node.target, node.target in CLAMPS
-    arguments = {"min": None, "max": None} if is_clamp else OPERATIONS[function.__name__].arguments
+    arguments = OPERATIONS[node.target.__name__].arguments
     given = arguments | dict(zip(arguments, node.args[1:], strict=False)) | dict(node.kwargs)
     given.pop("inplace", None)
     if given.pop("approximate", "none") != "none":
         raise MustStay(f"gelu with approximate={node.kwargs['approximate']!r} is not what the kernels compute")
-    numbers = [0, 6] if function is F.relu6 else list(given.values())
-    if is_clamp and numbers == [0, None]:
-        return Activation(F.relu)
-    if None in numbers:
-        raise MustStay("clamp with one limit is no activation that the kernels know, except min=0")
-    for value in numbers:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise MustStay(f"{value} is not a number that is known beforehand")
-    function = F.hardtanh if is_clamp or function is F.relu6 else function
-    if function is F.hardtanh and numbers[0] > numbers[1]:
-        raise MustStay(f"clamp({numbers[0]:g}, {numbers[1]:g}) is a constant, which the kernels refuse")
-    return Activation(function, tuple(map(float, numbers)))
+    if not all(type(number) in (int, float) for number in given.values()):
+        raise MustStay(f"not all of {[*given.values()]} are numbers that are known beforehand")
+    if node.target is F.relu6:
+        return Activation(F.hardtanh, (0.0, 6.0))
+    return Activation(node.target, tuple(map(float, given.values())))
 
 
 class FusedLayer(nn.Module):
@@ -106,12 +93,9 @@ class FusedLayer(nn.Module):
         """Why no kernel can run on such inputs; None when one can."""
         if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
             return "this build of PyTorch has no oneDNN, or it is switched off (torch.backends.mkldnn)"
-        if x.dtype != torch.float32 or self.weight.dtype != torch.float32:
-            return f"the kernels are for float32, not {self.weight.dtype if x.dtype == torch.float32 else x.dtype}"
-        if self.weight.device.type != "cpu":
-            return f"the kernels are for cpu, not {self.weight.device.type}"
-        if x.dim() != 4:
-            return f"the kernels take a batch of images (4 dimensions), not {x.dim()} dimensions"
+        given = x.dtype, self.weight.dtype, self.weight.device.type, x.dim()
+        if given != (torch.float32, torch.float32, "cpu", 4):
+            return f"the kernels take images and weights of float32 on a cpu in 4 dimensions, not {given}"
         if other is not None:
             own = F.conv2d(x.to("meta"), self.weight.to("meta"), None, *self.geometry)
             if (own.shape, own.dtype) != (other.shape, other.dtype):

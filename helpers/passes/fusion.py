@@ -14,7 +14,7 @@ from helpers.graphs.layers import opaque
 from helpers.graphs.operations import CONVS, TRANSPOSED
 from helpers.graphs.patterns import Match, Op, Value
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.fused_layer import CLAMPS, KERNELS, FusedLayer, read_activation
+from helpers.passes.fused_layer import KERNELS, FusedLayer, read_activation
 from helpers.passes.registry import register
 from helpers.passes.rewriter import MatchRewriter, Rules
 
@@ -32,7 +32,7 @@ def _is_tensor(value: object) -> str | None:
 def _fused(match: Match, editor: Editor, activation: fx.Node | None = None) -> FusedLayer:
     layer, module = match["layer"], editor.module(match["layer"])
     if isinstance(module, FusedLayer) and module.activation is not None:
-        raise MustStay(f"{layer} already ends in {module.activation}")
+        raise MustStay(f"{layer} already ends in {module.activation.function.__name__}")
     if isinstance(module, TRANSPOSED):
         raise MustStay("it is a transposed convolution, which has no fused form here")
     if layer.kwargs or (len(layer.args) != 1 and not isinstance(module, FusedLayer)):
@@ -62,14 +62,15 @@ def _add(match: Match, editor: Editor) -> tuple[fx.Node, str]:
         raise MustStay(f"{layer} is fused already")
     one, two = _value(layer), _value(other)
     if (one.shape, one.dtype) != (two.shape, two.dtype):
-        raise MustStay(f"{other} is {_describe(two)} and {layer} is {_describe(one)}: only equal ones add")
+        described = f"{one.dtype} {[*one.shape]} and {two.dtype} {[*two.shape]}"
+        raise MustStay(f"{layer} and {other} are {described}: only equal ones add")
     return _end_fused(match, editor, fused, other)
 
 
 def _activate(match: Match, editor: Editor) -> tuple[fx.Node, str]:
     fused = _fused(match, editor, match.anchor)
     if len(match["layer"].args) == 2 and fused.activation.function is not F.relu:
-        raise MustStay(f"after an addition the kernels apply ReLU, not {fused.activation}")
+        raise MustStay(f"after an addition the kernels apply ReLU, not {fused.activation.function.__name__}")
     return _end_fused(match, editor, fused)
 
 
@@ -87,10 +88,6 @@ def _value(node: fx.Node) -> torch.Tensor:
     return node.meta["val"]
 
 
-def _describe(value: torch.Tensor) -> str:
-    return f"{str(value.dtype).removeprefix('torch.')}{tuple(value.shape)}"
-
-
 @register
 class Fusion(MatchRewriter):
     """conv(x) + other and activation(conv(x)) become one node, and a convolution on its own gets a kernel too.
@@ -101,7 +98,7 @@ class Fusion(MatchRewriter):
     name = "fusion"
     rules: ClassVar[Rules] = {
         Op(ADDITIONS, (LAYER, Value("other", where=_is_tensor)), commutative=True): _add,
-        Op((*KERNELS, *CLAMPS), (LAYER, ...)): _activate,
+        Op(KERNELS, (LAYER, ...)): _activate,
         Op(CONVS, name="layer"): _alone,
     }
 

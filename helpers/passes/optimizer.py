@@ -1,5 +1,6 @@
 """The whole way from a model to its optimised graph, and the lists of passes that lead there."""
 
+import copy
 import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 from helpers import models
 from helpers.equivalence import Answers
+from helpers.graphs.effects import address
 from helpers.graphs.tracing import UnknownChoice, trace
 from helpers.passes.errors import CheckFailed, WrongAnswer
 from helpers.passes.passer import Check, Passer, Report
@@ -73,15 +75,24 @@ def _optimized(
     """Trace and run the passes; the checks look at the graph as it was traced, and after each pass."""
     # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not count its changes.
     with torch.inference_mode(False):
-        graph_module = trace(model, inputs, route)
+        graph_module = trace(model, inputs, route, draft=not checks)  # a check calls the graph, which may write
         for check in checks:
             check(graph_module)
         # Every change takes at least one node away or puts it into its final form, so this bound is never the limit.
         rounds = 2 + 2 * len(graph_module.graph.nodes)
         report = Passer(PIPELINES["fold"], checks, rounds=rounds, undo=False).run(graph_module)
+        _own(graph_module, model)
         if level == "inference":
             report.rows += Passer(PIPELINES["inference"], checks, undo=False).run(graph_module).rows
     return graph_module, report
+
+
+def _own(graph_module: fx.GraphModule, model: nn.Module) -> None:
+    """Copy the tensors that a draft still shares with its model, be it a view."""
+    theirs, memo = set(map(address, (*model.parameters(), *model.buffers()))), {}
+    for module in graph_module.modules():
+        for table in (module._parameters, module._buffers):
+            table |= {name: copy.deepcopy(held, memo) for name, held in table.items() if address(held) in theirs}
 
 
 def _verify(model: nn.Module, inputs: tuple[Any, ...], made: fx.GraphModule, level: str, route: str) -> None:

@@ -108,7 +108,6 @@ class Passer:
         Raises:
             PassError: a pass or a check failed, or the graph was malformed to begin with. The graph is as it was.
         """
-        _lint("passer", graph_module)
         report, restore = Report(), _snapshot(graph_module) if self.undo else lambda: None
         try:
             self._run(graph_module, report)
@@ -162,6 +161,7 @@ def _snapshot(graph_module: fx.GraphModule) -> Callable[[], None]:
     Passes write new tensors instead of changing old ones, so it is enough to remember which object stood where. The
     graph is a copy: nodes that the caller still holds are no longer part of it.
     """
+    _lint("passer", graph_module)
     graph, tables = copy.deepcopy(graph_module.graph), []
     for module in graph_module.modules():
         tables += [(one, dict(one)) for one in (module._modules, module._parameters, module._buffers)]

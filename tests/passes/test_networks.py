@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.fx.experimental.optimization import fuse
 
-from helpers import passes
+from helpers import metrics, passes
 from helpers.passes.errors import UnsupportedCase
 from tests.passes.graphs import differences, norm_calls
-from tests.passes.zoo import NORMS, conv, norm, up
+from tests.passes.zoo import conv, norm, up
 
 ALL = torchvision.models.list_models(module=torchvision.models)
 TINY = ("mobilenet_v2", "mobilenet_v3_small", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5")
@@ -35,13 +35,7 @@ def build(name: str) -> nn.Module:
     torch.manual_seed(0)
     settings = {"init_weights": False, "aux_logits": False} if name in ("googlenet", "inception_v3") else {}
     model = torchvision.models.get_model(name, weights=None, **settings).eval()
-    for module in model.modules():
-        if isinstance(module, tuple(NORMS.values())):
-            nn.init.normal_(module.running_mean, 0, 0.1)
-            nn.init.uniform_(module.running_var, 0.5, 1.5)
-            nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.normal_(module.bias, 0, 0.1)
-    return model
+    return metrics.randomize_batchnorm(model)
 
 
 def digests(model: nn.Module) -> dict[str, str]:
