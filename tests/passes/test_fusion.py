@@ -171,7 +171,7 @@ COMPOSED += [("dense", activation, None) for activation in ACTIVATIONS]
 COMPOSED += [(layer, a, batch) for layer in ("dense", "pointwise") for a in (None, RELU) for batch in (1, 4)]
 
 
-@pytest.mark.parametrize(("layer", "activation", "batch"), COMPOSED, ids=str)
+@pytest.mark.parametrize(("layer", "activation", "batch"), COMPOSED)
 @torch.no_grad()
 def test_a_kernel_computes_the_composition(layer, activation, batch):
     """As exact as float32 can be, judged by float64 and by the composition's own error; a batch stands for a sum."""
