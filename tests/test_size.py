@@ -17,7 +17,7 @@ BUDGETS = {
     "helpers/pruning": 1_600,
     "helpers/quantization": 2_100,
     "helpers/plots": 700,
-    "helpers/training": 615,
+    "helpers/training": 605,
     "helpers/checks": 600,
     "course": 8_000,
     "course/benchmarks": 1_050,
@@ -32,9 +32,9 @@ BUDGETS = {
 # What does not hold yet, with what it is today. These numbers and lists may only shrink; what fits leaves the table.
 TODAY = {
     "lines": {
-        "helpers": 10_904,
-        "helpers/pruning": 1_700,
-        "tests": 15_210,
+        "helpers": 10_659,
+        "helpers/pruning": 1_621,
+        "tests": 15_054,
     },
     "unused": ["SafeMarkdown"],
 }

@@ -26,7 +26,7 @@ from helpers.quantization import Recipe
 from helpers.training import Config
 
 FOLDER = Path(__file__).parent
-TRAINING, DRY = {"epochs", "image_sizes"}, {"epochs": 1, "cycles": 1, "image_sizes": [32]}
+TRAINING, DRY = {"epochs", "image_sizes"}, {"epochs": 1, "image_sizes": [32]}
 PLACES = ("data", "results", "checkpoints", "work")
 
 

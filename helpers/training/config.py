@@ -20,8 +20,7 @@ class Config:
         muon: peak learning rate of Muon, which then steps the dense convolutions; 0 leaves them to SGD.
         weight_decay: on dense weights only; BatchNorm, biases and depthwise filters are left alone.
         label_smoothing: how far labels are softened.
-        warmup: share of a cycle in which the rate rises; after it the rate falls to zero along a cosine.
-        cycles: how often the schedule of rate, image sizes and skipping runs within the epochs (SGDR, Loshchilov 2017).
+        warmup: share of all steps in which the rate rises; after it the rate falls to zero along a cosine.
         ema: decay of the averaged weights, which are what is evaluated and kept; 0 switches averaging off.
         clip: largest norm of the gradient; 0 switches clipping off.
         image_sizes: sides of the images, in equal parts of the run: (24, 32) trains the first half small; none: as are.
@@ -41,7 +40,6 @@ class Config:
     weight_decay: Annotated[float, 0, 1] = 5e-4
     label_smoothing: Annotated[float, 0, 1] = 0.1
     warmup: Annotated[float, 0, 1] = 0.1
-    cycles: Annotated[int, 1, 10**6] = 1
     ema: Annotated[float, 0, 1] = 0.999
     clip: Annotated[float, 0, math.inf] = 5.0
     image_sizes: tuple[int, ...] = ()
@@ -66,12 +64,8 @@ class Config:
         sizes = self.image_sizes
         if not isinstance(sizes, tuple | list) or not all(is_whole(s) and s >= 8 for s in sizes):
             raise TrainingError(f"image_sizes must be a tuple of sides of 8 pixels or more, got {sizes!r}")
-        if self.epochs % self.cycles:
-            raise TrainingError(f"epochs must be a multiple of cycles, got {self.epochs} and {self.cycles}")
-        if len(sizes) > self.epochs // self.cycles:  # Some would be left out, the last among them.
-            raise TrainingError(
-                f"image_sizes {sizes!r} need an epoch each, and a cycle has {self.epochs // self.cycles}"
-            )
+        if len(sizes) > self.epochs:  # Some would be left out, the last among them.
+            raise TrainingError(f"image_sizes {sizes!r} need an epoch each, and epochs is {self.epochs}")
 
 
 def is_whole(value: Any) -> bool:

@@ -17,7 +17,7 @@ from helpers.metrics import device_of
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
 
-ALL_IMAGES_FROM = 0.875  # of a cycle
+ALL_IMAGES_FROM = 0.875  # of the run
 WITHOUT_END = """\
 the loss is {loss} in epoch {epoch}, step {step}; these settings would come to it again: lower lr, or lower clip, and \
 start anew with another checkpoint, since a checkpoint goes on only with the settings that it was made with"""
@@ -41,24 +41,22 @@ class TrainingLoop:
         self.weights = torch.ones(len(self.labels), device=self.device)
         self.last_losses = torch.full_like(self.weights, math.inf)
         self.optimizers = optimizers(model, config)
-        self.cycle = config.epochs // config.cycles
         self.policy = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10) if config.autoaugment else None
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
         """Train through the images once; the same epoch of the same seed always sees the same batches."""
         started, losses = time.perf_counter(), []
-        turn = epoch % self.cycle
-        size = self.image_size(turn)
+        size = self.image_size(epoch)
         self.model.train()
         with torch.random.fork_rng():
             seed = self.config.seed * 100_003 + epoch
             torch.manual_seed(seed)  # For what draws from the global generator: dropout, AutoAugment.
             generator = torch.Generator(self.device).manual_seed(seed)
-            order = self.choose(turn, generator)
+            order = self.choose(epoch, generator)
             self.steps_per_epoch = max(1, len(order) // self.batch_size)
             for step in tqdm(range(self.steps_per_epoch), desc=f"epoch {epoch + 1}", leave=False, disable=not progress):
                 indices = order[step * self.batch_size : (step + 1) * self.batch_size]
-                losses.append(self.step(turn, step, indices, size, generator))
+                losses.append(self.step(epoch, step, indices, size, generator))
                 if not losses[-1].isfinite():
                     raise TrainingError(WITHOUT_END.format(loss=float(losses[-1]), epoch=epoch + 1, step=step + 1))
         return {
@@ -78,7 +76,7 @@ class TrainingLoop:
         order = torch.randperm(len(self.labels), generator=generator, device=self.device)
         self.weights.fill_(1)
         seen = self.last_losses.isfinite()
-        if self.config.skip and seen.any() and epoch < ALL_IMAGES_FROM * self.cycle:
+        if self.config.skip and seen.any() and epoch < ALL_IMAGES_FROM * self.config.epochs:
             easy = self.last_losses < self.last_losses[seen].mean()
             drawn = torch.rand(len(easy), generator=generator, device=self.device)
             self.weights[easy] = 1 / (1 - self.config.skip)
@@ -88,7 +86,7 @@ class TrainingLoop:
     def step(self, epoch: int, step: int, indices: torch.Tensor, size: int, generator: torch.Generator) -> torch.Tensor:
         """One optimizer step; the learning rate is set anew for each."""
         done = epoch * self.steps_per_epoch + step
-        share = share_of_peak(done, self.cycle * self.steps_per_epoch, self.config.warmup)
+        share = share_of_peak(done, self.config.epochs * self.steps_per_epoch, self.config.warmup)
         for group in chain.from_iterable(optimizer.param_groups for optimizer in self.optimizers):
             group["lr"] = group["peak"] * share
         options = {"cutout": self.config.cutout, "policy": self.policy, "normalization": self.normalization}
@@ -135,9 +133,9 @@ class TrainingLoop:
                 average.copy_(current)
 
     def image_size(self, epoch: int) -> int | None:
-        """The side of the images in this epoch: a cycle is cut into equal parts, one for each; None keeps theirs."""
+        """The side of the images in this epoch: the run is cut into equal parts, one for each; None keeps theirs."""
         sizes = self.config.image_sizes or (None,)
-        return sizes[epoch * len(sizes) // self.cycle]
+        return sizes[epoch * len(sizes) // self.config.epochs]
 
 
 def share_of_peak(step: int, steps: int, warmup: float) -> float:

@@ -100,16 +100,6 @@ def test_image_sizes_take_equal_parts_of_the_run():
     assert [loop.image_size(epoch) for epoch in range(6)] == [16, 16, 24, 24, 32, 32]
 
 
-def test_each_cycle_runs_through_the_whole_schedule():
-    loop = TrainingLoop(
-        tiny_model(), tiny_cifar().split(), Config(epochs=4, cycles=2, batch_size=20, image_sizes=(16, 32))
-    )
-    rows = [loop.run_epoch(epoch) for epoch in range(4)]
-    assert [row["image_size"] for row in rows] == [16, 32, 16, 32]
-    assert [row["lr"] for row in rows[:2]] == [row["lr"] for row in rows[2:]]
-    assert rows[0]["lr"] > 10 * rows[1]["lr"]
-
-
 def test_an_epoch_sees_every_image_at_most_once_and_in_a_new_order(monkeypatch):
     loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(epochs=2, batch_size=20))
     orders = []
