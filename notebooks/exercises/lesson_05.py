@@ -145,7 +145,7 @@ ITEMS = (
     ),
     Item(
         "average_weights", average_cases, average_oracle, run=run_average, tolerance=CLOSE, minutes=5, dots=1,
-        nudge="Which of the two gets the factor decay, the old average or the present weights?",
+        nudge="Which of the two gets the factor decay, the old average or the current weights?",
         hint="A new dictionary over average.items(); tensor.is_floating_point() tells weights from counters.",
     ),
 )  # fmt: skip
