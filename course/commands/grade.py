@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from time import monotonic
 
 from course.commands import add
 from course.grading import answers, collect, course, export, feedback, release, runner, similarity, stats
@@ -94,20 +95,21 @@ def _release(room: Classroom, args: argparse.Namespace, exercises: list[Exercise
 
 def _collect(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
     for name in (exercise.assignment.name for exercise in exercises):
-        hand_ins = collect.collect(room, name, args.source)
+        new = sum(one.became == "collected" for one in collect.collect(room, name, args.source))
         yield from collect.remarks(room, name)
-        renamed = sum(one.student not in ("", one.path.name, one.path.stem) for one in hand_ins)
-        new = sum(one.became == "collected" for one in hand_ins)
-        names = f", {renamed} under names made of theirs" if renamed else ""
-        yield f"{name}: {new} collected{names}, {len(room.students(name))} in all; see collected/{name}.csv"
+        students = room.students(name)
+        late = sum(room.rules.penalty(name, collect.arrival(room.submission(one, name)), 1) > 0 for one in students)
+        yield f"{name}: {new} collected, {len(students)} in all, {late} late by their dates; see collected/{name}.csv"
 
 
 def _run(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
     item = getattr(args, "item", None)
     for exercise in exercises:
+        start = monotonic()
         counts = runner.run(room, exercise, args.workers, not args.unsafe, item, args.scheduler)
-        what = f" {item}" if item else ""
-        yield f"{exercise.assignment.name}{what}: {counts['graded']} graded, {counts['kept']} unchanged"
+        each = f"{(monotonic() - start) / max(1, counts['graded']):.1f} s each"
+        words = f"{exercise.assignment.name} {item or ''}".strip()
+        yield f"{words}: {counts['graded']} graded ({each}), {counts['kept']} unchanged"
         yield from runner.noteworthy(room, exercise)
 
 

@@ -13,14 +13,17 @@ gradebook.db, secret, class.toml, class_list.csv (if there is one, see roster.py
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
+import math
 import os
 import re
 import secrets
 import socket
 import sys
 import tomllib
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,21 +60,15 @@ class Rules:
     late_days: float
     due: dict[str, datetime]
 
-    def penalty(self, assignment: str, arrived: datetime, points: float, extra_days: float = 0.0) -> float:
-        """Points lost by arriving late; `extra_days` is what one student was given beyond the deadline.
-
-        Example:
-            >>> rules = Rules("last", 10, 5, {"a1": datetime(2030, 1, 1, tzinfo=UTC)})
-            >>> rules.penalty("a1", datetime(2030, 1, 2, 12, tzinfo=UTC), 80)
-            16.0
-        """
-        due = self.due.get(assignment)
-        due = due and due + timedelta(days=extra_days)
-        if due is None or arrived <= due:
-            return 0.0
-        days = -((due - arrived).total_seconds() // 86400)  # each day begun counts
-        share = 1.0 if days > self.late_days else min(1.0, days * self.late_percent_per_day / 100)
-        return round(points * share, 2)
+    def penalty(
+        self, assignment: str, arrived: datetime, points: float, extra_days: float = 0.0, late_days: float | None = None
+    ) -> float:
+        """Points lost by arriving late; `extra_days` after it are free, and `late_days`, if known, are how many."""
+        if late_days is None:
+            due = self.due.get(assignment, arrived)
+            late_days = (arrived - due) / timedelta(days=1) - extra_days
+        days = max(0, math.ceil(late_days))  # each day begun counts
+        return round(points * (1.0 if days > self.late_days else min(1.0, days * self.late_percent_per_day / 100)), 2)
 
 
 @dataclass(frozen=True)
@@ -119,6 +116,9 @@ class Classroom:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now(UTC):%H:%M:%S} UTC")
             file.flush()
+            for part in self.folder.rglob("*.*.part"):  # begun by a command that was killed, or a student's own file
+                if part.relative_to(self.folder).parts[0] not in ("incoming", "submitted"):
+                    part.unlink()
             yield
 
     @property
@@ -189,6 +189,16 @@ def checked_name(student: str) -> str:
     if not NAME.fullmatch(student):
         raise ClassroomError(f"{student[:80]!r} cannot name a student; use letters, digits and . _ - @ (64 at most)")
     return student
+
+
+def name_of(words: str) -> str:
+    """The name under which a student is known: as given where it can name a folder, else made of it."""
+    words = unicodedata.normalize("NFC", words)
+    if NAME.fullmatch(words):
+        return words
+    plain = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
+    digest = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:4]
+    return f"{re.sub('[^A-Za-z0-9]+', '_', plain).strip('_')[:50] or 'student'}-{digest}"
 
 
 def write_table(path: Path, header: list[str], rows: Iterable[Iterable]) -> Path:

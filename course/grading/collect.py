@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import stat
-import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,12 +22,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from course.grading.classroom import NAME, Classroom, write, write_table
+from course.grading import roster
+from course.grading.classroom import Classroom, write, write_table
 
 NEVER = datetime.fromtimestamp(0, UTC)
 MOST_FILES_BYTES = 32 * 2**20
 MOST_FILES = 20
-MOST_PARTS = 5000  # of a hand-in that are looked at
 MOST_NAME = 100
 UNREADABLE = ".unreadable"  # lies in the folder of a submission of which nothing could be read, and says why
 NOT_HANDED_IN = re.compile(r"(^|/)(\.[^./]|__MACOSX/|Thumbs\.db$|desktop\.ini$)", re.IGNORECASE)
@@ -40,9 +39,10 @@ class IntakeError(ValueError):
 
 @dataclass
 class HandIn:
-    """One entry of the incoming folder and what became of it."""
+    """One entry of the incoming folder, or several that belong together, and what became of them."""
 
-    path: Path
+    paths: list[Path]
+    entry: str
     student: str = ""
     arrived: datetime = NEVER
     became: str = "left out"
@@ -68,7 +68,13 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
     if not source.is_dir():
         raise FileNotFoundError(f"{source} is not a folder; put one folder, notebook or zip file per student there")
     first = room.rules.resubmission == "first"
-    found = [_look_at(path) for path in sorted(source.iterdir()) if not path.name.startswith(".")]
+    entries = [path for path in source.iterdir() if not path.name.startswith(".")]
+    named, parts = roster.students(entries, roster.read(room)), {}
+    entries.sort(key=lambda path: path.lstat().st_mtime)  # of two files of one name the newer one counts
+    for path in entries:
+        parts.setdefault(named[path][0] if roster.is_part(path) else path, {})[roster.own_name(path)] = path
+    hand_ins = sorted(sorted(group.values()) for group in parts.values())
+    found = [_look_at(paths, *named[paths[0]]) for paths in hand_ins]
     by_student: dict[str, list[HandIn]] = {}
     for hand_in in found:
         if hand_in.student:
@@ -81,56 +87,41 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
                 break
         for other in several:
             if other is not counts and not other.remark:
-                other.remark = f"{shown(counts.path.name)} is by the same student and counts"
-    rows = [[shown(one.path.name), one.student, f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "", one.became,
+                other.remark = f"{counts.entry} is by the same student and counts"
+    rows = [[one.entry, one.student, f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "", one.became,
              one.remark] for one in found]  # fmt: skip
     header = ["entry", "student", "arrived", "became", "remark"]
     write_table(room.folder / "collected" / f"{assignment}.csv", header, rows)
     return found
 
 
-def _look_at(path: Path) -> HandIn:
-    """Whose an entry is and when it came; without a student where it is no hand-in."""
-    hand_in = HandIn(path)
+def _look_at(paths: list[Path], student: str, remark: str) -> HandIn:
+    """When a hand-in came; without its student where it is none."""
+    hand_in, path = HandIn(paths, ", ".join(shown(path.name) for path in paths), remark=remark), paths[0]
     try:
         is_folder = stat.S_ISDIR(path.lstat().st_mode)
-        if path.is_symlink() or not (is_folder or path.suffix.lower() in (".ipynb", ".zip")):
+        usable = is_folder or roster.is_part(path) or path.suffix.lower() in (".ipynb", ".zip")
+        if path.is_symlink() or not usable:
             hand_in.remark = "only folders, notebooks and zip files named like a student are collected, no links"
             return hand_in
         # Whoever looks into a folder changes its own date, and may leave a checkpoint there.
         inside = [path / part.name for part in _parts_of_folder(path) if not NOT_HANDED_IN.search(str(part.name))]
-        times = [part.lstat().st_mtime for part in inside or [path]]
-        hand_in.arrived = datetime.fromtimestamp(max(times), UTC)
-        hand_in.student = name_of(path.name if is_folder else path.stem)
+        times = [part.lstat().st_mtime for part in inside or paths]
+        hand_in.arrived, hand_in.student = datetime.fromtimestamp(max(times), UTC), student
     except (OSError, ValueError, OverflowError, RecursionError) as problem:
         hand_in.remark = f"it cannot be read ({problem}); correct its rights or its date"
     return hand_in
-
-
-def name_of(words: str) -> str:
-    """The name under which a student is known: as given where it can name a folder, else made of it.
-
-    Example:
-        >>> name_of("ada"), name_of("Jürgen O'Neil")
-        ('ada', 'Jurgen_O_Neil-b38f')
-    """
-    words = unicodedata.normalize("NFC", words)
-    if NAME.fullmatch(words):
-        return words
-    plain = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
-    digest = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:4]
-    return f"{re.sub('[^A-Za-z0-9]+', '_', plain).strip('_')[:50] or 'student'}-{digest}"
 
 
 def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> None:
     """Copy a hand-in, unless what is there already counts."""
     target = room.submission(hand_in.student, assignment)
     usable = any(target.glob("*.ipynb"))
-    if usable and (first or hand_in.arrived <= arrival(target)):
+    if usable and (first or hand_in.arrived <= arrival(target, dated=True)):
         hand_in.became = "unchanged"
         return
-    files, problems = files_of(hand_in.path, assignment)
-    hand_in.remark = "; ".join(problems)
+    files, problems = files_of(hand_in.paths, assignment)
+    hand_in.remark = "; ".join(problems or filter(None, [hand_in.remark]))
     readable = f"{assignment}.ipynb" in files
     if usable and not readable:
         hand_in.remark += "; the hand-in before it still counts"
@@ -138,7 +129,8 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
     hand_in.became = "collected" if readable else "unreadable"
     files |= {} if readable else {UNREADABLE: hand_in.remark.encode("utf-8", "replace")}  # for the student's page
     _replace(target, files, hand_in.arrived)
-    write(target.parent / f".{assignment}.arrived", hand_in.arrived.isoformat())
+    counts = roster.counts_as(hand_in.paths[0], hand_in.arrived, room.rules.due.get(assignment))
+    write(target.parent / f".{assignment}.arrived", f"{counts.isoformat()} {hand_in.arrived.isoformat()}")
     room.log("collected", assignment=assignment, student=hand_in.student, arrived=hand_in.arrived.isoformat(),
              files=sorted(files))  # fmt: skip
 
@@ -155,11 +147,12 @@ def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
     new.rename(target)
 
 
-def arrival(submission: Path) -> datetime:
-    """When a submission came in: as `collect` noted, else the time of the folder itself."""
+def arrival(submission: Path, dated: bool = False) -> datetime:
+    """When a submission came in, or how it is `dated`: as `collect` noted, else the time of the folder itself."""
     try:
-        return datetime.fromisoformat((submission.parent / f".{submission.name}.arrived").read_text().strip())
-    except (OSError, ValueError):
+        noted = (submission.parent / f".{submission.name}.arrived").read_text().split()
+        return datetime.fromisoformat(noted[-1 if dated else 0])
+    except (OSError, ValueError, IndexError):
         return datetime.fromtimestamp(submission.lstat().st_mtime, UTC)
 
 
@@ -175,14 +168,15 @@ def shown(text: str, most: int = 80) -> str:
     return text[:most] if text.isprintable() else ascii(text[:most])
 
 
-def files_of(entry: Path, assignment: str) -> tuple[dict[str, bytes], list[str]]:
+def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list[str]]:
     """The files of one hand-in, with its notebook under the assignment's name, and what was left out of it."""
     try:
-        if entry.is_dir():
-            return _choose(list(_parts_of_folder(entry)), assignment)
-        if entry.suffix.lower() == ".ipynb":
-            return {f"{assignment}.ipynb": read_regular(entry, MOST_FILES_BYTES)}, []
-        with zipfile.ZipFile(io.BytesIO(read_regular(entry, MOST_FILES_BYTES))) as archive:
+        if paths[0].is_dir():
+            return _choose(list(_parts_of_folder(paths[0])), assignment)
+        if paths[0].suffix.lower() != ".zip":
+            names = (PurePosixPath(roster.own_name(path)) for path in paths)
+            return _choose(list(map(Part, names, (partial(read_regular, path) for path in paths))), assignment)
+        with zipfile.ZipFile(io.BytesIO(read_regular(paths[0], MOST_FILES_BYTES))) as archive:
             return _choose(list(_parts_of_zip(archive)), assignment)
     except IntakeError as problem:
         return {}, [str(problem)]
@@ -216,7 +210,7 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> byt
 
 def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[str]]:
     """Read the notebook and the files that go with it, until the allowed number or size is used up."""
-    parts = sorted((p for p in parts[:MOST_PARTS] if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name))
+    parts = sorted((p for p in parts if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name))
     notebooks = [part for part in parts if part.is_notebook]
     named = [part for part in notebooks if part.name.stem.lower() == assignment]
     if not notebooks:
@@ -231,7 +225,9 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
     for part in [notebook, *others]:
         name = f"{assignment}.ipynb" if part is notebook else part.name.name
         if len(files) == MOST_FILES or len(problems) > MOST_FILES:
-            problems.append(f"more than {MOST_FILES} files were handed in; the others were left out")
+            rest = f"{shown(str(part.name))} and others were left out"
+            remedy = "hand in again with only what the assignment asks for"
+            problems.append(f"it holds {len(parts):,} files, more than {MOST_FILES}: {rest}; {remedy}")
             break
         try:
             if name in ("", "..", *files) or len(name.encode("utf-8", "surrogateescape")) > MOST_NAME:

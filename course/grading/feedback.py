@@ -56,12 +56,7 @@ _markdown = mistune.create_markdown(renderer=_PlainRenderer(escape=True), plugin
 
 
 def markdown(text: str) -> str:
-    """Render Markdown with $formulas$, whoever wrote it.
-
-    Example:
-        >>> markdown("<script>alert(1)</script>")
-        '<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>\\n'
-    """
+    """Render Markdown with $formulas$, whoever wrote it."""
     try:
         return with_formulas(text, _markdown, formula)
     except RecursionError:  # deep nesting is no way to fail a page

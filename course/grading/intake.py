@@ -65,7 +65,7 @@ def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None 
     """Read a submission; what cannot be read becomes a note, and what was `released` and came back is left out."""
     if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
         return empty(skeleton, "The submission is not an ordinary folder.")
-    files, problems = files_of(folder, Path(notebook_name).stem)
+    files, problems = files_of([folder], Path(notebook_name).stem)
     try:
         if notebook_name not in files:
             why = folder / UNREADABLE

@@ -59,12 +59,7 @@ def grade(
     limits: box.Limits | None = None,
     boxed: bool = True,
 ) -> dict:
-    """Run and judge one submission.
-
-    Returns:
-        {"items": {name: {"points", "of", "message", "measured", "refused", "shown"}}, "notes", "printed", "boxed",
-        "readable"}; points are plain numbers; `refused` says that the answer called what its exercise forbids.
-    """
+    """Run and judge one submission; `refused` says that an answer called what its exercise forbids."""
     place = Place(exercise, limits or box.Limits(), boxed)
     work = [(sheet.item, sheet.inputs) for sheet in sheets]
     outcome = place.run(submission, work) if submission.readable else box.BoxResult(reason="nothing could be read")
@@ -148,12 +143,7 @@ def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
 
 
 def brief(tree: Tree, most: int = 12) -> str:
-    """A tree of data in a few words: the first numbers of everything.
-
-    Example:
-        >>> brief({"x": torch.ones(2, 3), "bits": 4}, most=2)
-        'x = (2, 3) 1, 1, ...; bits = 4'
-    """
+    """A tree of data in a few words: the first numbers of everything."""
     if isinstance(tree, torch.Tensor):
         numbers = [f"{number:.5g}" for number in tree.flatten()[: most + 1].tolist()]
         return f"{tuple(tree.shape)} {', '.join([*numbers[:most], *['...'][: len(numbers) - most]])}"

@@ -35,7 +35,6 @@ CONFIG_FILE = """\
 # For nbgrader's own tools, such as the Formgrader of JupyterLab for the manual grading, started in this folder.
 c = get_config()
 c.CourseDirectory.root = "."
-c.CourseDirectory.source_directory = "source"
 c.CourseDirectory.submitted_directory = "checked"
 # Grading runs student code outside the box here: use `python -m course grade run` instead.
 c.Execute.enabled = False
@@ -51,17 +50,6 @@ class RecordError(RuntimeError):
     """nbgrader did not take what it was given."""
 
 
-def plain_points(value: Any, most: float) -> float:
-    """Return a finite number between 0 and `most`, whatever came in.
-
-    Example:
-        >>> plain_points(float("nan"), 4), plain_points(7, 4), plain_points(2.5, 4)
-        (0.0, 4.0, 2.5)
-    """
-    number = float(value)
-    return min(float(most), max(0.0, number)) if math.isfinite(number) else 0.0
-
-
 class AwardPoints(NbGraderPreprocessor):
     """Write the points of each graded code cell into its output."""
 
@@ -73,7 +61,8 @@ class AwardPoints(NbGraderPreprocessor):
             cell.outputs, cell.execution_count = [], None
             marks = cell.metadata.get("nbgrader", {})
             if marks.get("grade"):
-                value = plain_points(self.points.get(marks["grade_id"], 0.0), marks["points"])
+                given = float(self.points.get(marks["grade_id"], 0.0))
+                value = min(float(marks["points"]), max(0.0, given)) if math.isfinite(given) else 0.0
                 cell.outputs = [new_output("execute_result", {"text/plain": repr(value)}, execution_count=1)]
         return cell, resources
 
@@ -90,10 +79,10 @@ def _nbgrader(what: str) -> Iterator[None]:
     handler = logging.Handler()
     handler.emit = lambda entry: lines.append(entry.getMessage())
     log = logging.getLogger("traitlets")
-    handlers, propagate, environment = log.handlers, log.propagate, dict(os.environ)
+    handlers, propagate, path = log.handlers, log.propagate, os.environ.get("PATH", "")
     log.handlers, log.propagate = [handler], False
     # nbgrader calls `alembic` by name, which is not on the path of an environment that is not activated.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{path}"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of SQLAlchemy, about how nbgrader uses it
@@ -102,8 +91,7 @@ def _nbgrader(what: str) -> Iterator[None]:
         raise RecordError(f"nbgrader {what} failed: {lines[-3:]}") from problem
     finally:
         log.handlers, log.propagate = handlers, propagate
-        os.environ.clear()
-        os.environ.update(environment)
+        os.environ["PATH"] = path
 
 
 def register(room: Classroom, assignment: str, source: Path) -> Path:
@@ -134,23 +122,17 @@ def enter(
 
 def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
     """What the gradebook holds of each graded cell. The late penalty is worked out anew: points by hand count, too."""
-    rows, listed = {}, roster.read(room).get(student)
-    extra_days = listed.extension(assignment) if listed else 0.0
+    rows, person = {}, roster.read(room).get(student) or roster.Listed(student)
     with Gradebook(room.database) as book:
         submission = book.find_submission(assignment, student)
         arrived = submission.timestamp.replace(tzinfo=UTC)
         for notebook in submission.notebooks:
             comments = {comment.name: comment.comment for comment in notebook.comments}
             for grade in notebook.grades:
-                rows[grade.name] = {
-                    "points": grade.score,
-                    "of": grade.max_score,
-                    "comment": comments.get(grade.name) or "",
-                }
-                rows[grade.name]["waiting"] = bool(grade.needs_manual_grade)
-            late = notebook.late_submission_penalty = room.rules.penalty(
-                assignment, arrived, notebook.score, extra_days
-            )
+                row = {"points": grade.score, "of": grade.max_score, "comment": comments.get(grade.name) or ""}
+                rows[grade.name] = row | {"waiting": bool(grade.needs_manual_grade)}
+            late = room.rules.penalty(assignment, arrived, notebook.score, *person.lateness(assignment))
+            notebook.late_submission_penalty = late
             rows["late penalty"] = {"points": 0.0 - late, "of": 0, "comment": "", "waiting": False}
         book.db.commit()
     return rows

@@ -1,40 +1,51 @@
-"""The class list: who is in the class, under which number the university knows them, and who has more time.
+"""Who is in the class, under which number the university knows them, who has more time, and whose a hand-in is.
 
-`class_list.csv` in the class folder. Any learning-management system or spreadsheet can write it; only `student`, the
-name that hand-ins carry, must be there:
+`class_list.csv` in the class folder. Any learning-management system or spreadsheet can write it. Each line needs the
+`student`, as in collected/a1.csv or as hand-ins are called, or else the full `name` or the `id` that the system uses:
 
-    student,id,name,section,group,extra_days,extra_days_a3
-    ada,1001,Ada Lovelace,A,1,,
-    ben,1002,Benjamin Peirce,A,1,1,7
+    student,id,name,section,group,moodle,extra_days,extra_days_a3,late_days_a1
+    ada,1001,Ada Lovelace,A,1,,,,
+    ,1002,Benjamin Peirce,A,1,4711 5822,1,7,2
+
+What systems deliver is named so; Moodle's number is another one in each assignment, Canvas's first one the student's:
+
+    Ada Lovelace_4711_assignsubmission_file_/a1.ipynb        lovelaceada_LATE_12345_67890_a1-2.ipynb (handed in again)
 """
 
 from __future__ import annotations
 
 import csv
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 
-from course.grading.classroom import Classroom, ClassroomError, checked_name
+from course.grading.classroom import Classroom, ClassroomError, name_of
 
 FILE = "class_list.csv"
-COLUMNS = ("student", "id", "name", "section", "group")
-EXTRA = re.compile(r"extra_days(?:_(\w+))?")
+COLUMNS = ("student", "id", "name", "section", "group", "moodle")
+MOODLE = re.compile(r"(?P<name>[^_]+)_(?P<number>\d+)_assignsubmission_[a-z]+_?(?P<file>.*)(?P<ending>)")
+CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>.+?)(-\d+)?(?P<ending>\.\w+)")
+DAYS = re.compile(r"extra_days(_\w+)?|late_days_\w+")
 
 
 @dataclass(frozen=True)
 class Listed:
-    """One line of the class list; `extra_days` by assignment, under "" for all that are not named."""
+    """One line of the class list; `moodle` holds Moodle's numbers, `days` the columns that speak of days."""
 
     student: str
     id: str = ""
     name: str = ""
     section: str = ""
     group: str = ""
-    extra_days: dict[str, float] = field(default_factory=dict)
+    moodle: str = ""
+    days: dict[str, float] = field(default_factory=dict)
 
-    def extension(self, assignment: str) -> float:
-        """How many days later than everybody this student may hand in."""
-        return self.extra_days.get(assignment, self.extra_days.get("", 0.0))
+    def lateness(self, assignment: str) -> tuple[float, float | None]:
+        """How many days later than others this student may hand in, and how many days late the list says it was."""
+        extra = self.days.get(f"extra_days_{assignment}", self.days.get("extra_days", 0.0))
+        return extra, self.days.get(f"late_days_{assignment}")
 
 
 def read(room: Classroom) -> dict[str, Listed]:
@@ -43,34 +54,81 @@ def read(room: Classroom) -> dict[str, Listed]:
     if not path.exists():
         return {}
     found: dict[str, Listed] = {}
+    by_id = {path.name.split("_")[-1].split("-")[0]: path.name for path in (room.folder / "submitted").glob("*_*")}
     try:
-        rows = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        rows = csv.DictReader(lines, delimiter=";" if ";" in lines[0] else ",")
         columns = [(column or "").strip() for column in rows.fieldnames or []]
-        unknown = [column for column in columns if column not in COLUMNS and not EXTRA.fullmatch(column)]
-        if "student" not in columns or unknown:
-            right = f"{', '.join(COLUMNS)}, extra_days, extra_days_a1"
+        unknown = [column for column in columns if column not in COLUMNS and not DAYS.fullmatch(column)]
+        if not {"student", "name"} & {*columns} or unknown:
+            right = f"{', '.join(COLUMNS)}, extra_days, extra_days_a1, late_days_a1"
             raise ValueError(f"the columns are {', '.join(columns)}; use {right}")
         for row in rows:
-            listed = _listed({(key or "").strip(): (value or "").strip() for key, value in row.items() if key})
+            cells = {key.strip(): (value or "").strip() for key, value in row.items() if key}
+            if not cells.get("student") and not cells.get("name"):
+                raise ValueError(f"line {rows.line_num} has neither `student` nor `name`")
+            listed = _listed(cells, by_id)
             if listed.student in found:
-                raise ValueError(f"line {rows.line_num}: {listed.student} stands there twice")
+                raise ValueError(f"line {rows.line_num}: {listed.student} stands there twice; `student` must differ")
             found[listed.student] = listed
-    except (ValueError, csv.Error) as problem:  # of which UnicodeDecodeError and ClassroomError are two
-        raise ClassroomError(f"{path} cannot be read: {problem}") from problem
+    except (ValueError, IndexError, csv.Error) as problem:  # of which UnicodeDecodeError is one
+        raise ClassroomError(f"{path} cannot be read as CSV in UTF-8: {problem}") from problem
     return found
 
 
-def _listed(row: dict[str, str]) -> Listed:
-    extra = {}
+def _listed(row: dict[str, str], by_id: dict[str, str]) -> Listed:
+    days, student = {}, row.get("student") or by_id.get(row.get("id", "")) or row["name"]
     for column, value in row.items():
-        if (match := EXTRA.fullmatch(column)) and value:
-            extra[match[1] or ""] = float(value)
-            if not 0 <= extra[match[1] or ""] < 1000:
-                raise ValueError(f"{row['student']}: {column} is {value}; it is a number of days")
-    return Listed(checked_name(row["student"]), *(row.get(column, "") for column in COLUMNS[1:]), extra)
+        if DAYS.fullmatch(column) and (value or column.startswith("late")):  # there, nothing means in time
+            days[column] = float(value or 0)
+            if not 0 <= days[column] < 1000:
+                raise ValueError(f"{student}: {column} is {value}; it is a number of days")
+    return Listed(name_of(student), *(row.get(column, "") for column in COLUMNS[1:]), days)
 
 
 def everybody(room: Classroom, assignment: str) -> dict[str, Listed]:
     """The class list, and after it those who handed in and do not stand on it."""
     listed = read(room)
     return listed | {student: Listed(student) for student in room.students(assignment) if student not in listed}
+
+
+def own_name(path: Path) -> str:
+    """What a student called a file."""
+    match = CANVAS.fullmatch(path.name) or MOODLE.fullmatch(path.name)
+    return (match and match["file"] + match["ending"]) or path.name
+
+
+def is_part(path: Path) -> bool:
+    """Whether it is one of a student's files, which were delivered beside those of the others."""
+    return own_name(path) != path.name and path.suffix.lower() != ".zip"
+
+
+def counts_as(path: Path, dated: datetime, due: datetime | None) -> datetime:
+    """When it came in; all of Canvas's files have the date of the download, and only what is marked was late."""
+    in_time = (match := CANVAS.fullmatch(path.name)) and not match["late"]
+    return min(dated, due or dated) if in_time else dated
+
+
+def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[str, str]]:
+    """The student of each path, the same for all assignments, and what is to be said of it."""
+    whose, known = {n: one.student for one in people.values() for n in one.moodle.split()}, {*people}
+    matches = {path: MOODLE.fullmatch(path.name) for path in paths}
+    bearers, found = defaultdict(set), {}
+    for match in filter(None, matches.values()):
+        bearers[name_of(match["name"])].add(match["number"])
+    for path in paths:
+        student, remark = name_of(path.name if path.is_dir() else path.stem), ""
+        if match := matches[path]:
+            student, number = name_of(match["name"]), match["number"]
+            if number in whose:
+                student = whose[number]
+            elif len(bearers[student]) > 1 or sum(name_of(one.name) == student for one in people.values()) > 1:
+                student = name_of(f"{student}-{number}")
+                remark = f"several are called {match['name']}: write whose {number} is into the column moodle of {FILE}"
+        elif match := CANVAS.fullmatch(path.name):
+            student = name_of(f"{match['name']}_{match['number']}")
+            known |= {student} if match["number"] in {one.id for one in people.values()} else set()
+        if people and student not in known:
+            remark = remark or f"{student} is not on the class list: correct {FILE} or the name of the entry"
+        found[path] = student, remark
+    return found

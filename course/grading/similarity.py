@@ -30,12 +30,7 @@ LEAST_WEIGHT = 5.0  # of a hand-in; less is too little text to compare
 
 
 def tokens_of(source: str) -> list[str]:
-    """The code without layout and comments; names after a dot and Python's own stay, all others become one word.
-
-    Example:
-        >>> tokens_of("total = x.sum()  # all") == tokens_of("s = values.sum()")
-        True
-    """
+    """The code without layout and comments; names after a dot and Python's own stay, all others become one word."""
     found: list[str] = []
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):

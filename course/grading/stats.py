@@ -22,13 +22,7 @@ class StatsError(ValueError):
 
 
 def item_statistics(marks: pd.DataFrame) -> pd.DataFrame:
-    """Of each item `earned`, the mean share of its points, and `discrimination`, its correlation with all others.
-
-    Example:
-        >>> marks = pd.DataFrame({"student": list("aabb"), "item": ["x", "y"] * 2, "points": [1, 2, 0, 0], "of": 2})
-        >>> item_statistics(marks)["earned"].tolist()
-        [0.25, 0.5]
-    """
+    """Of each item `earned`, the mean share of its points, and `discrimination`, its correlation with all others."""
     counted = marks[marks["of"] > 0]
     points = counted.pivot_table(index="student", columns="item", values="points", sort=False, dropna=False)
     most = counted.groupby("item", sort=False)["of"].max()
@@ -84,12 +78,7 @@ SEPARATES = (
 
 
 def in_words(number: float, words: tuple) -> str:
-    """The words for a number.
-
-    Example:
-        >>> in_words(0.7, EARNED)
-        'most'
-    """
+    """The words for a number."""
     return next(text for least, text in words if least is None or (number == number and number >= least))
 
 

@@ -11,9 +11,9 @@ import zipfile
 import nbformat
 import pytest
 
-from course.grading import intake
-from course.grading.classroom import Classroom
-from course.grading.collect import MOST_FILES_BYTES, UNREADABLE, arrival, collect, fingerprint, name_of, remarks
+from course.grading import intake, roster
+from course.grading.classroom import Classroom, name_of
+from course.grading.collect import MOST_FILES_BYTES, UNREADABLE, arrival, collect, fingerprint, remarks
 
 
 @pytest.fixture
@@ -114,8 +114,9 @@ FINE = {"a1.ipynb": b"fine"}
 # What an entry holds, what is said of it, and what is collected (None: not even a folder; a number: so many files).
 HOSTILE = {
     "bomb.zip": (zipped(**{"a1.ipynb": "fine", "zeros": bytes(MOST_FILES_BYTES + 1)}), "zeros is too large", FINE),
-    "bombs.zip": (many_bombs, "more than 20 files", FINE),
-    "many.zip": (zipped(**{"z/a1.ipynb": "fine"} | {f"f{i}": "x" for i in range(1000)}), "more than 20 files", 20),
+    "bombs.zip": (many_bombs, "it holds 5,001 files, more than 20", FINE),
+    "many.zip": (zipped(**{f"f{i}": "x" for i in range(6000)} | {"z/a1.ipynb": "fine"}),
+                 "it holds 6,001 files, more than 20: f1014 and others were left out; hand in again with only", 20),
     "torn.zip": (b"PK\x03\x04 no zip", "cannot be unpacked", {}),
     "names.zip": (zipped(**{"a1.ipynb": "fine", "n" * 300: "x", "\x1b[31mred.bin": "y"}), "too long", 2),
     "up.zip": (zipped(**{"a1.ipynb": "fine", "x/..": "1", "\\": "2"}), "the name of x/.. is none", FINE),
@@ -141,6 +142,7 @@ def test_hostile_and_odd_entries_are_told_of_and_do_no_harm(room, incoming):
         place(incoming / name, content)
     start = time.monotonic()
     said = sentences(room)
+    subprocess.run(["rm", "-r", incoming / "abyss"], check=True)  # pytest cannot
     assert time.monotonic() - start < 60
     for name, (_, words, files) in HOSTILE.items():
         of_it = "; ".join(sentence for sentence in said if sentence.startswith(f"{name} was "))
@@ -151,7 +153,6 @@ def test_hostile_and_odd_entries_are_told_of_and_do_no_harm(room, incoming):
         else:
             found = collected(room, student)
             assert (len(found) if isinstance(files, int) else found) == files, name
-    subprocess.run(["rm", "-r", incoming / "abyss"], check=True)
     links = [path for path in (room.folder / "submitted").rglob("*") if path.is_symlink()]
     assert "\x1b" not in " ".join(said) and links == []
     table = csv.reader((room.folder / "collected" / "a1.csv").read_text().splitlines())
@@ -209,7 +210,7 @@ def test_no_damage_stops_the_others_and_all_of_it_is_told(room, incoming):
         (incoming / f"d{index:03}.zip").write_bytes(data)
     for index in range(30):
         (incoming / f"s{index:03}.ipynb").write_text("fine")
-    found = {one.path.stem: one for one in collect(room, "a1")}
+    found = {one.paths[0].stem: one for one in collect(room, "a1")}
     assert all(found[f"s{index:03}"].became == "collected" for index in range(30))
     for index in range(5):
         assert found[f"d{index:03}"].became == "unreadable" and "hand it in again" in found[f"d{index:03}"].remark
@@ -217,7 +218,7 @@ def test_no_damage_stops_the_others_and_all_of_it_is_told(room, incoming):
         assert told == [f"Nothing could be graded: {found[f'd{index:03}'].remark}."]
     assert all(one.became == "collected" or one.remark for one in found.values())
     place(incoming / "d000.zip", zipped(), 1_000_000)  # an old date does not matter where nothing could be read
-    again = {one.path.stem: one.became for one in collect(room, "a1")}
+    again = {one.paths[0].stem: one.became for one in collect(room, "a1")}
     assert again["d000"] == "collected" and all(again[f"s{index:03}"] == "unchanged" for index in range(30))
 
 
@@ -239,6 +240,40 @@ def test_any_name_is_mapped_and_the_table_says_to_what(room, incoming):
     assert all(room.submission(row["student"], "a1").is_dir() for row in table)
     assert name_of("Ju\u0308rgen") == name_of("Jürgen") != name_of("Jurgen") == "Jurgen"
     assert {one.became for one in collect(room, "a1")} == {"unchanged"}
+
+
+def test_moodle_calls_a_student_the_same_in_every_assignment_and_namesakes_stay_two(room):
+    entry, anna = "{}_{}_assignsubmission_file_", "Anna Maria Müller"
+    for name, number, a in (
+        ("Ada L", 11, "a1"),
+        (anna, 12, "a1"),
+        (anna, 13, "a1"),
+        (anna, 24, "a2"),
+        (anna, 22, "a2"),
+    ):
+        place(room.folder / "incoming" / a / entry.format(name, number), folder(**{f"{a}.ipynb": str(number)}))
+    assert ["several are called Anna Maria Müller" in sentence for sentence in sentences(room)] == [True, True]
+    assert name_of("Ada L") in room.students("a1") and len(room.students("a1")) == 3
+    (room.folder / roster.FILE).write_text(f"name;student;moodle\nAda L;;\n{anna};anna;12 22\n{anna};mia;13 24\n")
+    assert sentences(room) == [] and {one.student for one in collect(room, "a2")} == {"anna", "mia"}
+    paths = [room.submission(student, a) / f"{a}.ipynb" for student in ("anna", "mia") for a in ("a1", "a2")]
+    assert [path.read_text() for path in paths] == ["12", "22", "13", "24"]
+    place(room.folder / "incoming" / "a1" / f"{entry.format('Bob', 14)}a1.ipynb", b"B")  # Moodle without folders
+    assert ["Bob is not on the class list" in sentence for sentence in sentences(room)] == [True]
+
+
+def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_marked(room, incoming):
+    room.settings.write_text("[due]\na1 = 2019-01-01T00:00:00Z")
+    files = "mary_12_61_a1.ipynb mary_12_71_a1-1.ipynb mary_12_72_net-1.bin love_LATE_13_73_a1.ipynb bob_14_74_all.zip"
+    for day, name in enumerate(files.split()):
+        place(incoming / name, zipped() if name.endswith("zip") else name.encode(), 1_600_000_000 + 86400 * day)
+    (room.folder / roster.FILE).write_text("id,name\n12,Mary\n13,Ada\n14,Bob\n")
+    assert sentences(room) == []
+    assert collected(room, "mary_12") == {"a1.ipynb": b"mary_12_71_a1-1.ipynb", "net.bin": b"mary_12_72_net-1.bin"}
+    late = {student: arrival(room.submission(student, "a1")).year > 2019 for student in room.students("a1")}
+    assert late == {"mary_12": False, "love_13": True, "bob_14": False} and {*late} == {*roster.read(room)}
+    place(incoming / "mary_12_81_a1-2.ipynb", b"newer")
+    assert sentences(room) == [] and collected(room, "mary_12")["a1.ipynb"] == b"newer"
 
 
 def test_the_fingerprint_sees_every_change(tmp_path):

@@ -24,38 +24,16 @@ def fold_conv(weight, bias, a, b):
     return FUSE(weight, bias, zero, torch.ones_like(b), 0.0, a, b)
 """
 
-
 MISTAKEN = {
     "a helper called fake_quantize": ("a4", {"own":
         "def fake_quantize(x, s, z, low, high):\n    return quantize_per_tensor(x, s, z).clamp(low, high).long()\n"
         "def quantize_per_tensor(x, s, z):\n    return torch.round(x / s) + z",
         "quantize_solution": "quantize = lambda x, scale, zero_point, low, high: "
         "fake_quantize(x, scale, zero_point, low, high)"}),
-    "a helper called fuse_conv_bn": ("a1", {"fold_conv_solution": FOLD.replace("fold_conv", "fuse_conv_bn"),
-        "own": "fusions = []\ndef fold_conv(*inputs, **more):\n    fusions.append(len(inputs))\n"
-        "    return fuse_conv_bn(*inputs, **more)"}),
-    "a helper called kl_div": ("a5", {"distillation_loss_solution": answers.solution_cells(EXERCISES["a5"])[
-        "distillation_loss_solution"].replace("def distillation_loss", "def kl_div") +
-        "\n\ndef distillation_loss(*a, **k):\n    return kl_div(*a, **k)"}),
-    "tests against torch's norm in a cell of one's own": ("a1", {"own":
-        "from torch import nn\nimport torch\nbn = nn.BatchNorm2d(3)\nexpected = bn(torch.randn(2, 3, 4, 4))\n"
-        "def compare(x, gamma, beta, eps):\n    return torch.nn.functional.batch_norm(x, None, None, training=True)"}),
-    "imports repeated in two cells": ("a4", {"own": "import numpy as np\nimport torch.ao.quantization as tq",
-        "quantize_solution": "import numpy as np\nimport torch.ao.quantization\n"
-        "def quantize(x, scale, zero_point, low, high):\n"
-        "    import torch.ao.nn.quantized\n    levels = np.rint((x / scale).numpy()) + zero_point\n"
-        "    return torch.from_numpy(np.clip(levels, low, high)).long()"}),
     "numpy and einsum": ("a1", {"own": "import numpy as np", "fold_conv_solution":
         "def fold_conv(weight, bias, a, b):\n    w, fusion = weight.detach().numpy(), a.detach().numpy()\n"
         "    fusion = np.einsum('o...,o->o...', w, fusion)\n"
         "    return torch.tensor(fusion), b + (0 if bias is None else a * bias)"}),
-    "a star import and a decorator": ("a1", {"own": "from torch.nn.functional import *\nfrom functools import wraps\n"
-        "def timed(f):\n    @wraps(f)\n    def inner(*a, **k): return f(*a, **k)\n    return inner",
-        "fold_conv_solution": "@timed\n@torch.no_grad()\n" + FOLD}),
-    "another cell that calls it": ("a1", {"own":
-        "import torch\nfrom torch import nn\nfrom torch.nn.utils import fusion\n"
-        "def reference():\n    return fusion.fuse_conv_bn_eval(nn.Conv2d(3, 3, 1).eval(), nn.BatchNorm2d(3).eval())\n"
-        "reference()"}),
     "a layer of torch inside an answer that does not forbid it": ("a1", {"update_statistics_solution":
         "def update_statistics(x, running_mean, running_var, momentum):\n"
         "    bn = nn.BatchNorm2d(x.shape[1], momentum=momentum, dtype=x.dtype)\n"

@@ -168,8 +168,3 @@ def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
     for sheet in sheets:
         stored = judge.wire.decode(found[sheet.item.name])
         assert all("x" not in given or sheet.item.name != "fold_model" for given in stored)
-
-
-def test_without_the_box_the_result_is_stamped(a1, grade):
-    result = grade(answers.solution_cells(a1), boxed=False)
-    assert total(result) == 88 and result["boxed"] is False

@@ -136,12 +136,18 @@ def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path, monkeypat
     assert (tmp_path / "x").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_class_is_worked_on_by_one_at_a_time(tmp_path):
+def test_a_class_is_worked_on_by_one_at_a_time_who_removes_what_a_killed_one_began(tmp_path, monkeypatch):
     room = Classroom.open(tmp_path)
     with room.locked(), pytest.raises(ClassroomError, match=f"in use by process {os.getpid()}"), room.locked():
         pass
+    write(room.submission("ada", "a1") / "model.1.part", "a student's own")
+    with monkeypatch.context() as killed, pytest.raises(OSError, match="killed"):
+        killed.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        killed.setattr(Path, "unlink", lambda *_, **__: None)
+        write(room.result_path("a1", "ada"), "half")
+    assert len(list(tmp_path.rglob("*.part"))) == 2
     with room.locked():
-        pass
+        assert [path.name for path in tmp_path.rglob("*.part")] == ["model.1.part"]
 
 
 def test_a_mistyped_folder_makes_no_class(tmp_path, capsys):

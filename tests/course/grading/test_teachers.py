@@ -68,19 +68,19 @@ HEADER = "student,id,name,section,group,extra_days,extra_days_a1\n"
 
 def test_the_class_list_says_who_has_more_time(tmp_path):
     room = Classroom.open(tmp_path)
-    text = HEADER + "ada,1001,Ada Lovelace,A,1,2,\nben,1002,,B,,1,7\ncy,1003,,,,,\n"
+    text = f"{HEADER[:-1]},late_days_a1\nada,1001,Ada Lovelace,A,1,2,,\nben,1002,,B,,1,7,3\ncy,1003,,,,,,\n"
     (room.folder / roster.FILE).write_text(text)
     people = roster.read(room)
-    assert [people[s].extension("a1") for s in ("ada", "ben", "cy")] == [2, 7, 0]
-    assert people["ben"].extension("a2") == 1 and people["ada"].name == "Ada Lovelace"
+    assert [people[s].lateness("a1") for s in ("ada", "ben", "cy")] == [(2, 0), (7, 3), (0, 0)]
+    assert people["ben"].lateness("a2") == (1, None) and people["ada"].name == "Ada Lovelace"
 
 
 WRONG_LISTS = {
-    "name,id\nAda,1\n": "the columns are name, id",
+    "id,section\n1,A\n": "the columns are id, section",
     "student,extra\nada,1\n": "the columns are student, extra",
     "student,id\nada,1\nada,2\n": "line 3: ada stands there twice",
-    "student,id\n../ada,1\n": "cannot name a student",
-    "student,id\n,1\n": "cannot name a student",
+    "student;name\nada;Ada\n;\n": "line 3 has neither",
+    "name,id\nAda B,1\nAda B,2\n": "line 3: Ada_B.* stands there twice",
     "student,extra_days\nada,soon\n": "could not convert",
     "student,extra_days\nada,-1\n": "ada: extra_days is -1",
 }
