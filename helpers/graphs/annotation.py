@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs.effects import attribute, has_hooks
+from helpers.graphs.effects import AUGMENTED, attribute, has_hooks
 from helpers.graphs.errors import GraphMismatch
 from helpers.graphs.operations import KEEPS_SHAPE
-from helpers.graphs.tracer import AUGMENTED
 
 
 def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> None:

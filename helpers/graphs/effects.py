@@ -15,8 +15,10 @@ from torch import fx, nn
 
 from helpers.graphs.operations import FRESH, FRESH_MODULES
 
-# Operators of Python that write into their first operand.
-WRITING_OPERATORS = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imatmul", "ipow", "imod", "setitem", "delitem"}
+# What an augmented assignment does to a tensor, into which it writes, and what it does to a number.
+_NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
+AUGMENTED = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in _NAMES}
+WRITING = {*AUGMENTED, operator.setitem, operator.delitem}
 
 
 def op_name(node: fx.Node) -> str:
@@ -92,7 +94,7 @@ def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.No
         written = [given.get(one.name) for one in takes if one.alias_info is not None and one.alias_info.is_write]
     elif not is_torch(node):
         return node.all_input_nodes
-    elif name in WRITING_OPERATORS or (name.endswith("_") and not name.endswith("__")) or _is_in_place(node):
+    elif node.target in WRITING or (name.endswith("_") and not name.endswith("__")) or _is_in_place(node):
         written = first
     found: list[fx.Node] = []
     fx.map_arg(written, found.append)

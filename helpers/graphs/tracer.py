@@ -19,11 +19,7 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
-from helpers.graphs.effects import draws, op_name
-
-# What an augmented assignment does to a tensor, and what it does to a number.
-_NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
-AUGMENTED = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in _NAMES}
+from helpers.graphs.effects import AUGMENTED, draws, op_name
 
 
 class Lost(RuntimeError):

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch.fx.node import map_aggregate
 
-from helpers.graphs.effects import is_torch
+from helpers.graphs.effects import AUGMENTED, is_torch
 from helpers.graphs.operations import KEEPS_SHAPE
-from helpers.graphs.tracer import AUGMENTED, Tracer, _Proxy
+from helpers.graphs.tracer import Tracer, _Proxy
 from helpers.passes.optimizer import as_tuple
 
 CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange)  # they do not ask for stand-ins

@@ -12,8 +12,9 @@ from torch import fx, nn
 
 from helpers import passes
 from helpers.graphs.annotation import annotate
+from helpers.graphs.effects import AUGMENTED
 from helpers.graphs.layers import opaque
-from helpers.graphs.tracer import AUGMENTED, Tracer
+from helpers.graphs.tracer import Tracer
 from helpers.graphs.tracing import ROUTES, WrongSize, trace
 from helpers.passes import Passer
 from helpers.passes.errors import UnsupportedCase

@@ -487,6 +487,13 @@ def augmented(m, x):
     return m.bn(y) + alias
 
 
+def masked(m, x):
+    here = x > 0
+    alias = here
+    here &= x < 1
+    return m.bn(m.conv(x * alias))
+
+
 def item_set(m, x):
     y = m.conv(x)
     before = m.bn(y)
@@ -562,6 +569,7 @@ WRITE_CASES = [
     Case("out=, seen by others", in_place(lambda y: torch.add(y, 1, out=y)), verdict=EITHER, routes=FX),
     Case("sigmoid_ of the input", alone(lambda m, x: (x.sigmoid_(), x * 2)[1]), verdict=EITHER),
     Case("y += 1 under another name", with_conv(augmented), verdict=EITHER),
+    Case("mask &= under another name", with_conv(masked), verdict=EITHER),
     Case("y[:, 0] = z", with_conv(item_set), verdict=EITHER),
     Case("self.count += 1", with_conv(count, count=lambda: torch.zeros(())), verdict=EITHER),
     Case("statistics written by the graph", with_conv(statistics_written), verdict=DECLINE,
