@@ -21,8 +21,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Budget", "ModelError", "checked"]
-
 
 class ModelError(ValueError):
     """A network cannot be built, saved or loaded; names the file or module and what to do."""
@@ -75,12 +73,10 @@ def _sizes(value: Any) -> bool:
 
 
 def _network_input(value: Any) -> bool:
-    """sizes and dtype of a tensor, a plain value, or parts and entries of these"""
-    if isinstance(value, dict):
-        return problem(value, {"parts?": [_network_input], "entries?": {...: _network_input}}) is None
-    if isinstance(value, list):
-        return _sizes(value[:-1]) and isinstance(getattr(torch, str(*value[-1:]), None), torch.dtype)
-    return problem(value, PLAIN) is None
+    """sizes and dtype of a tensor, a plain value, or a list or table of these"""
+    *sizes, dtype = value if isinstance(value, list) and value else [None]
+    is_tensor = _sizes(sizes) and isinstance(getattr(torch, str(dtype), None), torch.dtype)
+    return is_tensor or problem(value, (*PLAIN, [_network_input], {...: _network_input})) is None
 
 
 def _normalization(value: Any) -> bool:
@@ -100,7 +96,7 @@ RECIPE = {
     ...: (str, bool, type(None)),  # names, which `Recipe` knows; older files have more
 }
 STEPS = {
-    "resize": {"changes": {...: {"normalized_shape?": [SIZE], ...: SIZE}}},
+    "resize": {"changes": {...: {...: SIZE}}},
     "optimize": {"level": str, "route": str, "shapes": [_network_input]},
     "quantize": {"recipe": RECIPE, "input_shape": _sizes},
 }
@@ -131,13 +127,13 @@ def checked(header: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     try:
         spec, metadata = json.loads(header["spec"]), json.loads(header.get("metadata", "{}"))
+        found = problem(spec, SPEC, "spec") or problem(metadata, METADATA, "metadata")
+        for at, step in enumerate(() if found else spec["steps"]):
+            unknown = f"unknown step {step['step']!r:.40}; a newer version of the course wrote it"
+            kind = STEPS.get(step["step"])
+            found = found or (problem(step, {"step": str} | kind, f"spec.steps[{at}]") if kind else unknown)
     except (KeyError, ValueError, RecursionError) as error:
         raise ModelError(f"{type(error).__name__}: {error}") from error
-    found = problem(spec, SPEC, "spec") or problem(metadata, METADATA, "metadata")
-    for at, step in enumerate(() if found else spec["steps"]):
-        if step["step"] not in STEPS:
-            raise ModelError(f"unknown step {step['step']!r:.40}; a newer version of the course wrote it")
-        found = found or problem(step, {"step": str} | STEPS[step["step"]], f"spec.steps[{at}]")
     if found:
         raise ModelError(found)
     return spec, metadata

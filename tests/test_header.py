@@ -107,7 +107,9 @@ def test_huge_widths_are_refused(change, tmp_path):
 
 def test_the_command_line_says_it_in_one_line(tmp_path, capsys):
     header, tensors = opened(models.CHECKPOINTS / "tiny.safetensors")
-    for place, value in (("spec", {"builder": 3}), ("metadata", [1]), ("spec", header["spec"] | {"steps": [{}]})):
+    deep = {"step": "optimize", "level": "fold", "route": "fx", "shapes": json.loads("[" * 300 + "]" * 300)}
+    spec = [{"builder": 3}, *(header["spec"] | {"steps": [step]} for step in ({}, deep, {"step": "exec"}))]
+    for place, value in (("metadata", [1]), *(("spec", one) for one in spec)):
         save_file(tensors, tmp_path / "m.safetensors", written(header | {place: value}))
         assert main(["evaluate", str(tmp_path / "m.safetensors"), "--data", "sample"]) == 1
         assert capsys.readouterr().err.count("\n") == 1

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from helpers import passes
+from helpers import models, passes
 from helpers.equivalence import Answers
 from helpers.graphs.editing import Editor
 from helpers.graphs.tracing import UnknownChoice
@@ -64,6 +64,17 @@ def test_the_worked_example_bit_for_bit():
     assert torch.equal(new.weight, 1.5 * layer.weight) and new.bias.item() == -4.0
     assert model(image).tolist() == [[[[0.5, 6.5], [-1.0, -2.5]]]]
     assert torch.equal(folded(image), model(image))
+
+
+def nested() -> nn.Module:
+    return Net(lambda m, x: m.conv(x["images"][0]) + x["shift"], conv=conv())
+
+
+def test_a_network_whose_input_is_a_table_is_saved_and_loaded(tmp_path):
+    x = {"images": (X,), "shift": torch.ones(())}
+    folded, _ = passes.optimize(models.build(nested).eval(), (x,))
+    again = models.load(models.save(folded, tmp_path / "nested.safetensors"), nested)
+    assert torch.equal(again(x), folded(x))
 
 
 BAD = {
