@@ -33,20 +33,6 @@ def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["m.safetensors"]
 
 
-def test_a_resized_network_is_rebuilt(tmp_path):
-    model = small()
-    block, name = "features.2.conv", "features.2.conv.1.0"
-    changes = {name: {"in_channels": 4, "out_channels": 4, "groups": 4}}
-    changes |= {f"{block}.0.0": {"out_channels": 4}, f"{block}.2": {"in_channels": 4}}
-    changes |= {f"{block}.0.1": {"num_features": 4}, f"{block}.1.1": {"num_features": 4}}
-    resized = models.record(models.resize(small(), changes), source=model, step="resize", changes=changes).eval()
-    assert resized.get_submodule(name).weight.shape == (4, 1, 3, 3)
-    loaded = models.load(models.save(resized, tmp_path / "m.safetensors"))
-    x = torch.randn(1, 3, 32, 32)
-    assert torch.equal(resized(x), loaded(x))
-    assert model.spec.steps == ()
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

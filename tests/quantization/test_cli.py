@@ -26,16 +26,3 @@ def test_quantize_writes_the_network_and_its_other_forms(checkpoint, tmp_path, c
     assert "100 images" in printed
     stated = models.read_header(files["q.safetensors"])[1]["metrics"]
     assert f"validation accuracy {stated['validation_accuracy']:.2%}" in printed
-
-
-def test_wrong_bits_are_refused_before_anything_is_written(checkpoint, tmp_path, capsys):
-    target = tmp_path / "q.safetensors"
-    assert main(["quantize", str(checkpoint), str(target), "--weight-bits", "9", "--data", "sample"]) == 1
-    assert "from 2 to 8" in capsys.readouterr().err
-    assert not target.exists()
-
-
-def test_options_that_contradict_each_other_are_refused(checkpoint, tmp_path, capsys):
-    words = ["quantize", str(checkpoint), str(tmp_path / "q"), "--qat-epochs", "1", "--rounding", "learned"]
-    assert main([*words, "--data", "sample"]) == 1
-    assert "leave --rounding" in capsys.readouterr().err
