@@ -10,8 +10,6 @@ import torch
 from PIL import Image, ImageOps
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-__all__ = ["DataError", "Dataset", "Normalization", "Split", "from_arrays", "from_folder", "normalize"]
-
 
 class DataError(ValueError):
     """Images are missing, damaged or cannot be fetched, or do not fit; says where and what to do."""
@@ -91,7 +89,6 @@ def normalize(
 
     Args:
         images: uint8 (N, C, H, W), on any device.
-        dtype: floating type of the result.
         normalization: a network's own (`normalization_of`); CIFAR-10's by default.
     """
     channels = len(normalization.mean)
@@ -139,7 +136,6 @@ def from_arrays(
         train_labels, test_labels: whole numbers from 0.
         classes: their names; without them they are called by their numbers.
         normalization: what the network was trained with; measured on the training images without it.
-        name: of the data set.
         mirror: whether training may mirror images: not those of digits or text.
 
     Example:
@@ -172,18 +168,17 @@ def from_folder(
     folder: str | Path,
     size: int | None = None,
     normalization: Normalization | None = None,
-    test_share: float = 0.2,
     mirror: bool = True,
 ) -> Dataset:
     """A data set of your own from a folder with one folder per class, as torchvision's `ImageFolder` takes it.
 
     Args:
-        folder: holds the folders of the classes, or `train` and `test` (or `val`) with such folders in each.
+        folder: holds `train` and `test` (or `val`) with a folder for each class, or the folders of the classes
+            themselves: then a fifth of each class, always the same one, is for the test.
         size: bring every image to this side: the shorter side is scaled to it, the middle is cut out. Without it
             images stay as they are, and must all have the same size.
         normalization: what the network was trained with, with one number or three, which decides on grey or colour;
             without it images are grey if all of them are, and it is measured on the training images.
-        test_share: of each class, a fixed choice, where `folder` does not hold `train` and `test`.
         mirror: as in `from_arrays`.
 
     Raises:
@@ -199,7 +194,7 @@ def from_folder(
         parts = [{}, {}]
         for name, files in classes_in(folder, fewest=2).items():
             order = np.random.RandomState(0).permutation(len(files))
-            kept = len(files) - max(1, round(len(files) * test_share))
+            kept = len(files) - max(1, round(len(files) / 5))
             for part, chosen in zip(parts, (order[:kept], order[kept:]), strict=True):
                 part[name] = [files[at] for at in sorted(chosen)]
     listed = [[(path, label) for label, files in enumerate(part.values()) for path in files] for part in parts]

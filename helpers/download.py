@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.error import HTTPError
 
+from torchvision.datasets import CIFAR10
 from tqdm.auto import tqdm
 
 from helpers.dataset import DataError
@@ -30,8 +31,6 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
     download leaves nothing that a later run takes for good.
 
     Args:
-        url: what to fetch.
-        target: the file to make.
         algorithm: name of a hashlib algorithm.
         digest: expected checksum, hexadecimal.
         impatient: give up when the estimate passes ten minutes (there is another source to try).
@@ -86,8 +85,6 @@ def collect(url: str, file: BinaryIO, impatient: bool) -> None:
 
 def from_torchvision(folder: Path, another_is_left: bool) -> Path:
     """The address and checksum that torchvision knows, fetched with our own time-outs."""
-    from torchvision.datasets import CIFAR10
-
     return download(CIFAR10.url, folder / CIFAR10.filename, "md5", CIFAR10.tgz_md5, another_is_left)
 
 

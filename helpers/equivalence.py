@@ -53,7 +53,9 @@ class Answers:
                 continue  # not a batch size that the network takes
             reason = self._compare(number, expected, got, tolerance)
             if reason is not None and not self._is_random(number):
-                shown = [_shape(x) for x in tree_leaves(self._asked[number]) if isinstance(x, torch.Tensor)]
+                given = [x for x in tree_leaves(self._asked[number]) if isinstance(x, torch.Tensor)]
+                orders = ("" if x.is_contiguous() else " in channels_last memory" for x in given)
+                shown = (f"{[*x.shape]}{order}" for x, order in zip(given, orders, strict=True))
                 return f"in call {number + 1}, with inputs of shape {', '.join(shown)}, {reason}"
         return None
 
@@ -147,16 +149,13 @@ def _inputs_like(inputs: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     batch = next((x.shape[0] for x in tree_leaves(inputs) if isinstance(x, torch.Tensor) and x.dim() > 0), 0)
     numbers = torch.Generator().manual_seed(0)
     for size in [batch, *([1] if batch != 1 else []), batch + 1] if batch else []:
-        drawn = tree_map_only(torch.Tensor, lambda x, size=size: _random_like(x, batch, size, numbers), inputs)
-        yield drawn if size != batch else tree_map_only(torch.Tensor, _channels_last, drawn)
 
+        def drawn(x: torch.Tensor, size: int = size) -> torch.Tensor:
+            y = _random_like(x, batch, size, numbers)
+            images = size == batch and y.dim() == 4 and y.layout == torch.strided
+            return y.contiguous(memory_format=torch.channels_last) if images else y
 
-def _shape(x: torch.Tensor) -> str:
-    return f"{list(x.shape)}{'' if x.is_contiguous() else ' in channels_last memory'}"
-
-
-def _channels_last(x: torch.Tensor) -> torch.Tensor:
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and x.layout == torch.strided else x
+        yield tree_map_only(torch.Tensor, drawn, inputs)
 
 
 def _random_like(x: torch.Tensor, batch: int, size: int, numbers: torch.Generator) -> torch.Tensor:
@@ -174,17 +173,14 @@ def _random_like(x: torch.Tensor, batch: int, size: int, numbers: torch.Generato
 
 
 @torch.no_grad()
-def assert_equivalent(before: nn.Module, after: nn.Module, example_input: torch.Tensor, trials: int = 3) -> None:
-    """Raise unless `after` gives the output of `before`, for random inputs.
+def assert_equivalent(before: nn.Module, after: nn.Module, example_input: torch.Tensor) -> None:
+    """Raise unless `after` gives the output of `before`, for three random inputs.
 
     It may be no further from the float64 reference than 1e-5 or four times what `before` itself is off by. Fresh
     BatchNorm statistics (mean 0, variance 1) hide most mistakes: `randomize_batchnorm` first.
 
     Args:
-        before: the reference network.
-        after: the rewritten network.
         example_input: its shape and type are used, its values are not.
-        trials: how many random inputs to try.
 
     Example:
         >>> layer = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
@@ -192,7 +188,7 @@ def assert_equivalent(before: nn.Module, after: nn.Module, example_input: torch.
     """
     before, after = (copy.deepcopy(network).eval() for network in (before, after))
     exact, numbers = copy.deepcopy(before).double(), torch.Generator().manual_seed(0)
-    for trial in range(trials):
+    for trial in range(3):
         x = torch.randn(example_input.shape, generator=numbers, dtype=torch.float64).to(example_input.dtype)
         reference = exact(x.double())
         allowed = max(1e-5, 4 * gap(reference, before(x).double())[1])

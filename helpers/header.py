@@ -42,14 +42,17 @@ def problem(value: Any, kind: Any, where: str = "") -> str | None:
         known = {name.rstrip("?"): one for name, one in kind.items() if name is not ...}
         found = [f"{where} lacks {name!r}" for name in kind if name in known and name not in value]
         for name, one in value.items():
-            found.append(problem(one, known.get(name, kind.get(..., _nothing)), f"{where}.{name:.80}"))
+            found.append(problem(one, known.get(name, kind.get(..., ())), f"{where}.{name:.80}"))
         return next(filter(None, found), None)
     if isinstance(kind, list) and isinstance(value, list):
         return next(filter(None, (problem(one, kind[0], f"{where}[{at}]") for at, one in enumerate(value))), None)
     if isinstance(kind, dict | list):
         fits, expected = False, "a table" if isinstance(kind, dict) else "a list"
     elif isinstance(kind, tuple):
-        fits, expected = any(problem(value, one) is None for one in kind), "of a kind that is known here"
+        fits, expected = (
+            any(problem(value, one) is None for one in kind),
+            "of a known kind" if kind else "nothing there",
+        )
     elif isinstance(kind, type):
         fits, expected = type(value) is kind, f"of the type {kind.__name__}"
     elif isinstance(kind, range):
@@ -60,11 +63,6 @@ def problem(value: Any, kind: Any, where: str = "") -> str | None:
     else:
         fits, expected = kind(value), kind.__doc__
     return None if fits else f"{where} is {value!r:.40}, expected {expected}"
-
-
-def _nothing(value: Any) -> bool:
-    """nothing under this name"""
-    return False
 
 
 def _sizes(value: Any) -> bool:

@@ -108,15 +108,7 @@ def count_macs(model: nn.Module, example_input: torch.Tensor) -> int:
 def latency(
     model: nn.Module, example_input: torch.Tensor, threads: int | None = None, runs: int = 30, warmup: int = 5
 ) -> Latency:
-    """Median time of a forward pass, after warm-up, at a fixed number of threads.
-
-    Args:
-        model: the network; it is timed in eval mode, without gradients.
-        example_input: the batch to run.
-        threads: CPU threads; None keeps PyTorch's present number.
-        runs: timed passes.
-        warmup: passes before the first timed one.
-    """
+    """Median time of a forward pass in eval mode, without gradients, on so many threads of the CPU (None: as it is)."""
     return time_interleaved({"it": model}, example_input, threads, runs, warmup)["it"]
 
 

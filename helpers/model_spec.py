@@ -24,8 +24,7 @@ REPLAY = {
 }
 MOST_NUMBERS = 2**26  # 268 MB; a larger network has a larger file
 # The attributes that removing channels changes, and nothing else.
-SIZES = ("in_channels", "out_channels", "groups", "num_features", "num_channels", "num_groups")
-SIZES += ("in_features", "out_features", "normalized_shape", "num_parameters")
+SIZES = ("in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_parameters")
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,8 @@ def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn
     """Note on `new` that it was made from `source` by `step`, so that it can be saved and rebuilt.
 
     Args:
-        new: the resulting network.
         source: the network it was made from; without a specification, `new` gets none either. Images are normalised
             alike for both.
-        step: a name from REPLAY.
         arguments: plain JSON values from which the step's replay function finds the same structure.
     """
     if step not in REPLAY:
@@ -63,7 +60,7 @@ def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn
     return new
 
 
-def resize(model: nn.Module, changes: dict[str, dict[str, Any]]) -> nn.Module:
+def resize(model: nn.Module, changes: dict[str, dict[str, int]]) -> nn.Module:
     """Give modules the sizes that pruning left them, with tensors of those sizes; works in place.
 
     Args:
@@ -78,7 +75,7 @@ def resize(model: nn.Module, changes: dict[str, dict[str, Any]]) -> nn.Module:
         for attribute, value in attributes.items():
             if attribute not in SIZES or not hasattr(module, attribute):
                 raise ModelError(f"{name}: {type(module).__name__} has no size called {attribute!r}")
-            setattr(module, attribute, tuple(value) if isinstance(value, list) else value)
+            setattr(module, attribute, value)
         reshape_tensors(module)
     return model
 

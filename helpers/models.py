@@ -52,17 +52,39 @@ def mobilenet_v2(num_classes: int = 10, width_mult: float = 1.0, dropout: float 
         >>> sum(p.numel() for p in mobilenet_v2().parameters())
         2236682
     """
-    return build("mobilenet_v2_cifar", num_classes=num_classes, width_mult=width_mult, dropout=dropout)
+    arguments = {"num_classes": num_classes, "width_mult": width_mult, "dropout": dropout}
+    model = torchvision.models.MobileNetV2(**arguments, inverted_residual_setting=CIFAR_STAGES)
+    model.features[0][0].stride = (1, 1)  # which torchvision's class has no argument for
+    model.spec = Spec("mobilenet_v2_cifar", arguments)
+    return model
 
 
 def tiny(num_classes: int = 10) -> nn.Module:
     """ResNet-8 of MLPerf Tiny, to be trained while one watches: 78,042 parameters, 12.5 M multiply-adds.
 
+    A stem and three of torchvision's residual blocks, of 16, 32 and 64 channels.
+
     Example:
         >>> sum(p.numel() for p in tiny().parameters())
         78042
     """
-    return build("tiny", num_classes=num_classes)
+    shortcut = {"stride": 2, "activation_layer": None}
+    model = nn.Sequential(
+        OrderedDict(
+            stem=Conv2dNormActivation(3, 16),
+            block1=BasicBlock(16, 16),
+            block2=BasicBlock(16, 32, 2, Conv2dNormActivation(16, 32, 1, **shortcut)),
+            block3=BasicBlock(32, 64, 2, Conv2dNormActivation(32, 64, 1, **shortcut)),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            classifier=nn.Linear(64, num_classes),
+        )
+    )
+    model.spec = Spec("tiny", {"num_classes": num_classes})
+    return model
+
+
+OURS = {"mobilenet_v2_cifar": mobilenet_v2, "tiny": tiny}
 
 
 def build(builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Module:
@@ -134,40 +156,6 @@ def maker(name: str) -> Callable[..., nn.Module]:
         raise ModelError(f"the factory {name!r} cannot be imported ({one_line(error)})") from error
 
 
-def cifar_mobilenet(num_classes: int = 10, width_mult: float = 1.0, dropout: float = 0.0) -> nn.Module:
-    """torchvision's class; the stem's stride is not an argument of it, so it is set afterwards."""
-    model = torchvision.models.MobileNetV2(
-        num_classes=num_classes,
-        width_mult=width_mult,
-        dropout=dropout,
-        inverted_residual_setting=[list(stage) for stage in CIFAR_STAGES],
-    )
-    model.features[0][0].stride = (1, 1)
-    return model
-
-
-def resnet8(num_classes: int = 10) -> nn.Module:
-    """A stem and three of torchvision's residual blocks, of 16, 32 and 64 channels."""
-
-    def shortcut(channels: int, out_channels: int) -> nn.Module:
-        return Conv2dNormActivation(channels, out_channels, 1, stride=2, activation_layer=None)
-
-    return nn.Sequential(
-        OrderedDict(
-            stem=Conv2dNormActivation(3, 16),
-            block1=BasicBlock(16, 16),
-            block2=BasicBlock(16, 32, 2, shortcut(16, 32)),
-            block3=BasicBlock(32, 64, 2, shortcut(32, 64)),
-            pool=nn.AdaptiveAvgPool2d(1),
-            flatten=nn.Flatten(),
-            classifier=nn.Linear(64, num_classes),
-        )
-    )
-
-
-OURS = {"mobilenet_v2_cifar": cifar_mobilenet, "tiny": resnet8}
-
-
 def pretrained(name: str = "dense") -> nn.Module:
     """Load a checkpoint that comes with the course, in eval mode."""
     path = CHECKPOINTS / f"{name}.safetensors"
@@ -182,7 +170,6 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
 
     Args:
         model: a network with a specification (built by this module, or made from one).
-        path: the file to write.
         metadata: plain JSON values kept in the header (metrics, provenance); ``read_header`` gives them back.
     """
     spec = getattr(model, "spec", None)
@@ -222,7 +209,6 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
     """Rebuild a saved network, in eval mode. Nothing from the file is executed.
 
     Args:
-        path: the file.
         factory: for a network of your own: the name of the factory that the file states, once more, or the function.
 
     Raises:

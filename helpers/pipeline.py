@@ -54,15 +54,12 @@ def compress(
     Args:
         model: a trained network, in eval mode: from this course, or any other module with one score per class.
         dataset: fine-tuning and calibration see training images only; each row reads the test images once.
-        prune_ratio: the share of channels taken from each group.
         finetune_epochs: 0 leaves the stage out.
         recipe: how to quantize; the defaults are 8 bits, per channel.
         scope: "hidden" or "all", see `pruning.prune`.
         folder: where each stage is written as soon as it is there, and fine-tuning keeps its resumable state; one in
             which another network was compressed is refused before anything is written.
-        seed: of fine-tuning.
         latency_runs: timed passes per stage and batch size.
-        progress: show bars.
 
     Example:
         >>> result = compress(models.pretrained(), load_cifar10(), prune_ratio=0.5)  # doctest: +SKIP

@@ -20,7 +20,7 @@ def provenance(seed: int | None = None) -> dict[str, str | int | None]:
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
         "python": platform.python_version(),
-        "device": device_name(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name(),
         "threads": torch.get_num_threads(),
     }
 
@@ -34,15 +34,9 @@ def command(whole: bool = False) -> str:
     return shlex.join(["python", "-m", module.name.removesuffix(".__main__"), *words])
 
 
-def device_name() -> str:
-    """The GPU's name, or the CPU's with its vector instructions."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    return f"{cpu_name()} ({torch.backends.cpu.get_cpu_capability()})"
-
-
 def cpu_name() -> str:
-    """The processor's name as the system tells it."""
+    """The processor's name as the system tells it, with its vector instructions."""
     info = Path("/proc/cpuinfo")
     names = re.findall(r"^model name\s*: (.*)$", info.read_text() if info.exists() else "", re.MULTILINE)
-    return names[0] if names else platform.processor() or platform.machine()
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"

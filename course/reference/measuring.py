@@ -36,7 +36,7 @@ def row(path: Path, evaluated: Mapping[str, Any]) -> dict[str, Any]:
         "weights": weights_of(path),
         "command": origin.get("command"),
         "trained_on": origin.get("device"),
-        "device": f"{cpu_name()} ({torch.backends.cpu.get_cpu_capability()})",
+        "device": cpu_name(),
         **{name: here[name] for name in ("date", "torch", "torchvision", "python")},
     }
 

@@ -4,8 +4,10 @@ Nothing that exists is overwritten: a module with new weights is a new module, a
 nobody else calls it or reads from it.
 """
 
+import copy
 import functools
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,12 +15,6 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.effects import Storage, attribute
-
-
-def free_name(holder: nn.Module, stem: str, part: Any = ...) -> str:
-    """`stem` itself, or the first of stem_1, stem_2, ... under which the module has nothing, or `part` already."""
-    names = itertools.chain([stem], (f"{stem}_{count}" for count in itertools.count(1)))
-    return next(name for name in names if not hasattr(holder, name) or part is getattr(holder, name))
 
 
 class Editor:
@@ -40,17 +36,13 @@ class Editor:
 
     def module(self, node: fx.Node) -> nn.Module | None:
         """What a call_module node calls."""
-        return self.named(node.target) if node.op == "call_module" else None
-
-    def named(self, path: str) -> Any:
-        """What hangs at a dotted path; the network itself at the empty one."""
-        return attribute(self.graph_module, path) if path else self.graph_module
+        return attribute(self.graph_module, node.target) if node.op == "call_module" else None
 
     def tensor(self, value: Any) -> torch.Tensor | None:
         """The tensor that a get_attr node reads; None for anything else."""
         if not isinstance(value, fx.Node) or value.op != "get_attr":
             return None
-        found = self.named(value.target)
+        found = attribute(self.graph_module, value.target)
         return found if isinstance(found, torch.Tensor) else None
 
     def swap_module(self, node: fx.Node, module: nn.Module) -> None:
@@ -61,13 +53,8 @@ class Editor:
         # A network may call both a block as a whole and, elsewhere, one of its layers.
         if not others.isdisjoint(prefixes(path)) or any(other.startswith(inside) for other in others):
             path = self.free_name(path)
-        self.set_module(path, module)
+        self.graph_module.set_submodule(path, module)
         node.target = path
-
-    def set_module(self, path: str, module: nn.Module) -> None:
-        """Hang a module into the tree."""
-        owner, _, name = path.rpartition(".")
-        setattr(self.named(owner), name, module)
 
     def retarget(self, node: fx.Node, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Make a node do something else; it keeps its users, its name and its source line."""
@@ -85,8 +72,9 @@ class Editor:
 
     def free_name(self, path: str) -> str:
         """`path` itself, or the first of path_1, path_2, ... under which nothing hangs."""
-        owner, _, name = path.rpartition(".")
-        return f"{owner}.{free_name(self.named(owner), name)}".lstrip(".")
+        holder = attribute(self.graph_module, path.rpartition(".")[0])
+        paths = itertools.chain([path], (f"{path}_{count}" for count in itertools.count(1)))
+        return next(one for one in paths if not hasattr(holder, one.rpartition(".")[2]))
 
     def replace(self, node: fx.Node, value: Any) -> None:
         """Give all users of a node something else, and take the node away."""
@@ -109,6 +97,16 @@ class Editor:
 def prefixes(path: str) -> list[str]:
     """ "a", "a.b" and "a.b.c" for "a.b.c"."""
     return list(itertools.accumulate(path.split("."), "{}.{}".format))
+
+
+def copied(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """A deep copy, with what `memo` names in the place of some objects.
+
+    Two of three objects in a model are tables of hooks that nobody has set: made anew, not copied one by one.
+    """
+    tables = (value for module in model.modules() for value in vars(module).values())
+    memo |= {id(table): type(table)() for table in tables if type(table) in (dict, OrderedDict, set) and not table}
+    return copy.deepcopy(model, memo)
 
 
 def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module:

@@ -34,8 +34,8 @@ def target_name(target: Any) -> str:
 
 
 def attribute(root: nn.Module, path: str) -> Any:
-    """What the dotted `path` of a `get_attr` node names."""
-    return operator.attrgetter(path)(root)
+    """What the dotted `path` of a `get_attr` node names; the network itself at the empty one."""
+    return operator.attrgetter(path)(root) if path else root
 
 
 def called_modules(graph_module: fx.GraphModule) -> dict[str, nn.Module]:

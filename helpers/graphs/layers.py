@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.effects import has_hooks, op_name
+from helpers.graphs.effects import attribute, has_hooks, op_name
 from helpers.graphs.errors import MustStay
 from helpers.graphs.operations import CONVS, FOLDABLE, LAYERS, TRANSPOSED, by_name
 
@@ -73,7 +73,7 @@ def convert(node: fx.Node, editor: Editor) -> None:
     if key not in editor.layers:
         module = _norm(rank(node), settings, **tensors) if name == "batch_norm" else _layer(name, settings, **tensors)
         editor.layers[key] = _place(node, reads[0].target.rpartition(".")[0], tensors, editor)
-        editor.set_module(editor.layers[key], module.eval())
+        editor.graph_module.set_submodule(editor.layers[key], module.eval())
     editor.retarget(node, "call_module", editor.layers[key], (source,), {})
     editor.forget(reads)
 
@@ -95,7 +95,7 @@ def _literal(name: str, value: Any) -> Any:
 
 def _place(node: fx.Node, owner: str, tensors: dict[str, torch.Tensor | None], editor: Editor) -> str:
     """Where the tensors came from, if that is a bare holder of just these tensors; a new name otherwise."""
-    holder = editor.named(owner)
+    holder = attribute(editor.graph_module, owner)
     held = {**holder._parameters, **holder._buffers}
     held.pop("num_batches_tracked", None)
     bare = type(holder) is nn.Module and not holder._modules

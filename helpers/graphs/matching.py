@@ -57,19 +57,14 @@ def find(
     allow_overlap: bool = False,
     filters: Sequence[Filter] = (),
 ) -> Found:
-    """Find every place where a pattern fits.
+    """Find every place where a pattern fits, and the near misses.
 
     Args:
-        graph_module: the graph to search; it is not changed.
-        pattern: what to look for.
         match_output: the pattern's result must be exactly what the network returns.
         match_placeholders: the pattern's values must be inputs of the network.
         any_literals: every literal of the pattern stands for any literal.
         allow_overlap: keep matches that share operations; otherwise the first in graph order wins.
         filters: further conditions on a whole match.
-
-    Returns:
-        The matches and the refused near misses.
     """
     found, claimed, of_modules = Found([], []), {}, any(isinstance(target, type) for target in pattern.targets)
     nodes = graph_module.graph.nodes

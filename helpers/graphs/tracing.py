@@ -7,12 +7,10 @@ Either way parameters keep their names in the module tree, and `node.meta["val"]
 value: its shape and dtype count, its device does not.
 """
 
-import copy
 import inspect
 import os
 import traceback
 import warnings
-from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -21,6 +19,7 @@ from torch.export import Dim
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.annotation import annotate
+from helpers.graphs.editing import copied
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.graphs.tracer import Lost, Tracer
 
@@ -47,7 +46,6 @@ class _Draft(fx.GraphModule):
         self._hung_in = True
 
     def recompile(self) -> Any:
-        """Write the code."""
         return super().recompile() if self._hung_in else None
 
 
@@ -80,21 +78,17 @@ def trace(
         raise GraphMismatch("tracing", f"the example inputs must hold a tensor, got {kinds or 'none'}")
     if model.training:
         raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
-    # Two of three objects in a model are tables of hooks that nobody has set: made anew, not copied one by one.
-    tables = (value for module in model.modules() for value in vars(module).values())
-    memo = {id(table): type(table)() for table in tables if type(table) in (dict, OrderedDict, set) and not table}
     tensors = (*model.parameters(), *model.buffers())
     draft = draft and route == "fx" and all(tensor.is_leaf for tensor in tensors)  # others cannot be copied at all
-    memo |= {id(tensor): tensor for tensor in tensors if draft}
     try:
-        copied = copy.deepcopy(model, memo)
+        own = copied(model, {id(tensor): tensor for tensor in tensors if draft})
     except Exception as error:
         raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
     try:
         if route == "export":
-            return _export(copied, example_inputs, any_batch)
+            return _export(own, example_inputs, any_batch)
         recorder = Tracer(given=len(example_inputs))
-        graph = recorder.record(copied)
+        graph = recorder.record(own)
     except Exception as error:
         raise _untraceable(model, error) from error
     graph_module = (_Draft if draft else fx.GraphModule)(recorder.root, graph, type(model).__name__)

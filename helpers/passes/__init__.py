@@ -11,7 +11,7 @@ In the order in which to read it:
     canonicalize                       one spelling for each operation
     elim_identity, constant_folding    what returns its input, what nobody uses, what depends on parameters alone
     rewriter                           the shapes of rewrites: node by node, match by match, and call by call
-    conv_bn_folding, conv_add_folding, linear_folding      what goes into the layer beside it
+    conv_bn_folding, conv_add_folding  what goes into the layer beside it
     fusion, fused_layer                layers that apply their activation themselves
     optimizer                          the whole way, and the comparison of answers before anything is handed out
 """
@@ -22,8 +22,6 @@ import pkgutil
 from helpers.passes import registry
 from helpers.passes.optimizer import PIPELINES, optimize, replay
 from helpers.passes.passer import Passer
-
-__all__ = ["PIPELINES", "Passer", "optimize", "registry", "replay"]
 
 # A pass is registered when its file is imported, so every file of this folder is.
 for _file in pkgutil.iter_modules(__path__):

@@ -92,14 +92,9 @@ def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[
     form = operations.OPERATIONS[name]
     optional = {key: default for key, default in form.arguments.items() if default is not REQUIRED}
     args = [settings[key] for key in form.arguments if key not in optional]
-    kwargs = {key: settings[key] for key in optional if key in settings and not _same(settings[key], optional[key])}
+    given = {key: settings[key] for key in optional if key in settings}
+    kwargs = {key: value for key, value in given.items() if value not in (optional[key], [], ())}  # ATen's "no stride"
     editor.retarget(node, "call_function", form.function, (first, *args), kwargs)
-
-
-def _same(value: Any, default: Any) -> bool:
-    if default is None:
-        return value is None or value in ([], ())  # ATen writes "no stride" as an empty list
-    return value == default
 
 
 def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:

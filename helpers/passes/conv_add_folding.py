@@ -3,6 +3,7 @@
     (W x + b) + z  ->  b' = b + z        (W x + b) - z  ->  b' = b - z        z - (W x + b)  ->  W' = -W, b' = z - b
     (W x + b) z    ->  W' = z W, b' = z b                (W x + b) / z  ->  W' = W / z, b' = b / z
     conv(pad(x, p), padding=q)  ->  conv(x, padding=p + q)
+    x @ W, addmm(b, x, W)       ->  nn.Linear with the weight W^T, so that what follows folds as after any layer
 
 A constant folds when it is a number or differs along the channels only, and neither shape nor dtype of the result
 depend on it; padding when it is by zeros, and the same on both sides.
@@ -20,7 +21,7 @@ from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import channel_axis, opaque, rank
 from helpers.graphs.operations import CONVS
-from helpers.graphs.patterns import Constant, Match, Op
+from helpers.graphs.patterns import Constant, Match, Op, Value
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, after_layer
 from helpers.passes.registry import register
 from helpers.passes.rewriter import MatchRewriter, Rule, Rules
@@ -29,11 +30,7 @@ Z = Constant("z")
 
 
 def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
-    """A constant operand as one number per output channel, or one for all, in double precision.
-
-    Args:
-        value: a number, or a tensor that broadcasts against the output of the layer.
-        node: the call of the layer.
+    """A constant operand of a call of a layer as one number per output channel, or one for all, in double precision.
 
     Raises:
         MustStay: the constant differs along another axis than the channels.
@@ -113,3 +110,36 @@ class PadFolding(MatchRewriter):
 
     name = "pad_folding"
     rules: ClassVar[Rules] = {Op(CONVS, (Op([F.pad], name="pad"),)): _pad}
+
+
+def _is_matrix(value: torch.Tensor | float) -> str | None:
+    if not isinstance(value, torch.Tensor) or value.dim() != 2 or not value.is_floating_point():
+        return "its constant factor is not a matrix of floating-point numbers"
+    return None
+
+
+def _linear(match: Match, editor: Editor) -> tuple[fx.Node, str]:
+    weight, bias, node = match.constant("weight").detach().T.contiguous(), None, match.anchor
+    if len(match.placeholders) == 3:
+        bias = match.constant("bias")
+        if not isinstance(bias, torch.Tensor) or bias.shape != weight.shape[:1]:
+            raise MustStay("what it adds is not one number per output feature")
+        bias = bias.detach()
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    path, sources = editor.free_name(node.name), node.all_input_nodes
+    editor.graph_module.set_submodule(path, with_tensors(layer, weight=weight, bias=bias).eval())
+    editor.retarget(node, "call_module", path, (match["x"],), {})
+    editor.forget(sources)
+    return node, f"became the linear layer {path}"
+
+
+@register
+class LinearFolding(MatchRewriter):
+    """Makes linear layers of matrix products."""
+
+    name = "linear_folding"
+    weight = Constant("weight", _is_matrix)
+    rules: ClassVar[Rules] = {
+        Op([torch.matmul], (Value("x"), weight)): _linear,
+        Op([torch.addmm, torch.ops.aten.addmm.default], (Constant("bias"), Value("x"), weight)): _linear,
+    }

@@ -23,10 +23,7 @@ IN_PLACE_ADDITIONS = (operator.iadd, aten.add_.Tensor, "add_")
 ADDITIONS = (operator.add, torch.add, aten.add.Tensor, "add", *IN_PLACE_ADDITIONS)
 # The transposed ones are among them so that they are declined with their reason.
 LAYER = Op((*CONVS, *TRANSPOSED, FusedLayer), name="layer")
-
-
-def _is_tensor(value: object) -> str | None:
-    return None if isinstance(value, fx.Node) else f"adds {value}, which is not a tensor"
+OTHER = Value("other", where=lambda v: None if isinstance(v, fx.Node) else f"adds {v}, which is not a tensor")
 
 
 def _fused(match: Match, editor: Editor, activation: fx.Node | None = None) -> FusedLayer:
@@ -97,7 +94,7 @@ class Fusion(MatchRewriter):
 
     name = "fusion"
     rules: ClassVar[Rules] = {
-        Op(ADDITIONS, (LAYER, Value("other", where=_is_tensor)), commutative=True): _add,
+        Op(ADDITIONS, (LAYER, OTHER), commutative=True): _add,
         Op(KERNELS, (LAYER, ...)): _activate,
         Op(CONVS, name="layer"): _alone,
     }

@@ -32,7 +32,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from helpers.graphs.editing import Editor, free_name
+from helpers.graphs.editing import Editor
 from helpers.graphs.effects import attribute, target_name
 from helpers.graphs.errors import MustStay
 from helpers.graphs.matching import PROVENANCE, find
@@ -142,7 +142,7 @@ class Rewriter(Pass):
 
     def constant(self, value: torch.Tensor, stem: str) -> Traced:
         """A new buffer of the network, read at this point of the new graph."""
-        name = free_name(self.graph_module, stem)
+        name = Editor(self.graph_module).free_name(stem)
         self.graph_module.register_buffer(name, value)
         return self._emitted(self.graph.get_attr(name), self._fake(value))
 

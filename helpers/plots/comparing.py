@@ -9,13 +9,7 @@ from helpers.plots.style import COLOURS, GREY, INK, bar, line, subplots
 from helpers.training import Evaluation
 
 
-def bars(
-    values: Mapping[str, Sequence[float]],
-    names: Sequence[str],
-    label: str,
-    number: str = "{:.3g}",
-    size: tuple[float, float] = (8, 4),
-) -> Figure:
+def bars(values: Mapping[str, Sequence[float]], names: Sequence[str], label: str, number: str = "{:.3g}") -> Figure:
     """Draw groups of bars with their numbers above.
 
     Args:
@@ -23,9 +17,8 @@ def bars(
         names: what stands under each group.
         label: the axis, with its unit.
         number: how a value is written above its bar.
-        size: inches.
     """
-    figure, ax = subplots(size=size)
+    figure, ax = subplots()
     width = 0.8 / len(values)
     for kind, (legend, heights) in enumerate(values.items()):
         places = [index + (kind - (len(values) - 1) / 2) * width for index in range(len(names))]
@@ -87,7 +80,6 @@ def accuracies(
     Args:
         found: a bar for each entry; with `names`, a line for each entry, with one point for each name.
         names: of the points of the lines.
-        label: what the names are.
         dense: the float network, for a dotted line.
     """
     figure, ax = subplots(size=(8, 3.6))

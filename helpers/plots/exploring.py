@@ -14,7 +14,6 @@ def explore(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float,
 
     Args:
         draw: makes a figure from one keyword argument per slider.
-        alt: alternative text.
         ranges: name of the argument -> (lowest, start, highest).
     """
     if os.environ.get("COURSE_HEADLESS"):

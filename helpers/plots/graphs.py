@@ -10,24 +10,20 @@ weight. Colour and line both tell what a pass did, so the picture can be read in
 Example:
     >>> before = outline(graph_module)
     >>> Passer(["conv_bn_folding"]).run(graph_module)
-    >>> draw_before_after(before, outline(graph_module), "folding.svg")
+    >>> plots.show(draw_before_after(before, outline(graph_module)), "folding", alt="The batch norm is gone.")
 """
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import matplotlib as mpl
+import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 from torch import fx, nn
 
 from helpers.graphs.effects import attribute, target_name
-
-if TYPE_CHECKING:
-    import pandas
 
 SAME, MADE, CHANGED, REMOVED = "", "made", "changed", "removed"
 BOX_WIDTH, BOX_HEIGHT = 2.3, 0.52  # inches that one box has for itself
@@ -79,10 +75,8 @@ def compare(before: Outline, after: Outline) -> tuple[dict[str, str], dict[str, 
     return {name: SAME if name in stayed else REMOVED for name in old}, came
 
 
-def table(graph: Outline) -> "pandas.DataFrame":
+def table(graph: Outline) -> pd.DataFrame:
     """A graph as text, one line per node: columns node, op, what, shape, dtype, inputs."""
-    import pandas as pd  # slow to load, and only tables need it
-
     lines = [(box.name, box.op, box.what, box.shape, box.dtype, ", ".join(box.inputs)) for box in graph]
     return pd.DataFrame(lines, columns=["node", "op", "what", "shape", "dtype", "inputs"])
 
@@ -172,16 +166,16 @@ def _lane(lanes: list[set[int]], source: tuple[int, int], user: tuple[int, int])
     return number
 
 
-def draw(graph: Outline, path: str | Path | None = None, title: str = "") -> Figure:
-    """Draw one graph; written to `path`, if there is one, of which the suffix says how (.svg, .png, .pdf)."""
-    return _figure([(graph, dict.fromkeys((box.name for box in graph), SAME), title)], path)
+def draw(graph: Outline) -> Figure:
+    """Draw one graph."""
+    return _figure([(graph, dict.fromkeys((box.name for box in graph), SAME), "")])
 
 
-def draw_before_after(before: Outline, after: Outline, path: str | Path | None = None) -> Figure:
-    """Draw a graph before and after a pass, side by side; arguments and result as in `draw`."""
+def draw_before_after(before: Outline, after: Outline) -> Figure:
+    """Draw a graph before and after a pass, side by side."""
     went, came = compare(before, after)
     one, other = (sum(box.op != "get_attr" for box in graph) for graph in (before, after))
-    return _figure([(before, went, f"before: {one} nodes"), (after, came, f"after: {other} nodes")], path)
+    return _figure([(before, went, f"before: {one} nodes"), (after, came, f"after: {other} nodes")])
 
 
 def _without_constants(graph: Outline) -> Outline:
@@ -195,7 +189,7 @@ def _without_constants(graph: Outline) -> Outline:
     return tuple(drawn)
 
 
-def _figure(panels: list[tuple[Outline, dict[str, str], str]], path: str | Path | None) -> Figure:
+def _figure(panels: list[tuple[Outline, dict[str, str], str]]) -> Figure:
     graphs = [_without_constants(graph) for graph, _, _ in panels]
     rows = max(MIN_ROWS, math.ceil(math.sqrt(sum(map(len, graphs)) * BOX_WIDTH / BOX_HEIGHT)))  # as wide as a screen
     layouts = [arrange({box.name: box.inputs for box in graph}, rows) for graph in graphs]
@@ -227,7 +221,4 @@ def _figure(panels: list[tuple[Outline, dict[str, str], str]], path: str | Path 
     if legend:
         figure.legend(handles=legend, loc="lower center", ncols=len(legend), frameon=False, fontsize=10)
     figure.tight_layout(rect=(0, 0.45 / height, 1, 1))
-    if path is not None:
-        with mpl.rc_context({"svg.fonttype": "none"}):  # Text stays text: small, searchable and readable aloud.
-            figure.savefig(path, dpi=120)
     return figure

@@ -54,13 +54,7 @@ def number_grid(ax: Axes, matrix: np.ndarray, title: str, limit: float, height: 
 
 
 def image_grid(images: torch.Tensor, titles: list[str], columns: int = 10) -> Figure:
-    """Draw images with their names above.
-
-    Args:
-        images: uint8 (N, 3, H, W).
-        titles: N names.
-        columns: images per row.
-    """
+    """Draw images, uint8 (N, 3, H, W), with their names above."""
     rows = -(-len(images) // columns)
     figure, axes = subplots(rows, columns, size=(0.95 * columns, 1.2 * rows), squeeze=False)
     for ax in axes.flat:

@@ -53,7 +53,6 @@ def subplots(rows: int = 1, columns: int = 1, size: tuple[float, float] = (8, 4)
     """A figure and its axes, without pyplot, so that it is shown once: by `show`.
 
     Args:
-        rows, columns: how many axes.
         size: width and height in inches; 8 wide fills a page.
         options: for `Figure.subplots`, such as sharey=True or width_ratios.
 
@@ -71,27 +70,20 @@ def line(position: int, marker: bool = True) -> dict[str, object]:
         >>> line(0)["marker"]
         'o'
     """
-    colours = list(COLOURS.values())
-    look = {"color": colours[position % len(colours)], "linestyle": LINES[position % len(LINES)]}
+    look = {"color": [*COLOURS.values()][position % len(COLOURS)], "linestyle": LINES[position % len(LINES)]}
     return look | ({"marker": MARKERS[position % len(MARKERS)]} if marker else {})
 
 
 def bar(position: int) -> dict[str, object]:
     """Colour and hatch of the n-th kind of bar of a plot."""
-    colours = list(COLOURS.values())
-    return {
-        "color": colours[position % len(colours)],
-        "hatch": HATCHES[position % len(HATCHES)],
-        "edgecolor": "white",
-        "linewidth": 0.5,
-    }
+    look = {"color": [*COLOURS.values()][position % len(COLOURS)], "hatch": HATCHES[position % len(HATCHES)]}
+    return look | {"edgecolor": "white", "linewidth": 0.5}
 
 
 def show(figure: Figure, name: str, alt: str) -> None:
     """Display a figure with alternative text, and keep it as PNG and SVG under build/figures/.
 
     Args:
-        figure: what to show.
         name: file name without ending; starts with the lesson's number.
         alt: one or two sentences that say what the figure shows to somebody who cannot see it.
     """

@@ -25,7 +25,6 @@ Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]  # of (normalised inputs, 
 Scores = dict[str, np.ndarray]  # group -> one number for each unit; the larger, the more it matters
 FEWEST_IMAGES = 16
 
-
 # What each of the filters (one in a row) counts for; a BatchNorm's filters are its scales.
 OF_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "l1": lambda filters: filters.abs().sum(1),

@@ -35,7 +35,6 @@ def prune(
     """Build a smaller network from one in eval mode, which stays as it is.
 
     Args:
-        model: the network.
         example_inputs: a tensor or a tuple of them, as forward takes them.
         ratio: the share of channels taken from each group, 0 <= ratio < 1; at 0 the result is a plain copy.
         importance: l1, l2, bn_scale, geometric_median, random or taylor.

@@ -6,9 +6,7 @@ that know their value. What it computes is in the graph. How it decides is not: 
 decide otherwise, which a graph that is read again shows.
 """
 
-import copy
 import operator
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +15,8 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch.fx.node import map_aggregate
 
+from helpers.graphs.annotation import largest
+from helpers.graphs.editing import copied
 from helpers.graphs.effects import AUGMENTED, is_torch
 from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import Tracer, _Proxy
@@ -135,16 +135,6 @@ class Reader(Tracer):
         return attr_val if inside else super().getattr(attr, attr_val, parameter_proxy_cache)
 
 
-def largest(tensors: tuple) -> torch.Tensor | None:
-    """The tensor that a sum of them is like; None if there is no such, or something is no tensor."""
-    if not all(isinstance(x, torch.Tensor) for x in tensors):
-        return None
-    most = max(tensors, key=torch.Tensor.numel)
-    same = all(x is most or (x.dtype == most.dtype and x.dim() <= most.dim()) for x in tensors)
-    fit = same and all(n in (1, m) for x in tensors for n, m in zip(x.shape[::-1], most.shape[::-1], strict=False))
-    return most if fit else None
-
-
 def perform(node: fx.Node, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What an operation of the graph makes of these arguments."""
     if node.op == "call_method":
@@ -196,23 +186,11 @@ def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], to
         if id(tensor) not in memo:
             new = replacement(name, tensor)
             memo[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
-    # Most of what a module holds are empty tables of hooks, over which deepcopy takes its time.
-    plain = [module for module in model.modules() if not hasattr(type(module), "__deepcopy__")]
-    memo |= {id(module): object.__new__(type(module)) for module in plain}
     try:
-        for module in plain:
-            memo[id(module)].__setstate__({name: copied(value, memo) for name, value in vars(module).items()})
-        return copy.deepcopy(model, memo)
+        return copied(model, memo)
     except RuntimeError as error:  # a weight that is computed, as the old weight_norm does
         cause, name = str(error).partition(". ")[0], type(model).__name__
         raise TraceError(f"{name} cannot be copied, remove what computes its weights: {cause}") from error
-
-
-def copied(value: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy, for which an empty table and a plain value are no work."""
-    if isinstance(value, bool | int | float | str | None):
-        return value
-    return type(value)() if type(value) in (dict, OrderedDict) and not value else copy.deepcopy(value, memo)
 
 
 def on_meta(model: nn.Module) -> nn.Module:

@@ -30,7 +30,7 @@ NO_VARIANCE = 1e-10  # about 0: the deviation is far below the square root of ep
 @torch.no_grad()
 @kept_memory()
 def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
-    """Measure every BatchNorm's mean and variance again; weights stay, and so do the modes of all modules.
+    """Measure every BatchNorm's mean and variance again, in the model that it returns; weights and modes stay.
 
     The running statistics become the plain average over the batches. Each network runs with the statistics of the batch
     in it, as in training, so that a layer sees inputs that the layers before it have already normalised.
@@ -39,9 +39,6 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
         model: changed in place, but only when all batches have gone through; a BatchNorm that is not called keeps its
             statistics.
         batches: normalised inputs; a few hundred images are enough.
-
-    Returns:
-        The same model.
     """
     batches, twin = list(batches), copy.deepcopy(model)
     sizes = [*map(len, batches)]

@@ -28,8 +28,7 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
     the other and reading them again is how a depthwise weight gets cut twice.)
 
     Args:
-        model: the network; left as it is.
-        groups: what `channel_groups` found in it.
+        model: left as it is.
         plan: which units of which prunable groups go; at least one of each group stays.
 
     Returns:

@@ -30,6 +30,3 @@ from helpers.quantization.model import MODES, QuantizedModel, quantize, replay
 from helpers.quantization.onnx import to_onnx
 from helpers.quantization.plan import Plan, Recipe
 from helpers.quantization.reader import make_plan
-
-__all__ = ["MODES", "Affine", "Plan", "QuantizationError", "QuantizedModel", "Recipe", "make_plan", "mixed_recipe"]
-__all__ += ["quantize", "replay", "to_onnx"]

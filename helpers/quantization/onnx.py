@@ -82,7 +82,6 @@ class _Graph:
         return name
 
     def constant(self, name: str, value: torch.Tensor) -> str:
-        """Add a constant."""
         self.constants[name] = numpy_helper.from_array(value.detach().cpu().contiguous().numpy(), name)
         return name
 
@@ -117,7 +116,6 @@ class _Graph:
         return self.node("DequantizeLinear", [*self.coded[edge]], name) if edge in self.coded else edge
 
     def reshaped(self, value: str, name: str, *shape: int) -> str:
-        """A Reshape node."""
         return self.node("Reshape", [value, self.constant(f"{name}.shape", torch.tensor(shape))], name)
 
     def parameters(self, layer: Layer, codes: torch.Tensor, axis: int) -> list[str]:

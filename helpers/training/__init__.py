@@ -45,10 +45,8 @@ def train(
     Args:
         model: the network, on the device where it shall be trained.
         cifar: the data; a tenth of its training images is kept for validation.
-        config: how to train.
         checkpoint: where to keep the resumable state; None keeps none.
         teacher: a network to learn from (with ``config.distill`` > 0); its modules stay in their modes.
-        progress: show a bar.
         handover: where to keep a small file, with a CSV of the epochs beside it, from which another machine goes on
             with the same run, within noise of an undisturbed one; it is removed at the end.
 
@@ -88,13 +86,7 @@ def finetune(
 ) -> pd.DataFrame:
     """Train on from good weights: `train` with a short schedule, a low rate, and a teacher's answers when there is one.
 
-    Args:
-        model: a trained network that lost some accuracy (pruned, quantized).
-        cifar: the data.
-        teacher: usually the network as it was before.
-        config: how to train; the default runs 5 epochs at a tenth of the usual rate.
-        checkpoint: where to keep the resumable state.
-        progress: show a bar.
+    The network has usually lost some accuracy (pruned, quantized), and the teacher is what it was before.
     """
     config = config or Config(epochs=5, lr=0.02, ema=0.99, distill=0.7 if teacher is not None else 0.0)
     return train(model, cifar, config, checkpoint, teacher, progress)
@@ -110,8 +102,6 @@ def evaluate(
         model: anything that maps normalised float32 images to one score per class.
         images: uint8 (N, C, H, W).
         labels: (N,), counted from 0.
-        batch_size: images per forward pass.
-        progress: show a bar.
 
     Example:
         >>> evaluate(model, cifar.test_images, cifar.test_labels).accuracy  # doctest: +SKIP

@@ -178,7 +178,7 @@ def test_constants_are_told_in_the_box_that_reads_them_and_not_counted():
 
 def test_every_node_is_written_in_the_picture_and_a_whole_network_fits_a_screen(tmp_path):
     boxes = outline(trace(BLOCK, X))
-    draw(boxes, tmp_path / "block.svg")
+    draw(boxes).savefig(tmp_path / "block.svg")
     svg = (tmp_path / "block.svg").read_text()
     assert all(f">{text}</text>" in svg for box in boxes for text in (box.what, box.shape))
     boxes = outline(trace(torchvision.models.mobilenet_v2().eval(), (torch.randn(1, 3, 32, 32),)))
