@@ -37,7 +37,7 @@ DEFAULT = Path("build/grading")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 SETTINGS = """\
-# Rules of this class. Times are UTC; leave `due` away for an assignment without a deadline.
+# Rules of this class. Z means UTC, +01:00 in its place your time zone; an assignment without `due` has no deadline.
 resubmission = "last"        # which of several hand-ins counts: "last" or "first"
 late_percent_per_day = 10    # taken from the points earned, for each day begun
 late_days = 5                # after so many days nothing is left

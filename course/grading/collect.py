@@ -171,12 +171,12 @@ def shown(text: str, most: int = 80) -> str:
 def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list[str]]:
     """The files of one hand-in, with its notebook under the assignment's name, and what was left out of it."""
     try:
-        if paths[0].is_dir():
-            return _choose(list(_parts_of_folder(paths[0])), assignment)
-        if paths[0].suffix.lower() != ".zip":
-            names = (PurePosixPath(roster.own_name(path)) for path in paths)
-            return _choose(list(map(Part, names, (partial(read_regular, path) for path in paths))), assignment)
-        with zipfile.ZipFile(io.BytesIO(read_regular(paths[0], MOST_FILES_BYTES))) as archive:
+        named = [Part(PurePosixPath(roster.own_name(path)), partial(read_regular, path)) for path in paths]
+        parts = list(_parts_of_folder(paths[0])) if paths[0].is_dir() else named
+        zips = [part for part in parts if part.name.suffix.lower() == ".zip"]
+        if len(zips) != 1 or any(part.is_notebook for part in parts):
+            return _choose(parts, assignment)
+        with zipfile.ZipFile(io.BytesIO(zips[0].read(MOST_FILES_BYTES))) as archive:
             return _choose(list(_parts_of_zip(archive)), assignment)
     except IntakeError as problem:
         return {}, [str(problem)]

@@ -84,6 +84,5 @@ WITH_INPUTS = [(name, item) for name, e in EXERCISES.items() for item in e.assig
 def test_an_answer_learned_by_heart_from_the_visible_inputs_earns_nothing(name, item):
     student = solved(EXERCISES[name])
     learned = [item.answer(student, copy_tree(case.inputs)) for case in item.make_cases("visible")]
-
     reciting = replace(item, run=lambda student, inputs: learned[0])
     assert trying.check(reciting, {item.function: None}, "hidden").share == 0.0

@@ -51,7 +51,8 @@ def folder(**files):
     def write(path):
         for name, content in files.items():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
-            (path / name).symlink_to(content[0]) if isinstance(content, list) else (path / name).write_text(content)
+            data = content if isinstance(content, bytes | list) else content.encode()
+            (path / name).symlink_to(data[0]) if isinstance(data, list) else (path / name).write_bytes(data)
 
     return write
 
@@ -65,12 +66,12 @@ def place(path, content, time=None):
 # What an entry holds, and what is collected of it.
 TAKEN = {
     "folder": (folder(**{"a1.ipynb": "A"}), {"a1.ipynb": b"A"}),
-    "notebook.ipynb": (b"B", {"a1.ipynb": b"B"}),
     "upper.IPYNB": (b"D", {"a1.ipynb": b"D"}),
     "paths.zip": (zipped(**{"deep/../../a1/a1.ipynb": "C", "model.safetensors": "M"}),
                   {"a1.ipynb": b"C", "model.safetensors": b"M"}),
     "rubbish.ZIP": (zipped(**{"A1.IPYNB": "C", "__MACOSX/._a1.ipynb": "x", "Thumbs.db": "x",
                               ".ipynb_checkpoints/a1-checkpoint.ipynb": "old"}), {"a1.ipynb": b"C"}),
+    "packed": (folder(**{"Hand in.ZIP": zipped(**{"x/a1.ipynb": "P"}), "Thumbs.db": "x"}), {"a1.ipynb": b"P"}),
     "deep": (folder(**{"er/still/my a1.ipynb": "E", "er/b.bin": "b"}), {"a1.ipynb": b"E", "b.bin": b"b"}),
 }  # fmt: skip
 
