@@ -32,10 +32,13 @@ def conv_sums(
 ) -> torch.Tensor:
     """Sums of code * weight: uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, ...)."""
     x = F.pad(codes.to(torch.int32), (padding[1], padding[1], padding[0], padding[0]), value=zero_point)
-    reach = (step * (size - 1) + 1 for step, size in zip(dilation, weight.shape[2:], strict=True))
-    spread = weight.new_zeros((*weight.shape[:2], *reach), dtype=torch.int32)
-    spread[..., :: dilation[0], :: dilation[1]] = weight  # F.conv2d knows int32, but no dilation
-    return F.conv2d(x, spread, stride=stride, groups=groups)
+    size = [(x.shape[2 + i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
+    image, channel, row, column = x.stride()
+    steps = (image, channel, row * dilation[0], column * dilation[1], row * stride[0], column * stride[1])
+    columns = x.as_strided((*x.shape[:2], *weight.shape[2:], *size), steps)  # for each place what is under the kernel
+    rows = weight.to(torch.int32).reshape(groups, len(weight) // groups, -1)
+    sums = rows @ columns.reshape(len(x), groups, -1, size[0] * size[1])  # F.conv2d knows int32, but no dilation
+    return sums.reshape(len(x), len(weight), *size)
 
 
 @functools.cache
