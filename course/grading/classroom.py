@@ -110,9 +110,7 @@ class Classroom:
             except BlockingIOError:
                 file.seek(0)
                 holder = file.read().strip()
-                raise ClassroomError(
-                    f"{self.folder} is in use by {holder}; wait, or end that one and start again"
-                ) from None
+                raise ClassroomError(f"{self.folder} is in use by {holder}; wait for it, or end it") from None
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now(UTC):%H:%M:%S} UTC")
             file.flush()

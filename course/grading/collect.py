@@ -25,7 +25,6 @@ from pathlib import Path, PurePosixPath
 from course.grading import roster
 from course.grading.classroom import Classroom, write, write_table
 
-NEVER = datetime.fromtimestamp(0, UTC)
 MOST_FILES_BYTES = 32 * 2**20
 MOST_FILES = 20
 MOST_NAME = 100
@@ -44,7 +43,7 @@ class HandIn:
     paths: list[Path]
     entry: str
     student: str = ""
-    arrived: datetime = NEVER
+    arrived: datetime | None = None
     became: str = "left out"
     remark: str = ""
 

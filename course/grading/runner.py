@@ -24,7 +24,7 @@ import nbformat
 import torch
 from tqdm import tqdm
 
-from course.grading import box, collect, course, intake, job, judge, machine, record
+from course.grading import box, collect, course, intake, job, judge, machine, record, roster
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.intake import Submission
@@ -100,6 +100,9 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
             lines.append(f"{student}: {result['notes'][0]}")
         refused = {item: row["message"] for item, row in result["items"].items() if row.get("refused")}
         lines += [f"{student}: {item} earned nothing. {message}" for item, message in refused.items()]
+    known, said = roster.read(room), " ".join(lines)
+    strays = [s for s in room.students(name) if known and s not in known and f"{s} is not on" not in said]
+    lines += [f"{s} is not on the class list: correct {roster.FILE}, or delete submitted/{s}" for s in strays]
     for path in sorted((room.folder / "submitted").glob(f"*/{name}")):
         if path.parent.name not in room.students(name):
             lines.append(f"{path.parent.name!r} in submitted/ was left out: rename the folder to letters and digits")

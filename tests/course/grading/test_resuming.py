@@ -77,6 +77,8 @@ def test_nothing_that_a_student_wrote_steers_the_terminal_or_stops_the_pages(roo
     write(room.result_path("a1", "ada"), json.dumps(result))
     _, line = runner.noteworthy(room, a1)
     assert line.isprintable() and "fold_conv earned nothing" in line
+    (room.folder / "class_list.csv").write_text("name\nBen Peirce\n")
+    assert "ada is not on the class list" in runner.noteworthy(room, a1)[2]
     (page,) = feedback.write_all(room, a1)  # a half character, which no file can hold, comes out as its number
     assert "ben \\ud800) calls it" in page.read_text()
 
