@@ -94,8 +94,9 @@ def _form(value: Any) -> tuple[torch.Size, torch.dtype] | None:
 
 def largest(tensors: tuple[Any, ...]) -> torch.Tensor | None:
     """The tensor that a sum of them is like; None if there is no such, or something is no tensor."""
-    if not tensors or not all(isinstance(x, torch.Tensor) for x in tensors):
-        return None
+    forms = set(map(_form, tensors))
+    if len(forms) < 2 or None in forms:  # nearly always
+        return tensors[0] if forms and None not in forms else None
     most = max(tensors, key=torch.Tensor.numel)
     same = all(x is most or (x.dtype == most.dtype and x.dim() <= most.dim()) for x in tensors)
     fit = same and all(n in (1, m) for x in tensors for n, m in zip(x.shape[::-1], most.shape[::-1], strict=False))

@@ -53,7 +53,8 @@ class Editor:
         # A network may call both a block as a whole and, elsewhere, one of its layers.
         if not others.isdisjoint(prefixes(path)) or any(other.startswith(inside) for other in others):
             path = self.free_name(path)
-        self.graph_module.set_submodule(path, module)
+        owner, _, name = path.rpartition(".")  # set_submodule asks five times as long
+        setattr(attribute(self.graph_module, owner), name, module)
         node.target = path
 
     def retarget(self, node: fx.Node, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
