@@ -77,7 +77,7 @@ def read(room: Classroom) -> dict[str, Listed]:
 
 
 def _listed(row: dict[str, str], by_id: dict[str, str]) -> Listed:
-    days, student = {}, row.get("student") or by_id.get(row.get("id", "")) or row["name"]
+    days, student = {}, by_id.get(row.get("id") or "-") or row.get("student") or row["name"]
     for column, value in row.items():
         if DAYS.fullmatch(column) and (value or column.startswith("late")):  # there, nothing means in time
             days[column] = float(value or 0)

@@ -268,11 +268,11 @@ def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_
     files = "mary_12_61_a1.ipynb mary_12_71_a1-1.ipynb mary_12_72_net-1.bin love_LATE_13_73_a1.ipynb bob_14_74_all.zip"
     for day, name in enumerate(files.split()):
         place(incoming / name, zipped() if name.endswith("zip") else name.encode(), 1_600_000_000 + 86400 * day)
-    (room.folder / roster.FILE).write_text("id,name\n12,Mary\n13,Ada\n14,Bob\n")
+    (room.folder / roster.FILE).write_text("id,name,student\n12,Mary,\n13,Ada,ada\n14,Bob,\n,Zoe,\n")
     assert sentences(room) == []
     assert collected(room, "mary_12") == {"a1.ipynb": b"mary_12_71_a1-1.ipynb", "net.bin": b"mary_12_72_net-1.bin"}
     late = {student: arrival(room.submission(student, "a1")).year > 2019 for student in room.students("a1")}
-    assert late == {"mary_12": False, "love_13": True, "bob_14": False} and {*late} == {*roster.read(room)}
+    assert late == {"mary_12": False, "love_13": True, "bob_14": False} and {*late, "Zoe"} == {*roster.read(room)}
     place(incoming / "mary_12_81_a1-2.ipynb", b"newer")
     assert sentences(room) == [] and collected(room, "mary_12")["a1.ipynb"] == b"newer"
 
