@@ -24,7 +24,7 @@ BUDGETS = {
     "course/commands": 950,
     "course/grading": 3_130,
     "course/lessons": 465,
-    "course/publish": 750,
+    "course/publish": 775,
     "course/reference": 1_550,
     "tests": 15_000,
     "notebooks": 6_400,

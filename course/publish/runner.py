@@ -1,6 +1,8 @@
 """Run notebooks from top to bottom, each in a fresh kernel, and say in one line per notebook how it went."""
 
+import hashlib
 import os
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
+from course.publish import demo
 from helpers.files import write_atomically
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -18,6 +21,17 @@ NOTEBOOKS = REPOSITORY / "notebooks"
 BUILD = REPOSITORY / "build"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 TALK = "talk.ipynb"  # slides for a room that has not read the course; no lesson
+# What a lesson reads: the files of data/ that a call stands for, and the calls that name theirs.
+DATA = REPOSITORY / "data"
+READS = {
+    r"baseline\(": ["checkpoints/dense.safetensors"],
+    r"load\(\)|headline\(|chart\(": ["results/results.csv"],
+    r"headline\(|plan\(": ["results/speed.csv"],
+    r"published\(": ["results/published.csv"],
+    r"ablations\.": ["results/ablations.csv"],
+    r"write_demo\(": [f"checkpoints/{name}.safetensors" for name in demo.SHOWN.values()],
+}
+NAMED = {r'reference\("(\w+)"\)': "results/{}.csv", r'pretrained\("(\w+)"\)': "checkpoints/{}.safetensors"}
 # Quick cells take less than a minute; a cell of the full profile may train for hours.
 SECONDS_PER_CELL = {"quick": 600, "full": 24 * 3600}
 
@@ -107,6 +121,14 @@ def first_line(text: str) -> str:
     return (text.strip() or "no message").splitlines()[0]
 
 
+def made_from(notebook: NotebookNode) -> dict[str, str]:
+    """The tables and networks of data/ that a notebook's code reads, each with the start of its SHA-256."""
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    read = {name for call, names in READS.items() if re.search(rf"\b(?:{call})", code) for name in names}
+    read |= {path.format(name) for call, path in NAMED.items() for name in re.findall(call, code)}
+    return {name: hashlib.sha256((DATA / name).read_bytes()).hexdigest()[:12] for name in sorted(read)}
+
+
 def publish(executed: Path, target: Path) -> None:
     """Write an executed notebook as it is committed: its outputs, without widgets, times and other traces of the run.
 
@@ -123,6 +145,7 @@ def publish(executed: Path, target: Path) -> None:
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
+        "made_from": made_from(notebook),
     }
     nbformat.validate(notebook)
     write_atomically(target, nbformat.writes(notebook) + "\n")

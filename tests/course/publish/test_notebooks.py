@@ -6,7 +6,7 @@ import statistics
 import nbformat
 import pytest
 
-from course.publish import page, slides
+from course.publish import page, runner, slides
 from course.publish.runner import NOTEBOOKS, TALK, lessons
 from helpers import checks
 
@@ -50,6 +50,11 @@ def test_outputs_of_a_real_run_without_errors_warnings_and_paths(any_notebook):
     text = re.sub(r"base64,[^\"]*", "", nbformat.writes(any_notebook))
     assert not re.search(r"/(home|root|work|tmp|usr|Users)/", text)
     assert "Warning" not in text
+
+
+def test_the_outputs_come_from_the_tables_and_networks_that_are_shipped(any_notebook):
+    """What fails here was run before one of them changed: `python -m course run --publish` makes it anew."""
+    assert runner.made_from(any_notebook) == any_notebook.metadata.made_from
 
 
 def test_figures_have_alternative_text(any_notebook, talk):

@@ -49,7 +49,7 @@ def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
     published = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     assert [output.get("text") for output in published.cells[1].outputs] == ["kept"]
     assert published.cells[1].metadata == {} and published.cells[1].id == "one"
-    assert set(published.metadata) == {"kernelspec", "language_info"}
+    assert set(published.metadata) == {"kernelspec", "language_info", "made_from"}
 
 
 def test_the_talk_runs_when_asked_for_and_with_everything_and_is_no_lesson(tmp_path):
