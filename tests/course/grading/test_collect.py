@@ -131,7 +131,7 @@ HOSTILE = {
                    "the name of x/model.bin is none, too long or there twice", FINE | {"model.bin": b"near"}),
     "two.zip": (zipped(**{"x/a1.ipynb": "1", "y/a1.ipynb": "2"}), "x/a1.ipynb, y/a1.ipynb? Delete the others", {}),
     "other.zip": (zipped(**{"draft.ipynb": "1", "final.ipynb": "2"}), "draft.ipynb, final.ipynb? Delete", {}),
-    "abyss": (lambda path: subprocess.run(["mkdir", "-p", f"{path}{'/d' * 1500}"], check=True), "cannot be read", None),
+    "abyss": (lambda path: subprocess.run(["mkdir", "-p", f"{path}{'/d' * 1500}"], check=True), "read", None),
     "README.txt": (b"x", "only folders, notebooks and zip files", None),
     ".DS_Store": (b"x", "", None),
     '=HYPERLINK("x").ipynb': (b"fine", "", None),  # under a name that is made of it
