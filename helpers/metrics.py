@@ -145,7 +145,7 @@ def time_interleaved(
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     wait = torch.cuda.synchronize if x.is_cuda else lambda: None  # a CPU has finished when the call returns
     modules = [candidate for candidate in candidates.values() if isinstance(candidate, nn.Module)]
-    with fixed_threads(threads), evaluation_mode(*modules):
+    with evaluation_mode(*modules, threads=threads):
         used = torch.get_num_threads()
         for model in candidates.values():
             for _ in range(warmup):
@@ -171,24 +171,16 @@ def time_interleaved(
 
 
 @contextmanager
-def fixed_threads(threads: int | None):
-    """Set PyTorch's number of threads inside the `with` block."""
+def evaluation_mode(*candidates: nn.Module, threads: int | None = None):
+    """Eval mode, on so many threads, inside the `with` block; afterwards what was before, module by module."""
+    was_training = [m for model in candidates for m in model.modules() if m.training]
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def evaluation_mode(*candidates: nn.Module):
-    """Eval mode inside the `with` block, and afterwards what was before, module by module."""
-    was_training = [m for model in candidates for m in model.modules() if m.training]
     for model in candidates:
         model.eval()
     try:
         yield
     finally:
+        torch.set_num_threads(before)
         for module in was_training:
             module.training = True

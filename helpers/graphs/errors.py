@@ -8,10 +8,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def source_line(node: fx.Node) -> str | None:
-    """Where in the user's code a node came from, as "file:line", when the tracer wrote it down.
-
-    The last frame outside of torch is the one that the reader wrote.
-    """
+    """Where in the user's code a node came from, as "file:line": the last frame outside of torch."""
     frames = _FRAME.findall(node.stack_trace or "")
     own = [frame for frame in frames if "/torch/" not in frame[0]] or frames
     return ":".join(own[-1]) if own else None
