@@ -25,6 +25,7 @@ from helpers.graphs.tracer import Lost, Tracer
 
 ROUTES = ("fx", "export")
 VMAP = "torch._functorch.predispatch"  # the module of what export writes around the inside of torch.vmap
+TAKEN = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))  # names that no layer or tensor of the root can have
 
 
 class UnknownChoice(ValueError):
@@ -78,6 +79,8 @@ def trace(
         raise GraphMismatch("tracing", f"the example inputs must hold a tensor, got {kinds or 'none'}")
     if model.training:
         raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
+    for name in TAKEN.intersection((*model._modules, *model._parameters, *model._buffers)):
+        raise UnsupportedCase("tracing", f"a graph has a {name!r} of its own: rename what the network calls so")
     tensors = (*model.parameters(), *model.buffers())
     draft = draft and route == "fx" and all(tensor.is_leaf for tensor in tensors)  # others cannot be copied at all
     try:

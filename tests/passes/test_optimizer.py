@@ -84,6 +84,7 @@ BAD = {
     "half network": (lambda: small().half(), X, GraphMismatch, "node '_0'.*does not accept"),
     "mixed network": (lambda: nn.Sequential(conv(), conv(4, 2).double()).eval(), X, GraphMismatch, "'_1'.*not accept"),
     "mixed devices": (lambda: nn.Sequential(conv(), conv(4, 2).to("meta")).eval(), X, GraphMismatch, "1.weight has no"),
+    "layer code": (lambda: Net(lambda m, x: m.code(x), code=conv()).eval(), X, UnsupportedCase, "a 'code' of its own"),
     "too many inputs": (small, (X, X), GraphMismatch, "takes 1 input and got 2"),
     "too few inputs": (lambda: nn.Bilinear(6, 6, 2).eval(), X, GraphMismatch, "an input is missing"),
     "no input": (small, (), GraphMismatch, "must hold a tensor, got none"),
