@@ -25,7 +25,8 @@ def op_name(node: fx.Node) -> str:
     """The bare name of what a function or method node calls: "add_" for `x.add_(y)`, `aten.add_.Tensor`, ..."""
     if isinstance(node.target, torch._ops.OpOverload):
         return node.target._schema.name.split("::")[1]
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return name.rstrip("_") if hasattr(operator, name) else name  # operator.and_ writes into nothing
 
 
 def target_name(target: Any) -> str:

@@ -10,8 +10,8 @@ with torch.autocast()     changes dtypes; torch.fx forgets it, so it is refused,
 Whether gradients are computed (`torch.no_grad`) is no part of a graph: the answers are the same.
 """
 
+import functools
 import inspect
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
-from helpers.graphs.effects import AUGMENTED, draws, op_name
+from helpers.graphs.effects import AUGMENTED, WRITING, draws, op_name
 
 
 class Lost(RuntimeError):
@@ -29,20 +29,16 @@ class Lost(RuntimeError):
 class _Proxy(fx.Proxy):
     """A stand-in that also records writing."""
 
-    def __setitem__(self, place: Any, value: Any) -> None:
-        self.tracer.create_proxy("call_function", operator.setitem, (self, place, value), {})
+    def _record(self, function: Callable[..., Any], *args: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", function, (self, *args), {})
+
+
+for _function in WRITING:
+    setattr(_Proxy, f"__{_function.__name__}__", functools.partialmethod(_Proxy._record, _function))
 
 
 def _autocast() -> tuple[bool, bool]:
     return torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
-
-
-def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, other: self.tracer.create_proxy("call_function", function, (self, other), {})
-
-
-for _function in AUGMENTED:
-    setattr(_Proxy, f"__{_function.__name__}__", _recorded(_function))
 
 
 class Tracer(fx.Tracer):

@@ -438,6 +438,7 @@ CLEAN_UP_CASES = [
          verdict=EITHER, routes=FX),
     Case("dropout in eval mode", alone(lambda m, x: torch.relu(F.dropout(x, 0.5, False))), left=1),
     Case("a subgraph of constants", alone(lambda m, x: x * (m.w @ m.w.T).softmax(0).sum(), w=z(3, 3)), left=1),
+    Case("a mask of constants", alone(lambda m, x: x * ((m.w > 0) & (m.w < 1) | (m.w > 2)), w=z(3, 1, 1)), left=1),
     Case("x + zeros(4, 3) of another shape", alone(lambda m, x: x + torch.zeros(4, 3)), (3,), verdict=DECLINE, left=1,
          reason="changes the shape", wrong="identity"),
     Case("int * 1.0", alone(lambda m, x: x * 1.0), (4,), verdict=DECLINE, left=1, reason="changes the dtype",
