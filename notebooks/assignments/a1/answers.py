@@ -130,6 +130,8 @@ def fold_conv(weight, bias, a, b):
 # - without a bias there is none: `b if bias is None` -> `0 * b if bias is None`
 # - changes its weight: `a.reshape(shape) * weight` -> `weight.mul_(a.reshape(shape))`
 # - two dimensions only: `(weight.ndim - 1)` -> `3`
+# - square kernels only: `return a.reshape(shape) * weight` ->
+#   `return (a.reshape(shape) * weight).reshape(*weight.shape[:2], *weight.shape[2:3] * (weight.ndim - 2))`
 # - the old bias is dropped: ` else a * bias + b` -> ` else b`
 # - a bias is taken for granted: `b if bias is None else a` -> `a`
 # - divides: `a.reshape(shape) * weight` -> `weight / a.reshape(shape)`
@@ -164,6 +166,7 @@ def fold_transposed(weight, bias, a, b, groups):
 #   `weight * a.reshape(groups, -1).repeat(inputs // groups, 1)[:, :, None, None]`
 # - the bias is not scaled: `a * bias + b` -> `bias + b`
 # - the kernel is flipped: `(factor * grouped)` -> `(factor * grouped).flip(3, 4)`
+# - square kernels only: `*weight.shape[2:])` -> `*weight.shape[2:3] * 2)`
 
 
 # %% fold_before right: pushes b through the convolution
@@ -188,6 +191,7 @@ def fold_before(weight, bias, a, b, groups):
 # %% fold_before wrong
 # - a and b exchanged: `a_seen = a` -> `a_seen = b`
 # - the mean over the kernel: `weight.sum(dim=(2, 3))` -> `weight.mean(dim=(2, 3))`
+# - square kernels only: `weight.sum(dim=(2, 3))` -> `weight.mean(dim=(2, 3)) * weight.shape[3] ** 2`
 # - the output axis: `(weight.sum(dim=(2, 3)) * b_seen).sum(dim=1)` -> `weight.sum((1, 2, 3)) * b[:outputs]`,
 #   `a_seen[:, :, None, None]` -> `a[:outputs, None, None, None]`
 # - groups are forgotten: `a_seen[:, :, None, None]` -> `a[:per_group, None, None]`, `* b_seen)` -> `* b[:per_group])`

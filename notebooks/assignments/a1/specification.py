@@ -161,6 +161,7 @@ def _conv_edges(rng):
         Case("as many inputs as outputs", _fold_inputs(rng, (4, 4, 3, 3), 4)),
         Case("a convolution in one dimension", _fold_inputs(rng, (5, 2, 3), 5)),
         Case("a convolution in three dimensions", _fold_inputs(rng, (3, 2, 2, 2, 2), 3, bias=False)),
+        Case("a kernel that is not square", _fold_inputs(rng, (4, 2, 1, 3), 4)),
     ]
 
 
@@ -185,6 +186,7 @@ def _transposed_edges(rng):
         Case("depthwise", _fold_inputs(rng, (4, 1, 3, 3), 4, bias=False, groups=4)),
         Case("as many inputs as outputs", _fold_inputs(rng, (4, 4, 2, 2), 4, groups=1)),
         Case("three groups", _fold_inputs(rng, (6, 2, 1, 1), 6, groups=3)),
+        Case("a kernel that is not square", _fold_inputs(rng, (4, 2, 2, 3), 4, groups=2)),
     ]
 
 
@@ -221,6 +223,7 @@ def _before_edges(rng):
     return [
         Case("depthwise", _before_inputs(rng, (5, 1, 3, 3), 5)),
         Case("as many inputs as outputs", _before_inputs(rng, (4, 4, 2, 2), 1)),
+        Case("a kernel that is not square", _before_inputs(rng, (4, 2, 3, 1), 2)),
     ]
 
 

@@ -135,6 +135,7 @@ def remove_identities(graph_module):
 #   `nn.Identity | nn.Dropout) and not module.training`
 # - the first reader alone: `node.replace_all_uses_with(` -> `next(iter(node.users)).replace_input_with(node, `,
 #   `graph_module.graph.erase_node(node)` -> `node.users or graph_module.graph.erase_node(node)`
+# - one that nobody reads stays: `node.op != "call_module"` -> `node.op != "call_module" or not node.users`
 # - counts modules instead of nodes: `removed = 0` -> `gone = set()`, `removed += 1` -> `gone.add(module)`,
 #   `return removed` -> `return len(gone)`
 
@@ -185,6 +186,8 @@ def merge_repeats(graph_module):
 # - in-place methods count only from where they stand: `any(node.op` -> `all(node.op`
 # - merges random numbers: ` or node.target is torch.rand_like` -> ``
 # - merges across in-place methods: `return 0` -> `pass`
+# - merges what stands before an in-place method: `return 0` ->
+#   `nodes = nodes[: [n.op == "call_method" and n.target.endswith("_") for n in nodes].index(True)]`
 # - forgets inputs that are numbers: `node.args)` -> `tuple(node.all_input_nodes))`
 # - merges modules, too: `!= "call_function"` -> `not in ("call_function", "call_module")`
 # - finds all repeats before it merges any:

@@ -157,6 +157,8 @@ def _identity_edges(rng):
         _case(rng, "one module called twice", {"i": IDENTITY, "r": RELU}, [
             "x input", "i layer i x", "a function mul i $", "j layer i a", "b layer r j", "out output b"],
             removed=["i", "j"]),
+        _case(rng, "an identity and a dropout that nobody reads", {"i": IDENTITY, "q": DROPOUT}, [
+            "x input", "i layer i x", "a function mul x $", "q layer q a", "out output a"], removed=["i", "q"]),
     ]  # fmt: skip
 
 
@@ -185,6 +187,9 @@ def _repeat_edges(rng):
         _case(rng, "an in-place method", {}, [
             "x input", "y function mul x $", "a function relu y", "m method add_ y $", "b function relu y",
             "c function sub a b", "out output c"], removed=[]),
+        _case(rng, "an in-place method after the repeats", {}, [
+            "x input", "a function relu x", "b function relu x", "c function add a b", "m method add_ c $",
+            "out output c"], removed=[]),
         _case(rng, "methods", {}, [
             "x input", "a method neg x", "b method neg x", "t method type_as x a", "c function mul a 1.5",
             "d function mul b 1.5", "e function add a 1.5", "f function relu x", "g function relu x",

@@ -97,6 +97,7 @@ def prune_conv(weight, bias, keep_in, keep_out):
 # - indices in pairs: `weight[keep_out][:, keep_in]` -> `weight[keep_out, keep_in]`
 # - inputs are forgotten: `[:, keep_in]` -> ``
 # - the bias as before: `bias[keep_out]` -> `bias`
+# - square kernels only: `weight[keep_out]` -> `weight.reshape(*weight.shape[:2], *weight.shape[2:3] * 2)[keep_out]`
 # - the first channels: `weight[keep_out][:, keep_in]` -> `weight[: len(keep_out), : len(keep_in)]`
 # - zeros instead of fewer channels: `weight[keep_out][:, keep_in]` ->
 #   `weight * torch.zeros(len(weight)).index_fill(0, keep_out, 1)[:, None, None, None]`
@@ -126,6 +127,7 @@ def prune_depthwise(weight, bias, channels, keep):
 # - outputs are interleaved:
 #   `keep[:, None] * per_channel + torch.arange(per_channel)` -> `keep + channels * torch.arange(per_channel)[:, None]`
 # - inputs are selected: `weight[outputs]` -> `weight[:, keep]`
+# - square kernels only: `weight[outputs]` -> `weight.reshape(*weight.shape[:2], *weight.shape[2:3] * 2)[outputs]`
 # - a bias is taken for granted: `None if bias is None else bias` -> `bias`
 
 
@@ -194,6 +196,8 @@ def channel_groups(layers):
 # - every layer by itself: `if layer["kind"] != "conv"` -> `if False`
 # - depthwise makes new channels: `!= "conv"` -> `not in ("conv", "depthwise")`
 # - a sum ties its first input only: `layer["inputs"]:` -> `layer["inputs"][:1]:`
+# - a sum ties two inputs: `layer["inputs"]:` -> `layer["inputs"][:2]:`
+# - ties are followed for two steps only: `while leader[name] != name` -> `for _ in range(2)`
 # - convolutions tie, too: `if layer["kind"] != "conv"` -> `if True`
 # - all layers are named: `in ("conv", "depthwise")` -> `is not None`
 

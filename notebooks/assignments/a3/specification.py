@@ -87,7 +87,7 @@ def _keep_oracle(inputs, probe):
 
 def _conv_inputs(rng, cout, cin, kept_out, kept_in, bias=True):
     return {
-        "weight": _normal(rng, cout, cin, 3, 3), "bias": _normal(rng, cout) if bias else None,
+        "weight": _normal(rng, cout, cin, 3, 2), "bias": _normal(rng, cout) if bias else None,
         "keep_in": _some(rng, cin, kept_in), "keep_out": _some(rng, cout, kept_out),
     }  # fmt: skip
 
@@ -115,7 +115,7 @@ def _conv_oracle(inputs, probe):
 def _depthwise_inputs(rng, channels, kept, multiplier=1, bias=True):
     outputs = channels * multiplier
     return {
-        "weight": _normal(rng, outputs, 1, 3, 3), "bias": _normal(rng, outputs) if bias else None,
+        "weight": _normal(rng, outputs, 1, 2, 3), "bias": _normal(rng, outputs) if bias else None,
         "channels": channels, "keep": _some(rng, channels, kept),
     }  # fmt: skip
 
@@ -203,10 +203,17 @@ def _group_edges(rng):
     three = [_layer(k[0], "conv")]  # a sum's name is the next block's input
     for i in (1, 3, 5):
         three += [_layer(k[i], "conv", k[i - 1]), _layer(k[i + 1], "add", k[i - 1], k[i])]
+    w = _names(rng, 4)
+    wide = [_layer(w[0], "conv"), _layer(w[1], "conv"), _layer(w[2], "conv"), _layer(w[3], "add", *w[:3])]
+    s = _names(rng, 11)
+    row = [_layer(name, "conv") for name in s[:6]]  # ties that run against the order of the layers
+    row += [_layer(s[6 + i], "add", s[5 - i], s[4 - i]) for i in range(5)]
     cases = {
         "two blocks in a row": two,
         "two sums with a common term": bridge,
         "three blocks that share a group": three,
+        "a sum of three": wide,
+        "sums in a row, each with a term of the one before": row,
     }
     return [Case(label, {"layers": layers}) for label, layers in cases.items()]
 

@@ -183,6 +183,9 @@ def fixed_point(multiplier):
 # - the sign of the exponent: `31 - exponent` -> `31 + exponent`
 # - a shift of 31 for all: `fraction, exponent = math.frexp(multiplier)` -> `fraction, exponent = multiplier, 0`
 # - powers of two only: `round(fraction * 2**31)` -> `2**30`
+# - halves once at most: `fraction, exponent = math.frexp(multiplier)` ->
+#   `exponent = min(0, math.frexp(multiplier)[1]); fraction = multiplier / 2.0**exponent`,
+#   `if mantissa == 2**31` -> `if mantissa >= 2**31`, `= 2**30, shift` -> `= mantissa // 2, shift`
 
 
 # %% requantize right: Python's integers
@@ -233,6 +236,8 @@ def best_clip(x, bits, candidates):
 
 # %% best_clip wrong
 # - one step too many: `threshold / most` -> `threshold / (most + 1)`
+# - one code too many on both sides: `2 ** (bits - 1) - 1` -> `2 ** (bits - 1)`
+# - one code too many below: `clamp(-most, most)` -> `clamp(-most - 1, most)`
 # - absolute errors: `((restored - x) ** 2)` -> `(restored - x).abs()`
 # - codes without a sign: `2 ** (bits - 1) - 1` -> `2**bits - 1`
 # - forgets to return to real numbers: `.clamp(-most, most) * scale` -> `.clamp(-most, most)`

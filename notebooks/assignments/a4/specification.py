@@ -218,6 +218,7 @@ def _multiplier_edges(rng):
     return [
         Case("a power of two", {"multiplier": 0.25}),
         Case("one", {"multiplier": 1.0}),
+        Case("a multiplier above 4", {"multiplier": 4.3}),
         Case("a mantissa that rounds up to a power of two", {"multiplier": 1.0 - 2.0**-40}),
         Case(
             "a mantissa half-way between two",
@@ -288,10 +289,14 @@ def _clip_edges(rng):
     candidates = torch.tensor([2.0, 1.0, 0.7, 0.2], dtype=torch.float64)
     negative = -_normal(rng, 100).abs()
     negative[:5] -= 6
+    ends, half = torch.tensor([1.0, -1.0] * 5 + [0.6, -0.6] * 15), torch.tensor([1.0, 0.5], dtype=torch.float64)
+    uneven = torch.tensor([-1.0] * 10 + [0.4] * 5)
     return [
         Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
         Case("three codes", {"x": x, "bits": 2, "candidates": candidates * 0.67}),
         Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
+        Case("few values", {"x": ends.double(), "bits": 2, "candidates": half}),
+        Case("few values, most of them negative", {"x": uneven.double(), "bits": 2, "candidates": half}),
     ]
 
 
