@@ -48,7 +48,7 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the 
         expected = expected.item()
     kind, parts = _kind(expected), []
     if kind != _kind(got):
-        hint = ": is a return missing?" if got is None else ""
+        hint = " (is a return missing?)" if got is None and where == "the answer" else ""
         return f"{where} should be {_named(expected)}, but is {_named(got)}{hint}", ""
     if kind is dict:
         if set(expected) != set(got):

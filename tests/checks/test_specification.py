@@ -101,6 +101,7 @@ DIFFERENT = [
     ("fold", "keep", "not right", USUAL),
     (None, 0, "None", USUAL),
     ([1], None, "is a return missing?", USUAL),
+    ([T([1]), T([2])], [T([1]), None], "but is None", USUAL),
     ({"a": [T([1.0]), 2]}, {"a": [T([1.0]), 3]}, 'the answer["a"][1] differs', USUAL),
     (1, 10**400, "differs by inf", USUAL),
     (1.0, -(10**400), "not finite", USUAL),
@@ -119,7 +120,8 @@ def test_equal_answers_have_no_difference(expected, got, tolerance):
 
 @pytest.mark.parametrize(("expected", "got", "says", "tolerance"), DIFFERENT)
 def test_a_difference_is_named(expected, got, says, tolerance):
-    assert says in difference(expected, got, tolerance)[0]
+    words = difference(expected, got, tolerance)[0]
+    assert says in words and ("return missing" in words) == (got is None)
 
 
 @pytest.mark.parametrize("large", [2**24 + 1, 2**53 + 1, -(2**63) + 1])
