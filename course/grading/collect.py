@@ -211,7 +211,7 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
     """Read the notebook and the files that go with it, until the allowed number or size is used up."""
     parts = sorted((p for p in parts if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name))
     notebooks = [part for part in parts if part.is_notebook]
-    named = [part for part in notebooks if part.name.stem.lower() == assignment]
+    named = [p for p in notebooks if re.fullmatch(rf"(copy of )?{assignment}(\W|_|\d|copy)*", p.name.stem.lower())]
     if not notebooks:
         raise IntakeError(f"there is no notebook in it: {assignment}.ipynb is missing")
     if len(notebooks) > 1 and len(named) != 1:

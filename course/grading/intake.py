@@ -95,7 +95,7 @@ def _parse(data: bytes) -> list[dict]:
 
 
 def _plain_cell(cell: Any) -> dict | None:
-    if not isinstance(cell, dict) or cell.get("cell_type") not in ("code", "markdown"):
+    if not isinstance(cell, dict) or cell.get("cell_type") not in ("code", "markdown", "raw"):
         return None
     source = cell.get("source", "")
     if isinstance(source, list):
@@ -107,7 +107,7 @@ def _plain_cell(cell: Any) -> dict | None:
     grade_id = marks.get("grade_id") if isinstance(marks.get("grade_id"), str) else None
     # JSON may hold half characters that no file can store.
     text = source.encode("utf-8", "replace").decode()
-    return {"type": cell["cell_type"], "id": grade_id, "source": text}
+    return {"type": cell["cell_type"].replace("raw", "markdown"), "id": grade_id, "source": text}
 
 
 def rebuild(cells: list[dict], skeleton: Any) -> Submission:

@@ -131,6 +131,7 @@ HOSTILE = {
                    "the name of x/model.bin is none, too long or there twice", FINE | {"model.bin": b"near"}),
     "two.zip": (zipped(**{"x/a1.ipynb": "1", "y/a1.ipynb": "2"}), "x/a1.ipynb, y/a1.ipynb? Delete the others", {}),
     "other.zip": (zipped(**{"draft.ipynb": "1", "final.ipynb": "2"}), "draft.ipynb, final.ipynb? Delete", {}),
+    "copies": (folder(**{"a1.ipynb": "1", "a1 (1).ipynb": "2"}), "a1 (1).ipynb, a1.ipynb? Delete the others", {}),
     "abyss": (lambda path: subprocess.run(["mkdir", "-p", f"{path}{'/d' * 1500}"], check=True), "read", None),
     "README.txt": (b"x", "only folders, notebooks and zip files", None),
     ".DS_Store": (b"x", "", None),
@@ -270,6 +271,7 @@ def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_
         place(incoming / name, zipped() if name.endswith("zip") else name.encode(), 1_600_000_000 + 86400 * day)
     (room.folder / roster.FILE).write_text("id,name,student\n12,Mary,\n13,Ada,ada\n14,Bob,\n,Zoe,\n")
     assert sentences(room) == []
+    assert {one.became for one in collect(room, "a1")} == {"unchanged"}  # the same download again
     assert collected(room, "mary_12") == {"a1.ipynb": b"mary_12_71_a1-1.ipynb", "net.bin": b"mary_12_72_net-1.bin"}
     late = {student: arrival(room.submission(student, "a1")).year > 2019 for student in room.students("a1")}
     assert late == {"mary_12": False, "love_13": True, "bob_14": False} and {*late, "Zoe"} == {*roster.read(room)}

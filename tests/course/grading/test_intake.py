@@ -72,8 +72,9 @@ def test_deleted_and_doubled_cells_are_put_right_and_own_cells_stay_where_they_w
     own = {"cell_type": "code", "metadata": {}, "source": ["a = 1\n", "b = 2"], "outputs": [], "execution_count": None}
     notebook["cells"].insert(notebook["cells"].index(cell_of(notebook, "bn_affine")), own)
     notebook["cells"].remove(cell_of({"cells": [c for c in notebook["cells"] if c is not own]}, "bn_train"))
+    cell_of({"cells": notebook["cells"][-5:]}, "padding_answer")["cell_type"] = "raw"  # a slip of the finger
     submission = submit(notebook | {"cells": [*notebook["cells"], doubled]})
-    assert source_of(submission, "bn_affine_solution") == ANSWER
+    assert [source_of(submission, name) for name in ("bn_affine_solution", "padding_answer")] == [ANSWER, "Because."]
     cells = [(cell["name"], cell["source"]) for cell in submission.code]
     assert cells[-1] == ("a cell of your own", doubled["source"])  # as after a cell was split in two
     assert cells[cells.index(("bn_affine_solution", ANSWER)) + 1] == ("a cell of your own", "a = 1\nb = 2")
