@@ -87,8 +87,8 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
         for other in several:
             if other is not counts and not other.remark:
                 other.remark = f"{counts.entry} is by the same student and counts"
-    rows = [[one.entry, one.student, f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "", one.became,
-             one.remark] for one in found]  # fmt: skip
+    dates = [f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "" for one in found]
+    rows = [[one.entry, one.student, date, one.became, one.remark] for one, date in zip(found, dates, strict=True)]
     header = ["entry", "student", "arrived", "became", "remark"]
     write_table(room.folder / "collected" / f"{assignment}.csv", header, rows)
     return found

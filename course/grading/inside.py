@@ -218,15 +218,15 @@ def answer_item(item, namespace, folder):
             with guard:
                 answer = run(namespace, case)
             answers.append(wire.decode(wire.encode(answer)))
-    except KeyError as error:
-        missing = error.args and error.args[0] == item["function"] and item["function"] not in namespace
-        problem = f"there is no function called {item['function']}" if missing else f"KeyError: {error}"
     except NotImplementedError:
         problem = "not done yet"
     except OutOfTime as error:
         problem = str(error)
     except BaseException as error:
-        problem = f"{type(error).__name__}: {error}"[:300]
+        missing = (
+            isinstance(error, KeyError) and error.args == (item["function"],) and item["function"] not in namespace
+        )
+        problem = f"there is no function called {item['function']}" if missing else wire.described(error, namespace)
     finally:
         alarm(0)
     return wire.encode({"answers": answers, "problem": guard.found or problem, "refused": bool(guard.found)})
@@ -248,9 +248,8 @@ def answer_in_child(item, namespace, folder, scratch):
         if time.monotonic() - starved(child) > deadline:
             os.kill(child, signal.SIGKILL)
         time.sleep(0.005)
-    if not path.is_file() or path.stat().st_size > MOST_RESULT_BYTES:
-        return b""
-    return path.read_bytes()
+    fits = path.is_file() and path.stat().st_size <= MOST_RESULT_BYTES
+    return path.read_bytes() if fits else b""
 
 
 def send(channel, name, data):

@@ -48,7 +48,7 @@ def _try(name, item, case):
     except Forbidden as error:
         return False, f"not allowed: {error}"
     except Exception as error:
-        return False, _wrong(name, case, f"{type(error).__name__}: {error}")
+        return False, _wrong(name, case, wire.described(error, vars(__main__)))
     try:
         observed = view(wire.decode(wire.encode(answer)), case["probe"])
     except Exception as error:

@@ -53,12 +53,9 @@ def prepare(exercise: Exercise, *seed: str) -> list[Sheet]:
 
 
 def grade(
-    exercise: Exercise,
-    submission: Submission,
-    sheets: list[Sheet],
-    limits: box.Limits | None = None,
+    exercise: Exercise, submission: Submission, sheets: list[Sheet], limits: box.Limits | None = None,
     boxed: bool = True,
-) -> dict:
+) -> dict:  # fmt: skip
     """Run and judge one submission; `refused` says that an answer called what its exercise forbids."""
     place = Place(exercise, limits or box.Limits(), boxed)
     work = [(sheet.item, sheet.inputs) for sheet in sheets]

@@ -74,16 +74,11 @@ def visible_answers(exercise: Exercise) -> bytes:
     """Inputs and right answers of the visible seed, as data for the instant check."""
     items = {}
     for item in exercise.assignment.items:
-        cases = [
-            vars(case) | {"expected": item.oracle(case.inputs, case.probe)} for case in item.make_cases(VISIBLE_SEED)
-        ]
+        visible = item.make_cases(VISIBLE_SEED)
+        cases = [vars(case) | {"expected": item.oracle(case.inputs, case.probe)} for case in visible]
         tolerance = [item.tolerance.relative, item.tolerance.absolute]
-        items[item.name] = {
-            "function": item.function,
-            "hints": [item.nudge, item.hint],
-            "forbidden": list(item.forbidden),
-        }
-        items[item.name] |= {"tolerance": tolerance, "cases": cases}
+        rules = {"function": item.function, "forbidden": list(item.forbidden), "tolerance": tolerance}
+        items[item.name] = rules | {"hints": [item.nudge, item.hint], "cases": cases}
     return wire.encode(items)
 
 

@@ -1,6 +1,6 @@
 """The exercises of all lessons, the answers that were right in the learner's own `mine.py`, and the course's solutions.
 
-Each answer is a block of `mine.py`: the function with the imports, helper functions and plain constants of its cell.
+Each answer is a block of `mine.py`: the function with the imports, helper functions and constants of its cell.
 A block may use other exercises by name. It is kept only when it also works in a new process, where nothing else of
 the notebook is defined. The course's solutions are the code that its notebooks fold away below the exercises.
 """
@@ -135,7 +135,7 @@ def folded_code(folder: Path) -> list[str]:
 
 
 def block_of(function: Callable) -> str:
-    """The function with the imports, functions, classes and plain constants of its cell."""
+    """The function with the imports, functions, classes and constants of its cell."""
     own = code = inspect.getsource(function)
     cell = "".join(linecache.getlines(inspect.unwrap(function).__code__.co_filename))  # below its decorators
     with suppress(SyntaxError):  # of a cell with %magic: the function alone
@@ -144,9 +144,8 @@ def block_of(function: Callable) -> str:
 
 
 def goes_along(part: ast.stmt) -> bool:
-    """Whether a statement imports or defines something, or names a number, a text, or a tuple or list of them."""
-    if isinstance(part, ast.Assign):
-        with suppress(ValueError):
-            ast.literal_eval(part.value)
-            return True
-    return isinstance(part, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+    """Whether a statement imports or defines something, or names a value that needs nothing of the notebook."""
+    if not isinstance(part, ast.Assign | ast.AnnAssign):
+        return isinstance(part, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+    used = {node.id for node in ast.walk(part.value or part) if isinstance(node, ast.Name)}
+    return isinstance(part.value, ast.Lambda) or used <= GIVEN.keys() | GIVEN["__builtins__"].keys()

@@ -96,9 +96,8 @@ def test_a_headless_run_keeps_and_reads_no_answers_draws_new_inputs_and_survives
 def test_the_cell_goes_along_with_its_imports_and_helpers(cell, folder, one_process, capsys):
     source = """
     from fractions import Fraction
-    ROOM = 2
-    def steps(room, stride):
-        return int(Fraction(room) // stride)
+    ROOM: int = 4 // 2
+    steps = lambda room, stride: int(Fraction(room) // stride)
     print("drawn")
     def output_size(size, kernel, stride, padding):
         return steps(size + ROOM * padding - kernel, stride) + 1

@@ -115,6 +115,7 @@ COSTLY = {  # what beside the solutions stands in a notebook, and the points tha
     "a network that takes all memory": ({"own": BOMB}, 74),
     "an endless item": ({"fold_linear_solution": ENDLESS + "        except BaseException: pass"}, 80),
     "a death": ({"fold_linear_solution": "import os\ndef fold_linear(weight, bias, a, b):\n    os._exit(3)"}, 80),
+    "an error": ({"fold_linear_solution": "def fold_linear(weight, bias, a, b):\n    return weight.one"}, 80),
 }
 
 
@@ -122,7 +123,9 @@ COSTLY = {  # what beside the solutions stands in a notebook, and the points tha
 def test_solutions_earn_all_and_what_goes_wrong_costs_only_its_item(a1, grade, label):
     (changes, points), peak = COSTLY[label], lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB
     before = peak()
-    assert total(grade(answers.solution_cells(a1) | changes)) == points
+    result = grade(answers.solution_cells(a1) | changes)
+    assert total(result) == points
+    assert ("in the line `return weight.one`" in result["items"]["fold_linear"]["message"]) == (label == "an error")
     assert peak() - before < 200 * 1024
 
 
