@@ -20,12 +20,7 @@ SETTINGS = {int, float, bool, str, type(None)}
 
 
 class Editor:
-    """The modules and tensors of one graph.
-
-    Example:
-        >>> editor = Editor(graph_module)
-        >>> editor.swap_module(node, with_tensors(editor.module(node), weight=2 * weight))
-    """
+    """The modules and tensors of one graph."""
 
     def __init__(self, graph_module: fx.GraphModule):
         self.graph_module, self.graph = graph_module, graph_module.graph

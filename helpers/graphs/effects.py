@@ -89,17 +89,22 @@ def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.No
         written = first if getattr(module, "inplace", False) else None
     elif node.op not in ("call_function", "call_method"):
         return []
-    elif isinstance(node.target, torch._ops.OpOverload):
-        takes = node.target._schema.arguments
-        given = dict(zip((one.name for one in takes), node.args, strict=False)) | dict(node.kwargs)
-        written = [given.get(one.name) for one in takes if one.alias_info is not None and one.alias_info.is_write]
     elif not is_torch(node):
         return node.all_input_nodes
+    elif isinstance(node.target, torch._ops.OpOverload):
+        written = written_arguments(node.target, node.args, node.kwargs)
     elif node.target in WRITING or (name.endswith("_") and not name.endswith("__")) or _is_in_place(node):
         written = first
     found: list[fx.Node] = []
     fx.map_arg(written, found.append)
     return found
+
+
+def written_arguments(function: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any]) -> list[Any]:
+    """Those of the arguments into which an ATen operation writes, by its schema."""
+    takes = function._schema.arguments
+    given = dict(zip((one.name for one in takes), args, strict=False)) | dict(kwargs)
+    return [given.get(one.name) for one in takes if one.alias_info is not None and one.alias_info.is_write]
 
 
 def _is_in_place(node: fx.Node) -> bool:
@@ -154,12 +159,7 @@ def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
 
 
 class Storage:
-    """Which values of a graph may share storage, and which of them somebody writes to.
-
-    Example:
-        >>> storage = Storage(graph_module)
-        >>> storage.is_written(node)
-    """
+    """Which values of a graph may share storage, and which of them somebody writes to."""
 
     def __init__(self, graph_module: fx.GraphModule):
         self._shared: dict[Any, set[Any]] = {}  # a node, or the address of a tensor's storage -> all that share it

@@ -48,17 +48,6 @@ def rank(node: fx.Node) -> int | None:
     return value.dim() if isinstance(value, torch.Tensor) else None
 
 
-def check_same_form(before: fx.Node, after: fx.Node) -> None:
-    """Raise `MustStay` unless the values of two nodes have one shape and dtype."""
-    one, other = before.meta.get("val"), after.meta.get("val")
-    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
-        raise MustStay("shapes are not known: trace with example inputs")
-    if one.shape != other.shape:
-        raise MustStay(f"it changes the shape from {tuple(one.shape)} to {tuple(other.shape)}")
-    if one.dtype != other.dtype:
-        raise MustStay(f"it changes the dtype from {one.dtype} to {other.dtype}")
-
-
 def convert(node: fx.Node, editor: Editor) -> None:
     """Turn a functional call into a module call, or raise `MustStay`; calls that agree in all share one module."""
     name, names = op_name(node), LAYERS[op_name(node)]

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from helpers.graphs.effects import Storage, attribute, called_modules, callee, written_inputs
+from helpers.graphs.editing import Editor
+from helpers.graphs.effects import attribute, called_modules, callee, written_inputs
 from helpers.graphs.patterns import Constant, Match, Op, Value
 
 Filter = Callable[[Match], str | None]  # looks at a whole match, and returns None or a one-line reason against it
@@ -108,7 +109,7 @@ class _Search:
     """Solutions come from generators: asking for the next one is the backtracking."""
 
     def __init__(self, graph_module: fx.GraphModule, match_placeholders: bool, any_literals: bool):
-        self.graph_module = graph_module
+        self.graph_module, self.editor = graph_module, Editor(graph_module)
         self.match_placeholders, self.any_literals = match_placeholders, any_literals
         self.modules = called_modules(graph_module)
         self.reason: str | None = None  # the first for which the current anchor is refused
@@ -174,17 +175,12 @@ class _Search:
             if isinstance(value, fx.Node):
                 if value.op != "get_attr":
                     return f"{value} is not a constant"
-                if self.storage.is_written(value):
+                if self.editor.storage.is_written(value):
                     return f"{value} is written to by the network"
                 value = attribute(self.graph_module, value.target)
             if not isinstance(value, (torch.Tensor, int, float, complex)):
                 return f"{value!r} is neither a number nor a tensor"
         return part.where(value) if part.where else None
-
-    @functools.cached_property
-    def storage(self) -> Storage:
-        """Who shares memory with whom; worked out once, and only if somebody asks."""
-        return Storage(self.graph_module)
 
     @functools.cached_property
     def writers(self) -> list[fx.Node]:
@@ -196,7 +192,7 @@ class _Search:
         """A rewrite computes everything where the anchor stands: nothing may write to the inputs before that."""
         first, inside = min(match.vanishing), match.vanishing
         between = [node for node in self.writers if first < node < match.anchor and node not in inside]
-        if between and any(self.storage.is_written(source) for node in inside for source in node.all_input_nodes):
+        if between and any(self.editor.storage.is_written(one) for node in inside for one in node.all_input_nodes):
             return f"{between[0]}, which stands in between, may write to its inputs"
         return None
 

@@ -134,16 +134,10 @@ class Match:
 
 
 def traced(function: Callable[..., Any]) -> Op:
-    """The pattern that a Python function computes: its arguments become values, its operations become `Op`s.
+    """The pattern that a function of one result computes: its arguments become values, its operations become `Op`s.
 
     Module calls match by the class of the module, so `function` may be an `nn.Module` whose submodules are examples.
     Addition and multiplication of two nodes match in either order.
-
-    Args:
-        function: a function or module of one result that `torch.fx` can trace.
-
-    Example:
-        >>> find(graph_module, traced(lambda x: x * torch.sigmoid(x)))
     """
     example = fx.symbolic_trace(function)
     made: dict[fx.Node, Any] = {}

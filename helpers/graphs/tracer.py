@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers.graphs.effects import AUGMENTED, WRITING, draws, op_name
+from helpers.graphs.effects import AUGMENTED, WRITING, address, draws, op_name, written_arguments
 
 
 class Lost(RuntimeError):
@@ -64,7 +65,7 @@ class Tracer(fx.Tracer):
 
     def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
         """The graph of a model, whose tables of buffers may hold stand-ins afterwards."""
-        with _RecordRandom(self):
+        with _RecordRandom(self), _KeepTensors(root):
             return super().trace(root, concrete_args)
 
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
@@ -120,4 +121,18 @@ class _RecordRandom(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if draws(getattr(function, "__name__", "")):
             return self._tracer.create_proxy("call_function", function, args, kwargs or {})
+        return function(*args, **(kwargs or {}))
+
+
+class _KeepTensors(TorchDispatchMode):
+    """Refuses what would write into the network's own tensors now, and in no call of the graph."""
+
+    def __init__(self, root: nn.Module):
+        super().__init__()
+        self._names = {address(tensor): name for name, tensor in (*root.named_parameters(), *root.named_buffers())}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        written = torch.utils._pytree.tree_leaves(written_arguments(function, args, kwargs or {}))
+        if names := [self._names[one] for one in map(address, written) if one in self._names]:
+            raise Lost(f"it writes into {names[0]} where torch.fx does not see it: write into self.{names[0]}")
         return function(*args, **(kwargs or {}))

@@ -83,8 +83,10 @@ def trace(
         raise UnsupportedCase("tracing", f"a graph has a {name!r} of its own: rename what the network calls so")
     tensors = (*model.parameters(), *model.buffers())
     draft = draft and route == "fx" and all(tensor.is_leaf for tensor in tensors)  # others cannot be copied at all
+    shared = [tensor for tensor in tensors if draft and tensor.layout is torch.strided and not tensor.is_inference()]
     try:
-        own = copied(model, {id(tensor): tensor for tensor in tensors if draft})
+        # Views, for a forward may set more than numbers, as `data` and `requires_grad`.
+        own = copied(model, {id(one): torch.Tensor._make_subclass(type(one), one, one.requires_grad) for one in shared})
     except Exception as error:
         raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
     try:

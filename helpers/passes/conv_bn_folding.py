@@ -22,11 +22,11 @@ from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.errors import MustStay
-from helpers.graphs.layers import channel_axis, check_same_form, opaque, output_channels, rank
+from helpers.graphs.layers import channel_axis, opaque, output_channels, rank
 from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED
 from helpers.graphs.patterns import Match, Op
 from helpers.passes.registry import register
-from helpers.passes.rewriter import MatchRewriter, Rule, Rules
+from helpers.passes.rewriter import MatchRewriter, Rule, Rules, check_same_form
 
 LAYER = Op((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
 # One factor or summand per output channel, or one number for all of them.
@@ -38,9 +38,6 @@ def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Modu
 
     Raises:
         MustStay: the new weights are not finite (a finite sum says so quickly), or have no data.
-
-    Example:
-        >>> doubled = folded(nn.Conv2d(3, 8, 3), factor=2.0, summand=0.0)
     """
     dtype = layer.weight.dtype
     if layer.weight.is_meta:
@@ -93,11 +90,7 @@ def _refuse(match: Match, editor: Editor, layer: nn.Module) -> None:
 
 
 def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:
-    """The factor and the summand of a batch norm in eval mode, in double precision.
-
-    Example:
-        >>> a, z = norm_as_affine(nn.BatchNorm2d(8).eval())
-    """
+    """The factor and the summand of a batch norm in eval mode, in double precision."""
     mean, var = norm.running_mean.detach().double(), norm.running_var.detach().double()
     gamma = 1.0 if norm.weight is None else norm.weight.detach().double()
     beta = 0.0 if norm.bias is None else norm.bias.detach().double()

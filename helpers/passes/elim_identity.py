@@ -17,10 +17,10 @@ from torchvision.ops import stochastic_depth
 from helpers.graphs.editing import Editor, prefixes
 from helpers.graphs.effects import is_pure
 from helpers.graphs.errors import MustStay
-from helpers.graphs.layers import check_same_form, opaque
+from helpers.graphs.layers import opaque
 from helpers.passes import registry
 from helpers.passes.folder import Pass, PassResult
-from helpers.passes.rewriter import NodeRewriter
+from helpers.passes.rewriter import NodeRewriter, check_same_form
 
 IDENTITY_MODULES = (nn.Identity, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 # The number that changes nothing, and the positions at which it may stand.

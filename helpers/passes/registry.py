@@ -1,9 +1,4 @@
-"""All passes by name. A registered pass does nothing until a list names it.
-
-Example:
-    >>> registry.get("conv_bn_folding")
-    <pass conv_bn_folding>
-"""
+"""All passes by name. A registered pass does nothing until a list names it."""
 
 import difflib
 from collections.abc import Iterable

@@ -92,6 +92,17 @@ def _rewrite(rule: Rule, editor: Editor, result: PassResult, match: Match) -> st
     return None
 
 
+def check_same_form(before: fx.Node, after: fx.Node) -> None:
+    """Raise `MustStay` unless the values of two nodes have one shape and dtype."""
+    one, other = before.meta.get("val"), after.meta.get("val")
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        raise MustStay("shapes are not known: trace with example inputs")
+    if one.shape != other.shape:
+        raise MustStay(f"it changes the shape from {tuple(one.shape)} to {tuple(other.shape)}")
+    if one.dtype != other.dtype:
+        raise MustStay(f"it changes the dtype from {one.dtype} to {other.dtype}")
+
+
 @dataclass(frozen=True)
 class Traced:
     """A value in the new graph: the node that makes it, and its fake tensor (or plain number)."""

@@ -64,12 +64,7 @@ def subplots(rows: int = 1, columns: int = 1, size: tuple[float, float] = (8, 4)
 
 
 def line(position: int, marker: bool = True) -> dict[str, object]:
-    """Colour, line style and, for lines of few points, marker of the n-th line of a plot.
-
-    Example:
-        >>> line(0)["marker"]
-        'o'
-    """
+    """Colour, line style and, for lines of few points, marker of the n-th line of a plot."""
     look = {"color": [*COLOURS.values()][position % len(COLOURS)], "linestyle": LINES[position % len(LINES)]}
     return look | ({"marker": MARKERS[position % len(MARKERS)]} if marker else {})
 

@@ -85,6 +85,7 @@ BAD = {
     "mixed network": (lambda: nn.Sequential(conv(), conv(4, 2).double()).eval(), X, GraphMismatch, "'_1'.*not accept"),
     "mixed devices": (lambda: nn.Sequential(conv(), conv(4, 2).to("meta")).eval(), X, GraphMismatch, "1.weight has no"),
     "layer code": (lambda: Net(lambda m, x: m.code(x), code=conv()).eval(), X, UnsupportedCase, "a 'code' of its own"),
+    "hidden write": (lambda: Net(lambda m, x: m._buffers["n"].add_(1), n=X * 1).eval(), X, UnsupportedCase, "self.n"),
     "too many inputs": (small, (X, X), GraphMismatch, "takes 1 input and got 2"),
     "too few inputs": (lambda: nn.Bilinear(6, 6, 2).eval(), X, GraphMismatch, "an input is missing"),
     "no input": (small, (), GraphMismatch, "must hold a tensor, got none"),
@@ -97,20 +98,21 @@ BAD = {
 def test_bad_input_is_named(what):
     build, inputs, error, message, *options = BAD[what]
     model = build()
+    before = [tensor.clone() for tensor in model.buffers()]
     with pytest.raises(error, match=f"(?s){message}"):
         passes.optimize(model, inputs, **dict(*options))
+    assert all(map(torch.equal, before, model.buffers()))
 
 
 def test_what_the_forward_function_does_to_the_model_happens_to_the_copy():
     def run(m, x):
-        m.seen.append(1)
-        m.last = 1
+        m.last = m.seen.append(1), m.requires_grad_(False)
         return m.conv(x)
 
     model = Net(run, conv=conv()).eval()
     model.seen = []
     passes.optimize(model, X)
-    assert model.seen == [] and not hasattr(model, "last")
+    assert model.seen == [] and not hasattr(model, "last") and model.conv.weight.requires_grad
 
 
 def test_a_traced_network_may_be_optimised_too():
@@ -180,9 +182,8 @@ def test_a_wrong_pass_is_named(what, monkeypatch):
 def test_wrong_maths_is_blamed_on_the_fold(level, factor, monkeypatch):
     right = conv_bn_folding.folded
     monkeypatch.setattr(conv_bn_folding, "folded", lambda layer, a, z: right(layer, torch.as_tensor(a) * factor, z))
-    with pytest.raises(WrongAnswer) as caught:
+    with pytest.raises(WrongAnswer, match=r"^conv_bn_folding: "):
         passes.optimize(nn.Sequential(conv(), norm(4), nn.ReLU()).eval(), X, level)
-    assert caught.value.pass_name == "conv_bn_folding"
 
 
 UNSEEN = {
@@ -196,9 +197,8 @@ UNSEEN = {
 def test_what_the_tracer_does_not_see_is_blamed_on_it(what):
     model = nn.Sequential(conv(), nn.ReLU()).eval()
     UNSEEN[what](model)
-    with pytest.raises(WrongAnswer) as caught:
+    with pytest.raises(WrongAnswer, match=r"^tracing: "):
         passes.optimize(model, X)
-    assert caught.value.pass_name == "tracing"
 
 
 @pytest.mark.parametrize("route", ["fx", "export"])
