@@ -19,6 +19,9 @@ from helpers.graphs.operations import FRESH, FRESH_MODULES
 _NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
 AUGMENTED = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in _NAMES}
 WRITING = {*AUGMENTED, operator.setitem, operator.delitem}
+# What writes into the tensors behind its first argument, unless a setting is off: its place, its name, its default.
+KEEPING_COUNT = {"batch_norm": (5, "training", False), "instance_norm": (5, "use_input_stats", True)}
+KEEPING_COUNT |= {"embedding": (3, "max_norm", None), "embedding_bag": (3, "max_norm", None)}
 
 
 def op_name(node: fx.Node) -> str:
@@ -91,6 +94,8 @@ def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.No
         return []
     elif not is_torch(node):
         return node.all_input_nodes
+    elif (how := KEEPING_COUNT.get(name.removeprefix("native_"))) and _setting(node, *how) not in (False, None):
+        written = (node.args[1:], node.kwargs)
     elif isinstance(node.target, torch._ops.OpOverload):
         written = written_arguments(node.target, node.args, node.kwargs)
     elif node.target in WRITING or (name.endswith("_") and not name.endswith("__")) or _is_in_place(node):
@@ -110,7 +115,11 @@ def written_arguments(function: torch._ops.OpOverload, args: Any, kwargs: Mappin
 def _is_in_place(node: fx.Node) -> bool:
     """Whether a function is called with `inplace` as anything but False."""
     position = _inplace_position(node.target) if node.op == "call_function" else len(node.args)
-    return (*node.args[position : position + 1], node.kwargs.get("inplace", False))[0] is not False
+    return _setting(node, position, "inplace", False) is not False
+
+
+def _setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
+    return (*node.args[position : position + 1], node.kwargs.get(name, default))[0]
 
 
 @functools.cache

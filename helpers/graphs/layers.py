@@ -55,8 +55,11 @@ def convert(node: fx.Node, editor: Editor) -> None:
         names = (*TENSORS, *names[4:], "cudnn_enabled")
     arguments = by_name(node, ("input", *names))
     source = arguments.pop("input")
-    tensors = {key: _constant(key, arguments.pop(key, None), editor) for key in TENSORS}
+    stored = {key: arguments.pop(key, None) for key in TENSORS}
     settings = {key: _literal(key, value) for key, value in arguments.items()}
+    if settings.get("training", False):
+        raise MustStay("it normalises by the statistics of the batch (training=True)")
+    tensors = {key: _constant(key, value, editor) for key, value in stored.items()}
     key = (name, rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
     reads = [read for read in node.all_input_nodes if read.op == "get_attr"]
     if key not in editor.layers:
@@ -117,8 +120,6 @@ def _norm(
     dimensions: int | None, settings: dict[str, Any], running_mean: Any, running_var: Any, **affine: Any
 ) -> nn.Module:
     """A batch norm."""
-    if settings.get("training", False):
-        raise MustStay("it normalises by the statistics of the batch (training=True)")
     if running_mean is None or running_var is None:
         raise MustStay("it has no running statistics, so it normalises by those of the batch")
     if dimensions not in (2, 3, 4, 5):
