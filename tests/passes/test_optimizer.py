@@ -34,9 +34,8 @@ def test_folds_a_copy_and_leaves_the_model_alone(route):
     folded, report = passes.optimize(model, X, route=route)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
     assert differences(model, folded, X) == []
-    with torch.no_grad():
-        for parameter in folded.parameters():
-            parameter.fill_(7.0)
+    for parameter in folded.parameters():
+        parameter.data.fill_(7.0)
     assert repr(model) == text and all(torch.equal(state[key], value) for key, value in model.state_dict().items())
     assert {"pass", "nodes_before", "nodes_after", "changed", "declined", "ms"} <= set(report.table().columns)
 
@@ -172,8 +171,7 @@ def test_a_wrong_pass_is_named(what, monkeypatch):
     monkeypatch.setitem(optimizer.PIPELINES, "fold", [*passes.PIPELINES["fold"], Wrong(target, act), "dead_code"])
     with pytest.raises(WrongAnswer, match=r"^wrong: the network answers differently .*verify=False") as caught:
         passes.optimize(model, X)
-    assert caught.value.pass_name == "wrong"
-    assert torch.equal(model.count, torch.zeros(()))
+    assert caught.value.pass_name == "wrong" and model.count == 0
     passes.optimize(model, X, verify=False)
 
 
@@ -237,8 +235,7 @@ def test_there_is_no_false_alarm(what):
     run, x = RIGHT[what]
     torch.manual_seed(0)
     model = Net(run, conv=conv(), bn=norm(4), count=torch.zeros(()), sparse=torch.eye(4).to_sparse()).eval()
-    folded, _ = passes.optimize(model.bfloat16() if x.dtype == torch.bfloat16 else model, x)
-    assert folded is not None
+    assert passes.optimize(model.bfloat16() if x.dtype == torch.bfloat16 else model, x)[0] is not None
 
 
 @pytest.mark.parametrize("images", [1, 2, 5])
