@@ -179,7 +179,7 @@ def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
 
 
-def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], torch.Tensor]) -> nn.Module:
+def on_new_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], torch.Tensor]) -> nn.Module:
     """A copy with other tensors, each asked for once; a parameter's replacement becomes a parameter."""
     memo: dict[int, Any] = {}
     for name, tensor in stored_tensors(model).items():
@@ -195,7 +195,7 @@ def with_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], to
 
 def on_meta(model: nn.Module) -> nn.Module:
     """A copy in eval mode whose tensors have shapes and no content; nothing large is copied on the way."""
-    return with_tensors(model, lambda _, tensor: torch.empty_like(tensor, device="meta", requires_grad=False)).eval()
+    return on_new_tensors(model, lambda _, tensor: torch.empty_like(tensor, device="meta", requires_grad=False)).eval()
 
 
 def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:

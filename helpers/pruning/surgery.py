@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from helpers.pruning.groups import ChannelGroups
-from helpers.pruning.reader import stored_tensors, with_tensors
+from helpers.pruning.reader import on_new_tensors, stored_tensors
 
 Plan = dict[str, np.ndarray]  # name of a group -> the numbers of its units that go
 Changes = dict[str, dict[str, Any]]  # module -> attribute -> new value
@@ -43,7 +43,7 @@ def cut(model: nn.Module, groups: ChannelGroups, plan: Plan) -> tuple[nn.Module,
                 left = left.index_select(dim, torch.from_numpy(np.flatnonzero(keep[labels])).to(left.device))
         return whole.clone() if left is whole else left
 
-    small, changes, whole = with_tensors(model, left_of), {}, groups.labelling.shapes
+    small, changes, whole = on_new_tensors(model, left_of), {}, groups.labelling.shapes
     for path in {name.rpartition(".")[0]: name for name, t in stored_tensors(small).items() if t.shape != whole[name]}:
         layer = small.get_submodule(path)
         sizes = sizes_of(layer, path in groups.labelling.whole)
