@@ -33,6 +33,7 @@ PIPELINES: dict[str, list[str]] = {
     ],
     "inference": ["fusion", "contiguity"],
 }
+UNSEEN = "a graph has no hooks or forward set on the network, no isinstance of inputs, no counters but buffers"
 
 
 def optimize(
@@ -115,7 +116,7 @@ def _verify(model: nn.Module, inputs: tuple[Any, ...], made: fx.GraphModule, lev
     except CheckFailed as error:
         blamed = error.pass_name
     except AssertionError:
-        blamed = "tracing"
+        blamed, reason = "tracing", f"{reason} ({UNSEEN}: try the other route)"
     raise WrongAnswer(blamed, f"the network answers differently afterwards: {reason}. verify=False hands it out anyway")
 
 

@@ -77,7 +77,8 @@ def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
         raise PruneError(f"unknown scope {scope!r}; choose 'hidden' or 'all'")
     chosen = groups.prunable(scope)
     if not chosen:
-        reasons = "; ".join(f"{g.name}: {g.reason or 'outside the scope'}" for g in list(groups)[:3])
+        shown = (f"{g.name}: {g.reason or 'outside the scope'}" for g in list(groups)[:3])
+        reasons = "; ".join(shown) or "no layer makes channels"
         raise PruneError(f"nothing can be pruned with scope={scope!r} ({reasons}); see channel_groups(...).table()")
     return chosen
 

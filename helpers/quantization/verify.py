@@ -30,8 +30,8 @@ def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: tor
     different = [op.name for op in plan.ops if op.name not in found or not agree(found[op.name], expected[op.node])]
     place = f"they differ from {different[0]!r} on" if different else "folding, a second call or one image changes them"
     raise QuantizationError(
-        f"plan: on the calibration images its answers are not those of the network: {place}. Is it random, does it "
-        "keep state, write into a part of a tensor, or depend on the number of images? verify=False leaves this out"
+        f"plan: on the calibration images its answers are not the network's: {place}. Has it hooks, is it random, "
+        "does it keep state, write into parts of tensors or ask for the number of images? verify=False leaves this out"
     )
 
 

@@ -96,11 +96,10 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_named(what):
     build, inputs, error, message, *options = BAD[what]
-    model = build()
-    before = [tensor.clone() for tensor in model.buffers()]
+    before = copy.deepcopy(model := build())
     with pytest.raises(error, match=f"(?s){message}"):
         passes.optimize(model, inputs, **dict(*options))
-    assert all(map(torch.equal, before, model.buffers()))
+    assert all(map(torch.equal, before.buffers(), model.buffers()))
 
 
 def test_what_the_forward_function_does_to_the_model_happens_to_the_copy():
@@ -195,7 +194,7 @@ UNSEEN = {
 def test_what_the_tracer_does_not_see_is_blamed_on_it(what):
     model = nn.Sequential(conv(), nn.ReLU()).eval()
     UNSEEN[what](model)
-    with pytest.raises(WrongAnswer, match=r"^tracing: "):
+    with pytest.raises(WrongAnswer, match=r"^tracing: .*no hooks or forward set .*other route"):
         passes.optimize(model, X)
 
 

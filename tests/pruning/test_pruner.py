@@ -146,9 +146,10 @@ def test_refusals_leave_the_model_as_it_was(arguments, message):
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_a_network_without_anything_to_prune_is_refused():
-    with pytest.raises(PruneError, match=r"nothing can be pruned .*it is an output"):
-        pruning.prune(nn.Sequential(nn.Linear(3, 4)).eval(), torch.zeros(1, 3))
+@pytest.mark.parametrize(("layer", "why"), [(nn.Linear(3, 4), "is an output"), (nn.ReLU(), "no layer makes channels")])
+def test_a_network_without_anything_to_prune_is_refused(layer, why):
+    with pytest.raises(PruneError, match=rf"nothing can be pruned .*{why}"):
+        pruning.prune(nn.Sequential(layer).eval(), torch.zeros(1, 3))
 
 
 def test_what_is_kept_is_what_scored_highest():
