@@ -65,7 +65,7 @@ class Tracer(fx.Tracer):
 
     def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
         """The graph of a model, whose tables of buffers may hold stand-ins afterwards."""
-        with _RecordRandom(self), _KeepTensors(root):
+        with _RecordRandom(self):
             return super().trace(root, concrete_args)
 
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
@@ -124,7 +124,7 @@ class _RecordRandom(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-class _KeepTensors(TorchDispatchMode):
+class KeepTensors(TorchDispatchMode):
     """Refuses what would write into the network's own tensors now, and in no call of the graph."""
 
     def __init__(self, root: nn.Module):

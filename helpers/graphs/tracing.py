@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from helpers.graphs.annotation import annotate
 from helpers.graphs.editing import copied
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
-from helpers.graphs.tracer import Lost, Tracer
+from helpers.graphs.tracer import KeepTensors, Lost, Tracer
 
 ROUTES = ("fx", "export")
 VMAP = "torch._functorch.predispatch"  # the module of what export writes around the inside of torch.vmap
@@ -93,7 +93,8 @@ def trace(
         if route == "export":
             return _export(own, example_inputs, any_batch)
         recorder = Tracer(given=len(example_inputs))
-        graph = recorder.record(own)
+        with KeepTensors(own):
+            graph = recorder.record(own)
     except Exception as error:
         raise _untraceable(model, error) from error
     graph_module = (_Draft if draft else fx.GraphModule)(recorder.root, graph, type(model).__name__)
