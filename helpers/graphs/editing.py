@@ -101,7 +101,7 @@ def copied(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
     """A deep copy, with what `memo` names in the place of some objects."""
     usual = [module for module in model.modules() if _is_copied_by_attributes(type(module))]
     memo |= {id(module): object.__new__(type(module)) for module in usual}
-    for module in usual:  # deepcopy looks into every setting and table of hooks: that takes three times as long
+    for module in reversed(usual):  # parts first; deepcopy, which looks into every setting, takes three times as long
         for name, value in vars(module).items():
             if type(value) in (dict, OrderedDict, set) and not value:
                 memo.setdefault(id(value), type(value)())
