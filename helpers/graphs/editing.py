@@ -56,8 +56,7 @@ class Editor:
 
     def retarget(self, node: fx.Node, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Make a node do something else; it keeps its users, its name and its source line."""
-        node.op, node.target = op, target
-        node.args, node.kwargs = args, kwargs
+        node.op, node.target, node.args, node.kwargs = op, target, args, kwargs
 
     def put_tensor(self, tensor: torch.Tensor, hint: str, before: fx.Node) -> fx.Node:
         """A get_attr node for a new constant, which becomes a buffer of the network."""
@@ -105,7 +104,8 @@ def copied(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
         for name, value in vars(module).items():
             if type(value) in (dict, OrderedDict, set) and not value:
                 memo.setdefault(id(value), type(value)())
-            vars(memo[id(module)])[name] = value if type(value) in SETTINGS else copy.deepcopy(value, memo)
+            plain = type(value) in SETTINGS or (type(value) is tuple and SETTINGS.issuperset(map(type, value)))
+            vars(memo[id(module)])[name] = value if plain else copy.deepcopy(value, memo)
     return copy.deepcopy(model, memo)
 
 

@@ -78,7 +78,7 @@ class Reader(Tracer):
         node = super().create_node(kind, target, *args, **kwargs)
         with torch._C.DisableTorchFunction():
             value = self.value_of(node)
-        node.meta["value"] = value.to("meta") if isinstance(value, torch.Tensor) else value
+        node.meta["value"] = value.to("meta") if isinstance(value, torch.Tensor) and not value.is_meta else value
         node.meta["inside"] = self.inside  # the class of the module whose forward does this
         return node
 
