@@ -188,7 +188,8 @@ class Layer(Step):
             self.packed = kernels.PackedConv(weight, *numbers, *second)
         if not self.packed.usable:
             return self.integer(codes, *residual)
-        y = self.packed(maps, *residual).reshape(len(codes), *self.op.shape)
+        y = self.packed(maps, *residual)
+        y = y if maps is codes else y.reshape(len(codes), *self.op.shape)  # a view costs as much as a small layer
         return self.limit(y) if self.limited else y
 
     def __getstate__(self) -> dict[str, Any]:

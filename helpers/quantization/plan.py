@@ -140,10 +140,12 @@ def execute(ops: list[Op], x: Any, compute: Callable[..., Any], watch: Watch = N
     if watch:
         watch(INPUT, x)
     for op in ops:
-        edges[op.name] = compute(op, *(edges[name] for name in op.inputs))
+        edges[op.name] = compute(op, *map(edges.get, op.inputs))
         if watch:
             watch(op.name, edges[op.name])
-        edges = {name: value for name, value in edges.items() if last_reader.get(name) is not op}
+        for name in op.inputs:
+            if last_reader[name] is op:
+                edges.pop(name, None)
     return edges[ops[-1].name]
 
 
