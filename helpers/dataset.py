@@ -165,10 +165,7 @@ def measured(images: torch.Tensor) -> Normalization:
 
 
 def from_folder(
-    folder: str | Path,
-    size: int | None = None,
-    normalization: Normalization | None = None,
-    mirror: bool = True,
+    folder: str | Path, size: int | None = None, normalization: Normalization | None = None, mirror: bool = True
 ) -> Dataset:
     """A data set of your own from a folder with one folder per class, as torchvision's `ImageFolder` takes it.
 

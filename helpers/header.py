@@ -104,12 +104,7 @@ ARGUMENTS = {
     "dropout?": Between(0, 1),
     ...: (*PLAIN, [PLAIN], [[PLAIN]]),
 }
-SPEC = {
-    "builder": str,
-    "arguments": ARGUMENTS,
-    "steps": [{"step": str, ...: ...}],
-    "normalization?": _normalization,
-}
+SPEC = {"builder": str, "arguments": ARGUMENTS, "steps": [{"step": str, ...: ...}], "normalization?": _normalization}
 METADATA = {
     "metrics?": {"test_accuracy?": Between(0.0, 1.0), ...: ...},
     "provenance?": {"command?": (str, type(None)), ...: ...},

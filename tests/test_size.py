@@ -22,7 +22,7 @@ BUDGETS = {
     "course": 8_000,
     "course/benchmarks": 1_050,
     "course/commands": 950,
-    "course/grading": 3_130,
+    "course/grading": 3_170,
     "course/lessons": 465,
     "course/publish": 775,
     "course/reference": 1_550,

@@ -9,6 +9,7 @@ A result is one frame: name length, data length (4 bytes each), name, data.
 """
 
 import ast
+import contextlib
 import ctypes
 import errno
 import gc
@@ -208,9 +209,9 @@ def answer_item(item, namespace, folder):
     from guard import Guard
 
     inputs = wire.decode((folder / "inputs" / item["name"]).read_bytes())
-    run = driver.RUNS.get(item["name"], lambda student, case: wire.call(student[item["function"]], case))
+    run = driver.RUNS.get(item["exercise"], lambda student, case: wire.call(student[item["function"]], case))
     if item["view"]:  # the second box: inputs are answers to look at, and there is no code of the student
-        run = lambda student, case: driver.VIEWS[item["name"]](**case)  # noqa: E731
+        run = lambda student, case: driver.VIEWS[item["exercise"]](**case)  # noqa: E731
     answers, problem, guard = [], None, Guard(item["forbidden"])
     try:
         alarm(item["seconds"])
@@ -249,7 +250,10 @@ def answer_in_child(item, namespace, folder, scratch):
             os.kill(child, signal.SIGKILL)
         time.sleep(0.005)
     fits = path.is_file() and path.stat().st_size <= MOST_RESULT_BYTES
-    return path.read_bytes() if fits else b""
+    data = path.read_bytes() if fits else b""
+    with contextlib.suppress(OSError):  # the disk is small, and others follow
+        path.unlink()
+    return data
 
 
 def send(channel, name, data):

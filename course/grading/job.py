@@ -18,7 +18,7 @@ CELL_SECONDS = 20.0
 # The instant check is not part of the marks, so in the box it does nothing.
 SILENT_CHECK = "def check(name):\n    pass\n"
 
-Work = list[tuple[Item, bytes]]  # what to answer, with the encoded inputs
+Work = dict[str, tuple[Item, bytes]]  # what to answer, with the encoded inputs, under names for the results
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Place:
         (folder / "lib" / "instant.py").write_text(SILENT_CHECK)
         for name, data in submission.files.items():
             (folder / "files" / name).write_bytes(data)
-        for item, inputs in work:
-            (folder / "inputs" / item.name).write_bytes(inputs)
+        for name, (_, inputs) in work.items():
+            (folder / "inputs" / name).write_bytes(inputs)
         settings = box.job_settings(self.limits, self.boxed, "/tmp" if self.boxed else str(folder / "scratch"))
-        items = [self._describe(item, view) for item, _ in work]
+        items = [self._describe(item, view) | {"name": name} for name, (item, _) in work.items()]
         settings |= {"cells": submission.code, "cell_seconds": CELL_SECONDS, "items": items}
         (folder / "job.json").write_text(json.dumps(settings))
         for path in [folder, *folder.rglob("*")]:
@@ -59,4 +59,5 @@ class Place:
     def _describe(self, item: Item, view: bool) -> dict:
         forbidden = () if view else item.forbidden
         seconds = item.seconds * (2 if forbidden else 1)  # being watched takes its time
-        return {"name": item.name, "function": item.function, "seconds": seconds, "forbidden": forbidden, "view": view}
+        known = {"exercise": item.name, "function": item.function, "forbidden": forbidden}
+        return known | {"seconds": seconds, "view": view}

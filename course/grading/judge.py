@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import nbformat
 import torch
@@ -53,18 +53,26 @@ def prepare(exercise: Exercise, *seed: str) -> list[Sheet]:
 
 
 def grade(
-    exercise: Exercise, submission: Submission, sheets: list[Sheet], limits: box.Limits | None = None,
+    exercise: Exercise, submissions: list[Submission], sheets: list[Sheet], limits: box.Limits | None = None,
     boxed: bool = True,
-) -> dict:  # fmt: skip
-    """Run and judge one submission; `refused` says that an answer called what its exercise forbids."""
+) -> list[dict]:  # fmt: skip
+    """Run submissions, each in a box of its own, and judge them; one box, which takes long to start, looks for all."""
     place = Place(exercise, limits or box.Limits(), boxed)
-    work = [(sheet.item, sheet.inputs) for sheet in sheets]
-    outcome = place.run(submission, work) if submission.readable else box.BoxResult(reason="nothing could be read")
+    work = {sheet.item.name: (sheet.item, sheet.inputs) for sheet in sheets}
+    unread = box.BoxResult(reason="nothing could be read")
+    outcomes = [place.run(submission, work) if submission.readable else unread for submission in submissions]
+    given = [{sheet.item.name: _answers(sheet, outcome, sheet.item.name) for sheet in sheets} for outcome in outcomes]
+    _look(place, [sheet for sheet in sheets if sheet.item.view], given)
+    return [_result(*one, sheets, boxed) for one in zip(submissions, outcomes, given, strict=True)]
+
+
+def _result(
+    submission: Submission, outcome: box.BoxResult, given: dict[str, Given], sheets: list[Sheet], boxed: bool
+) -> dict:
+    """What is kept of a submission; `refused` says that an answer called what its exercise forbids."""
     notes = [*submission.notes, *_cell_problems(outcome)]
     if outcome.reason and submission.readable:
         notes.append(f"Your code was stopped: {outcome.reason}.")
-    given = {sheet.item.name: _answers(sheet, outcome) for sheet in sheets}
-    given |= _look(place, [sheet for sheet in sheets if sheet.item.view], given)
     items = {}
     for sheet in sheets:
         answers = given[sheet.item.name]
@@ -78,12 +86,12 @@ def grade(
     return {"items": items, "notes": notes, "printed": printed, "boxed": boxed, "readable": submission.readable}
 
 
-def _answers(sheet: Sheet, outcome: box.BoxResult) -> Given:
-    """What came out of a box for one item: one answer for each case."""
-    if sheet.item.name not in outcome.frames:
+def _answers(sheet: Sheet, outcome: box.BoxResult, name: str) -> Given:
+    """What came out of a box for one item, by that name: one answer for each case."""
+    if name not in outcome.frames:
         return Verdict(0.0, f"No answer: {outcome.reason or 'the program ended before it came to this exercise'}")
     try:
-        answer = wire.decode(outcome.frames[sheet.item.name])
+        answer = wire.decode(outcome.frames[name])
         problem, answers, refused = answer["problem"], answer["answers"], answer.get("refused")
     except (wire.WireError, KeyError, TypeError):
         answers = None
@@ -99,21 +107,28 @@ def _answers(sheet: Sheet, outcome: box.BoxResult) -> Given:
     return answers
 
 
-def _look(place: Place, sheets: list[Sheet], given: dict[str, Given]) -> dict[str, Given]:
-    """What a second box, in which none of the student's code runs, sees of the answers to some items."""
-    seen, work = {}, []
-    for sheet in sheets:
-        if isinstance(answers := given[sheet.item.name], Verdict):
-            continue
-        pairs = [{"answer": answer, "probe": case.probe} for answer, case in zip(answers, sheet.cases, strict=True)]
-        try:
-            work.append((sheet.item, wire.encode(pairs)))
-        except wire.WireError as problem:
-            seen[sheet.item.name] = Verdict(0.0, f"The answer cannot be used: {problem}"[:400])
-    if work:
-        outcome, to_see = place.run(NOBODY, work, view=True), {item.name for item, _ in work}
-        seen |= {sheet.item.name: _answers(sheet, outcome) for sheet in sheets if sheet.item.name in to_see}
-    return seen
+def _look(place: Place, sheets: list[Sheet], given: list[dict[str, Given]]) -> None:
+    """Put in place of answers what a second box, in which none of the students' code runs, sees of them."""
+    work, asked = {}, {}
+    for number, answers_of in enumerate(given):
+        for sheet in sheets:
+            if isinstance(answers := answers_of[sheet.item.name], Verdict):
+                continue
+            pairs = [{"answer": answer, "probe": case.probe} for answer, case in zip(answers, sheet.cases, strict=True)]
+            name = f"{sheet.item.name} {number}"
+            try:
+                work[name], asked[name] = (sheet.item, wire.encode(pairs)), (sheet, answers_of)
+            except wire.WireError as problem:
+                answers_of[sheet.item.name] = Verdict(0.0, f"The answer cannot be used: {problem}"[:400])
+    if not work:
+        return
+    outcome = replace(place, limits=place.limits.times(len(given))).run(NOBODY, work, view=True)
+    if len(given) > 1 and asked.keys() - outcome.frames.keys():  # it was stopped: nobody is to pay for others
+        for answers_of in given:
+            _look(place, sheets, [answers_of])
+        return
+    for name, (sheet, answers_of) in asked.items():
+        answers_of[sheet.item.name] = _answers(sheet, outcome, name)
 
 
 def _award(sheet: Sheet, given: Given, submitted_bytes: int) -> Verdict:

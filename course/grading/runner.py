@@ -14,7 +14,7 @@ import platform
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from course.grading.intake import Submission
 from helpers import checks
 
 SECONDS_TO_CONNECT = 10
+TOGETHER = 4  # submissions in a task: what is not written yet when a run is killed is graded again
 _preparing = Lock()  # two threads must not compute the same expected answers side by side
 
 
@@ -53,11 +54,11 @@ def version(assignment: str) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to grade one submission."""
+    """What a worker needs to grade a few submissions."""
 
     assignment: str
     secret: str
-    submission: Submission
+    submissions: list[Submission]
     boxed: bool
     only_item: str | None
 
@@ -79,14 +80,16 @@ def run(
              cluster=scheduler)  # fmt: skip
     read = partial(intake.read, notebook_name=exercise.notebook.name, skeleton=skeleton_of(room, exercise),
                    released=room.folder / "released" / name)  # fmt: skip
-    tasks = (
-        (student, mark, Task(name, room.secret, read(room.submission(student, name)), boxed, only_item))
-        for student, mark in todo
-    )
     with hands(workers, scheduler, partial(version, name)) as (executor, at_a_time):
-        graded = _as_they_finish(executor, tasks, most=2 * at_a_time)
-        for student, mark, task, result in tqdm(graded, total=len(todo), desc=f"grading {name}", leave=False):
-            _keep(room, exercise, student, mark, task, result)
+        tasks = (
+            (part, Task(name, room.secret, [read(room.submission(who, name)) for who, _ in part], boxed, only_item))
+            for part in _parts(todo, at_a_time)
+        )
+        bar = tqdm(total=len(todo), desc=f"grading {name}", leave=False)
+        for part, task, results in _as_they_finish(executor, tasks, most=2 * at_a_time):
+            for (student, mark), submission, result in zip(part, task.submissions, results, strict=True):
+                _keep(room, student, mark, task, submission, result)
+                bar.update()
     return {"graded": len(todo), "kept": kept}
 
 
@@ -124,12 +127,20 @@ def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | No
     return todo, kept
 
 
-def _as_they_finish(executor: Executor, tasks: Iterator, most: int) -> Iterator[tuple[str, str, Task, dict]]:
+def _parts(todo: list, at_a_time: int) -> Iterator[list]:
+    """A few at a time; fewer in the end, so that no worker has long to wait for the last."""
+    while todo:
+        few = max(1, min(TOGETHER, len(todo) // at_a_time))
+        yield todo[:few]
+        todo = todo[few:]
+
+
+def _as_they_finish(executor: Executor, tasks: Iterator, most: int) -> Iterator[tuple[list, Task, list]]:
     """Grade with a few submissions in memory at a time, however large the class."""
     running: dict[Future, tuple] = {}
     while True:
         while len(running) < most and (entry := next(tasks, None)):
-            running[executor.submit(grade_task, entry[2])] = entry
+            running[executor.submit(grade_task, entry[1])] = entry
         if not running:
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -145,30 +156,32 @@ def _sheets(assignment: str, secret: str, only_item: str | None) -> tuple[Exerci
     return exercise, [sheet for sheet in sheets if only_item in (None, sheet.item.name)]
 
 
-def grade_task(task: Task) -> dict:
-    """Grade a submission; a failure of the grader itself becomes a result that says so, and costs nobody else."""
+def grade_task(task: Task) -> list[dict]:
+    """Grade some submissions; a failure of the grader itself becomes a result that says so, and costs nobody else."""
     with _preparing:
         exercise, sheets = _sheets(task.assignment, task.secret, task.only_item)
     try:
-        return judge.grade(exercise, task.submission, sheets, boxed=task.boxed)
+        return judge.grade(exercise, task.submissions, sheets, boxed=task.boxed)
     except machine.BoxError:
         raise
     except Exception as problem:
+        if len(task.submissions) > 1:
+            return [grade_task(replace(task, submissions=[one]))[0] for one in task.submissions]
         message = "The grader failed; tell your teacher"
         items = {s.item.name: {"points": 0.0, "of": s.item.points, "message": message} for s in sheets}
         note = f"The grader failed on this submission: {type(problem).__name__}: {problem}"
-        return {"items": items, "notes": [note], "printed": "", "boxed": task.boxed, "readable": False}
+        return [{"items": items, "notes": [note], "printed": "", "boxed": task.boxed, "readable": False}]
 
 
-def _keep(room: Classroom, exercise: Exercise, student: str, mark: str, task: Task, result: dict) -> None:
+def _keep(room: Classroom, student: str, mark: str, task: Task, submission: Submission, result: dict) -> None:
     """Enter the points in the gradebook, then write the result."""
-    name = exercise.assignment.name
+    name = task.assignment
     old = room.result(name, student)
     if task.only_item and old:
         result["items"] = old["items"] | result["items"]
     arrived = collect.arrival(room.submission(student, name))
     points = {item: row["points"] for item, row in result["items"].items()}
-    record.enter(room, name, student, task.submission.notebook, points, arrived)
+    record.enter(room, name, student, submission.notebook, points, arrived)
     result |= {"student": student, "assignment": name, "arrived": arrived.isoformat(timespec="seconds")}
     result |= {"graded": datetime.now(UTC).isoformat(timespec="seconds")}
     result |= {"versions": {"python": platform.python_version(), "torch": torch.__version__}}

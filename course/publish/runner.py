@@ -78,13 +78,7 @@ def executed(path: Path) -> Path:
 
 
 def run_lesson(path: Path, output: Path, profile: str) -> Outcome:
-    """Run one notebook in a kernel of its own and write it, with its outputs, even when a cell fails.
-
-    Args:
-        path: the notebook; it is not changed.
-        output: where the executed copy goes.
-        profile: "quick" or "full".
-    """
+    """Run one notebook in a kernel of its own; the copy with its outputs is written even when a cell fails."""
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -130,12 +124,7 @@ def made_from(notebook: NotebookNode) -> dict[str, str]:
 
 
 def publish(executed: Path, target: Path) -> None:
-    """Write an executed notebook as it is committed: its outputs, without widgets, times and other traces of the run.
-
-    Args:
-        executed: what `run_lesson` wrote.
-        target: the notebook in the repository.
-    """
+    """Write an executed notebook as it is committed: with its outputs, without widgets, times and other traces."""
     notebook = nbformat.read(executed, as_version=4)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)

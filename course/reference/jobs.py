@@ -112,13 +112,7 @@ class Sweep:
 def read(name: str, dry: Path | None = None) -> Sweep:
     """Read a sweep by its name (a file beside this one) or by its path.
 
-    Args:
-        name: of the sweep, or of its file.
-        dry: a folder for a dry run, on the sample, with trainings of one epoch: it shows that all works, no more.
-
-    Example:
-        >>> read("reference").jobs["dense"].stage
-        'dense'
+    With `dry`, a folder, it is a dry run, on the sample, with trainings of one epoch: it shows that all works, no more.
     """
     path = FOLDER / f"{name}.toml" if (FOLDER / f"{name}.toml").exists() else Path(name)
     try:

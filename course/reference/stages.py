@@ -30,14 +30,9 @@ class Files(NamedTuple):
 
 
 def make(job: Job, source: nn.Module | None, teacher: nn.Module | None, cifar: Dataset, files: Files) -> nn.Module:
-    """The network of a job, in eval mode, on the CPU.
+    """The network of a job, in eval mode, on the CPU, from a source, which may be changed.
 
-    Args:
-        job: what to make.
-        source: the network to start from; it may be changed.
-        teacher: the network to learn from.
-        cifar: training images only are looked at; a tenth of them for validation.
-        files: where training keeps what a later call goes on from.
+    Of the data only the training images are looked at, a tenth of them for validation.
     """
     torch.manual_seed(job.seed)
     return MAKERS[job.stage](job, source, teacher, cifar, files).eval()

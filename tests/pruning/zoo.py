@@ -321,7 +321,7 @@ REFUSED = {
         "squeeze": between(lambda y: y.mean((2, 3), keepdim=True).squeeze(), b=nn.Linear(8, 5)),
     },
     "a trial cut gave another shape": {
-        "a width as the length of another axis": between(lambda y: y[:, :, : y.shape[1]]),
+        "a width as the length of another axis": between(lambda y: y[:, :, : y.shape[1]])
     },
     "normalises over all channels": {
         "one group": between(nn.GroupNorm(1, 8)),
@@ -360,7 +360,7 @@ REFUSED = {
         "computed weight": net(lambda s, x: F.linear(s.a(x), s.w * 2) + s.b(s.a(x)), **LAST, **W)
     },
     "ConvTranspose2d): this operation": {
-        "in groups": net(lambda s, x: s.c(s.b(s.a(x))), b=nn.ConvTranspose2d(8, 16, 2, groups=4), c=conv(16, 5)),
+        "in groups": net(lambda s, x: s.c(s.b(s.a(x))), b=nn.ConvTranspose2d(8, 16, 2, groups=4), c=conv(16, 5))
     },
     "conv_transpose2d): this operation": {
         "function": net(lambda s, x: s.c(F.conv_transpose2d(s.a(x), s.b.weight)), b=conv(8, 8), c=conv(8, 5))
@@ -409,9 +409,7 @@ REFUSED = {
         "of two": net(lambda s, x: s.b(s.a(x) * s.a.out_channels), a=conv(3, 2), b=conv(2, 5)),
         "b: widths that happen to agree": net(shortcut_if_equal, **CHAIN),
     },
-    "all its channels are tied into one": {
-        "a reversal": between(lambda y: torch.cat(y.chunk(8, 1)[::-1], 1)),
-    },
+    "all its channels are tied into one": {"a reversal": between(lambda y: torch.cat(y.chunk(8, 1)[::-1], 1))},
 }
 UNPRUNABLE = {
     f"{reason}: {name}": (maker, name.partition(": ")[0] if ": " in name else "a", reason)

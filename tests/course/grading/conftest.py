@@ -78,8 +78,8 @@ def sheets(a1):
 def grade(a1, skeleton, sheets):
     """Grade a notebook made of the release and some sources; returns the result."""
     return lambda sources, limits=None, boxed=True: judge.grade(
-        a1, Submission(fill(skeleton, sources)), sheets, limits, boxed
-    )
+        a1, [Submission(fill(skeleton, sources))], sheets, limits, boxed
+    )[0]
 
 
 def total(result):

@@ -9,7 +9,7 @@ import torch
 from nbformat.v4 import new_code_cell, new_notebook
 
 from course.grading import judge, wire
-from course.grading.box import BoxResult
+from course.grading.box import BoxResult, Limits
 from course.grading.course import Exercise
 from course.grading.intake import Submission, empty
 from course.grading.job import Place
@@ -46,7 +46,7 @@ def award(monkeypatch, tmp_path):
         frames = {} if data is None else {"double": data if isinstance(data, bytes) else wire.encode(data)}
         frames |= {} if cells is None else {"cells": cells}
         monkeypatch.setattr(Place, "run", lambda *_, **__: BoxResult(frames, "", reason))
-        result = judge.grade(exercise, _submission(), sheets)
+        (result,) = judge.grade(exercise, [_submission()], sheets)
         return result["items"]["double"], result["notes"]
 
     return judged
@@ -103,7 +103,7 @@ def test_anything_else_earns_nothing_and_is_explained(award, spoil, says):
 def test_what_could_not_be_read_opens_no_box(monkeypatch, tmp_path):
     monkeypatch.setattr(Place, "run", lambda *_, **__: 1 / 0)
     exercise, nothing = _exercise(tmp_path), empty(new_notebook(), "Nothing could be graded: torn.")
-    result = judge.grade(exercise, nothing, judge.prepare(exercise, "secret"))
+    (result,) = judge.grade(exercise, [nothing], judge.prepare(exercise, "secret"))
     assert result["notes"] == nothing.notes and result["items"]["double"]["message"].endswith("nothing could be read")
 
 
@@ -115,23 +115,25 @@ def test_bytes_that_are_no_answer_and_what_was_refused_earn_nothing(award):
     assert row["points"] == 0 and row["refused"] and row["message"] == "Not allowed: line 2 calls torch.ao.double"
 
 
-def test_what_is_viewed_is_seen_in_a_second_box_and_judged_outside(monkeypatch, tmp_path):
-    """A view that is called here, and not in a box, would fail the test."""
-    exercise = _exercise(tmp_path, view=lambda answer, probe: 1 / 0)
-    sheets = judge.prepare(exercise, "secret")
-    answers, seen = [[1.0], [2.0]], []
+@pytest.mark.parametrize("most", [1, 2])
+def test_what_is_viewed_is_seen_in_a_box_for_all_or_one_each_if_that_is_stopped(monkeypatch, tmp_path, most):
+    exercise = _exercise(tmp_path, view=lambda answer, probe: 1 / 0)  # called here, and not in a box, it fails
+    sheets, handed_in, boxes = judge.prepare(exercise, "secret"), [_submission(), _submission()], []
 
     def run(place, submission, work, view=False):
-        seen.append((submission, view, [wire.decode(data) for _, data in work]))
-        shown = sheets[0].expected if view else answers
-        return BoxResult({"double": wire.encode({"answers": shown, "problem": None})})
+        boxes.append((submission, view, place.limits.result_bytes / Limits().result_bytes))
+        if len(work) > most:
+            return BoxResult(reason="it took longer than allowed")
+        frames = {"double": sheets[0].expected if submission is handed_in[1] else [[1.0], [2.0]]}
+        if view:
+            frames = {name: [pair["answer"] for pair in wire.decode(data)] for name, (_, data) in work.items()}
+        return BoxResult({name: wire.encode({"answers": a, "problem": None}) for name, a in frames.items()})
 
     monkeypatch.setattr(Place, "run", run)
-    handed_in = _submission()
-    assert judge.grade(exercise, handed_in, sheets)["items"]["double"]["points"] == 4
-    (first, *_), (second, view, ((*pairs,),)) = seen
-    assert first is handed_in and second is judge.NOBODY and view
-    assert pairs == [{"answer": answer, "probe": {}} for answer in answers]
+    wrong, right = judge.grade(exercise, handed_in, sheets)
+    assert (wrong["items"]["double"]["points"], right["items"]["double"]["points"]) == (0, 4)
+    views = [(judge.NOBODY, True, times) for times in ([2] if most == 2 else [2, 1, 1])]
+    assert boxes == [*((one, False, 1) for one in handed_in), *views]
 
 
 def test_hidden_inputs_follow_from_the_secret_and_hold_the_edges(tmp_path):

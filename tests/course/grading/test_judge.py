@@ -153,14 +153,14 @@ def test_files_that_run_code_when_they_are_read_run_none_outside(a1, skeleton, s
     load += "    lambda: torch.load('evil.pt', weights_only=False), lambda: pickle.load(open('evil.pkl', 'rb'))):\n"
     load += "    try: print('loaded', load())\n    except Exception as error: print(error)"
     nbformat.write(fill(skeleton, {"own": load}), folder / "a1.ipynb")
-    result = judge.grade(a1, read(folder, "a1.ipynb", skeleton), sheets)
+    (result,) = judge.grade(a1, [read(folder, "a1.ipynb", skeleton)], sheets)
     assert result["printed"].count("loaded") == 3  # it did run, in the box
     assert not canary.exists() and total(result) == 0
 
 
 @pytest.mark.ci
 def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
-    work = [(sheet.item, sheet.inputs) for sheet in sheets]
+    work = {sheet.item.name: (sheet.item, sheet.inputs) for sheet in sheets}
     Place(a1, judge.box.Limits(), boxed=True).build(tmp_path, judge.Submission(skeleton), work)
     found = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     items = {item.name for item in a1.assignment.items}

@@ -81,7 +81,7 @@ def test_what_lies_where_every_box_can_see_is_refused(monkeypatch, tmp_path, a1,
             refused()
     monkeypatch.setattr(machine.sys, "base_prefix", str(a1.folder.parent))
     with pytest.raises(BoxError, match="move it"):
-        Place(a1, Limits(), boxed=True).run(Submission(skeleton), [])
+        Place(a1, Limits(), boxed=True).run(Submission(skeleton), {})
 
 
 def test_a_project_below_tmp_is_still_there_in_the_box(monkeypatch, tmp_path):

@@ -41,7 +41,7 @@ def sheet():
 def grade_network(skeleton, sheet):
     def grade(sources, files=None, wall_seconds=60):
         submission = Submission(fill(skeleton, sources), files=A5.handed_in if files is None else files)
-        return judge.grade(A5, submission, sheet, Limits(wall_seconds=wall_seconds))["items"]["network"]
+        return judge.grade(A5, [submission], sheet, Limits(wall_seconds=wall_seconds))[0]["items"]["network"]
 
     return grade
 
@@ -172,11 +172,11 @@ def test_the_students_code_sees_no_image_and_where_the_network_is_computed_is_no
     ((item, cases, inputs, expected),) = [(s.item, s.cases, s.inputs, s.expected) for s in sheet]
     students, other = tmp_path / "students", tmp_path / "other"
     students.mkdir(), other.mkdir()
-    Place(A5, Limits(), boxed=True).build(students, Submission(skeleton), [(item, inputs)])
+    Place(A5, Limits(), boxed=True).build(students, Submission(skeleton), {"network": (item, inputs)})
     assert judge.wire.decode((students / "inputs" / "network").read_bytes()) == [{}, {}]
     assert sum(path.stat().st_size for path in students.rglob("*") if path.is_file()) < 100_000
     pairs = judge.wire.encode([{"answer": [], "probe": case.probe} for case in cases])
-    Place(A5, Limits(), boxed=True).build(other, judge.NOBODY, [(item, pairs)], view=True)
+    Place(A5, Limits(), boxed=True).build(other, judge.NOBODY, {"network 0": (item, pairs)}, view=True)
     assert json.loads((other / "job.json").read_text())["cells"] == [] and not list((other / "files").iterdir())
     for case, labels in zip(cases, expected, strict=True):
         assert not any(torch.equal(value, labels) for value in case.probe.values() if isinstance(value, torch.Tensor))

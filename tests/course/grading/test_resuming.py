@@ -19,10 +19,10 @@ def graded(monkeypatch):
     """The items of every submission that is graded, in order; each earns one point."""
     calls = []
 
-    def grade(exercise, submission, sheets, limits=None, boxed=True):
-        calls.append([sheet.item.name for sheet in sheets])
+    def grade(exercise, submissions, sheets, limits=None, boxed=True):
+        calls.extend([sheet.item.name for sheet in sheets] for _ in submissions)
         rows = {sheet.item.name: {"points": 1.0, "of": sheet.item.points, "message": ""} for sheet in sheets}
-        return {"items": rows, "notes": [], "printed": "", "boxed": boxed}
+        return [{"items": rows, "notes": [], "printed": "", "boxed": boxed} for _ in submissions]
 
     monkeypatch.setattr(runner.judge, "grade", grade)
     monkeypatch.setattr(runner.machine, "require_box", lambda: None)
@@ -56,10 +56,10 @@ def test_a_run_for_one_item_does_not_pass_for_a_full_one(room, a1, hand_in, grad
 def test_a_grader_that_fails_costs_only_the_one_submission(room, a1, hand_in, graded, monkeypatch):
     real = runner.judge.grade
 
-    def fail(exercise, submission, *rest, **named):
-        if any("strange" in cell.source for cell in submission.notebook.cells):
+    def fail(exercise, submissions, *rest, **named):
+        if any("strange" in cell.source for submission in submissions for cell in submission.notebook.cells):
             raise RuntimeError("something odd")
-        return real(exercise, submission, *rest, **named)
+        return real(exercise, submissions, *rest, **named)
 
     monkeypatch.setattr(runner.judge, "grade", fail)
     hand_in("ada", {})
