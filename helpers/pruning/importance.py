@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from helpers.allocator import kept_memory
 from helpers.pruning.groups import ChannelGroups, Group, Member, PruneError
 from helpers.pruning.reader import stored_tensors
 
@@ -60,6 +61,7 @@ def rated(groups: ChannelGroups, chosen: list[Group], importance: str, tensors: 
 
 
 @torch.enable_grad()
+@kept_memory()
 def taylor(model: nn.Module, groups: ChannelGroups, chosen: list[Group], batches: Batches) -> Scores:
     """Mean over the batches of |sum of w * dL/dw| over the unit's filters.
 

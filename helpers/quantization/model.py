@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from helpers import models
+from helpers.allocator import kept_memory
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
 from helpers.quantization.integer import Step, make_step
@@ -21,6 +22,7 @@ MODES = ("simulated", "integer", "kernel")
 GONE = ("absorb_bias", "weight_range", "unsupported")  # choices that older files state; their tensors have them
 
 
+@kept_memory()
 def quantize(
     model: nn.Module, images: torch.Tensor, recipe: Recipe | None = None, verify: bool = True
 ) -> "QuantizedModel":
