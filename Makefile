@@ -1,11 +1,13 @@
 # Every target makes the environment it needs; a second call finds it ready.
 #   make run                      the whole course, headless, quick profile
 #   make run PROFILE=full         with all images and full budgets
+#   make run JOBS=1               one lesson after the other: slower, but the times that lessons measure are right
 #   make run TORCH_INDEX=URL      take torch and torchvision together from another index (see README)
 
 PYTHON ?= python3
 VENV ?= .venv
 PROFILE ?= quick
+JOBS ?= 2
 ONLY ?=
 TORCH_INDEX ?=
 PY = $(VENV)/bin/python
@@ -17,7 +19,7 @@ TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
 .PHONY: run test lab slides report demo reference grade dense check check-ci check-all lint clean
 
 run: $(READY)
-	PROFILE=$(PROFILE) $(PY) -m course run
+	PROFILE=$(PROFILE) $(PY) -m course run --jobs $(JOBS)
 
 test: $(READY)
 	$(TESTS) -m "not slow and not network"

@@ -1,6 +1,9 @@
 """`python -m course run`: the whole course without a screen."""
 
 import argparse
+import os
+import time
+from multiprocessing.pool import ThreadPool
 
 from course.commands import options
 from course.lessons.profile import profile
@@ -12,24 +15,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     text = "such as 01, 03_folding or talk (default: all, then the report)"
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=text)
-    options.add(parser, {"--output": (runner.BUILD / "notebooks", "folder for the executed notebooks")})
+    folder = (runner.BUILD / "notebooks", "folder for the executed notebooks")
+    jobs = ((options.positive, 1), "how many at a time; they share the cores, so the times in them mean little")
+    options.add(parser, {"--output": folder, "--jobs": jobs})
     parser.add_argument("--publish", action="store_true", help="write the outputs into notebooks/ too, to be committed")
     parser.epilog = "PROFILE=full in the environment uses all the data and the full budgets."
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run every lesson, also after one has failed, and write the report of all; the status is 1 if any failed."""
-    name, failed, total = profile().name, [], 0.0
-    for path in runner.chosen(arguments.lessons):
-        executed = arguments.output / path.name
-        outcome = runner.run_lesson(path, executed, name)
-        print(outcome.line(), flush=True)
-        total += outcome.seconds
-        if outcome.failure:
-            failed.append(outcome.name)
-        elif arguments.publish:
-            runner.publish(executed, path)
-    print(f"{total:.0f} s in all, {name} profile" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    start, name, failed, chosen = time.perf_counter(), profile().name, [], runner.chosen(arguments.lessons)
+    jobs = 1 if arguments.publish else arguments.jobs
+    if jobs > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
+    with ThreadPool(jobs) as pool:
+        run_one = lambda path: runner.run_lesson(path, arguments.output / path.name, name)  # noqa: E731
+        for path, outcome in zip(chosen, pool.imap(run_one, chosen), strict=True):
+            print(outcome.line(), flush=True)
+            if outcome.failure:
+                failed.append(outcome.name)
+            elif arguments.publish:
+                runner.publish(arguments.output / path.name, path)
+    print(f"{time.perf_counter() - start:.0f} s in all, {name} profile{'; failed: ' * bool(failed)}{', '.join(failed)}")
     if not arguments.lessons:
         notebooks = [arguments.output / path.name for path in runner.lessons()]
         print(f"report: {write_report(notebooks, arguments.output.parent / 'report.html', name)}")
