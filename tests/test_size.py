@@ -21,7 +21,7 @@ BUDGETS = {
     "helpers/checks": 600,
     "course": 8_000,
     "course/benchmarks": 1_050,
-    "course/commands": 950,
+    "course/commands": 960,
     "course/grading": 3_170,
     "course/lessons": 465,
     "course/publish": 775,
