@@ -1,12 +1,12 @@
-"""Grade one submission: inputs into the box, answers out of it, points awarded outside.
+"""Grade submissions: inputs into the box, answers out of it, points awarded outside.
 
 What enters the box: the student's cells, `inside.py`, `wire.py`, `guard.py`, the assignment's driver
 and the inputs. What stays outside: the seeds, the specification with its oracles, the expected
 values, the probes and the names of the students.
 
 Where an answer has to be computed with before it can be compared, as a network has, that happens in a second
-box, for what a student designed may need any amount of time and memory. This box sees the answer and the probe,
-such as images, but neither the student's code nor what is expected.
+box, for what a student designed may need any amount of time and memory. This box sees the answers of a few hand-ins
+and the probes, such as images, but neither the students' code nor what is expected.
 """
 
 from __future__ import annotations
