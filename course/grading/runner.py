@@ -80,12 +80,12 @@ def run(
              cluster=scheduler)  # fmt: skip
     read = partial(intake.read, notebook_name=exercise.notebook.name, skeleton=skeleton_of(room, exercise),
                    released=room.folder / "released" / name)  # fmt: skip
-    with hands(workers, scheduler, partial(version, name)) as (executor, at_a_time):
+    bar = tqdm(total=len(todo), desc=f"grading {name}", leave=False)
+    with bar, hands(workers, scheduler, partial(version, name)) as (executor, at_a_time):
         tasks = (
             (part, Task(name, room.secret, [read(room.submission(who, name)) for who, _ in part], boxed, only_item))
             for part in _parts(todo, at_a_time)
         )
-        bar = tqdm(total=len(todo), desc=f"grading {name}", leave=False)
         for part, task, results in _as_they_finish(executor, tasks, most=2 * at_a_time):
             for (student, mark), submission, result in zip(part, task.submissions, results, strict=True):
                 _keep(room, student, mark, task, submission, result)
