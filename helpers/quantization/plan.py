@@ -140,7 +140,7 @@ def execute(ops: list[Op], x: Any, compute: Callable[..., Any], watch: Watch = N
     if watch:
         watch(INPUT, x)
     for op in ops:
-        edges[op.name] = compute(op, *map(edges.get, op.inputs))
+        edges[op.name] = compute(op, *map(edges.__getitem__, op.inputs))
         if watch:
             watch(op.name, edges[op.name])
         for name in op.inputs:

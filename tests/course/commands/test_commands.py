@@ -125,7 +125,7 @@ def test_a_run_of_everything_names_a_failure_runs_the_others_and_ends_with_the_r
     monkeypatch.setattr(runner, "run_lesson", copied)
     monkeypatch.setattr(runner, "lessons", lambda *_, **__: paths)
     monkeypatch.setattr(runner, "chosen", lambda names: paths)
-    assert main(["run", "--output", str(tmp_path / "out" / "notebooks")]) == (1 if failure else 0)
+    assert main(["run", "--jobs", "2", "--output", str(tmp_path / "out" / "notebooks")]) == (1 if failure else 0)
     out = capsys.readouterr().out
     assert "report: " in out and "02_b" in out
     assert (f"FAILED  {failure}" in out and "failed: 01_a" in out) == bool(failure)
