@@ -6,6 +6,7 @@ training step went there. Inside this block freed memory is kept; on leaving it 
 """
 
 import ctypes
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,11 +14,14 @@ from contextlib import contextmanager
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 DEFAULT_TRIM_THRESHOLD, DEFAULT_MMAP_MAX = 128 * 1024, 65536
 NEVER = 2**31 - 1
+WHOLE_PROCESS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(NEVER)}  # the same, from its environment
 
 try:
     libc = ctypes.CDLL("libc.so.6")  # so it is called where it is glibc
 except OSError:
     libc = None
+if WHOLE_PROCESS.items() <= os.environ.items():
+    libc = None  # nothing is left to do
 _open_blocks = 0
 
 

@@ -79,9 +79,7 @@ def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_silent_host_is_left_after_the_time_out_and_a_slow_one_only_when_there_is_another(
-    server, tmp_path, monkeypatch
-):
+def test_a_silent_host_is_left_and_a_slow_one_only_when_there_is_another(server, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "STALL_SECONDS", 0.3)
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0)
     started = time.monotonic()

@@ -9,12 +9,12 @@ from course.commands import options
 from course.lessons.profile import profile
 from course.publish import runner
 from course.publish.report import write_report
+from helpers import allocator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    text = "such as 01, 03_folding or talk (default: all, then the report)"
-    parser.add_argument("lessons", nargs="*", metavar="LESSON", help=text)
+    parser.add_argument("lessons", nargs="*", metavar="LESSON", help="such as 01 or talk (default: all and the report)")
     folder = (runner.BUILD / "notebooks", "folder for the executed notebooks")
     jobs = ((options.positive, 1), "how many at a time; they share the cores, so the times in them mean little")
     options.add(parser, {"--output": folder, "--jobs": jobs})
@@ -26,11 +26,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run every lesson, also after one has failed, and write the report of all; the status is 1 if any failed."""
     start, name, failed, chosen = time.perf_counter(), profile().name, [], runner.chosen(arguments.lessons)
     jobs = 1 if arguments.publish else arguments.jobs
-    if jobs > 1:
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
+    threads = str(max(1, (os.cpu_count() or 1) // jobs))
+    shared = {"OMP_NUM_THREADS": threads} | allocator.WHOLE_PROCESS if jobs > 1 else {}
     with ThreadPool(jobs) as pool:
-        run_one = lambda path: runner.run_lesson(path, arguments.output / path.name, name)  # noqa: E731
-        for path, outcome in zip(chosen, pool.imap(run_one, chosen), strict=True):
+        outcomes = pool.imap(lambda path: runner.run_lesson(path, arguments.output / path.name, name, **shared), chosen)
+        for path, outcome in zip(chosen, outcomes, strict=True):
             print(outcome.line(), flush=True)
             if outcome.failure:
                 failed.append(outcome.name)

@@ -77,7 +77,7 @@ def executed(path: Path) -> Path:
     return run_here if run_here.exists() else path
 
 
-def run_lesson(path: Path, output: Path, profile: str) -> Outcome:
+def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
     """Run one notebook in a kernel of its own; the copy with its outputs is written even when a cell fails."""
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
@@ -90,7 +90,7 @@ def run_lesson(path: Path, output: Path, profile: str) -> Outcome:
     )  # fmt: skip
     try:
         # Whoever runs it headless moves no slider.
-        client.execute(env=os.environ | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"})
+        client.execute(env=env | os.environ | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"})
     except (CellExecutionError, CellTimeoutError, RuntimeError) as error:  # the last: no kernel, or it died
         failure = describe_failure(notebook, error)
     seconds = time.perf_counter() - start

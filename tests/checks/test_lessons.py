@@ -74,9 +74,7 @@ def test_a_right_answer_is_kept_and_used_by_the_next_kernel(cell, folder, capsys
     assert list(checks.lessons().blocks()) == ["output_size"]
 
 
-def test_a_headless_run_keeps_and_reads_no_answers_draws_new_inputs_and_survives_prints(
-    cell, folder, monkeypatch, capsys
-):
+def test_a_headless_run_keeps_no_answers_draws_new_inputs_and_survives_prints(cell, folder, monkeypatch, capsys):
     monkeypatch.setenv("COURSE_HEADLESS", "1")
     wrong = RIGHT.replace("// stride + 1", "// stride + 2")
     (folder / "mine.py").write_text(f"# ---- output_size ----\n{wrong}")

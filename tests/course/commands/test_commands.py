@@ -15,7 +15,7 @@ from course.__main__ import main
 from course.commands import doctor
 from course.commands.train import saving
 from course.publish import runner
-from helpers import models
+from helpers import allocator, models
 from helpers.quantization import kernels
 from tests.course.reference.small import rows_of, small_sweep
 
@@ -110,22 +110,23 @@ def test_a_second_training_on_one_output_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("failure", [None, "cell 3 (x): broken"])
-def test_a_run_of_everything_names_a_failure_runs_the_others_and_ends_with_the_report(
-    tmp_path, monkeypatch, capsys, failure
-):
+@pytest.mark.parametrize("words", [[], ["--publish"]], ids=["two at a time", "published, so one at a time"])
+def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(tmp_path, monkeypatch, capsys, failure, words):
     paths = [tmp_path / "01_a.ipynb", tmp_path / "02_b.ipynb"]
     for path in paths:
         nbformat.write(new_notebook(cells=[new_markdown_cell(f"# Lesson {path.stem}")]), path)
 
-    def copied(path, output, profile):
+    def copied(path, output, profile, **shared):
+        assert shared.keys() == (set() if words else {"OMP_NUM_THREADS", *allocator.WHOLE_PROCESS})
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(path.read_text())
         return runner.Outcome(path.stem, 1.0, failure if path.stem == "01_a" else None)
 
     monkeypatch.setattr(runner, "run_lesson", copied)
+    monkeypatch.setattr(runner, "publish", lambda *_: None)
     monkeypatch.setattr(runner, "lessons", lambda *_, **__: paths)
     monkeypatch.setattr(runner, "chosen", lambda names: paths)
-    assert main(["run", "--jobs", "2", "--output", str(tmp_path / "out" / "notebooks")]) == (1 if failure else 0)
+    assert main(["run", "--jobs", "2", *words, "--output", str(tmp_path / "out" / "notebooks")]) == bool(failure)
     out = capsys.readouterr().out
     assert "report: " in out and "02_b" in out
     assert (f"FAILED  {failure}" in out and "failed: 01_a" in out) == bool(failure)

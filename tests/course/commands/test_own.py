@@ -74,9 +74,7 @@ def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys):
     assert "runs only if you name it too" in capsys.readouterr().err
 
 
-def test_a_file_that_states_no_normalisation_says_so_and_images_need_not_be_mirrored(
-    own, tmp_path, monkeypatch, capsys
-):
+def test_a_file_without_normalisation_says_so_and_images_need_not_be_mirrored(own, tmp_path, monkeypatch, capsys):
     path, again = models.save(models.build(make).eval(), tmp_path / "bare.safetensors"), without_weights(own)
     half = ["--mean", *["0.5"] * 3, "--deviation", *["0.2"] * 3]
     for options, told in (([], True), (half, False)):

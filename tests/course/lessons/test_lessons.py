@@ -30,9 +30,7 @@ def test_quick_unless_asked(monkeypatch):
         lessons.profile()
 
 
-def test_reference_results_are_those_of_the_network_measured_last_and_missing_ones_no_error(
-    tmp_path, monkeypatch, capsys
-):
+def test_reference_results_are_those_measured_last_and_missing_ones_no_error(tmp_path, monkeypatch, capsys):
     assert lessons.reference("nothing_of_this_name") is None
     assert "only your run" in capsys.readouterr().out
     assert all(len(lessons.reference(path.stem)) for path in RESULTS.glob("*.csv"))
