@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from course.__main__ import main
-from course.grading import box, machine, runner
+from course.grading import box, inside, machine, runner
 from course.grading.box import Limits
 from course.grading.classroom import Classroom, ClassroomError, Rules, write
 from course.grading.intake import Submission
@@ -157,3 +157,9 @@ def test_a_mistyped_folder_makes_no_class(tmp_path, capsys):
     assert main([*words, "--new"]) == 0 and (tmp_path / "typo" / "secret").exists()
     assert main(["grade", "demo", "--folder", str(tmp_path / "typo")]) == 1
     assert "real class" in capsys.readouterr().err
+
+
+def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(tmp_path, monkeypatch):
+    monkeypatch.setattr(inside, "answer_item", lambda *_: b"answer")
+    assert inside.answer_in_child({"name": "fold", "seconds": 5}, {}, tmp_path, tmp_path) == b"answer"
+    assert list(tmp_path.iterdir()) == []
