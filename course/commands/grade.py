@@ -28,7 +28,7 @@ COMMANDS = {
     "stats": ("draw how the class did", PSEUDONYMS),
     "similarity": ("show hand-ins that resemble each other", {"--threshold": (0.6, "share in common")}),
     "item": ("grade one item again for everybody", GRADING),
-    "demo": ("make a small class, then do all of the above with it", GRADING),
+    "demo": ("make a small class, then do most of the above with it", GRADING),
 }
 
 

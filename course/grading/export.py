@@ -124,7 +124,7 @@ def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path)
         tests = [{"name": item, "score": row["points"], "max_score": row["of"],
                   "status": "passed" if row["points"] >= row["of"] else "failed",
                   "output": result["items"].get(item, {}).get("message", "") or row["comment"]}
-                 for item, row in rows.items() if row["of"]]  # fmt: skip
+                 for item, row in rows.items() if row["of"] and not row["waiting"]]  # fmt: skip
         score = max(0.0, sum(row["points"] for row in rows.values()))
         content = {"score": score, "output": "\n".join(result["notes"]), "tests": tests}
     write(folder / name / student / "results.json", json.dumps(content, indent=1))

@@ -1,7 +1,7 @@
 """Who is in the class, under which number the university knows them, who has more time, and whose a hand-in is.
 
 `class_list.csv` in the class folder. Any learning-management system or spreadsheet can write it. Each line needs the
-`student`, as in collected/a1.csv or as hand-ins are called, or else the full `name` or the `id` that the system uses:
+`student`, as in collected/a1.csv or as hand-ins are called, or else the full `name`:
 
     student,id,name,section,group,moodle,extra_days,extra_days_a3,late_days_a1
     ada,1001,Ada Lovelace,A,1,,,,

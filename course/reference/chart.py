@@ -71,5 +71,5 @@ def alternative_text(table: pd.DataFrame) -> str:
         f"{name} {accuracy:.1%} in {size / 1e6:.2g} MB"
         for name, accuracy, size in zip(rows["name"], rows.accuracy, coded_size(rows), strict=True)
     ]
-    head = "Accuracy against entropy-coded size, this course's networks as blue points, others as grey crosses"
+    head = "Accuracy against entropy-coded size (float32: as it is), the course's networks blue, others as grey crosses"
     return f"{head}: {', '.join(points)}."

@@ -13,16 +13,16 @@ PLAN = (
     ("int8", "1.15 M, 1.15 MB, 8 times smaller, 92.5 %", "half-int8", "accuracy"),
 )
 FILES = {
-    "results.csv": "python -m course sweep reference",
+    "results.csv, dense_training.csv": "python -m course sweep reference",
     "ablations.csv": "python -m course sweep ablations",
     "speed.csv": "python -m course.benchmarks.speed",
-    "quantization_accuracy.csv": "python -m course.benchmarks.quantization",
-    "tiny.csv": "python -m course sweep tiny",
+    "quantization_accuracy.csv": "python -m course.benchmarks.quantization data/checkpoints/dense.safetensors",
+    "tiny.csv, tiny_training.csv": "python -m course sweep tiny",
     "tiny_recovery.csv": "python -m course.benchmarks.tiny_recovery",
     "quantization_networks.csv": "python -m course.benchmarks.quantization_networks",
-    "pruning_networks.csv, unprunable.csv": "python -m course.benchmarks.pruning_networks",
-    "pruning_quality.csv": "python -m course.benchmarks.pruning_quality",
-    "pruning_unstructured.csv": "python -m course.benchmarks.pruning_unstructured",
+    "pruning_networks.csv, unprunable.csv": "python -m course.benchmarks.pruning_networks [--unprunable]",
+    "pruning_quality.csv": "python -m course.benchmarks.pruning_quality data/checkpoints/dense.safetensors",
+    "pruning_unstructured.csv": "python -m course.benchmarks.pruning_unstructured data/checkpoints/dense.safetensors",
     "tiny_rounding.csv": "python -m course.benchmarks.tiny_rounding",
     "published.csv": "written by hand, with sources",
     "README.md, chart.svg, and the first screen of the course's README": "python -m course results",
@@ -30,9 +30,9 @@ FILES = {
 NAMES = (
     "The names say what is left of the parameters; *fast* was cut for speed. *-int8* has 8 bits a weight, *-mixed* 2 to"
     " 8, layer by layer. Accuracy is on 10,000 test images, measured once for each network; *just cut* is that before"
-    " any training, but for *tenth*, which was cut from a network of 15 % that had recovered. Bytes are those of the"
-    " file that was reloaded and evaluated; files of the names in **bold** are in `data/checkpoints/`. Entropy-coded"
-    " files decode to the very same bytes."
+    " any training, but for *tenth*, cut from a network of 15 % that had recovered. *fifth*, *tenth* and theirs come"
+    " from earlier recipes, named in results.csv. Bytes are those of the file that was reloaded and evaluated;"
+    " files of the names in **bold** are in `data/checkpoints/`. Entropy-coded files decode to the very same bytes."
 )
 MADE = {"dense": "training", "fine-tuned": "cutting, fine-tuning", "int8": "rounding", "qat": "training with rounding"}
 SPEED = "Median milliseconds, each engine in a process of its own, freed memory kept, rounds in drawn order"

@@ -59,7 +59,7 @@ def with_block(text: str, new: str) -> str:
 
 def block(table: pd.DataFrame) -> str:
     """The first screen: chart, four networks, where others are ahead, and the plan beside what came out."""
-    notes = "Time: median for one image in ONNX Runtime on two CPU threads, from the file that the course exports"
+    notes = "Time: median for one image in ONNX Runtime on two CPU threads, from our exported file (2 to 7 bits as 8)"
     notes += ", on a machine that was busy with other work." if (speeds().load > BUSY).any() else "."
     if not headline(table).batch1_ms.is_monotonic_decreasing:
         notes += " A smaller network that takes longer has channels in numbers that engines are slow with"

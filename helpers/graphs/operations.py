@@ -55,7 +55,7 @@ for _d in (1, 2, 3):
         OPERATIONS[f"{_name}{_d}d"] = Operation(getattr(F, f"{_name}{_d}d"), (_module,), _arguments)
 MODULES = {module: name for name, known in OPERATIONS.items() for module in known.modules}
 # Other names of the same thing, of the same argument, and of an argument where it is a module's attribute.
-SYNONYMS = {"mm": "matmul", "bmm": "matmul", "constant_pad_nd": "pad"}
+SYNONYMS = {"mm": "matmul", "bmm": "matmul"}
 ARGUMENT_SYNONYMS = {"train": "training", "mat2": "other", "self": "input"}
 ATTRIBUTES = {"pad": "padding"}
 

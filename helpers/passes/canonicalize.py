@@ -108,7 +108,7 @@ def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
         tensor = editor.tensor(operands[1])
         if name == "rsub" or isinstance(alpha, fx.Node):
             return
-        if tensor is not None:
+        if tensor is not None and not editor.storage.is_tensor_written(tensor):
             operands[1] = editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
         elif isinstance(operands[1], (int, float)):
             operands[1] *= alpha

@@ -7,9 +7,9 @@ and a (W x + b) + z is the layer with
 
     W' = a W,   b' = a b + z = a (b - mu) + beta,
 
-computed in double precision. Output channels are axis 0 of W, and axis 1, for each group separately, of a transposed
-convolution's. Folds when: the batch norm normalises by its running statistics, its channels are those of the layer
-(which they are not when an image comes without a batch dimension), and nobody else reads what the layer computes.
+a and b' computed in double precision. Output channels are axis 0 of W, and axis 1, for each group separately, of a
+transposed convolution's. Folds when: the batch norm normalises by its running statistics, its channels are those of the
+layer (which they are not when an image comes without a batch dimension), and nobody else reads what the layer computes.
 
 `after_layer` folds every such map y -> a y + z; conv_add_folding.py has the others.
 """

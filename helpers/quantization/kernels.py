@@ -6,7 +6,7 @@ With the latter four things need care.
   out by trying; a layer whose weights could be hit then runs in integer form instead.
 * oneDNN is slow with a zero point on its input, so the kernel is always told 0. The correction is in the bias already,
   and a border is filled with the zero point by hand.
-* The kernel rounds in float32 after each scale, which decides some ties differently from `fixed_point.py`. Told that
+* The kernel rounds in float32 after each scale, which decides some ties differently from `fixed_point`. Told that
   input and output have scale 1, and that the whole factor is the weight's scale, it is left with a product and a sum.
 * The order in which the kernel reads its weights depends on the shape of its input. Weights packed for another one are
   brought into order again in every call, which was seen to take thirty times as long as the convolution.

@@ -164,7 +164,7 @@ class _Graph:
     def hand_on(self, step: Step) -> None:
         """Codes move or are compared, none is computed."""
         given, name = [self.coded.get(edge, (edge,)) for edge in step.op.inputs], step.op.name
-        shape = [self.constant(f"{name}.shape", torch.tensor([0, *step.op.shape]))] * (step.op.kind == "reshape")
+        shape = [self.constant(f"{name}.shape", torch.tensor([0, *step.op.shape]))] if step.op.kind == "reshape" else []
         kind = {"max_pool": "MaxPool", "concat": "Concat", "reshape": "Reshape"}[step.op.kind]
         made = self.node(kind, [*(names[0] for names in given), *shape], name, **attributes(step))
         if len(given[0]) > 1:

@@ -102,9 +102,7 @@ def assert_states_its_rule(exercise):
         assert words in text
 
 
-def test_the_notebook_states_the_rule_that_is_applied_and_targets_that_a_network_just_fulfils_are_written_into_both(
-    tmp_path,
-):
+def test_the_notebook_states_the_rule_and_targets_just_fulfilled_are_written_into_both(tmp_path):
     assert_states_its_rule(A5)
     shutil.copytree(A5.folder, tmp_path / "a5")
     make_network = course._import(A5.folder / "make_network.py", "make_network")
@@ -166,9 +164,7 @@ def test_layers_of_a_model_compute_the_same():
         DRIVER.layers_of(torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.BatchNorm2d(3))))
 
 
-def test_the_students_code_sees_no_image_and_where_the_network_is_computed_is_no_such_code_and_no_label(
-    skeleton, sheet, tmp_path
-):
+def test_the_students_code_sees_no_image_and_the_second_box_no_such_code_and_no_label(skeleton, sheet, tmp_path):
     ((item, cases, inputs, expected),) = [(s.item, s.cases, s.inputs, s.expected) for s in sheet]
     students, other = tmp_path / "students", tmp_path / "other"
     students.mkdir(), other.mkdir()

@@ -143,6 +143,7 @@ def test_gradescope_gets_a_result_even_of_a_crash(graded, a1):
     assert ada["score"] == 10 and ada["output"] == "a note"
     test = next(test for test in ada["tests"] if test["name"] == "fold_conv")
     assert (test["score"], test["output"]) == (10, "a sign")
+    assert "padding_answer" not in [test["name"] for test in ada["tests"]]  # nobody has read it yet
     assert ben["score"] == 0 and ben["tests"] == [] and "has not been graded" in ben["output"]
 
 
