@@ -27,7 +27,7 @@ _open_blocks = 0
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """Hold on to freed memory inside the `with` block; does nothing where the C library is not glibc.
+    """Hold on to freed memory inside the `with` block; does nothing without glibc, or where it is kept anyway.
 
     Blocks may be nested: memory goes back when the outermost ends.
     """

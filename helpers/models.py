@@ -60,7 +60,7 @@ def mobilenet_v2(num_classes: int = 10, width_mult: float = 1.0, dropout: float 
 
 
 def tiny(num_classes: int = 10) -> nn.Module:
-    """ResNet-8 of MLPerf Tiny, to be trained while one watches: 78,042 parameters, 12.5 M multiply-adds.
+    """Nearly the ResNet-8 of MLPerf Tiny, to be trained while one watches: 78,042 parameters, 12.5 M multiply-adds.
 
     A stem and three of torchvision's residual blocks, of 16, 32 and 64 channels.
 

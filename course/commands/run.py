@@ -9,7 +9,7 @@ from course.commands import options
 from course.lessons.profile import profile
 from course.publish import runner
 from course.publish.report import write_report
-from helpers import allocator
+from helpers.allocator import WHOLE_PROCESS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run every lesson, also after one has failed, and write the report of all; the status is 1 if any failed."""
     start, name, failed, chosen = time.perf_counter(), profile().name, [], runner.chosen(arguments.lessons)
     jobs = 1 if arguments.publish else arguments.jobs
-    threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    shared = {"OMP_NUM_THREADS": threads} | allocator.WHOLE_PROCESS if jobs > 1 else {}
+    shared = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))} | WHOLE_PROCESS if jobs > 1 else {}
     with ThreadPool(jobs) as pool:
         outcomes = pool.imap(lambda path: runner.run_lesson(path, arguments.output / path.name, name, **shared), chosen)
         for path, outcome in zip(chosen, outcomes, strict=True):

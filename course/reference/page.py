@@ -13,11 +13,12 @@ PLAN = (
     ("int8", "1.15 M, 1.15 MB, 8 times smaller, 92.5 %", "half-int8", "accuracy"),
 )
 FILES = {
-    "results.csv, dense_training.csv": "python -m course sweep reference",
+    "results.csv": "python -m course sweep reference",
     "ablations.csv": "python -m course sweep ablations",
     "speed.csv": "python -m course.benchmarks.speed",
     "quantization_accuracy.csv": "python -m course.benchmarks.quantization data/checkpoints/dense.safetensors",
-    "tiny.csv, tiny_training.csv": "python -m course sweep tiny",
+    "tiny.csv": "python -m course sweep tiny",
+    "dense_training.csv, tiny_training.csv": "python -m course train, as the checkpoints state",
     "tiny_recovery.csv": "python -m course.benchmarks.tiny_recovery",
     "quantization_networks.csv": "python -m course.benchmarks.quantization_networks",
     "pruning_networks.csv, unprunable.csv": "python -m course.benchmarks.pruning_networks [--unprunable]",
@@ -30,8 +31,8 @@ FILES = {
 NAMES = (
     "The names say what is left of the parameters; *fast* was cut for speed. *-int8* has 8 bits a weight, *-mixed* 2 to"
     " 8, layer by layer. Accuracy is on 10,000 test images, measured once for each network; *just cut* is that before"
-    " any training, but for *tenth*, cut from a network of 15 % that had recovered. *fifth*, *tenth* and theirs come"
-    " from earlier recipes, named in results.csv. Bytes are those of the file that was reloaded and evaluated;"
+    " any training, but for *tenth*, cut from a network of 15 % that had recovered. The command that made a network is"
+    " in results.csv, and may be older than reference.toml. Bytes are those of the file as reloaded and evaluated;"
     " files of the names in **bold** are in `data/checkpoints/`. Entropy-coded files decode to the very same bytes."
 )
 MADE = {"dense": "training", "fine-tuned": "cutting, fine-tuning", "int8": "rounding", "qat": "training with rounding"}

@@ -141,7 +141,7 @@ ITEMS = (
     Item(
         "rate_at", rate_cases, rate_oracle, tolerance=CLOSE, minutes=7, dots=2,
         nudge="Two cases, and in the second the steps are counted from the end of the warm-up.",
-        hint="Below steps // 10: peak * (step + 1) / warm. After it: u = (step - warm) / (steps - warm) in the cosine.",
+        hint="Before steps // 10: peak * (step + 1) / warm. Then: u = (step - warm) / (steps - warm) in the cosine.",
     ),
     Item(
         "average_weights", average_cases, average_oracle, run=run_average, tolerance=CLOSE, minutes=5, dots=1,
