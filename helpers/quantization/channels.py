@@ -14,7 +14,7 @@ After M. Nagel et al., "Data-Free Quantization Through Weight Equalization and B
 limit per channel is exact, the paper replaces ReLU6.
 
 **Widening** rounds widths up with channels that nobody reads. Odd widths cost ONNX Runtime more time than the next
-multiple of 16: a network pruned to a fifth was slower than the dense one. What a new channel holds does not matter,
+multiple of 16, and an image with three channels more than one with four. What a new channel holds does not matter,
 since all weights that read it are 0.
 """
 
@@ -97,6 +97,9 @@ def widened(model: nn.Module, block: int) -> nn.Module:
     rigid = [edge for op in plan.ops if same[op.name] is None for edge in (op.name, *op.inputs)]
     fixed = {other for edge in (INPUT, plan.output, *rigid) for other in together[edge]}
     wide = dict(width)
+    if all(op.kind == "conv" and same[op.name] == () for op in plan.ops if INPUT in op.inputs):
+        wide[INPUT] += -width[INPUT] % min(block, 4)  # for four bytes are copied at a time
+        model.input.op.shape = (wide[INPUT], *model.input.op.shape[1:])
     for step in model.steps.values():
         op, own = step.op, width[step.op.name]
         depthwise = op.attributes.get("groups", 1) > 1

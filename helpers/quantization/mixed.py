@@ -62,8 +62,7 @@ def sensitivity_scan(
     plan: Plan, images: torch.Tensor, recipe: Recipe, bits: Sequence[int] = BITS, progress: bool = True
 ) -> pd.DataFrame:
     """The harm of every layer at every choice of bits: layer, bits, divergence (nats per image), bytes."""
-    harm: Counter[tuple[str, int]] = Counter()
-    values: dict[str, torch.Tensor] = {}
+    harm, values = Counter[tuple[str, int]](), dict[str, torch.Tensor]()
     for x in tqdm(input_of(plan, images).split(BATCH), desc="sensitivity", disable=not progress):
         answers = plan.run(x, values.__setitem__).log_softmax(1)
         for op, choice in itertools.product(plan.layers, bits):

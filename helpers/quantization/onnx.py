@@ -10,9 +10,8 @@ A residual that is added before the one rounding (residual="fused") has no QDQ f
 kernel in float, which gives the same codes, but is slower than residual="separate".
 
 A layer whose weights could overflow 16 bits on x86 without VNNI (see `weights.py`) is stored as uint8, code + 128 with
-zero point 128: the kernel used then is exact for every weight, but slower. In MobileNetV2 that is the stem alone.
-
-Widths are rounded up to what ONNX Runtime computes fast (`channels.py`), and the file is tried out (`verify.py`).
+zero point 128: the kernel used then is exact for every weight, but slower. Widths are rounded up to what ONNX Runtime
+computes fast (`channels.py`), and the file is tried out (`verify.py`).
 """
 
 import warnings
@@ -52,6 +51,9 @@ def to_onnx(model: QuantizedModel, path: str | Path, block: int = BLOCK) -> Path
         raise QuantizationError(f"to_onnx writes quantized networks, not a {type(model).__name__}: quantize it first")
     graph, wide = _Graph(), widened(model, block)
     graph.put(wide.input, INPUT)
+    if more := wide.input.op.shape[0] - model.input.op.shape[0]:
+        pads, (codes, *grid) = graph.constant("pads", torch.tensor([0] * 5 + [more, 0, 0])), graph.coded[INPUT]
+        graph.coded[INPUT] = (graph.node("Pad", [codes, pads], f"{INPUT}.widened"), *grid)
     if floats := [step for step in wide.steps.values() if step.op.kind == "float"]:
         exported = compose.add_prefix(_exported(floats, wide.plan.shapes).model_proto, FLOAT).graph
         graph.nodes.extend(exported.node)

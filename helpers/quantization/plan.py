@@ -20,13 +20,9 @@ INPUT = "input"  # the edge that the network's input travels on
 HANDS_ON = ("reshape", "max_pool", "concat")  # their output has the codes of their inputs
 Watch = Callable[[str, torch.Tensor], None] | None
 
-CHOICES = {
-    "observer": ("minmax", "percentile", "mse"),
-    "weight_observer": ("minmax", "mse"),
-    "residual": ("fused", "separate"),
-    "bias_correction": (None, "empirical"),
-    "rounding": ("nearest", "learned"),
-}
+CHOICES: dict[str, tuple] = {"observer": ("minmax", "percentile", "mse"), "weight_observer": ("minmax", "mse")}
+CHOICES |= {"residual": ("fused", "separate"), "bias_correction": (None, "empirical")}
+CHOICES |= {"rounding": ("nearest", "learned")}
 
 
 @dataclass(frozen=True)
