@@ -58,7 +58,8 @@ class Job:
     @property
     def cuts(self) -> bool:
         """Whether channels go before anything else happens."""
-        return self.stage == "pruned" or any(name in self.settings for name in rules.AMOUNTS)
+        by_group = isinstance(self.settings.get("allocation"), dict)
+        return self.stage == "pruned" or by_group or any(name in self.settings for name in rules.AMOUNTS)
 
     @property
     def seed(self) -> int:

@@ -13,7 +13,7 @@ PLAN = (
     ("int8", "1.15 M, 1.15 MB, 8 times smaller, 92.5 %", "half-int8", "accuracy"),
 )
 FILES = {
-    "results.csv": "python -m course sweep reference",
+    "results.csv": "python -m course sweep reference (and recut)",
     "ablations.csv": "python -m course sweep ablations",
     "speed.csv": "python -m course.benchmarks.speed",
     "quantization_accuracy.csv": "python -m course.benchmarks.quantization data/checkpoints/dense.safetensors",
@@ -29,11 +29,12 @@ FILES = {
     "README.md, chart.svg, and the first screen of the course's README": "python -m course results",
 }
 NAMES = (
-    "The names say what is left of the parameters; *fast* was cut for speed. *-int8* has 8 bits a weight, *-mixed* 2 to"
-    " 8, layer by layer. Accuracy is on 10,000 test images, measured once for each network; *just cut* is that before"
-    " any training, but for *tenth*, cut from a network of 15 % that had recovered. The command that made a network is"
-    " in results.csv, and may be older than reference.toml. Bytes are those of the file as reloaded and evaluated;"
-    " files of the names in **bold** are in `data/checkpoints/`. Entropy-coded files decode to the very same bytes."
+    "The names say what is left of the parameters; *fast* was cut for speed. *-int8* has 8 bits a weight, *-mixed* 2"
+    " to 8, layer by layer. Accuracy is on 10,000 test images, measured once for each network; *just cut* is that"
+    " before any training, but for *tenth*, cut from a network of 15 % that had recovered. *half* and *fifth* were"
+    " trained in two runs. The command that made a network is in results.csv, and may be older than reference.toml."
+    " Bytes are those of the file as reloaded and evaluated; files of the names in **bold** are in"
+    " `data/checkpoints/`. Entropy-coded files decode to the very same bytes."
 )
 MADE = {"dense": "training", "fine-tuned": "cutting, fine-tuning", "int8": "rounding", "qat": "training with rounding"}
 SPEED = "Median milliseconds, each engine in a process of its own, freed memory kept, rounds in drawn order"

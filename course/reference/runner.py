@@ -74,14 +74,7 @@ def start(job: Job, sweep: Sweep, processes: int) -> subprocess.Popen:
     threads = max(1, (os.cpu_count() or 1) // processes)
     environment = {"OMP_NUM_THREADS": str(threads)} | os.environ
     with open(log_of(job, sweep), "w") as log:
-        command = [
-            sys.executable,
-            "-m",
-            "course.reference.work",
-            sweep.name,
-            job.name,
-            *([sweep.dry] if sweep.dry else []),
-        ]
+        command = [sys.executable, "-m", "course.reference.work", sweep.name, job.name, *filter(None, [sweep.dry])]
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
 
