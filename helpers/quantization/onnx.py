@@ -51,8 +51,8 @@ def to_onnx(model: QuantizedModel, path: str | Path, block: int = BLOCK) -> Path
         raise QuantizationError(f"to_onnx writes quantized networks, not a {type(model).__name__}: quantize it first")
     graph, wide = _Graph(), widened(model, block)
     graph.put(wide.input, INPUT)
-    if more := wide.input.op.shape[0] - model.input.op.shape[0]:
-        pads, (codes, *grid) = graph.constant("pads", torch.tensor([0] * 5 + [more, 0, 0])), graph.coded[INPUT]
+    if more := sum(wide.input.op.shape) - sum(model.input.op.shape):  # in channels; there may be no dimension at all
+        pads, (codes, *grid) = graph.constant(f"{INPUT}.pads", torch.tensor([0] * 5 + [more, 0, 0])), graph.coded[INPUT]
         graph.coded[INPUT] = (graph.node("Pad", [codes, pads], f"{INPUT}.widened"), *grid)
     if floats := [step for step in wide.steps.values() if step.op.kind == "float"]:
         exported = compose.add_prefix(_exported(floats, wide.plan.shapes).model_proto, FLOAT).graph

@@ -154,12 +154,12 @@ def rows(mean=False):
     """A mean straight into a linear layer, or linear layers on three dimensions."""
 
     def forward(self, x):
-        x = self.conv(x)
+        x = self.pads(x)
         return self.head(x.mean((2, 3)) if mean else self.rows(x.flatten(2)).flatten(1))
 
     torch.manual_seed(0)
     parts = {"rows": nn.Sequential(nn.Linear(25, 16), nn.ReLU(), nn.Linear(16, 4))}
-    return Net(forward, conv=nn.Conv2d(3, 8, 3, 2, 1), head=nn.Linear(8 if mean else 32, 10), **parts).eval()
+    return Net(forward, pads=nn.Conv2d(3, 8, 3, 2, 1), head=nn.Linear(8 if mean else 32, 10), **parts).eval()
 
 
 @pytest.mark.parametrize("mean", [True, False])
@@ -211,7 +211,7 @@ def odd():
         (small, {"stem": (8, 4, 3, 3), "widen": (32, 8, 1, 1), "narrow": (8, 32, 1, 1), "grouped": (12, 4, 3, 3)}),
         (fire, {"a": (4, 4, 1, 1), "last": (7, 10, 1, 1)}),
         (lambda: Net(lambda net, x: net.conv(x) + x, conv=nn.Conv2d(3, 3, 1)).eval(), {"conv": (3, 3, 1, 1)}),
-        (rows, {"conv": (8, 4, 3, 3), "rows.0": (25, 16)}),
+        (rows, {"pads": (8, 4, 3, 3), "rows.0": (25, 16)}),
     ],
 )
 def test_widths_are_rounded_up_where_they_may_be_and_no_output_changes(tmp_path, network, expected):
