@@ -95,6 +95,7 @@ RECIPE = {
 }
 STEPS = {
     "resize": {"changes": {...: {...: SIZE}}},
+    "bypass": {"blocks": [str]},
     "optimize": {"level": str, "route": str, "shapes": [_network_input]},
     "quantize": {"recipe": RECIPE, "input_shape": _sizes},
 }

@@ -19,6 +19,7 @@ from helpers.header import Budget, ModelError
 # What a step in a file may call; a name that is not here is refused.
 REPLAY = {
     "resize": ("helpers.model_spec", "resize"),
+    "bypass": ("helpers.model_spec", "bypass"),
     "optimize": ("helpers.passes", "replay"),
     "quantize": ("helpers.quantization", "replay"),
 }
@@ -68,15 +69,19 @@ def resize(model: nn.Module, changes: dict[str, dict[str, int]]) -> nn.Module:
         changes: module name -> attribute -> value; only the sizes in SIZES may be changed.
     """
     for name, attributes in changes.items():
-        try:
-            module = model.get_submodule(name)
-        except AttributeError as error:
-            raise ModelError(f"the specification resizes {name!r}, which the network does not have") from error
+        module = model.get_submodule(name)
         for attribute, value in attributes.items():
             if attribute not in SIZES or not hasattr(module, attribute):
                 raise ModelError(f"{name}: {type(module).__name__} has no size called {attribute!r}")
             setattr(module, attribute, value)
         reshape_tensors(module)
+    return model
+
+
+def bypass(model: nn.Module, blocks: list[str]) -> nn.Module:
+    """Leave residual blocks out: what enters them goes on as it is, and nothing is added; works in place."""
+    for name in blocks:
+        model.set_submodule(name, nn.Identity(), strict=True)
     return model
 
 

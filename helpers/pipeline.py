@@ -60,10 +60,6 @@ def compress(
         folder: where each stage is written as soon as it is there, and fine-tuning keeps its resumable state; one in
             which another network was compressed is refused before anything is written.
         latency_runs: timed passes per stage and batch size.
-
-    Example:
-        >>> result = compress(models.pretrained(), load_cifar10(), prune_ratio=0.5)  # doctest: +SKIP
-        >>> result.table[["stage", "accuracy", "file_bytes"]]  # doctest: +SKIP
     """
     stages = {"dense": given(model, dataset)}
     folder, recipe = folder and Path(folder), recipe or quantization.Recipe()

@@ -41,7 +41,6 @@ def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
         (lambda: models.build("resnet18", weights="DEFAULT"), "not from a builder's download"),
         (lambda: models.record(nn.Identity(), nn.Identity(), "exec"), "unknown step 'exec'"),
         (lambda: models.save(nn.Linear(2, 2), "never.safetensors"), "carries no specification"),
-        (lambda: models.resize(small(), {"features.99": {"out_channels": 4}}), r"features\.99"),
         (lambda: models.resize(small(), {"features.0.0": {"forward": 4}}), "no size called 'forward'"),
         (lambda: models.pretrained("nonsense"), "no checkpoint 'nonsense'"),
         (lambda: models.load("nowhere.safetensors"), "does not exist"),
@@ -50,10 +49,7 @@ def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
         (lambda: models.build("helpers.models:name_of", classes=7), "does not take"),
         (lambda: models.build("builtins:dict", classes=7), "gave dict, expected a torch.nn.Module"),
         (lambda: models.build("resnet", classes=7), "package.module:function"),
-        (
-            lambda: models.made_by(Net(classes=5), FACTORY),
-            r"Net does not fit what .*head.bias is .*\(5,\), expected .*\(7,\); head.weight",
-        ),
+        (lambda: models.made_by(Net(classes=5), FACTORY), r"Net does not fit what .*bias is .*\(5,\), .*\(7,\); head"),
     ],
 )
 def test_wrong_requests_are_named_in_one_line(call, message):
@@ -111,30 +107,23 @@ def test_a_network_of_a_factory_comes_back_when_its_name_is_given_again(tmp_path
 
 
 def test_a_file_that_names_code_runs_nothing(tmp_path, capsys):
-    spec = {"builder": "builtins:print", "arguments": {"end": "the file ran\n"}, "steps": []}
-    path = tmp_path / "hostile.safetensors"
-    save_file({"a": torch.zeros(1)}, path, {"spec": json.dumps(spec)})
-    for factory, message in ((None, "runs only if you name it too"), (FACTORY, "was made by 'builtins:print', not by")):
-        with pytest.raises(ModelError, match=message):
+    path, code, told = tmp_path / "hostile.safetensors", "builtins:print", "runs only if you name it too"
+    for builder, factory, why in ((code, None, told), (code, FACTORY, "'builtins:print', not"), ("no:m", None, told)):
+        spec = {"builder": builder, "arguments": {"end": "the file ran\n"}, "steps": []}
+        save_file({"a": torch.zeros(1)}, path, {"spec": json.dumps(spec)})
+        with pytest.raises(ModelError, match=why):
             models.load(path, factory=factory)
-    spec |= {"builder": "tests.no_such_module:make"}
-    save_file({"a": torch.zeros(1)}, path, {"spec": json.dumps(spec)})
-    with pytest.raises(ModelError, match="runs only if"):
-        metrics.profile(models.load(path), torch.zeros(1))
     assert "the file ran" not in capsys.readouterr().out
 
 
 def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
-    model, path = Net(), tmp_path / "weights.pt"
-    parallel = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
-    beside = [{"state_dict": model.state_dict()}, {"epoch": 3, "model": model.state_dict()}, {"state_dict": parallel}]
-    for write, stored in (
-        (save_file, model.state_dict()),
-        *((torch.save, s) for s in (model.state_dict(), parallel, *beside)),
-    ):
+    own, path = Net().state_dict(), tmp_path / "weights.pt"
+    parallel = {f"module.{name}": tensor for name, tensor in own.items()}
+    states = [own, parallel, {"state_dict": own}, {"epoch": 3, "model": own}, {"state_dict": parallel}]
+    for write, stored in ((save_file, own), *((torch.save, state) for state in states)):
         write(stored, path)
-        found = models.load_weights(Net(), path)
-        assert all(torch.equal(tensor, found.state_dict()[name]) for name, tensor in model.state_dict().items())
+        found = models.load_weights(Net(), path).state_dict()
+        assert all(torch.equal(tensor, found[name]) for name, tensor in own.items())
     with pytest.raises(ModelError, match=r"weights.pt does not fit Net: conv.weight is .*; missing head.bias; missing"):
         save_file({"conv.weight": torch.zeros(8, 1, 3, 3)}, path)
         models.load_weights(Net(), path)

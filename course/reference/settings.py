@@ -12,7 +12,7 @@ from helpers.training.config import is_whole
 
 AMOUNTS = ("ratio", "target_params", "target_macs")
 PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance"), str)
-PRUNING |= dict.fromkeys(("round_to", "seed"), int)
+PRUNING |= dict.fromkeys(("round_to", "seed"), int) | {"without": list}  # blocks
 PRUNING |= {"tolerance": float, "trim": float, "allocation": str | Mapping[str, float], "reestimate": bool}
 TRAINING = get_type_hints(Config)
 QUANTIZING = get_type_hints(Recipe) | {"file_bytes": int, "seed": int}
@@ -62,6 +62,7 @@ KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     str | None: ("text in quotes", is_text),
     dict: ("a table", lambda value: isinstance(value, dict)),
     tuple[int, ...]: ("a list of whole numbers", lambda value: isinstance(value, list) and all(map(is_whole, value))),
+    list: ("a list of names", lambda value: isinstance(value, list) and all(map(is_text, value))),
     Mapping[str, int]: ("a table of whole numbers", is_table_of(is_whole)),
     str | Mapping[str, float]: ("text or a table of numbers", lambda v: is_text(v) or is_table_of(is_number)(v)),
 }

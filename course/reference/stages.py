@@ -47,7 +47,7 @@ def dense(job: Job, source: None, teacher: nn.Module | None, cifar: Dataset, fil
 def pruned(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: Files) -> nn.Module:
     """Without some channels; BatchNorm has its statistics measured again unless told not to, no weight is trained."""
     settings = {"reestimate": True} | {name: value for name, value in job.settings.items() if name in PRUNING}
-    reestimate, split = settings.pop("reestimate"), cifar.split()
+    reestimate, blocks, split = settings.pop("reestimate"), settings.pop("without", []), cifar.split()
     images = normalize(calibration_images(cifar)).split(128)
     batches = list(zip(images, split.train_labels[:CALIBRATION_IMAGES].split(128), strict=True))
     cut, trim = partial(pruning.prune, example_inputs=images[0][:1], batches=batches), settings.pop("trim", 0)
@@ -55,6 +55,8 @@ def pruned(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: Fi
         same = settings.keys() - {*AMOUNTS, "allocation", "tolerance"}
         source = cut(source, ratio=trim, **{name: settings[name] for name in same})
     small = cut(source, **settings)
+    if blocks:
+        small = models.record(models.bypass(small, blocks), source=small, step="bypass", blocks=blocks)
     return pruning.reestimate_batchnorm(small, images) if reestimate else small
 
 

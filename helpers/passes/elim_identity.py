@@ -52,7 +52,8 @@ def _passed_through(node: fx.Node, editor: Editor) -> Any:
     """The input that a node returns, or None if it computes something."""
     if node.op == "call_module":
         module = editor.module(node)
-        hands_on = type(module) in IDENTITY_MODULES and not module.training and opaque(module) is None
+        idle = isinstance(module, nn.Identity) or not module.training  # one put into a network in eval mode has its own
+        hands_on = type(module) in IDENTITY_MODULES and idle and opaque(module) is None
     elif node.target in NEUTRAL:
         neutral, positions = NEUTRAL[node.target]
         others = [node.args[1 - at] for at in positions if _is_all(node.args[at], neutral, editor)]

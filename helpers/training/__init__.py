@@ -102,10 +102,6 @@ def evaluate(
         model: anything that maps normalised float32 images to one score per class.
         images: uint8 (N, C, H, W).
         labels: (N,), counted from 0.
-
-    Example:
-        >>> evaluate(model, cifar.test_images, cifar.test_labels).accuracy  # doctest: +SKIP
-        0.94
     """
     if not is_whole(batch_size) or batch_size < 1:
         raise TrainingError(f"evaluate: batch_size is {batch_size!r}; expected a whole number of 1 or more")

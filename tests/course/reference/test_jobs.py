@@ -105,6 +105,7 @@ def assert_refused(folder, text, complaint):
         ('stage = "pruned", target_params = 0', "target_params is 0; give a number above 0"),
         ('stage = "pruned", round_to = 0', "round_to is 0; expected a whole number of 1 or more"),
         ('stage = "pruned", importance = "l3"', "importance is 'l3'; choose one of l1, l2"),
+        ('stage = "pruned", ratio = 0.5, without = "features.3"', "without is 'features.3'; give a list of names"),
         ('stage = "pruned", allocation = "sensitivity"', "allocation is 'sensitivity'; choose one of uniform, global"),
         ('stage = "pruned", seed = "x"', "seed is 'x'; give a whole number"),
         ('stage = "pruned", teacher = "dense"', "a network of the stage pruned is not trained; remove the teacher"),

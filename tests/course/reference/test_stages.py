@@ -38,6 +38,15 @@ def test_statistics_are_measured_again_unless_told_not_to(cifar):
     assert torch.equal(kept, plain) and not torch.allclose(measured, plain, rtol=0.01)
 
 
+def test_a_block_left_out_adds_nothing_and_stays_out_in_the_file(cifar, tmp_path):
+    made, by_hand = cut(cifar, allocation={}, without=["features.3"], reestimate=False), network()
+    by_hand.features[3], x = torch.nn.Identity(), cifar.train_images[:9].float()
+    small = models.load(models.save(pruning.prune(made, x), tmp_path / "m.safetensors"))
+    assert torch.equal(made(x), by_hand(x)) and type(small.features[3]) is torch.nn.Identity
+    with pytest.raises(AttributeError, match="no attribute `99`"):
+        cut(cifar, allocation={}, without=["features.99"])
+
+
 def test_a_trim_takes_its_share_of_every_group_before_one_ranking_goes_on(cifar):
     settings = {"scope": "all", "allocation": "global", "target_params": 30_000, "tolerance": 0.05}
     made = (cut(cifar, **settings), cut(cifar, **settings, trim=0.5), network())
