@@ -79,10 +79,11 @@ def resize(model: nn.Module, changes: dict[str, dict[str, int]]) -> nn.Module:
 
 
 def bypass(model: nn.Module, blocks: list[str]) -> nn.Module:
-    """Leave residual blocks out: what enters them goes on as it is, and nothing is added; works in place."""
+    """Leave out blocks with a shortcut: what enters them goes on, and nothing is added. Works in place, notes it."""
     for name in blocks:
-        model.set_submodule(name, nn.Identity(), strict=True)
-    return model
+        model.get_submodule(name)  # which has to be there
+        model.set_submodule(name, nn.Identity())
+    return record(model, model, "bypass", blocks=blocks) if blocks else model
 
 
 def reshape_tensors(module: nn.Module) -> None:

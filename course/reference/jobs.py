@@ -57,9 +57,9 @@ class Job:
 
     @property
     def cuts(self) -> bool:
-        """Whether channels go before anything else happens."""
+        """Whether channels or blocks go before anything else happens."""
         by_group = isinstance(self.settings.get("allocation"), dict)
-        return self.stage == "pruned" or by_group or any(name in self.settings for name in rules.AMOUNTS)
+        return self.stage == "pruned" or by_group or any(name in self.settings for name in (*rules.AMOUNTS, "without"))
 
     @property
     def seed(self) -> int:

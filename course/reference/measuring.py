@@ -80,9 +80,8 @@ def in_integers(model: nn.Module) -> nn.Module:
 
 def derived(path: Path) -> dict[str, Any]:
     """What follows from the file alone, on any machine: parameters, multiply-adds, bits and bytes."""
-    model, structure = models.load(path), float_structure(path)
+    model, structure, example = models.load(path), float_structure(path), torch.zeros(1, 3, 32, 32)
     quantized = isinstance(model, QuantizedModel)
-    example = torch.zeros(1, 3, 32, 32)
     return {
         "params": metrics.count_parameters(structure),
         "macs": metrics.count_macs(structure, example),

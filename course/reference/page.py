@@ -29,13 +29,12 @@ FILES = {
     "README.md, chart.svg, and the first screen of the course's README": "python -m course results",
 }
 NAMES = (
-    "The names say what is left of the parameters; *fast* is *fifth* with four more residual blocks left out. *-int8*"
-    " has 8 bits a weight, *-mixed* 2 to 8, layer by layer. Accuracy is on 10,000 test images, measured once for each"
-    " network; *just cut* is that before any training, of *half* and *fifth* after the first of two cuts; *tenth* and"
-    " *fast* were cut from networks that had recovered. The command that made a network is in results.csv, and may be"
-    " older than reference.toml."
-    " Bytes are those of the file as reloaded and evaluated; files of the names in **bold** are in"
-    " `data/checkpoints/`. Entropy-coded files decode to the very same bytes."
+    "The names say what is left of the parameters. *fifth* lacks two residual blocks, and *fast*, made from it, four"
+    " more. *-int8* has 8 bits a weight, *-mixed* 2 to 8, layer by layer. Accuracy is on 10,000 test images, measured"
+    " once for each network. *just cut* is the accuracy before any training: of *half* and *fifth*, which were cut"
+    " twice, after the first cut; *tenth* and *fast* were cut from networks trained after an earlier one. Commands are"
+    " in results.csv, and may be older than reference.toml. Bytes are those of the file as reloaded and evaluated;"
+    " files of the names in **bold** are in `data/checkpoints/`. Entropy-coded files decode to the very same bytes."
 )
 MADE = {"dense": "training", "fine-tuned": "cutting, fine-tuning", "int8": "rounding", "qat": "training with rounding"}
 SPEED = "Median milliseconds, each engine in a process of its own, freed memory kept, rounds in drawn order"

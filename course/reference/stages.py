@@ -10,7 +10,7 @@ from torch import nn
 
 from course.commands.train import device
 from course.reference.jobs import Job
-from course.reference.settings import AMOUNTS, PRUNING
+from course.reference.settings import AMOUNTS, PRUNING, SweepError
 from helpers import models, pruning, quantization, training
 from helpers.data import Dataset, normalize
 from helpers.passes import optimize
@@ -45,18 +45,21 @@ def dense(job: Job, source: None, teacher: nn.Module | None, cifar: Dataset, fil
 
 
 def pruned(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: Files) -> nn.Module:
-    """Without some channels; BatchNorm has its statistics measured again unless told not to, no weight is trained."""
+    """Without some channels or blocks; BatchNorm is measured again unless told not to, no weight is trained."""
     settings = {"reestimate": True} | {name: value for name, value in job.settings.items() if name in PRUNING}
     reestimate, blocks, split = settings.pop("reestimate"), settings.pop("without", []), cifar.split()
+    for name in blocks:
+        if not getattr(dict(source.named_modules()).get(name), "use_res_connect", False):
+            raise SweepError(f"{job.name}: without names {name!r}, which is no block with a shortcut")
+    if blocks and not settings.keys() & {*AMOUNTS} and not isinstance(settings.get("allocation"), dict):
+        settings["allocation"] = {}  # all channels stay
     images = normalize(calibration_images(cifar)).split(128)
     batches = list(zip(images, split.train_labels[:CALIBRATION_IMAGES].split(128), strict=True))
     cut, trim = partial(pruning.prune, example_inputs=images[0][:1], batches=batches), settings.pop("trim", 0)
     if trim:  # the same share of every group first, whatever decides about the rest
         same = settings.keys() - {*AMOUNTS, "allocation", "tolerance"}
         source = cut(source, ratio=trim, **{name: settings[name] for name in same})
-    small = cut(source, **settings)
-    if blocks:
-        small = models.record(models.bypass(small, blocks), source=small, step="bypass", blocks=blocks)
+    small = models.bypass(cut(source, **settings), blocks)
     return pruning.reestimate_batchnorm(small, images) if reestimate else small
 
 

@@ -82,8 +82,8 @@ def assert_within_budget(path: Path, job: Job) -> None:
     """The file has no more bytes than its job allows."""
     size, budget = path.stat().st_size, job.settings.get("file_bytes")
     if budget is not None and size > budget:
-        remedy = "allow more, or start from a smaller network"
-        raise SweepError(f"{job.name}: the file has {size} bytes, more than its file_bytes = {budget}; {remedy}")
+        told = f"{job.name}: the file has {size} bytes, more than its file_bytes = {budget}"
+        raise SweepError(f"{told}; allow more, or start from a smaller network")
 
 
 def assert_same_weights(first: Path, second: Path) -> None:

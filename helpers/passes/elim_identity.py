@@ -52,7 +52,7 @@ def _passed_through(node: fx.Node, editor: Editor) -> Any:
     """The input that a node returns, or None if it computes something."""
     if node.op == "call_module":
         module = editor.module(node)
-        idle = isinstance(module, nn.Identity) or not module.training  # one put into a network in eval mode has its own
+        idle = isinstance(module, nn.Identity) or not module.training  # a fresh one is in train mode
         hands_on = type(module) in IDENTITY_MODULES and idle and opaque(module) is None
     elif node.target in NEUTRAL:
         neutral, positions = NEUTRAL[node.target]

@@ -5,7 +5,7 @@ import struct
 import pytest
 import torch
 
-from course.reference import entropy, stages
+from course.reference import SweepError, entropy, stages
 from course.reference.entropy import compress, decompress
 from course.reference.jobs import Job
 from course.reference.rans import CodingError
@@ -39,12 +39,13 @@ def test_statistics_are_measured_again_unless_told_not_to(cifar):
 
 
 def test_a_block_left_out_adds_nothing_and_stays_out_in_the_file(cifar, tmp_path):
-    made, by_hand = cut(cifar, allocation={}, without=["features.3"], reestimate=False), network()
+    made, by_hand = cut(cifar, allocation="global", without=["features.3"], reestimate=False), network()
     by_hand.features[3], x = torch.nn.Identity(), cifar.train_images[:9].float()
     small = models.load(models.save(pruning.prune(made, x), tmp_path / "m.safetensors"))
     assert torch.equal(made(x), by_hand(x)) and type(small.features[3]) is torch.nn.Identity
-    with pytest.raises(AttributeError, match="no attribute `99`"):
-        cut(cifar, allocation={}, without=["features.99"])
+    for name in ("features.99", "features.4", "features.3.conv"):  # the second has no shortcut
+        with pytest.raises(SweepError, match=rf"cut: without names '{name}', which is no block"):
+            cut(cifar, ratio=0.5, without=[name])
 
 
 def test_a_trim_takes_its_share_of_every_group_before_one_ranking_goes_on(cifar):
