@@ -65,10 +65,11 @@ def resize(model: nn.Module, changes: dict[str, dict[str, int]]) -> nn.Module:
     """Give modules the sizes that pruning left them, with tensors of those sizes; works in place.
 
     Args:
-        model: a network whose layers still have their full sizes.
         changes: module name -> attribute -> value; only the sizes in SIZES may be changed.
     """
     for name, attributes in changes.items():
+        if name not in dict(model.named_modules()):
+            raise ModelError(f"the specification resizes {name!r}, which the network does not have")
         module = model.get_submodule(name)
         for attribute, value in attributes.items():
             if attribute not in SIZES or not hasattr(module, attribute):
