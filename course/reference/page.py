@@ -29,10 +29,10 @@ FILES = {
     "README.md, chart.svg, and the first screen of the course's README": "python -m course results",
 }
 NAMES = (
-    "The names say what is left of the parameters. *fifth* lacks two residual blocks, and *fast*, made from it, four"
-    " more. *-int8* has 8 bits a weight, *-mixed* 2 to 8, layer by layer. Accuracy is on 10,000 test images, measured"
-    " once for each network. *just cut* is the accuracy before any training: of *half* and *fifth*, which were cut"
-    " twice, after the first cut; *tenth* and *fast* were cut from networks trained after an earlier one. Commands are"
+    "The names say what is left of the parameters. *fifth* lacks two residual blocks; *tenth* and *fast* are made from"
+    " it, and *fast* lacks four more. *-int8* has 8 bits a weight, *-mixed* 2 to 8, layer by layer. Accuracy is on"
+    " 10,000 test images, measured once for each network. *just cut* is the accuracy before any training: of *half* and"
+    " *fifth*, which were cut twice, after the first cut; of *tenth* and *fast*, after their own. Commands are"
     " in results.csv, and may be older than reference.toml. Bytes are those of the file as reloaded and evaluated;"
     " files of the names in **bold** are in `data/checkpoints/`. Entropy-coded files decode to the very same bytes."
 )
