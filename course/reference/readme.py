@@ -59,11 +59,10 @@ def with_block(text: str, new: str) -> str:
 
 def block(table: pd.DataFrame) -> str:
     """The first screen: chart, four networks, where others are ahead, and the plan beside what came out."""
-    notes = "Time: median for one image in ONNX Runtime on two CPU threads, from our exported file (2 to 7 bits as 8)"
+    notes = "±: 95 % interval. One image: median time in the engine ONNX Runtime on two CPU threads, which computes"
+    notes += " with fewer than 8 bits as with 8"
     notes += ", on a machine that was busy with other work." if (speeds().load > BUSY).any() else "."
-    if not headline(table).batch1_ms.is_monotonic_decreasing:
-        notes += " A smaller network that takes longer has channels in numbers that engines are slow with"
-        notes += " ([lesson 06](notebooks/06_structured_pruning.ipynb), section 7)."
+    notes += " The chart's files are compressed once more (entropy-coded), as by zip: others state such sizes."
     parts = [
         f"![{alternative_text(table)}](data/results/{FIGURE.name})",
         page.as_markdown(readable(headline(table))),
@@ -84,8 +83,12 @@ def standing(table: pd.DataFrame, others: pd.DataFrame) -> str:
     }
     behind = [f"*{name}*" for name, better in ahead.items() if len(better)]
     alone = [f"*{name}*" for name, better in ahead.items() if better.empty]
-    best = pd.concat([*ahead.values(), others.head(0)]).sort_values("accuracy").groupby("label").tail(1)
-    stated = [f"[{row.label}]({row.source}) states {row.stated}{how_chosen(row)}" for row in best.itertuples()]
+    best = pd.concat([*(rows.nlargest(1, "accuracy") for rows in ahead.values()), others.head(0)]).drop_duplicates()
+    stated = [
+        f"[{label}]({rows.source.iloc[0]}) states {' and '.join(rows.stated)}"
+        + ", epoch chosen on test images" * (rows.chosen_on.iloc[0] == "test images")
+        for label, rows in best.groupby("label", sort=False)
+    ]
     told = []
     if behind:
         told.append(f"others are ahead of {listed(behind)} ({'; '.join(stated)})")
@@ -97,8 +100,3 @@ def standing(table: pd.DataFrame, others: pd.DataFrame) -> str:
 def listed(names: list[str]) -> str:
     """A, B and C."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def how_chosen(row: tuple) -> str:
-    """What one has to know beside a number."""
-    return ", epoch chosen on test images" if row.chosen_on == "test images" else ""

@@ -70,8 +70,7 @@ TIMES = pd.DataFrame(
     columns=["name", "engine", "batch", "median_ms"],
 ).assign(iqr_ms=0.1, rounds=3, threads=2, device="a CPU", load=2.0)
 OTHER = {"letter": "a", "label": "somebody/something", "source": "https://example.org", "pretrained": "not stated"}
-OTHER |= {"accuracy": 0.95, "file_bytes": 700_000, "entropy_coded": "yes", "method": "cut"}
-OTHER |= {"stated": "95.00% in 0.7 MB"}
+OTHER |= {"accuracy": 0.95, "file_bytes": 700_000, "entropy_coded": "yes", "stated": "95.00% in 0.7 MB"}
 
 
 @pytest.fixture
@@ -158,9 +157,10 @@ def test_ablations_are_shown_over_their_seeds(place):
 
 def test_others_are_ahead_only_with_sizes_that_are_counted_alike(place):
     table = reference.load(place / "results.csv")
-    said = readme.standing(table, pd.DataFrame([OTHER | {"chosen_on": "test images"}]))
-    assert "ahead of *dense* and *little* ([somebody/something](https://example.org) states 95.00% in 0.7 MB" in said
-    assert "epoch chosen on test images" in said
+    larger = {"accuracy": 0.96, "file_bytes": 5_000_000, "stated": "96.00% in 5 MB"}
+    said = readme.standing(table, pd.DataFrame([OTHER, OTHER | larger]).assign(chosen_on="test images"))
+    assert "ahead of *dense* and *little* ([somebody/something](https://example.org) states 96.00% in 5 MB and" in said
+    assert "and 95.00% in 0.7 MB, epoch chosen on test images)" in said
     for unlike in ({"entropy_coded": "no"}, {"pretrained": "ImageNet"}, {"accuracy": 0.94}, {"file_bytes": 9_000_000}):
         said = readme.standing(table, pd.DataFrame([OTHER | {"chosen_on": ""} | unlike]))
         assert said.endswith("nobody that we know of is both smaller and more accurate than *dense* and *little*.")
@@ -216,8 +216,8 @@ def test_parameters_operations_bytes_and_what_the_file_states(path):
     assert round(row.images * abs(stated["metrics"]["test_accuracy"] - row.accuracy)) <= IMAGES_OFF
     assert stated["metrics"]["test_images"] == row.images
     # Files from before `python -m course` name the commands as they were called then.
-    made, told = (text.replace("-m helpers", "-m course") for text in (stated["provenance"]["command"], row.command))
-    assert made == told
+    commands = (stated["provenance"]["command"], row.command)
+    assert len({text.replace("-m helpers", "-m course") for text in commands}) == 1
 
 
 @pytest.mark.slow
