@@ -59,9 +59,9 @@ def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name
 @pytest.fixture
 def edition(released, tmp_path, monkeypatch):
     """An unpacked edition with a1 and a5."""
-    bundle = lambda _, one: released(one.folder.name).folder / "released" / one.folder.name  # noqa: E731
-    monkeypatch.setattr(release, "release", bundle)
-    exercises = [course.load(name) for name in ("a1", "a5")]
+    made = {name: released(name).folder / "released" / name for name in ("a1", "a5")}  # before `release` is replaced
+    monkeypatch.setattr(release, "release", lambda _, one: made[one.folder.name])
+    exercises = [course.load(name) for name in made]
     with zipfile.ZipFile(release.edition(Classroom.open(tmp_path), exercises)) as archive:
         archive.extractall(tmp_path)
     return tmp_path / "course"
