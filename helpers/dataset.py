@@ -149,8 +149,7 @@ def from_arrays(
     if not len(images[0]) or not len(images[1]):
         raise DataError(f"{name}: there are {len(images[0])} training and {len(images[1])} test images; both need some")
     classes = tuple(classes or map(str, range(1 + max(int(part.max()) for part in labels))))
-    shape = " x ".join(map(str, images[0].shape[1:]))
-    source = f"{shape} pixels, {len(classes)} classes"
+    source = f"{' x '.join(map(str, images[0].shape[1:]))} pixels, {len(classes)} classes"
     ways = normalization or measured(images[0].to(torch.uint8))  # what is no uint8 is refused below
     return Dataset(images[0], labels[0], images[1], labels[1], source, False, classes, ways, name, mirror)
 
@@ -206,9 +205,8 @@ def from_folder(
     if normalization is None and all(bool((part == part[:, :1]).all()) for part in stacked):
         stacked = [part[:, :1].contiguous() for part in stacked]
     labels = [torch.tensor([label for _, label in part]) for part in listed]
-    return from_arrays(
-        stacked[0], labels[0], stacked[1], labels[1], tuple(parts[0]), normalization, folder.name, mirror
-    )
+    arrays = (stacked[0], labels[0], stacked[1], labels[1])
+    return from_arrays(*arrays, tuple(parts[0]), normalization, folder.name, mirror)
 
 
 def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:

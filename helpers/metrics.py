@@ -62,10 +62,9 @@ def check_scores(model: nn.Module, dataset: Dataset) -> None:
     found, wanted = tuple(getattr(scores, "shape", ())), (1, len(dataset.classes))
     if found != wanted:
         what = f"an answer of shape {found}" if found else type(scores).__name__
-        raise MeasurementError(
-            f"the network gives {what} for one image, and {dataset.name} has {wanted[1]} classes: accuracy, fine-tuning"
-            f" and the choice of scales need one score per class, of shape {wanted}; regression and detection have none"
-        )
+        got = f"the network gives {what} for one image, and {dataset.name} has {wanted[1]} classes"
+        needs = f"accuracy, fine-tuning and the choice of scales need one score per class, of shape {wanted}"
+        raise MeasurementError(f"{got}: {needs}; regression and detection have none")
 
 
 def device_of(model: nn.Module) -> torch.device:

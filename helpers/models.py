@@ -124,6 +124,9 @@ def made_by(model: nn.Module, builder: str | Callable[..., nn.Module], **argumen
     """
     twin = build(builder, **arguments)
     put_tensors(twin, untied_state(model), type(model).__name__, f"what {twin.spec.builder!r} makes")
+    for found, made in zip(repr(model).splitlines(), repr(twin).splitlines(), strict=False):
+        if found != made:
+            raise ModelError(f"{twin.spec.builder!r} makes {made.strip()!r} where the network has {found.strip()!r}")
     model.spec = twin.spec
     return model
 

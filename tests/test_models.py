@@ -51,6 +51,7 @@ def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
         (lambda: models.build("builtins:dict", classes=7), "gave dict, expected a torch.nn.Module"),
         (lambda: models.build("resnet", classes=7), "package.module:function"),
         (lambda: models.made_by(Net(classes=5), FACTORY), r"Net does not fit what .*bias is .*\(5,\), .*\(7,\); head"),
+        (lambda: models.made_by(models.build("tiny").apply(lambda m: setattr(m, "eps", 9)), "tiny"), "has .*eps=9"),
     ],
 )
 def test_wrong_requests_are_named_in_one_line(call, message):

@@ -70,7 +70,7 @@ def _is_all(value: Any, number: int, editor: Editor) -> bool:
     tensor = editor.tensor(value)
     if tensor is None:
         return isinstance(value, (int, float)) and value == number
-    if tensor.is_meta or editor.storage.is_written(value):  # a counter that is 0 now
+    if tensor.is_meta or isinstance(tensor, nn.Parameter) or editor.storage.is_written(value):  # it is so by chance
         return False
     return tensor.numel() > 0 and bool((tensor == number).all())
 

@@ -2,9 +2,8 @@
 
 `reestimate_batchnorm` measures them again, so that they fit the pruned network. `remove_dead_channels` takes out the
 channels that never change, since training has switched them off: they cost bytes, and ruin scales for a whole tensor.
-A BatchNorm whose running variance is about 0 gets the same number from every image, so it answers beta. Which channels
-are constant further on is found in one run: the image is NaN everywhere, NaN stands for "varies", and those BatchNorms
-answer beta. Activations, depthwise layers, additions and even borders then work themselves out.
+A BatchNorm whose running variance is about 0 gets the same number from every image, so it answers beta. What is
+constant further on a run finds, with an image of NaN for "varies"; another finds what only compares numbers.
 """
 
 import copy
@@ -24,7 +23,7 @@ from helpers.pruning.groups import ChannelGroups, PruneError
 from helpers.pruning.pruner import without
 
 FEWEST_IMAGES = 16
-NO_VARIANCE = 1e-10  # about 0: the deviation is far below the square root of eps, 1e-5
+NO_VARIANCE = 1e-5  # about 0, as a share of eps, to which it is added
 
 
 @torch.no_grad()
@@ -68,8 +67,7 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
     with neither a BatchNorm nor a bias to take it, the last channel of its group.
 
     Args:
-        model: in eval mode; it is left alone.
-        example_inputs: a tensor or a tuple of them, as forward takes them.
+        model, example_inputs: in eval mode, and left alone; a tensor or a tuple of them, as forward takes them.
 
     Returns:
         The small network, and the numbers of the removed units of each group.
@@ -102,7 +100,7 @@ def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> d
     found: dict[tuple[str, int], torch.Tensor] = {}
 
     def answer_beta(norm: nn.Module, args: tuple, output: torch.Tensor) -> None:
-        dead = norm.running_var < NO_VARIANCE
+        dead = norm.running_var < NO_VARIANCE * norm.eps
         output[:, dead] = norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
 
     def look(read: tuple[str, int], layer: nn.Module, args: tuple) -> None:
@@ -117,7 +115,8 @@ def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> d
         layers = {model.get_submodule(n.target) if n.op == "call_module" else None for n in nodes.values()}
         for layer in layers if all(layer and getattr(layer, "groups", 1) == 1 for layer in layers) else ():
             layer.register_forward_pre_hook(partial(look, read))
-    model(*(torch.full_like(x, torch.nan) for x in as_tuple(example_inputs)))
+    for factor in (torch.nan, 100.0):  # NaN > 0 is False whatever the channel holds
+        model(*(torch.randn_like(x) * factor if x.is_floating_point() else x for x in as_tuple(example_inputs)))
     return found
 
 
@@ -126,8 +125,9 @@ def taker(model: nn.Module, call: fx.Node, *others: fx.Node) -> tuple[torch.Tens
     layer = model.get_submodule(call.target)
     if others or isinstance(layer, nn.modules.conv._ConvTransposeNd) or any(getattr(layer, "padding", ())):
         return None
-    if layer.bias is not None:
-        return layer.bias, 1
-    users = [model.get_submodule(n.target) if n.op == "call_module" else None for n in call.users]
-    alone = len(users) == 1 and isinstance(users[0], BatchNorm) and users[0].running_mean is not None
-    return (users[0].running_mean, -1) if alone else None
+    called = [model.get_submodule(n.target) for n in call.graph.nodes if n.op == "call_module"]
+    norm = next((model.get_submodule(n.target) for n in call.users if n.op == "call_module"), None)
+    alone = len(call.users) == 1 and isinstance(norm, BatchNorm) and not isinstance(layer, nn.Linear)  # whose axis?
+    tensor, sign = (norm.running_mean, -1) if layer.bias is None and alone else (layer.bias, 1)
+    owners = sum(own is tensor for m in called for own in (*m.parameters(False), *m.buffers(False)))
+    return (tensor, sign) if owners == 1 else None

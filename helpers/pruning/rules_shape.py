@@ -28,6 +28,8 @@ def moved(labelling: Labelling, call: Call) -> Any:
         labels = labelling.axis(x, dim)
         if labels is None:
             continue
+        if call.op in ("channel_shuffle", "ChannelShuffle"):  # which channels meet depends on the size of a group
+            labelling.tie_rows(labels, getattr(call.module, "groups", None) or call.argument(1, "groups"))
         followed = {id(number) for number in call.numbers if follows(labelling, labels, number)}
         elsewhere = {key: number for key, number in elsewhere.items() if key not in followed}
         rows = torch.arange(size, dtype=torch.int32).view(-1, *[1] * (len(x.shape) - dim - 1))

@@ -85,8 +85,7 @@ def weighted(labelling: Labelling, call: Call) -> Tensor:
     else:
         groups = call.module.groups if call.module else call.argument(6, "groups", 1)
         labelling.pin_all(x, f"{call.name}: works across this axis", keep=(channel,))
-    if isinstance(groups, Number):  # `groups=x.shape[1]`: its channels are pinned already, as for any such number
-        groups = groups.value
+    groups = getattr(groups, "value", groups)  # `groups=x.shape[1]`: its channels are pinned, as for any such number
     inputs = labelling.axis(x, channel)
     if groups == 1:
         labelling.bind(weight, in_dim, inputs, call.name)

@@ -42,11 +42,9 @@ class Step(nn.Module):
         self.module, self.moves = copy.deepcopy(op.module), op.kind in HANDS_ON  # codes, and computes none
         self.coded = out is not None and not self.moves
         if self.coded:
-            bounds = (torch.as_tensor(bound) for bound in op.clamp or (-math.inf, math.inf))
-            first, last = (
-                out.quantize(bound.float()).expand(op.shape[-1 if op.kind == "linear" else 0]).clone()
-                for bound in bounds
-            )
+            bounds = (torch.as_tensor(bound).float() for bound in op.clamp or (-math.inf, math.inf))
+            channels = op.shape[-1 if op.kind == "linear" else 0]
+            first, last = (out.quantize(bound).expand(channels).clone() for bound in bounds)
             self.register_buffer("out_scale", out.scale.clone())
             self.register_buffer("out_zero_point", out.zero_point.clone())
             self.register_buffer("first", first.amax())
@@ -133,8 +131,9 @@ class Layer(Step):
     def __init__(self, op: Op, weights: LayerWeights, source: Affine, out: Affine | None) -> None:
         super().__init__(op, out)
         # What pruning or training left with weights of almost 0 is its bias, which has to fit int32 in its own units.
-        least = 1.001 * weights.bias.double().abs() / (source.scale.double() * LARGEST_SUM)
-        scale = torch.maximum(weights.scale.double(), least).float()
+        some = weights.codes.flatten(1).any(1)  # a channel that has none takes any scale: one with 16 bits for its bias
+        least = weights.bias.double().abs() / (source.scale.double() * torch.where(some, LARGEST_SUM / 1.001, 2.0**16))
+        scale = torch.maximum(weights.scale.double() * some, torch.where(some | (least > 1e-12), least, 1.0)).float()
         codes = torch.round(weights.codes * per_row(weights.scale / scale, weights.codes)).to(torch.int8)
         self.bits, self.shape, self.geometry = weights.bits, codes.shape, op.attributes or kernels.ONE_PIXEL
         self.register_buffer("weight", pack(codes, self.bits) if self.bits < 8 else codes)

@@ -170,6 +170,7 @@ STAYS = {
     "pad": lambda m, x: F.pad(x, (0, 1)),
     "a hook": lambda m, x: m.hooked(x),
     "a gate that is one now": lambda m, x: x * m.gate + m.gate.add_(1),
+    "a parameter that is one now": lambda m, x: x * m.scale,
 }
 
 
@@ -179,6 +180,7 @@ def test_what_returns_its_input_goes_and_what_computes_something_stays(what):
         return torch.relu((GOES | STAYS)[what](m, torch.exp(x)))
 
     parts = {"identity": nn.Identity(), "drop": nn.Dropout2d(), "depth": StochasticDepth(0.5, "row")}
+    parts["scale"] = nn.Parameter(torch.ones(()))
     parts["hooked"], nearly = hooked(nn.Identity(), lambda result: result + 1), torch.ones(3, 1, 1).double()
     nearly[2] += 1e-12
     tensors = {"zeros": torch.zeros(3, 1, 1), "ones": torch.ones(3, 1, 1), "nearly": nearly, "gate": torch.ones(())}

@@ -71,6 +71,26 @@ def test_every_layer_that_reads_a_weight_counts():
     assert pruning.remove_dead_channels(model, torch.zeros(1, 3))[1] == {}
 
 
+@pytest.mark.parametrize("act", [lambda y: torch.where(y > 0, y, 0.0), lambda y: (y > 0).float(), torch.tanh])
+def test_a_comparison_and_a_small_variance_do_not_hide_that_a_channel_varies(act):
+    layers = {"a": nn.Conv2d(3, 8, 1), "norm": nn.BatchNorm2d(8, eps=1e-14), "b": nn.Conv2d(8, 4, 1)}
+    model = Net(lambda s, x: s.b(act(s.norm(s.a(x)))), **layers).eval()
+    model.norm.running_var.fill_(1e-12)
+    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
+
+
+@pytest.mark.parametrize("shared", ["norm", "bias"])
+def test_a_norm_or_a_bias_that_another_layer_has_too_takes_no_constant(shared):
+    parts = {name: nn.Conv2d(3, 4, 1, bias=shared == "bias") for name in "abc"} | {"norm": nn.BatchNorm2d(4)}
+    parts |= {"n": nn.BatchNorm2d(4), "a": nn.Conv2d(4, 4, 1, bias=shared == "bias")}
+    model = Net(
+        lambda s, x: torch.cat([s.norm(s.a(s.n(s.c(x)))), (s.norm if shared == "norm" else abs)(s.b(x))]), **parts
+    )
+    model.a.bias = model.b.bias
+    switched_off([1], model.n, 2.5)
+    assert pruning.remove_dead_channels(model.eval(), EXAMPLE)[1] == {}
+
+
 def test_the_shipped_network_has_some_and_answers_the_same():
     model = models.pretrained().eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -68,6 +68,9 @@ CHAIN = {"b": conv(8, 6), "c": conv(6, 5)}
 WIDER = {"b": conv(8, 12), "c": conv(12, 5)}
 PARTS = {"a": conv(3, 6), "b": conv(3, 6), "c": conv(3, 6), "d": conv(6, 5)}
 GROUPED = {"a": conv(3, 8), "b": conv(8, 12, 1, groups=4), "c": conv(12, 5)}
+PAIR = {"a": conv(3, 6), "b": conv(3, 10), "n": nn.BatchNorm2d(16), "c": conv(16, 4)}
+EVEN = {"b": conv(3, 8), "c": conv(16, 5)}
+LINEAR = {"a": nn.Linear(3, 9), "b": nn.Linear(9, 5)}
 TOP = {"a": nn.Linear(8, 12), "b": nn.Linear(6, 5)}
 
 
@@ -161,49 +164,30 @@ PRUNABLE = {
     "chain": (chain(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 6), conv(6, 4)), {"0": 8, "3": 6}),
     "mobile": (ToyMobile, {"stem": 8, "blocks.0.expand": 24, "blocks.1.expand": 16}),
     "flatten": (chain(conv(3, 8), nn.Tanh(), nn.Flatten(), nn.Linear(8 * 64, 5)), {"0": 8}),
-    "concatenation": (
-        net(
-            lambda s, x: s.c(s.n(torch.cat([s.a(x), s.b(x)], 1))),
-            **{"a": conv(3, 6), "b": conv(3, 10), "n": nn.BatchNorm2d(16), "c": conv(16, 4)},
-        ),
-        {"a": 6, "b": 10},
-    ),
+    "concatenation": (net(lambda s, x: s.c(s.n(torch.cat([s.a(x), s.b(x)], 1))), **PAIR), {"a": 6, "b": 10}),
     "squeeze and excitation": (net(excited, down=conv(8, 4, 1), up=conv(4, 8, 1)), {"a": 8, "down": 4}),
     "channel shuffle": (net(shuffled, b=conv(8, 16, groups=2), c=conv(16, 5)), {"a": 4, "b": 4}),
+    "shuffle of two": (net(lambda s, x: s.c(F.channel_shuffle(torch.cat([s.a(x), s.b(x)], 1), 2)), **EVEN), {"a": 8}),
+    "shuffle of whole groups": (chain(conv(3, 8), conv(8, 16, groups=8), nn.ChannelShuffle(2), conv(16, 5)), {"0": 4}),
     "whole groups": (chain(conv(3, 12), nn.ReLU(), conv(12, 24, groups=6), conv(24, 5)), {"0": 6}),
     "inside groups": (chain(conv(3, 12), nn.ReLU(), conv(12, 8, groups=2), conv(8, 5)), {"0": 6, "2": 4}),
     "a slope for each": (chain(conv(3, 6), nn.PReLU(6), conv(6, 5)), {"0": 6}),
     "shared module": (net(lambda s, x: s.c(s.b(F.relu(s.b(s.a(x))))), b=conv(8, 8), c=conv(8, 4)), {"a": 8}),
     "transposed": (chain(conv(3, 6), nn.ConvTranspose2d(6, 8, 2, stride=2), nn.ReLU(), conv(8, 5)), {"0": 6, "1": 8}),
-    "inside a grouped function": (
-        net(lambda s, x: s.c(F.conv2d(s.a(x), s.b.weight, s.b.bias, 1, 0, 1, 4)), **GROUPED),
-        {"a": 2, "b": 3},
-    ),
+    "called": (net(lambda s, x: s.c(F.conv2d(s.a(x), s.b.weight, s.b.bias, 1, 0, 1, 4)), **GROUPED), {"a": 2, "b": 3}),
     "halves that change places": (between(lambda y: torch.cat(y.chunk(2, 1)[::-1], 1), b=conv(8, 5)), {"a": 4}),
     "halves of the last axis": (between(lambda y: torch.mul(*y.chunk(2, -1)), **TOP), {"a": 6}),
-    "slices that follow": (
-        between(lambda y: y[:, : y.shape[1] // 2] + y[:, y.shape[1] // 2 :], b=conv(4, 5)),
-        {"a": 4},
-    ),
+    "slices that follow": (between(lambda y: y[:, : (n := y.shape[1] // 2)] + y[:, n:], b=conv(4, 5)), {"a": 4}),
     "bare parameter": (net(lambda s, x: s.b(s.a(x) * s.w), w=nn.Parameter(torch.randn(8, 1, 1))), {"a": 8}),
-    "permuted linear": (
-        net(lambda s, x: s.b(F.gelu(s.a(x.permute(0, 2, 3, 1)))), a=nn.Linear(3, 9), b=nn.Linear(9, 5)),
-        {"a": 9},
-    ),
+    "permuted linear": (net(lambda s, x: s.b(F.gelu(s.a(x.permute(0, 2, 3, 1)))), **LINEAR), {"a": 9}),
     "functional": (net(functional, n=nn.BatchNorm2d(6), **FLAT), {"a": 6}),
     "auxiliary head": (Auxiliary, {"stem": 8}),
     "zero padded shortcut": (net(padded_shortcut, b=conv(8, 16), c=conv(16, 5)), {"a": 8}),
     "channels padded on": (between(lambda y: F.pad(y, (2, 1), value=3.0), **LAST | {"b": nn.Linear(11, 5)}), {"a": 8}),
     "one slope for all": (between(nn.PReLU()), {"a": 8}),
     "channels last, flattened": (between(lambda y: y.permute(dims=(0, 2, -1, 1)).flatten(1), **FLAT), {"a": 6}),
-    "sizes by name": (
-        between(lambda y: torch.reshape(y, shape=(y.size(0), -1)).expand(size=(-1, -1)), **FLAT),
-        {"a": 6},
-    ),
-    "rows of a size to be worked out": (
-        between(lambda y: y.view(y.size(0), 4, -1, 8, 8).amax(1), a=conv(3, 12), b=conv(3, 5)),
-        {"a": 3},
-    ),
+    "sizes by name": (between(lambda y: torch.reshape(y, shape=(len(y), -1)).expand(size=(-1, -1)), **FLAT), {"a": 6}),
+    "a size of -1": (between(lambda y: y.view(y.size(0), 4, -1, 8, 8).amax(1), a=conv(3, 12), b=conv(3, 5)), {"a": 3}),
     "parts beside each other": (net(lambda s, x: s.d(torch.cat([s.a(x), s.b(x), s.c(x)], -1)), **PARTS), {"a": 6}),
     "one of three values": (net(lambda s, x: s.d(torch.where(s.a(x) > 0, s.b(x), s.c(x))), **PARTS), {"a": 6}),
     "an empty part": (net(lambda s, x: s.b(torch.cat([x.new_empty(0), s.a(x)], 1))), {"a": 8}),
@@ -221,19 +205,13 @@ PRUNABLE = {
     ),
     "sum by axis": (between(lambda y: y * y.sum(axis=2, keepdims=True)), {"a": 8}),
     "axes swapped by name": (between(lambda y: y.swapaxes(axis0=1, axis1=2).mean(1), **LAST), {"a": 8}),
-    "places of the largest values": (
-        net(lambda s, x: s.b(s.m(s.a(x))[0]), m=nn.MaxPool2d(2, return_indices=True)),
-        {"a": 8},
-    ),
+    "places of the largest": (net(lambda s, x: s.b(s.m(s.a(x))[0]), m=nn.MaxPool2d(2, return_indices=True)), {"a": 8}),
     "every spelling": (between(spelled), {"a": 8}),
     "asks and decides": (net(asking), {"a": 8}),
     # The channels of `a` lie on the last axis, and each channel of the norm has stored statistics.
     "stored statistics": (between(nn.BatchNorm2d(3), **LAST), {"a": 8}),
     "filters that are not learned": (chain(conv(3, 8), Blur(8, 1, 8), conv(8, 6), conv(6, 5)), {"2": 6}),
-    "grouped filters that are not learned": (
-        chain(conv(3, 8), Blur(6, 4, 2), conv(6, 6), conv(6, 5)),
-        {"0": 4, "2": 6},
-    ),
+    "grouped filters, not learned": (chain(conv(3, 8), Blur(6, 4, 2), conv(6, 6), conv(6, 5)), {"0": 4, "2": 6}),
 }
 
 
@@ -367,9 +345,7 @@ REFUSED = {
     },
     "meets an axis that cannot be": {
         "constants": between(lambda y: y * torch.arange(8.0), **LAST),
-        "a weight that was rolled": net(
-            lambda s, x: s.w.roll(1, 1).sum() + F.linear(s.a(x), s.w) + s.b(s.a(x)), **LAST, **W
-        ),
+        "a rolled weight": net(lambda s, x: s.w.roll(1, 1).sum() + F.linear(s.a(x), s.w) + s.b(s.a(x)), **LAST, **W),
         "a grouped weight": grouped_weight_that_stays(2),
         "a depthwise weight": grouped_weight_that_stays(8),
         "a gate that is a scale as well": net(lambda s, x: gated_by_a_scale(s, x, first=False), **NORMED),
