@@ -94,6 +94,9 @@ def remove_dead(graph_module):
 # - inputs go: `("placeholder", "output")` -> `("output",)`
 # - the output goes: `("placeholder", "output")` -> `("placeholder",)`
 # - does not count: `removed += 1` -> `pass`
+# - asks the graph module, too: ` and module.training` -> ` and module.training and graph_module.training`
+# - goes forward three times: `reversed(list(graph_module.graph.nodes))` -> `3 * list(graph_module.graph.nodes)`,
+#   `not node.users and` -> `not node._erased and not node.users and`
 # - counts what is left: `return removed` -> `return len(graph_module.graph.nodes)`
 
 
@@ -136,6 +139,9 @@ def remove_identities(graph_module):
 # - the first reader alone: `node.replace_all_uses_with(` -> `next(iter(node.users)).replace_input_with(node, `,
 #   `graph_module.graph.erase_node(node)` -> `node.users or graph_module.graph.erase_node(node)`
 # - one that nobody reads stays: `node.op != "call_module"` -> `node.op != "call_module" or not node.users`
+# - the node before instead of the input: `node.args[0]` -> `node.prev`
+# - the first input for any other: `node.args[0]` ->
+#   `(node.args[0] if node.args[0].op != "placeholder" else next(iter(graph_module.graph.nodes)))`
 # - counts modules instead of nodes: `removed = 0` -> `gone = set()`, `removed += 1` -> `gone.add(module)`,
 #   `return removed` -> `return len(gone)`
 
@@ -184,6 +190,10 @@ def merge_repeats(graph_module):
 # - an underscore anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target`
 # - compares functions alone: `(node.target, node.args)` -> `node.target`
 # - in-place methods count only from where they stand: `any(node.op` -> `all(node.op`
+# - compares with the last call of a function alone: `first.setdefault((node.target, node.args), node)` ->
+#   `first.get(node.target, node); original = (node, original)[original.args == node.args]; first[node.target] = node`
+# - any order for sums: `node.args)` -> `frozenset(node.args) if node.target is torch.add else node.args)`
+# - one input is like another: `node.args)` -> `tuple(getattr(a, "op", "") == "placeholder" or a for a in node.args))`
 # - merges random numbers: ` or node.target is torch.rand_like` -> ``
 # - merges across in-place methods: `return 0` -> `pass`
 # - merges what stands before an in-place method: `return 0` ->
@@ -233,6 +243,8 @@ def why_not_folded(graph_module):
 #   `conv = node.args[0]; conv = conv.args[0] if isinstance(modules.get(conv), nn.Identity) else conv`
 # - a norm is a convolution, too: `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), (nn.Conv2d, nn.BatchNorm2d))`
 # - readers come first: `module.training:` -> `module.training and len(conv.users) == 1:`
+# - more than two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) == 2`
+# - asks the graph module, too: `module.training:` -> `module.training and graph_module.training:`
 # - two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) > 2`
 # - norms without a convolution are left out: `reasons[node.name] = "no convolution"` -> `pass`
 # - a norm in training mode may be folded: `elif module.training` -> `elif False`

@@ -90,7 +90,7 @@ def describe_layer(layer):
 
 
 def execute(program, x):
-    """Compute a described graph on one image batch, which every input gets. Returns the outputs as a list."""
+    """Compute a described graph on one image batch, and twice that for a second input. Returns the outputs."""
     values = {}
     if len(program["nodes"]) > 100:
         raise ValueError("more nodes than were given")
@@ -98,7 +98,7 @@ def execute(program, x):
         inputs = [values[v] if isinstance(v, str) else float(v) for v in row["inputs"]]
         if row["kind"] == "output":
             return inputs
-        values[row["name"]] = x.clone() if row["kind"] == "input" else _compute(program, row, inputs)
+        values[row["name"]] = x * (len(values) + 1) if row["kind"] == "input" else _compute(program, row, inputs)
     raise ValueError("the graph has no output")
 
 
@@ -106,7 +106,8 @@ def _compute(program, row, inputs):
     if row["kind"] == "layer":
         return _compute_layer(program["layers"][row["target"]], inputs[0])
     if row["kind"] == "method":
-        return {name: getattr(torch.Tensor, name) for name in ("add_", "neg", "type_as")}[row["target"]](*inputs)
+        methods = {name: getattr(torch.Tensor, name) for name in ("add_", "mul_", "neg", "type_as")}
+        return methods[row["target"]](*inputs)
     if row["target"] == "random":  # any fixed values do: what counts is that two draws stay two
         generator = torch.Generator().manual_seed(sum(map(ord, row["name"])))
         return torch.rand(inputs[0].shape, generator=generator, dtype=torch.float64)

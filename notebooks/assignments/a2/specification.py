@@ -58,6 +58,12 @@ def _case(rng, label, layers, lines, **probe):
     return Case(label, {"program": program}, probe | {"x": _normal(rng, 2, 3, 5, 5)})
 
 
+def _asleep(case):
+    """The graph module as a whole is in evaluation mode, which is no layer's mode."""
+    case.inputs["program"]["training"] = False
+    return case
+
+
 def _number(rng, word):
     return round(1 + torch.rand(1, generator=rng).item(), 3) if word == "$" else float(word)
 
@@ -126,9 +132,12 @@ def _dead_edges(rng):
         _case(rng, "an in-place method", {}, [
             "x input", "a function mul x $", "d method neg a", "e method type_as a x", "m method add_ a $",
             "out output a"], removed=["d", "e"]),
-        _case(rng, "layers in both modes", {"t": _bn(rng, training=True), "n": _bn(rng), "p": ACTIVE_DROPOUT}, [
+        _asleep(_case(rng, "layers in both modes", {"t": _bn(rng, True), "n": _bn(rng), "p": ACTIVE_DROPOUT}, [
             "x input", "d layer n x", "s layer t x", "e layer p x", "a function mul x $", "out output a"],
-            removed=["d", "e"]),
+            removed=["d", "e"])),
+        _case(rng, "a long dead chain with two branches", {}, [
+            "x input", "a function mul x $", "d function mul a $", "e function relu a", "f function add d e",
+            "g function mul f $", "h function relu g", "i function mul h $", "out output a"], removed=[*"defghi"]),
     ]  # fmt: skip
 
 
@@ -147,11 +156,12 @@ def _identity_cases(rng):
 
 
 def _identity_edges(rng):
-    mixed = _case(rng, "dropout in training mode", {"p": ACTIVE_DROPOUT, "q": DROPOUT}, [
-        "x input", "a function mul x $", "p layer p a", "q layer q p", "out output q"], removed=["q"])  # fmt: skip
-    mixed.inputs["program"]["training"] = False
     return [
-        mixed,
+        _asleep(_case(rng, "dropout in training mode", {"p": ACTIVE_DROPOUT, "q": DROPOUT}, [
+            "x input", "a function mul x $", "p layer p a", "q layer q p", "out output q"], removed=["q"])),
+        _case(rng, "two inputs and a branch", {"i": IDENTITY}, [
+            "x input", "y input", "r function relu x", "i layer i x", "j layer i y", "s function add i r",
+            "t function sub s j", "out output t"], removed=["i", "j"]),
         _case(rng, "several readers", {"i": IDENTITY}, [
             "x input", "i layer i x", "a function mul i $", "b function sub i a", "out output i b"], removed=["i"]),
         _case(rng, "one module called twice", {"i": IDENTITY, "r": RELU}, [
@@ -181,6 +191,11 @@ def _repeat_edges(rng):
         _case(rng, "repeats of repeats", {}, [
             "x input", "a function relu x", "c function mul a 2.5", "b function relu x", "d function mul b 2.5",
             "e function sub c d", "out output e d"], removed=["b", "d"]),
+        _case(rng, "three of a kind, and others in between", {}, [
+            "x input", "y input", "a function relu x", "b function relu y", "c function relu x", "d function relu x",
+            "e function add a b", "f function add b a", "g function add c b", "h function mul e 1.5",
+            "i function mul g 1.5", "j function mul h 2.5", "k function mul i 2.5", "out output j k f d"],
+            removed=[*"cdgik"]),
         _case(rng, "random numbers", {}, [
             "x input", "a function random x", "b function random x", "c function sub a b", "d function mul c $",
             "out output d"], removed=[]),
@@ -188,7 +203,7 @@ def _repeat_edges(rng):
             "x input", "y function mul x $", "a function relu y", "m method add_ y $", "b function relu y",
             "c function sub a b", "out output c"], removed=[]),
         _case(rng, "an in-place method after the repeats", {}, [
-            "x input", "a function relu x", "b function relu x", "c function add a b", "m method add_ c $",
+            "x input", "a function relu x", "b function relu x", "c function add a b", "m method mul_ c $",
             "out output c"], removed=[]),
         _case(rng, "methods", {}, [
             "x input", "a method neg x", "b method neg x", "t method type_as x a", "c function mul a 1.5",
@@ -225,8 +240,11 @@ def _norm_traps(rng):
     shared_norm = {"c": _conv(rng), "d": _conv(rng), "n": _bn(rng)}
     chain = {"c": _conv(rng), "i": IDENTITY, "n": _bn(rng), "m": _bn(rng)}
     return [
-        _case(rng, "a norm in training mode", training, [
-            "x input", "a layer c x", "b layer n a", "out output b"], reasons={"b": "training"}, removed=[]),
+        _asleep(_case(rng, "a norm in training mode", training, [
+            "x input", "a layer c x", "b layer n a", "out output b"], reasons={"b": "training"}, removed=[])),
+        _case(rng, "a norm of an input, and three readers", shared, [
+            "x input", "a layer n x", "b layer c a", "e layer m b", "f function add b e", "g function sub f b",
+            "out output g"], reasons={"a": "no convolution", "e": "several readers"}, removed=[]),
         _case(rng, "a result that others read", read, [
             "x input", "a layer c x", "b layer n a", "s function add a b", "e layer d s", "f layer m e",
             "out output f"], reasons={"b": "several readers", "f": "fold"}, removed=["f"]),

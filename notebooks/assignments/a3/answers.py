@@ -75,6 +75,8 @@ def channels_to_keep(scores, ratio):
 # - nothing may be left: `min(int(len(scores) * ratio), len(scores) - 1)` -> `int(len(scores) * ratio)`
 # - one too few: `len(scores) - removed]` -> `max(1, len(scores) - removed - 1)]`
 # - the share that is kept: `int(len(scores) * ratio)` -> `len(scores) - int(len(scores) * ratio)`
+# - the first that reach the last score: `order[: len(scores) - removed].sort().values` ->
+#   `(scores >= scores[order[len(scores) - removed - 1]]).nonzero().flatten()[: len(scores) - removed]`
 # - the higher index among equals:
 #   `torch.sort(scores, descending=True, stable=True).indices` -> `scores.argsort(stable=True).flip(0)`
 
@@ -198,6 +200,12 @@ def channel_groups(layers):
 # - a sum ties its first input only: `layer["inputs"]:` -> `layer["inputs"][:1]:`
 # - a sum ties two inputs: `layer["inputs"]:` -> `layer["inputs"][:2]:`
 # - ties are followed for two steps only: `while leader[name] != name` -> `for _ in range(2)`
+# - an activation behind a sum is overlooked: `{layer["name"]: layer["name"] for layer in layers}` ->
+#   `{layer["name"]: layer["name"] for layer in layers}; kinds = {o["name"]: o["kind"] for o in layers}`,
+#   `!= "conv"` -> `!= "conv" and (layer["kind"] != "same" or kinds[layer["inputs"][0]] == "conv")`
+# - depthwise behind an activation makes new channels: `{layer["name"]: layer["name"] for layer in layers}` ->
+#   `{layer["name"]: layer["name"] for layer in layers}; kinds = {o["name"]: o["kind"] for o in layers}`,
+#   `!= "conv"` -> `!= "conv" and kinds[layer["inputs"][0]] + layer["kind"] != "samedepthwise"`
 # - convolutions tie, too: `if layer["kind"] != "conv"` -> `if True`
 # - all layers are named: `in ("conv", "depthwise")` -> `is not None`
 

@@ -69,6 +69,7 @@ def _keep_edges(rng):
     equal = torch.ones(6, dtype=torch.float64)
     return [
         Case("equal scores", {"scores": equal, "ratio": 0.5}),
+        Case("some equal scores", {"scores": torch.tensor([1.0, 3.0, 1.0, 2.0, 1.0]).double(), "ratio": 0.45}),
         Case("everything asked for", {"scores": _normal(rng, 4).abs(), "ratio": 1.0}),
         Case("nothing asked for", {"scores": _normal(rng, 5).abs(), "ratio": 0.0}),
         Case("scores below 0", {"scores": torch.tensor([-3.0, 2.0, -1.0, 0.5], dtype=torch.float64), "ratio": 0.5}),
@@ -173,49 +174,33 @@ def _names(rng, count):
     return [f"layer{number}" for number in torch.randperm(90, generator=rng)[:count].tolist()]
 
 
+def _network(rng, *lines):
+    """Layers with drawn names, from lines such as "add 0 2": a kind, and which layers are its inputs."""
+    names = _names(rng, len(lines))
+    rows = [(name, *line.split()) for name, line in zip(names, lines, strict=True)]
+    return {"layers": [_layer(name, kind, *(names[int(i)] for i in inputs)) for name, kind, *inputs in rows]}
+
+
 def _group_cases(rng):
-    a, b, c, d, e = _names(rng, 5)
-    chain = [_layer(a, "conv"), _layer(b, "same", a), _layer(c, "conv", b), _layer(d, "depthwise", c),
-             _layer(e, "conv", d)]  # fmt: skip
-    stem, left, right, plus, last = _names(rng, 5)
-    residual = [_layer(stem, "conv"), _layer(left, "conv", stem), _layer(right, "conv", left),
-                _layer(plus, "add", stem, right), _layer(last, "conv", plus)]  # fmt: skip
-    return [Case("a chain", {"layers": chain}), Case("a residual block", {"layers": residual})]
+    return [
+        Case("a chain", _network(rng, "conv", "same 0", "conv 1", "depthwise 2", "conv 3")),
+        Case("a residual block", _network(rng, "conv", "conv 0", "conv 1", "add 0 2", "conv 3")),
+    ]
 
 
 def _group_edges(rng):
-    n = _names(rng, 9)
-    two = [
-        _layer(n[0], "conv"),
-        _layer(n[1], "conv", n[0]),
-        _layer(n[2], "add", n[0], n[1]),
-        _layer(n[3], "conv", n[2]),
-        _layer(n[4], "depthwise", n[3]),
-        _layer(n[5], "conv", n[4]),
-        _layer(n[6], "same", n[5]),
-        _layer(n[7], "add", n[2], n[6]),
-        _layer(n[8], "conv", n[7]),
-    ]
-    m = _names(rng, 6)
-    bridge = [_layer(m[0], "conv"), _layer(m[1], "conv"), _layer(m[2], "conv"), _layer(m[3], "add", m[0], m[1]),
-              _layer(m[4], "add", m[2], m[1]), _layer(m[5], "conv", m[4])]  # fmt: skip
-    k = _names(rng, 7)
-    three = [_layer(k[0], "conv")]  # a sum's name is the next block's input
-    for i in (1, 3, 5):
-        three += [_layer(k[i], "conv", k[i - 1]), _layer(k[i + 1], "add", k[i - 1], k[i])]
-    w = _names(rng, 4)
-    wide = [_layer(w[0], "conv"), _layer(w[1], "conv"), _layer(w[2], "conv"), _layer(w[3], "add", *w[:3])]
-    s = _names(rng, 11)
-    row = [_layer(name, "conv") for name in s[:6]]  # ties that run against the order of the layers
-    row += [_layer(s[6 + i], "add", s[5 - i], s[4 - i]) for i in range(5)]
     cases = {
-        "two blocks in a row": two,
-        "two sums with a common term": bridge,
-        "three blocks that share a group": three,
-        "a sum of three": wide,
-        "sums in a row, each with a term of the one before": row,
-    }
-    return [Case(label, {"layers": layers}) for label, layers in cases.items()]
+        "two blocks in a row":
+            "conv, conv 0, add 0 1, conv 2, depthwise 3, conv 4, same 5, add 2 6, conv 7",
+        "two sums with a common term": "conv, conv, conv, add 0 1, add 2 1, conv 4",
+        "three blocks that share a group": "conv, conv 0, add 0 1, conv 2, add 2 3, conv 4, add 4 5",
+        "a sum of three": "conv, conv, conv, add 0 1 2",
+        "sums in a row, each with a term of the one before":
+            "conv, conv, conv, conv, conv, conv, add 5 4, add 4 3, add 3 2, add 2 1, add 1 0",
+        "several layers that keep channels":
+            "conv, same 0, same 1, conv 2, same 3, same 4, add 2 5, same 6, conv 7, same 8, depthwise 9, add 7 10",
+    }  # fmt: skip
+    return [Case(label, _network(rng, *lines.split(", "))) for label, lines in cases.items()]
 
 
 def _group_oracle(inputs, probe):

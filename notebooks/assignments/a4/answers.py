@@ -148,6 +148,10 @@ def integer_conv(x, zero_point, weight, bias, padding, stride):
 # - sums wrap around in 16 bits: `sums.round().long()` -> `sums.round().long().to(torch.int16).long()`
 # - inputs wrap around in 8 bits: `(x - zero_point)` -> `(x - zero_point).to(torch.int8)`
 # - the bias is forgotten: `bias.double()` -> `None`
+# - codes in float32, the rest in integers: `weight.double(), bias.double()` -> `weight.float(), None`,
+#   `(x - zero_point).double()` -> `(x if padding == 0 else x - zero_point).float()`,
+#   `sums.round().long()` ->
+#   `sums.round().long() + (bias - (padding == 0) * zero_point * weight.sum((1, 2, 3))).reshape(-1, 1, 1)`
 # - the stride is forgotten: `stride=stride, ` -> ``
 # - a real convolution, with the kernel flipped: `weight.double()` -> `weight.flip(2, 3).double()`
 # - pads with the code 0: `padding=padding` -> `padding=0`,
@@ -190,8 +194,8 @@ def fixed_point(multiplier):
 
 # %% requantize right: Python's integers
 def requantize(sums, mantissa, shift, zero_point, low, high):
-    codes = [((s * mantissa + (1 << shift - 1)) >> shift) + zero_point for s in sums.tolist()]
-    return torch.tensor([min(max(code, low), high) for code in codes])
+    codes = [((s * mantissa + (1 << shift - 1)) >> shift) + zero_point for s in sums.flatten().tolist()]
+    return torch.tensor([min(max(code, low), high) for code in codes]).reshape(sums.shape)
 
 
 # %% requantize right: floor division
@@ -203,6 +207,7 @@ def requantize(sums, mantissa, shift, zero_point, low, high):
 # %% requantize wrong
 # - in float64: `sums.long() * mantissa` -> `(sums.double() * mantissa).long()`
 # - in float32: `sums.long() * mantissa` -> `(sums.float() * mantissa).long()`
+# - one row of sums: `sums.long() * mantissa` -> `sums.long().flatten() * mantissa`
 # - only the upper clamp: `.clamp(low, high)` -> `.clamp(max=high)`
 # - only the lower clamp: `.clamp(low, high)` -> `.clamp(min=low)`
 # - in two shifts, each rounded: `((product + (1 << (shift - 1))) >> shift)` ->

@@ -187,7 +187,11 @@ def _conv_edges(rng):
     large.inputs["weight"] += _integers(rng, 0, 7, 2, 80, 3, 3)
     # Of numbers beyond 24 bits float32 holds the even ones alone: every sum is odd.
     large.inputs["bias"] += (large.inputs["weight"].sum((1, 2, 3)) + large.inputs["bias"] + 1) % 2
-    return [wide, large, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3)]
+    far = _conv_case(rng, "sums beyond 24 bits of codes", (1, 80, 5, 5), (2, 80, 3, 3), 0, 1, 0)
+    far.inputs["x"].fill_(255)
+    far.inputs["weight"] = large.inputs["weight"].clone()
+    far.inputs["weight"][:, 0, 0, 0] += (far.inputs["weight"].sum((1, 2, 3)) + 1) % 2
+    return [wide, large, far, _conv_case(rng, "with a stride", (1, 1, 5, 6), (2, 1, 3, 2), 2, 2, 3)]
 
 
 def _conv_oracle(inputs, probe):
@@ -254,6 +258,7 @@ def _requantize_edges(rng):
     below = [((2**31 - d) * pow(mantissa, -1, 2**32) + 2**31) % 2**32 - 2**31 for d in range(1, 20)]
     ties = torch.tensor([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
     return [
+        Case("sums of two images", _requantize_inputs(_integers(rng, -40000, 40000, 2, 3, 2, 2), mantissa, 39, 120)),
         Case("sums half-way between two codes", _requantize_inputs(ties, 2**30, 31, 0, -128, 127)),
         Case("sums that use all 32 bits", _requantize_inputs(wide, 2**31 - 1, 54, 7)),
         Case("sums just beside half-way", _requantize_inputs(beside, mantissa, 31, 0, -(2**31), 2**31 - 1)),
@@ -263,11 +268,11 @@ def _requantize_edges(rng):
 
 def _requantize_oracle(inputs, probe):
     codes = []
-    for value in inputs["sums"].tolist():
+    for value in inputs["sums"].flatten().tolist():
         exact = Fraction(value * inputs["mantissa"], 2 ** inputs["shift"])
         code = math.floor(exact + Fraction(1, 2)) + inputs["zero_point"]
         codes.append(min(max(code, inputs["low"]), inputs["high"]))
-    return torch.tensor(codes)
+    return torch.tensor(codes).reshape(inputs["sums"].shape)
 
 
 # 8. calibration -------------------------------------------------------------------------------------------------
