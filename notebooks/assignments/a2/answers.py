@@ -283,7 +283,7 @@ def fold_norms(graph_module):
     for node in list(graph.nodes):
         if why_not_folded(graph_module).get(node.name) == "fold":
             old, (conv, norm) = node.args[0], map(graph_module.get_submodule, (node.args[0].target, node.target))
-            new = nn.Conv2d(3, 3, conv.kernel_size, padding=conv.padding, dtype=torch.float64).eval()
+            new = nn.Conv2d(3, 3, conv.kernel_size, padding="same", dtype=torch.float64).eval()
             # The affine map of the norm is read off by feeding zeros and ones.
             ends = torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None, None, None].expand(2, 3, 1, 1)
             low, high = norm(ends).detach()[:, :, 0, 0]
@@ -291,7 +291,7 @@ def fold_norms(graph_module):
             new.bias.data = low + (0 if conv.bias is None else conv.bias.detach() * (high - low))
             graph_module.add_module(f"replacement{count}", new)
             with graph.inserting_before(node):
-                made = graph.call_module(f"replacement{count}", old.args)
+                made = graph.call_module(f"replacement{count}", kwargs={"input": old.all_input_nodes[0]})
             node.replace_all_uses_with(made)
             graph.erase_node(node)
             graph.erase_node(old)

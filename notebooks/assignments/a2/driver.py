@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 FUNCTIONS = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "relu": torch.relu, "random": torch.rand_like}
+NAMES = {function: name for name, function in FUNCTIONS.items()}
 STATE = {"conv": ("weight", "bias"), "bn": ("weight", "bias", "running_mean", "running_var")}
 
 
@@ -64,13 +65,14 @@ def describe(graph_module):
     """Turn an fx.GraphModule into plain data."""
     nodes, layers = [], {}
     for node in graph_module.graph.nodes:
-        values = node.args[0] if node.op == "output" and isinstance(node.args[0], tuple | list) else node.args
+        values = (*node.args, *node.kwargs.values())
+        values = values[0] if node.op == "output" and isinstance(values[0], tuple | list) else values
         row = {"name": node.name, "inputs": [v.name if isinstance(v, fx.Node) else v for v in values]}
         if node.op == "call_module":
             row |= {"kind": "layer", "target": node.target}
             layers[node.target] = describe_layer(graph_module.get_submodule(node.target))
         elif node.op == "call_function":
-            row |= {"kind": "function", "target": next(n for n, f in FUNCTIONS.items() if f is node.target)}
+            row |= {"kind": "function", "target": NAMES.get(node.target, str(node.target))}
         elif node.op == "call_method":
             row |= {"kind": "method", "target": node.target}
         else:
@@ -85,7 +87,7 @@ def describe_layer(layer):
     kind = next((kind for known, kind in kinds.items() if isinstance(layer, known)), type(layer).__name__)
     row = {"kind": kind, "training": layer.training} | {name: getattr(layer, name) for name in STATE.get(kind, ())}
     if kind == "conv":
-        row["padding"] = layer.padding[0]
+        row["padding"] = {"same": layer.kernel_size[0] // 2, "valid": 0}.get(layer.padding, layer.padding[0])
     return row | ({"eps": layer.eps} if kind == "bn" else {})
 
 
@@ -111,6 +113,8 @@ def _compute(program, row, inputs):
     if row["target"] == "random":  # any fixed values do: what counts is that two draws stay two
         generator = torch.Generator().manual_seed(sum(map(ord, row["name"])))
         return torch.rand(inputs[0].shape, generator=generator, dtype=torch.float64)
+    if row["target"] not in FUNCTIONS:
+        raise ValueError(f"a call of {row['target'][:60]} was not expected")
     return FUNCTIONS[row["target"]](*inputs)
 
 
@@ -121,9 +125,8 @@ def _compute_layer(layer, x):
         bias = None if layer["bias"] is None else layer["bias"].double()
         return F.conv2d(x, layer["weight"].double(), bias, padding=layer["padding"])
     if layer["kind"] == "bn":
-        mean, var, weight, bias = (
-            layer[name].double().clone() for name in ("running_mean", "running_var", "weight", "bias")
-        )
+        mean, var = (layer[name].double().clone() for name in ("running_mean", "running_var"))
+        weight, bias = layer["weight"].double(), layer["bias"].double()
         return F.batch_norm(x, mean, var, weight, bias, training=bool(layer["training"]), eps=layer["eps"])
     if layer["kind"] == "dropout" and layer["training"]:
         return x * 0.5  # stands for it: whoever removes it is found out, and nothing is left to chance
@@ -157,15 +160,16 @@ def rewrite(function):
     return run
 
 
+def kinds_of(nodes, layers):
+    """What each node is: the kind of its layer, its function or method, an input or the output."""
+    return sorted(layers[n["target"]]["kind"] if n["kind"] == "layer" else n.get("target") or n["kind"] for n in nodes)
+
+
 def view_rewrite(answer, probe):
     """What was done, what kinds of nodes are left, what the graph computes, and whether given modules were spared."""
-    kinds = []
-    for row in answer["program"]["nodes"]:
-        layer = answer["program"]["layers"][row["target"]]["kind"] if row["kind"] == "layer" else ""
-        kinds.append(layer or row.get("target") or row["kind"])
     return {
         "count": answer["count"],
-        "kinds of nodes": sorted(kinds),
+        "kinds of nodes": kinds_of(answer["program"]["nodes"], answer["program"]["layers"]),
         "outputs": execute(answer["program"], probe["x"]),
         "given modules": answer["given"],
     }

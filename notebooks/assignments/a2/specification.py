@@ -5,7 +5,7 @@ plain description that it was made from. Names and constants are drawn, so that 
 """
 
 import torch
-from driver import RUNS, VIEWS, build, describe_layer, execute
+from driver import RUNS, VIEWS, build, describe_layer, execute, kinds_of
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Assignment, Case, Item
@@ -49,9 +49,9 @@ def _case(rng, label, layers, lines, **probe):
             rest = rest[1:]
         row["inputs"] = [names[w] if w in names else _number(rng, w) for w in rest]
         rows.append(row)
-    renamed = {}
-    for name, layer in layers.items():
-        renamed[layer_names[name]] = {"same_as": layer_names[layer["same_as"]]} if "same_as" in layer else layer
+    renamed = {
+        layer_names[n]: {"same_as": layer_names[o["same_as"]]} if "same_as" in o else o for n, o in layers.items()
+    }
     probe = {key: {names[n]: v for n, v in value.items()} if isinstance(value, dict) else [names[n] for n in value]
              for key, value in probe.items()}  # fmt: skip
     program = {"layers": renamed, "nodes": rows}
@@ -71,15 +71,10 @@ def _number(rng, word):
 def _rewrite_oracle(inputs, probe):
     program, removed = inputs["program"], probe["removed"]
     resolved = {name: program["layers"][layer.get("same_as", name)] for name, layer in program["layers"].items()}
-    kinds = []
-    for row in program["nodes"]:
-        if row["name"] not in removed:
-            layer = resolved[row["target"]]["kind"] if row["kind"] == "layer" else ""
-            kinds.append(layer or row.get("target") or row["kind"])
     given = build(program)
     return {
         "count": len(removed),
-        "kinds of nodes": sorted(kinds),
+        "kinds of nodes": kinds_of([row for row in program["nodes"] if row["name"] not in removed], resolved),
         "outputs": execute(program | {"layers": resolved}, probe["x"]),
         "given modules": {name: describe_layer(given.get_submodule(name)) for name in program["layers"]},
     }
