@@ -6,7 +6,7 @@ from course.reference.table import load, speeds
 
 # What a stranger is told, and the row of the results that it is.
 SHOWN = {"dense": "dense", "half": "half-int8", "a fifth": "fifth-mixed", "smallest": "tenth-mixed"}
-FORMS = {"32": "float32", "8": "int8", "mixed": "8 bits a weight or fewer"}
+FORMS = {"32": "32 bits each", "8": "8 bits each", "mixed": "8 bits or fewer"}
 
 
 def headline(table: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -69,7 +69,7 @@ def block(table: pd.DataFrame) -> str:
         f"{notes} {standing(table, published())}",
         "The plan, and what came out:",
         page.as_markdown(page.plan(table)),
-        "Every network, speed, ablation and source: [data/results](data/results/README.md).",
+        "Every network, speed, trial and source: [data/results](data/results/README.md).",
     ]
     return "\n\n".join(parts)
 

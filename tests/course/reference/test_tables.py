@@ -123,7 +123,7 @@ def test_pages_show_every_row_and_keep_what_is_around(place):
     readme.write()
     text = (place / "README.md").read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n")
-    assert "| little | int8 | 2.24 M | 94.12% ± 1.0% | 1.00 MB | 8.0 | 0.50 ms |" in text
+    assert "| little | 8 bits each | 2.24 M | 94.12% ± 1.0% | 1.00 MB | 8.0 | 0.50 ms |" in text
     assert "| int8 | 8 times smaller, 92 % | 2.24 M, 1.00 MB, 8.0 times smaller, 94.12% |" in text
     whole = (place / "page.md").read_text()
     assert "| **small** | rounding |  | 94.12% (93.00% to 95.00%) | 2,236,682 | 87,976,448 | 1,000,000 |" in whole
