@@ -23,7 +23,6 @@ from helpers.pruning.groups import ChannelGroups, PruneError
 from helpers.pruning.pruner import without
 
 FEWEST_IMAGES = 16
-NO_VARIANCE = 1e-5  # about 0, as a share of eps, to which it is added
 
 
 @torch.no_grad()
@@ -95,12 +94,13 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
 
 
 @torch.no_grad()
+@torch.random.fork_rng()
 def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> dict[tuple[str, int], torch.Tensor]:
     """For each weight that ungrouped layers read the constant of each input channel, NaN for one that varies."""
     found: dict[tuple[str, int], torch.Tensor] = {}
 
     def answer_beta(norm: nn.Module, args: tuple, output: torch.Tensor) -> None:
-        dead = norm.running_var < NO_VARIANCE * norm.eps
+        dead = norm.running_var < 1e-5 * norm.eps  # about 0 beside eps, to which it is added
         output[:, dead] = norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
 
     def look(read: tuple[str, int], layer: nn.Module, args: tuple) -> None:
