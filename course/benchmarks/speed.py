@@ -113,11 +113,11 @@ ENGINES: dict[str, Callable[[Forms, Tensor, int], Callable[[], object]]] = {
 def contestant(engine: str, form: Forms, threads: int) -> Callable[[int], float]:
     """One engine with one network; asked for a batch size, it says how many milliseconds one call takes now."""
     torch.set_num_threads(threads)
-    torch.inference_mode().__enter__()  # for the life of this process, as is the next line
-    kept_memory().__enter__()
     draw = torch.Generator().manual_seed(1)
     calls = {batch: ENGINES[engine](form, torch.randn(batch, 3, 32, 32, generator=draw), threads) for batch in BATCHES}
 
+    @torch.inference_mode()
+    @kept_memory()
     def turn(batch: int) -> float:
         call, count = calls[batch], 0
         time.sleep(PAUSE_SECONDS)  # threads of the one before spin for a while

@@ -40,9 +40,7 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
         "network": list(rows["name"]),
         "weights": [FORMS[bits] for bits in rows.weight_bits],
         "parameters": [f"{count / 1e6:.2f} M" for count in rows.params],
-        "right of 10,000 test images": [
-            f"{row.accuracy:.2%} ± {(row.high - row.low) / 2:.1%}" for row in rows.itertuples()
-        ],
+        "accuracy": [f"{row.accuracy:.2%} ± {(row.high - row.low) / 2:.1%}" for row in rows.itertuples()],
         "file": [f"{size / 1e6:.2f} MB" for size in rows.file_bytes],
         "times smaller": [f"{first / size:.1f}" for size in rows.file_bytes],
         "one image": [f"{time:.2f} ms" if pd.notna(time) else "-" for time in rows.batch1_ms],

@@ -124,7 +124,7 @@ def plan(table: pd.DataFrame) -> pd.DataFrame:
             came = f"{row.params / 1e6:.2f} M, {row.file_bytes / 1e6:.2f} MB{times}, {row[column]:.2%}"
             came = f"{row[column]:.2%}, after the first of two cuts" if column == "cut_accuracy" else came
             lines.append((stage, planned, came))
-    return pd.DataFrame(lines, columns=["stage", "planned", "came out"])
+    return pd.DataFrame(lines, columns=["stage", "planned", "achieved"])
 
 
 def others() -> pd.DataFrame:

@@ -101,7 +101,7 @@ def test_the_first_screen_shows_four_rows_without_a_blank_and_the_plan():
     rows = headline.readable(headline.headline())
     assert list(rows.network) == ["dense", "half", "a fifth", "smallest"]
     assert not rows.isin(["", "-"]).any(axis=None)
-    came_out = page.plan(reference.load())["came out"]
+    came_out = page.plan(reference.load())["achieved"]
     assert len(came_out) == 4 and came_out.str.contains("%").all()
 
 
