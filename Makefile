@@ -74,8 +74,8 @@ check-ci: $(READY)
 check-all: lint $(READY)
 	$(TESTS) -m ""
 
-clean:
-	rm -rf $(VENV) build
+clean:  # what was trained, graded or made stays in build/
+	rm -rf $(VENV)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -28,6 +28,10 @@ LOCAL_NAMES = (CACHE_NAME, "cifar-10-batches-py", "cifar-10-python.tar.gz", "tfj
 SOURCES = ("auto", "offline", "local", "torchvision", "npm", "sample")
 
 
+class NoCopy(DataError):
+    """A folder that is there holds no copy of the data set, not even a damaged one."""
+
+
 def data_folder() -> Path:
     """Where the data set is looked for and downloads are kept: ``CIFAR10_DIR``, else ``data/``."""
     return Path(os.environ.get("CIFAR10_DIR") or REPOSITORY / "data").expanduser()
@@ -60,7 +64,8 @@ def load_cifar10(source: str = "auto") -> Dataset:
                 return load_local(data_folder())
             return fetch(name, another_is_left=position + 1 < len(attempts))
         except DataError as error:
-            if source == name or (name == "local" and "CIFAR10_DIR" in os.environ):
+            left = source == "auto" and isinstance(error, NoCopy)  # a folder to download into may be empty
+            if source == name or (name == "local" and os.environ.get("CIFAR10_DIR") and not left):
                 raise
             tried.append(f"  {name}: {error}")
     if source == "auto":
@@ -75,13 +80,15 @@ def load_sample() -> Dataset:
 
 
 def load_local(folder: Path) -> Dataset:
-    """Load the first usable copy in `folder` (or `folder` itself, when it is the copy)."""
+    """Load the first copy in `folder` (or `folder` itself, when it is the copy)."""
     candidates = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
     if not candidates and (folder.is_file() or any(folder.glob("*batch*"))):
         candidates = [folder]
+    if not candidates and not folder.exists():
+        raise DataError(f"{folder} does not exist; point CIFAR10_DIR at a folder that does, or make this one")
     if not candidates:
-        what = "does not exist" if not folder.exists() else f"holds none of {', '.join(LOCAL_NAMES)}"
-        raise DataError(f"{folder} {what}; point CIFAR10_DIR at a copy, or fetch one: python -m course data")
+        names = ", ".join(LOCAL_NAMES)
+        raise NoCopy(f"{folder} holds none of {names}; point CIFAR10_DIR at a copy, or get it: python -m course data")
     path = candidates[0]
     arrays = verified(path, FULL_SHA256, f"delete {path} and fetch it again: python -m course data")
     return as_dataset(arrays, f"local copy {path.name}")
@@ -92,9 +99,11 @@ def fetch(name: str, another_is_left: bool) -> Dataset:
     archive = FETCHERS[name](data_folder(), another_is_left)
     try:
         arrays = verified(archive, FULL_SHA256, f"the source {name!r} no longer serves CIFAR-10; choose another")
-        write_npz(arrays, data_folder() / CACHE_NAME)
-    finally:
+    except DataError:
         archive.unlink(missing_ok=True)
+        raise
+    write_npz(arrays, data_folder() / CACHE_NAME)  # if the disk is full, the archive is a copy, too
+    archive.unlink(missing_ok=True)
     return as_dataset(arrays, name)
 
 

@@ -186,6 +186,8 @@ def from_folder(
         parts = [classes_in(folder / "train"), classes_in(test)]
         if different := sorted(parts[0].keys() ^ parts[1].keys()):
             raise DataError(f"{folder}: the class {different[0]!r} is in only one of train and {test.name}")
+    elif any((folder / "train").glob("*/")):
+        raise DataError(f"{folder} has train, but neither test nor val; call the folder of the test images so")
     else:
         parts = [{}, {}]
         for name, files in classes_in(folder, fewest=2).items():
@@ -217,6 +219,8 @@ def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
     if len(names) < 2:
         raise DataError(f"{folder} holds {len(names)} folders; expected one for each class, two or more")
     found = {one.name: sorted(p for p in one.rglob("*") if p.suffix.lower() in IMG_EXTENSIONS) for one in names}
+    for name, files in found.items():  # such as ._cat.jpg, or a copy in .ipynb_checkpoints
+        found[name] = [p for p in files if not any(part[0] == "." for part in p.relative_to(folder).parts)]
     for name, files in found.items():
         if len(files) < fewest:
             raise DataError(f"{folder / name}: the class has {len(files)} images, and needs {fewest} or more")

@@ -14,6 +14,8 @@ def write_atomically(path: Path, content: bytes | str) -> Path:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
+    except OSError as problem:  # of a full disk the system names no file
+        raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
     finally:
         part.unlink(missing_ok=True)
     return path

