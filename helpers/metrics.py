@@ -67,6 +67,16 @@ def check_scores(model: nn.Module, dataset: Dataset) -> None:
         raise MeasurementError(f"{got}: {needs}; regression and detection have none")
 
 
+def memory_format_for(images: torch.Tensor, *models: nn.Module) -> torch.memory_format:
+    """channels_last, in which convolutions are faster, unless a forward fails in it, as a `view` of a map does."""
+    try:
+        with evaluation_mode(*models), torch.no_grad():
+            [model(images[:1].contiguous(memory_format=torch.channels_last)) for model in models]
+    except RuntimeError:
+        return torch.contiguous_format
+    return torch.channels_last
+
+
 def device_of(model: nn.Module) -> torch.device:
     """Where the model's tensors live; a model without any is taken to live on the CPU."""
     tensor = next(chain(model.parameters(), model.buffers()), None)

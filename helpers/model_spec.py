@@ -67,6 +67,7 @@ def resize(model: nn.Module, changes: dict[str, dict[str, int]]) -> nn.Module:
     Args:
         changes: module name -> attribute -> value; only the sizes in SIZES may be changed.
     """
+    made: dict[int, tuple[Any, Any]] = {}  # id of an old tensor -> it, and its successor
     for name, attributes in changes.items():
         if name not in dict(model.named_modules()):
             raise ModelError(f"the specification resizes {name!r}, which the network does not have")
@@ -75,7 +76,7 @@ def resize(model: nn.Module, changes: dict[str, dict[str, int]]) -> nn.Module:
             if attribute not in SIZES or not hasattr(module, attribute):
                 raise ModelError(f"{name}: {type(module).__name__} has no size called {attribute!r}")
             setattr(module, attribute, value)
-        reshape_tensors(module)
+        reshape_tensors(module, made)
     return model
 
 
@@ -87,8 +88,11 @@ def bypass(model: nn.Module, blocks: list[str]) -> nn.Module:
     return record(model, model, "bypass", blocks=blocks) if blocks else model
 
 
-def reshape_tensors(module: nn.Module) -> None:
-    """Make a module's own tensors agree with its sizes by asking PyTorch for a fresh module of these sizes."""
+def reshape_tensors(module: nn.Module, made: dict[int, tuple[Any, Any]]) -> None:
+    """Make a module's own tensors agree with its sizes by asking PyTorch for a fresh module of these sizes.
+
+    Layers that share a tensor share its successor.
+    """
     arguments = {key: getattr(module, key) for key in module.__constants__ if hasattr(module, key)}
     if isinstance(module, nn.modules.conv._ConvNd):
         arguments |= {"padding": module.padding, "bias": module.bias is not None}
@@ -97,7 +101,8 @@ def reshape_tensors(module: nn.Module) -> None:
         arguments |= {"bias": module.bias is not None}
     fresh = type(module)(**arguments)
     for name, tensor in [*fresh.named_parameters(recurse=False), *fresh.named_buffers(recurse=False)]:
-        setattr(module, name, tensor)
+        old = getattr(module, name)
+        setattr(module, name, made.setdefault(id(old), (old, tensor))[1])
 
 
 def budget_of(path: str | Path) -> Budget:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import metrics, models
+from helpers import metrics, models, passes, quantization
 from helpers.metrics import MeasurementError, compare_latency, count_parameters, latency, profile
 from tests.pruning.counts import mobilenet_counts
 
@@ -12,6 +12,13 @@ from tests.pruning.counts import mobilenet_counts
 def test_mobilenet_in_closed_form():
     found = profile(models.mobilenet_v2(), torch.zeros(4, 3, 32, 32))
     assert (found.params, found.macs) == mobilenet_counts() and found.params == 2_236_682
+
+
+def test_multiply_adds_are_counted_inside_of_kernels_too():
+    model, x = models.tiny().eval(), torch.randn(16, 3, 32, 32)
+    fused, quantized = passes.optimize(model, x, level="inference")[0], quantization.quantize(model, x)
+    quantized.mode = "kernel"
+    assert {metrics.count_macs(network, x) for network in (model, fused, quantized)} == {12_501_632}
 
 
 def test_a_network_that_cannot_be_saved_has_no_file_bytes_and_a_shared_tensor_counts_once():

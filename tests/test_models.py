@@ -6,7 +6,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from helpers import metrics, models, passes, pruning
+from helpers import metrics, models, passes, pruning, quantization
 from helpers.models import ModelError
 from tests.cifar_fixtures import Boom
 
@@ -88,9 +88,10 @@ class Net(nn.Module):
     def __init__(self, classes=7, channels=3):
         super().__init__()
         self.conv, self.norm, self.head = nn.Conv2d(channels, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, classes)
+        self.register_buffer("shift", torch.zeros(1))
 
     def forward(self, x):
-        return self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
+        return self.head(self.norm(self.conv(x - self.shift)).relu().mean((2, 3)))
 
 
 def make(classes=7, channels=3):
@@ -101,7 +102,9 @@ def test_a_network_of_a_factory_comes_back_when_its_name_is_given_again(tmp_path
     model, x = models.made_by(Net(classes=5).eval(), FACTORY, classes=5), torch.randn(2, 3, 9, 9)
     small = pruning.prune(model, x, ratio=0.5, scope="all")
     folded, _ = passes.optimize(small, x)
-    for network in (model, small, folded):
+    model.shift.fill_(0.5)  # in a fresh network, in which x - shift is x
+    folded_too, quantized = passes.optimize(model, x)[0], quantization.quantize(model, torch.randn(16, 3, 9, 9))
+    for network in (model, small, folded, folded_too, quantized):
         path = models.save(network, tmp_path / "own.safetensors")
         assert torch.equal(models.load(path, factory=FACTORY)(x), network(x))
         again = models.load(path, factory=make)

@@ -70,14 +70,10 @@ class Lessons:
         said = "use def, for a lambda has no name" if name == "<lambda>" else f"there is no exercise called {name!r}"
         raise NotRightYet(f"{said}; there are {', '.join(sorted(self.items))}")
 
-    def parts(self) -> list[str]:
-        """The learner's file: what stands above the first answer, then the name and the code of each."""
-        text = self.mine.read_text(encoding="utf-8") if self.mine.exists() else HEAD
-        return re.split("^" + TITLE.format(r"(\w+)") + "$", text, flags=re.M)
-
     def blocks(self) -> dict[str, str]:
         """The kept answers: name of the exercise -> code."""
-        parts = self.parts()
+        text = self.mine.read_text("utf-8") if self.mine.exists() else ""
+        parts = re.split("^" + TITLE.format(r"(\w+)") + "$", text, flags=re.M)
         return {name: code.strip() + "\n" for name, code in zip(parts[1::2], parts[2::2], strict=True)}
 
     def hint(self, item: Item) -> str:
@@ -92,8 +88,9 @@ class Lessons:
         try:
             blocks = self.blocks() | {function.__name__: block_of(function)}
             if (failure := self.failure_alone(function.__name__, blocks)) is None:
-                answers = "".join(f"\n\n{TITLE.format(n)}\n\n{code}" for n, code in blocks.items())
-                write_atomically(self.mine, self.parts()[0].rstrip() + "\n" + answers)
+                head = (self.mine.read_text("utf-8") if self.mine.exists() else HEAD).partition(TITLE[:7])[0].rstrip()
+                kept = (f"{TITLE.format(name)}\n\n{code}" for name, code in blocks.items())
+                write_atomically(self.mine, "\n\n".join((head, *kept)))
         except (OSError, subprocess.TimeoutExpired) as problem:  # such as no source in a cell, a folder that is locked
             failure = problem
         return f", but not kept for later lessons: {failure}" if failure else " (kept in mine.py for later lessons)"
@@ -126,8 +123,7 @@ class Lessons:
 @cache
 def load(file: Path) -> tuple[Item, ...]:
     """The exercises that a file defines; it may import what lies beside it."""
-    if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
+    sys.path += {str(file.parent)}.difference(sys.path)
     return runpy.run_path(str(file))["ITEMS"]
 
 

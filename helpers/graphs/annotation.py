@@ -75,7 +75,7 @@ class _Notes(fx.Interpreter):
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             called = attribute(self.module, n.target) if n.op == "call_module" else n.target
             known = (called if n.op == "call_function" else type(called)) in KEEPS_SHAPE and not has_hooks(called)
-            like = largest(args) if known else None
+            like = alike(args) if known else None
             value = getattr(self, n.op)(n.target, args, kwargs) if like is None else like.detach()
         except Exception as error:
             what = "an input is missing" if n.op == "placeholder" else f"does not accept its inputs: {error}"
@@ -92,12 +92,7 @@ def _form(value: Any) -> tuple[torch.Size, torch.dtype] | None:
     return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else None
 
 
-def largest(tensors: tuple[Any, ...]) -> torch.Tensor | None:
-    """The tensor that a sum of them is like; None if there is no such, or something is no tensor."""
+def alike(tensors: tuple[Any, ...]) -> torch.Tensor | None:
+    """The first of tensors of one shape and type, which a sum of them is like; None for anything else."""
     forms = set(map(_form, tensors))
-    if len(forms) < 2 or None in forms:  # nearly always
-        return tensors[0] if forms and None not in forms else None
-    most = max(tensors, key=torch.Tensor.numel)
-    same = all(x is most or (x.dtype == most.dtype and x.dim() <= most.dim()) for x in tensors)
-    fit = same and all(n in (1, m) for x in tensors for n, m in zip(x.shape[::-1], most.shape[::-1], strict=False))
-    return most if fit else None
+    return tensors[0] if len(forms) == 1 and None not in forms else None

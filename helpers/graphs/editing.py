@@ -4,10 +4,8 @@ Nothing that exists is overwritten: a module with new weights is a new module, a
 nobody else calls it or reads from it.
 """
 
-import copy
 import functools
 import itertools
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,8 +13,6 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.effects import Storage, attribute
-
-SETTINGS = {int, float, bool, str, type(None)}
 
 
 class Editor:
@@ -94,26 +90,6 @@ class Editor:
 def prefixes(path: str) -> list[str]:
     """ "a", "a.b" and "a.b.c" for "a.b.c"."""
     return list(itertools.accumulate(path.split("."), "{}.{}".format))
-
-
-def copied(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
-    """A deep copy, with what `memo` names in the place of some objects."""
-    usual = [module for module in model.modules() if _is_copied_by_attributes(type(module))]
-    memo |= {id(module): object.__new__(type(module)) for module in usual}
-    for module in reversed(usual):  # parts first; deepcopy, which looks into every setting, takes three times as long
-        for name, value in vars(module).items():
-            if type(value) in (dict, OrderedDict, set) and not value:
-                memo.setdefault(id(value), type(value)())
-            plain = type(value) in SETTINGS or (type(value) is tuple and SETTINGS.issuperset(map(type, value)))
-            vars(memo[id(module)])[name] = value if plain else copy.deepcopy(value, memo)
-    return copy.deepcopy(model, memo)
-
-
-@functools.cache
-def _is_copied_by_attributes(kind: type[nn.Module]) -> bool:
-    base = (nn.Module, nn.modules.conv._ConvNd, object)  # their __setstate__ is for files of old
-    own = {name for parent in kind.__mro__ if parent not in base for name in vars(parent)}
-    return own.isdisjoint(("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__slots__"))
 
 
 def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module:

@@ -19,7 +19,7 @@ class MustStay(Exception):
 
 
 class PassError(RuntimeError):
-    """Something went wrong inside a pass or a check; the graph was put back as it was.
+    """Something went wrong inside a pass or a check.
 
     Attributes:
         pass_name: the pass (or check, or tracer) that complained.

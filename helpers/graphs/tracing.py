@@ -7,6 +7,7 @@ Either way parameters keep their names in the module tree, and `node.meta["val"]
 value: its shape and dtype count, its device does not.
 """
 
+import copy
 import inspect
 import os
 import traceback
@@ -19,7 +20,6 @@ from torch.export import Dim
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.annotation import annotate
-from helpers.graphs.editing import copied
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.graphs.tracer import KeepTensors, Lost, Tracer
 
@@ -36,22 +36,8 @@ class WrongSize(ValueError):
     """A recorded graph gets other inputs than those it was recorded for."""
 
 
-class _Draft(fx.GraphModule):
-    """Python code is not written while the graph is hung in, but at the first `recompile`: passes change it before."""
-
-    _hung_in = True
-
-    def __init__(self, *args: Any):
-        self._hung_in = False
-        super().__init__(*args)
-        self._hung_in = True
-
-    def recompile(self) -> Any:
-        return super().recompile() if self._hung_in else None
-
-
 def trace(
-    model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", any_batch: bool = True, draft: bool = False
+    model: nn.Module, example_inputs: tuple[Any, ...], route: str = "fx", any_batch: bool = True
 ) -> fx.GraphModule:
     """Turn a copy of a model into a graph with shapes.
 
@@ -60,11 +46,9 @@ def trace(
         example_inputs: the positional arguments of one call.
         route: "fx" or "export".
         any_batch: False leaves the graph as export records it by itself, for the sizes of the example, unchecked.
-        draft: by the route fx, share the model's tensors, and write no code before the first `recompile`. For a caller
-            who writes into no tensor, and copies what is left of the model's at the end.
 
     Returns:
-        A GraphModule that shares nothing with the model, but for a draft.
+        A GraphModule that shares nothing with the model.
 
     Raises:
         UnsupportedCase: the model is in train mode, or cannot be copied or traced.
@@ -81,12 +65,8 @@ def trace(
         raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
     for name in TAKEN.intersection((*model._modules, *model._parameters, *model._buffers)):
         raise UnsupportedCase("tracing", f"a graph has a {name!r} of its own: rename what the network calls so")
-    tensors = (*model.parameters(), *model.buffers())
-    draft = draft and route == "fx" and all(tensor.is_leaf for tensor in tensors)  # others cannot be copied at all
-    shared = [tensor for tensor in tensors if draft and tensor.layout is torch.strided and not tensor.is_inference()]
     try:
-        # Views, for a forward may set more than numbers, as `data` and `requires_grad`.
-        own = copied(model, {id(one): torch.Tensor._make_subclass(type(one), one, one.requires_grad) for one in shared})
+        own = copy.deepcopy(model)
     except Exception as error:
         raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
     try:
@@ -97,7 +77,7 @@ def trace(
             graph = recorder.record(own)
     except Exception as error:
         raise _untraceable(model, error) from error
-    graph_module = (_Draft if draft else fx.GraphModule)(recorder.root, graph, type(model).__name__)
+    graph_module = fx.GraphModule(recorder.root, graph, type(model).__name__)
     annotate(graph_module, example_inputs)
     return graph_module
 

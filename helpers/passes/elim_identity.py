@@ -40,6 +40,8 @@ class ElimIdentity(NodeRewriter):
             return None
         if node.op != "call_module":
             check_same_form(handed_on, node)
+        if node.target in NEUTRAL and all(isinstance(argument, fx.Node) for argument in node.args):
+            raise MustStay("a tensor holds the neutral number everywhere, which it need not in the next such network")
         if copies and (editor.storage.is_written(node) or editor.storage.is_written(handed_on)):
             raise MustStay("it is a copy, and somebody writes into it or into the original")
         if copies and handed_on.op in ("placeholder", "get_attr") and any(user.op == "output" for user in node.users):
@@ -70,9 +72,7 @@ def _is_all(value: Any, number: int, editor: Editor) -> bool:
     tensor = editor.tensor(value)
     if tensor is None:
         return isinstance(value, (int, float)) and value == number
-    if tensor.is_meta or isinstance(tensor, nn.Parameter) or editor.storage.is_written(value):  # it is so by chance
-        return False
-    return tensor.numel() > 0 and bool((tensor == number).all())
+    return not tensor.is_meta and tensor.numel() > 0 and bool((tensor == number).all())
 
 
 @registry.register

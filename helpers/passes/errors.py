@@ -1,8 +1,8 @@
 """The errors of the pass system: those of graphs, and those that only running passes can bring."""
 
-from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase, source_line
+from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 
-__all__ = ["CheckFailed", "GraphMismatch", "NotSettled", "PassError", "UnsupportedCase", "WrongAnswer", "source_line"]
+__all__ = ["CheckFailed", "GraphMismatch", "NotSettled", "PassError", "UnsupportedCase", "WrongAnswer"]
 
 
 class CheckFailed(PassError):

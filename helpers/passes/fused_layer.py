@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from helpers.graphs.errors import MustStay
 from helpers.graphs.operations import OPERATIONS
@@ -124,15 +125,21 @@ class FusedLayer(nn.Module):
 
 
 def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
-    """Whether somebody looks inside: autograd, autocast, a compiler, or a tracer with stand-ins for tensors."""
+    """Whether somebody looks inside: autograd, autocast, a compiler, a counter, a tracer with stand-ins for tensors."""
     return (
         type(x) is not Tensor
         or x.dtype is not torch.float32
         or torch.compiler.is_compiling()
         or torch.is_autocast_enabled("cpu")
+        or counts_operations()
         or others[0].is_inference()  # it does not count its changes
         or (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *others)))
     )
+
+
+def counts_operations() -> bool:
+    """Whether `count_macs` is at work, which sees nothing inside of a kernel of oneDNN."""
+    return type(_get_current_dispatch_mode()).__name__ == "_FlopCounterMode"
 
 
 def _geometry(layer: nn.Module) -> tuple[Any, ...]:

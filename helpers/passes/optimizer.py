@@ -1,9 +1,6 @@
 """The whole way from a model to its optimised graph, and the lists of passes that lead there."""
 
-import copy
-import gc
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,7 +9,6 @@ from torch.utils._pytree import tree_map_only
 
 from helpers import models
 from helpers.equivalence import Answers
-from helpers.graphs.effects import address
 from helpers.graphs.tracing import UnknownChoice, trace
 from helpers.passes.errors import CheckFailed, WrongAnswer
 from helpers.passes.passer import Check, Passer, Report
@@ -46,7 +42,7 @@ def optimize(
         example_inputs: the positional arguments of one call as a tuple, or a lone tensor. Only shapes and dtypes count.
         level: "fold" leaves ordinary modules and functions, ready to save, prune, quantize and export. "inference" adds
             fused kernels on top.
-        route: the tracer, "fx" or "export". A graph of the latter refuses other sizes than the example's.
+        route: the tracer, "fx" or "export". A graph of the latter refuses other image sizes than the example's.
         verify: compare the answers of both networks before the new one is handed out, see equivalence.py.
 
     Returns:
@@ -62,10 +58,9 @@ def optimize(
     if level not in PIPELINES:
         raise UnknownChoice(f"there is no level {level!r}{did_you_mean(level, PIPELINES)}")
     inputs = as_tuple(example_inputs)
-    with collector_paused():
-        graph_module, report = _optimized(model, inputs, level, route)
-        if verify:
-            _verify(model, inputs, graph_module, level, route)
+    graph_module, report = _optimized(model, inputs, level, route)
+    if verify:
+        _verify(model, inputs, graph_module, level, route)
     models.record(graph_module, source=model, step="optimize", level=level, route=route, shapes=_described(inputs))
     return graph_module, report
 
@@ -76,24 +71,15 @@ def _optimized(
     """Trace and run the passes; the checks look at the graph as it was traced, and after each pass."""
     # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not count its changes.
     with torch.inference_mode(False):
-        graph_module = trace(model, inputs, route, draft=not checks)  # a check calls the graph, which may write
+        graph_module = trace(model, inputs, route)
         for check in checks:
             check(graph_module)
         # Every change takes at least one node away or puts it into its final form, so this bound is never the limit.
         rounds = 2 + 2 * len(graph_module.graph.nodes)
-        report = Passer(PIPELINES["fold"], checks, rounds=rounds, undo=False).run(graph_module)
-        _own(graph_module, model)
+        report = Passer(PIPELINES["fold"], checks, rounds=rounds).run(graph_module)
         if level == "inference":
-            report.rows += Passer(PIPELINES["inference"], checks, undo=False).run(graph_module).rows
+            report.rows += Passer(PIPELINES["inference"], checks).run(graph_module).rows
     return graph_module, report
-
-
-def _own(graph_module: fx.GraphModule, model: nn.Module) -> None:
-    """Copy the tensors that a draft still shares with its model, be it a view."""
-    theirs, memo = set(map(address, (*model.parameters(), *model.buffers()))), {}
-    for module in graph_module.modules():
-        for table in (module._parameters, module._buffers):
-            table |= {name: copy.deepcopy(held, memo) for name, held in table.items() if address(held) in theirs}
 
 
 def _verify(model: nn.Module, inputs: tuple[Any, ...], made: fx.GraphModule, level: str, route: str) -> None:
@@ -127,18 +113,6 @@ def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) ->
     """
     inputs = tuple(_zeros(shape) for shape in shapes)
     return optimize(model.eval(), inputs, level, route, verify=False)[0]
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """A graph is many small objects and no garbage; without this the collector looks through all of them repeatedly."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def as_tuple(example_inputs: Any) -> tuple[Any, ...]:

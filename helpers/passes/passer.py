@@ -88,20 +88,17 @@ class Passer:
         checks: called with the graph after each pass that changed something. The graph can be executed then.
         rounds: 1 runs the list once. More run it until a round changes nothing; a graph that still changes in the last
             round is an error.
-        undo: put the graph back when something fails. A caller who throws the graph away then can save the time.
 
     Example:
         >>> report = Passer(["canonicalize", "conv_bn_folding"]).run(graph_module)
         >>> report.table()
     """
 
-    def __init__(
-        self, passes: Iterable[str | Pass], checks: Iterable[Check] = (), *, rounds: int = 1, undo: bool = True
-    ):
+    def __init__(self, passes: Iterable[str | Pass], checks: Iterable[Check] = (), *, rounds: int = 1):
         if rounds < 1:
             raise ValueError(f"rounds is {rounds}: a Passer runs its passes at least once")
         self.passes = [registry.get(item) if isinstance(item, str) else item for item in passes]
-        self.checks, self.rounds, self.undo = list(checks), rounds, undo
+        self.checks, self.rounds = list(checks), rounds
 
     def run(self, graph_module: fx.GraphModule) -> Report:
         """Run all passes on the graph, in place.
@@ -109,7 +106,7 @@ class Passer:
         Raises:
             PassError: a pass or a check failed, or the graph was malformed to begin with. The graph is as it was.
         """
-        report, restore = Report(), _snapshot(graph_module) if self.undo else lambda: None
+        report, restore = Report(), _snapshot(graph_module)
         try:
             self._run(graph_module, report)
         except Exception:

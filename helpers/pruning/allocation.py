@@ -13,14 +13,13 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import COMPARABLE, Scores
-from helpers.pruning.reader import on_meta
+from helpers.pruning.reader import on_meta, read
 from helpers.pruning.surgery import Plan, cut
 
 ROUNDING = 1e-9  # keeps 0.7 * 10 from being 6
@@ -82,16 +81,16 @@ def plan_of(groups: list[Group], scores: Scores, front: np.ndarray, round_to: in
 
 
 def cost_of(model: nn.Module, example_inputs: Any, groups: ChannelGroups, what: str) -> Callable[[Plan], int]:
-    """What a plan leaves: "params", or "macs", the multiply-adds of a call; both counted without any content."""
-    root, inputs = on_meta(model), [x.to("meta") for x in as_tuple(example_inputs)]
+    """What a plan leaves: "params", or "macs", the multiply-adds for an image; both counted without any content."""
+    root, images = on_meta(model), len(as_tuple(example_inputs)[0])
 
     def cost(plan: Plan) -> int:
         small, _ = cut(root, groups, plan)
         if what == "params":
             return sum(p.numel() for p in small.parameters())
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            small(*inputs)
-        return counter.get_total_flops() // 2
+        with FlopCounterMode(display=False) as counter:
+            read(small, example_inputs)
+        return counter.get_total_flops() // (2 * images)
 
     return cost
 

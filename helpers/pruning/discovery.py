@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from helpers.passes.optimizer import collector_paused
 from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups, build
 from helpers.pruning.labelling import Labelling, Number, Tensor
@@ -23,7 +22,6 @@ from helpers.pruning.rules import apply
 from helpers.pruning.surgery import Plan, cut, kept_atoms
 
 
-@collector_paused()
 def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> ChannelGroups:
     """Find all channel groups of a network.
 

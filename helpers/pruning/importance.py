@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers.allocator import kept_memory
+from helpers.dataset import input_of
 from helpers.pruning.groups import ChannelGroups, Group, Member, PruneError
 from helpers.pruning.reader import stored_tensors
 
@@ -75,7 +76,8 @@ def taylor(model: nn.Module, groups: ChannelGroups, chosen: list[Group], batches
     totals = {group.name: np.zeros(group.size) for group in chosen}
     unused = {"allow_unused": True, "materialize_grads": True}  # a layer that only training calls changes no loss
     for inputs, labels in batches:
-        gradients = torch.autograd.grad(F.cross_entropy(twin(inputs), labels), [*tensors.values()], **unused)
+        loss = F.cross_entropy(twin(input_of(model, inputs)), labels)
+        gradients = torch.autograd.grad(loss, [*tensors.values()], **unused)
         change = {name: tensors[name].detach() * slope for name, slope in zip(tensors, gradients, strict=True)}
         for name, values in rated(groups, chosen, "taylor", change, lambda filters: filters.sum(1)).items():
             totals[name] += np.abs(values) / len(batches)
@@ -86,6 +88,7 @@ def scores(
     model: nn.Module, groups: ChannelGroups, chosen: list[Group], importance: str, batches: Batches = (), seed: int = 0
 ) -> Scores:
     """Score every unit of the chosen groups."""
+    batches = list(batches)
     if importance not in CRITERIA:
         raise PruneError(f"unknown importance {importance!r}; choose one of {', '.join(CRITERIA)}")
     if importance == "random":

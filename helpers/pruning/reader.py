@@ -6,17 +6,16 @@ that know their value. What it computes is in the graph. How it decides is not: 
 decide otherwise, which a graph that is read again shows.
 """
 
+import copy
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import fx, nn
 from torch.fx.node import map_aggregate
 
-from helpers.graphs.annotation import largest
-from helpers.graphs.editing import copied
+from helpers.graphs.annotation import alike
 from helpers.graphs.effects import AUGMENTED, is_torch
 from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import Tracer, _Proxy
@@ -93,12 +92,7 @@ class Reader(Tracer):
         if module is not None:
             node.meta["module"] = module
         kind = node.target if module is None else type(module)
-        # For these torch's own rules take 20 times as long.
-        if kind is nn.Linear:  # with a bias
-            return F.linear(*args, module.weight)
-        if kind is nn.AdaptiveAvgPool2d and module.output_size == 1:
-            return args[0].new_empty((*args[0].shape[:-2], 1, 1))
-        if kind in SAME_SHAPE and not kwargs and (like := largest(args)) is not None:
+        if kind in SAME_SHAPE and not kwargs and (like := alike(args)) is not None:
             return like.detach()
         return None if node.op == "output" else perform(node, args, kwargs)
 
@@ -187,7 +181,7 @@ def on_new_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], 
             new = replacement(name, tensor)
             memo[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
     try:
-        return copied(model, memo)
+        return copy.deepcopy(model, memo)
     except RuntimeError as error:  # a weight that is computed, as the old weight_norm does
         cause, name = str(error).partition(". ")[0], type(model).__name__
         raise TraceError(f"{name} cannot be copied, remove what computes its weights: {cause}") from error

@@ -3,7 +3,8 @@
 `reestimate_batchnorm` measures them again, so that they fit the pruned network. `remove_dead_channels` takes out the
 channels that never change, since training has switched them off: they cost bytes, and ruin scales for a whole tensor.
 A BatchNorm whose running variance is about 0 gets the same number from every image, so it answers beta. What is
-constant further on a run finds, with an image of NaN for "varies"; another finds what only compares numbers.
+constant further on a run finds, with an image of NaN for "varies". In a comparison NaN gets lost, so a second run, on
+random numbers, finds what varies behind one.
 """
 
 import copy
@@ -17,12 +18,14 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from helpers.allocator import kept_memory
+from helpers.dataset import input_of
+from helpers.graphs.layers import channel_axis
+from helpers.metrics import memory_format_for
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, PruneError
+from helpers.pruning.importance import FEWEST_IMAGES
 from helpers.pruning.pruner import without
-
-FEWEST_IMAGES = 16
 
 
 @torch.no_grad()
@@ -36,20 +39,21 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     Args:
         model: changed in place, but only when all batches have gone through; a BatchNorm that is not called keeps its
             statistics.
-        batches: normalised inputs; a few hundred images are enough.
+        batches: normalised inputs, or pairs of these and labels; a few hundred images are enough.
     """
-    batches, twin = list(batches), copy.deepcopy(model)
-    sizes = [*map(len, batches)]
+    batches = [input_of(model, batch[0] if isinstance(batch, (tuple, list)) else batch) for batch in batches]
+    sizes, twin = [*map(len, batches)], copy.deepcopy(model)
     if sum(sizes) < FEWEST_IMAGES or min(sizes) < 2:
         wanted = f"{FEWEST_IMAGES} images or more, in batches of at least 2"
         raise PruneError(f"BatchNorm statistics need {wanted}; got batches of {sizes[:5]}")
+    form = memory_format_for(batches[0], twin)
     norms = {n: m for n, m in twin.named_modules() if isinstance(m, BatchNorm) and m.track_running_stats}
     for norm in norms.values():
         norm.reset_running_stats()
         norm.momentum = None  # a plain average instead of a moving one
         norm.train()
     for inputs in batches:
-        twin(inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs)
+        twin(inputs.contiguous(memory_format=form))
     called = {name: norm for name, norm in norms.items() if norm.num_batches_tracked}
     if bad := [name for name, norm in called.items() if not (norm.running_mean + norm.running_var).isfinite().all()]:
         raise PruneError(f"the BatchNorm {bad[0]!r} measured numbers that are not finite: NaN in batches or weights?")
@@ -71,6 +75,8 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
     Returns:
         The small network, and the numbers of the removed units of each group.
     """
+    if not all(x.is_floating_point() for x in as_tuple(example_inputs)):
+        raise PruneError("remove_dead_channels tries other numbers, and example_inputs holds integers: keep them all")
     groups, twin, plan = channel_groups(model, example_inputs), copy.deepcopy(model), {}
     constant = constants(copy.deepcopy(model), groups, example_inputs)
     takers = {read: taker(twin, *groups.labelling.columns[read].values()) for read in constant}
@@ -103,8 +109,9 @@ def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> d
         dead = norm.running_var < 1e-5 * norm.eps  # about 0 beside eps, to which it is added
         output[:, dead] = norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
 
-    def look(read: tuple[str, int], layer: nn.Module, args: tuple) -> None:
-        x = args[0].movedim(-1 if isinstance(layer, nn.Linear) else 1, 0).flatten(1)
+    def look(read: tuple[str, int], layer: nn.Module, args: tuple, kwargs: dict) -> None:
+        (x,) = (*args, *kwargs.values())
+        x = x.movedim(axis := channel_axis(layer, x.dim()), 0).reshape(x.shape[axis], -1)
         values = torch.where(x.amin(1) == x.amax(1), x[:, 0], torch.nan)
         found[read] = torch.where(found.get(read, values) == values, values, torch.nan)
 
@@ -114,9 +121,9 @@ def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> d
     for read, nodes in groups.labelling.columns.items():
         layers = {model.get_submodule(n.target) if n.op == "call_module" else None for n in nodes.values()}
         for layer in layers if all(layer and getattr(layer, "groups", 1) == 1 for layer in layers) else ():
-            layer.register_forward_pre_hook(partial(look, read))
+            layer.register_forward_pre_hook(partial(look, read), with_kwargs=True)
     for factor in (torch.nan, 100.0):  # NaN > 0 is False whatever the channel holds
-        model(*(torch.randn_like(x) * factor if x.is_floating_point() else x for x in as_tuple(example_inputs)))
+        model(*(torch.randn_like(x) * factor for x in as_tuple(example_inputs)))
     return found
 
 

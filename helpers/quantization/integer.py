@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from helpers.passes.fused_layer import counts_operations
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError, fixed_point, round_shift
 from helpers.quantization.plan import HANDS_ON, Op
@@ -43,7 +44,7 @@ class Step(nn.Module):
         self.coded = out is not None and not self.moves
         if self.coded:
             bounds = (torch.as_tensor(bound).float() for bound in op.clamp or (-math.inf, math.inf))
-            channels = op.shape[-1 if op.kind == "linear" else 0]
+            channels = (op.shape or (1,))[-1 if op.kind == "linear" else 0]
             first, last = (out.quantize(bound).expand(channels).clone() for bound in bounds)
             self.register_buffer("out_scale", out.scale.clone())
             self.register_buffer("out_zero_point", out.zero_point.clone())
@@ -79,9 +80,7 @@ class Step(nn.Module):
         return torch.cat([self._few(*part) for part in zip(*(c.split(PART) for c in codes), strict=True)])
 
     def _few(self, *codes: torch.Tensor) -> torch.Tensor:
-        total, *others = (s.long() * m for s, m in zip(self.sums(*codes), self.multipliers, strict=True))
-        for other in others:
-            total += other
+        total = sum(s.long() * m for s, m in zip(self.sums(*codes), self.multipliers, strict=True))
         return self.limit(round_shift(total, self.shift).add_(self.out_zero_point)).to(torch.uint8)
 
     def limit(self, codes: torch.Tensor) -> torch.Tensor:
@@ -185,7 +184,7 @@ class Layer(Step):
             numbers = factors.float(), (self.folded_bias * factors).float(), self.geometry, self.zero_point, zero_out
             second = [((other.scale.double() / unit).item(), int(other.zero_point)) for other in others]
             self.packed = kernels.PackedConv(weight, *numbers, *second)
-        if not self.packed.usable:
+        if not self.packed.usable or counts_operations():
             return self.integer(codes, *residual)
         y = self.packed(maps, *residual)
         y = y if maps is codes else y.reshape(len(codes), *self.op.shape)  # a view costs as much as a small layer

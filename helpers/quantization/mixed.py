@@ -80,7 +80,8 @@ def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
         now = chosen.loc[scan.layer].reset_index(drop=True)
         loss = ((scan.divergence - now.divergence) / (now.bytes - scan.bytes))[scan.bits < now.bits]
         if loss.empty:
-            raise QuantizationError(f"{weight_bytes} bytes are too few: {scan.bits.min()} bits everywhere take {size}")
+            least = f"{scan.bits.min()} bits everywhere take {size}, without the rest of the file"
+            raise QuantizationError(f"{weight_bytes} bytes are too few: {least}")
         best = scan.loc[loss.idxmin()]
         chosen.loc[best.layer] = best[chosen.columns]
     return {layer: int(bits) for layer, bits in chosen.bits.items()}

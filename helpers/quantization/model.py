@@ -19,7 +19,6 @@ from helpers.quantization.repairs import repair_weights
 from helpers.quantization.weights import LayerWeights, encode_weights
 
 MODES = ("simulated", "integer", "kernel")
-GONE = ("absorb_bias", "weight_range", "unsupported")  # choices that older files state; their tensors have them
 
 
 @kept_memory()
@@ -51,8 +50,7 @@ def quantize(
 
 def replay(model: nn.Module, recipe: Mapping[str, Any], input_shape: Sequence[int]) -> "QuantizedModel":
     """The structure of a quantized network, for a file's tensors to fill: weights are any, ranges placeholders."""
-    recipe = Recipe(**{name: value for name, value in recipe.items() if name not in GONE})
-    plan = make_plan(model.eval(), input_shape, recipe)
+    plan = make_plan(model.eval(), input_shape, recipe := Recipe(**recipe))
     placeholder = Affine(torch.tensor(1.0), torch.tensor(0, dtype=torch.int32), recipe.activation_bits, signed=False)
     edges = dict.fromkeys(quantized_edges(plan), placeholder)
     return QuantizedModel(model, plan, edges, encode_weights(plan, recipe), recipe)

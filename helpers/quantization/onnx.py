@@ -60,7 +60,7 @@ def to_onnx(model: QuantizedModel, path: str | Path, block: int = BLOCK) -> Path
         graph.constants |= {constant.name: constant for constant in exported.initializer}
     for step in wide.steps.values():
         getattr(graph, step.op.kind)(step)
-    output = graph.real(step.op.name, "output")
+    output = graph.real(step.op.name, "output" if "output" not in graph.coded else "output.real")
     image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["N", *model.input_shape])
     result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", *step.op.shape])
     written = helper.make_graph(graph.in_order(), "quantized", [image], [result], list(graph.constants.values()))

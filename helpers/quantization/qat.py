@@ -61,6 +61,7 @@ class QatNetwork(nn.Module):
         for op in plan.layers:
             scale = weights[op.name].scale[: None if recipe.per_channel else 1]
             start |= {f"weight {op.name}": op.weight, f"bias {op.name}": op.bias, f"scale {op.name}": scale}
+        self.floats = nn.ModuleList(op.module for op in plan.ops if op.module is not None)  # trained as they are
         # A ParameterDict refuses dots.
         self.trained = nn.ParameterDict({key.replace(".", "/"): tensor.clone() for key, tensor in start.items()})
 
@@ -97,7 +98,7 @@ class QatNetwork(nn.Module):
         for op in self.plan.layers:
             weight, scale, bias = (self._trained(kind, op.name).detach().cpu() for kind in ("weight", "scale", "bias"))
             weights[op.name] = nearest(weight, scale.expand(len(weight)), bias, self.recipe.bits_of(op.name))
-        return QuantizedModel(self.origin, self.plan, edges, weights, self.recipe)
+        return QuantizedModel(self.origin, self.plan, edges, weights, self.recipe).cpu()
 
 
 def fake_quantize(x: torch.Tensor, scale: torch.Tensor, zero_point: int, first: int, last: int) -> torch.Tensor:

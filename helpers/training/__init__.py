@@ -56,6 +56,8 @@ def train(
     config = config or Config()
     if (config.distill > 0) != (teacher is not None):
         raise TrainingError("distillation needs both a teacher and distill > 0; only one of them was given")
+    if teacher is model:
+        raise TrainingError("the teacher is the network itself; give a copy: teacher=copy.deepcopy(model)")
     adopt(cifar, model, teacher)
     check_scores(model, cifar)
     with evaluation_mode(*([] if teacher is None else [teacher])):
@@ -107,12 +109,17 @@ def evaluate(
         raise TrainingError(f"evaluate: batch_size is {batch_size!r}; expected a whole number of 1 or more")
     if len(images) == 0 or len(images) != len(labels):
         raise TrainingError(f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not zero")
-    device, loss, correct = device_of(model), 0.0, 0
+    device, form, loss, correct = device_of(model), torch.channels_last, 0.0, 0
     with evaluation_mode(model), kept_memory():
         for start in tqdm(range(0, len(images), batch_size), desc="evaluating", leave=False, disable=not progress):
-            batch = images[start : start + batch_size].to(device).contiguous(memory_format=torch.channels_last)
+            batch = images[start : start + batch_size].to(device).contiguous(memory_format=form)
+            batch = normalize(batch, normalization=normalization_of(model))
             truth = labels[start : start + batch_size].to(device)
-            scores = model(normalize(batch, normalization=normalization_of(model)))
+            try:
+                scores = model(batch)
+            except RuntimeError:  # a `view` of a map asks for the other order
+                form = torch.contiguous_format
+                scores = model(batch.contiguous())
             loss += F.cross_entropy(scores.float(), truth, reduction="sum")
             correct += (scores.argmax(1) == truth).sum()
     accuracy = int(correct) / len(images)

@@ -12,8 +12,8 @@ from torchvision.transforms import v2
 from tqdm.auto import tqdm
 
 from helpers.augment import training_batch
-from helpers.dataset import Split, normalization_of
-from helpers.metrics import device_of
+from helpers.dataset import Split, normalization_of, normalize
+from helpers.metrics import device_of, memory_format_for
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
 
@@ -32,6 +32,9 @@ class TrainingLoop:
         self.device, self.normalization = device_of(model), normalization_of(model)
         if teacher is not None and normalization_of(teacher) != self.normalization:
             raise TrainingError(f"the teacher's images are normalised otherwise: {normalization_of(teacher)}")
+        image = normalize(split.train_images[:1].to(self.device), normalization=self.normalization)
+        self.form = memory_format_for(image, model, *([] if teacher is None else [teacher]))
+        model.to(memory_format=self.form)
         self.averaged = copy.deepcopy(model).eval()
         self.averaged.input_normalization = self.normalization  # a copied graph forgets it
         self.teacher = teacher.eval() if teacher is not None else None
@@ -91,6 +94,7 @@ class TrainingLoop:
             group["lr"] = group["peak"] * share
         options = {"cutout": self.config.cutout, "policy": self.policy, "normalization": self.normalization}
         batch = training_batch(self.images, indices, epoch, generator, size, mirror=self.split.mirror, **options)
+        batch = batch.contiguous(memory_format=self.form)
         lower = uses_bfloat16(self.config.precision, self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=lower):
             losses = self.losses(batch, self.labels[indices])

@@ -154,8 +154,6 @@ GOES = {
     "Identity": lambda m, x: m.identity(x),
     "Dropout2d": lambda m, x: m.drop(x),
     "stochastic depth": lambda m, x: m.depth(x),
-    "x - zeros": lambda m, x: x - m.zeros,
-    "x * ones": lambda m, x: x * m.ones,
     "pad by nothing": lambda m, x: F.pad(x, (0, 0)),
 }
 STAYS = {
@@ -171,6 +169,8 @@ STAYS = {
     "a hook": lambda m, x: m.hooked(x),
     "a gate that is one now": lambda m, x: x * m.gate + m.gate.add_(1),
     "a parameter that is one now": lambda m, x: x * m.scale,
+    "a buffer of zeros, which a file of such a network need not hold": lambda m, x: x - m.zeros,
+    "a buffer of ones": lambda m, x: x * m.ones,
 }
 
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from helpers import models, pruning
-from tests.pruning.zoo import Net, ToyMobile, build
+from helpers.pruning.groups import PruneError
+from tests.pruning.zoo import Net, ToyMobile, build, net
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 
@@ -44,6 +45,15 @@ def test_a_linear_layer_takes_the_constant_into_its_bias():
     assert small[0].out_features == 5
     x = torch.randn(9, 3)
     torch.testing.assert_close(answers(small, x), answers(model, x))
+
+
+def test_inputs_by_name_and_without_a_batch_are_looked_at_and_whole_numbers_refused():
+    """What is computed of whole numbers, which are the same in every run, would look constant."""
+    forward = lambda s, x: s.c(s.b(input=s.a(x)).mean((-1, -2)))  # noqa: E731
+    model = build(net(forward, a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(8, 4, 1), c=nn.Linear(4, 2)))
+    assert pruning.remove_dead_channels(model, EXAMPLE[0])[1] == {}
+    with pytest.raises(PruneError, match="example_inputs holds integers"):
+        pruning.remove_dead_channels(nn.Embedding(9, 4).eval(), torch.zeros(1, 6).long())
 
 
 def test_one_channel_of_a_group_stays():

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers import models, pruning
+from helpers import metrics, models, pruning
 from helpers.pruning.allocation import cost_of
 from helpers.pruning.groups import PruneError
 from tests.pruning.counts import mobilenet_counts
@@ -104,11 +104,31 @@ def slopes() -> nn.Module:
     return nn.Sequential(conv(3, 8), nn.PReLU(8), conv(8, 5))
 
 
-def test_a_slope_for_each_channel_survives_a_file(tmp_path):
-    small = pruning.prune(models.build(slopes).eval(), EXAMPLE, ratio=0.5, scope="all")
-    assert small[1].num_parameters == 4
-    loaded, x = models.load(models.save(small, tmp_path / "small.safetensors"), slopes), torch.randn(2, 3, 8, 8)
-    assert loaded[1].num_parameters == 4 and torch.equal(loaded(x), small(x))
+def tied() -> nn.Module:
+    made = nn.Sequential(conv(3, 8), conv(8, 8), conv(8, 8), conv(8, 5))
+    made[2].weight = made[1].weight
+    return made
+
+
+def named_twice() -> nn.Module:
+    made = nn.Sequential(conv(3, 8), nn.ReLU(), conv(8, 5))
+    made[1].same = made[0]
+    return made
+
+
+@pytest.mark.parametrize("make", [slopes, tied, named_twice])
+def test_what_layers_have_beside_plain_weights_survives_a_file(make, tmp_path):
+    small = pruning.prune(models.build(make).eval(), EXAMPLE, ratio=0.5, scope="all")
+    loaded, x = models.load(models.save(small, tmp_path / "small.safetensors"), make), torch.randn(2, 3, 8, 8)
+    assert loaded[0].out_channels == 4 and repr(loaded) == repr(small) and torch.equal(loaded(x), small(x))
+
+
+@pytest.mark.parametrize("count", [1, 16])
+def test_a_target_of_multiply_adds_is_for_one_image_with_tensors_that_are_no_buffers(count):
+    model = build(net(lambda s, x: s.b(s.a(x - s.mean).relu()), a=conv(3, 32), b=conv(32, 5)))
+    model.mean = torch.ones(1, 3, 1, 1)
+    small = pruning.prune(model, EXAMPLE.expand(count, -1, -1, -1), target_macs=20_000, tolerance=0.1)
+    assert abs(metrics.count_macs(small, EXAMPLE) - 20_000) <= 2_000
 
 
 def test_a_forward_that_decides_by_a_width_is_not_cut_to_where_it_decides_otherwise():

@@ -12,7 +12,7 @@ from tests.pruning.zoo import ToyMobile, build
 def test_statistics_are_averages_over_the_batches():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, momentum=0.3)).eval()
     batches = [torch.randn(9, 3, 5, 5) * scale for scale in (1.0, 2.0)]
-    reestimate_batchnorm(model, batches)
+    reestimate_batchnorm(model, [(batch, None) for batch in batches])  # pairs, as prune takes them
     with torch.no_grad():
         outputs = [model[0](x).transpose(0, 1).flatten(1) for x in batches]
     torch.testing.assert_close(model[1].running_mean, sum(y.mean(1) for y in outputs) / 2)

@@ -150,6 +150,16 @@ def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+def test_a_layer_called_output_and_one_number_for_each_image_are_written_and_no_random_number_is_drawn(export):
+    forward = lambda net, x: torch.relu(net.output(x).mean((1, 2, 3)))  # noqa: E731
+    torch.manual_seed(1)
+    quantized, path = export(Recipe(), Net(forward, output=nn.Conv2d(3, 4, 1)).eval())
+    state = torch.get_rng_state()
+    outputs_agree(quantized, path, images(5, seed=9))
+    to_onnx(quantized, path)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def rows(mean=False):
     """A mean straight into a linear layer, or linear layers on three dimensions."""
 

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 from helpers import data, models
 from helpers.quantization.model import quantize
@@ -33,6 +34,16 @@ def test_networks_are_trained_in_bfloat16_too():
     with torch.autocast("cpu", torch.bfloat16):
         network(images()).float().square().mean().backward()
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
+
+
+def test_what_stays_in_float_is_trained_too():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(243, 8), nn.LayerNorm(8), nn.Linear(8, 4)).eval()
+    network, x = prepare(model, images(), Recipe()), images()
+    network(x).square().sum().backward()
+    weight, bias = network.floats.parameters()
+    assert weight.grad.any() and {id(weight), id(bias)} <= {*map(id, network.parameters())}
+    bias.data += 1
+    torch.testing.assert_close(network.convert()(x), network(x), atol=0.05, rtol=0)
 
 
 @pytest.mark.parametrize("recipe", [Recipe(), Recipe(weight_bits=3, activation_bits=4), Recipe(per_channel=False)])

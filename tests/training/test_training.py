@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import training
+from helpers import pruning, training
 from helpers.training import Config, TrainingError, evaluate, finetune, train, wilson_interval
 from helpers.training.state import TrainingState
 from tests.training.tiny import tiny_cifar, tiny_model
 
 FAST = Config(epochs=3, batch_size=20, lr=0.1, precision="float32")
+ITSELF = tiny_model()
 MANY, LEARNS = tiny_cifar(600), Config(epochs=15, batch_size=20, lr=0.05, ema=0.9, label_smoothing=0.0)
 
 
@@ -147,10 +148,31 @@ def test_finetune_distills_by_default_when_there_is_a_teacher(monkeypatch):
     assert [c.distill > 0 for c in seen] == [True, False]
 
 
-@pytest.mark.parametrize(("teacher", "distill"), [(None, 0.5), (tiny_model(), 0.0)])
-def test_half_a_distillation_is_refused(teacher, distill):
-    with pytest.raises(TrainingError, match="both a teacher and distill"):
-        train(tiny_model(), tiny_cifar(), Config(distill=distill), teacher=teacher, progress=False)
+@pytest.mark.parametrize(
+    ("teacher", "distill", "message"),
+    [
+        (None, 0.5, "both a teacher and distill"),
+        (ITSELF, 0.0, "both a teacher and"),
+        (ITSELF, 0.5, "the network itself"),
+    ],
+)
+def test_half_a_distillation_and_one_from_itself_are_refused(teacher, distill, message):
+    with pytest.raises(TrainingError, match=message):
+        train(ITSELF, tiny_cifar(), Config(distill=distill), teacher=teacher, progress=False)
+
+
+class Viewed(nn.Sequential):
+    def forward(self, x):
+        return self[2](self[1](self[0](x)).view(len(x), -1))
+
+
+def test_a_network_that_views_its_maps_is_trained_evaluated_and_measured_again():
+    size = tiny_cifar().train_images.shape[-1]
+    model = Viewed(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Linear(4 * size**2, 10))
+    train(model, tiny_cifar(), Config(epochs=1, batch_size=20), progress=False)
+    assert evaluate(model, tiny_cifar().test_images, tiny_cifar().test_labels).n == 50
+    pruning.reestimate_batchnorm(model, [tiny_cifar().train_images[:20]])
+    assert model(torch.zeros(2, 3, size, size)).shape == (2, 10)
 
 
 class Constant(nn.Module):
