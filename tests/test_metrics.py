@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import metrics, models, passes, quantization
+from course.benchmarks import speed
+from helpers import allocator, metrics, models, passes, quantization
 from helpers.metrics import MeasurementError, compare_latency, count_parameters, latency, profile
 from tests.pruning.counts import mobilenet_counts
 
@@ -75,3 +76,12 @@ def test_candidates_take_turns_and_are_compared_with_the_first(clock):
 def test_measurements_without_sense_are_refused(options, message):
     with pytest.raises(MeasurementError, match=message):
         latency(nn.Identity(), torch.zeros(1), **options)
+
+
+def test_every_engine_is_timed_without_gradients_and_with_freed_memory_kept(monkeypatch):
+    seen = []
+    note = lambda: seen.append((torch.is_inference_mode_enabled(), allocator._open_blocks))  # noqa: E731
+    monkeypatch.setitem(speed.ENGINES, "one", lambda form, x, threads: note)
+    monkeypatch.setattr(speed, "SECONDS_PER_TURN", 1e-3)
+    assert speed.contestant("one", None, torch.get_num_threads())(1) > 0
+    assert {*seen} == {(True, 1)}

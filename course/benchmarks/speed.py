@@ -81,10 +81,6 @@ def ours_float(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
     return lambda: model(x)
 
 
-def ours_int8(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
-    return lambda: form.quantized(x)
-
-
 def onnx_runtime(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
     from course.benchmarks.quantization_rivals import run_onnx  # here, for no process may have threads when it forks
 
@@ -102,7 +98,7 @@ def openvino(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
 ENGINES: dict[str, Callable[[Forms, Tensor, int], Callable[[], object]]] = {
     "PyTorch eager float32": eager,
     "this course float32": ours_float,
-    "this course int8": ours_int8,
+    "this course int8": lambda form, x, threads: lambda: form.quantized(x),
     "ONNX Runtime float32": lambda form, x, threads: onnx_runtime(form.float_file, x, threads),
     "ONNX Runtime int8": lambda form, x, threads: onnx_runtime(form.int8_file, x, threads),
     "OpenVINO float32": lambda form, x, threads: openvino(form.float_file, x, threads),
@@ -166,6 +162,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
+    if unknown := {*arguments.names}.difference(floats):
+        parser.error(f"there is no network {min(unknown)!r} in data/results/results.csv; there are {', '.join(floats)}")
     torch.set_num_threads(1)  # workers are forked from here
     # The structure is what counts, and all files of a network in data/checkpoints/ share it.
     files, threads = [min(models.CHECKPOINTS.glob(f"{name}[.-]*")) for name in arguments.names], arguments.threads

@@ -6,15 +6,12 @@
 A multiply-add counts as two operations. Bytes are those of input, weights and output, each moved once.
 """
 
-import statistics
-import timeit
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from helpers import metrics
 from helpers.allocator import kept_memory
 
 
@@ -61,12 +58,12 @@ def measure_layers(model: nn.Module, x: Tensor, repeats: int = 10) -> list[Measu
     with kept_memory():
         for name, module, given in calls:
             out = module(given)
-            seconds = seconds_of(lambda module=module, given=given: module(given), repeats)
+            seconds = metrics.latency(module, given, runs=repeats, warmup=1).median_ms / 1e3
             operations = 2 * out.numel() * module.weight[0].numel()
             moved = given.nbytes + module.weight.nbytes + out.nbytes
             measured.append(Measured(name, kind_of(module), operations, moved, seconds))
         wide = max((given for _, _, given in calls), key=Tensor.numel)
-        seconds = seconds_of(lambda: F.relu6(wide), repeats)
+        seconds = metrics.latency(nn.ReLU6(), wide, runs=repeats, warmup=1).median_ms / 1e3
     return [*measured, Measured("ReLU6", "ReLU6 alone", 2 * wide.numel(), 2 * wide.nbytes, seconds)]
 
 
@@ -86,9 +83,3 @@ def kind_of(conv: nn.Conv2d) -> str:
     if conv.groups == conv.in_channels > 1:
         return "depthwise 3x3"
     return "pointwise 1x1" if conv.kernel_size == (1, 1) else "ordinary 3x3"
-
-
-def seconds_of(run: Callable[[], object], repeats: int) -> float:
-    """The median time of several runs after one for warming up."""
-    run()
-    return statistics.median(timeit.repeat(run, repeat=repeats, number=1))
