@@ -27,17 +27,23 @@ COMMANDS = {
 
 READ = ("checkpoint", "weights", "teacher")
 WRITTEN = ("output", "onnx", "entropy", "log", "state", "handover")
+DERIVED = {"state": ".state", "log": ".csv"}  # beside the output, unless they are named
 
 
 def refuse_one_file_for_two(arguments: argparse.Namespace) -> None:
-    """A network may take the place of the one that it was made from; any other file would destroy what it replaces."""
+    """A file that a command writes would destroy what it replaces: what the command reads, or writes as well."""
+    for name, ending in DERIVED.items():
+        if getattr(arguments, name, "no such option") is None:
+            setattr(arguments, name, arguments.output.with_suffix(ending))
+    files = {name: getattr(arguments, name, None) for name in READ + WRITTEN}
+    if files["handover"]:
+        files["the CSV beside handover"] = files["handover"].with_suffix(".csv")
     named: dict[Path, str] = {}
-    for name in READ + WRITTEN:
-        path = getattr(arguments, name, None)
+    for name, path in files.items():
         if isinstance(path, Path):
             other = named.setdefault(path.expanduser().resolve(), name)
-            if other != name and name in WRITTEN and (other, name) != ("checkpoint", "output"):
-                raise ValueError(f"{other} and --{name} are one file, {path}: give it another name")
+            if other != name and name not in READ:
+                raise ValueError(f"{other} and {name} are one file, {path}: give one of them another name")
 
 
 def main(words: list[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from filelock import FileLock
 
 from course.reference.table import FOLDER
 from helpers.files import write_atomically
@@ -20,7 +21,11 @@ class KnownRows:
 
     def __init__(self, name: str, checkpoint: Path | None = None, **settings: object) -> None:
         self.path, self.settings = FOLDER / f"{name}.csv", (origin(checkpoint) if checkpoint else {}) | settings
-        self.rows = pd.read_csv(self.path, dtype={"sha256": str}).to_dict("records") if self.path.exists() else []
+        self.rows = self.read()
+
+    def read(self) -> list[dict]:
+        """All rows of the file."""
+        return pd.read_csv(self.path, dtype={"sha256": str}).to_dict("records") if self.path.exists() else []
 
     def mine(self) -> pd.DataFrame:
         """The rows of this run's settings."""
@@ -31,9 +36,10 @@ class KnownRows:
         return next((row for row in self.rows if matches(row, self.settings | wanted)), None)
 
     def add(self, row: dict, seed: int | None = None) -> dict:
-        """Keep a row, at once."""
-        self.rows.append(row | self.settings | provenance(seed))
-        write_atomically(self.path, pd.DataFrame(self.rows).to_csv(index=False))
+        """Keep a row, at once, beside those that others have written since."""
+        with FileLock(self.path.with_suffix(".lock")):
+            self.rows = [*self.read(), row | self.settings | provenance(seed)]
+            write_atomically(self.path, pd.DataFrame(self.rows).to_csv(index=False))
         print(row, flush=True)
         return row
 

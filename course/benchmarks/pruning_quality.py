@@ -10,7 +10,6 @@ a row that is there, for the same bytes of the checkpoint, is not computed again
 
 import argparse
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,8 @@ EXAMPLE = torch.zeros(1, 3, 32, 32)
 GRADIENT_BATCHES, GRADIENT_IMAGES = 8, 128
 HALVINGS = 20
 TOLERANCE = 0.005
+SHARE, SEEDS = 0.5, 3  # of the multiply-adds is kept; in the comparison
+CHOOSING, COMPARING = {"epochs": 1, "image_sizes": (24,)}, {"epochs": 2, "image_sizes": (24, 32)}  # of fine-tuning
 OURS = [
     *[("hidden", "uniform", c) for c in ("l1", "l2", "bn_scale", "geometric_median", "taylor")],
     *[("all", "uniform", c) for c in ("l1", "taylor")],
@@ -36,29 +37,23 @@ THEIRS = [(spread, criterion) for spread in ("local", "global") for criterion in
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
 
-def methods(share: float) -> dict[str, Callable[[nn.Module, Batches], nn.Module]]:
-    """Every way to cut a network to a share of its multiply-adds, by name."""
-    mine = {f"ours: {' '.join(how)}": partial(ours, share=share, how=how) for how in OURS}
-    return mine | {f"Torch-Pruning: {' '.join(how)}": partial(theirs, share=share, how=how) for how in THEIRS}
-
-
-def ours(model: nn.Module, batches: Batches, share: float, how: tuple[str, str, str]) -> nn.Module:
+def ours(model: nn.Module, batches: Batches, how: tuple[str, str, str]) -> nn.Module:
     scope, allocation, importance = how
     settings = {"importance": importance, "allocation": allocation, "scope": scope}
-    return pruning.prune(model, EXAMPLE, **settings, target_macs=share, tolerance=TOLERANCE, batches=batches)
+    return pruning.prune(model, EXAMPLE, **settings, target_macs=SHARE, tolerance=TOLERANCE, batches=batches)
 
 
-def theirs(model: nn.Module, batches: Batches, share: float, how: tuple[str, str]) -> nn.Module:
+def theirs(model: nn.Module, batches: Batches, how: tuple[str, str]) -> nn.Module:
     """Halve the interval of Torch-Pruning's ratio until the multiply-adds are met."""
     whole, (low, high) = metrics.count_macs(model, EXAMPLE), (0.0, 1.0)
     for _ in range(HALVINGS):
         ratio = (low + high) / 2
         small = theirs_at(model, batches, ratio, *how)
         left = metrics.count_macs(small, EXAMPLE) / whole
-        if abs(left - share) <= TOLERANCE:
+        if abs(left - SHARE) <= TOLERANCE:
             return small
-        low, high = (ratio, high) if left > share else (low, ratio)
-    raise SystemExit(f"Torch-Pruning, {' '.join(how)}: {share:.0%} of the multiply-adds lies between two steps")
+        low, high = (ratio, high) if left > SHARE else (low, ratio)
+    raise SystemExit(f"Torch-Pruning, {' '.join(how)}: {SHARE:.0%} of the multiply-adds lies between two steps")
 
 
 def theirs_at(model: nn.Module, batches: Batches, ratio: float, spread: str, criterion: str) -> nn.Module:
@@ -81,6 +76,11 @@ def theirs_at(model: nn.Module, batches: Batches, ratio: float, spread: str, cri
     return small
 
 
+# Every way to cut a network to this share of its multiply-adds, by name.
+METHODS = {f"ours: {' '.join(how)}": partial(ours, how=how) for how in OURS}
+METHODS |= {f"Torch-Pruning: {' '.join(how)}": partial(theirs, how=how) for how in THEIRS}
+
+
 def result(table: KnownRows, cifar: data.Dataset, dense: nn.Module, name: str, config: training.Config, test: bool):
     """One row: from the table, or computed and put there."""
     row = {"method": name, "stage": "compared" if test else "chosen from", "seed": config.seed}
@@ -91,7 +91,7 @@ def result(table: KnownRows, cifar: data.Dataset, dense: nn.Module, name: str, c
     torch.manual_seed(config.seed)
     order = torch.randperm(len(split.train_images))[: GRADIENT_BATCHES * GRADIENT_IMAGES].split(GRADIENT_IMAGES)
     batches = [(data.normalize(split.train_images[part]), split.train_labels[part]) for part in order]
-    small = methods(table.settings["share"])[name](dense, batches)
+    small = METHODS[name](dense, batches)
     row |= {"macs": metrics.count_macs(small, EXAMPLE), "parameters": metrics.count_parameters(small)}
     small.zero_grad(set_to_none=True)
     row["validation"] = float(training.train(small, cifar, config, progress=False).validation_accuracy.iloc[-1])
@@ -102,24 +102,17 @@ def result(table: KnownRows, cifar: data.Dataset, dense: nn.Module, name: str, c
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, help="the dense network")
-    parser.add_argument("--share", type=float, default=0.5, help="of the multiply-adds that is kept")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=2, help="of fine-tuning for the comparison")
-    parser.add_argument("--choosing-epochs", type=int, default=1, help="of fine-tuning for the choice")
-    parser.add_argument("--image-sizes", type=int, nargs="+", default=[24, 32], help="in the comparison")
-    arguments = parser.parse_args()
-    cifar, dense = data.load_cifar10("offline"), models.load(arguments.checkpoint)
-    table = KnownRows("pruning_quality", arguments.checkpoint, share=arguments.share)
+    checkpoint = parser.parse_args().checkpoint
+    cifar, dense = data.load_cifar10("offline"), models.load(checkpoint)
+    table = KnownRows("pruning_quality", checkpoint, share=SHARE)
     schedule = training.Config(lr=0.02, ema=0.99)
-    choosing = {"epochs": arguments.choosing_epochs, "image_sizes": (24,)}
-    comparing = {"epochs": arguments.epochs, "image_sizes": tuple(arguments.image_sizes)}
     best: dict[str, dict] = {}
-    for name in methods(arguments.share):
-        row, tool = result(table, cifar, dense, name, replace(schedule, **choosing), test=False), name.split(":")[0]
+    for name in METHODS:
+        row, tool = result(table, cifar, dense, name, replace(schedule, **CHOOSING), test=False), name.split(":")[0]
         best[tool] = max(best.get(tool, row), row, key=lambda r: r["validation"])
-    for seed in range(arguments.seeds):
+    for seed in range(SEEDS):
         for row in best.values():
-            result(table, cifar, dense, row["method"], replace(schedule, seed=seed, **comparing), test=True)
+            result(table, cifar, dense, row["method"], replace(schedule, seed=seed, **COMPARING), test=True)
     compared = table.mine().query("stage == 'compared'").groupby("method").test
     print(compared.agg(["mean", "std", "min", "max", "count"]).mul([100, 100, 100, 100, 1]).round(2).to_string())
 

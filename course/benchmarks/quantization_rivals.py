@@ -17,6 +17,7 @@ from onnxruntime.quantization.calibrate import CalibrationDataReader
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import nn
 
+from course.lessons import onnx_float
 from helpers import data
 from helpers.dataset import input_of
 
@@ -67,9 +68,7 @@ def onnx_runtime_static(model: nn.Module, images: torch.Tensor, method: str, tar
 
 def run_onnx(path: Path, threads: int = 0, exact: bool = True, fused: bool = True) -> Network:
     """Open a file; `exact` keeps uint8 x int8 products from saturating on processors without VNNI."""
-    options = onnxruntime.SessionOptions()
-    if not fused:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options = onnx_float.options_for("all" if fused else "basic")
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.x64quantprecision", str(int(exact)))
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+COURSE = "batchnorm-to-int8"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-REPOSITORY = Path(__file__).resolve().parents[2]
 GIB = 1024**3
 
 
@@ -45,9 +45,10 @@ def python() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """Everything that pyproject.toml names."""
-    wanted = [r.split(";")[0] for r in importlib.metadata.requires("batchnorm-to-int8") or [] if "extra" not in r]
-    missing = [name for name in wanted if not installed(name)]
+    """The course itself, and everything that pyproject.toml names."""
+    needs = importlib.metadata.requires(COURSE) or [] if installed(COURSE) else []
+    names = [COURSE, *(need.split(";")[0] for need in needs if "extra" not in need)]
+    missing = [name for name in names if not installed(name)]
     remedy = f"{sys.executable} -m pip install -e . -c constraints.txt"
     yield Finding(not missing, f"packages: {', '.join(missing) + ' missing' if missing else 'all there'}", remedy)
 
@@ -64,10 +65,11 @@ def torch_pair() -> Iterator[Finding]:
     import torch
 
     # Importing torchvision would take longer than all the other checks together.
-    folder = torchvision_folder()
-    version = re.search(r"__version__ = '([^']+)'", (folder / "version.py").read_text())[1]
+    folder = Path(importlib.util.find_spec("torchvision").origin).parent
+    stated = re.search(r"__version__.*?= *['\"]([^'\"]+)", (folder / "version.py").read_text(encoding="utf-8"))
+    version = stated[1] if stated else importlib.metadata.version("torchvision")  # which may leave out the build
     problem = operators_problem(torch, folder)
-    if not problem and version.partition("+")[2] != torch.__version__.partition("+")[2]:
+    if stated and not problem and version.partition("+")[2] != torch.__version__.partition("+")[2]:
         problem = "they are of two builds"
     found = f"torch {torch.__version__} with torchvision {version}{problem and f' do not fit ({problem})'}"
     remedy = f"take both from one place: make clean run TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
@@ -76,11 +78,6 @@ def torch_pair() -> Iterator[Finding]:
     yield Finding(True, f"GPU: {gpu}")
     vectors = torch.backends.cpu.get_cpu_capability()
     yield Finding(True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {vectors}")
-
-
-def torchvision_folder() -> Path:
-    """Where torchvision lies."""
-    return Path(importlib.util.find_spec("torchvision").submodule_search_locations[0])
 
 
 def operators_problem(torch: ModuleType, folder: Path) -> str:
@@ -95,7 +92,7 @@ def operators_problem(torch: ModuleType, folder: Path) -> str:
 
 def space() -> Iterator[Finding]:
     """Disk for the data set, memory for training."""
-    free = shutil.disk_usage(REPOSITORY).free / GIB
+    free = shutil.disk_usage(__file__).free / GIB
     yield Finding(free > 2, f"{free:.0f} GiB of disk free", "the data set and build/ want 2 GiB: make room")
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
@@ -108,11 +105,14 @@ def data_source() -> Iterator[Finding]:
     from helpers.data import LOCAL_NAMES, SAMPLE_FOLDER, data_folder
 
     folder = data_folder()
-    copy = next((name for name in LOCAL_NAMES if (folder / name).exists()), None)
-    found = f"{copy} in the data folder" if copy else "the committed sample; for all images: python -m course data"
-    yield Finding(bool(copy) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample")
-    writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
-    yield Finding(writable, "data folder can be written", "set CIFAR10_DIR to a folder you can write to")
+    copies = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
+    copies += [folder] if folder.is_file() or any(folder.glob("*batch*")) else []
+    found = copies[0] if copies else "the committed sample; for all images: python -m course data"
+    yield Finding(bool(copies) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample")
+    if not copies:  # then a download goes there
+        writable = os.access(folder, os.W_OK)
+        found = f"data folder {folder} can{'' if writable else 'not'} be written"
+        yield Finding(writable, found, "make it, or set CIFAR10_DIR to a folder you can write to")
 
 
 def other_programs() -> Iterator[Finding]:

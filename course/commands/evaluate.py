@@ -13,11 +13,8 @@ from helpers.quantization import QuantizedModel
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     options.add_network(parser, count="*")
-    settings = {
-        "--batch": ((options.positive, 1), "batch size of the latency"),
-        "--threads": (options.positive, "CPU threads of the latency"),
-    }
-    options.add(parser, settings)
+    threads = {"--threads": (options.positive, "CPU threads of the latency")}
+    options.add(parser, {"--batch": ((options.positive, 1), "batch size of the latency")} | threads)
 
 
 def run(arguments: argparse.Namespace) -> int:

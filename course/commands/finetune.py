@@ -14,9 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_network(parser)
     parser.add_argument("--teacher", type=Path, help="a saved network to learn from, usually the dense one")
     shared.add_settings(parser, training.Config(epochs=5, lr=0.02, ema=0.99), leave_out=("distill",))
-    text = "weight of the teacher's answers (default: 0.7 with a teacher, else 0)"
-    parser.add_argument("--distill", type=float, help=text)
-    parser.add_argument("--output", type=options.writable, required=True, help="checkpoint to write")
+    options.add(parser, {"--distill": (float, "weight of the teacher's answers (default: 0.7 with a teacher, else 0)")})
+    parser.add_argument("--output", type=options.network, required=True, help="checkpoint to write")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,17 +1,15 @@
 """`python -m course grade ...`: release, collect, run, feedback, export, stats, similarity, item, demo."""
 
 import argparse
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from time import monotonic
 
 from course.commands import add
 from course.grading import answers, collect, course, export, feedback, release, runner, similarity, stats
-from course.grading.classroom import DEFAULT, Classroom, ClassroomError
+from course.grading.classroom import DEFAULT, Classroom, ClassroomError, NotReadyError
 from course.grading.course import Exercise
 
-DEMO = Path("build/demo")
 GRADING = {
     "--workers": (int, "submissions at a time, by default one per core"),
     "--scheduler": (str, "grade on the workers of this Dask scheduler, tcp://HOST:PORT"),
@@ -30,6 +28,7 @@ COMMANDS = {
     "item": ("grade one item again for everybody", GRADING),
     "demo": ("make a small class, then do most of the above with it", GRADING),
 }
+TOGETHER = ("release", "export", "demo")  # take all assignments at once, the others one after the other
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     menu = parser.add_subparsers(dest="grade_command", required=True)
     for name, (explanation, settings) in COMMANDS.items():
         command = menu.add_parser(name, help=explanation)
-        folder = {"--folder": (DEMO if name == "demo" else DEFAULT, "the class folder")}
+        folder = {"--folder": (Path("build/demo") if name == "demo" else DEFAULT, "the class folder")}
         add(command, folder | settings | {"--new": (False, "make the class folder if it is not there yet")})
         if name == "item":
             command.add_argument("assignment", nargs=1, help="for example a1")
@@ -64,22 +63,29 @@ def _open(args: argparse.Namespace) -> Classroom:
         if room.exists and not (room.folder / "demo").exists():
             raise ClassroomError(f"{room.folder} is a real class; give the demonstration a --folder of its own")
     elif not room.exists and not args.new:
-        question = f"There is no class in {room.folder}."
-        if not sys.stdin.isatty():
-            raise ClassroomError(f"{question} Correct --folder, or add --new to make one")
-        if input(f"{question} Make a new one? [y/N] ").strip().lower() not in ("y", "yes"):
-            raise ClassroomError("nothing was done")
+        raise ClassroomError(f"there is no class in {room.folder}. Correct --folder, or add --new to make one")
     return Classroom.open(args.folder)
 
 
 def _do(name: str, room: Classroom, args: argparse.Namespace) -> Iterable:
     """Do one thing for the assignments that were named; else for all, which after the release means those released."""
     every = [one for one in course.names() if name == "release" or (room.folder / "released" / one).is_dir()]
-    exercises = [course.load(one) for one in args.assignment or every]
-    return globals()[f"_{name.replace('item', 'run')}"](room, args, exercises)
+    names, source = args.assignment or every, getattr(args, "source", None)
+    if not names:
+        raise ClassroomError(f"nothing was released to {room.folder}: run `grade release` first")
+    if source and len(names) > 1:
+        raise ClassroomError(f"--source holds one assignment: name it, such as `grade collect {names[0]} --source ...`")
+    exercises, work = [course.load(one) for one in names], globals()[f"_{name.replace('item', 'run')}"]
+    for some in [exercises] if name in TOGETHER else [[one] for one in exercises]:
+        try:
+            yield from work(room, args, *some)
+        except NotReadyError as problem:
+            if args.assignment or source:
+                raise
+            yield f"{some[0].assignment.name} was left out: {problem}"
 
 
-def _demo(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
+def _demo(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> Iterable:
     (room.folder / "demo").touch()
     yield from _do("release", room, args)
     answers.make_class(room, *exercises)
@@ -87,50 +93,44 @@ def _demo(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) 
         yield from _do(name, room, args)
 
 
-def _release(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
-    if args.edition:
-        return [release.edition(room, exercises)]
-    return (f"{release.release(room, exercise)}.zip" for exercise in exercises)
+def _release(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> Iterable:
+    bundles = (f"{release.release(room, exercise)}.zip" for exercise in exercises)
+    return [release.edition(room, [*exercises])] if args.edition else bundles
 
 
-def _collect(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
-    for name in (exercise.assignment.name for exercise in exercises):
-        new = sum(one.became == "collected" for one in collect.collect(room, name, args.source))
-        yield from collect.remarks(room, name)
-        students = room.students(name)
-        late = sum(room.rules.penalty(name, collect.arrival(room.submission(one, name)), 1) > 0 for one in students)
-        yield f"{name}: {new} collected, {len(students)} in all, {late} late by their dates; see collected/{name}.csv"
+def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
+    name, rules = exercise.assignment.name, room.rules
+    new = sum(one.became == "collected" for one in collect.collect(room, name, args.source))
+    yield from collect.remarks(room, name)
+    students = room.students(name)
+    late = sum(rules.penalty(name, collect.arrival(room.submission(one, name)), 1) > 0 for one in students)
+    yield f"{name}: {new} collected, {len(students)} in all, {late} late by their dates; see collected/{name}.csv"
 
 
-def _run(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
-    item = getattr(args, "item", None)
-    for exercise in exercises:
-        start = monotonic()
-        counts = runner.run(room, exercise, args.workers, not args.unsafe, item, args.scheduler)
-        each = f"{(monotonic() - start) / max(1, counts['graded']):.1f} s each"
-        words = f"{exercise.assignment.name} {item or ''}".strip()
-        yield f"{words}: {counts['graded']} graded ({each}), {counts['kept']} unchanged"
-        yield from runner.noteworthy(room, exercise)
+def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
+    item, start = getattr(args, "item", None), monotonic()
+    counts = runner.run(room, exercise, args.workers, not args.unsafe, item, args.scheduler)
+    each = f"{(monotonic() - start) / max(1, counts['graded']):.1f} s each"
+    words = f"{exercise.assignment.name} {item or ''}".strip()
+    yield f"{words}: {counts['graded']} graded ({each}), {counts['kept']} unchanged"
+    yield from runner.noteworthy(room, exercise)
 
 
-def _feedback(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
-    for exercise in exercises:
-        pages = feedback.write_all(room, exercise)
-        yield f"{exercise.assignment.name}: {len(pages)} pages in {room.folder / 'feedback'}"
-        yield from runner.noteworthy(room, exercise)
+def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
+    pages = feedback.write_all(room, exercise)
+    yield f"{exercise.assignment.name}: {len(pages)} pages in {room.folder / 'feedback'}"
+    yield from runner.noteworthy(room, exercise)
 
 
-def _export(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
+def _export(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> Iterable:
     if system := getattr(args, "for", None):
-        return export.export_for(system, room, exercises)
+        return export.export_for(system, room, [*exercises])
     return export.export(room, [exercise.assignment.name for exercise in exercises], args.pseudonyms)
 
 
-def _stats(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
-    for exercise in exercises:
-        yield from stats.draw(room, exercise)
-        yield from stats.draw_leaderboard(room, exercise, args.pseudonyms)
+def _stats(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
+    return stats.draw(room, exercise) + stats.draw_leaderboard(room, exercise, args.pseudonyms)
 
 
-def _similarity(room: Classroom, args: argparse.Namespace, exercises: list[Exercise]) -> Iterable:
-    return ("{}: {} pairs".format(*similarity.write_report(room, one, args.threshold)) for one in exercises)
+def _similarity(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
+    return ["{}: {} pairs".format(*similarity.write_report(room, exercise, args.threshold))]

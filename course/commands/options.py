@@ -42,6 +42,14 @@ def writable(word: str) -> Path:
         raise argparse.ArgumentTypeError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+def network(word: str) -> Path:
+    """The file of a network to write; beside `x-0.5` and `x-0.7` a training would keep one `x-0.state` for both."""
+    path = writable(word)
+    if path.suffix != ".safetensors":
+        raise argparse.ArgumentTypeError(f"{path} does not end as the file of a network: name it {path}.safetensors")
+    return path
+
+
 NETWORK = {
     "--model": (str, "its builder: package.module:function, which is imported, or a name of torchvision"),
     "--weights": (Path, "its state dict, of torch.save or safetensors"),
@@ -76,9 +84,6 @@ def opened(
     checkpoint = checkpoint or arguments.checkpoint
     if bool(checkpoint) == bool(arguments.weights) or (arguments.weights and not arguments.model):
         raise models.ModelError("give a file of this course, or --model and --weights for a network of your own")
-    result = getattr(arguments, "output", None)
-    if checkpoint and result and result.exists() and result.samefile(checkpoint):
-        raise models.ModelError(f"{checkpoint} would be overwritten; choose another name for the output")
     if checkpoint and (arguments.input_size or arguments.arguments) and arguments.data in data.SOURCES:
         raise models.ModelError("--input-size and --arguments belong to --model and --data of your own; leave them out")
     if checkpoint:

@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from course.lessons.profile import profile
 from course.publish import demo, report, runner, slides, steps
 from helpers import data, models
 
@@ -24,13 +23,13 @@ def run(arguments: argparse.Namespace) -> int:
 def write_report(target: Path) -> list[Path]:
     """Every lesson in one page, with its figures beside it."""
     pages = write_demo(target.with_name("demo.html"))
-    return [report.write_report([*map(runner.executed, runner.lessons())], target, profile().name, pages)]
+    return [report.write_report([*map(runner.executed, runner.lessons())], target, pages)]
 
 
 def write_slides(folder: Path) -> list[Path]:
     """A deck for each lesson, and the talk, which shows the networks in a frame."""
     write_demo(folder / "demo.html")
-    notebooks = map(runner.executed, runner.chosen([]))
+    notebooks = map(runner.executed, runner.lessons(talk=True))
     return [slides.write_deck(notebook, folder / f"{notebook.stem}.html") for notebook in notebooks]
 
 

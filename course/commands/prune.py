@@ -17,7 +17,7 @@ BATCH = 128
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     options.add_network(parser)
-    parser.add_argument("output", type=options.writable, help="where to write the small network")
+    parser.add_argument("output", type=options.network, help="where to write the small network")
     target = "is left of the whole network, as a share up to 1 or as a number"
     amounts = {
         "--ratio": (0.5, "share of each group that goes"),
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     settings = {
         "--tolerance": (0.01, "how far from a target the result may be, as a share of it"),
         "--importance": ("l1", "what rates a channel", CRITERIA),
-        "--allocation": ("uniform", "uniform, global, or a JSON file of {group: ratio}"),
+        "--allocation": ((allocation, "uniform"), "uniform, global, or a JSON file of {group: ratio}"),
         "--scope": ("hidden", "hidden spares the trunk", SCOPES),
         "--round-to": (1, "what a group keeps is a multiple of this"),
         "--seed": (0, "of --importance random"),
@@ -37,25 +37,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, settings)
 
 
+def allocation(word: str) -> str | dict[str, float]:
+    """A way to share out what goes, or the share of each group, from a JSON file."""
+    try:
+        return json.loads(Path(word).read_text(encoding="utf-8")) if word.endswith(".json") else word
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{word} cannot be read as JSON: {error}") from error
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prune, save, and say what is left."""
     looks = arguments.importance in OF_IMAGES
     model, dataset = options.opened(arguments, look=looks)
     example = options.example(arguments, model, dataset)
     names = ("ratio", "importance", "scope", "target_params", "target_macs", "tolerance")
-    chosen = {name: getattr(arguments, name) for name in (*names, "round_to", "seed")}
+    chosen = {name: getattr(arguments, name) for name in (*names, "allocation", "round_to", "seed")}
     if looks:
-        split = dataset.split()
-        images = input_of(model, split.train_images[: arguments.images])
-        chosen["batches"] = [
-            *zip(images.split(BATCH), split.train_labels[: arguments.images].split(BATCH), strict=True)
-        ]
-    file = Path(arguments.allocation)
-    allocation = json.loads(file.read_text()) if file.suffix == ".json" else arguments.allocation
-    small = prune(model, example, allocation=allocation, **chosen)
+        split, count = dataset.split(), arguments.images
+        images, labels = input_of(model, split.train_images[:count]), split.train_labels[:count]
+        chosen["batches"] = list(zip(images.split(BATCH), labels.split(BATCH), strict=True))
+    small = prune(model, example, **chosen)
     path = models.save(small, arguments.output, provenance=provenance(arguments.seed))
-    before, after = (metrics.profile(m, example) for m in (model, small))
-    print(f"parameters {before.params:,} -> {after.params:,} ({after.params / before.params:.1%})")
-    print(f"multiply-adds {before.macs:,} -> {after.macs:,} ({after.macs / before.macs:.1%})")
+    counts = {"parameters": metrics.count_parameters, "multiply-adds": lambda m: metrics.count_macs(m, example)}
+    for what, count in counts.items():
+        before, after = count(model), count(small)
+        print(f"{what} {before:,} -> {after:,} ({after / before:.1%})")
     print(f"written to {path}; train it on with: python -m course finetune")
     return 0

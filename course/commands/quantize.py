@@ -1,7 +1,7 @@
 """`python -m course quantize`: turn a saved network into int8 or fewer bits."""
 
 import argparse
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from course.commands import options
 from course.reference.entropy import compress
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     start = Recipe()
     options.add_network(parser)
-    parser.add_argument("output", type=options.writable, help="where to write the quantized network")
+    parser.add_argument("output", type=options.network, help="where to write the quantized network")
     settings = {
         "--weight-bits": (start.weight_bits, "2 to 8"),
         "--activation-bits": (start.activation_bits, "2 to 8"),
@@ -71,6 +71,5 @@ def recipe_from(arguments: argparse.Namespace) -> Recipe:
     """The recipe that the options describe."""
     if arguments.qat_epochs and (arguments.rounding == "learned" or arguments.bias_correction):
         raise QuantizationError("training chooses codes and biases itself: leave --rounding and --bias-correction out")
-    names = ("weight_bits", "activation_bits", "observer", "weight_observer", "residual", "rounding", "equalize")
-    names += ("bias_correction",)
-    return Recipe(per_channel=not arguments.per_tensor, **{name: getattr(arguments, name) for name in names})
+    chosen = {f.name: getattr(arguments, f.name) for f in fields(Recipe) if hasattr(arguments, f.name)}
+    return Recipe(per_channel=not arguments.per_tensor, **chosen)

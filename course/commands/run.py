@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help="such as 01 or talk (default: all and the report)")
     folder = (runner.BUILD / "notebooks", "folder for the executed notebooks")
-    jobs = ((options.positive, 1), "how many at a time; they share the cores, so the times in them mean little")
+    jobs = ((options.positive, 1), "how many at a time, which share the cores: times mean little; --publish takes one")
     options.add(parser, {"--output": folder, "--jobs": jobs})
     parser.add_argument("--publish", action="store_true", help="write the outputs into notebooks/ too, to be committed")
     parser.epilog = "PROFILE=full in the environment uses all the data and the full budgets."
@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run every lesson, also after one has failed, and write the report of all; the status is 1 if any failed."""
-    start, name, failed, chosen = time.perf_counter(), profile().name, [], runner.chosen(arguments.lessons)
+    start, name, failed = time.perf_counter(), profile().name, []
+    chosen = runner.lessons(arguments.lessons, talk=True)
     jobs = 1 if arguments.publish else arguments.jobs
     shared = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))} | WHOLE_PROCESS if jobs > 1 else {}
     with ThreadPool(jobs) as pool:
@@ -38,5 +39,5 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{time.perf_counter() - start:.0f} s in all, {name} profile{'; failed: ' * bool(failed)}{', '.join(failed)}")
     if not arguments.lessons:
         notebooks = [arguments.output / path.name for path in runner.lessons()]
-        print(f"report: {write_report(notebooks, arguments.output.parent / 'report.html', name)}")
+        print(f"report: {write_report(notebooks, arguments.output.parent / 'report.html')}")
     return 1 if failed else 0

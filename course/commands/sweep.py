@@ -2,12 +2,11 @@
 
 import argparse
 import signal
-import subprocess
 from functools import partial
 from pathlib import Path
 
 from course import reference
-from course.reference import readme
+from course.reference import commits
 from course.reference.keys import still_to_do
 
 
@@ -22,14 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Stopped with Ctrl-C or killed, the same command goes on from the last finished epoch of each job."
 
 
-def commit(job: reference.Job, sweep: reference.Sweep) -> None:
-    """Keep a finished row, its file, the pages that show it, and what is under way: the machine may go at any time."""
-    pages = readme.write() if sweep.results == reference.RESULTS else []
-    files = [sweep.results.parent, *pages, *([sweep.network(job)] if job.ship else [])]
-    for words in (["add"], ["commit", "--quiet", "--message", f"Network {job.name} of the sweep {sweep.name}"]):
-        subprocess.run(["git", *words, "--", *files], cwd=sweep.results.parent, check=True)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Do the jobs; the status is 1 if any failed."""
     sweep = reference.read(arguments.sweep, arguments.dry)
@@ -39,9 +30,11 @@ def run(arguments: argparse.Namespace) -> int:
         for job in wanted:
             print(f"{'to do' if job in left else 'done ':5}  {job.stage:10}  {sweep.command(job)}")
         return 0
+    if arguments.commit:
+        commits.prepare(sweep)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops the jobs too, as Ctrl-C does
     try:
-        keep = partial(commit, sweep=sweep) if arguments.commit else lambda job: None
+        keep = partial(commits.commit, sweep=sweep) if arguments.commit else lambda job: None
         failed = reference.run(sweep, arguments.names, arguments.jobs, partial(print, flush=True), keep)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -1,9 +1,9 @@
 """`python -m course train`: from random weights to a checkpoint and a log; and what `finetune` shares."""
 
-import argparse
 import re
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -19,15 +19,15 @@ from helpers.files import write_atomically
 from helpers.provenance import provenance
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     """What can be chosen."""
     options.add(parser, {"--model": ("mobilenet_v2_cifar", "a builder's name")} | options.IMAGES_OF)
     add_settings(parser, training.Config())
-    output = {"--output": ((options.writable, "build/trained.safetensors"), "checkpoint to write")}
+    output = {"--output": ((options.network, "build/trained.safetensors"), "checkpoint to write")}
     options.add(parser, {"--width": ((options.above_zero, 1.0), "width multiplier of MobileNetV2")} | output)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Train, write the checkpoint, and read the test images once, at the end."""
     config = config_from(arguments)
     dataset = options.images(arguments.data, arguments.input_size, mirror=not arguments.no_mirror)
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add_settings(parser: argparse.ArgumentParser, defaults: training.Config, leave_out: tuple[str, ...] = ()) -> None:
+def add_settings(parser: ArgumentParser, defaults: training.Config, leave_out: tuple[str, ...] = ()) -> None:
     """One option per setting, with the default that `defaults` holds, explained as in the settings' docstring."""
     explained = dict(re.findall(r"^ +(\w+): (.+)$", training.Config.__doc__ or "", re.MULTILINE))
     for field in (field for field in fields(defaults) if field.name not in leave_out):
@@ -51,26 +51,23 @@ def add_settings(parser: argparse.ArgumentParser, defaults: training.Config, lea
         else:
             options.add(parser, {option: (value, text)})
     files = {
-        "--state": (Path, "resumable state (default: beside the output, with the ending .state)"),
-        "--handover": (Path, "small file, written after each epoch, from which another machine goes on"),
+        "--state": (options.writable, "resumable state (default: beside the output, with the ending .state)"),
+        "--handover": (options.writable, "small file, written after each epoch, from which another machine goes on"),
         "--log": (options.writable, "CSV of the epochs (default: beside the output, with the ending .csv)"),
     }
     options.add(parser, files)
 
 
-def config_from(arguments: argparse.Namespace) -> training.Config:
+def config_from(arguments: Namespace) -> training.Config:
     """The settings that the options chose."""
     chosen = {f.name: getattr(arguments, f.name) for f in fields(training.Config) if hasattr(arguments, f.name)}
     return training.Config(**chosen | {"image_sizes": tuple(arguments.image_sizes)})
 
 
 @contextmanager
-def saving(arguments: argparse.Namespace) -> Iterator[dict[str, Path | None]]:
+def saving(arguments: Namespace) -> Iterator[dict[str, Path | None]]:
     """Where the resumable state of this run is kept; nobody else can write there until it ends, however it ends."""
-    state = (arguments.state or arguments.output.with_suffix(".state")).expanduser()
-    if state == arguments.output:
-        raise RuntimeError(f"{state} would hold the network and the state of its training; choose another --output")
-    state.parent.mkdir(parents=True, exist_ok=True)
+    state = arguments.state
     lock = FileLock(state.with_name(f"{state.name}.lock"))
     try:
         lock.acquire(timeout=0)
@@ -79,7 +76,8 @@ def saving(arguments: argparse.Namespace) -> Iterator[dict[str, Path | None]]:
     try:
         yield {"checkpoint": state, "handover": arguments.handover}
     finally:
-        Path(lock.lock_file).unlink(missing_ok=True)
+        with suppress(OSError):  # Windows removes no file that is open
+            Path(lock.lock_file).unlink()
         lock.release()
 
 
@@ -88,16 +86,13 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def finish(
-    model: nn.Module, dataset: Dataset, history: pd.DataFrame, arguments: argparse.Namespace, provenance: dict
-) -> None:
+def finish(model: nn.Module, dataset: Dataset, history: pd.DataFrame, arguments: Namespace, origin: dict) -> None:
     """Read the test images once; write log and checkpoint; say where they are."""
     result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
     metrics = {"test_accuracy": result.accuracy, "test_images": result.n, "test_interval": result.interval}
     metrics["validation_accuracy"] = float(history.validation_accuracy.iloc[-1])
-    log = arguments.log or arguments.output.with_suffix(".csv")
-    write_atomically(log, history.to_csv(index=False))
-    models.save(model, arguments.output, metrics=metrics, provenance=provenance | {"data": dataset.source})
+    write_atomically(arguments.log, history.to_csv(index=False))
+    models.save(model, arguments.output, metrics=metrics, provenance=origin | {"data": dataset.source})
     low, high = result.interval
     print(f"test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {result.n:,} images)")
-    print(f"checkpoint {arguments.output}, log {log}")
+    print(f"checkpoint {arguments.output}, log {arguments.log}")

@@ -33,7 +33,7 @@ def read(exercise: Exercise) -> list[Answer]:
 
     A line such as "# - rounds up: `round(x)` -> `ceil(x)`" changes the solution of the notebook.
     """
-    text, solutions = Path(exercise.folder, "answers.py").read_text(), solution_cells(exercise)
+    text, solutions = Path(exercise.folder, "answers.py").read_text(encoding="utf-8"), solution_cells(exercise)
     common, *parts = _HEAD.split(text)
     common, found = common[common.index("import ") :], []
     for item, kind, label, code in zip(parts[0::4], parts[1::4], parts[2::4], parts[3::4], strict=True):

@@ -8,7 +8,6 @@ the reader takes a limited number of bytes, so nothing that the box writes ever 
 from __future__ import annotations
 
 import os
-import secrets
 import selectors
 import struct
 import subprocess
@@ -102,16 +101,10 @@ def _environment(home: str) -> dict[str, str]:
     return settings | dict.fromkeys(("HOME", "TMPDIR", "IPYTHONDIR"), home)
 
 
-def job_settings(limits: Limits, boxed: bool, scratch: str) -> dict:
-    """The part of job.json that concerns the box: limits and who to become."""
-    become = secrets.randbelow(10**8) + 10**9 if boxed and os.geteuid() == 0 else None
-    return {"limits": limits.as_rlimits(boxed), "become": become, "scratch": scratch, "filter_calls": boxed}
-
-
 def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
     """Run a job folder, all of which can be read, and return what it sent; unboxed has but the kernel's limits."""
     if boxed:
-        machine.require_box()
+        machine.require(boxed)
         words, environment = command(job, limits), {"PATH": os.environ.get("PATH", "/usr/bin")}
     else:
         words, environment = [sys.executable, "-IB", str(job / "inside.py"), str(job)], _environment(str(job))

@@ -31,6 +31,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
+from course.grading import course
 from helpers.files import write_atomically
 
 DEFAULT = Path("build/grading")
@@ -45,10 +46,15 @@ late_days = 5                # after so many days nothing is left
 [due]
 # a1 = 2030-01-31T23:59:00Z
 """
+DEFAULTS = tomllib.loads(SETTINGS)
 
 
 class ClassroomError(ValueError):
     """The class folder, its settings or a name in it cannot be used."""
+
+
+class NotReadyError(ClassroomError):
+    """Of an assignment there is nothing yet to work on."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ class Classroom:
             return
         import fcntl
 
-        with open(self.folder / ".lock", "a+") as file:
+        with open(self.folder / ".lock", "a+", encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -114,8 +120,9 @@ class Classroom:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now(UTC):%H:%M:%S} UTC")
             file.flush()
-            for part in self.folder.rglob("*.*.part"):  # begun by a command that was killed, or a student's own file
-                if part.relative_to(self.folder).parts[0] not in ("incoming", "submitted"):
+            for part in self.folder.rglob("*.part"):  # begun by a command that was killed, or a download of the user's
+                ours = re.fullmatch(r".+\.\d+\.part", part.name)
+                if ours and part.relative_to(self.folder).parts[0] not in ("incoming", "submitted"):
                     part.unlink()
             yield
 
@@ -127,26 +134,28 @@ class Classroom:
     @property
     def secret(self) -> str:
         """From which the hidden inputs are drawn. Whoever knows it knows them."""
-        return (self.folder / "secret").read_text().strip()
+        return (self.folder / "secret").read_text(encoding="utf-8").strip()
 
     @property
-    def database(self) -> str:
-        """Address of nbgrader's gradebook."""
-        return f"sqlite:///{self.folder / 'gradebook.db'}"
+    def gradebook(self) -> Path:
+        """nbgrader's, a database of SQLite."""
+        return self.folder / "gradebook.db"
 
     @property
     def rules(self) -> Rules:
         """Read class.toml."""
         try:
-            values = tomllib.loads(self.settings.read_text())
-            due = {name: _moment(when) for name, when in values.get("due", {}).items()}
-            percent, days = (float(values.get(name, 0)) for name in ("late_percent_per_day", "late_days"))
-            rules = Rules(values.get("resubmission", "last"), percent, days, due)
+            values = DEFAULTS | tomllib.loads(self.settings.read_text(encoding="utf-8-sig"))
+            for kind, given, known in ("setting", values, DEFAULTS), ("assignment", values["due"], course.names()):
+                if unknown := given.keys() - known:
+                    names = ", ".join(sorted(unknown))
+                    raise ValueError(f"there is no {kind} called {names}; there are {', '.join(known)}")
+            if values["resubmission"] not in ("last", "first"):
+                raise ValueError(f'resubmission is {values["resubmission"]!r}; use "last" or "first"')
+            due = {name: _moment(when) for name, when in values["due"].items()}
+            return Rules(values["resubmission"], float(values["late_percent_per_day"]), float(values["late_days"]), due)
         except (AttributeError, TypeError, ValueError) as problem:  # of which TOMLDecodeError is one
-            raise ClassroomError(f"{self.settings} cannot be read: {problem}") from problem
-        if rules.resubmission not in ("last", "first"):
-            raise ClassroomError(f'{self.settings}: resubmission is {rules.resubmission!r}; use "last" or "first"')
-        return rules
+            raise ClassroomError(f"{self.settings} cannot be used: {problem}") from problem
 
     def submission(self, student: str, assignment: str) -> Path:
         """Folder of one submission."""
@@ -164,12 +173,12 @@ class Classroom:
     def result(self, assignment: str, student: str) -> dict | None:
         """Read a result, or None if there is none yet."""
         path = self.result_path(assignment, student)
-        return json.loads(path.read_text()) if path.exists() else None
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def log(self, event: str, **details: Any) -> None:
         """Append one line to the log; nothing in it is ever changed."""
         line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details})
-        with open(self.folder / "log.jsonl", "a") as file:
+        with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
             file.write(line + "\n")
 
 
@@ -210,8 +219,5 @@ def write_table(path: Path, header: list[str], rows: Iterable[Iterable]) -> Path
 
 
 def write(path: Path, text: str | bytes) -> None:
-    """Write a file whole or not at all, whatever half characters it holds; an error names it, unlike a full disk's."""
-    try:
-        write_atomically(path, text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text)
-    except OSError as problem:
-        raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
+    """Write a file whole or not at all, whatever half characters it holds."""
+    write_atomically(path, text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text)

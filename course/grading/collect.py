@@ -22,12 +22,13 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from course.grading import roster
-from course.grading.classroom import Classroom, write, write_table
+from course.grading import machine, roster
+from course.grading.classroom import Classroom, NotReadyError, write, write_table
 
 MOST_FILES_BYTES = 32 * 2**20
 MOST_FILES = 20
 MOST_NAME = 100
+NEITHER_LINK_NOR_PIPE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK"))  # Windows has no such flags
 UNREADABLE = ".unreadable"  # lies in the folder of a submission of which nothing could be read, and says why
 NOT_HANDED_IN = re.compile(r"(^|/)(\.[^./]|__MACOSX/|Thumbs\.db$|desktop\.ini$)", re.IGNORECASE)
 
@@ -63,22 +64,20 @@ class Part:
 
 def collect(room: Classroom, assignment: str, source: Path | None = None) -> list[HandIn]:
     """Copy submissions into the class, by its rule of resubmission. Returns every entry, with what became of it."""
+    machine.require(boxed=False)
     source = source or room.folder / "incoming" / assignment
     if not source.is_dir():
-        raise FileNotFoundError(f"{source} is not a folder; put one folder, notebook or zip file per student there")
+        raise NotReadyError(f"{source} is not a folder; put one folder, notebook or zip file per student there")
     first = room.rules.resubmission == "first"
-    entries = [path for path in source.iterdir() if not path.name.startswith(".")]
+    entries = [path for path in source.iterdir() if not path.name.startswith((".", "__MACOSX"))]
     named, parts = roster.students(entries, roster.read(room)), {}
     entries.sort(key=lambda path: path.lstat().st_mtime)  # of two files of one name the newer one counts
     for path in entries:
         parts.setdefault(named[path][0] if roster.is_part(path) else path, {})[roster.own_name(path)] = path
     hand_ins = sorted(sorted(group.values()) for group in parts.values())
     found = [_look_at(paths, *named[paths[0]]) for paths in hand_ins]
-    by_student: dict[str, list[HandIn]] = {}
-    for hand_in in found:
-        if hand_in.student:
-            by_student.setdefault(hand_in.student, []).append(hand_in)
-    for several in by_student.values():
+    for student in dict.fromkeys(hand_in.student for hand_in in found if hand_in.student):
+        several = [hand_in for hand_in in found if hand_in.student == student]
         several.sort(key=lambda hand_in: hand_in.arrived, reverse=not first)
         for counts in several:
             _take(room, assignment, counts, first)
@@ -115,6 +114,8 @@ def _look_at(paths: list[Path], student: str, remark: str) -> HandIn:
 def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> None:
     """Copy a hand-in, unless what is there already counts."""
     target = room.submission(hand_in.student, assignment)
+    if match := roster.CANVAS.fullmatch(hand_in.paths[0].name):
+        write(target.parent / f"{roster.NUMBER}{match['number']}", "")  # by which the class list finds the student
     usable = any(target.glob("*.ipynb"))
     if usable and (first or hand_in.arrived <= arrival(target, dated=True)):
         hand_in.became = "unchanged"
@@ -149,7 +150,7 @@ def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
 def arrival(submission: Path, dated: bool = False) -> datetime:
     """When a submission came in, or how it is `dated`: as `collect` noted, else the time of the folder itself."""
     try:
-        noted = (submission.parent / f".{submission.name}.arrived").read_text().split()
+        noted = (submission.parent / f".{submission.name}.arrived").read_text(encoding="utf-8").split()
         return datetime.fromisoformat(noted[-1 if dated else 0])
     except (OSError, ValueError, IndexError):
         return datetime.fromtimestamp(submission.lstat().st_mtime, UTC)
@@ -158,7 +159,7 @@ def arrival(submission: Path, dated: bool = False) -> datetime:
 def remarks(room: Classroom, assignment: str) -> list[str]:
     """What the last `collect` had to say about hand-ins that it could not take as they were."""
     path = room.folder / "collected" / f"{assignment}.csv"
-    rows = csv.DictReader(path.read_text().splitlines()) if path.exists() else ()
+    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
     return [f"{row['entry']} was {row['became']}: {row['remark']}" for row in rows if row["remark"]]
 
 
@@ -241,18 +242,15 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
 def read_regular(path: Path, most: int) -> bytes:
     """Read a regular file of limited size, without following a link or waiting on a pipe."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NEITHER_LINK_NOR_PIPE)) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise IntakeError(f"{shown(path.name)} is not an ordinary file")
+            if status.st_size > most:
+                raise IntakeError(f"{shown(path.name)} has {status.st_size:,} bytes; {most:,} are allowed")
+            return file.read(most)
     except OSError as problem:
-        reason = f"{problem.strerror}); links are not followed"
-        raise IntakeError(f"{shown(path.name)} cannot be read ({reason}") from None
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-        os.close(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise IntakeError(f"{shown(path.name)} is not an ordinary file")
-        raise IntakeError(f"{shown(path.name)} has {status.st_size:,} bytes; {most:,} are allowed")
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(most)
+        raise IntakeError(f"{shown(path.name)} cannot be read ({problem.strerror}); links are not followed") from None
 
 
 def fingerprint(folder: Path) -> str:

@@ -66,9 +66,10 @@ def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> list[
         count = sum(map(len, handed_in.values()))
         return [f"{folder}: {count} files called results.json, one for each assignment and student", *remarks]
     totals = {exercise.assignment.name: _totals(room, exercise, remarks) for exercise in exercises}
+    people = {s: listed.get(s) or roster.Listed(s) for marks in totals.values() for s in marks}
     if system == "moodle":
-        return [*(_moodle(room, name, marks, folder) for name, marks in totals.items()), *remarks]
-    return [_canvas(room, exercises, totals, folder), *remarks]
+        return [*(_moodle(people, name, marks, folder) for name, marks in totals.items()), *remarks]
+    return [_canvas(people, exercises, totals, folder), *remarks]
 
 
 def _remark(exercise: Exercise, words: str, students: list[str]) -> list[str]:
@@ -77,38 +78,32 @@ def _remark(exercise: Exercise, words: str, students: list[str]) -> list[str]:
     return [f"{exercise.assignment.name}: {words}: {', '.join(students[:10])}{more}"] if students else []
 
 
-def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str, float | None]:
-    """The points of everybody; None where nothing was handed in, nothing graded, or answers wait to be read."""
+def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str, str]:
+    """The points of everybody; none where nothing was handed in, nothing graded, or answers wait to be read."""
     name, found, unread = exercise.assignment.name, {}, []
     for student in roster.everybody(room, name):
         rows = record.scores(room, name, student) if room.result(name, student) else {}
         waiting = any(row["waiting"] for row in rows.values())
         unread += [student] * waiting
-        settled = rows and not waiting
-        found[student] = max(0.0, sum(row["points"] for row in rows.values())) if settled else None
+        points = max(0.0, sum(row["points"] for row in rows.values()))
+        found[student] = f"{points:g}" if rows and not waiting else ""
     remarks += _remark(exercise, "left empty until their written answers have been read", unread)
     return found
 
 
-def _moodle(room: Classroom, name: str, marks: dict[str, float | None], folder: Path) -> Path:
+def _moodle(people: dict[str, roster.Listed], name: str, marks: dict[str, str], folder: Path) -> Path:
     """What Moodle's grade import reads; students are found by their ID number."""
-    people = roster.everybody(room, name)
-    rows = [[people[s].id, people[s].name or s, "" if mark is None else f"{mark:g}"] for s, mark in marks.items()]
+    rows = [[people[student].id, people[student].name or student, mark] for student, mark in marks.items()]
     return write_table(folder / f"{name}.csv", ["ID number", "Full name", name], rows)
 
 
-def _canvas(room: Classroom, exercises: list[Exercise], totals: dict[str, dict], folder: Path) -> Path:
+def _canvas(people: dict[str, roster.Listed], exercises: list[Exercise], totals: dict[str, dict], folder: Path) -> Path:
     """What Canvas's gradebook reads: its five columns first, and a line with the points that are possible."""
-    people = {}
-    for name in totals:
-        people |= roster.everybody(room, name)
-    names = list(totals)
     rows = [["    Points Possible", "", "", "", "", *(f"{e.assignment.points:g}" for e in exercises)]]
     for student, person in people.items():
-        marks = (totals[name].get(student) for name in names)
-        shown = ["" if mark is None else f"{mark:g}" for mark in marks]
-        rows.append([person.name or student, person.id, "", student, person.section, *shown])
-    header = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *names]
+        marks = [of_one.get(student, "") for of_one in totals.values()]
+        rows.append([person.name or student, person.id, "", student, person.section, *marks])
+    header = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *totals]
     return write_table(folder / "gradebook.csv", header, rows)
 
 
@@ -116,16 +111,13 @@ def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path)
     """Write a results.json, also where nothing could be graded. Returns whether something could."""
     name = exercise.assignment.name
     result = room.result(name, student)
-    if result is None:
-        text = "This hand-in has not been graded: the grader stopped before it came to an end."
-        content = {"score": 0.0, "output": text, "tests": []}
-    else:
-        rows = record.scores(room, name, student)
-        tests = [{"name": item, "score": row["points"], "max_score": row["of"],
-                  "status": "passed" if row["points"] >= row["of"] else "failed",
-                  "output": result["items"].get(item, {}).get("message", "") or row["comment"]}
-                 for item, row in rows.items() if row["of"] and not row["waiting"]]  # fmt: skip
-        score = max(0.0, sum(row["points"] for row in rows.values()))
-        content = {"score": score, "output": "\n".join(result["notes"]), "tests": tests}
+    rows = record.scores(room, name, student) if result else {}
+    ungraded = ["This hand-in has not been graded: the grader stopped before it came to an end."]
+    tests = [{"name": item, "score": row["points"], "max_score": row["of"],
+              "status": "passed" if row["points"] >= row["of"] else "failed",
+              "output": result["items"].get(item, {}).get("message", "") or row["comment"]}
+             for item, row in rows.items() if row["of"] and not row["waiting"]]  # fmt: skip
+    score = max(0.0, sum(row["points"] for row in rows.values()))
+    content = {"score": score, "output": "\n".join(result["notes"] if result else ungraded), "tests": tests}
     write(folder / name / student / "results.json", json.dumps(content, indent=1))
     return result is not None and result.get("readable", True)

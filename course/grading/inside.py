@@ -112,7 +112,7 @@ def give_up_rights(job):
 def starved(pid="self"):
     """Seconds in which a process was ready and waited for a processor that others kept busy."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8").split()[1]) / 1e9
     except (OSError, IndexError):  # it has ended, or this is no Linux
         return 0.0
 
@@ -153,14 +153,15 @@ class Shell:
         if name == "time":
             run_cell(line, "<after %time>", self.namespace)
         elif name == "run":
-            run_cell(Path(line.split()[-1]).with_suffix(".py").read_text(), f"<%run {line}>", self.namespace)
+            code = Path(line.split()[-1]).with_suffix(".py").read_text(encoding="utf-8")
+            run_cell(code, f"<%run {line}>", self.namespace)
 
     def run_cell_magic(self, name, line, body):
         """Execute what stands below a magic that measures or captures; leave other languages alone."""
         if name in ("time", "timeit", "capture", "prun"):
             run_cell(body, f"<below %%{name}>", self.namespace)
         elif name in ("writefile", "file"):
-            Path(line.split()[-1]).write_text(body)
+            Path(line.split()[-1]).write_text(body, encoding="utf-8")
 
 
 def run_cells(cells, seconds):
@@ -266,7 +267,7 @@ def send(channel, name, data):
 def main():
     """Run one submission."""
     folder = Path(sys.argv[1])
-    job = json.loads((folder / "job.json").read_text())
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     sys.path[:0] = [str(folder / "lib"), str(folder)]
     give_up_rights(job)
     channel = os.dup(1)

@@ -69,7 +69,7 @@ def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None 
     try:
         if notebook_name not in files:
             why = folder / UNREADABLE
-            raise IntakeError(why.read_text() if why.exists() else problems[0])
+            raise IntakeError(why.read_text(encoding="utf-8") if why.exists() else problems[0])
         submission = rebuild(_parse(files.pop(notebook_name)), skeleton)
     except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,20 +45,20 @@ class Place:
         shutil.copy(HERE / "inside.py", folder)
         for path in (HERE / "wire.py", HERE / "guard.py", self.exercise.driver):
             shutil.copy(path, folder / "lib")
-        (folder / "lib" / "instant.py").write_text(SILENT_CHECK)
+        (folder / "lib" / "instant.py").write_text(SILENT_CHECK, encoding="utf-8")
         for name, data in submission.files.items():
             (folder / "files" / name).write_bytes(data)
-        for name, (_, inputs) in work.items():
+        items = []
+        for name, (item, inputs) in work.items():
             (folder / "inputs" / name).write_bytes(inputs)
-        settings = box.job_settings(self.limits, self.boxed, "/tmp" if self.boxed else str(folder / "scratch"))
-        items = [self._describe(item, view) | {"name": name} for name, (item, _) in work.items()]
-        settings |= {"cells": submission.code, "cell_seconds": CELL_SECONDS, "items": items}
-        (folder / "job.json").write_text(json.dumps(settings))
+            forbidden = () if view else item.forbidden
+            seconds = item.seconds * (2 if forbidden else 1)  # being watched takes its time
+            known = {"name": name, "exercise": item.name, "function": item.function}
+            items.append(known | {"forbidden": forbidden, "seconds": seconds, "view": view})
+        settings = {"cells": submission.code, "cell_seconds": CELL_SECONDS, "items": items}
+        settings |= {"limits": self.limits.as_rlimits(self.boxed), "filter_calls": self.boxed}
+        settings["scratch"] = "/tmp" if self.boxed else str(folder / "scratch")
+        settings["become"] = secrets.randbelow(10**8) + 10**9 if self.boxed and os.geteuid() == 0 else None
+        (folder / "job.json").write_text(json.dumps(settings), encoding="utf-8")
         for path in [folder, *folder.rglob("*")]:
             os.chmod(path, 0o755 if path.is_dir() else 0o644)  # nobody reads it
-
-    def _describe(self, item: Item, view: bool) -> dict:
-        forbidden = () if view else item.forbidden
-        seconds = item.seconds * (2 if forbidden else 1)  # being watched takes its time
-        known = {"exercise": item.name, "function": item.function, "forbidden": forbidden}
-        return known | {"seconds": seconds, "view": view}

@@ -38,16 +38,12 @@ def obstacle() -> str | None:
     return None
 
 
-def require_box() -> None:
-    """Raise `BoxError` where the box cannot work."""
-    if reason := obstacle():
-        raise BoxError(f"{reason}. Or accept the risk with --unsafe, which stamps every result")
-
-
-def require_unix() -> None:
-    """Raise `BoxError` where grading does not even work without the box."""
+def require(boxed: bool) -> None:
+    """Raise `BoxError` where grading does not work, be it in the box or even without it."""
     if sys.platform == "win32":
-        raise BoxError("grading needs Linux, or macOS with --unsafe; on Windows, use WSL2")
+        raise BoxError("collecting and grading need Linux, or macOS with --unsafe; on Windows, use WSL2")
+    if boxed and (reason := obstacle()):
+        raise BoxError(f"{reason}. Or accept the risk with --unsafe, which stamps every result")
 
 
 def pythons() -> list[str]:
@@ -67,10 +63,15 @@ def family(pid: int) -> list[int]:
     children = []
     try:
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            children += (thread / "children").read_text().split()
+            children += _told(thread / "children").split()
     except OSError:  # it has just ended
         return [pid]
     return [pid] + [member for child in children for member in family(int(child))]
+
+
+def _told(path: Path) -> str:
+    """What the kernel tells of a process, which may call itself by any bytes."""
+    return path.read_text(encoding="latin-1")
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,9 @@ def usage(pid: int) -> Usage:
     for member in family(pid):
         place = Path(f"/proc/{member}")
         try:
-            lines = (place / "status").read_text().splitlines()
-            ticks += sum(map(int, (place / "stat").read_text().rpartition(")")[2].split()[11:15]))
-            waited = max(waited, int((place / "schedstat").read_text().split()[1]))
+            lines = _told(place / "status").split("\n")  # a name may hold what `splitlines` takes for an end
+            ticks += sum(map(int, _told(place / "stat").rpartition(")")[2].split()[11:15]))
+            waited = max(waited, int(_told(place / "schedstat").split()[1]))
             files = max(files, *(_files_on(place / "root", disk) for disk in DISKS))
         except (OSError, IndexError):  # it has just ended
             continue
@@ -127,7 +128,7 @@ def end(process: subprocess.Popen) -> None:
 def _lives(pid: int) -> bool:
     """Whether a process is still there, other than as a name on its parent's list."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = _told(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[0]
     except OSError:
         return False
     return state not in "ZX"

@@ -21,7 +21,7 @@ from typing import Any
 
 import nbformat
 from nbformat.v4 import new_output
-from nbgrader.api import Gradebook
+from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import CheckCellMetadata, NbGraderPreprocessor, SaveAutoGrades
@@ -68,7 +68,7 @@ class AwardPoints(NbGraderPreprocessor):
 
 
 def _coursedir(room: Classroom, assignment: str, student: str = "*") -> CourseDirectory:
-    folders = {"root": str(room.folder), "db_url": room.database, "submitted_directory": "checked"}
+    folders = {"root": str(room.folder), "db_url": f"sqlite:///{room.gradebook}", "submitted_directory": "checked"}
     return CourseDirectory(course_id="", assignment_id=assignment, student_id=student, **folders)
 
 
@@ -99,7 +99,7 @@ def register(room: Classroom, assignment: str, source: Path) -> Path:
     target = room.folder / "source" / assignment
     target.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
-    (room.folder / "nbgrader_config.py").write_text(CONFIG_FILE)
+    (room.folder / "nbgrader_config.py").write_text(CONFIG_FILE, encoding="utf-8")
     with _nbgrader(f"generate_assignment of {source.name}"):
         GenerateAssignment(coursedir=_coursedir(room, assignment), config=_FORCE).start()
     return room.folder / "release" / assignment
@@ -112,7 +112,7 @@ def enter(
     folder = room.folder / "checked" / student / assignment
     folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, folder / f"{assignment}.ipynb")
-    (folder / "timestamp.txt").write_text(arrived.strftime("%Y-%m-%d %H:%M:%S.%f UTC"))
+    (folder / "timestamp.txt").write_text(f"{arrived:%Y-%m-%d %H:%M:%S.%f} UTC", encoding="utf-8")
     converter = Autograde(coursedir=_coursedir(room, assignment, student), config=_FORCE)
     converter.sanitize_preprocessors = [CheckCellMetadata]
     converter.autograde_preprocessors = [AwardPoints(points=points), SaveAutoGrades]
@@ -123,16 +123,24 @@ def enter(
 def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
     """What the gradebook holds of each graded cell. The late penalty is worked out anew: points by hand count, too."""
     rows, person = {}, roster.read(room).get(student) or roster.Listed(student)
-    with Gradebook(room.database) as book:
-        submission = book.find_submission(assignment, student)
-        arrived = submission.timestamp.replace(tzinfo=UTC)
-        for notebook in submission.notebooks:
-            comments = {comment.name: comment.comment for comment in notebook.comments}
-            for grade in notebook.grades:
-                row = {"points": grade.score, "of": grade.max_score, "comment": comments.get(grade.name) or ""}
-                rows[grade.name] = row | {"waiting": bool(grade.needs_manual_grade)}
-            late = room.rules.penalty(assignment, arrived, notebook.score, *person.lateness(assignment))
-            notebook.late_submission_penalty = late
-            rows["late penalty"] = {"points": 0.0 - late, "of": 0, "comment": "", "waiting": False}
-        book.db.commit()
+    try:
+        if not room.gradebook.exists():  # where nbgrader would begin an empty one
+            raise MissingEntry
+        with Gradebook(f"sqlite:///{room.gradebook}") as book:
+            submission = book.find_submission(assignment, student)
+            arrived = submission.timestamp.replace(tzinfo=UTC)
+            for notebook in submission.notebooks:
+                comments = {comment.name: comment.comment for comment in notebook.comments}
+                for grade in notebook.grades:
+                    row = {"points": grade.score, "of": grade.max_score, "comment": comments.get(grade.name) or ""}
+                    rows[grade.name] = row | {"waiting": bool(grade.needs_manual_grade)}
+                late = room.rules.penalty(assignment, arrived, notebook.score, *person.lateness(assignment))
+                notebook.late_submission_penalty = late
+                rows["late penalty"] = {"points": 0.0 - late, "of": 0, "comment": "", "waiting": False}
+            book.db.commit()
+    except MissingEntry:
+        again = f"`grade release {assignment}`, delete results/{assignment} and `grade run {assignment}`"
+        remedy = f"bring it back from a backup, or without the points given by hand: {again}"
+        why = f"{room.gradebook} holds nothing of {student}'s {assignment}, which was graded"
+        raise RecordError(f"{why}: {remedy}") from None
     return rows

@@ -30,7 +30,7 @@ NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/command
 
 # Lines of README and Makefile about what an edition does not hold, each with those that continue it.
 FOR_TEACHERS = re.compile(
-    r"^(\| see how grading|\| run the tests|\| make the reference|.*pytest|(grade|test|check.*|reference): |"
+    r"^(\| see how grading|\| run the tests|\| rebuild the reference|.*pytest|(grade|test|check.*|reference): |"
     r"# (One thread|After each|A represent|The reference|Each finished)).*\n([ \t]+.*\n)*", re.MULTILINE)  # fmt: skip
 GRADE = re.compile(r"^\* \*\*Grade.*\n([ \t]+.*\n)*", re.MULTILINE)
 HAND_IN = "* **Hand in**: the assignments lie in `notebooks/assignments/`; read `STUDENT.md` in one of them first.\n"
@@ -105,16 +105,16 @@ def release(room: Classroom, exercise: Exercise) -> Path:
 def edition(room: Classroom, exercises: list[Exercise]) -> Path:
     """Write one zip file with the course without what is secret, and the bundles in the place of their sources."""
     root, data = FOLDER.parents[1], io.BytesIO()
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True, check=False)
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, encoding="utf-8", check=False)
     if listed.returncode:
         raise ReleaseError(f"{root} is no git repository, whose list of files an edition is made of: clone the course")
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in filter(None, listed.stdout.split("\0")):
             if name == "notebooks/00_start_here.ipynb":
-                told = (root / name).read_text().replace(HELP, "Read `STUDENT.md` in one of them first.")
-                archive.writestr(f"course/{name}", told)
+                told = (root / name).read_text(encoding="utf-8")
+                archive.writestr(f"course/{name}", told.replace(HELP, "Read `STUDENT.md` in one of them first."))
             elif name in ("README.md", "Makefile"):
-                archive.writestr(f"course/{name}", for_students((root / name).read_text()))
+                archive.writestr(f"course/{name}", for_students((root / name).read_text(encoding="utf-8")))
             elif not name.startswith(NOT_FOR_STUDENTS) and (root / name).is_file():
                 archive.write(root / name, Path("course", name))
         for exercise in exercises:

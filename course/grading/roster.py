@@ -27,7 +27,9 @@ FILE = "class_list.csv"
 COLUMNS = ("student", "id", "name", "section", "group", "moodle")
 MOODLE = re.compile(r"(?P<name>[^_]+)_(?P<number>\d+)_assignsubmission_[a-z]+_?(?P<file>.*)(?P<ending>)")
 CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>.+?)(-\d+)?(?P<ending>\.\w+)")
+NUMBER = ".canvas-"  # with a student's number, the name of a file that `collect` leaves in the student's folder
 DAYS = re.compile(r"extra_days(_\w+)?|late_days_\w+")
+NUMBER_OF_DAYS = re.compile(r"(\d{1,3}([.,]\d+)?)?")
 
 
 @dataclass(frozen=True)
@@ -54,25 +56,27 @@ def read(room: Classroom) -> dict[str, Listed]:
     if not path.exists():
         return {}
     found: dict[str, Listed] = {}
-    by_id = {path.name.split("_")[-1].split("-")[0]: path.name for path in (room.folder / "submitted").glob("*_*")}
+    notes, place = (room.folder / "submitted").glob(f"*/{NUMBER}*"), ""
+    by_id = {note.name.removeprefix(NUMBER): note.parent.name for note in notes}
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-        rows = csv.DictReader(lines, delimiter=";" if ";" in lines[0] else ",")
+        rows = csv.DictReader(lines, delimiter=";" if ";" in "".join(lines[:1]) else ",")
         columns = [(column or "").strip() for column in rows.fieldnames or []]
         unknown = [column for column in columns if column not in COLUMNS and not DAYS.fullmatch(column)]
         if not {"student", "name"} & {*columns} or unknown:
             right = f"{', '.join(COLUMNS)}, extra_days, extra_days_a1, late_days_a1"
-            raise ValueError(f"the columns are {', '.join(columns)}; use {right}")
+            raise ValueError(f"the columns are {', '.join(columns) or 'missing'}; use {right}")
         for row in rows:
+            place = f"line {rows.line_num}: "
             cells = {key.strip(): (value or "").strip() for key, value in row.items() if key}
             if not cells.get("student") and not cells.get("name"):
-                raise ValueError(f"line {rows.line_num} has neither `student` nor `name`")
+                raise ValueError("neither `student` nor `name` is given")
             listed = _listed(cells, by_id)
             if listed.student in found:
-                raise ValueError(f"line {rows.line_num}: {listed.student} stands there twice; `student` must differ")
+                raise ValueError(f"{listed.student} stands there twice; `student` must differ")
             found[listed.student] = listed
-    except (ValueError, IndexError, csv.Error) as problem:  # of which UnicodeDecodeError is one
-        raise ClassroomError(f"{path} cannot be read as CSV in UTF-8: {problem}") from problem
+    except (ValueError, csv.Error) as problem:  # of which UnicodeDecodeError is one
+        raise ClassroomError(f"{path} cannot be read as CSV in UTF-8: {place}{problem}") from problem
     return found
 
 
@@ -80,9 +84,9 @@ def _listed(row: dict[str, str], by_id: dict[str, str]) -> Listed:
     days, student = {}, by_id.get(row.get("id") or "-") or row.get("student") or row["name"]
     for column, value in row.items():
         if DAYS.fullmatch(column) and (value or column.startswith("late")):  # there, nothing means in time
-            days[column] = float(value or 0)
-            if not 0 <= days[column] < 1000:
-                raise ValueError(f"{student}: {column} is {value}; it is a number of days")
+            if not NUMBER_OF_DAYS.fullmatch(value):
+                raise ValueError(f"{column} is {value}; write a number of days, such as 2 or 1.5")
+            days[column] = float(value.replace(",", ".") or 0)
     return Listed(name_of(student), *(row.get(column, "") for column in COLUMNS[1:]), days)
 
 

@@ -71,7 +71,7 @@ def run(
     if boxed:
         machine.require_unseen(room.folder)
     if scheduler is None:
-        (machine.require_box if boxed else machine.require_unix)()
+        machine.require(boxed)
         machine.clear_leftovers()
     if only_item:
         exercise.assignment.item(only_item)
@@ -106,9 +106,8 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
     known, said = roster.read(room), " ".join(lines)
     strays = [s for s in room.students(name) if known and s not in known and f"{s} is not on" not in said]
     lines += [f"{s} is not on the class list: correct {roster.FILE}, or delete submitted/{s}" for s in strays]
-    for path in sorted((room.folder / "submitted").glob(f"*/{name}")):
-        if path.parent.name not in room.students(name):
-            lines.append(f"{path.parent.name!r} in submitted/ was left out: rename the folder to letters and digits")
+    odd = {path.parent.name for path in (room.folder / "submitted").glob(f"*/{name}")} - {*room.students(name)}
+    lines += [f"{s!r} in submitted/ was left out: rename the folder to letters and digits" for s in sorted(odd)]
     shown = [f"  {collect.shown(line, 500)}" for line in lines]
     return ["Please look at these before the marks go out:", *shown] if lines else []
 

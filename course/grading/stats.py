@@ -11,14 +11,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from course.grading.classroom import Classroom, write
+from course.grading.classroom import Classroom, NotReadyError, write
 from course.grading.course import Exercise
 from course.grading.export import pseudonym, table
 from course.grading.feedback import document
-
-
-class StatsError(ValueError):
-    """There is nothing to count."""
 
 
 def item_statistics(marks: pd.DataFrame) -> pd.DataFrame:
@@ -37,7 +33,7 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     name, most = exercise.assignment.name, exercise.assignment.points
     marks = table(room, [name])
     if marks.empty:
-        raise StatsError(f"no submission of {name} has been graded yet: run `grade run` first")
+        raise NotReadyError(f"no submission of {name} has been graded yet: run `grade run` first")
     unread = marks["item"].isin(marks.loc[marks["waiting"], "item"])  # neither easy nor hard
     statistics = item_statistics(marks.assign(points=marks["points"].mask(unread)))
     totals = marks.groupby("student")["points"].sum().clip(lower=0)

@@ -65,11 +65,10 @@ def write(result: Compressed, dataset: Dataset, folder: Path) -> Path:
 
 def loading(model: nn.Module) -> str:
     """How a stage's file is loaded: code of one's own has to be named."""
+    builder = model.spec.builder
     if model.spec.make is not None:
         return "`models.load(FILE, factory=FUNCTION)`, with a function that makes the dense network"
-    return (
-        f"`models.load(FILE, factory={model.spec.builder!r})`" if ":" in model.spec.builder else "`models.load(FILE)`"
-    )
+    return f"`models.load(FILE{f', factory={builder!r}' if ':' in builder else ''})`"
 
 
 def in_onnx_runtime(result: Compressed, images: Tensor, folder: Path) -> dict[str, list[str]]:

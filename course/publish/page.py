@@ -22,16 +22,11 @@ FORMATTER = HtmlFormatter(cssclass="code", style="friendly")
 def style(name: str) -> str:
     """The CSS of notebook cells, and that of a kind of page."""
     sheets = (Path(__file__).parent / "styles" / f"{sheet}.css" for sheet in ("notebook", name))
-    return "\n".join([FORMATTER.get_style_defs(".code"), *(sheet.read_text() for sheet in sheets)])
+    return "\n".join([FORMATTER.get_style_defs(".code"), *(sheet.read_text(encoding="utf-8") for sheet in sheets)])
 
 
 def markdown(text: str, links: dict[str, str] | None = None) -> str:
-    """Turn a markdown cell into HTML.
-
-    Args:
-        text: markdown, with formulas between dollar signs.
-        links: where to lead links that go to these files.
-    """
+    """Turn a markdown cell, with formulas between dollar signs, into HTML; `links` says where links to files lead."""
     render = mistune.create_markdown(escape=False, plugins=["table"], renderer=Renderer(links or {}))
     return with_formulas(text, render, formula)
 
@@ -53,11 +48,8 @@ def with_formulas(text: str, render: Callable[[str], str], formula: Callable[[st
 
 def formula(latex: str, display: str) -> str:
     """MathML of a formula. A prime is high up already, so it is set beside its letter and not above it."""
-    return re.sub(
-        r"<msup>(<mi>\w</mi>)<mi>&#x02032;</mi></msup>",
-        r"\1<mo lspace='0'>&#x02032;</mo>",
-        convert(latex, display=display),
-    )
+    prime = r"<msup>(<mi>\w</mi>)<mi>&#x02032;</mi></msup>"
+    return re.sub(prime, r"\1<mo lspace='0'>&#x02032;</mo>", convert(latex, display=display))
 
 
 class Renderer(mistune.HTMLRenderer):
@@ -124,7 +116,8 @@ PARTS = Path(__file__).parent / "demo"
 
 def filled(name: str, contents: dict[str, Any]) -> str:
     """A page of demo/ with its styles and scripts inside, and contents where it says "... go here"."""
-    text = re.sub(r"/\* ([\w.]+) \*/", lambda match: (PARTS / match[1]).read_text(), (PARTS / name).read_text())
+    parts = (PARTS / name).read_text(encoding="utf-8")
+    text = re.sub(r"/\* ([\w.]+) \*/", lambda match: (PARTS / match[1]).read_text(encoding="utf-8"), parts)
     for key, content in contents.items():
         text = text.replace(f'"{key} go here"', as_json(content))
     return text

@@ -9,11 +9,11 @@ import nbformat
 from nbformat import NotebookNode
 
 from course.publish import page
+from course.publish.runner import RUN
 from helpers.files import write_atomically
-from helpers.provenance import provenance
 
 
-def write_report(notebooks: list[Path], target: Path, profile: str, demo: list[Path] | None = None) -> Path:
+def write_report(notebooks: list[Path], target: Path, demo: list[Path] | None = None) -> Path:
     """Write the page of executed notebooks, their figures beside it, and pages of the `demo` in frames."""
     contents = {path.stem: nbformat.read(path, as_version=4) for path in notebooks}
     for notebook in contents.values():
@@ -28,7 +28,7 @@ def write_report(notebooks: list[Path], target: Path, profile: str, demo: list[P
 <title>From BatchNorm to int8</title><style>{page.style("report")}</style></head>
 <body><nav aria-label="Contents"><strong>From BatchNorm to int8</strong>{"".join(menu)}</nav>
 <main><h1>From BatchNorm to int8</h1>
-{"".join(sections)}{demo_section(demo)}{figure_list(contents)}{provenance_table(profile)}</main></body></html>"""
+{"".join(sections)}{demo_section(demo)}{figure_list(contents)}{provenance_table(contents)}</main></body></html>"""
     return write_atomically(target, text)
 
 
@@ -68,10 +68,13 @@ def figure_list(contents: dict[str, NotebookNode]) -> str:
     return f'<section id="figures"><h1>All figures</h1><table>{head}{"".join(rows)}</table></section>'
 
 
-def provenance_table(profile: str) -> str:
-    """Profile, versions, machine."""
-    facts = {"profile": profile} | provenance()
-    rows = [f"<tr><th>{key}</th><td>{html.escape(str(value))}</td></tr>" for key, value in facts.items() if value]
+def provenance_table(contents: dict[str, NotebookNode]) -> str:
+    """Profile, versions and machine of each lesson that was run here; of the others, what their outputs come from."""
+    rows = []
+    for stem, notebook in contents.items():
+        shipped = {"outputs": "as shipped", "made from": ", ".join(notebook.metadata.get("made_from", {}))}
+        told = "; ".join(f"{key} {value}" for key, value in notebook.metadata.get(RUN, shipped).items() if value)
+        rows.append(f"<tr><th>{stem}</th><td>{html.escape(told)}</td></tr>")
     return f'<section id="provenance"><h1>Where the numbers come from</h1><table>{"".join(rows)}</table></section>'
 
 

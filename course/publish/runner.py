@@ -15,10 +15,12 @@ from nbformat import NotebookNode
 
 from course.publish import demo
 from helpers.files import write_atomically
+from helpers.provenance import provenance
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOTEBOOKS = REPOSITORY / "notebooks"
 BUILD = REPOSITORY / "build"
+RUN = "run"  # where a notebook's metadata says how it was run here
 WIDGET = "application/vnd.jupyter.widget-view+json"
 TALK = "talk.ipynb"  # slides for a room that has not read the course; no lesson
 # What a lesson reads: the files of data/ that a call stands for, and the calls that name theirs.
@@ -53,9 +55,9 @@ class Outcome:
         return f"{self.name:<28} {self.seconds:6.1f} s  {f'FAILED  {self.failure}' if self.failure else 'ok'}"
 
 
-def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
-    """The notebooks of the course in order, or those whose names start with one of `names` (04 is not 04b)."""
-    everything = sorted(folder.glob("[0-9][0-9]*_*.ipynb"))
+def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS, talk: bool = False) -> list[Path]:
+    """The notebooks in order, or those whose names start with one of `names` (04 is not 04b); the talk if you like."""
+    everything = sorted(folder.glob("[0-9][0-9]*_*.ipynb")) + [folder / TALK] * talk
     starts = {name: f"{name}_" if name[:2].isdigit() and "_" not in name else name for name in names}
     for name, start in starts.items():
         if not any(path.name.startswith(start) for path in everything):
@@ -63,18 +65,16 @@ def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
     return [path for path in everything if not starts or path.name.startswith(tuple(starts.values()))]
 
 
-def chosen(names: Iterable[str], folder: Path = NOTEBOOKS) -> list[Path]:
-    """What a run takes: the lessons that are named and, if it is named or nothing is, the talk."""
-    names = list(names)
-    talk = [folder / TALK] if not names or TALK.removesuffix(".ipynb") in names else []
-    numbers = [name for name in names if name != TALK.removesuffix(".ipynb")]
-    return (lessons(numbers, folder) if numbers or not names else []) + talk
-
-
 def executed(path: Path) -> Path:
-    """A notebook as it was run last, or as it came with the course when it was not run here."""
+    """A notebook as it was run here last, or as it came with the course if its present cells were not run here."""
     run_here = BUILD / "notebooks" / path.name
-    return run_here if run_here.exists() else path
+    if not run_here.exists():
+        return path
+    ran, now = ([cell.source for cell in nbformat.read(one, as_version=4).cells] for one in (run_here, path))
+    if ran == now:
+        return run_here
+    print(f"{path.name} was edited since it was run here: shown with the outputs that {path.parent.name}/ has")
+    return path
 
 
 def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
@@ -83,17 +83,19 @@ def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    start, failure = time.perf_counter(), None
+    start, failure, env = time.perf_counter(), None, env | os.environ
     client = NotebookClient(
         notebook, kernel_name="python3", extra_arguments=["--log-level=ERROR"], store_widget_state=False,
         startup_timeout=300, timeout=SECONDS_PER_CELL[profile], resources={"metadata": {"path": str(path.parent)}},
     )  # fmt: skip
     try:
         # Whoever runs it headless moves no slider.
-        client.execute(env=env | os.environ | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"})
+        client.execute(env=env | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"})
     except (CellExecutionError, CellTimeoutError, RuntimeError) as error:  # the last: no kernel, or it died
         failure = describe_failure(notebook, error)
     seconds = time.perf_counter() - start
+    here = provenance()
+    notebook.metadata[RUN] = here | {"profile": profile, "threads": env.get("OMP_NUM_THREADS", here["threads"])}
     write_atomically(output, nbformat.writes(notebook))
     return Outcome(path.stem, seconds, failure)
 

@@ -63,6 +63,6 @@ def slides_of(notebook: NotebookNode) -> list[list[str]]:
 def reveal(name: str) -> str:
     """A file of reveal.js, from the Python package that carries it."""
     try:
-        return (files("sphinx_revealjs") / "_static" / "revealjs" / name).read_text()
+        return (files("sphinx_revealjs") / "_static" / "revealjs" / name).read_text(encoding="utf-8")
     except ModuleNotFoundError as error:
         raise SlidesError("reveal.js is missing; pip install sphinx_revealjs brings it") from error

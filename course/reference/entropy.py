@@ -51,7 +51,10 @@ def compress(source: str | Path, target: str | Path) -> int:
     streams, rest, coded = [], [], []
     position = 0
     for start, stop, count, bits in _integer_weights(original):
-        stream, frequencies = _encode(original[start:stop], count, bits)
+        codes = unpack(torch.frombuffer(bytearray(original[start:stop]), dtype=torch.uint8), bits, (count,))
+        symbols = codes.numpy().astype(np.int64) - code_range(bits, signed=True)[0]
+        frequencies = rans.normalize_counts(np.bincount(symbols, minlength=2**bits))
+        stream = rans.encode(symbols, frequencies)
         if len(stream) + 2 * np.count_nonzero(frequencies) >= stop - start:
             continue  # too few codes to pay for their frequencies
         rest.append(original[position:start])
@@ -91,27 +94,15 @@ def _decompress(content: bytes) -> bytes:
     position, used, parts = position + rest_length, 0, []
     for stream in header["streams"]:
         parts.append(rest[used : used + stream["before"]])
-        coded = content[position : position + stream["length"]]
-        parts.append(_decode(coded, stream["count"], stream["bits"], stream["frequencies"]))
+        coded, bits = content[position : position + stream["length"]], stream["bits"]
+        symbols = rans.decode(coded, np.array(stream["frequencies"]), stream["count"])
+        codes = torch.from_numpy(symbols + code_range(bits, signed=True)[0])
+        parts.append(pack(codes, bits).numpy().tobytes())
         used, position = used + stream["before"], position + stream["length"]
     original = b"".join([*parts, rest[used:]])
     if position != len(content) or zlib.crc32(original) != header["sum"]:
         raise CodingError("its checksum does not fit")
     return original
-
-
-def _encode(packed: bytes, count: int, bits: int) -> tuple[bytes, np.ndarray]:
-    """Packed codes as a rANS stream, with the frequencies of all 2^bits codes."""
-    codes = unpack(torch.frombuffer(bytearray(packed), dtype=torch.uint8), bits, (count,))
-    symbols = codes.numpy().astype(np.int64) - code_range(bits, signed=True)[0]
-    frequencies = rans.normalize_counts(np.bincount(symbols, minlength=2**bits))
-    return rans.encode(symbols, frequencies), frequencies
-
-
-def _decode(coded: bytes, count: int, bits: int, frequencies: list[int]) -> bytes:
-    """Undo `_encode`."""
-    symbols = rans.decode(coded, np.array(frequencies), count) + code_range(bits, signed=True)[0]
-    return pack(torch.from_numpy(symbols), bits).numpy().tobytes()
 
 
 def _integer_weights(original: bytes) -> list[tuple[int, int, int, int]]:

@@ -14,6 +14,7 @@ half      = {stage = "fine-tuned", from = "dense", teacher = "dense", target_par
 half-int8 = {stage = "int8", from = "half"}
 """
 
+import shlex
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,7 +98,7 @@ class Sweep:
 
     def command(self, job: Job) -> str:
         """The command that does this job, and before it what it needs."""
-        return f"python -m course sweep {self.name} {job.name}"
+        return shlex.join(["python", "-m", "course", "sweep", self.name, job.name])
 
     def needed(self, names: list[str]) -> list[Job]:
         """The named jobs and whatever they need; all jobs when none is named."""
@@ -117,15 +118,15 @@ def read(name: str, dry: Path | None = None) -> Sweep:
     """
     path = FOLDER / f"{name}.toml" if (FOLDER / f"{name}.toml").exists() else Path(name)
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
         raise SweepError(f"{name!r} is neither a sweep of the course ({known}) nor a file that can be read") from error
     except tomllib.TOMLDecodeError as error:
         raise SweepError(f"{path} is not TOML: {error}") from error
     if dry is not None:
-        content |= {"data": "sample", "results": dry / "results.csv", "checkpoints": dry / "checkpoints", "work": dry}
-        content = {key: str(value) if isinstance(value, Path) else value for key, value in content.items()}
+        places = {"results": dry / "results.csv", "checkpoints": dry / "checkpoints", "work": dry}
+        content |= {"data": "sample"} | {key: str(place) for key, place in places.items()}
     missing = [key for key in (*PLACES, "jobs") if key not in content]
     if missing or content["data"] not in SOURCES:
         what = f"lacks {', '.join(missing)}" if missing else f"asks for the data {content['data']!r}"

@@ -44,14 +44,9 @@ def row(path: Path, evaluated: Mapping[str, Any]) -> dict[str, Any]:
 def evaluate(model: nn.Module, cifar: Dataset) -> dict[str, Any]:
     """Accuracy on the test images, read once, on the images to choose with, and on the committed sample."""
     split, found = cifar.split(), training.evaluate(model, cifar.test_images, cifar.test_labels)
-    return {
-        "accuracy": found.accuracy,
-        "low": found.interval[0],
-        "high": found.interval[1],
-        "images": found.n,
-        "validation_accuracy": training.evaluate(model, split.validation_images, split.validation_labels).accuracy,
-        "sample_accuracy": sample_accuracy(model),
-    }
+    chosen_on, (low, high) = training.evaluate(model, split.validation_images, split.validation_labels), found.interval
+    accuracies = {"validation_accuracy": chosen_on.accuracy, "sample_accuracy": sample_accuracy(model)}
+    return {"accuracy": found.accuracy, "low": low, "high": high, "images": found.n} | accuracies
 
 
 def weights_of(path: Path) -> str:

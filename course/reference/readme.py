@@ -24,28 +24,37 @@ def write() -> list[Path]:
 
     All is made before the first file is written: a README without its marks leaves every file as it was.
     """
-    table, drawn = load(), io.BytesIO()
+    table, drawn = shown(), io.BytesIO()
     labels = {"Title": "accuracy against size", "Description": alternative_text(table)}
     chart(table).savefig(drawn, format="svg", metadata={"Date": None, "Identifier": digest()} | labels)
-    files = {README: with_block(README.read_text(), block(table)), PAGE: page.text(table), FIGURE: drawn.getvalue()}
+    text = with_block(README.read_text(encoding="utf-8"), block(table))
+    files = {README: text, PAGE: page.text(table), FIGURE: drawn.getvalue()}
     return [write_atomically(path, content) for path, content in files.items()]
+
+
+def shown() -> pd.DataFrame:
+    """The table of results, with the row that the pages compare all others with."""
+    if (table := load()).name.eq(first := page.PLAN[0][2]).any():
+        return table
+    raise ResultsError(f"{RESULTS} has no row {first!r}: make it with `python -m course sweep reference {first}`")
 
 
 def stale() -> list[str]:
     """What is out of date, and what to do; empty when all is well."""
-    table, found = load(), []
-    if with_block(README.read_text(), block(table)) != README.read_text():
+    table, found = shown(), []
+    text = README.read_text(encoding="utf-8")
+    if with_block(text, block(table)) != text:
         found.append(f"{README.name} does not show what {RESULTS.name} holds: {REMEDY}")
-    if not PAGE.exists() or PAGE.read_text() != page.text(table):
+    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page.text(table):
         found.append(f"{PAGE.parent.name}/{PAGE.name} does not show what the tables hold: {REMEDY}")
-    if not FIGURE.exists() or digest() not in FIGURE.read_text():
+    if not FIGURE.exists() or digest() not in FIGURE.read_text(encoding="utf-8"):
         found.append(f"{FIGURE.name} was not drawn from the present tables: {REMEDY}")
     return found
 
 
 def digest() -> str:
     """A hash of the tables that the chart shows, whatever the line ends."""
-    texts = [path.read_text() if path.exists() else "" for path in (RESULTS, PUBLISHED, SPEED)]
+    texts = [path.read_text(encoding="utf-8") if path.exists() else "" for path in (RESULTS, PUBLISHED, SPEED)]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
@@ -59,8 +68,8 @@ def with_block(text: str, new: str) -> str:
 
 def block(table: pd.DataFrame) -> str:
     """The first screen: chart, four networks, where others are ahead, and the plan beside what came out."""
-    notes = "Accuracy: on 10,000 test images, ± 95 % interval. One image: median time in the engine ONNX Runtime on two CPU threads, which computes"
-    notes += " with 8 bits where the file has fewer"
+    notes = "Accuracy: on 10,000 test images, ± 95 % interval. One image: median time in the engine ONNX Runtime on two"
+    notes += " CPU threads, which computes with 8 bits where the file has fewer"
     notes += ", on a machine that was busy with other work." if (speeds().load > BUSY).any() else "."
     notes += " In the chart files are entropy-coded, too (compressed as by zip), because others state such sizes."
     parts = [

@@ -50,7 +50,7 @@ def run(
             for job in ready[: processes - len(running)]:
                 waiting.remove(job)
                 running[job.name] = start(job, sweep, processes)
-                say(f"started {job.name}, log in {shown(log_of(job, sweep))}")
+                say(f"started {job.name}, log in {os.path.relpath(log_of(job, sweep))}")
             for name, process in list(running.items()):
                 if process.poll() is not None:
                     del running[name]
@@ -73,7 +73,7 @@ def start(job: Job, sweep: Sweep, processes: int) -> subprocess.Popen:
     sweep.work.mkdir(parents=True, exist_ok=True)
     threads = max(1, (os.cpu_count() or 1) // processes)
     environment = {"OMP_NUM_THREADS": str(threads)} | os.environ
-    with open(log_of(job, sweep), "w") as log:
+    with open(log_of(job, sweep), "wb") as log:
         command = [sys.executable, "-m", "course.reference.work", sweep.name, job.name, *filter(None, [sweep.dry])]
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
@@ -85,10 +85,5 @@ def log_of(job: Job, sweep: Sweep) -> Path:
 
 def last_line(log: Path, status: int) -> str:
     """Why a process ended: the last thing that it said."""
-    lines = [line for line in log.read_text(errors="replace").replace("\r", "\n").splitlines() if line.strip()]
-    return lines[-1] if lines and status == 1 else f"ended with status {status}; see {shown(log)}"
-
-
-def shown(path: Path) -> str:
-    """A path as one types it here."""
-    return os.path.relpath(path)
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines and status == 1 else f"ended with status {status}; see {os.path.relpath(log)}"

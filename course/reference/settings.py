@@ -1,8 +1,9 @@
 """What may be set in a sweep and of which kind each value is, so that a slip is told before anything runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_type_hints
 
+from helpers.header import Between, problem
 from helpers.pruning.allocation import checked_multiple, checked_ratio
 from helpers.pruning.importance import CRITERIA
 from helpers.pruning.pruner import SCOPES
@@ -27,44 +28,26 @@ SETTINGS = {
 OF_ANY_STAGE = {"from": str, "teacher": str, "ship": bool}
 FILE = {"data": str, "results": str, "checkpoints": str, "work": str, "defaults": dict, "jobs": dict}
 # Words that nothing else checks before a network is there.
-CHOICES = {
-    "network": ("mobilenet_v2", "tiny"),
-    "scope": SCOPES,
-    "importance": CRITERIA,
-    "allocation": ("uniform", "global"),
-}
+CHOICES = {"network": ("mobilenet_v2", "tiny"), "allocation": ("uniform", "global")}
+CHOICES |= {"scope": SCOPES, "importance": CRITERIA}
 
 
 class SweepError(ValueError):
     """A sweep's file asks for something that cannot be done; names file, job and remedy."""
 
 
-def is_number(value: Any) -> bool:
-    """Any number."""
-    return type(value) in (int, float)
-
-
-def is_table_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether all values of a table are of a kind."""
-    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
-
-
-def is_text(value: Any) -> bool:
-    """Text."""
-    return isinstance(value, str)
-
-
-KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+NUMBER = Between(float("-inf"), float("inf"))
+KINDS: dict[Any, tuple[str, Any]] = {  # what is told, and the kind of `helpers.header`
     int: ("a whole number", is_whole),
-    float: ("a number", is_number),
-    bool: ("true or false", lambda value: isinstance(value, bool)),
-    str: ("text in quotes", is_text),
-    str | None: ("text in quotes", is_text),
-    dict: ("a table", lambda value: isinstance(value, dict)),
-    tuple[int, ...]: ("a list of whole numbers", lambda value: isinstance(value, list) and all(map(is_whole, value))),
-    list: ("a list of names", lambda value: isinstance(value, list) and all(map(is_text, value))),
-    Mapping[str, int]: ("a table of whole numbers", is_table_of(is_whole)),
-    str | Mapping[str, float]: ("text or a table of numbers", lambda v: is_text(v) or is_table_of(is_number)(v)),
+    float: ("a number", NUMBER),
+    bool: ("true or false", bool),
+    str: ("text in quotes", str),
+    str | None: ("text in quotes", str),
+    dict: ("a table", {...: ...}),
+    tuple[int, ...]: ("a list of whole numbers", [is_whole]),
+    list: ("a list of names", [str]),
+    Mapping[str, int]: ("a table of whole numbers", {...: is_whole}),
+    str | Mapping[str, float]: ("text or a table of numbers", (str, {...: NUMBER})),
 }
 
 
@@ -80,9 +63,9 @@ def check_kinds(where: str, stated: dict[str, Any], kinds: Mapping[str, Any], pl
         known = ", ".join(sorted(kinds))
         raise SweepError(f"{where}: {sorted(unknown)[0]!r} is no setting of {place}; there are {known}")
     for name, value in stated.items():
-        kind, fits = KINDS[kinds[name]]
-        if not fits(value):
-            raise SweepError(f"{where}: {name} is {value!r}; give {kind}")
+        told, kind = KINDS[kinds[name]]
+        if problem(value, kind):
+            raise SweepError(f"{where}: {name} is {value!r}; give {told}")
 
 
 def check_defaults(where: str, defaults: dict[str, Any]) -> None:
@@ -100,7 +83,7 @@ def check_defaults(where: str, defaults: dict[str, Any]) -> None:
 def check_values(where: str, stage: str, settings: dict[str, Any]) -> None:
     """The values, of the right kind already, are ones that the stage can do something with."""
     for name, known in CHOICES.items():
-        if is_text(settings.get(name)) and settings[name] not in known:
+        if isinstance(settings.get(name), str) and settings[name] not in known:
             raise SweepError(f"{where}: {name} is {settings[name]!r}; choose one of {', '.join(known)}")
     for name in ("target_params", "target_macs", "file_bytes"):
         if not settings.get(name, 1) > 0:

@@ -1,6 +1,5 @@
 """How the network of each stage is made from those before it."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -94,13 +93,7 @@ def quantization_aware(job: Job, source: nn.Module, teacher: nn.Module, cifar: D
     return trained(network, job, teacher, cifar, files).convert()
 
 
-MAKERS: dict[str, Callable[..., nn.Module]] = {
-    "dense": dense,
-    "pruned": pruned,
-    "fine-tuned": fine_tuned,
-    "int8": int8,
-    "qat": quantization_aware,
-}
+MAKERS = {"dense": dense, "pruned": pruned, "fine-tuned": fine_tuned, "int8": int8, "qat": quantization_aware}
 
 
 def trained(model: nn.Module, job: Job, teacher: nn.Module | None, cifar: Dataset, files: Files) -> nn.Module:

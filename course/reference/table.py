@@ -49,9 +49,8 @@ def published(path: Path = PUBLISHED) -> pd.DataFrame:
 
 def speeds(path: Path = SPEED) -> pd.DataFrame:
     """Median milliseconds of each network in each engine, all in one run; empty where nothing was timed."""
-    return (
-        pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["name", "engine", "batch", "median_ms", "load"])
-    )
+    columns = ["name", "engine", "batch", "median_ms", "load"]
+    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
 
 
 def put(rows: Iterable[Mapping[str, Any]], path: Path = RESULTS) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Commands through the shell's door: train, evaluate, fine-tune and others on the sample, run, sweep, doctor."""
 
+import importlib.metadata
 import shutil
 import subprocess
 from argparse import Namespace
@@ -65,45 +66,42 @@ def test_finetune_goes_on_with_a_teacher(trained, tmp_path):
         ("train --batch-size 0", "batch_size must be"),
         ("train --output {folder}", "it is a folder"),
         ("train --output {file}/trained", "cannot be written"),
-        ("finetune {tiny} --output {file}/trained", "cannot be written"),
-        ("quantize {tiny} {folder}/q --images -5", "no whole number of 1 or more"),
+        ("train --output {folder}/mnv2-0.5", "name it {folder}/mnv2-0.5.safetensors"),
+        ("finetune {tiny} --output {folder}/a.csv", "does not end as the file of a network"),
+        ("quantize {tiny} {out} --images -5", "no whole number of 1 or more"),
         ("quantize {tiny} {file}/q", "cannot be written"),
-        ("quantize {tiny} {folder}/q --weight-bits 9", "from 2 to 8"),
-        ("quantize {tiny} {folder}/q --qat-epochs 1 --rounding learned", "leave --rounding"),
-        ("prune {tiny} {folder}/p --ratio 1", "ratio is 1.0; expected 0 <= ratio < 1"),
-        ("prune {tiny} {folder}/p --images many", "argument --images: 'many' is no whole number of 1 or more"),
-        ("prune {tiny} {folder}/p --round-to 1000", "no group has more than 64 units"),
-        ("prune {tiny} {folder}/p --input-size 64", "--input-size and --arguments belong to --model"),
-        ("prune {int8} {folder}/p", "is quantized already; start from the network that it was made from"),
-        ("train --output {folder}/net.state", "would hold the network and the state of its training"),
+        ("quantize {tiny} {out} --weight-bits 9", "from 2 to 8"),
+        ("quantize {tiny} {out} --qat-epochs 1 --rounding learned", "leave --rounding"),
+        ("prune {tiny} {out} --ratio 1", "ratio is 1.0; expected 0 <= ratio < 1"),
+        ("prune {tiny} {out} --images many", "argument --images: 'many' is no whole number of 1 or more"),
+        ("prune {tiny} {out} --round-to 1000", "no group has more than 64 units"),
+        ("prune {tiny} {out} --allocation {file}", "file.json cannot be read as JSON: Expecting value"),
+        ("prune {tiny} {out} --input-size 64", "--input-size and --arguments belong to --model"),
+        ("prune {int8} {out}", "is quantized already; start from the network that it was made from"),
         ("evaluate {tiny} --batch 0", "no whole number of 1 or more"),
     ],
 )
 def test_wrong_values_are_refused_before_any_work(words, says, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("helpers.training.train", lambda *_, **__: pytest.fail("it trains"))
-    (tmp_path / "file").touch()
-    tiny, int8 = (models.CHECKPOINTS / f"{name}.safetensors" for name in ("tiny", "half-int8"))
-    words = words.format(folder=tmp_path, file=tmp_path / "file", tiny=tiny, int8=int8)
+    (tmp_path / "file.json").touch()
+    files = {"folder": tmp_path, "file": tmp_path / "file.json", "out": tmp_path / "out.safetensors"}
+    files |= {name[-4:]: models.CHECKPOINTS / f"{name}.safetensors" for name in ("tiny", "half-int8")}
+    words, says = words.format(**files), says.format(**files)
     try:
         status = main([*words.split(), "--data", "sample"])
     except SystemExit as end:
         status = end.code
     assert status in (1, 2) and says in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file.json"]
 
 
-def test_no_command_writes_over_the_network_that_it_reads(tmp_path, capsys):
-    network = Path(shutil.copy(models.CHECKPOINTS / "tiny.safetensors", tmp_path))
-    before = network.read_bytes()
-    for words in ("prune {net} {net}", "finetune {net} --output {net}", "quantize {net} {net}"):
-        assert main([*words.format(net=network).split(), "--data", "sample"]) == 1
-        assert "would be overwritten; choose another name" in capsys.readouterr().err
-        assert network.read_bytes() == before
+def test_a_second_training_on_one_output_is_refused_and_a_lock_in_use_is_left(tmp_path, capsys, monkeypatch):
+    def in_use(*_, **__):
+        raise PermissionError("as Windows says of a file that is open")
 
-
-def test_a_second_training_on_one_output_is_refused(tmp_path, capsys):
+    monkeypatch.setattr(Path, "unlink", in_use)
     output = tmp_path / "trained.safetensors"
-    with saving(Namespace(state=None, output=output, handover=None)):
+    with saving(Namespace(state=output.with_suffix(".state"), output=output, handover=None)):
         assert main(["train", *FAST, "--width", "0.1", "--output", str(output)]) == 1
     assert "another training writes" in capsys.readouterr().err
     assert not output.exists()
@@ -125,7 +123,6 @@ def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(tmp_path, 
     monkeypatch.setattr(runner, "run_lesson", copied)
     monkeypatch.setattr(runner, "publish", lambda *_: None)
     monkeypatch.setattr(runner, "lessons", lambda *_, **__: paths)
-    monkeypatch.setattr(runner, "chosen", lambda names: paths)
     assert main(["run", "--jobs", "2", *words, "--output", str(tmp_path / "out" / "notebooks")]) == bool(failure)
     out = capsys.readouterr().out
     assert "report: " in out and "02_b" in out
@@ -154,15 +151,23 @@ def test_the_status_tells_whether_all_was_done(tmp_path, capsys, monkeypatch):
     assert main(["sweep", sweep.name]) == 0
 
 
-def test_a_finished_row_is_committed_with_its_file(tmp_path, monkeypatch):
-    sweep = small_sweep(tmp_path)
-    rows_of(sweep, "dense")
-    for words in (["init", "-q"], ["config", "user.email", "a@b.c"], ["config", "user.name", "a"]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    monkeypatch.setattr(reference, "run", lambda sweep, names, jobs, say, keep: keep(sweep.jobs["dense"]) or {})
-    assert main(["sweep", sweep.name, "--commit"]) == 0
-    told = subprocess.check_output(["git", "show", "--stat", "--format=%s"], cwd=tmp_path, text=True)
-    assert "Network dense" in told and "results.csv" in told and "dense.safetensors" in told
+def test_rows_and_all_shipped_files_are_committed_and_git_s_refusal_told_before_work(tmp_path, monkeypatch, capsys):
+    def git(*words):
+        return subprocess.check_output(["git", *words], cwd=tmp_path, text=True)
+
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    sweep, words = small_sweep(tmp_path), ["sweep", str(tmp_path / "small.toml"), "--commit"]
+    monkeypatch.setattr(reference, "run", lambda *_: pytest.fail("works"))
+    git("init", "-q"), git("config", "user.useConfigOnly", "true")
+    assert main(words) == 1 and "git var: " in capsys.readouterr().err
+    git("config", "user.email", "a@b.c"), git("config", "user.name", "a")
+    (tmp_path / ".git" / "index.lock").touch()
+    assert main(words) == 1 and "index.lock': File exists" in capsys.readouterr().err
+    (tmp_path / ".git" / "index.lock").unlink()
+    monkeypatch.setattr(reference, "run", lambda *words: rows_of(sweep, "cut") is words[-1](sweep.jobs["cut"]) or {})
+    assert main(words) == main(words) == 0  # the second time there is nothing to commit
+    told = git("log", "--stat", "--format=%s").split("Left by the sweep")
+    assert "Network cut of the sweep" in told[0] and "results.csv" in told[0] and "dense.safetensors" in told[1]
 
 
 def test_this_machine_is_fine(capsys):
@@ -172,25 +177,41 @@ def test_this_machine_is_fine(capsys):
         assert topic in told
 
 
-def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "installed", lambda name: name != "tqdm")
+@pytest.mark.parametrize("lacking", ["tqdm", "batchnorm-to-int8"])
+def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys, lacking):
+    found = importlib.metadata.Distribution.discover
+    hiding = lambda **by: iter(()) if by.get("name") == lacking else found(**by)  # noqa: E731
+    monkeypatch.setattr(importlib.metadata.Distribution, "discover", hiding)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2**20})())
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("[fix] packages: tqdm missing: ") and "pip install" in line for line in lines)
+    assert any(line.startswith(f"[fix] packages: {lacking} missing: ") and "pip install" in line for line in lines)
     assert any(line.startswith("[fix] 0 GiB of disk free: ") for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("library", "says"), [(None, "they are of two builds"), (b"not a library", "Could not load this library: _C.so")]
+    ("library", "version", "says"),
+    [
+        (None, "__version__ = '0.1+elsewhere'", "torchvision 0.1+elsewhere do not fit (they are of two builds)"),
+        (b"no library", '__version__: str = "0.1"', "torchvision 0.1 do not fit (Could not load this library: _C.so"),
+        (None, "version = 1", f" with torchvision {importlib.metadata.version('torchvision')}"),
+    ],
 )
-def test_a_pair_from_two_places_or_without_operators_is_found(monkeypatch, tmp_path, library, says):
+def test_a_pair_from_two_places_or_without_operators_is_found(monkeypatch, tmp_path, library, version, says):
     if library:
         (tmp_path / "_C.so").write_bytes(library)
     else:
         monkeypatch.setattr(doctor, "operators_problem", lambda *_: "")
-    (tmp_path / "version.py").write_text("__version__ = '0.1+elsewhere'")
-    monkeypatch.setattr(doctor, "torchvision_folder", lambda: tmp_path)
+    (tmp_path / "version.py").write_text(version)
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda _: Namespace(origin=tmp_path / "__init__.py"))
     finding = next(doctor.torch_pair())
-    assert not finding.good and "torchvision 0.1+elsewhere do not fit (" in finding.what and says in finding.what
-    assert "TORCH_INDEX" in finding.remedy
+    assert finding.good == ("do not fit" not in says) and says in finding.what and "TORCH_INDEX" in finding.remedy
+
+
+def test_the_copy_that_the_environment_names_is_found_and_a_folder_that_is_not_there_told(monkeypatch, tmp_path):
+    (tmp_path / "copy" / "data_batch_1").mkdir(parents=True)
+    monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "copy"))
+    assert [finding[:2] for finding in doctor.data_source()] == [(True, f"CIFAR-10: {tmp_path / 'copy'}")]
+    monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "not" / "there"))
+    _, finding = doctor.data_source()
+    assert not finding.good and "there cannot be written" in finding.what and "make it" in finding.remedy

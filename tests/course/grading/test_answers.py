@@ -18,10 +18,6 @@ ANSWERS = [
 ]
 
 
-def solved(exercise):
-    return answers.execute(answers.solution_cells(exercise))
-
-
 @pytest.mark.parametrize(("name", "answer"), ANSWERS, ids=lambda value: getattr(value, "label", value))
 def test_only_right_answers_earn_points(name, answer):
     verdict = trying.try_out(EXERCISES[name], answer)
@@ -69,9 +65,10 @@ def _right(item, student, case, expected):
 def test_the_source_notebook_earns_everything(name, monkeypatch):
     exercise = EXERCISES[name]
     monkeypatch.chdir(exercise.folder)
-    weight = trying.weight(exercise, answers.solution_cells(exercise))
+    cells = answers.solution_cells(exercise)
+    weight, student = trying.weight(exercise, cells), answers.execute(cells)
     for item in exercise.assignment.items:
-        verdict = trying.check(item, solved(exercise), "another seed", True, weight)
+        verdict = trying.check(item, student, "another seed", True, weight)
         assert verdict.share == 1.0, verdict.message
     assert exercise.assignment.points == 100
 
@@ -82,7 +79,7 @@ WITH_INPUTS = [(name, item) for name, e in EXERCISES.items() for item in e.assig
 
 @pytest.mark.parametrize(("name", "item"), WITH_INPUTS, ids=lambda value: getattr(value, "name", value))
 def test_an_answer_learned_by_heart_from_the_visible_inputs_earns_nothing(name, item):
-    student = solved(EXERCISES[name])
+    student = answers.execute(answers.solution_cells(EXERCISES[name]))
     learned = [item.answer(student, copy_tree(case.inputs)) for case in item.make_cases("visible")]
     reciting = replace(item, run=lambda student, inputs: learned[0])
     assert trying.check(reciting, {item.function: None}, "hidden").share == 0.0

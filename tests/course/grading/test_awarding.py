@@ -93,11 +93,13 @@ def test_a_lost_point_is_explained_on_the_smallest_case_that_fails(award):
         (lambda answers: {"answers": torch.zeros(2), "problem": None}, "No answer"),
         (lambda answers: {"answers": {"0": answers}, "problem": None}, "No answer"),
         (lambda answers: {"answers": [answers[0], 10**400], "problem": None}, "should be a tensor"),
+        (lambda answers: b"\xff" * 100, "No answer"),
+        (lambda answers: {"answers": answers, "problem": "it calls", "refused": True}, "Not allowed: it calls"),
     ],
 )
 def test_anything_else_earns_nothing_and_is_explained(award, spoil, says):
     row, _ = award(lambda sheet: spoil(sheet.expected))
-    assert row["points"] == 0 and says in row["message"]
+    assert row["points"] == 0 and says in row["message"] and row["refused"] == says.startswith("Not allowed")
 
 
 def test_what_could_not_be_read_opens_no_box(monkeypatch, tmp_path):
@@ -107,12 +109,9 @@ def test_what_could_not_be_read_opens_no_box(monkeypatch, tmp_path):
     assert result["notes"] == nothing.notes and result["items"]["double"]["message"].endswith("nothing could be read")
 
 
-def test_bytes_that_are_no_answer_and_what_was_refused_earn_nothing(award):
-    assert award(b"\xff" * 100)[0]["points"] == 0
+def test_a_box_that_was_stopped_says_why(award):
     row, notes = award(None, reason="it used more memory than allowed")
     assert row["points"] == 0 and "memory" in row["message"] and "memory" in notes[0]
-    row, _ = award(lambda sheet: right(sheet) | {"problem": "line 2 calls torch.ao.double", "refused": True})
-    assert row["points"] == 0 and row["refused"] and row["message"] == "Not allowed: line 2 calls torch.ao.double"
 
 
 @pytest.mark.parametrize(("most", "views"), [(1, [2, 1, 1]), (2, [2])])

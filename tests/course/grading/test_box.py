@@ -150,6 +150,8 @@ FLOODS = {
     "closed pipes": "import os\nos.closerange(0, 100)\nwhile True: pass",
     "its own death": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
     "a crash": "import ctypes\nctypes.string_at(0)",
+    "names that are no text or lie": "import ctypes, os, time\nname = ctypes.CDLL(None).prctl\nname(15, b'\\xff')\n"
+    "time.sleep(1)\nname(15, b'\\x1cVmPTE: -999999')\nos.fork()\nx = b'1' * 2**30\ntime.sleep(3)\nprint('got:', 1)",
     "stopping itself": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
 }
 

@@ -158,9 +158,7 @@ def _styles(exercise, bundle):
         yield f"answers{index}", answers.variant(exercise, True, index), {}, None
     called = "SOURCE\n\n\nNAME = lambda *a, **k: fuse_conv_bn_NAME(*a, **k)"
     yield "called", each(called, "fuse_conv_bn_"), {}, None
-    wrapped = (
-        "SOURCE\n\n\n@wraps(quantize_NAME)\ndef NAME(*a: Unknown, **k):\n    return partial(quantize_NAME, *a)(**k)"
-    )
+    wrapped = "SOURCE\n@wraps(quantize_NAME)\ndef NAME(*a: Unknown, **k):\n    return partial(quantize_NAME, *a)(**k)"
     edited = {"setup": f"from __future__ import annotations\nfrom functools import *\n{cells['setup']}"}
     yield "wrapped", each(wrapped, "quantize_") | edited, {}, None
     nested = "def make_batch_norm():\n    SOURCE\n    return NAME\nNAME = make_batch_norm()"

@@ -8,7 +8,6 @@ import nbformat
 import pytest
 
 from course.grading.answers import fill
-from course.grading.collect import MOST_FILES_BYTES
 from course.grading.intake import MOST_NOTEBOOK_BYTES, read
 
 ANSWER = "def bn_affine(gamma, beta, mean, var, eps):\n    return gamma, beta"
@@ -159,10 +158,3 @@ def test_links_pipes_and_folders_are_not_read(folder, notebook, submit, skeleton
         assert "not an ordinary folder" in read(link, "a1.ipynb", skeleton).notes[0]
     path.rename(folder / "a1 (copy).ipynb")  # a single notebook counts under any name
     assert source_of(submit(), "bn_affine_solution") == ANSWER
-
-
-def test_other_files_are_limited_each_and_together(folder, notebook, submit):
-    for name in ("a", "b"):
-        (folder / f"{name}.bin").write_bytes(bytes(MOST_FILES_BYTES // 2 + 1))
-    submission = submit(notebook)
-    assert list(submission.files) == ["a.bin"] and "b.bin has" in submission.notes[0]

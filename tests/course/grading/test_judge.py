@@ -17,6 +17,7 @@ from tests.course.grading.conftest import total
 
 pytestmark = [pytest.mark.box, pytest.mark.slow]
 
+EVERY_FUNCTION = "\nfor n in ITEMS: globals()[n] = lie\n"
 FORGERIES = {
     "patched comparisons": "import torch, numpy\ntorch.allclose = torch.equal = numpy.allclose = lambda *a, **k: True\n"
     "torch.Tensor.__eq__ = torch.Tensor.equal = lambda *a, **k: True",
@@ -42,10 +43,6 @@ FORGERIES = {
     "        f = f.f_back\n"
     "print('got:', [n for n in sys.modules if 'specification' in n or 'judge' in n]) if "
     "[n for n in sys.modules if 'specification' in n or 'judge' in n] else None",
-}
-
-EVERY_FUNCTION = "\nfor n in ITEMS: globals()[n] = lie\n"
-FORGERIES |= {
     "tensors that say they are equal": "import torch\nclass Liar(torch.Tensor):\n"
     "    def __eq__(self, other): return True\n    def __array__(self, *a): return None\n"
     "    __hash__ = None\n    allclose = equal = __le__ = __eq__\n"

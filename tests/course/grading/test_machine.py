@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 from course.__main__ import main
 from course.grading import box, inside, machine, runner
 from course.grading.box import Limits
-from course.grading.classroom import Classroom, ClassroomError, Rules, write
+from course.grading.classroom import Classroom, ClassroomError, write
+from course.grading.collect import collect
 from course.grading.intake import Submission
 from course.grading.job import Place
 
@@ -55,17 +57,23 @@ def test_what_a_killed_grader_left_is_removed_and_what_is_no_leftover_stays(temp
 
 
 @pytest.mark.parametrize(("platform", "found", "says"), [("darwin", True, "Linux"), ("linux", False, "not installed")])
-def test_the_obstacle_is_named_with_its_remedy(monkeypatch, platform, found, says):
+def test_the_obstacle_is_named_with_its_remedy(monkeypatch, tmp_path, platform, found, says):
     monkeypatch.setattr(machine.sys, "platform", platform)
     monkeypatch.setattr(machine.shutil, "which", lambda name: "/usr/bin/bwrap" if found else None)
     monkeypatch.setattr(machine, "obstacle", machine.obstacle.__wrapped__)  # not what was found out before
     with pytest.raises(BoxError, match=f"{says}.*--unsafe"):
-        machine.require_box()
-    monkeypatch.setattr(machine.sys, "platform", "linux")
-    machine.require_unix()
+        machine.require(boxed=True)
+    machine.require(boxed=False)
     monkeypatch.setattr(machine.sys, "platform", "win32")
-    with pytest.raises(BoxError, match="WSL2"):  # even without the box
-        machine.require_unix()
+    for refused in (lambda: machine.require(boxed=False), lambda: collect(Classroom(tmp_path), "a1")):
+        with pytest.raises(BoxError, match="WSL2"):
+            refused()
+
+
+def test_text_is_read_and_written_as_utf_8_on_every_machine():
+    code = "".join(path.read_text() for path in Path(machine.__file__).parent.glob("*.py"))
+    calls = re.findall(r"(?:_text|with open)\(.*", code)
+    assert len(calls) > 20 and [call for call in calls if "encoding=" not in call and '"rb"' not in call] == []
 
 
 @pytest.mark.box
@@ -94,23 +102,27 @@ DUE = datetime(2030, 1, 31, 23, 59, tzinfo=UTC)
 LATE = {-60: 0, 0: 0, 1: 8, 86400: 8, 86401: 16, 5 * 86400: 40, 5 * 86400 + 1: 80, 400 * 86400: 80}
 
 
-def test_each_day_begun_costs_after_the_days_that_one_student_was_given():
-    rules = Rules("last", 10, 5, {"a1": DUE})
+def test_each_day_begun_costs_after_the_days_that_one_student_was_given(tmp_path):
+    room = Classroom.open(tmp_path)
+    room.settings.write_text("\ufeff[due]\na1 = 2030-01-31T23:59:00Z", encoding="utf-8")  # all else as in a new class
+    rules = room.rules
     for seconds, lost in LATE.items():
         arrived = DUE + timedelta(seconds=seconds)
         assert rules.penalty("a1", arrived, 80) == lost and rules.penalty("a2", arrived, 80) == 0
         assert rules.penalty("a1", arrived + timedelta(days=7), 80, extra_days=7) == lost
 
 
-WRONG_SETTINGS = ['resubmission = "best of all"', "late_days = [", "late_days = 'x'", "late_days = []", "\x00"]
-WRONG_SETTINGS += ["due = 5", "[due]\na1 = 5", "[due]\na1 = '2030-01-31'"]
+WRONG_SETTINGS = ["late_days = [", "late_days = 'x'", "late_days = []", "\x00", "due = 5", "[due]\na1 = 5"]
+WRONG_SETTINGS = dict.fromkeys([*WRONG_SETTINGS, "[due]\na1 = '2030-01-31'", 'resubmission = "best of all"'], "")
+WRONG_SETTINGS["late_day = 5"] = "no setting called late_day; there are resubmission, late_percent_per_day, late_days,"
+WRONG_SETTINGS["[due]\nA1 = 2030-01-31\nlate_days = 5"] = "no assignment called A1, late_days; there are a1, a2,"
 
 
 @pytest.mark.parametrize("text", WRONG_SETTINGS)
 def test_wrong_settings_are_refused(tmp_path, text):
     room = Classroom.open(tmp_path)
     room.settings.write_text(text)
-    with pytest.raises(ClassroomError, match=r"class\.toml"):
+    with pytest.raises(ClassroomError, match=rf"class\.toml cannot be used.*{WRONG_SETTINGS[text]}"):
         _ = room.rules
 
 
@@ -140,23 +152,37 @@ def test_a_class_is_worked_on_by_one_at_a_time_who_removes_what_a_killed_one_beg
     room = Classroom.open(tmp_path)
     with room.locked(), pytest.raises(ClassroomError, match=f"in use by process {os.getpid()}"), room.locked():
         pass
-    write(room.submission("ada", "a1") / "model.1.part", "a student's own")
+    for path in (room.submission("ada", "a1") / "model.1.part", tmp_path / "hand-ins.zip.part"):
+        write(path, "somebody's own")
     with monkeypatch.context() as killed, pytest.raises(OSError, match="killed"):
         killed.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
         killed.setattr(Path, "unlink", lambda *_, **__: None)
         write(room.result_path("a1", "ada"), "half")
-    assert len(list(tmp_path.rglob("*.part"))) == 2
+    assert len(list(tmp_path.rglob("*.part"))) == 3
     with room.locked():
-        assert [path.name for path in tmp_path.rglob("*.part")] == ["model.1.part"]
+        assert {path.name for path in tmp_path.rglob("*.part")} == {"model.1.part", "hand-ins.zip.part"}
 
 
 def test_a_mistyped_folder_makes_no_class(tmp_path, capsys):
     words = ["grade", "export", "--folder", str(tmp_path / "typo")]
     assert main(words) == 1 and "add --new" in capsys.readouterr().err
     assert not (tmp_path / "typo").exists()
-    assert main([*words, "--new"]) == 0 and (tmp_path / "typo" / "secret").exists()
+    assert main([*words, "--new"]) == 1 and (tmp_path / "typo" / "secret").exists()
+    assert "run `grade release` first" in capsys.readouterr().err
     assert main(["grade", "demo", "--folder", str(tmp_path / "typo")]) == 1
     assert "real class" in capsys.readouterr().err
+
+
+def test_all_assignments_are_those_that_are_ready_and_a_source_is_of_one(room, capsys):
+    write(room.folder / "released" / "a2" / "a2.ipynb", "")
+    write(room.folder / "incoming" / "a2" / "ada.ipynb", "")
+    folder = ["--folder", str(room.folder)]
+    for name, a2 in (("collect", "a2: 1 collected"), ("stats", "a2 was left out: no submission")):
+        assert main(["grade", name, *folder]) == 0 and main(["grade", name, "a1", *folder]) == 1
+        said = capsys.readouterr().out
+        assert said.startswith("a1 was left out: ") and a2 in said
+    assert main(["grade", "collect", *folder, "--source", str(room.folder / "incoming" / "a2")]) == 1
+    assert "name it, such as `grade collect a1 --source" in capsys.readouterr().err
 
 
 def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import platform
 import secrets
 import sys
 import warnings
@@ -25,7 +26,7 @@ def graded(monkeypatch):
         return [{"items": rows, "notes": [], "printed": "", "boxed": boxed} for _ in submissions]
 
     monkeypatch.setattr(runner.judge, "grade", grade)
-    monkeypatch.setattr(runner.machine, "require_box", lambda: None)
+    monkeypatch.setattr(runner.machine, "obstacle", lambda: None)
     return calls
 
 
@@ -97,21 +98,17 @@ def address():
             yield local.scheduler_address
 
 
-def version():
-    return "1"
-
-
 def fails():
     raise ModuleNotFoundError("No module named 'helpers'")
 
 
 def test_threads_do_the_work_or_a_cluster(address):
     for workers, scheduler, at_a_time in ((3, None, 3), (None, address, 1)):
-        with hands(workers, scheduler, version) as (executor, found):
+        with hands(workers, scheduler, platform.node) as (executor, found):
             assert found == at_a_time and executor.submit(len, "ab").result(timeout=30) == 2
 
 
-def refused(scheduler, says, version=version):
+def refused(scheduler, says, version=platform.node):
     with pytest.raises(ClusterError, match=says), hands(None, scheduler, version):
         pass
 

@@ -14,7 +14,6 @@ LIBRARIES = (".", "torchinductor")  # what torch and its libraries put into the 
 # A share of them for continuous integration: some without a network, one with.
 CI = ("01_batchnorm_math", "02_graphs_and_passes", "03_folding")
 LESSONS = [pytest.param(p, id=p.stem, marks=pytest.mark.ci if p.stem in CI else ()) for p in runner.lessons()]
-NOTEBOOKS = [*runner.lessons(), runner.NOTEBOOKS / runner.TALK]
 SMALL = """
 import sys
 from dataclasses import replace
@@ -71,7 +70,7 @@ def test_runs_twice_without_errors_and_noise_and_leaves_nothing(path, here, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
+@pytest.mark.parametrize("path", runner.lessons(talk=True), ids=lambda path: path.stem)
 def test_the_full_branch_works_on_a_small_scale(path, here, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     notebook.cells.insert(0, new_code_cell(SMALL, id="small"))

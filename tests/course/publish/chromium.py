@@ -9,6 +9,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 NEEDED = [pytest.mark.browser, pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium")]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
+LOCAL = ("file:", "data:", "blob:", "about:", "http://127.0.0.1", "ws://127.0.0.1")
 
 
 @contextmanager
@@ -32,13 +33,9 @@ def opened(url: str, browser=None):
         problems: list[str] = []
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: None if local(request.url) else problems.append(f"fetches {request.url}"))
+        page.on("request", lambda request: request.url.startswith(LOCAL) or problems.append(f"fetches {request.url}"))
         page.goto(url)
         try:
             yield page, problems
         finally:
             page.close()
-
-
-def local(url: str) -> bool:
-    return url.startswith(("file:", "data:", "blob:", "about:", "http://127.0.0.1", "ws://127.0.0.1"))

@@ -19,7 +19,6 @@ from tests.course.publish import chromium
 from tests.course.publish.chromium import opened
 
 pytestmark = chromium.NEEDED
-EVERYTHING_DRAWN = """{ "windowingMode": "none" }"""  # else JupyterLab takes cells that are out of sight off the page
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def jupyterlab(tmp_path, request):
     shutil.copy(request.param, tmp_path / "lesson.ipynb")
     settings = tmp_path / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
     settings.parent.mkdir(parents=True)
-    settings.write_text(EVERYTHING_DRAWN)
+    settings.write_text('{ "windowingMode": "none" }')  # else cells that are out of sight are taken off the page
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -50,21 +49,17 @@ def jupyterlab(tmp_path, request):
             server.wait(30)
 
 
-SOURCES = {
-    path: "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells) for path in runner.lessons()
-}
+CELLS = {path: nbformat.read(path, as_version=4).cells for path in runner.lessons()}
+SOURCES = {path: "\n".join(cell.source for cell in cells) for path, cells in CELLS.items()}
 # What the figures that follow sliders are called, when read aloud.
 SLIDERS = {path: re.findall(r'plots\.explore\(\s*\w+,\s*"([^"]+)"', text) for path, text in SOURCES.items()}
+LESSONS = [pytest.param(path, alts, id=path.stem) for path, alts in SLIDERS.items() if alts]
 
 
 def test_every_live_figure_is_found():
-    assert {path: len(alts) for path, alts in SLIDERS.items()} == {
-        path: text.count("plots.explore(") for path, text in SOURCES.items()
-    }
+    counts = {path: text.count("plots.explore(") for path, text in SOURCES.items()}
+    assert {path: len(alts) for path, alts in SLIDERS.items()} == counts
     assert len(LESSONS) >= 2
-
-
-LESSONS = [pytest.param(path, alts, id=path.stem) for path, alts in SLIDERS.items() if alts]
 
 
 @pytest.mark.slow

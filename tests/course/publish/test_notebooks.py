@@ -10,7 +10,9 @@ from course.publish import page, runner, slides
 from course.publish.runner import NOTEBOOKS, TALK, lessons
 from helpers import checks
 
-READ = {path: nbformat.read(path, as_version=4) for path in (*lessons(), NOTEBOOKS / TALK)}
+READ = {path: nbformat.read(path, as_version=4) for path in lessons(talk=True)}
+THE_TALK = READ[NOTEBOOKS / TALK]
+any_notebook = pytest.mark.parametrize("notebook", [pytest.param(book, id=path.stem) for path, book in READ.items()])
 # What the course was ordered to contain: each item is met in code, in a cell that carries the tag `seed:ID`.
 ORDERED = {
     "A": 7,  # the pass folder: interface, errors, canonicalize, identities, constants, conv-bn, conv-add
@@ -26,45 +28,34 @@ def text_of(notebook, kind="markdown"):
     return "\n".join(cell.source for cell in notebook.cells if cell.cell_type == kind)
 
 
-@pytest.fixture(params=READ, ids=lambda path: path.stem)
-def any_notebook(request):
-    return READ[request.param]
-
-
-@pytest.fixture(params=lessons(), ids=lambda path: path.stem)
-def notebook(request):
-    return READ[request.param]
-
-
-@pytest.fixture(scope="module")
-def talk():
-    return READ[NOTEBOOKS / TALK]
-
-
-def test_outputs_of_a_real_run_without_errors_warnings_and_paths(any_notebook):
-    for cell in (cell for cell in any_notebook.cells if cell.cell_type == "code"):
+@any_notebook
+def test_outputs_of_a_real_run_without_errors_warnings_and_paths(notebook):
+    for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
         assert cell.execution_count, f"{cell.id} was not run"
         for output in cell.outputs:
             assert output.output_type != "error", cell.id
             assert output.get("name") != "stderr", f"{cell.id}: {output.text}"
-    text = re.sub(r"base64,[^\"]*", "", nbformat.writes(any_notebook))
+    text = re.sub(r"base64,[^\"]*", "", nbformat.writes(notebook))
     assert not re.search(r"/(home|root|work|tmp|usr|Users)/", text)
     assert "Warning" not in text
 
 
-def test_the_outputs_come_from_the_tables_and_networks_that_are_shipped(any_notebook):
+@any_notebook
+def test_the_outputs_come_from_the_tables_and_networks_that_are_shipped(notebook):
     """What fails here was run before one of them changed: `python -m course run --publish` makes it anew."""
-    assert runner.made_from(any_notebook) == any_notebook.metadata.made_from
+    assert runner.made_from(notebook) == notebook.metadata.made_from
 
 
-def test_figures_have_alternative_text(any_notebook, talk):
-    found = page.figures(any_notebook)
-    assert len(found) >= (10 if any_notebook is talk else 1) and all(len(alt) > 30 for _, alt in found)
-    outputs = [output for cell in any_notebook.cells for output in cell.get("outputs", [])]
+@any_notebook
+def test_figures_have_alternative_text(notebook):
+    found = page.figures(notebook)
+    assert len(found) >= (10 if notebook is THE_TALK else 1) and all(len(alt) > 30 for _, alt in found)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     pages = [output.get("data", {}).get("text/html", "") for output in outputs]
     assert all('alt="' in html for html in pages if "<img " in html)
 
 
+@pytest.mark.parametrize("notebook", [pytest.param(READ[path], id=path.stem) for path in lessons()])
 def test_a_lesson_has_its_parts_stable_names_of_cells_short_code_and_links_that_lead_somewhere(notebook):
     for part in ("**After this lesson you can**", "**Time:**", "## Summary", "## Questions", "**Sources"):
         assert part in text_of(notebook), part
@@ -102,9 +93,9 @@ def test_all_are_small_and_what_was_ordered_has_a_cell_that_ran_and_no_tag_names
     assert {name for name, _ in tagged} <= IDS
 
 
-def test_the_talk_has_about_twelve_slides_with_notes_and_what_the_room_was_promised(talk):
-    shown = slides.slides_of(talk)
+def test_the_talk_has_about_twelve_slides_with_notes_and_what_the_room_was_promised():
+    shown = slides.slides_of(THE_TALK)
     assert 12 <= len(shown) <= 16
     assert all('<aside class="notes">' in "".join(parts) for parts in shown)
     for part in ("Why this network", "Why whole channels", "Why from scratch", "Where is it hard", "What to use when"):
-        assert part in text_of(talk), part
+        assert part in text_of(THE_TALK), part

@@ -27,7 +27,7 @@ def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path):
     assert outcome.failure == "cell 2 (cell-1): KeyError: 'lost'"
     assert "01_bad" in outcome.line() and "FAILED" in outcome.line()
     executed = nbformat.read(tmp_path / "out" / "01_bad.ipynb", as_version=4)
-    assert executed.cells[0].outputs[0].text == "42\n"
+    assert executed.cells[0].outputs[0].text == "42\n" and executed.metadata.run.profile == "quick"
     assert nbformat.read(source, as_version=4).cells[0].outputs == []
 
 
@@ -56,8 +56,18 @@ def test_the_talk_runs_when_asked_for_and_with_everything_and_is_no_lesson(tmp_p
     for name in ("01_a", "talk"):
         write(tmp_path / f"{name}.ipynb")
     for names, stems in (([], ["01_a", "talk"]), (["talk"], ["talk"]), (["01"], ["01_a"])):
-        assert [path.stem for path in runner.chosen(names, tmp_path)] == stems
+        assert [path.stem for path in runner.lessons(names, tmp_path, talk=True)] == stems
     assert [path.stem for path in runner.lessons(folder=tmp_path)] == ["01_a"]
+
+
+def test_a_run_is_shown_only_if_it_was_one_of_the_present_cells(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "BUILD", tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    shipped, ran = write(tmp_path / "01_a.ipynb", "1"), write(tmp_path / "notebooks" / "01_a.ipynb", "1")
+    assert runner.executed(shipped) == ran and capsys.readouterr().out == ""
+    write(shipped, "2")
+    assert runner.executed(shipped) == shipped
+    assert capsys.readouterr().out.startswith("01_a.ipynb was edited since it was run here: shown with the outputs")
 
 
 def cell(make, source, kind, **metadata):
@@ -98,7 +108,7 @@ def test_a_slide_that_begins_with_a_figure_gets_its_heading():
 
 
 def test_slides_makes_a_deck_of_the_talk_and_a_notebook_without_slides_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(runner, "lessons", lambda *_: [])
+    monkeypatch.setattr(runner, "lessons", lambda talk: [runner.NOTEBOOKS / runner.TALK])
     monkeypatch.setattr(runner, "BUILD", tmp_path)
     monkeypatch.setattr(pages, "write_demo", lambda target: [target])
     assert pages.run(Namespace(command="slides", output=tmp_path / "decks")) == 0
@@ -113,14 +123,16 @@ def test_contents_figures_links_and_provenance(tmp_path):
     code = new_code_cell("draw()")
     shown = {"text/html": '<img src="data:image/png;base64,iVBORw0KGgo=" alt="a dot">', "text/plain": "a dot"}
     code.outputs = [new_output("display_data", data=shown, metadata={"figure": "01-dot"})]
-    for name, body in (("01_a", [code]), ("02_b", [])):
+    known = {"run": {"torch": "2.0", "seed": None}}, {"made_from": {"results/results.csv": "0a"}}
+    for name, body, metadata in zip(("01_a", "02_b"), ([code], []), known, strict=True):
         cells = [new_markdown_cell(f"# Lesson {name}\n\n[back](01_a.ipynb)"), *body]
-        nbformat.write(new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
+        nbformat.write(new_notebook(cells=cells, metadata=metadata), tmp_path / f"{name}.ipynb")
     notebooks = [tmp_path / "01_a.ipynb", tmp_path / "02_b.ipynb"]
-    text = report.write_report(notebooks, tmp_path / "out" / "report.html", "quick").read_text()
+    text = report.write_report(notebooks, tmp_path / "out" / "report.html").read_text()
     assert '<a href="#02_b">Lesson 02_b</a>' in text and 'href="#01_a"' in text and ".ipynb" not in text
     assert '<img id="01-dot" src="data:image/png' in text and '<a href="#01-dot">' in text
-    assert "<details><summary>code</summary>" in text and "<th>torch</th>" in text and "<td>quick</td>" in text
+    assert "<details><summary>code</summary>" in text and "<th>01_a</th><td>torch 2.0</td>" in text
+    assert "<th>02_b</th><td>outputs as shipped; made from results/results.csv</td>" in text
     assert (tmp_path / "out" / "figures" / "01-dot.png").read_bytes() == b"\x89PNG\r\n\x1a\n"
 
 
@@ -154,17 +166,12 @@ def test_a_layer_in_float_a_spared_trunk_and_a_stage_without_onnx_are_told(tmp_p
     assert [path.name for path in tmp_path.glob("*.onnx")] == ["quantized.onnx"]
 
 
-@pytest.fixture(scope="module")
-def found():
-    torch.manual_seed(0)
-    return {stage["name"]: stage for stage in steps.stages(models.pretrained(), torch.randn(2, 3, 32, 32))}
-
-
 def boxes(stage, side, status):
     return {box["name"]: box["note"] for box in stage[side]["boxes"] if box["status"] == status}
 
 
-def test_each_pass_shows_what_it_removed_made_and_declined_and_differences_of_rounding(found):
+def test_each_pass_shows_what_it_removed_made_and_declined_and_differences_of_rounding():
+    found = {stage["name"]: stage for stage in steps.stages(models.pretrained(), torch.randn(2, 3, 32, 32))}
     folding, addition, fusion = (found[name] for name in ("conv_bn_folding", "conv_add_folding", "fusion"))
     removed = boxes(folding, "before", "removed")
     assert len(removed) == folding["changed"] == 52
@@ -181,7 +188,6 @@ def test_each_pass_shows_what_it_removed_made_and_declined_and_differences_of_ro
 @pytest.mark.browser
 @pytest.mark.skipif(not chromium.CHROMIUM.exists(), reason="needs Chromium")
 def test_a_box_tells_what_happened_to_it(tmp_path):
-    torch.manual_seed(0)
     page_file = steps.write_steps(tmp_path / "passes.html", models.pretrained(), torch.randn(1, 3, 32, 32))
     with opened(page_file.as_uri()) as (page, problems):
         page.click("text=conv_bn_folding")

@@ -47,6 +47,8 @@ def test_a_stage_has_defaults_a_job_its_own_settings_and_what_it_needs_comes_bef
     assert (tuned.image_sizes, tuned.distill, dense.distill) == ((8,), 0.5, 0)
     assert [job.name for job in sweep.needed(["tuned"])] == ["dense", "cut", "tuned"]
     assert [job.name for job in sweep.needed([])] == list(sweep.jobs)
+    spaced = dataclasses.replace(sweep, name="my own.toml")
+    assert spaced.command(sweep.jobs["cut"]) == "python -m course sweep 'my own.toml' cut"
     with pytest.raises(SweepError, match="no job 'nothing'"):
         sweep.needed(["nothing"])
 
@@ -62,7 +64,6 @@ def to_do(sweep, rows, *names):
 
 
 def test_weights_are_told_apart_by_structure_and_tensors_but_not_by_what_a_file_says(tmp_path):
-    torch.manual_seed(0)
     model = models.mobilenet_v2(width_mult=0.1)
     first = weights_of(models.save(model, tmp_path / "a"))
     assert weights_of(models.save(model, tmp_path / "b", note="other")) == first

@@ -11,7 +11,8 @@ import pytest
 
 from course import reference
 from course.__main__ import main
-from course.benchmarks.common import origin
+from course.benchmarks import common
+from course.benchmarks.common import KnownRows, origin
 from course.reference import COLUMNS, ResultsError, headline, measuring, page, readme
 from course.reference.chart import chart
 from helpers import models
@@ -49,6 +50,14 @@ def test_those_who_write_at_once_lose_nothing(csv):
     with ThreadPoolExecutor(4) as writers:  # each call locks the file anew, as another process would
         list(writers.map(lambda number: reference.put([{"name": f"row{number}"}], csv), range(12)))
     assert set(reference.load(csv).name) == {f"row{number}" for number in range(12)}
+
+
+def test_two_benchmarks_side_by_side_keep_each_others_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(common, "FOLDER", tmp_path)
+    one, other = KnownRows("rows", share=0.5), KnownRows("rows", share=0.25)
+    for table, accuracy in ((one, 1 / 3), (other, 0.5), (one, 0.1)):
+        table.add({"accuracy": accuracy})
+    assert [row["accuracy"] for row in KnownRows("rows").rows] == [1 / 3, 0.5, 0.1] and len(one.mine()) == 2
 
 
 def test_published_numbers_have_a_source_and_its_words():
@@ -174,21 +183,19 @@ def test_without_its_marks_no_file_is_touched(place):
         assert not (place / "chart.svg").exists() and not (place / "page.md").exists()
 
 
+def test_a_table_that_the_pages_cannot_compare_with_is_refused_with_the_remedy(place):
+    (place / "results.csv").unlink()
+    for rows, make in (([], readme.write), ([], readme.stale), ([SMALL], readme.write), ([SMALL], readme.stale)):
+        reference.put(rows, place / "results.csv")
+        with pytest.raises(ResultsError, match="no row 'big': make it with `python -m course sweep reference big`"):
+            make()
+
+
 SHIPPED = sorted(models.CHECKPOINTS.glob("*.safetensors"))
 # One image of a thousand may fall on the other side where another processor adds in another order.
 IMAGES_OFF = 2
-MEGABYTE = 1_000_000
-
-
-def table_of_all():
-    """The reference networks, and the small one of the lessons."""
-    return pd.concat([reference.load(), reference.load(reference.RESULTS.with_name("tiny.csv"))])
-
-
-def row_of(path):
-    table = table_of_all().set_index("checkpoint")
-    assert path.name in table.index, f"{path.name} has no row: run `python -m course sweep reference`"
-    return table.loc[path.name]
+# The reference networks, and the small one of the lessons.
+TABLE = pd.concat([reference.load(), reference.load(reference.RESULTS.with_name("tiny.csv"))]).set_index("checkpoint")
 
 
 def test_comparisons_were_made_on_what_is_shipped():
@@ -208,7 +215,7 @@ def test_no_ablation_is_left_of_a_job_that_is_gone():
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_parameters_operations_bytes_and_what_the_file_states(path):
-    row = row_of(path)
+    row = TABLE.loc[path.name]
     found = {name: value for name, value in measuring.derived(path).items() if value is not None}
     assert found == {name: row[name] for name in found}
     assert (row.weights, row["name"]) == (measuring.weights_of(path), path.stem)
@@ -225,11 +232,10 @@ def test_parameters_operations_bytes_and_what_the_file_states(path):
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_accuracy_on_the_sample(path):
     found = measuring.sample_accuracy(measuring.runnable(path))
-    assert round(1000 * abs(found - row_of(path).sample_accuracy)) <= IMAGES_OFF
+    assert round(1000 * abs(found - TABLE.sample_accuracy[path.name])) <= IMAGES_OFF
 
 
 def test_a_row_names_a_file_that_is_there_and_together_they_are_small_enough_to_ship():
-    assert set(table_of_all().checkpoint.dropna()) == {path.name for path in SHIPPED}
-    sizes = [path.stat().st_size for path in SHIPPED]
-    assert max(sizes) < 10 * MEGABYTE
-    assert sum(sizes) < 25 * MEGABYTE
+    assert set(TABLE.index.dropna()) == {path.name for path in SHIPPED}
+    sizes = [path.stat().st_size / 1e6 for path in SHIPPED]
+    assert max(sizes) < 10 and sum(sizes) < 25
