@@ -1,4 +1,4 @@
-"""Random inputs that several lessons need, and the answer that several ask for."""
+"""Random inputs that several lessons need, and answers that several ask for."""
 
 import torch
 
@@ -34,3 +34,14 @@ def layer_of(answer: object) -> tuple[torch.Tensor, torch.Tensor]:
     if bias.shape != weight.shape[:1]:
         raise ValueError(f"the bias should have the shape {tuple(weight.shape[:1])}, but has {tuple(bias.shape)}")
     return weight.double(), bias.double()
+
+
+def two_numbers(answer: list, probe: dict) -> list[float]:
+    """Two numbers, whatever type they have."""
+    first, second = answer
+    return [float(first), float(second)]
+
+
+def as_numbers(answer: torch.Tensor, probe: dict) -> torch.Tensor:
+    """Codes in any type."""
+    return answer.double()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from exercise_inputs import between, normal
+from exercise_inputs import as_numbers, between, normal, two_numbers
 from safetensors.torch import save
 from torch import nn
 
@@ -32,12 +32,6 @@ def choose_oracle(inputs: dict, probe: dict) -> list:
     return [float(marks[1] - marks[0]), float(marks.abs().argmin())]
 
 
-def choose_view(answer: list, probe: dict) -> list:
-    """Two numbers, whatever type they have."""
-    scale, zero_point = answer
-    return [float(scale), float(zero_point)]
-
-
 def quantize_cases(rng: torch.Generator) -> list[Case]:
     """Values inside the range and far outside it, on both sides, and halves that show how one rounds."""
     cases = []
@@ -56,11 +50,6 @@ def quantize_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     away = (inputs["x"].double()[:, None] - values).abs()
     away += 1e-12 * ((codes - inputs["zero_point"]) % 2)  # the tie goes to the even one
     return codes[away.argmin(1)]
-
-
-def as_numbers(answer: torch.Tensor, probe: dict) -> torch.Tensor:
-    """Whole numbers in any type."""
-    return answer.double()
 
 
 def per_channel_cases(rng: torch.Generator) -> list[Case]:
@@ -86,6 +75,22 @@ def back_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     return (quantize_oracle(inputs, probe) - inputs["zero_point"]) * inputs["scale"]
 
 
+def dead_cases(rng: torch.Generator) -> list[Case]:
+    """Channels whose variance is 0, next to nothing, and only small."""
+    channels = between(rng, 6, 9)
+    variance = 0.5 + torch.rand(channels, generator=rng).double()
+    variance[torch.randperm(channels, generator=rng)[:4]] = torch.tensor([0, 1e-40, 5e-12, 1e-6]).double()
+    layer = {"weight": normal(rng, channels, 4, 3, 3), "mean": 2 * normal(rng, channels), "variance": variance}
+    return [Case("three dead channels and one that hardly varies", layer)]
+
+
+def dead_oracle(inputs: dict, probe: dict) -> list[torch.Tensor]:
+    """Channel by channel; the sum of a filter of zeros is 0, so its mean is 0, too."""
+    found = zip(inputs["weight"], inputs["mean"], inputs["variance"] >= 1e-8, strict=True)
+    weights, means = zip(*((W, mean) if alive else (0 * W, 0 * mean) for W, mean, alive in found), strict=True)
+    return [torch.stack(weights), torch.stack(means)]
+
+
 def size_cases(rng: torch.Generator) -> list[Case]:
     """Layers with zeros among their weights, a BatchNorm's buffers, and codes of one byte."""
     wide = between(rng, 3, 9)
@@ -103,11 +108,6 @@ def size_oracle(inputs: dict, probe: dict) -> int:
     """What a written file holds behind its header, whose length stands in its first eight bytes."""
     written = save(inputs["model"].state_dict())
     return len(written) - 8 - int.from_bytes(written[:8], "little")
-
-
-def size_view(answer: int, probe: dict) -> int:
-    """A whole number, whatever type it has."""
-    return int(answer)
 
 
 def batches_of(rng: torch.Generator, count: int) -> list[torch.Tensor]:
@@ -130,12 +130,6 @@ def average_oracle(inputs: dict, probe: dict) -> list[float]:
     weights[0] = memory ** (count - 1)
     extremes = [(float(batch.min()), float(batch.max())) for batch in inputs["batches"]]
     return [sum(w * pair[side] for w, pair in zip(weights, extremes, strict=True)) for side in (0, 1)]
-
-
-def two_numbers(answer: list, probe: dict) -> list[float]:
-    """Low and high, whatever type they have."""
-    low, high = answer
-    return [float(low), float(high)]
 
 
 def percentile_cases(rng: torch.Generator) -> list[Case]:
@@ -207,7 +201,7 @@ def least_score(expected: list, observed: list, submitted: int) -> Verdict:
 
 ITEMS = (
     Item(
-        "choose_scale", choose_cases, choose_oracle, view=choose_view, tolerance=CLOSE, minutes=6, dots=1,
+        "choose_scale", choose_cases, choose_oracle, view=two_numbers, tolerance=CLOSE, minutes=6, dots=1,
         nudge="How many steps lie between the first code and the last?",
         hint="Widen the range to take in 0 first. The codes run from 0 to 2**bits - 1: one step fewer than codes.",
     ),
@@ -222,12 +216,17 @@ ITEMS = (
         hint="Call to_codes to get the codes. To come back, subtract the zero point first, then multiply by the scale.",
     ),
     Item(
+        "silence", dead_cases, dead_oracle, minutes=5, dots=2,
+        nudge="With the filter changed alone: what does the BatchNorm make of the layer's new output?",
+        hint="Filters of 0 give the output 0. BatchNorm gives beta for the mean, so the mean has to be 0 there, too.",
+    ),
+    Item(
         "round_per_channel", per_channel_cases, per_channel_oracle, tolerance=CLOSE, minutes=6, dots=2,
         nudge="The scales need a shape in which each is multiplied with its own filter.",
         hint="One scale for each W[o]: its largest absolute value over 127. Shape it so that it multiplies axis 0.",
     ),
     Item(
-        "size_in_bytes", size_cases, size_oracle, view=size_view, minutes=4, dots=1,
+        "size_in_bytes", size_cases, size_oracle, view=lambda answer, probe: int(answer), minutes=4, dots=1,
         nudge="Which tensors does a file hold beside the parameters, and does a zero take less room?",
         hint="model.state_dict() has every parameter and buffer; numel() times element_size() are the bytes of one.",
     ),

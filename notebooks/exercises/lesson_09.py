@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 import torch
-from exercise_inputs import between
+from exercise_inputs import as_numbers, between
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Case, Item
@@ -113,11 +113,6 @@ def layer_oracle(inputs: dict, probe: dict) -> torch.Tensor:
         ]
         result.append([min(255, max(0, round(total * factor) + inputs["zero_out"])) for total in sums])
     return torch.tensor(result, dtype=torch.float64)
-
-
-def as_numbers(answer: torch.Tensor, probe: dict) -> torch.Tensor:
-    """Codes in any type."""
-    return answer.double()
 
 
 def convolution_cases(rng: torch.Generator) -> list[Case]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from exercise_inputs import between, normal
+from exercise_inputs import between, normal, two_numbers
 from torch import nn
 
 from helpers.checks.compare import Tolerance
@@ -65,12 +65,6 @@ def difference_oracle(inputs: dict, probe: dict) -> list[float]:
     differences = [float(b) - float(a) for a, b in pairs]
     margin = statistics.NormalDist().inv_cdf(0.975) * statistics.pstdev(differences) / len(differences) ** 0.5
     return [statistics.fmean(differences) - margin, statistics.fmean(differences) + margin]
-
-
-def two_numbers(answer: list, probe: dict) -> list[float]:
-    """Lower and upper end, whatever type they have."""
-    low, high = answer
-    return [float(low), float(high)]
 
 
 def bits_cases(rng: torch.Generator) -> list[Case]:

@@ -8,17 +8,13 @@ new = nn.Conv2d(conv.in_channels, conv.out_channels, conv.kernel_size, conv.stri
 
 ANSWERS = {
     "output_size": Answers(right=[
-        "return (size + 2 * padding - kernel) // stride + 1",
-        "return len(range(0, size + 2 * padding - kernel + 1, stride))",
-        "return np.int64((size + 2 * padding - kernel) // stride + 1)",
-        "return torch.tensor((size + 2 * padding - kernel) // stride + 1)",
+        "return len(range(0, size + 2 * padding - kernel + 1, stride))", ("return ", "return np.int64(", "+ 1", "+ 1)"),
+        ("(size + 2 * padding - kernel) // stride + 1", "torch.tensor((size + 2 * padding - kernel) // stride + 1)"),
     ], wrong=[
-        "return (size + 2 * padding - kernel) // stride", "return (size + padding - kernel) // stride + 1",
-        "return (size - kernel) // stride + 1", "return -(-(size + 2 * padding - kernel) // stride) + 1",
-        "return (size + 2 * padding - kernel) / stride + 1", "return size // stride",
-        "return round((size + 2 * padding - kernel) / stride) + 1",
-        "print((size + 2 * padding - kernel) // stride + 1)",
-    ]),
+        (" + 1", ""), ("2 * padding", "padding"), (" + 2 * padding", ""), ("//", "/"), ("return ", "print(", "1", "1)"),
+        ("return (", "return -(-(", "stride", "stride)"), ("return (", "return round((", "// stride", "/ stride)"),
+        "return size // stride",
+    ], base="return (size + 2 * padding - kernel) // stride + 1"),
     "convolve": Answers(right=[
         (", dtype=x.dtype", ""),
         "x = F.pad(x, (padding,) * 4).unfold(0, len(W), stride).unfold(1, len(W), stride)\n"

@@ -1,21 +1,15 @@
 # fmt: off
 from tests.exercises.trying import Answers
 
-BODY = """
+RELU = 'node.op == "call_module" and type(modules[node.target]) is nn.ReLU'
+CONV = 'node.args[0].op == "call_module" and type(modules[node.args[0].target]) is nn.Conv2d'
+ALONE_BEFORE = f"""
 modules, found = dict(graph_module.named_modules()), []
 for node in graph_module.graph.nodes:
-    if {test}:
+    if {RELU} and {CONV} and len(node.args[0].users) == 1:
         found.append(node.name)
 return found
 """
-RELU = 'node.op == "call_module" and type(modules[node.target]) is nn.ReLU'
-CONV = 'node.args[0].op == "call_module" and type(modules[node.args[0].target]) is nn.Conv2d'
-
-
-def body(*tests):
-    return BODY.format(test=" and ".join((RELU, *tests)))
-
-
 CLOSURE = """
 reach = {{start: {{end for s, end in edges if s == start}} for start, _ in edges}}
 for _ in edges:
@@ -91,17 +85,15 @@ ANSWERS = {
         ("kernel**2", "kernel"),
     ], base="w = c_out * c_in // groups * kernel**2; p = side**2; return 2 * w * p / (4 * (c_in * p + w + c_out * p))"),
     "fusable": Answers(right=[
-        body(CONV, "len(node.args[0].users) == 1"),
-        body(CONV, "list(node.args[0].users) == [node]").replace("node.name", "node"),
+        ("len(node.args[0].users) == 1", "list(node.args[0].users) == [node]", "node.name", "node"),
     ], wrong=[
-        body(CONV), body("len(node.args[0].users) == 1"), body(CONV, "len(node.users) == 1"),
-        body(CONV, "len(node.args[0].users) == 1", "len(node.users) == 1"),
-        body(CONV, "len(node.args[0].users) == 1").replace("node.name", "node.args[0].name"),
-        body(CONV, "len(node.args[0].users) <= 2"), "return []",
+        (" and len(node.args[0].users) == 1", ""), (f" and {CONV}", ""), ("len(node.args[0].users)", "len(node.users)"),
+        ("users) == 1", "users) == 1 and len(node.users) == 1"), ("node.name", "node.args[0].name"), ("== 1", "<= 2"),
+        "return []",
         "m, nodes = dict(graph_module.named_modules()), list(graph_module.graph.nodes)\n"
         "return [b.name for a, b in zip(nodes, nodes[1:]) if a.op == b.op == 'call_module'\n"
         "        and type(m[a.target]) is nn.Conv2d and type(m[b.target]) is nn.ReLU]",
-    ]),
+    ], base=ALONE_BEFORE),
     "waits_for_itself": Answers(right=[
         CLOSURE.format(test=f"{LEFT} and bool({BACK})"),
         "group = set(group)\nreach = {e for s, e in edges if s in group} - group\n"

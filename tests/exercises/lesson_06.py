@@ -21,13 +21,11 @@ return found.values()
 
 ANSWERS = {
     "weakest_channels": Answers(right=[
-        "return W.abs().sum((1, 2, 3)).argsort()[:count]",
         "return W.flatten(1).norm(p=1, dim=1).topk(count, largest=False).indices.tolist()",
     ], wrong=[
-        "return W.abs().sum((1, 2, 3)).argsort(descending=True)[:count]", "return W.sum((1, 2, 3)).argsort()[:count]",
-        "return W.abs().amax((1, 2, 3)).argsort()[:count]", "return W.abs().sum((0, 2, 3)).argsort()[:count]",
-        "return W.abs().sum((1, 2, 3)).argsort()[: count + 1]", "return list(range(count))",
-    ]),
+        ("argsort()", "argsort(descending=True)"), (".abs()", ""), (".sum", ".amax"), ("(1, 2, 3)", "(0, 2, 3)"),
+        ("count", "count + 1"), "return list(range(count))",
+    ], base="return W.abs().sum((1, 2, 3)).argsort()[:count]"),
     "prune_block": Answers(right=[
         ("W1[keep]", "W1.index_select(0, keep)", "W3[:, keep]", "W3.index_select(1, keep)"),
     ], wrong=[

@@ -3,6 +3,7 @@ from tests.exercises.trying import Answers
 
 LOW, HIGH = "memory * low + (1 - memory) * batch.min()", "memory * high + (1 - memory) * batch.max()"
 ORDERED = "v = torch.cat([b.flatten() for b in batches]).sort().values\n"
+CLAMPED = ".clamp(0, 2**bits - 1)"
 ENDS = "values.min().clamp(max=0), values.max().clamp(min=0)"
 
 ANSWERS = {
@@ -16,49 +17,32 @@ ANSWERS = {
     ], base="low, high = x.min().clamp(max=0), x.max().clamp(min=0); s = (high - low) / (2**bits - 1); "
         "return s, torch.round(-low / s)"),
     "to_codes": Answers(right=[
-        "return (torch.round(x / scale) + zero_point).clamp(0, 2**bits - 1)",
         "return torch.clamp((x / scale).round().to(torch.int64) + zero_point, 0, (1 << bits) - 1)",
     ], wrong=[
-        "return torch.round(x / scale) + zero_point",
-        "return (torch.round(x / scale).clamp(0, 2**bits - 1) + zero_point)",
-        "return (torch.round(x / scale) - zero_point).clamp(0, 2**bits - 1)",
-        "return ((x / scale).int() + zero_point).clamp(0, 2**bits - 1)",
-        "return (torch.round(x / scale) + zero_point).to(torch.uint8)",
-        "return (torch.round(x / scale) + zero_point).clamp(0, 2**bits)",
-        "return (torch.round(x * scale) + zero_point).clamp(0, 2**bits - 1)",
-        "return torch.round(x / scale + zero_point).clamp(0, 2**bits - 1)",
-    ]),
+        (CLAMPED, ""), (f" + zero_point){CLAMPED}", f"{CLAMPED} + zero_point)"), ("+ zero_point", "- zero_point"),
+        ("torch.round(x / scale)", "(x / scale).int()"), (CLAMPED, ".to(torch.uint8)"), ("bits - 1", "bits"),
+        ("x / scale", "x * scale"), ("(x / scale) + zero_point", "(x / scale + zero_point)"),
+    ], base=f"return (torch.round(x / scale) + zero_point){CLAMPED}"),
     "round_per_channel": Answers(right=[
-        "s = W.abs().amax((1, 2, 3), keepdim=True) / 127; return torch.round(W / s) * s",
         "s = W.flatten(1).abs().max(1).values[:, None, None, None] / 127; return (W / s).round() * s",
     ], wrong=[
-        "s = W.abs().max() / 127; return torch.round(W / s) * s",
-        "s = W.abs().amax((0, 2, 3), keepdim=True) / 127; return torch.round(W / s) * s",
-        "s = W.abs().amax((1, 2, 3), keepdim=True) / 127; return torch.round(W / s)",
-        "s = W.amax((1, 2, 3), keepdim=True) / 127; return torch.round(W / s) * s",
-        "s = W.abs().amax((1, 2, 3), keepdim=True) / 255; return torch.round(W / s).clamp(-127, 127) * s", "return W",
-    ]),
+        ("amax((1, 2, 3), keepdim=True)", "max()"), ("(1, 2, 3)", "(0, 2, 3)"), (" * s", ""), (".abs()", ""),
+        ("127", "255", "(W / s)", "(W / s).clamp(-127, 127)"), "return W",
+    ], base="s = W.abs().amax((1, 2, 3), keepdim=True) / 127; return torch.round(W / s) * s"),
     "there_and_back": Answers(right=[
-        "return scale * (to_codes(x, scale, zero_point, bits) - zero_point)",
         "return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, 0, 2**bits - 1)",
     ], wrong=[
-        "return scale * to_codes(x, scale, zero_point, bits)",
-        "return scale * to_codes(x, scale, zero_point, bits) - zero_point",
-        "return scale * (to_codes(x, scale, zero_point, bits) + zero_point)", "return torch.round(x / scale) * scale",
-        "return (to_codes(x, scale, zero_point, bits) - zero_point) / scale",
-        "return scale * (to_codes(x, scale, zero_point, 8) - zero_point)", "return x",
-    ]),
+        (" - zero_point)", ")"), ("(to_codes", "to_codes", "- zero_point)", "- zero_point"), ("- zero", "+ zero"),
+        "return torch.round(x / scale) * scale", ("scale * (", "(", "- zero_point)", "- zero_point) / scale"),
+        ("bits", "8"), "return x",
+    ], base="return scale * (to_codes(x, scale, zero_point, bits) - zero_point)"),
     "size_in_bytes": Answers(right=[
-        "return sum(t.numel() * t.element_size() for t in model.state_dict().values())",
         "tensors = [*model.parameters(), *model.buffers()]\nreturn sum(t.nbytes for t in tensors)",
     ], wrong=[
-        "return sum(4 * int(p.count_nonzero()) for p in model.parameters())",
-        "return sum(p.numel() * p.element_size() for p in model.parameters())",
-        "return 4 * sum(t.numel() for t in model.state_dict().values())",
-        "return sum(t.numel() for t in model.state_dict().values())",
-        "return sum(t.element_size() for t in model.state_dict().values())",
-        "return sum(int(t.count_nonzero()) * t.element_size() for t in model.state_dict().values())",
-    ]),
+        ("t.numel() * t.element_size()", "4 * int(t.count_nonzero())", "state_dict().values", "parameters"),
+        ("state_dict().values", "parameters"), ("sum(t.numel() * t.element_size()", "4 * sum(t.numel()"),
+        (" * t.element_size()", ""), ("t.numel() * ", ""), ("t.numel()", "int(t.count_nonzero())"),
+    ], base="return sum(t.numel() * t.element_size() for t in model.state_dict().values())"),
     "moving_average": Answers(right=[
         "import functools\nstep = lambda old, new: memory * old + (1 - memory) * new\n"
         "return functools.reduce(step, [torch.stack(b.aminmax()) for b in batches])",
@@ -70,18 +54,14 @@ ANSWERS = {
         "return sum(b.min() for b in batches) / len(batches), sum(b.max() for b in batches) / len(batches)",
     ]),
     "percentile": Answers(right=[
-        ORDERED + "k = int(share * len(v))\nreturn v[k], v[len(v) - 1 - k]",
         "v = torch.cat([b.reshape(-1) for b in batches])\nk = int(share * v.numel()) + 1\n"
         "return v.kthvalue(k).values, (-v).kthvalue(k).values.neg()",
     ], wrong=[
-        ORDERED + "k = int(share * len(v))\nreturn v[k], v[-k]",
-        ORDERED + "k = int(share * len(v) / 2)\nreturn v[k], v[-1 - k]",
-        ORDERED + "k = int(share * len(v))\nreturn v[0], v[-1 - k]", ORDERED + "return v[0], v[-1]",
-        "v = torch.cat([b.flatten() for b in batches])\nk = int(share * len(v))\nreturn v[k], v[-1 - k]",
-        "v = batches[0].flatten().sort().values\nk = int(share * len(v))\nreturn v[k], v[-1 - k]",
-        ORDERED + "k = int(share * len(v)) + 1\nreturn v[k], v[-1 - k]",
+        ("len(v) - 1 - k", "-k"), ("* len(v))", "* len(v) / 2)"), ("v[k]", "v[0]"), (".sort().values", ""),
+        ("torch.cat([b.flatten() for b in batches])", "batches[0].flatten()"), ("* len(v))", "* len(v)) + 1"),
+        ORDERED + "return v[0], v[-1]",
         ORDERED + "return tuple(v.quantile(q, interpolation='lower') for q in (share, 1 - share))",
-    ]),
+    ], base=ORDERED + "k = int(share * len(v))\nreturn v[k], v[len(v) - 1 - k]"),
     "least_error": Answers(right=[
         (".square().mean()", ".norm()"), (ENDS, "values.clamp(max=0).min(), values.clamp(min=0).max()"),
     ], wrong=[

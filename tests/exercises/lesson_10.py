@@ -1,37 +1,34 @@
 # fmt: off
 from tests.exercises.trying import Answers
 
-TEMPLATE = """
+NO_WORSE = "costs[j] <= costs[i] and accuracies[j] >= accuracies[i]"
+BETTER = "(costs[j] < costs[i] or accuracies[j] > accuracies[i])"
+FRONT = f"""
 front = []
 for i in range(len(costs)):
     beaten = False
     for j in range(len(costs)):
-        if {beats}:
+        if {NO_WORSE} and {BETTER}:
             beaten = True
     if not beaten:
         front.append(i)
 return front
 """
-NO_WORSE = "costs[j] <= costs[i] and accuracies[j] >= accuracies[i]"
-BETTER = "(costs[j] < costs[i] or accuracies[j] > accuracies[i])"
 TIMES = '(rows[0]["bytes"] if rows else found["bytes"]) / found["bytes"]'
 
 ANSWERS = {
     "pareto_front": Answers(right=[
-        TEMPLATE.format(beats=f"{NO_WORSE} and {BETTER}"),
         "c, a = torch.tensor(costs), torch.tensor(accuracies)\nno_worse = (c[:, None] <= c) & (a[:, None] >= a)\n"
         "better = (c[:, None] < c) | (a[:, None] > a)\nreturn (~(no_worse & better).any(0)).nonzero().flatten()",
     ], wrong=[
-        TEMPLATE.format(beats=f"j != i and {NO_WORSE}"),
-        TEMPLATE.format(beats="costs[j] < costs[i] and accuracies[j] > accuracies[i]"),
-        TEMPLATE.format(beats="accuracies[j] > accuracies[i]"),
-        TEMPLATE.format(beats="costs[j] <= costs[i] and accuracies[j] > accuracies[i]"),
-        TEMPLATE.format(beats="costs[j] < costs[i] and accuracies[j] >= accuracies[i]"),
-        TEMPLATE.format(beats="costs[j] < costs[i]"),
-        TEMPLATE.format(beats="costs[j] >= costs[i] and accuracies[j] <= accuracies[i] and i != j"),
-        "return list(range(len(costs)))",
-        TEMPLATE.format(beats=f"{NO_WORSE} and {BETTER}").replace("front.append(i)", "front.append(costs[i])"),
-    ]),
+        *((f"{NO_WORSE} and {BETTER}", beats) for beats in (
+            f"j != i and {NO_WORSE}", "costs[j] < costs[i] and accuracies[j] > accuracies[i]",
+            "accuracies[j] > accuracies[i]", "costs[j] <= costs[i] and accuracies[j] > accuracies[i]",
+            "costs[j] < costs[i] and accuracies[j] >= accuracies[i]", "costs[j] < costs[i]",
+            "costs[j] >= costs[i] and accuracies[j] <= accuracies[i] and i != j",
+        )),
+        "return list(range(len(costs)))", ("front.append(i)", "front.append(costs[i])"),
+    ], base=FRONT),
     "difference_interval": Answers(right=[
         ("d.std()", "d.std(correction=0)"), ("double", "float", "m, d.mean() + m", "m.item(), (d.mean() + m).item()"),
     ], wrong=[

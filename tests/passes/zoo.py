@@ -62,13 +62,9 @@ TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3
 def norm(channels: int, dimensions: int = 2, **settings: Any) -> nn.Module:
     """A batch norm with random statistics; about half of the factors are negative."""
     made = NORMS[dimensions](channels, **settings)
-    with torch.no_grad():
-        if made.running_mean is not None:
-            made.running_mean.normal_()
-            made.running_var.uniform_(0.5, 2)
-        if made.weight is not None:
-            made.weight.normal_().add_(0.1)
-            made.bias.normal_()
+    for name, tensor in made.state_dict().items():
+        if tensor.is_floating_point():
+            tensor.uniform_(0.5, 2) if name == "running_var" else tensor.normal_()
     return made
 
 
@@ -80,12 +76,19 @@ def up(inside: int = 3, out: int = 4, kernel: Any = 3, dimensions: int = 2, **se
     return TRANSPOSED[dimensions](inside, out, kernel, **settings)
 
 
-def conv_norm(**settings: Any) -> Callable[[], nn.Module]:
-    return lambda: nn.Sequential(conv(**settings), norm(settings.get("out", 4), settings.get("dimensions", 2)))
+def conv_norm(layer: Callable[..., nn.Module] = conv, **settings: Any) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(layer(**settings), norm(settings.get("out", 4), settings.get("dimensions", 2)))
 
 
-def up_norm(**settings: Any) -> Callable[[], nn.Module]:
-    return lambda: nn.Sequential(up(**settings), norm(settings.get("out", 4), settings.get("dimensions", 2)))
+def changed(change: Callable[[nn.Sequential], Any]) -> Callable[[], nn.Module]:
+    """A convolution and its norm after a change."""
+
+    def make() -> nn.Module:
+        model = conv_norm()()
+        change(model)
+        return model
+
+    return make
 
 
 def alone(run: Callable[..., Any], **parts: Callable[[], Any]) -> Callable[[], nn.Module]:
@@ -115,36 +118,20 @@ def hooked(layer: nn.Module, change: Callable[[torch.Tensor], Any] = torch.abs) 
     return layer
 
 
-def pre_hooked_norm() -> nn.Module:
-    model = nn.Sequential(conv(), norm(4))
-    model[1].register_forward_pre_hook(lambda module, args: (args[0].abs(),))
-    return model
-
-
-def own_forward() -> nn.Module:
-    model = nn.Sequential(conv(), norm(4))
-    original = model[1].forward
-    model[1].forward = lambda x: original(x.abs())
-    return model
-
-
 def two_names() -> nn.Module:
     model = Net(lambda m, x: m.bn(m.conv(x)) + m.again(x), conv=conv(), bn=norm(4))
     model.again = model.conv
     return model
 
 
-def tied_weight() -> nn.Module:
-    model = Net(lambda m, x: m.bn(m.conv(x)) + m.other(x), conv=conv(), other=conv(), bn=norm(4))
-    model.other.weight = model.conv.weight
-    model.other.bias = model.conv.bias
-    return model
+def tied(*names: str) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        model = Net(lambda m, x: m.bn(m.conv(x)) + m.other(x), conv=conv(), other=conv(), bn=norm(4))
+        for name in names:
+            setattr(model.other, name, getattr(model.conv, name))
+        return model
 
-
-def training_norm() -> nn.Module:
-    model = nn.Sequential(conv(), norm(4)).eval()
-    model[1].train()
-    return model
+    return make
 
 
 def one_norm_two_widths() -> nn.Module:
@@ -155,33 +142,18 @@ def one_norm_two_widths() -> nn.Module:
     return model
 
 
-def buffer_weight() -> nn.Module:
-    model = conv_norm()()
+def keep_as_buffer(model: nn.Sequential) -> None:
     weight = model[0].weight.detach()
     del model[0].weight
     model[0].register_buffer("weight", weight)
-    return model
 
 
-def overflowing() -> nn.Module:
-    model = conv_norm()()
-    with torch.no_grad():
-        model[0].weight.mul_(100)
-        model[1].running_var.fill_(0.0)
-        model[1].weight.fill_(60000.0)
-    return model.half()
-
-
-def tiny_variance() -> nn.Module:
-    model = conv_norm()()
-    model[1].running_var.fill_(1e-12)
-    return model
-
-
-def strided_weight() -> nn.Module:
-    model = conv_norm()()
-    model[0].weight.data = model[0].weight.data.transpose(2, 3)
-    return model
+@torch.no_grad()
+def overflow(model: nn.Sequential) -> None:
+    model[0].weight.mul_(100)
+    model[1].running_var.fill_(0.0)
+    model[1].weight.fill_(60000.0)
+    model.half()
 
 
 def functional_norm(training: Any) -> Callable[[], nn.Module]:
@@ -251,14 +223,14 @@ NORM_CASES = [
     Case("reflected padding", conv_norm(padding=1, padding_mode="reflect"), left=1, routes=FX),
     Case("reflected padding, exported", conv_norm(padding=1, padding_mode="reflect"), left=2, routes=EXPORT),
     Case("strided and dilated", conv_norm(stride=2, dilation=2, padding=2), left=1),
-    Case("transposed", up_norm(), left=1),
-    Case("transposed, Cin == Cout", up_norm(inside=4, out=4), (2, 4, 5, 5), left=1),
-    Case("transposed, 2 groups", up_norm(inside=4, out=6, groups=2), (2, 4, 5, 5), left=1),
-    Case("transposed, 2 groups, Cin == Cout", up_norm(inside=4, out=4, groups=2), (2, 4, 5, 5), left=1),
-    Case("transposed, depthwise", up_norm(inside=4, out=4, groups=4), (2, 4, 5, 5), left=1),
-    Case("transposed, 1-D", up_norm(inside=4, out=6, groups=2, dimensions=1), (2, 4, 5), left=1),
-    Case("transposed, 3-D", up_norm(inside=4, out=2, groups=2, dimensions=3), (1, 4, 3, 3, 3), left=1),
-    Case("transposed, output_padding", up_norm(stride=2, output_padding=1), left=1),
+    Case("transposed", conv_norm(up), left=1),
+    Case("transposed, Cin == Cout", conv_norm(up, inside=4, out=4), (2, 4, 5, 5), left=1),
+    Case("transposed, 2 groups", conv_norm(up, inside=4, out=6, groups=2), (2, 4, 5, 5), left=1),
+    Case("transposed, 2 groups, Cin == Cout", conv_norm(up, inside=4, out=4, groups=2), (2, 4, 5, 5), left=1),
+    Case("transposed, depthwise", conv_norm(up, inside=4, out=4, groups=4), (2, 4, 5, 5), left=1),
+    Case("transposed, 1-D", conv_norm(up, inside=4, out=6, groups=2, dimensions=1), (2, 4, 5), left=1),
+    Case("transposed, 3-D", conv_norm(up, inside=4, out=2, groups=2, dimensions=3), (1, 4, 3, 3, 3), left=1),
+    Case("transposed, output_padding", conv_norm(up, stride=2, output_padding=1), left=1),
     Case("transposed, output_size by keyword", with_conv(lambda m, x: m.bn(m.conv(x, output_size=[14, 13])),
          conv=lambda: up(stride=2)), left=1),
     Case("affine=False", lambda: nn.Sequential(conv(), norm(4, affine=False)), left=1),
@@ -274,11 +246,12 @@ NORM_CASES = [
     Case("negative factors before ReLU", lambda: nn.Sequential(conv(), norm(4), nn.ReLU()), left=2),
     Case("hardswish, SiLU, ReLU6", lambda: nn.Sequential(
          conv(), norm(4), nn.Hardswish(), conv(4, 5), norm(5), nn.SiLU(), conv(5, 4, 1), norm(4), nn.ReLU6()), left=6),
-    Case("variance near 0", tiny_variance, left=1),
+    Case("variance near 0", changed(lambda model: model[1].running_var.fill_(1e-12)), left=1),
     Case("eps is an int", lambda: nn.Sequential(conv(), norm(4, eps=1)), left=1),
     Case("momentum None", lambda: nn.Sequential(conv(), norm(4, momentum=None)), left=1),
-    Case("weight is a buffer", buffer_weight, left=1),
-    Case("weight is not contiguous", strided_weight, left=1),
+    Case("weight is a buffer", changed(keep_as_buffer), left=1),
+    Case("weight is not contiguous", changed(
+         lambda model: setattr(model[0].weight, "data", model[0].weight.data.transpose(2, 3))), left=1),
     Case("empty batch", conv_norm(), (0, 3, 6, 6), left=1),
     Case("identity between", lambda: nn.Sequential(conv(), nn.Identity(), nn.Dropout(), norm(4)), left=1),
     Case("norm is the output twice", with_conv(lambda m, x: [m.bn(m.conv(x))] * 2), left=1),
@@ -288,7 +261,7 @@ NORM_CASES = [
     Case("one conv twice, two norms", with_conv(lambda m, x: m.bn(m.conv(x)) + m.other(m.conv(x)),
          other=lambda: norm(4)), left=3, wrong="norm"),
     Case("one norm after two convs", with_conv(lambda m, x: m.bn(m.conv(x)) + m.bn(m.second(x)), second=conv), left=3),
-    Case("tied weights", tied_weight, left=3, wrong="norm"),
+    Case("tied weights", tied("weight", "bias"), left=3, wrong="norm"),
     Case("one module under two names", two_names, left=3, wrong="norm"),
     Case("weight read elsewhere", with_conv(lambda m, x: m.bn(m.conv(x)) * m.conv.weight.sum()), left=1, wrong="norm"),
     Case("bias shared by two convs", one_norm_two_widths, left=3, wrong="norm"),
@@ -310,15 +283,19 @@ NORM_CASES = [
     Case("view in between", with_conv(lambda m, x: m.bn(m.conv(x).transpose(2, 3))), verdict=EITHER),
     Case("norm without statistics", lambda: nn.Sequential(conv(), norm(4, track_running_stats=False)),
          verdict=DECLINE, reason="of the batch", wrong="norm"),
-    Case("training norm in an eval model", training_norm, verdict=DECLINE, reason="statistics", wrong="norm"),
+    Case("training norm in an eval model", changed(lambda model: model.eval()[1].train()), verdict=DECLINE,
+         reason="statistics", wrong="norm"),
     Case("functional norm, literal True", functional_norm(True), verdict=DECLINE, reason="statistics of the batch",
          wrong="norm"),
     Case("functional norm, flag is a node", with_conv(training_from_input), verdict=DECLINE,
          reason="training is computed by the graph", wrong="norm", routes=FX),
     Case("hook on the conv", lambda: nn.Sequential(hooked(conv()), norm(4)), verdict=DECLINE, reason="hooks",
          wrong="norm", routes=FX),
-    Case("hook on the norm", pre_hooked_norm, verdict=DECLINE, reason="hooks", wrong="norm", routes=FX),
-    Case("forward replaced on the instance", own_forward, verdict=DECLINE, reason="replaced", wrong="norm", routes=FX),
+    Case("hook on the norm", changed(lambda model: model[1].register_forward_pre_hook(lambda _, args: args[0].abs())),
+         verdict=DECLINE, reason="hooks", wrong="norm", routes=FX),
+    Case("forward replaced on the instance", changed(lambda model: setattr(
+         model[1], "forward", lambda x, right=model[1].forward: right(x.abs()))), verdict=DECLINE, reason="replaced",
+         wrong="norm", routes=FX),
     Case("subclass", lambda: nn.Sequential(OwnConv(3, 4, 3), norm(4)), verdict=EITHER),
     Case("parametrised", lambda: nn.Sequential(parametrizations.weight_norm(conv()), norm(4)), verdict=DECLINE,
          reason="parametrised", routes=FX),
@@ -330,7 +307,7 @@ NORM_CASES = [
          wrong="norm"),
     Case("norm before a padded conv", lambda: nn.Sequential(norm(3), conv(padding=1)), verdict=EITHER, left=2),
     Case("ReLU in between", lambda: nn.Sequential(conv(), nn.ReLU(), norm(4)), verdict=EITHER, left=3),
-    Case("folded weights overflow", overflowing, verdict=DECLINE, reason="not finite", dtype=torch.float16),
+    Case("folded weights overflow", changed(overflow), verdict=DECLINE, reason="not finite", dtype=torch.float16),
     Case("weight computed from the input", with_conv(lambda m, x: m.bn(F.conv2d(x, m.conv.weight * x.mean()))),
          verdict=DECLINE, reason="weight is computed by the graph", left=4, routes=FX),
 ]  # fmt: skip
@@ -536,12 +513,6 @@ def rows_of(x):
     return rows
 
 
-def tied_by_export() -> nn.Module:
-    model = Net(lambda m, x: m.bn(m.conv(x)) + m.other(x), conv=conv(), other=conv(), bn=norm(4))
-    model.other.weight = model.conv.weight
-    return model
-
-
 def frozen() -> nn.Module:
     with torch.inference_mode():
         return conv_norm()()
@@ -581,7 +552,7 @@ WRITE_CASES = [
     Case("embedding that shortens its rows", alone(lambda m, x: (F.embedding(x[0, 0, 0].long().abs(), m.w, max_norm=1),
          x * m.w.exp().sum())[1], w=z(9, 4)), verdict=EITHER, routes=FX),
     Case("shape changed in place", with_conv(reshaped_in_place), verdict=EITHER),
-    Case("weight tied, biases apart", tied_by_export, left=3, wrong="norm"),
+    Case("weight tied, biases apart", tied("weight"), left=3, wrong="norm"),
     Case("an optional argument that is not given", OptionalArgument, left=1),
     Case("tensors of inference mode", frozen, left=1, dtype=torch.float32),
     Case("a size that is counted up", with_conv(lambda m, x: m.bn(m.conv(x)).reshape(rows_of(x), -1)), left=4,
