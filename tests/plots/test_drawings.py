@@ -14,21 +14,8 @@ from torch.fx.experimental.optimization import fuse
 
 from helpers import plots
 from helpers.graphs.tracing import trace
-from helpers.plots import exploring, style
-from helpers.plots.graphs import (
-    CHANGED,
-    HALF,
-    MADE,
-    REMOVED,
-    SAME,
-    STYLES,
-    arrange,
-    compare,
-    draw,
-    draw_before_after,
-    outline,
-    table,
-)
+from helpers.plots import exploring, graphs, style
+from helpers.plots.graphs import CHANGED, HALF, MADE, REMOVED, SAME, STYLES, arrange, compare, outline, table
 from helpers.training import Evaluation
 from tests.passes.graphs import network
 
@@ -159,7 +146,7 @@ def test_before_and_after_are_compared_and_coloured_by_what_the_pass_did():
     assert came == {"input_1": SAME, "_0": CHANGED, "_2": SAME, "_3": SAME, "output": SAME}
     assert compare(before[:3], before)[1]["_3"] == MADE
     assert compare(before, before) == (dict.fromkeys(went, SAME), dict.fromkeys(went, SAME))
-    figure = draw_before_after(before, after)
+    figure = graphs.draw_before_after(before, after)
     left, right = ({patch.get_facecolor()[:3] for patch in ax.patches} for ax in figure.axes)
     colours = {what: tuple(part / 255 for part in bytes.fromhex(STYLES[what]["facecolor"][1:])) for what in STYLES}
     assert colours[REMOVED] in left and colours[REMOVED] not in right and colours[CHANGED] in right
@@ -169,7 +156,7 @@ def test_before_and_after_are_compared_and_coloured_by_what_the_pass_did():
 def test_constants_are_told_in_the_box_that_reads_them_and_not_counted():
     before = outline(trace(BLOCK, X, route="export"))
     assert any(box.op == "get_attr" for box in before)
-    for ax in draw_before_after(before, before).axes:
+    for ax in graphs.draw_before_after(before, before).axes:
         texts = [text.get_text() for text in ax.texts]
         assert any(text.endswith(" 8x3x3x3") for text in texts)
         assert not any(text.startswith("constant") for text in texts)
@@ -178,11 +165,11 @@ def test_constants_are_told_in_the_box_that_reads_them_and_not_counted():
 
 def test_every_node_is_written_in_the_picture_and_a_whole_network_fits_a_screen(tmp_path):
     boxes = outline(trace(BLOCK, X))
-    draw(boxes).savefig(tmp_path / "block.svg")
+    graphs.draw(boxes).savefig(tmp_path / "block.svg")
     svg = (tmp_path / "block.svg").read_text()
     assert all(f">{text}</text>" in svg for box in boxes for text in (box.what, box.shape))
     boxes = outline(trace(torchvision.models.mobilenet_v2().eval(), (torch.randn(1, 3, 32, 32),)))
-    width, height = draw(boxes).get_size_inches()
+    width, height = graphs.draw(boxes).get_size_inches()
     assert 1 < width / height < 3 and max(width, height) < 40
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from helpers.metrics import count_parameters
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.reader import TraceError
 from helpers.pruning.surgery import cut
@@ -47,16 +48,13 @@ def test_refuses_with_a_reason(name):
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_cutting_is_exactly_zeroing(name, seed):
-    assert_exact(build(PRUNABLE[name][0], seed % 1000), torch.zeros(2, 3, 8, 8), seed)
-
-
-def assert_exact(model, example, seed=0):
-    x = torch.randn(example.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    groups = channel_groups(model.double(), example[:1].double())
+    model = build(PRUNABLE[name][0], seed % 1000).double()
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    groups = channel_groups(model, EXAMPLE.double())
     plan = random_plan(groups, np.random.default_rng(seed))
     small, _ = cut(model, groups, plan)
     torch.testing.assert_close(small(x), zeroed(model, groups, plan)(x), rtol=1e-9, atol=1e-9)
-    removed = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in small.parameters())
+    removed = count_parameters(model) - count_parameters(small)
     assert (removed > 0) == any(len(units) for units in plan.values())
 
 
@@ -121,10 +119,7 @@ HIDDEN = {
         ["1.expand", "2.inner"],
     ),
     "adds": (net(lambda s, x: (lambda y: s.d(y + s.c(s.b(y))))(s.a(x)), **TRUNK, d=conv(8, 5)), ["b"]),
-    "concatenates": (
-        net(lambda s, x: (lambda y: s.d(torch.cat([y, s.c(s.b(y))], 1)))(s.a(x)), **TRUNK, d=conv(16, 5)),
-        ["b"],
-    ),
+    "concatenates": (net(lambda s, x: s.d(torch.cat([y := s.a(x), s.c(s.b(y))], 1)), **TRUNK, d=conv(16, 5)), ["b"]),
     "adds a parameter": (net(lambda s, x: s.b(s.a(x) + s.w), w=nn.Parameter(torch.randn(8, 1, 1))), ["a"]),
 }
 

@@ -1,5 +1,7 @@
 """Criteria against references that know the network by heart."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -44,10 +46,15 @@ def apart(*weights):
     return sum(torch.tensor([sum((one - w).norm() for w in weight) for one in weight]) for weight in weights)
 
 
+def pair(model):
+    """The layers whose filters make the units of HIDDEN."""
+    return model.blocks[0].expand, model.blocks[0].depthwise
+
+
 # criterion: what the filters of a unit are -> (network, group, scores)
 SCORES = {
-    "l1: of two layers": (ToyMobile, HIDDEN, lambda m: l1(m.blocks[0].expand) + l1(m.blocks[0].depthwise)),
-    "l2: of two layers": (ToyMobile, HIDDEN, lambda m: l2(m.blocks[0].expand, m.blocks[0].depthwise)),
+    "l1: of two layers": (ToyMobile, HIDDEN, lambda m: sum(map(l1, pair(m)))),
+    "l2: of two layers": (ToyMobile, HIDDEN, lambda m: l2(*pair(m))),
     "l1: every layer that writes to the trunk": (
         ToyMobile,
         "stem",
@@ -59,17 +66,9 @@ SCORES = {
         lambda m: l1(m[0]).view(6, 2).sum(1) + l1(m[2]).view(6, 4).sum(1),
     ),
     "l1: along the second axis": (PRUNABLE["transposed"][0], "1", lambda m: l1(m[1], 1)),
-    "bn_scale: of two layers": (
-        ToyMobile,
-        HIDDEN,
-        lambda m: m.blocks[0].bn1.weight.abs() + m.blocks[0].bn2.weight.abs(),
-    ),
+    "bn_scale: of two layers": (ToyMobile, HIDDEN, lambda m: (b := m.blocks[0]).bn1.weight.abs() + b.bn2.weight.abs()),
     "bn_scale: the second part of a concatenation": (PRUNABLE["concatenation"][0], "b", lambda m: m.n.weight.abs()[6:]),
-    "geometric_median: of two layers": (
-        ToyMobile,
-        HIDDEN,
-        lambda m: apart(m.blocks[0].expand.weight, m.blocks[0].depthwise.weight),
-    ),
+    "geometric_median: of two layers": (ToyMobile, HIDDEN, lambda m: apart(*(layer.weight for layer in pair(m)))),
     # The shortcut meets the middle channels of a wider layer; the outer ones meet zeros and stay.
     "geometric_median: filters that fall into two groups": (
         PRUNABLE["zero padded shortcut"][0],
@@ -90,17 +89,16 @@ def test_taylor_is_the_slope_of_the_loss_when_the_filter_fades(model, batches):
     """L((1 - t) w) has the slope -w . dL/dw at t = 0; here by a central difference, for each channel by itself."""
     model = build(ToyMobile).double().requires_grad_(False)
     batches = [(x.double(), y) for x, y in batches]
-    block, step, expected = model.blocks[0], 1e-6, []
+    step, expected = 1e-6, []
     for c in range(24):
         changes = []
         for x, y in batches:
             losses = []
             for sign in (1, -1):
-                saved = [w[c].clone() for w in (block.expand.weight.data, block.depthwise.weight.data)]
-                block.expand.weight.data[c] *= 1 + sign * step
-                block.depthwise.weight.data[c] *= 1 + sign * step
-                losses.append(float(F.cross_entropy(model(x), y)))
-                block.expand.weight.data[c], block.depthwise.weight.data[c] = saved
+                faded = copy.deepcopy(model)
+                for layer in pair(faded):
+                    layer.weight.data[c] *= 1 + sign * step
+                losses.append(float(F.cross_entropy(faded(x), y)))
             changes.append(abs(losses[0] - losses[1]) / (2 * step))
         expected.append(sum(changes) / len(changes))
     np.testing.assert_allclose(found(model, "taylor", batches=batches), expected, rtol=1e-3, atol=1e-8)
@@ -134,10 +132,8 @@ def test_too_few_images_are_refused(model):
     assert found(model, "taylor", batches=[(torch.randn(8, 3, 8, 8), torch.arange(8) % 5)] * 2).any()
 
 
-def broken():
-    model = build(ToyMobile)
-    model.blocks[0].expand.weight.data[3] = float("nan")
-    return model
+BROKEN = build(ToyMobile)
+BROKEN.blocks[0].expand.weight.data[3] = float("nan")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +141,7 @@ def broken():
     [
         (build(ToyMobile), {"importance": "random", "seed": -1}, "seed is -1"),
         (build(ToyMobile), {"importance": "bn_scale", "name": "head"}, "group head has no BatchNorm scale"),
-        (broken(), {"importance": "l1"}, r"group blocks\.0\.expand: importance 'l1' is not finite"),
+        (BROKEN, {"importance": "l1"}, r"group blocks\.0\.expand: importance 'l1' is not finite"),
     ],
 )
 def test_what_cannot_be_rated_is_named(model, arguments, message):

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import metrics, models, pruning
+from helpers.metrics import count_parameters as parameters
 from helpers.pruning.allocation import cost_of
 from helpers.pruning.groups import PruneError
 from tests.pruning.counts import mobilenet_counts
@@ -29,10 +30,6 @@ def mobilenet() -> nn.Module:
 @functools.cache
 def half() -> nn.Module:
     return pruning.prune(mobilenet(), IMAGE, ratio=0.5, importance="l1", allocation="uniform", scope="hidden")
-
-
-def parameters(model):
-    return sum(p.numel() for p in model.parameters())
 
 
 def macs(model):

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from helpers.metrics import randomize_batchnorm
+
 
 def conv(cin: int, cout: int, kernel: int = 3, **options) -> nn.Conv2d:
     return nn.Conv2d(cin, cout, kernel, padding=kernel // 2, **options)
@@ -397,14 +399,4 @@ UNPRUNABLE = {
 def build(maker, seed: int = 0) -> nn.Module:
     """The network in eval mode, with BatchNorm statistics and weights that are all different."""
     torch.manual_seed(seed)
-    model = maker().eval()
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
-                for tensor in (module.weight, module.bias):
-                    if tensor is not None:
-                        tensor.normal_(1, 0.5)
-                if getattr(module, "running_mean", None) is not None:
-                    module.running_mean.normal_()
-                    module.running_var.uniform_(0.5, 2)
-    return model
+    return randomize_batchnorm(maker(), seed).eval()

@@ -6,16 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.quantization.affine import (
-    Affine,
-    QuantizationError,
-    choose,
-    code_range,
-    fit,
-    fixed_point,
-    round_shift,
-    sqnr,
-)
+from helpers.quantization import Affine, QuantizationError
+from helpers.quantization.affine import choose, code_range, fit, fixed_point, round_shift, sqnr
 
 
 @settings(max_examples=60, deadline=None)
