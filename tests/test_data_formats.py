@@ -27,24 +27,18 @@ def test_a_truncated_copy_is_named(form, share, tmp_path):
         read(path)
 
 
-def test_a_missing_batch_is_named(tmp_path):
-    folder = FORMS["cifar-10-batches-py"](tiny_arrays(), tmp_path)
-    (folder / "test_batch").unlink()
-    with pytest.raises(DataError, match=r"damaged.*test_batch"):
-        read(folder)
+MEMBERS = python_members(tiny_arrays())
+FOLDERS = {
+    r"damaged.*test_batch": {name: content for name, content in MEMBERS.items() if name != "test_batch"},
+    r"wrong.*holiday\.jpg.*expected data_batch": {"holiday.jpg": b"", "notes.txt": b""},
+    "no image batch needs": MEMBERS | {"data_batch_1": pickle.dumps(Boom(), protocol=2)},
+}
 
 
-def test_a_wrong_folder_says_what_was_found(tmp_path):
-    folder = write_folder({"holiday.jpg": b"", "notes.txt": b""}, tmp_path / "wrong")
-    with pytest.raises(DataError, match=r"wrong.*holiday\.jpg.*expected data_batch"):
-        read(folder)
-
-
-def test_a_hostile_pickle_runs_nothing(tmp_path, capsys):
-    members = python_members(tiny_arrays())
-    members["data_batch_1"] = pickle.dumps(Boom(), protocol=2)
-    folder = write_folder(members, tmp_path / "cifar-10-batches-py")
-    with pytest.raises(DataError, match="no image batch needs"):
+@pytest.mark.parametrize("message", FOLDERS)
+def test_what_is_wrong_with_a_folder_is_named_and_a_hostile_pickle_runs_nothing(message, tmp_path, capsys):
+    folder = write_folder(FOLDERS[message], tmp_path / "wrong")
+    with pytest.raises(DataError, match=message):
         read(folder)
     assert "the pickle ran" not in capsys.readouterr().out
 

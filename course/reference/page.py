@@ -13,7 +13,7 @@ PLAN = (
     ("rounded to 8 bits", "1.15 M, 1.15 MB, 8 times smaller, 92.5 %", "half-int8", "accuracy"),
 )
 FILES = {
-    "results.csv": "python -m course sweep reference; half, fifth, tenth, fast: from that of python -m course sweep recut",
+    "results.csv": "python -m course sweep reference; half, fifth, tenth, fast: from that of course sweep recut",
     "ablations.csv": "python -m course sweep ablations",
     "speed.csv": "python -m course.benchmarks.speed",
     "quantization_accuracy.csv": "python -m course.benchmarks.quantization data/checkpoints/dense.safetensors",

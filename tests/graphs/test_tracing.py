@@ -121,18 +121,13 @@ def test_an_exported_graph_takes_any_batch_and_refuses_other_sizes():
             again(torch.randn(5, 3, 9, 9))
 
 
-class Scaled(nn.Module):
-    def forward(self, x, k=None):
-        return x if k is None else x * k
-
-
 @pytest.mark.parametrize(
     ("example", "other"), [(2.0, 3.0), (True, False), (None, torch.ones(2, 3)), (torch.ones(2, 3), None)]
 )
 def test_a_number_or_flag_that_export_has_recorded_cannot_be_another(example, other):
-    x = torch.randn(2, 3)
-    traced = trace(Scaled().eval(), (x, example), route="export")
-    assert torch.equal(traced(x, example), Scaled()(x, example))
+    x, scaled = torch.randn(2, 3), network(lambda net, x, k=None: x if k is None else x * k)
+    traced = trace(scaled, (x, example), route="export")
+    assert torch.equal(traced(x, example), scaled(x, example))
     with pytest.raises(WrongSize, match="recorded for"):
         traced(x, other)
 

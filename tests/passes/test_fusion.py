@@ -66,17 +66,6 @@ MUST_FUSE = {
 }
 
 
-@pytest.mark.parametrize("route", ["fx", "export"])
-@pytest.mark.parametrize("case", MUST_FUSE)
-def test_an_activation_becomes_part_of_the_convolution(case, route):
-    forward, name = MUST_FUSE[case]
-    parts = {"conv": conv(), "relu6": nn.ReLU6(inplace=True)}
-    parts |= {"same": conv(padding="same", dilation=2), "valid": conv(padding="valid")}
-    graph_module, reasons = check(network(forward, **parts), torch.randn(IMAGES), route)
-    assert fused(graph_module) == [("", name)]
-    assert reasons == []
-
-
 def branch_write(net, x):
     y = net.conv(x)
     x.mul_(2)
@@ -133,16 +122,22 @@ ADDITIONS = {
 
 
 @pytest.mark.parametrize("route", ["fx", "export"])
-@pytest.mark.parametrize("case", ADDITIONS)
-def test_a_residual_becomes_part_of_the_convolution(case, route):
-    forward, expected = ADDITIONS[case]
+@pytest.mark.parametrize("case", [*MUST_FUSE, *ADDITIONS])
+def test_an_activation_or_a_residual_becomes_part_of_the_convolution(case, route):
+    forward, expected = (MUST_FUSE | ADDITIONS)[case]
+    parts = {"conv": conv(), "relu6": nn.ReLU6(inplace=True), "one": conv(), "two": conv(kernel=1)}
+    parts |= {"same": conv(padding="same", dilation=2), "valid": conv(padding="valid")}
     x = torch.randn(IMAGES)
     before = x.clone()
-    graph_module, _ = check(network(forward, one=conv(), two=conv(kernel=1)), x, route)
+    graph_module, reasons = check(network(forward, **parts), x, route)
     with torch.no_grad():
         graph_module(x)
     assert torch.equal(x, before)
-    assert [ending for ending in fused(graph_module) if ending != ("", "none")] == expected
+    endings = fused(graph_module)
+    if case in MUST_FUSE:
+        assert (endings, reasons) == ([("", expected)], [])
+    else:
+        assert [ending for ending in endings if ending != ("", "none")] == expected
 
 
 def test_a_batch_of_one_may_grow_later():

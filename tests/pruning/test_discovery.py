@@ -98,24 +98,15 @@ def test_the_output_and_the_input_stay():
     assert 0 in groups.axes["stem.weight"] and 1 not in groups.axes["stem.weight"]
 
 
-class Dense(nn.Module):
-    """As in a DenseNet: what a block adds stands beside what came in."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner, self.outer = conv(8, 6), conv(6, 4)
-
-    def forward(self, x):
-        return torch.cat([x, self.outer(self.inner(x))], 1)
-
-
+# As in a DenseNet: what a block adds stands beside what came in.
+DENSE = Net(lambda s, x: torch.cat([x, s.outer(s.inner(x))], 1), inner=conv(8, 6), outer=conv(6, 4))
 TRUNK = {"b": conv(8, 6), "c": conv(6, 8)}
 HIDDEN = {
     "blocks": (ToyMobile, ["blocks.0.expand", "blocks.1.expand"]),
     "no block": (PRUNABLE["chain"][0], ["0", "3"]),
     # Layer 10 is in no block, although its name begins like that of layer 1.
     "layers between blocks": (
-        chain(conv(3, 8), Block(8, 6), Dense(), *[nn.ReLU() for _ in range(7)], conv(12, 7), conv(7, 5)),
+        chain(conv(3, 8), Block(8, 6), DENSE, *[nn.ReLU() for _ in range(7)], conv(12, 7), conv(7, 5)),
         ["1.expand", "2.inner"],
     ),
     "adds": (net(lambda s, x: (lambda y: s.d(y + s.c(s.b(y))))(s.a(x)), **TRUNK, d=conv(8, 5)), ["b"]),
@@ -203,18 +194,12 @@ def test_a_function_is_looked_into_unless_it_is_declared_to_be_one_operation():
     assert "test_discovery.relu): this operation is not understood" in reason
 
 
-class Idle(nn.Module):
-    """Nothing calls one of its layers, and it cannot be trained on a batch of one."""
-
-    def __init__(self):
-        super().__init__()
-        self.stem, self.norm, self.head, self.unused = nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 5), conv(8, 5)
-
-    def forward(self, x):
-        x = self.stem(x)
-        return self.head(F.batch_norm(x, self.norm.running_mean, self.norm.running_var, training=self.training))
+def normed(s, x):
+    return s.head(F.batch_norm(s.stem(x), s.norm.running_mean, s.norm.running_var, training=s.training))
 
 
+# Nothing calls one of its layers, and it cannot be trained on a batch of one.
+IDLE = Net(normed, stem=nn.Linear(3, 8), norm=nn.BatchNorm1d(8), head=nn.Linear(8, 5), unused=conv(8, 5)).eval()
 REFUSED = [
     (ToyMobile(), EXAMPLE, r"ToyMobile is in train mode; call model\.eval\(\)"),
     (Net(lambda s, x: x if x.sum() > 0 else -x).eval(), EXAMPLE, r"Net does not .* at node gt: .* rewritten"),
@@ -222,7 +207,7 @@ REFUSED = [
     (ToyMobile().eval(), torch.zeros(1, 4, 8, 8), "at node stem"),
     (ToyMobile().eval(), [3], "example_inputs"),
     (net(lambda s, x: SimpleNamespace(y=s.a(x)))().eval(), EXAMPLE, "at node a: .*SimpleNamespace"),
-    (Idle().eval(), torch.zeros(1, 3), r"node batch_norm: .* in train mode, .* not call 'unused': .* batch of two"),
+    (IDLE, torch.zeros(1, 3), r"node batch_norm: .* in train mode, .* not call 'unused': .* batch of two"),
 ]
 
 
@@ -233,7 +218,7 @@ def test_networks_that_cannot_be_read_are_refused(model, example, message):
 
 
 def test_a_layer_that_nothing_calls_does_no_harm():
-    assert sizes(channel_groups(Idle().eval(), torch.zeros(2, 3))) == {"stem": 8}
+    assert sizes(channel_groups(IDLE, torch.zeros(2, 3))) == {"stem": 8}
 
 
 def test_the_model_is_left_alone():

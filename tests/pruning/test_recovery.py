@@ -6,7 +6,7 @@ from torch import nn
 
 from helpers.pruning.groups import PruneError
 from helpers.pruning.recovery import reestimate_batchnorm
-from tests.pruning.zoo import ToyMobile, build
+from tests.pruning.zoo import Net, ToyMobile, build
 
 
 def test_statistics_are_averages_over_the_batches():
@@ -74,15 +74,8 @@ def test_a_failure_leaves_the_statistics_as_they_were(second, error):
 
 
 def test_a_norm_that_is_not_called_keeps_its_statistics():
-    class Gated(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm, self.auxiliary = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
-
-        def forward(self, x):
-            return self.auxiliary(self.norm(x)) if self.training else self.norm(x)
-
-    model = Gated().train()
+    forward = lambda s, x: s.auxiliary(s.norm(x)) if s.training else s.norm(x)  # noqa: E731
+    model = Net(forward, norm=nn.BatchNorm2d(3), auxiliary=nn.BatchNorm2d(3)).train()
     model(torch.randn(16, 3, 4, 4) + 2)
     before = {name: b.clone() for name, b in model.auxiliary.named_buffers()}
     reestimate_batchnorm(model.eval(), [torch.randn(16, 3, 4, 4) + 1])

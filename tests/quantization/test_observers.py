@@ -2,13 +2,13 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
 from helpers.quantization import quantize
 from helpers.quantization.affine import Affine, QuantizationError, choose
 from helpers.quantization.observers import Observer, calibrate
 from helpers.quantization.plan import CHOICES, INPUT, Recipe
 from helpers.quantization.reader import make_plan
+from tests.passes.zoo import Net
 from tests.quantization.networks import images, small
 
 RULES = CHOICES["observer"]
@@ -93,9 +93,6 @@ def test_a_layer_that_overflows_is_named():
 
 
 def test_an_empty_value_is_named():
-    class Empty(nn.Module):
-        def forward(self, x):
-            return torch.cat([x, x[:, :0]], 1).flatten(1)
-
+    empty = Net(lambda m, x: torch.cat([x, x[:, :0]], 1).flatten(1)).eval()
     with pytest.raises(QuantizationError, match="edge 'getitem' holds nothing"):
-        quantize(Empty().eval(), images(), verify=False)
+        quantize(empty, images(), verify=False)

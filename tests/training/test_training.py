@@ -110,17 +110,13 @@ def test_nan_stops_with_epoch_and_step_and_keeps_the_last_epoch(tmp_path, monkey
 
 
 def test_answers_beside_the_scores_are_named():
-    class TwoHeads(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.network = tiny_model()
-
+    class TwoHeads(nn.Sequential):
         def forward(self, x):
-            scores = self.network(x)
+            scores = super().forward(x)
             return (scores, scores) if self.training else scores
 
     with pytest.raises(TrainingError, match=r"gives tuple, not scores: .*aux_logits=False"):
-        train(TwoHeads(), tiny_cifar(), FAST, progress=False)
+        train(TwoHeads(*tiny_model()), tiny_cifar(), FAST, progress=False)
 
 
 def test_test_images_are_not_looked_at():

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.passes.zoo import CONVS, NORMS, Net
+from tests.passes.zoo import CONVS, Net, norm
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,7 @@ class Draw(random.Random):
         return CONVS[dims](before, after, size, bias=bias, **options)
 
     def norm(self, channels: int, dims: int = 2) -> nn.Module:
-        made = NORMS[dims](channels, affine=self.random() < 0.9, eps=self.choice([1e-5, 1e-3]))
-        made.running_mean.normal_()
-        made.running_var.uniform_(0.3, 2)
-        if made.affine:
-            nn.init.uniform_(made.weight, -1.5, 1.5)
-            nn.init.normal_(made.bias)
-        return made
+        return norm(channels, dims, affine=self.random() < 0.9, eps=self.choice([1e-5, 1e-3]))
 
     def conv_norm(self, before: int, after: int, size: int = 3, dims: int = 2, act: bool = True, **options) -> Any:
         """A convolution whose norm can be folded."""

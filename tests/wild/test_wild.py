@@ -20,6 +20,7 @@ from helpers import passes, pruning, quantization
 from helpers.graphs.tracing import WrongSize
 from helpers.pruning.surgery import cut
 from tests.passes.graphs import norm_calls
+from tests.passes.zoo import Net
 from tests.pruning.zeroing import random_plan, zeroed
 from tests.wild.networks import draw
 
@@ -159,11 +160,6 @@ def test_few_are_refused():
 X = torch.randn(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-class Clamped(nn.Module):
-    def forward(self, x):
-        return x.clamp(1, -1)
-
-
 def network(middle=None, names=("first", "middle", "last")):
     """Three layers, with these names."""
     torch.manual_seed(0)
@@ -190,7 +186,7 @@ WAYS = {
     ("model", "refusals"),
     [
         (network(names=("keys", "update", "items")), {}),
-        (network(Clamped()), {}),
+        (network(Net(lambda m, x: x.clamp(1, -1))), {}),
         (normed(), dict.fromkeys(WAYS, "cannot be copied")),
     ],
     ids=["named like methods", "clamp upside down", "old weight_norm"],
