@@ -233,7 +233,7 @@ def pixels(path: Path, size: int | None, mode: str) -> np.ndarray:
         with Image.open(path) as image:
             if image.mode[0] in "IF":
                 raise ValueError(f"it is of the mode {image.mode}, and 8 bits per channel are expected")
-            image = image.convert(mode)
+            image = ImageOps.exif_transpose(image).convert(mode)  # a phone notes how it was held
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path} cannot be used as an image ({reason}); remove it, or save it again") from error

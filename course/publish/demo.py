@@ -13,13 +13,14 @@ import torch
 
 from course.publish.page import as_json, filled
 from helpers import data, models
+from helpers.dataset import input_of
 from helpers.files import write_atomically
 from helpers.quantization.integer import Layer, Step
 from helpers.quantization.model import QuantizedModel
 from helpers.quantization.plan import INPUT
 from helpers.quantization.weights import pack
 
-SHOWN = {"dense": "dense-int8", "a fifth": "fifth-int8", "smallest": "tenth-mixed"}
+SHOWN = {"dense": "dense-int8", "a fifth": "fifth-mixed", "smallest": "tenth-mixed"}
 IMAGES_PER_CLASS = 4
 LEAST_SHIFT = 17  # below it, the interpreter's two halves of a product no longer do
 
@@ -30,8 +31,8 @@ class DemoError(RuntimeError):
 
 def write_demo(target: Path, cifar: data.Dataset, networks: dict[str, str] | None = None) -> Path:
     """Write the page with test images and shipped networks, by the name that the page shows."""
-    shown = networks or SHOWN
-    packed = [pack_network(told, models.CHECKPOINTS / f"{name}.safetensors") for told, name in shown.items()]
+    names, folder = networks or SHOWN, models.CHECKPOINTS
+    packed = [pack_network(told, folder / f"{name}.safetensors") for told, name in names.items()]
     chosen = pictures(cifar)
     images = {"labels": cifar.test_labels[chosen].tolist(), "classes": list(cifar.classes)}
     images["pixels"] = text_of(cifar.test_images[chosen].permute(0, 2, 3, 1))
@@ -46,6 +47,8 @@ def pictures(cifar: data.Dataset) -> torch.Tensor:
 def pack_network(name: str, path: Path) -> dict[str, Any]:
     """A shipped network with its size, and a checksum by which the page sees damage."""
     model = models.load(path)
+    if model.input_shape != (3, 32, 32):
+        raise DemoError(f"{path.stem} takes inputs of {tuple(model.input_shape)}; the page has photos of (3, 32, 32)")
     network = {
         "shape": list(model.input_shape),
         "zero": int(model.edges[INPUT].zero_point),
@@ -58,9 +61,8 @@ def pack_network(name: str, path: Path) -> dict[str, Any]:
 
 def input_table(model: QuantizedModel) -> torch.Tensor:
     """The code of each of the 256 bytes in each of the three colours."""
-    channels, rows, columns = model.input_shape
-    greys = torch.arange(256, dtype=torch.uint8).reshape(256, 1, 1, 1).expand(256, channels, rows, columns)
-    return model.input.encode(data.normalize(greys))[:, :, 0, 0].T
+    greys = torch.arange(256, dtype=torch.uint8).reshape(256, 1, 1, 1).expand(256, 3, 1, 1)
+    return model.input.encode(input_of(model, greys))[:, :, 0, 0].T
 
 
 def pack_step(step: Step, model: QuantizedModel) -> dict[str, Any]:

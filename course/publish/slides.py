@@ -53,6 +53,7 @@ def slides_of(notebook: NotebookNode) -> list[list[str]]:
         if kind in ("slide", "subslide") or not slides:
             slides.append([page.markdown(f"### {heading}")] if cell.cell_type == "code" else [])
         shown = page.markdown(cell.source) if cell.cell_type == "markdown" else page.outputs(cell)
+        shown = shown.replace("<iframe src=", "<iframe data-src=")  # which begins to compute when its slide comes
         slides[-1].append(f'<div class="fragment">{shown}</div>' if kind == "fragment" else shown)
         notes = cell.metadata.get("speaker_notes")
         if notes:

@@ -23,6 +23,16 @@ ANSWERS = {
         ("torch.round(x / scale)", "(x / scale).int()"), (CLAMPED, ".to(torch.uint8)"), ("bits - 1", "bits"),
         ("x / scale", "x * scale"), ("(x / scale) + zero_point", "(x / scale + zero_point)"),
     ], base=f"return (torch.round(x / scale) + zero_point){CLAMPED}"),
+    "silence": Answers(right=[
+        "alive = variance >= 1e-8; return weight * alive[:, None, None, None], mean * alive",
+        "dead = variance < 1e-8\nreturn weight.masked_fill(dead[:, None, None, None], 0), mean.masked_fill(dead, 0)",
+    ], wrong=[
+        ("    mean[variance < 1e-8] = 0\n", ""), ("    weight[variance < 1e-8] = 0\n", ""),
+        ("variance < 1e-8", "variance == 0"), ("variance < 1e-8", "variance < 1e-5"), ("variance <", "variance >"),
+        ("mean[variance < 1e-8]", "mean[:]"), ("variance < 1e-8", "variance < 1e-14"),
+        ("return weight, mean", "return mean, weight"),
+        "alive = variance >= 1e-8; return weight[alive], mean[alive]", "return weight, mean",
+    ]),
     "round_per_channel": Answers(right=[
         "s = W.flatten(1).abs().max(1).values[:, None, None, None] / 127; return (W / s).round() * s",
     ], wrong=[

@@ -1,8 +1,8 @@
 """Every classification network of torchvision: pruned, exact, reloaded, its unprunable groups as they are listed."""
 
 import csv
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -44,15 +44,8 @@ def image(name: str, seed: int = 0) -> torch.Tensor:
     return torch.randn(1, 3, size_of(name), size_of(name), generator=torch.Generator().manual_seed(seed))
 
 
-@dataclass
-class Network:
-    name: str
-    model: nn.Module
-    groups: pruning.ChannelGroups
-
-
 @pytest.fixture(scope="module", params=ALL)
-def network(request) -> Network:
+def network(request) -> SimpleNamespace:
     """Random weights, BatchNorms that are no identities, and no layer of zeros (the head of a new ViT: its output would
     be zero whatever is cut). One network is in memory at a time."""
     torch.manual_seed(0)
@@ -66,7 +59,8 @@ def network(request) -> Network:
             module.running_var.uniform_(0.5, 1.5)
         if isinstance(module, nn.Linear) and not module.weight.any():
             nn.init.normal_(module.weight, 0, 0.1)
-    return Network(request.param, model, pruning.channel_groups(model, image(request.param)))
+    groups = pruning.channel_groups(model, image(request.param))
+    return SimpleNamespace(name=request.param, model=model, groups=groups)
 
 
 def difference(found: torch.Tensor, expected: torch.Tensor) -> float:

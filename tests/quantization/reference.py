@@ -1,4 +1,4 @@
-"""What integer mode must compute, a second time: NumPy, 64-bit integers, loops over windows, Python's own rounding.
+"""What integer mode must compute, a second time: NumPy, 64-bit integers, windows, Python's own rounding.
 
 Nothing here comes from helpers. Sums are exact, a factor is a fraction, and a result is rounded once, half to even.
 """
@@ -32,23 +32,20 @@ def rescale(terms: list[np.ndarray], factors: list[list[float]]) -> np.ndarray:
     return result
 
 
+def windows(x, kernel, stride, padding, dilation, border):
+    """What lies under a kernel at each of its places: (images, channels, rows, columns, *kernel)."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), constant_values=border)
+    reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
+    found = np.lib.stride_tricks.sliding_window_view(x, reach, (2, 3))
+    return found[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+
+
 def conv_sums(codes, weight, bias, zero_point, stride, padding, dilation, groups):
     """sum (code - zero_point) * weight + bias, window by window; the border is real 0."""
-    x = codes.astype(np.int64) - zero_point
-    x = np.pad(x, ((0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])))
-    w, outputs, per_group = weight.astype(np.int64), weight.shape[0], weight.shape[1]
-    reach = [dilation[i] * (w.shape[2 + i] - 1) + 1 for i in (0, 1)]
-    rows, columns = ((x.shape[2 + i] - reach[i]) // stride[i] + 1 for i in (0, 1))
-    sums = np.zeros((len(x), outputs, rows, columns), dtype=np.int64)
-    for o in range(outputs):
-        first = o // (outputs // groups) * per_group
-        for r in range(rows):
-            for c in range(columns):
-                top, left = r * stride[0], c * stride[1]
-                window = x[:, first : first + per_group, top : top + reach[0], left : left + reach[1]]
-                window = window[:, :, :: dilation[0], :: dilation[1]]
-                sums[:, o, r, c] = (window * w[o]).sum((1, 2, 3)) + int(bias[o])
-    return sums
+    x = windows(codes.astype(np.int64) - zero_point, weight.shape[2:], stride, padding, dilation, border=0)
+    pairs = zip(np.split(x, groups, 1), np.split(weight.astype(np.int64), groups), strict=True)
+    sums = [np.einsum("ncyxhw,ochw->noyx", part, filters) for part, filters in pairs]
+    return np.concatenate(sums, 1) + bias.astype(np.int64)[:, None, None]
 
 
 def run_step(state: dict[str, np.ndarray], step, inputs: list[np.ndarray], sources: list[tuple[float, int]]):
@@ -85,19 +82,10 @@ def run_step(state: dict[str, np.ndarray], step, inputs: list[np.ndarray], sourc
 
 def pool(x: np.ndarray, kind: str, attributes: dict) -> np.ndarray:
     """Sum or maximum of each window. Beyond the border there is nothing."""
-    kernel, stride = attributes["kernel"], attributes["stride"]
     padding, dilation = attributes.get("padding", (0, 0)), attributes.get("dilation", (1, 1))
-    x = x.astype(np.int64)
-    x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), constant_values=np.iinfo(np.int64).min)
-    reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
-    rows, columns = ((x.shape[2 + i] - reach[i]) // stride[i] + 1 for i in (0, 1))
-    result = np.zeros((*x.shape[:2], rows, columns), dtype=np.int64)
-    for r in range(rows):
-        for c in range(columns):
-            top, left = r * stride[0], c * stride[1]
-            window = x[:, :, top : top + reach[0] : dilation[0], left : left + reach[1] : dilation[1]]
-            result[:, :, r, c] = window.sum((2, 3)) if kind == "average_pool" else window.max((2, 3))
-    return result
+    least = np.iinfo(np.int64).min
+    x = windows(x.astype(np.int64), attributes["kernel"], attributes["stride"], padding, dilation, border=least)
+    return x.sum((4, 5)) if kind == "average_pool" else x.max((4, 5))
 
 
 def run_network(model, x: np.ndarray) -> dict[str, np.ndarray]:

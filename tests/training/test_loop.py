@@ -12,7 +12,7 @@ from helpers.training.config import Config
 from helpers.training.loop import TrainingLoop, uses_bfloat16
 from helpers.training.optimizers import Muon, weight_groups
 from helpers.training.strided_depthwise import unstrided_depthwise
-from tests.training.tiny import tiny_cifar, tiny_model
+from tests.training.tiny import tied_model, tiny_cifar, tiny_model
 
 
 def test_the_rate_of_each_step_rises_then_falls_to_zero_and_gradients_are_clipped():
@@ -44,8 +44,7 @@ def test_batchnorm_biases_and_depthwise_filters_do_not_decay():
 
 
 def test_the_average_follows_weights_and_statistics_and_a_shared_weight_once():
-    model = tiny_model().append(nn.Linear(10, 10)).append(nn.Linear(10, 10))
-    model[-1].weight = model[-2].weight
+    model = tied_model()
     loop = TrainingLoop(model, tiny_cifar().split(), Config(ema=0.9))
     before = {n: t.clone() for n, t in loop.averaged.state_dict().items()}
     with torch.no_grad():

@@ -9,7 +9,7 @@ from helpers import models
 from helpers.training.config import Config, TrainingError
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
-from tests.training.tiny import tiny_cifar, tiny_model
+from tests.training.tiny import tied_model, tiny_cifar, tiny_model
 
 CONFIG = Config(epochs=3, batch_size=20)
 
@@ -44,15 +44,8 @@ class Spare(nn.Module):
         return self.used(x)
 
 
-def tied(seed=0):
-    """Two layers that share their weights."""
-    model = tiny_model(seed).append(nn.Linear(10, 10)).append(nn.Linear(10, 10))
-    model[-1].weight = model[-2].weight
-    return model
-
-
 @pytest.mark.parametrize(
-    ("make", "muon"), [(tiny_model, 0.0), (tiny_model, 0.02), (Counting, 0.0), (Spare, 0.0), (tied, 0.0)]
+    ("make", "muon"), [(tiny_model, 0.0), (tiny_model, 0.02), (Counting, 0.0), (Spare, 0.0), (tied_model, 0.0)]
 )
 def test_everything_comes_back_and_leads_to_the_same_end(make, muon, tmp_path):
     config = dataclasses.replace(CONFIG, muon=muon)

@@ -33,3 +33,10 @@ def tiny_model(seed: int = 0) -> nn.Module:
         nn.Flatten(),
         nn.Linear(8, COLOURS),
     )
+
+
+def tied_model(seed: int = 0) -> nn.Module:
+    """With two layers behind it that share their weights."""
+    model = tiny_model(seed).append(nn.Linear(COLOURS, COLOURS)).append(nn.Linear(COLOURS, COLOURS))
+    model[-1].weight = model[-2].weight
+    return model

@@ -1,9 +1,9 @@
 // The page: pictures in, answers out. All computing happens in the worker.
 "use strict";
 
-const SIDE = 32, MAPS_SHOWN = 64;
+const SIDE = 32, BYTES = SIDE * SIDE * 3, MAPS_SHOWN = 64, MOST_ZOOM = 64;
 const $ = (id) => document.getElementById(id);
-const state = { networks: [], classes: [], pixels: null };
+const state = { networks: [], classes: [], pixels: null, asked: 0, turn: 0 };
 
 /** Put a question to the worker; resolves with its answer. Answers come in the order of the questions. */
 const ask = (() => {
@@ -18,6 +18,10 @@ const ask = (() => {
         if (problem === undefined) resolve(answer);
         else reject(new Error(problem));
       };
+      worker.onerror = ({ message }) => {
+        for (const { reject } of waiting.values()) reject(new Error(message || "the worker did not start"));
+        waiting.clear();
+      };
     }
     waiting.set(++asked, { resolve, reject });
     worker.postMessage({ id: asked, ...question });
@@ -26,18 +30,25 @@ const ask = (() => {
 
 document.addEventListener("DOMContentLoaded", () => start().catch((error) => say(
   `These networks cannot be read: ${error.message}. Make the page again with “python -m course demo”.`)));
+addEventListener("unhandledrejection", ({ reason }) => say(`Something went wrong: ${reason.message}. Load the page again.`));
+// In a slide this page has the keyboard after a click; the keys of a presenter's remote belong to the slides.
+if (parent !== window) addEventListener("keydown", ({ key }) => {
+  const method = { PageDown: "next", PageUp: "prev" }[key];
+  if (method) parent.postMessage(JSON.stringify({ method }), "*");
+});
 
 async function start() {
   say("Unpacking the networks …");
+  listenForPhotos();
   const images = JSON.parse($("images").textContent);
   state.classes = images.classes;
   state.networks = await ask({ kind: "load", text: $("data").textContent });
   const bytes = Uint8Array.from(atob(images.pixels), (letter) => letter.charCodeAt(0));
-  const pictures = images.labels.map((label, i) => ({ label, pixels: bytes.slice(i * 3072, (i + 1) * 3072) }));
-  if (pictures.some(({ pixels }) => pixels.length !== 3072)) throw new Error("some pictures are missing");
+  const pictures = images.labels.map((label, i) => ({ label, pixels: bytes.slice(i * BYTES, (i + 1) * BYTES) }));
+  if (pictures.some(({ pixels }) => pixels.length !== BYTES)) throw new Error("some pictures are missing");
   buildNetworks();
   buildPictures(pictures);
-  listenForPhotos();
+  $("classes").textContent = state.classes.join(", ");
   document.querySelector("main").hidden = false;
   say("");
   await choose(pictures[0].pixels, state.classes[pictures[0].label], $("pictures").firstChild);
@@ -59,16 +70,16 @@ const megabytes = (bytes) => `${(bytes / 1e6).toFixed(2)} MB`;
 
 function buildNetworks() {
   state.networks.forEach((network, n) => {
-    const card = make("article", "", { class: "network", "aria-live": "polite" });
-    card.append(make("h3", network.name), make("p", megabytes(network.bytes), { class: "small" }), make("ol"));
+    const card = make("article", "", { class: "network" });
+    card.append(make("h3", network.name), make("p", `${megabytes(network.bytes)}: ${network.told}`, { class: "small" }), make("ol"));
     $("networks").append(card);
     $("network").append(make("option", network.name, { value: n }));
     const row = make("tr");
     row.append(make("th", network.name, { scope: "row" }), make("td", megabytes(network.bytes)), make("td"), make("td"));
     $("scores").append(row);
   });
-  $("network").onchange = () => { listLayers(); showMaps(); };
-  $("layer").onchange = showMaps;
+  $("network").onchange = () => { listLayers(); askMaps(); };
+  $("layer").onchange = askMaps;
   listLayers();
 }
 
@@ -78,8 +89,10 @@ function listLayers() {
 }
 
 function buildPictures(pictures) {
+  const seen = state.classes.map(() => 0);
   for (const { pixels, label } of pictures) {
-    const button = make("button", "", { type: "button", "aria-pressed": "false", "aria-label": state.classes[label] });
+    const name = `${state.classes[label]} ${++seen[label]}`;
+    const button = make("button", "", { type: "button", "aria-pressed": "false", "aria-label": name });
     const canvas = make("canvas", "", { width: SIDE, height: SIDE });
     drawPixels(canvas, pixels);
     button.append(canvas);
@@ -94,38 +107,53 @@ function drawPixels(canvas, pixels) {
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-/** Show a picture and what each network says of it; `truth` is the label of a test picture. */
+/** Show a picture and what each network says of it, unless another one was chosen since; `truth` labels a test picture. */
 async function choose(pixels, truth, button) {
+  const turn = ++state.turn;
+  state.asked++;
   state.pixels = pixels;
+  $("photoStatus").textContent = $("said").textContent = "";
   for (const other of $("pictures").children) other.setAttribute("aria-pressed", other === button);
+  for (const card of $("networks").children) card.classList.add("waiting");
   drawPixels($("picture"), pixels);
   $("picture").setAttribute("aria-label", truth ? `Test picture: ${truth}` : "Your photo at 32 by 32 pixels");
   $("truth").textContent = truth ? `A test picture of the class “${truth}”.` : "Your photo, as the networks see it.";
-  for (let n = 0; n < state.networks.length && state.pixels === pixels; n++) {
-    showAnswer(n, await ask({ kind: "run", network: n, pixels }));
+  const said = [];
+  for (const [n, { name }] of state.networks.entries()) {
+    const answer = await ask({ kind: "run", network: n, pixels });
+    if (turn !== state.turn) return;
+    said.push(`${name}: ${showAnswer(n, answer.scores)}`);
   }
-  await showMaps();
+  $("said").textContent = said.join("; ");
+  await askMaps();
 }
 
-function showAnswer(n, { scores, milliseconds }) {
-  const card = $("networks").children[n], best = Math.max(...scores);
-  const shares = scores.map((score) => Math.exp(score - best)), total = shares.reduce((a, b) => a + b);
-  card.querySelector("p").textContent = `${megabytes(state.networks[n].bytes)}, ${milliseconds.toFixed(0)} ms`;
+/** Fill the card of a network; returns its first answer in words. */
+function showAnswer(n, scores) {
+  const card = $("networks").children[n], best = scores.indexOf(Math.max(...scores));
+  const shares = scores.map((score) => Math.exp(score - scores[best])), total = shares.reduce((a, b) => a + b);
+  card.classList.remove("waiting");
   card.querySelector("ol").replaceChildren(...shares.map((share, c) => {
-    const line = make("li", "", scores[c] === best ? { class: "first" } : {});
+    const line = make("li", "", c === best ? { class: "first" } : {});
     const room = make("span", "", { "aria-hidden": "true" }), bar = make("div", "", { class: "bar" });
     bar.style.width = `${(100 * share) / total}%`;
     room.append(bar);
     line.append(make("span", state.classes[c]), room, make("span", `${((100 * share) / total).toFixed(1)} %`));
     return line;
   }));
+  return `${state.classes[best]} ${(100 / total).toFixed(0)} %`;
 }
 
-/** The codes of the chosen layer as grey squares, one per channel. */
-async function showMaps() {
-  const network = Number($("network").value), name = $("layer").value;
-  const [channels, height, width] = state.networks[network].layers.find((layer) => layer.name === name).shape;
-  const { codes, checksum } = await ask({ kind: "run", network, pixels: state.pixels, layer: name });
+/** Ask for the codes of the chosen layer, and show them unless something else was chosen meanwhile. */
+async function askMaps() {
+  const network = Number($("network").value), name = $("layer").value, { turn, pixels } = state;
+  const answer = await ask({ kind: "run", network, pixels, layer: name });
+  const same = turn === state.turn && network === Number($("network").value) && name === $("layer").value;
+  if (same) showMaps(name, state.networks[network].layers.find((layer) => layer.name === name).shape, answer);
+}
+
+/** The codes of a layer as grey squares, one per channel. */
+function showMaps(name, [channels, height, width], { codes, checksum }) {
   const shown = Math.min(channels, MAPS_SHOWN), across = Math.min(shown, 16), zoom = Math.max(1, Math.floor(72 / width));
   const canvas = $("maps"), step = width * zoom + 2;
   canvas.width = across * step;
@@ -143,56 +171,80 @@ async function showMaps() {
     }
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
-  const text = `${shown} of ${channels} channels of ${name}: codes 0 (black) to 255 (white), ${height} by ${width} each. Checksum: ${checksum}.`;
+  const text = `${shown} of ${channels} channels of ${name}, ${height} by ${width} values each, from 0 (black) to 255 (white).`;
   canvas.setAttribute("aria-label", text);
   $("mapsText").textContent = text;
+  $("checksum").textContent = `Checksum of all values, to compare with lesson 09: ${checksum}`;
 }
 
+/** Each picture goes through all networks in turn, so that a drift of the device meets them alike; first runs are cold. */
 async function scoreAll(pictures) {
-  for (let n = 0; n < state.networks.length; n++) {
-    const [, , right, time] = $("scores").children[n].children;
-    let count = 0;
-    const times = [];
-    for (const [i, { pixels, label }] of pictures.entries()) {
+  const rows = state.networks.map((_, n) => ({ count: 0, times: [], cells: $("scores").children[n].children }));
+  for (const n of rows.keys()) await ask({ kind: "run", network: n, pixels: pictures[0].pixels });
+  for (const [i, { pixels, label }] of pictures.entries()) {
+    for (const [n, row] of rows.entries()) {
       const { scores, milliseconds } = await ask({ kind: "run", network: n, pixels });
-      count += scores.indexOf(Math.max(...scores)) === label;
-      times.push(milliseconds);
-      right.textContent = i + 1 < pictures.length ? `${count} of the first ${i + 1}` : `${count}`;
+      row.count += scores.indexOf(Math.max(...scores)) === label;
+      row.times.push(milliseconds);
+      row.cells[2].textContent = i + 1 < pictures.length ? `${row.count} of the first ${i + 1}` : `${row.count}`;
     }
-    time.textContent = `${times.sort((a, b) => a - b)[times.length >> 1].toFixed(0)} ms`;
+  }
+  for (const { times, cells } of rows) {
+    const median = times.sort((a, b) => a - b)[times.length >> 1];
+    cells[3].textContent = `${median.toFixed(median < 10 ? 1 : 0)} ms`;
   }
   document.body.dataset.scored = "yes";
 }
 
 function listenForPhotos() {
-  $("file").onchange = ({ target }) => takePhoto(target.files[0]);
-  document.addEventListener("paste", ({ clipboardData }) => clipboardData.files.length && takePhoto(clipboardData.files[0]));
+  $("file").onchange = ({ target }) => {
+    takePhotos([...target.files]);
+    target.value = "";  // or the same file could not be chosen again
+  };
+  document.addEventListener("paste", ({ clipboardData }) => clipboardData.files.length && takePhotos(clipboardData.files));
   document.addEventListener("dragover", (event) => { event.preventDefault(); $("drop").classList.add("over"); });
   document.addEventListener("dragleave", () => $("drop").classList.remove("over"));
   document.addEventListener("drop", (event) => {
     event.preventDefault();
     $("drop").classList.remove("over");
-    takePhoto(event.dataTransfer.files[0]);
+    takePhotos(event.dataTransfer.files);
   });
 }
 
-/** The middle square of a photo at 32 by 32 pixels. */
-async function takePhoto(file) {
+/** The first of these files, if it is a picture; says what is wrong beside the place where it was dropped. */
+async function takePhotos([file, ...more]) {
+  if (!state.pixels) return;  // the networks are not unpacked yet
+  const told = $("photoStatus"), asked = ++state.asked;
+  told.textContent = file ? "" : "That was no file. Save the picture, then drop the file.";
   if (!file) return;
-  let photo;
+  let pixels;
   try {
-    photo = await createImageBitmap(file);
+    pixels = shrunk(await createImageBitmap(file));
   } catch {
-    say(`${file.name} is no picture that this browser can read. PNG, JPEG and WebP work.`);
+    if (asked === state.asked) told.textContent = `${file.name} is no picture that this browser can read, or it is too large. PNG, JPEG and WebP work.`;
     return;
   }
-  say("");
-  const side = Math.min(photo.width, photo.height), canvas = make("canvas", "", { width: SIDE, height: SIDE });
-  const context = canvas.getContext("2d");
+  if (asked !== state.asked) return;  // something else was chosen meanwhile
+  const chosen = choose(pixels, "", null);
+  if (more.length) told.textContent = `The first of ${more.length + 1} files was taken.`;
+  await chosen;
+}
+
+/** The middle square of a photo at 32 by 32 pixels, each the mean of its part: no browser has to smooth as others do. */
+function shrunk(photo) {
+  const side = Math.min(photo.width, photo.height), zoom = Math.min(MOST_ZOOM, Math.max(1, Math.floor(side / SIDE)));
+  const size = SIDE * zoom, canvas = make("canvas", "", { width: size, height: size });
+  const context = canvas.getContext("2d"), sums = new Float64Array(BYTES);
   context.fillStyle = "white";
-  context.fillRect(0, 0, SIDE, SIDE);
-  context.imageSmoothingQuality = "high";
-  context.drawImage(photo, (photo.width - side) / 2, (photo.height - side) / 2, side, side, 0, 0, SIDE, SIDE);
-  const { data } = context.getImageData(0, 0, SIDE, SIDE);
-  await choose(Uint8Array.from({ length: 3072 }, (_, i) => data[Math.floor(i / 3) * 4 + (i % 3)]), "", null);
+  context.fillRect(0, 0, size, size);
+  context.drawImage(photo, (photo.width - side) / 2, (photo.height - side) / 2, side, side, 0, 0, size, size);
+  photo.close();
+  const { data } = context.getImageData(0, 0, size, size);
+  for (let y = 0, at = 0; y < size; y++) {
+    for (let x = 0; x < size; x++, at += 4) {
+      const place = 3 * (Math.floor(y / zoom) * SIDE + Math.floor(x / zoom));
+      for (let c = 0; c < 3; c++) sums[place + c] += data[at + c];
+    }
+  }
+  return Uint8Array.from(sums, (sum) => Math.round(sum / zoom ** 2));
 }

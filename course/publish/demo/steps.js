@@ -34,13 +34,16 @@ function show(number, which) {
   [...$("passes").children].forEach((made, i) => made.setAttribute("aria-pressed", i === number));
   [...$("sides").children].forEach((made) => made.setAttribute("aria-pressed", made.textContent === side));
   $("sides").lastChild.disabled = !stage.after;
+  $("sides").lastChild.title = stage.after ? "" : "This pass changed nothing.";
   const nodes = stage.after ? `${stage.before.boxes.length} nodes became ${stage.after.boxes.length}.` : "The graph stayed as it was.";
   $("summary").textContent = `${stage.name}: ${stage.changed} changed, ${stage.declined} declined. ${nodes} ` +
-    `Largest difference from the first network's answers: ${stage.difference.toExponential(1)}.`;
+    `Largest difference from the first network's answers (rounding of 32-bit numbers): ${stage.difference.toExponential(1)}.`;
   draw(stage[side]);
   const told = stage.before.boxes.filter((box) => box.note);
   $("list").replaceChildren(...told.map((box) => Object.assign(document.createElement("li"), { textContent: `${box.name} (${box.status || "kept"}): ${box.note}` })));
-  choose(stage[side].boxes.find((box) => box.status) ?? stage[side].boxes[0]);
+  const first = stage[side].boxes.find((box) => box.status) ?? stage[side].boxes[0], [x, y] = place(first.at), view = $("graph");
+  view.scrollTo({ left: x - view.clientWidth / 2, top: y - view.clientHeight / 2 });
+  choose(first);
 }
 
 function svg(tag, attributes, ...children) {
@@ -50,15 +53,20 @@ function svg(tag, attributes, ...children) {
   return made;
 }
 
+const place = ([x, y]) => [x * BOX.width + 10, y * BOX.height + 10];
+
 function draw({ width, height, boxes, lines }) {
-  const place = ([x, y]) => [x * BOX.width + 10, y * BOX.height + 10];
   const shapes = boxes.map((box) => {
     const [x, y] = place(box.at);
     const group = svg("g", { class: box.status, id: `box-${box.name}`, tabindex: 0, role: "button", "aria-label": `${box.name}: ${box.what} ${box.status}` },
       svg("rect", { x: x - BOX.width / 2 + 6, y: y - BOX.inner / 2, width: BOX.width - 12, height: BOX.inner }),
       svg("text", { x, y: y - 3 }, shortened(box.what)), svg("text", { x, y: y + 12 }, box.shape));
     group.onclick = () => choose(box);
-    group.onkeydown = ({ key }) => (key === "Enter" || key === " ") && choose(box);
+    group.onkeydown = (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();  // the space bar would scroll the graph as well
+      choose(box);
+    };
     return group;
   });
   const paths = lines.map((line) => svg("polyline", { points: line.map((point) => place(point).join(",")).join(" ") }));

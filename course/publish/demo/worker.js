@@ -8,13 +8,13 @@ const ANSWERS = {
   load({ text }) {
     const given = JSON.parse(text);
     networks = given.map(({ name, network, checksum: expected }) => {
-      const letters = Uint8Array.from(JSON.stringify(network), (letter) => letter.charCodeAt(0));
+      const letters = new TextEncoder().encode(JSON.stringify(network));
       if (checksum(letters) !== expected) throw new Error(`the data of ${name} have changed`);
       return unpackNetwork(network);
     });
-    return given.map(({ name, bytes }, i) => {
-      const coded = networks[i].steps.filter((step) => step.coded);
-      return { name, bytes, layers: coded.map(({ name, shape }) => ({ name, shape })) };
+    return given.map(({ name, bytes, network }, i) => {
+      const coded = networks[i].steps.filter((step) => step.coded), told = inWords(network.steps.filter((step) => step.bits));
+      return { name, bytes, told, layers: coded.map(({ name, shape }) => ({ name, shape })) };
     });
   },
 
@@ -30,7 +30,7 @@ const ANSWERS = {
     return { scores, milliseconds: performance.now() - started, ...seen };
   },
 
-  /** A checksum of each layer's codes, and the sums of the last layer. */
+  /** A checksum of each layer's codes, and the sums of the last layer: for the tests, which compare them with Python's. */
   trace({ network, pixels }) {
     const seen = {};
     runNetwork(networks[network], pixels, (step, codes) => {
@@ -39,6 +39,13 @@ const ANSWERS = {
     return seen;
   },
 };
+
+/** How many weights these layers have, and of how many bits. */
+function inWords(layers) {
+  const weights = layers.reduce((sum, { weightShape }) => sum + weightShape.reduce((a, b) => a * b), 0);
+  const [least, most] = [Math.min, Math.max].map((of) => of(...layers.map(({ bits }) => bits)));
+  return `${(weights / 1e6).toFixed(2)} million weights of ${least === most ? "" : `${least} to `}${most} bits`;
+}
 
 /** A checksum of a layer's codes in Python's order, channel by channel. */
 function checksumOf(step, codes) {

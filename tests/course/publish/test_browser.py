@@ -7,8 +7,10 @@ import json
 import re
 
 import nbformat
+import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
 
 from course.publish import demo, report, runner, slides
 from course.publish import page as page_parts
@@ -174,18 +176,44 @@ def round_half_even(product, shift):
     return below + (2 * rest > 1 << shift or (2 * rest == 1 << shift and below % 2 == 1))
 
 
-def test_a_photo_is_answered_and_a_file_that_is_none_gets_a_sentence(browser, small_page, tmp_path):
-    from PIL import Image
-
-    Image.new("RGB", (300, 200), (90, 160, 230)).save(tmp_path / "sky.png")
+def test_a_photo_is_shrunk_as_in_training_and_a_file_that_is_none_gets_a_sentence(browser, small_page, tmp_path):
+    """Lines of one pixel, with which a browser that smooths too little would give other colours."""
+    rows, columns = np.mgrid[:512, :700]
+    photo = Image.fromarray(np.stack([rows % 2 * 200, columns % 2 * 160, columns // 3], 2).astype(np.uint8))
+    photo.save(tmp_path / "lines.png")
     (tmp_path / "notes.txt").write_text("no picture")
     with opened(small_page.as_uri(), browser) as (page, problems):
         wait_until_ready(page)
         page.set_input_files("#file", tmp_path / "notes.txt")
-        page.wait_for_selector("#status:has-text('notes.txt is no picture')")
-        page.set_input_files("#file", tmp_path / "sky.png")
+        page.wait_for_selector("#photoStatus:has-text('notes.txt is no picture')")
+        page.evaluate("takePhotos([])")
+        page.wait_for_selector("#photoStatus:has-text('That was no file')")
+        page.set_input_files("#file", tmp_path / "lines.png")
         page.wait_for_selector("#truth:has-text('Your photo')")
-        assert page.evaluate("Array.from(state.pixels.slice(0, 3))") == [90, 160, 230]
+        found = np.array(page.evaluate("Array.from(state.pixels)")).reshape(32, 32, 3)
+    wanted = np.asarray(ImageOps.fit(photo, (32, 32), Image.Resampling.BILINEAR), dtype=int)
+    assert problems == [] and np.abs(found - wanted).max() <= 3
+
+
+def test_what_was_chosen_last_is_shown(browser, small_page, tmp_path):
+    """A photo takes long to decode; meanwhile another picture is chosen, and once a second photo."""
+    slow = """([first, second]) => {
+        const decode = window.decode ??= createImageBitmap;
+        window.createImageBitmap = async ({ name }) => {
+            await new Promise((done) => setTimeout(done, name === "slow" ? 400 : 0));
+            return decode(new ImageData(new Uint8ClampedArray(6400).fill(name === "slow" ? 128 : 255), 40));
+        };
+        takePhotos([{ name: first }]);
+        if (second) takePhotos([{ name: second }]);
+        else document.querySelector("#pictures button:nth-child(3)").click();
+    }"""
+    with opened(small_page.as_uri(), browser) as (page, problems):
+        wait_until_ready(page)
+        for second, shown in (("", "A test picture"), ("quick", "Your photo")):
+            page.evaluate(slow, ["slow", second])
+            page.wait_for_timeout(800)
+            assert shown in page.inner_text("#truth") and page.locator(".waiting").count() == 0
+        assert page.evaluate("state.pixels.every((byte) => byte === 255)")
     assert problems == []
 
 
