@@ -46,6 +46,8 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the 
         if expected.is_floating_point() != isinstance(got, float):
             return f"{where} should hold numbers like {expected.dtype}, but is {_short(got)}", ""
         expected = expected.item()
+    if isinstance(expected, int | float) and getattr(got, "ndim", None) == 0:
+        got = got.item()  # a number of torch or NumPy
     kind, parts = _kind(expected), []
     if kind != _kind(got):
         hint = " (is a return missing?)" if got is None and where == "the answer" else ""

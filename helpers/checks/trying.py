@@ -48,8 +48,6 @@ def failure_on(item: Item, function: Callable, case: Case) -> str | None:
         return f"{case.label}: no answer after {item.seconds:g} seconds, so it was stopped. Does a loop never end?"
     except (Exception, SystemExit) as problem:  # `sys.exit()` would end the notebook's cell without a word
         return f"{case.label}: {type(problem).__name__}: {problem}{place(problem, function)}"
-    if isinstance(expected, int | float) and getattr(answer, "ndim", None) == 0:
-        answer = answer.item()  # a number of torch or NumPy
     try:
         observed = item.view(answer, case.probe) if item.view else answer
     except Exception as problem:

@@ -281,7 +281,7 @@ def _model_cases(rng):
 
 
 def _model_edges(rng):
-    training = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, training=True), _relu("r1")]
+    training = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, training=True), _bn_layer(rng, "b2", 4)]
     shared = _conv_layer(rng, "c1", 3, 3, bias=True)
     twice = [shared, _bn_layer(rng, "b1", 3), _relu("r1"), shared, _bn_layer(rng, "b2", 3), _relu("r1")]
     first = [_bn_layer(rng, "b1", 3), _conv_layer(rng, "c1", 3, 3), _relu("r1"), _conv_layer(rng, "c2", 3, 3)]
@@ -289,7 +289,7 @@ def _model_edges(rng):
     untracked = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, mean=None, var=None)]
     double = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _bn_layer(rng, "b2", 4)]
     return [
-        _model_case(rng, "a norm in training mode", training, [0, 1, 2]),
+        _model_case(rng, "a norm in training mode, then one that is not", training, [0, 1, 2]),
         _model_case(rng, "one convolution and one activation used twice", twice, [0, 2, 3, 5]),
         _model_case(rng, "two norms in a row", double, [0]),
         _model_case(rng, "a norm as the first layer and a convolution as the last", first, [0, 1, 2, 3]),
@@ -326,7 +326,7 @@ ITEMS = (
     ),
     Item(
         "bn_train", _train_cases, _train_oracle, points=10, edges=_train_edges, tolerance=CLOSE,
-        forbidden=("torch.*batch_norm*",),
+        forbidden=tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group")),
         nudge="Compare with the formula of exercise 1: where do the mean and the variance come from now?",
         hint="Look at which variance normalises, where eps stands, and along which axis gamma lies",
     ),

@@ -94,6 +94,7 @@ def remove_dead(graph_module):
 # - inputs go: `("placeholder", "output")` -> `("output",)`
 # - the output goes: `("placeholder", "output")` -> `("placeholder",)`
 # - does not count: `removed += 1` -> `pass`
+# - random numbers stay: `("placeholder", "output")` -> `("placeholder", "output") or node.target is torch.rand_like`
 # - asks the graph module, too: ` and module.training` -> ` and module.training and graph_module.training`
 # - goes forward three times: `reversed(list(graph_module.graph.nodes))` -> `3 * list(graph_module.graph.nodes)`,
 #   `not node.users and` -> `not node._erased and not node.users and`
@@ -181,6 +182,7 @@ def merge_repeats(graph_module):
 
 
 # %% merge_repeats wrong
+# - random numbers stop everything: `any(node.op` -> `any(node.target is torch.rand_like or node.op`
 # - keeps the second: `node.replace_all_uses_with(original)` ->
 #   `original.replace_all_uses_with(node); node, original = original, node`
 # - merges methods, too: `!= "call_function"` -> `not in ("call_function", "call_method")`

@@ -128,11 +128,11 @@ def _dead_edges(rng):
             "x input", "a function mul x $", "d method neg a", "e method type_as a x", "m method add_ a $",
             "out output a"], removed=["d", "e"]),
         _asleep(_case(rng, "layers in both modes", {"t": _bn(rng, True), "n": _bn(rng), "p": ACTIVE_DROPOUT}, [
-            "x input", "d layer n x", "s layer t x", "e layer p x", "a function mul x $", "out output a"],
-            removed=["d", "e"])),
+            "x input", "d layer n x", "r function relu x", "s layer t r", "e layer p x", "a function mul x $",
+            "out output a"], removed=["d", "e"])),
         _case(rng, "a long dead chain with two branches", {}, [
             "x input", "a function mul x $", "d function mul a $", "e function relu a", "f function add d e",
-            "g function mul f $", "h function relu g", "i function mul h $", "out output a"], removed=[*"defghi"]),
+            "g function mul f $", "h function random g", "i function mul h $", "out output a"], removed=[*"defghi"]),
     ]  # fmt: skip
 
 
@@ -192,8 +192,8 @@ def _repeat_edges(rng):
             "i function mul g 1.5", "j function mul h 2.5", "k function mul i 2.5", "out output j k f d"],
             removed=[*"cdgik"]),
         _case(rng, "random numbers", {}, [
-            "x input", "a function random x", "b function random x", "c function sub a b", "d function mul c $",
-            "out output d"], removed=[]),
+            "x input", "a function random x", "b function random x", "c function sub a b", "d function relu x",
+            "e function relu x", "out output c d e"], removed=["e"]),
         _case(rng, "an in-place method", {}, [
             "x input", "y function mul x $", "a function relu y", "m method add_ y $", "b function relu y",
             "c function sub a b", "out output c"], removed=[]),
