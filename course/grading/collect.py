@@ -113,8 +113,8 @@ def _look_at(paths: list[Path], student: str, remark: str) -> HandIn:
 
 def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> None:
     """Copy a hand-in, unless what is there already counts."""
-    target = room.submission(hand_in.student, assignment)
-    if match := roster.CANVAS.fullmatch(hand_in.paths[0].name):
+    target, match = room.submission(hand_in.student, assignment), roster.CANVAS.fullmatch(hand_in.paths[0].name)
+    if match:
         write(target.parent / f"{roster.NUMBER}{match['number']}", "")  # by which the class list finds the student
     usable = any(target.glob("*.ipynb"))
     if usable and (first or hand_in.arrived <= arrival(target, dated=True)):
@@ -129,7 +129,8 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
     hand_in.became = "collected" if readable else "unreadable"
     files |= {} if readable else {UNREADABLE: hand_in.remark.encode("utf-8", "replace")}  # for the student's page
     _replace(target, files, hand_in.arrived)
-    counts = roster.counts_as(hand_in.paths[0], hand_in.arrived, room.rules.due.get(assignment))
+    due = room.rules.due.get(assignment, hand_in.arrived)  # Canvas's files have the date of the download
+    counts = min(hand_in.arrived, due) if match and not match["late"] else hand_in.arrived
     write(target.parent / f".{assignment}.arrived", f"{counts.isoformat()} {hand_in.arrived.isoformat()}")
     room.log("collected", assignment=assignment, student=hand_in.student, arrived=hand_in.arrived.isoformat(),
              files=sorted(files))  # fmt: skip

@@ -68,7 +68,8 @@ def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> list[
     totals = {exercise.assignment.name: _totals(room, exercise, remarks) for exercise in exercises}
     people = {s: listed.get(s) or roster.Listed(s) for marks in totals.values() for s in marks}
     if system == "moodle":
-        return [*(_moodle(people, name, marks, folder) for name, marks in totals.items()), *remarks]
+        new = {n: [[people[s].id, people[s].name or s, mark] for s, mark in m.items()] for n, m in totals.items()}
+        return [*(write_table(folder / f"{n}.csv", ["ID number", "Full name", n], r) for n, r in new.items()), *remarks]
     return [_canvas(people, exercises, totals, folder), *remarks]
 
 
@@ -89,12 +90,6 @@ def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str
         found[student] = f"{points:g}" if rows and not waiting else ""
     remarks += _remark(exercise, "left empty until their written answers have been read", unread)
     return found
-
-
-def _moodle(people: dict[str, roster.Listed], name: str, marks: dict[str, str], folder: Path) -> Path:
-    """What Moodle's grade import reads; students are found by their ID number."""
-    rows = [[people[student].id, people[student].name or student, mark] for student, mark in marks.items()]
-    return write_table(folder / f"{name}.csv", ["ID number", "Full name", name], rows)
 
 
 def _canvas(people: dict[str, roster.Listed], exercises: list[Exercise], totals: dict[str, dict], folder: Path) -> Path:

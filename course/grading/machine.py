@@ -104,11 +104,9 @@ def usage(pid: int) -> Usage:
 
 def _files_on(root: Path, disk: str) -> int:
     """How many files are on a memory disk of a box: empty ones cost memory and fill no disk."""
-    inside = root / disk
-    if inside.stat().st_dev == Path("/", disk).stat().st_dev:  # no box, or not yet
-        return 0
-    state = os.statvfs(inside)
-    return state.f_files - state.f_ffree
+    inside, state = root / disk, os.statvfs(root / disk)
+    no_box = inside.stat().st_dev == Path("/", disk).stat().st_dev  # or not yet
+    return 0 if no_box else state.f_files - state.f_ffree
 
 
 def end(process: subprocess.Popen) -> None:
@@ -127,11 +125,9 @@ def end(process: subprocess.Popen) -> None:
 
 def _lives(pid: int) -> bool:
     """Whether a process is still there, other than as a name on its parent's list."""
-    try:
-        state = _told(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
+    with suppress(OSError):
+        return _told(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[0] not in "ZX"
+    return False
 
 
 PREFIX = "grading-"

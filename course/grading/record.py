@@ -25,7 +25,7 @@ from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import CheckCellMetadata, NbGraderPreprocessor, SaveAutoGrades
-from traitlets import Dict
+from traitlets import Bool, Dict
 from traitlets.config import Config
 
 from course.grading import roster
@@ -65,6 +65,19 @@ class AwardPoints(NbGraderPreprocessor):
                 value = min(float(marks["points"]), max(0.0, given)) if math.isfinite(given) else 0.0
                 cell.outputs = [new_output("execute_result", {"text/plain": repr(value)}, execution_count=1)]
         return cell, resources
+
+
+class SaveMarks(SaveAutoGrades):
+    """Write the marks into the gradebook; a written answer that was read, and is as it was, does not wait once more."""
+
+    same_words = Bool(help="whether the written answers are those of last time")
+
+    def _add_score(self, cell, resources):
+        place = (self.notebook_id, self.assignment_id, self.student_id)
+        grade = self.gradebook.find_grade(cell.metadata["nbgrader"]["grade_id"], *place)
+        read = cell.cell_type == "markdown" and grade.manual_score is not None and not grade.needs_manual_grade
+        super()._add_score(cell, resources)
+        grade.needs_manual_grade &= not (read and self.same_words)  # what comes next commits it
 
 
 def _coursedir(room: Classroom, assignment: str, student: str = "*") -> CourseDirectory:
@@ -111,11 +124,14 @@ def enter(
     """Enter one graded submission, a rebuilt notebook, in the gradebook; manual scores that are there stay."""
     folder = room.folder / "checked" / student / assignment
     folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, folder / f"{assignment}.ipynb")
+    path = folder / f"{assignment}.ipynb"
+    before = nbformat.read(path, as_version=4).cells if path.exists() else []
+    old, new = ([c.source for c in cells if c.cell_type == "markdown"] for cells in (before, notebook.cells))
+    nbformat.write(notebook, path)
     (folder / "timestamp.txt").write_text(f"{arrived:%Y-%m-%d %H:%M:%S.%f} UTC", encoding="utf-8")
     converter = Autograde(coursedir=_coursedir(room, assignment, student), config=_FORCE)
     converter.sanitize_preprocessors = [CheckCellMetadata]
-    converter.autograde_preprocessors = [AwardPoints(points=points), SaveAutoGrades]
+    converter.autograde_preprocessors = [AwardPoints(points=points), SaveMarks(same_words=old == new)]
     with _nbgrader(f"autograde of {student}'s {assignment}"):
         converter.start()
 
@@ -140,7 +156,6 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
             book.db.commit()
     except MissingEntry:
         again = f"`grade release {assignment}`, delete results/{assignment} and `grade run {assignment}`"
-        remedy = f"bring it back from a backup, or without the points given by hand: {again}"
-        why = f"{room.gradebook} holds nothing of {student}'s {assignment}, which was graded"
-        raise RecordError(f"{why}: {remedy}") from None
+        why = f"{room.gradebook} holds nothing of {student}'s {assignment}, which was graded: restore it from a backup"
+        raise RecordError(f"{why}, or without the points given by hand: {again}") from None
     return rows

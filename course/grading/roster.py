@@ -18,7 +18,6 @@ import csv
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from course.grading.classroom import Classroom, ClassroomError, name_of
@@ -105,12 +104,6 @@ def own_name(path: Path) -> str:
 def is_part(path: Path) -> bool:
     """Whether it is one of a student's files, which were delivered beside those of the others."""
     return own_name(path) != path.name and path.suffix.lower() != ".zip"
-
-
-def counts_as(path: Path, dated: datetime, due: datetime | None) -> datetime:
-    """When it came in; all of Canvas's files have the date of the download, and only what is marked was late."""
-    in_time = (match := CANVAS.fullmatch(path.name)) and not match["late"]
-    return min(dated, due or dated) if in_time else dated
 
 
 def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[str, str]]:

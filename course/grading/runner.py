@@ -128,10 +128,9 @@ def _to_do(room: Classroom, exercise: Exercise, boxed: bool, only_item: str | No
 
 def _parts(todo: list, at_a_time: int) -> Iterator[list]:
     """A few at a time; fewer in the end, so that no worker has long to wait for the last."""
-    while todo:
-        few = max(1, min(TOGETHER, len(todo) // at_a_time))
-        yield todo[:few]
-        todo = todo[few:]
+    while part := todo[: max(1, min(TOGETHER, len(todo) // at_a_time))]:
+        yield part
+        todo = todo[len(part) :]
 
 
 def _as_they_finish(executor: Executor, tasks: Iterator, most: int) -> Iterator[tuple[list, Task, list]]:

@@ -15,6 +15,7 @@ import keyword
 import math
 import tokenize
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from course.grading import intake
@@ -32,14 +33,12 @@ LEAST_WEIGHT = 5.0  # of a hand-in; less is too little text to compare
 def tokens_of(source: str) -> list[str]:
     """The code without layout and comments; names after a dot and Python's own stay, all others become one word."""
     found: list[str] = []
-    try:
+    with suppress(tokenize.TokenError, SyntaxError):  # what comes before a mistake is compared
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type in IGNORED:
                 continue
             chosen = token.type == tokenize.NAME and token.string not in PUBLIC and found[-1:] != ["."]
             found.append("name" if chosen else "text" if token.type == tokenize.STRING else token.string.strip())
-    except (tokenize.TokenError, SyntaxError):  # what comes before the mistake is compared
-        pass
     return found
 
 

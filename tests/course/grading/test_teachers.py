@@ -53,6 +53,7 @@ def test_entering_again_replaces_what_was_awarded_and_keeps_what_was_given_by_ha
     enter(room, skeleton, {"fold_conv": 10.0, "fold_model": 3.0})
     give_by_hand(room, 5, "padding_answer")
     enter(room, skeleton, {"fold_model": 4.5})
+    assert not record.scores(room, "a1", "ada")["padding_answer"]["waiting"]  # it was read, and has not changed
     found = points_in_book(room)
     assert [found[name] for name in ("fold_conv", "fold_model", "padding_answer", "late penalty")] == [0, 4.5, 5, 0]
     checked = nbformat.read(room.folder / "checked" / "ada" / "a1" / "a1.ipynb", as_version=4)
