@@ -107,7 +107,7 @@ def data_source() -> Iterator[Finding]:
     folder = data_folder()
     copies = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
     copies += [folder] if folder.is_file() or any(folder.glob("*batch*")) else []
-    found = copies[0] if copies else "the committed sample; for all images: python -m course data"
+    found = f"local copy {copies[0].name}" if copies else "the committed sample; for all images: python -m course data"
     yield Finding(bool(copies) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample")
     if not copies:  # then a download goes there
         writable = os.access(folder, os.W_OK)
