@@ -25,6 +25,7 @@ pytestmark = chromium.NEEDED
 def jupyterlab(tmp_path, request):
     """JupyterLab on a copy of a lesson; gives its address."""
     shutil.copy(request.param, tmp_path / "lesson.ipynb")
+    shutil.copytree(request.param.parent / "exercises", tmp_path / "exercises")
     settings = tmp_path / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
     settings.parent.mkdir(parents=True)
     settings.write_text('{ "windowingMode": "none" }')  # else cells that are out of sight are taken off the page
