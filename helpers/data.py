@@ -81,9 +81,7 @@ def load_sample() -> Dataset:
 
 def load_local(folder: Path) -> Dataset:
     """Load the first copy in `folder` (or `folder` itself, when it is the copy)."""
-    candidates = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
-    if not candidates and (folder.is_file() or any(folder.glob("*batch*"))):
-        candidates = [folder]
+    candidates = copies_in(folder)
     if not candidates and not folder.exists():
         raise DataError(f"{folder} does not exist; point CIFAR10_DIR at a folder that does, or make this one")
     if not candidates:
@@ -92,6 +90,12 @@ def load_local(folder: Path) -> Dataset:
     path = candidates[0]
     arrays = verified(path, FULL_SHA256, f"delete {path} and fetch it again: python -m course data")
     return as_dataset(arrays, f"local copy {path.name}")
+
+
+def copies_in(folder: Path) -> list[Path]:
+    """The copies of the data set in a folder, which may be one itself; the first is taken."""
+    found = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
+    return found or ([folder] if folder.is_file() or any(folder.glob("*batch*")) else [])
 
 
 def fetch(name: str, another_is_left: bool) -> Dataset:

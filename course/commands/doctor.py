@@ -102,11 +102,10 @@ def space() -> Iterator[Finding]:
 
 def data_source() -> Iterator[Finding]:
     """Which images a run would use."""
-    from helpers.data import LOCAL_NAMES, SAMPLE_FOLDER, data_folder
+    from helpers.data import SAMPLE_FOLDER, copies_in, data_folder
 
     folder = data_folder()
-    copies = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
-    copies += [folder] if folder.is_file() or any(folder.glob("*batch*")) else []
+    copies = copies_in(folder)
     found = f"local copy {copies[0].name}" if copies else "the committed sample; for all images: python -m course data"
     yield Finding(bool(copies) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample")
     if not copies:  # then a download goes there
