@@ -30,6 +30,7 @@ class Config:
         distill: weight of the teacher's softened answers against the labels, 0 to 1.
         temperature: how far the teacher's answers are softened.
         precision: "auto" (bfloat16 where the hardware computes in it), "float32" or "bfloat16".
+        compile: let torch.compile write the kernels; takes a C++ compiler, and a minute for each size of the images.
         seed: the same seed on the same device gives the same network.
     """
 
@@ -49,6 +50,7 @@ class Config:
     distill: Annotated[float, 0, 1] = 0.0
     temperature: Annotated[float, 0.01, 1000] = 4.0
     precision: str = "auto"
+    compile: bool = False
     seed: Annotated[int, -(10**9), 10**9] = 0
 
     def __post_init__(self):

@@ -1,6 +1,7 @@
 """One epoch: rates, weights and images of its steps, and its way around the slow gradient of depthwise layers."""
 
 import copy
+import shutil
 from itertools import pairwise
 
 import pytest
@@ -178,3 +179,25 @@ def test_gradients_keep_the_memory_format(avx512):
     with unstrided_depthwise(nn.Sequential(layer)):
         layer(x).sum().backward()
     assert formats == [True]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile asks for a C++ compiler")
+def test_compiled_steps_lead_where_plain_ones_do(monkeypatch):
+    """At each size of the images; what is trained is the network itself."""
+    calls, compiled = [], torch.compile
+
+    def watched(network, **options):
+        answers = compiled(network, **options)
+        return lambda batch: calls.append(network) or answers(batch)
+
+    monkeypatch.setattr(torch, "compile", watched)
+    losses, weights, teacher = [], [], tiny_model(1)
+    for choice in (False, True):
+        config = Config(epochs=2, lr=0.05, distill=0.5, image_sizes=(16, 32), compile=choice)
+        loop = TrainingLoop(tiny_model(), tiny_cifar().split(), config, teacher)
+        losses.append([loop.run_epoch(epoch)["loss"] for epoch in range(2)])
+        weights.append(loop.model.state_dict())
+    assert len(calls) == 2 * 2 * loop.steps_per_epoch and set(calls) == {loop.model, teacher}
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    torch.testing.assert_close(*weights, rtol=1e-2, atol=1e-3)
