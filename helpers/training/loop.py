@@ -3,7 +3,6 @@
 import copy
 import math
 import time
-from functools import partial
 from itertools import chain
 
 import torch
@@ -39,8 +38,7 @@ class TrainingLoop:
         self.averaged = copy.deepcopy(model).eval()
         self.averaged.input_normalization = self.normalization  # a copied graph forgets it
         self.teacher = teacher.eval() if teacher is not None else None
-        compiled = partial(torch.compile, dynamic=False) if config.compile else lambda network: network
-        self.scores_of, self.teachers_scores_of = compiled(model), self.teacher and compiled(self.teacher)
+        self.scores_of = torch.compile(model, dynamic=False) if config.compile else model
         self.images, self.labels = split.train_images.to(self.device), split.train_labels.to(self.device)
         self.batch_size = min(config.batch_size, len(self.images))
         self.steps_per_epoch = len(self.images) // self.batch_size
@@ -121,7 +119,7 @@ class TrainingLoop:
         if self.teacher is None:
             return hard
         with torch.no_grad():
-            wanted = F.log_softmax(self.teachers_scores_of(batch) / self.config.temperature, 1)
+            wanted = F.log_softmax(self.teacher(batch) / self.config.temperature, 1)
         softened = F.log_softmax(scores / self.config.temperature, 1)
         soft = F.kl_div(softened, wanted, reduction="none", log_target=True).sum(1) * self.config.temperature**2
         return (1 - self.config.distill) * hard + self.config.distill * soft
