@@ -44,7 +44,7 @@ def chart(table: pd.DataFrame | None = None, others: pd.DataFrame | None = None)
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1e6:g}"))
     ax.set_xlabel("MB, entropy-coded (networks in float32: as they are)")
-    ax.set_ylabel("right of the test images, %")
+    ax.set_ylabel("accuracy on the test images, %")
     for name, bytes_, accuracy in zip(ours["name"], size, ours.accuracy, strict=True):
         name_point(ax, name, bytes_, accuracy, color=COLOURS["blue"], fontweight="bold")
     for label, points in zip(NAMED, named, strict=True):
