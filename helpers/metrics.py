@@ -8,9 +8,10 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from math import prod
 from pathlib import Path
 
 import pandas as pd
@@ -23,6 +24,8 @@ from helpers.dataset import Dataset, normalization_of, normalize
 from helpers.equivalence import EquivalenceError, assert_equivalent, randomize_batchnorm  # noqa: F401  (offered here)
 
 PAUSE_SECONDS = 0.05
+# What PyTorch's counter does not know: oneDNN's layer of an LSTM, from the shapes of its input and its two weights.
+LSTM_FLOPS = {torch.ops.aten.mkldnn_rnn_layer: lambda x, w, u, *_, **__: 2 * prod(x[:-1]) * (prod(w) + prod(u))}
 
 
 class MeasurementError(ValueError):
@@ -77,6 +80,13 @@ def memory_format_for(images: torch.Tensor, *models: nn.Module) -> torch.memory_
     return torch.channels_last
 
 
+def in_format(model: nn.Module, form: torch.memory_format) -> nn.Module:
+    """The model, its tensors of 4 dimensions in this format, in place; `Module.to` fails at the 5 of a Conv3d."""
+    for tensor in (t for t in chain(model.parameters(), model.buffers()) if t.dim() == 4):
+        tensor.data = tensor.data.to(memory_format=form)
+    return model
+
+
 def device_of(model: nn.Module) -> torch.device:
     """Where the model's tensors live; a model without any is taken to live on the CPU."""
     tensor = next(chain(model.parameters(), model.buffers()), None)
@@ -109,7 +119,10 @@ def file_bytes(model: nn.Module) -> int:
 
 def count_macs(model: nn.Module, example_input: torch.Tensor) -> int:
     """Multiply-adds of convolutions and matrix products for one image of `example_input`'s size."""
-    with evaluation_mode(model), torch.no_grad(), FlopCounterMode(display=False) as counter:
+    attention, counter = torch.backends.mha, FlopCounterMode(display=False, custom_mapping=LSTM_FLOPS)
+    with ExitStack() as afterwards, evaluation_mode(model), torch.no_grad(), counter:
+        afterwards.callback(attention.set_fastpath_enabled, attention.get_fastpath_enabled())
+        attention.set_fastpath_enabled(False)  # its kernels take whole layers at once, in which nothing is counted
         model(example_input[:1])
     return counter.get_total_flops() // 2
 
@@ -172,11 +185,8 @@ def time_interleaved(
                 model(x)
                 wait()
                 taken[name].append((time.perf_counter() - start) * 1e3)
-    results = {}
-    for name, times in taken.items():
-        low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
-        results[name] = Latency(middle, high - low, runs, used, len(x))
-    return results
+    quartiles = {name: statistics.quantiles(times, n=4, method="inclusive") for name, times in taken.items()}
+    return {name: Latency(mid, high - low, runs, used, len(x)) for name, (low, mid, high) in quartiles.items()}
 
 
 @contextmanager

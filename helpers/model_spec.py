@@ -7,7 +7,7 @@ quantized. Each step is replayed by one known function, on arbitrary weights.
 import importlib
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -99,9 +99,13 @@ def reshape_tensors(module: nn.Module, made: dict[int, tuple[Any, Any]]) -> None
         arguments.pop("output_padding", None) if not module.transposed else None
     elif isinstance(module, nn.Linear):
         arguments |= {"bias": module.bias is not None}
-    fresh = type(module)(**arguments)
-    for name, tensor in [*fresh.named_parameters(recurse=False), *fresh.named_buffers(recurse=False)]:
-        old = getattr(module, name)
+    for cls in type(module).__mro__:  # a subclass may take other arguments than PyTorch's own class
+        with suppress(TypeError):
+            fresh = cls(**arguments)
+            break
+    for name, old in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+        tensor = getattr(fresh, name, old)  # what only the subclass has cannot be known
+        tensor.data = tensor.data.to(old.dtype)
         setattr(module, name, made.setdefault(id(old), (old, tensor))[1])
 
 

@@ -87,6 +87,20 @@ def tiny(num_classes: int = 10) -> nn.Module:
 OURS = {"mobilenet_v2_cifar": mobilenet_v2, "tiny": tiny}
 
 
+class Ensemble(nn.Module):
+    """Several networks that answer as one, with the mean of their scores: a better teacher than each of them alone."""
+
+    def __init__(self, networks: list[nn.Module]):
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        self.input_normalization, *others = {normalization_of(network) for network in self.networks}
+        if others:
+            raise ModelError("the networks of an ensemble take images that are normalised differently")
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:  # noqa: D102
+        return torch.stack([network(images) for network in self.networks]).mean(0)
+
+
 def build(builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Module:
     """Build a network with random weights: ours, any classification network of torchvision, or your own.
 
@@ -149,10 +163,8 @@ def maker(name: str) -> Callable[..., nn.Module]:
         return OURS.get(name) or partial(torchvision.models.get_model, name, weights=None, **extra)
     module, colon, function = name.partition(":")
     if not colon:
-        ours = ", ".join(map(repr, OURS))
-        raise ModelError(
-            f"unknown builder {name!r}; use {ours}, one of torchvision's {len(known)} names, or package.module:function"
-        )
+        choice = f"{', '.join(map(repr, OURS))}, one of torchvision's {len(known)} names, or package.module:function"
+        raise ModelError(f"unknown builder {name!r}; use {choice}")
     try:
         return getattr(importlib.import_module(module), function)
     except Exception as error:  # importing runs anybody's code
@@ -218,8 +230,10 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
         ModelError: the file is damaged, or tensors are missing, left over or of the wrong shape; they are named.
     """
     spec, _ = read_header(path)
-    model = structure(spec, path, factory)
-    put_tensors(model, load_file(path), path)
+    model, tensors = structure(spec, path, factory), load_file(path)
+    kinds, made = ({t.dtype for t in some.values() if t.is_floating_point()} for some in (tensors, untied_state(model)))
+    model = model.to(*kinds) if len(kinds) == 1 and kinds != made else model  # model.half() leaves no step in the file
+    put_tensors(model, tensors, path)
     model.spec = replace(spec, make=factory if callable(factory) else None)
     model.input_normalization = Normalization(*map(tuple, spec.normalization or CIFAR10))
     return model.eval()
@@ -280,15 +294,12 @@ def put_tensors(
     model: nn.Module, tensors: dict[str, torch.Tensor], path: str | Path, owner: str = "its own specification"
 ) -> None:
     """Load every tensor into its place, or change nothing and say what does not fit."""
-    places = untied_state(model)
-    problems = [f"missing {name}" for name in places.keys() - tensors.keys()]
-    problems += [f"unexpected {name}" for name in tensors.keys() - places.keys()]
-    for name in places.keys() & tensors.keys():
-        expected, found = places[name], tensors[name]
-        if expected.shape != found.shape or expected.dtype != found.dtype:
-            problems.append(
-                f"{name} is {found.dtype} {tuple(found.shape)}, expected {expected.dtype} {tuple(expected.shape)}"
-            )
+    both = untied_state(model), tensors
+    wanted, found = ({name: f"{t.dtype} {tuple(t.shape)}" for name, t in some.items()} for some in both)
+    problems = [f"missing {name}" for name in wanted.keys() - found.keys()]
+    problems += [f"unexpected {name}" for name in found.keys() - wanted.keys()]
+    different = (name for name in wanted.keys() & found.keys() if wanted[name] != found[name])
+    problems += [f"{name} is {found[name]}, expected {wanted[name]}" for name in different]
     if problems:
         listed = "; ".join(sorted(problems)[:MOST_NAMED])
         more = f"; and {len(problems) - MOST_NAMED} more" if len(problems) > MOST_NAMED else ""

@@ -133,15 +133,15 @@ def describe(stage: str, network: nn.Module, dataset: Dataset, example: torch.Te
 
 def latencies(stages: dict[str, nn.Module], example: torch.Tensor, runs: int) -> pd.DataFrame:
     """Median and spread at each batch size, all stages in turn."""
-    # Float networks in the layout that is faster for them; integers have their own.
-    integers = quantization.QuantizedModel
+    # Float networks in the layout that is faster for them, if all can take it; integers have their own.
+    form = metrics.memory_format_for(example, *stages.values())
     timed = {
-        name: network if isinstance(network, integers) else copy.deepcopy(network).to(memory_format=torch.channels_last)
-        for name, network in stages.items()
+        name: net if isinstance(net, quantization.QuantizedModel) else metrics.in_format(copy.deepcopy(net), form)
+        for name, net in stages.items()
     }
     columns = [pd.Series(list(stages), name="stage")]
     for batch in LATENCY_BATCHES:
-        x = torch.randn(batch, *example.shape[1:]).contiguous(memory_format=torch.channels_last)
+        x = torch.randn(batch, *example.shape[1:]).contiguous(memory_format=form)
         table = metrics.compare_latency(timed, x, runs=runs, warmup=2)
         columns += [table.median_ms.rename(f"batch{batch}_ms"), table.iqr_ms.rename(f"batch{batch}_iqr_ms")]
     return pd.concat(columns, axis=1)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.optimization import fuse
 
-from helpers.equivalence import EquivalenceError, assert_equivalent, randomize_batchnorm
+from helpers.equivalence import EquivalenceError, assert_equivalent, gap, randomize_batchnorm
 
 X = torch.zeros(2, 3, 8, 8)
 
@@ -48,6 +48,8 @@ def test_wrong_rewrites_are_caught_once_the_statistics_are_no_longer_fresh(wrong
 def test_other_shapes_and_nan_are_caught(bad):
     with pytest.raises(EquivalenceError):
         assert_equivalent(nn.Identity(), bad, X)
+    kinds = [torch.tensor([1, float(kind)]) for kind in ("nan", "inf", "-inf")]
+    assert all((gap(one, other)[1] == 0) == (one is other) for one in kinds for other in kinds)
 
 
 def test_randomized_statistics_have_negative_scales_and_positive_variances():

@@ -20,6 +20,9 @@ def test_multiply_adds_are_counted_inside_of_kernels_too():
     fused, quantized = passes.optimize(model, x, level="inference")[0], quantization.quantize(model, x)
     quantized.mode = "kernel"
     assert {metrics.count_macs(network, x) for network in (model, fused, quantized)} == {12_501_632}
+    words, attention = torch.zeros(1, 10, 32), nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    assert metrics.count_macs(attention, words) == 88_320 and torch.backends.mha.get_fastpath_enabled()
+    assert metrics.count_macs(nn.LSTM(32, 16, batch_first=True), words) == 30_720
 
 
 def test_a_network_that_cannot_be_saved_has_no_file_bytes_and_a_shared_tensor_counts_once():

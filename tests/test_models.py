@@ -21,10 +21,10 @@ def test_tiny_is_the_resnet_of_mlperf_tiny():
     assert (cost.params, cost.macs) == (78_042, 12_501_632)
 
 
-@pytest.mark.parametrize("model", [small(), models.build("squeezenet1_1", num_classes=7).eval()])
+@pytest.mark.parametrize("model", [small(), models.build("squeezenet1_1", num_classes=7), models.tiny().half()])
 def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
-    x = torch.randn(2, 3, 64, 64)
-    path = models.save(model, tmp_path / "new" / "m.safetensors", metrics={"accuracy": 0.5})
+    x = torch.randn(2, 3, 64, 64).to(next(model.parameters()).dtype)
+    path = models.save(model.eval(), tmp_path / "new" / "m.safetensors", metrics={"accuracy": 0.5})
     loaded = models.load(path)
     assert torch.equal(model(x), loaded(x))
     assert not loaded.training
@@ -80,6 +80,7 @@ def test_tensors_that_do_not_fit_are_named(change, message, tmp_path):
 
 
 FACTORY = f"{__name__}:make"
+Conv3x3 = type("Conv3x3", (nn.Conv2d,), {"__init__": lambda self, *widths: nn.Conv2d.__init__(self, *widths, 3)})
 
 
 class Net(nn.Module):
@@ -87,7 +88,7 @@ class Net(nn.Module):
 
     def __init__(self, classes=7, channels=3):
         super().__init__()
-        self.conv, self.norm, self.head = nn.Conv2d(channels, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, classes)
+        self.conv, self.norm, self.head = Conv3x3(channels, 8), nn.BatchNorm2d(8), nn.Linear(8, classes)
         self.register_buffer("shift", torch.zeros(1))
 
     def forward(self, x):
@@ -109,6 +110,7 @@ def test_a_network_of_a_factory_comes_back_when_its_name_is_given_again(tmp_path
         assert torch.equal(models.load(path, factory=FACTORY)(x), network(x))
         again = models.load(path, factory=make)
         assert torch.equal(again(x), network(x)) and metrics.file_bytes(again) == path.stat().st_size
+    assert models.resize(Net().double(), {"conv": {"out_channels": 4}}).conv.weight.dtype == torch.float64
 
 
 def test_a_file_that_names_code_runs_nothing(tmp_path, capsys):

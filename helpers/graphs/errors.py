@@ -41,3 +41,15 @@ class UnsupportedCase(PassError):
 
 class GraphMismatch(PassError):
     """The graph is malformed, or does not fit the inputs that came with it."""
+
+
+class CheckFailed(PassError):
+    """A check that runs after each pass was not satisfied."""
+
+
+class NotSettled(PassError):
+    """The passes kept changing the graph up to the bound on the number of rounds."""
+
+
+class WrongAnswer(PassError):
+    """The optimised network answers otherwise than the one it was made of; `pass_name` is the first pass to blame."""

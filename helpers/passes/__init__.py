@@ -6,7 +6,7 @@ passes.registry.get("conv_bn_folding")
 
 In the order in which to read it:
 
-    folder, registry, errors           what a pass is, how it is found by name, how it complains
+    folder, registry                   what a pass is, how it is found by name
     passer                             runs a list of passes until nothing changes, and tells what each did
     canonicalize                       one spelling for each operation
     elim_identity, constant_folding    what returns its input, what nobody uses, what depends on parameters alone

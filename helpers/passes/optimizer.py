@@ -9,8 +9,8 @@ from torch.utils._pytree import tree_map_only
 
 from helpers import models
 from helpers.equivalence import Answers
+from helpers.graphs.errors import CheckFailed, WrongAnswer
 from helpers.graphs.tracing import UnknownChoice, trace
-from helpers.passes.errors import CheckFailed, WrongAnswer
 from helpers.passes.passer import Check, Passer, Report
 from helpers.passes.registry import did_you_mean
 

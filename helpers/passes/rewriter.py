@@ -34,10 +34,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import attribute, target_name
-from helpers.graphs.errors import MustStay
+from helpers.graphs.errors import GraphMismatch, MustStay, UnsupportedCase
 from helpers.graphs.matching import PROVENANCE, find
 from helpers.graphs.patterns import Match, Op
-from helpers.passes.errors import GraphMismatch, UnsupportedCase
 from helpers.passes.folder import Pass, PassResult
 
 # Rewrites a match and says at which node it did what, or raises `MustStay` before it has changed anything.

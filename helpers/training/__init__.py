@@ -16,7 +16,6 @@ from helpers.metrics import check_scores, device_of, evaluation_mode
 from helpers.training.config import Config, TrainingError, is_whole
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState, digest
-from helpers.training.strided_depthwise import unstrided_depthwise
 
 
 class Evaluation(NamedTuple):
@@ -65,7 +64,7 @@ def train(
         state = TrainingState(loop, checkpoint, handover, digest(model.state_dict().values()))
         validation = loop.split.validation_images, loop.split.validation_labels
         bar = tqdm(total=config.epochs, initial=state.resume(), desc="training", unit="epoch", disable=not progress)
-        with kept_memory(), unstrided_depthwise(model), bar:
+        with kept_memory(), bar:
             while len(state.history) < config.epochs:
                 row = loop.run_epoch(len(state.history), progress)
                 row["validation_accuracy"] = evaluate(loop.averaged, *validation).accuracy

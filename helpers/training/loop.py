@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from helpers.augment import training_batch
 from helpers.dataset import Split, normalization_of, normalize
-from helpers.metrics import device_of, memory_format_for
+from helpers.metrics import device_of, in_format, memory_format_for
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
 
@@ -28,13 +28,13 @@ class TrainingLoop:
 
     def __init__(self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None):
         """Move data to the model's device and set up the optimizers; `model` is trained in place."""
-        self.model, self.config, self.split = model.to(memory_format=torch.channels_last), config, split
+        self.model, self.config, self.split = in_format(model, torch.channels_last), config, split
         self.device, self.normalization = device_of(model), normalization_of(model)
         if teacher is not None and normalization_of(teacher) != self.normalization:
             raise TrainingError(f"the teacher's images are normalised otherwise: {normalization_of(teacher)}")
         image = normalize(split.train_images[:1].to(self.device), normalization=self.normalization)
         self.form = memory_format_for(image, model, *([] if teacher is None else [teacher]))
-        model.to(memory_format=self.form)
+        in_format(model, self.form)
         self.averaged = copy.deepcopy(model).eval()
         self.averaged.input_normalization = self.normalization  # a copied graph forgets it
         self.teacher = teacher.eval() if teacher is not None else None
@@ -128,14 +128,14 @@ class TrainingLoop:
     def update_average(self, done: int) -> None:
         """Move the averaged twin a little towards the model; early on, when weights still race, by more."""
         keep = min(self.config.ema, (1 + done) / (10 + done))
-        mine, theirs = (m.state_dict(keep_vars=True).values() for m in (self.averaged, self.model))
+        mine, theirs = (m.state_dict(keep_vars=True) for m in (self.averaged, self.model))
         # A tensor that two layers share has two names, and moves once all the same.
-        pairs = list({id(average): (average, current) for average, current in zip(mine, theirs, strict=True)}.values())
-        floats = [p for p in pairs if p[0].is_floating_point()]
-        torch._foreach_lerp_([p[0] for p in floats], [p[1] for p in floats], 1 - keep)
-        for average, current in pairs:
-            if not average.is_floating_point():
-                average.copy_(current)
+        floats = {id(average): (average, theirs[n]) for n, average in mine.items() if average.is_floating_point()}
+        torch._foreach_lerp_(*zip(*floats.values(), strict=True), 1 - keep)
+        for name, average in self.averaged.named_buffers():
+            # Counters, and what no state dict has: `train` hands it out as the model has it, perhaps in another shape.
+            if name not in mine or not average.is_floating_point():
+                average.data = self.model.get_buffer(name).clone()
 
     def image_size(self, epoch: int) -> int | None:
         """The side of the images in this epoch: the run is cut into equal parts, one for each; None keeps theirs."""

@@ -13,11 +13,11 @@ from torch import fx, nn
 from helpers import passes
 from helpers.graphs.annotation import annotate
 from helpers.graphs.effects import AUGMENTED
+from helpers.graphs.errors import UnsupportedCase
 from helpers.graphs.layers import opaque
 from helpers.graphs.tracer import Tracer
 from helpers.graphs.tracing import ROUTES, WrongSize, trace
 from helpers.passes import Passer
-from helpers.passes.errors import UnsupportedCase
 from tests.passes.graphs import calls, differences, fold, graph_of, network, reasons
 from tests.passes.zoo import Net, conv, hooked, norm
 

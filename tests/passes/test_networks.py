@@ -14,7 +14,7 @@ from torch import nn
 from torch.fx.experimental.optimization import fuse
 
 from helpers import metrics, passes
-from helpers.passes.errors import UnsupportedCase
+from helpers.graphs.errors import UnsupportedCase
 from tests.passes.graphs import differences, norm_calls
 from tests.passes.zoo import conv, norm, up
 

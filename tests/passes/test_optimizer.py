@@ -11,9 +11,9 @@ from torch import fx, nn
 from helpers import models, passes
 from helpers.equivalence import Answers
 from helpers.graphs.editing import Editor
+from helpers.graphs.errors import GraphMismatch, UnsupportedCase, WrongAnswer
 from helpers.graphs.tracing import UnknownChoice
 from helpers.passes import conv_bn_folding, optimizer
-from helpers.passes.errors import GraphMismatch, UnsupportedCase, WrongAnswer
 from helpers.passes.folder import Pass, PassResult
 from tests.passes.graphs import differences
 from tests.passes.zoo import Net, conv, norm

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from helpers.graphs.errors import CheckFailed, GraphMismatch, NotSettled, PassError, UnsupportedCase
 from helpers.graphs.tracing import trace
 from helpers.passes import registry
-from helpers.passes.errors import CheckFailed, GraphMismatch, NotSettled, PassError, UnsupportedCase
 from helpers.passes.folder import Change, Pass, PassResult
 from helpers.passes.passer import Passer, Statistics
 from helpers.passes.rewriter import Rewriter
@@ -75,7 +75,6 @@ def test_once_in_order_with_statistics_or_to_a_fixed_point():
     table = report.table()
     assert list(table["nodes_before"]) == [5, 4] and list(table["nodes_after"]) == [4, 3]
     assert list(table["params_before"]) == [12, 12] and list(table["changed"]) == [1, 1] and (table["ms"] > 0).all()
-    assert report.rows[0].before.ops == {"placeholder": 1, "call_module": 3, "output": 1}
     x = torch.randn(2, 3)
     assert torch.equal(graph_module(x), graph_module.get_submodule("0")(x))
     report = Passer([DropLast()], rounds=9).run(traced())

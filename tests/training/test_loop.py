@@ -1,6 +1,5 @@
-"""One epoch: rates, weights and images of its steps, and its way around the slow gradient of depthwise layers."""
+"""One epoch: rates, weights and images of its steps."""
 
-import copy
 import shutil
 from itertools import pairwise
 
@@ -12,7 +11,6 @@ from helpers import models
 from helpers.training.config import Config
 from helpers.training.loop import TrainingLoop, uses_bfloat16
 from helpers.training.optimizers import Muon, weight_groups
-from helpers.training.strided_depthwise import unstrided_depthwise
 from tests.training.tiny import tied_model, tiny_cifar, tiny_model
 
 
@@ -46,12 +44,14 @@ def test_batchnorm_biases_and_depthwise_filters_do_not_decay():
 
 def test_the_average_follows_weights_and_statistics_and_a_shared_weight_once():
     model = tied_model()
+    model.register_buffer("unsaved", torch.zeros(1), persistent=False)  # `train` hands it out as the model has it
     loop = TrainingLoop(model, tiny_cifar().split(), Config(ema=0.9))
     before = {n: t.clone() for n, t in loop.averaged.state_dict().items()}
     with torch.no_grad():
-        for tensor in {id(t): t for t in model.state_dict(keep_vars=True).values()}.values():
+        for tensor in (*model.parameters(), *model.buffers()):
             tensor.add_(1)
     loop.update_average(done=1000)
+    assert loop.averaged.unsaved == 1
     for name, tensor in loop.averaged.state_dict().items():
         torch.testing.assert_close(tensor, before[name] + (0.1 if tensor.is_floating_point() else 1))
 
@@ -134,51 +134,6 @@ def test_muon_turns_the_filters_of_dense_convolutions_and_sgd_the_rest():
     before = {name: p.detach().clone() for name, p in loop.model.named_parameters()}
     loop.step(0, 0, torch.arange(20), 32, torch.Generator().manual_seed(0))
     assert [name for name, p in loop.model.named_parameters() if not torch.equal(p, before[name])] == ["0.weight"]
-
-
-@pytest.fixture
-def avx512(monkeypatch):
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-
-
-@pytest.mark.parametrize(("kernel", "stride", "size"), [(3, 2, 16), (3, 2, 15), (5, 2, 9), (3, (2, 1), 8), (3, 3, 10)])
-def test_same_outputs_and_gradients(avx512, kernel, stride, size):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(6, 6, kernel, stride, padding=kernel // 2, groups=6)).double()
-    other, strides = copy.deepcopy(model), []
-    x = torch.randn(2, 6, size, size, dtype=torch.float64)
-    inputs = [x.clone().requires_grad_() for _ in range(2)]
-    with unstrided_depthwise(other):
-        other[0].register_forward_pre_hook(lambda module, _: strides.append(module.stride))
-        outputs = model(inputs[0]), other(inputs[1])
-        for output in outputs:
-            output.square().sum().backward()
-    assert strides == [(1, 1)]
-    torch.testing.assert_close(*outputs)
-    torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
-    torch.testing.assert_close(model[0].weight.grad, other[0].weight.grad)
-
-
-def test_afterwards_everything_is_as_before(avx512):
-    model = nn.Sequential(nn.Conv2d(4, 4, 3, stride=2, groups=4), nn.Conv2d(4, 8, 3, stride=2))
-    with pytest.raises(RuntimeError), unstrided_depthwise(model):
-        model(torch.randn(1, 5, 8, 8))
-    assert [m.stride for m in model] == [(2, 2), (2, 2)]
-    assert not model[0]._forward_hooks
-    assert not model[0]._forward_pre_hooks
-
-
-def test_gradients_keep_the_memory_format(avx512):
-    layer, formats = nn.Conv2d(6, 6, 3, 2, padding=1, groups=6), []
-
-    def watch_gradient(_, inputs, output):
-        output.register_hook(lambda g: formats.append(g.is_contiguous(memory_format=torch.channels_last)))
-
-    layer.register_forward_hook(watch_gradient)  # Runs first, and so sees the unstrided output.
-    x = torch.randn(2, 6, 8, 8).contiguous(memory_format=torch.channels_last)
-    with unstrided_depthwise(nn.Sequential(layer)):
-        layer(x).sum().backward()
-    assert formats == [True]
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import pruning, training
+from helpers import pipeline, pruning, training
 from helpers.training import Config, TrainingError, evaluate, finetune, train, wilson_interval
 from helpers.training.state import TrainingState
 from tests.training.tiny import tiny_cifar, tiny_model
@@ -162,13 +162,16 @@ class Viewed(nn.Sequential):
         return self[2](self[1](self[0](x)).view(len(x), -1))
 
 
-def test_a_network_that_views_its_maps_is_trained_evaluated_and_measured_again():
+def test_networks_for_which_channels_last_fails_are_trained_evaluated_measured_again_and_timed():
     size = tiny_cifar().train_images.shape[-1]
-    model = Viewed(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Linear(4 * size**2, 10))
-    train(model, tiny_cifar(), Config(epochs=1, batch_size=20), progress=False)
-    assert evaluate(model, tiny_cifar().test_images, tiny_cifar().test_labels).n == 50
-    pruning.reestimate_batchnorm(model, [tiny_cifar().train_images[:20]])
-    assert model(torch.zeros(2, 3, size, size)).shape == (2, 10)
+    viewed = Viewed(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Linear(4 * size**2, 10))
+    deep = nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Conv3d(1, 1, 3, padding=1), nn.Flatten(1, 2), tiny_model())
+    for model in (viewed, deep):
+        train(model, tiny_cifar(), Config(epochs=1, batch_size=20), progress=False)
+        assert evaluate(model, tiny_cifar().test_images, tiny_cifar().test_labels).n == 50
+        pruning.reestimate_batchnorm(model, [tiny_cifar().train_images[:20]])
+        assert model(torch.zeros(2, 3, size, size)).shape == (2, 10)
+        assert len(pipeline.latencies({"dense": model}, torch.zeros(1, 3, size, size), runs=3)) == 1
 
 
 class Constant(nn.Module):
