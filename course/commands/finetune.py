@@ -12,7 +12,8 @@ from helpers.provenance import provenance
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     options.add_network(parser)
-    parser.add_argument("--teacher", type=Path, help="a saved network to learn from, usually the dense one")
+    told = "a saved network to learn from, usually the dense one; given again, the mean of their scores teaches"
+    parser.add_argument("--teacher", type=Path, action="append", default=[], help=told)
     shared.add_settings(parser, training.Config(epochs=5, lr=0.02, ema=0.99), leave_out=("distill",))
     options.add(parser, {"--distill": (float, "weight of the teacher's answers (default: 0.7 with a teacher, else 0)")})
     parser.add_argument("--output", type=options.network, required=True, help="checkpoint to write")
@@ -25,7 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     config = shared.config_from(arguments)
     model, dataset = options.opened(arguments)
     model = model.to(shared.device())
-    teacher = models.load(arguments.teacher, arguments.model).to(shared.device()) if arguments.teacher else None
+    teachers = [models.load(path, arguments.model).to(shared.device()) for path in arguments.teacher]
+    teacher = models.Ensemble(teachers) if teachers else None
     with shared.saving(arguments) as places:
         history = training.train(model, dataset, config, teacher=teacher, **places)
     origin = provenance(config.seed)

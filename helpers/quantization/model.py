@@ -101,7 +101,7 @@ class QuantizedModel(nn.Module):
             raise QuantizationError(f"mode: expected one of {MODES}, got {mode!r}")
         if mode == "kernel" and not kernels.available():
             note = "this PyTorch build or processor has no oneDNN int8 convolutions: integers are used instead"
-            warnings.warn(note, stacklevel=2)
+            warnings.warn(note, stacklevel=3)
             mode = "integer"
         self._mode = mode
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
+import torch
 from nbformat.v4 import new_markdown_cell, new_notebook
 
 from course import reference
@@ -16,7 +17,7 @@ from course.__main__ import main
 from course.commands import doctor
 from course.commands.train import saving
 from course.publish import runner
-from helpers import allocator, models
+from helpers import allocator, models, training
 from helpers.quantization import kernels
 from tests.course.reference.small import rows_of, small_sweep
 
@@ -50,9 +51,15 @@ def test_a_quantized_network_is_evaluated_in_integers_and_never_timed_as_a_simul
     assert f"{sum(p.numel() for p in models.load(trained).parameters()):,} parameters" in out
 
 
-def test_finetune_goes_on_with_a_teacher(trained, tmp_path):
-    output = tmp_path / "finetuned.safetensors"
-    assert main(["finetune", "--teacher", str(trained), str(trained), *FAST, "--output", str(output)]) == 0
+def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
+    output, given, train = tmp_path / "finetuned.safetensors", [], training.train
+    watched = lambda *args, teacher, **rest: given.append(teacher) or train(*args, teacher=teacher, **rest)  # noqa: E731
+    monkeypatch.setattr(training, "train", watched)
+    teachers = ["--teacher", str(trained), "--teacher", str(models.CHECKPOINTS / "tiny.safetensors")]
+    assert main(["finetune", *teachers, str(trained), *FAST, "--output", str(output)]) == 0
+    images = torch.randn(3, 3, 32, 32)
+    wanted = (models.load(trained).eval()(images) + models.load(teachers[-1]).eval()(images)) / 2
+    torch.testing.assert_close(given[0].eval()(images), wanted)
     assert models.load(output).spec == models.load(trained).spec
     first, then = (models.read_header(path)[1]["provenance"]["command"] for path in (trained, output))
     assert then.startswith(f"{first}; ") and len(then) > len(first) + 2
@@ -115,11 +122,12 @@ def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(tmp_path, 
         nbformat.write(new_notebook(cells=[new_markdown_cell(f"# Lesson {path.stem}")]), path)
 
     def copied(path, output, profile, **shared):
-        assert shared.keys() == (set() if words else {"OMP_NUM_THREADS", *allocator.WHOLE_PROCESS})
+        assert shared == ({} if words else {"OMP_NUM_THREADS": "3"} | allocator.WHOLE_PROCESS)
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(path.read_text())
         return runner.Outcome(path.stem, 1.0, failure if path.stem == "01_a" else None)
 
+    monkeypatch.setenv("OMP_NUM_THREADS", "6")  # all that this run may use
     monkeypatch.setattr(runner, "run_lesson", copied)
     monkeypatch.setattr(runner, "publish", lambda *_: None)
     monkeypatch.setattr(runner, "lessons", lambda *_, **__: paths)
@@ -178,15 +186,18 @@ def test_this_machine_is_fine(capsys):
 
 
 @pytest.mark.parametrize("lacking", ["tqdm", "batchnorm-to-int8"])
-def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys, lacking):
+def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys, tmp_path, lacking):
     found = importlib.metadata.Distribution.discover
     hiding = lambda **by: iter(()) if by.get("name") == lacking else found(**by)  # noqa: E731
     monkeypatch.setattr(importlib.metadata.Distribution, "discover", hiding)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2**20})())
+    monkeypatch.setattr(doctor, "BUILD", tmp_path / "no" / "build")
+    monkeypatch.setattr(doctor.sys, "executable", "/two words/python")
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith(f"[fix] packages: {lacking} missing: ") and "pip install" in line for line in lines)
-    assert any(line.startswith("[fix] 0 GiB of disk free: ") for line in lines)
+    assert any(line.startswith(f'[fix] packages: {lacking} missing: "/two words/python" -m') for line in lines)
+    for start in ("[fix] 0 GiB of disk free: ", f"[fix] {tmp_path / 'no'} cannot be written: copy the course"):
+        assert any(line.startswith(start) for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -213,5 +224,6 @@ def test_the_copy_that_the_environment_names_is_found_and_a_folder_that_is_not_t
     monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "copy"))
     assert [finding[:2] for finding in doctor.data_source()] == [(True, "CIFAR-10: local copy copy")]
     monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "not" / "there"))
+    monkeypatch.setattr(doctor.os, "access", lambda *_: True)  # as Windows says of every folder
     _, finding = doctor.data_source()
     assert not finding.good and "there cannot be written" in finding.what and "make it" in finding.remedy
