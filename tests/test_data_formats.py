@@ -1,5 +1,6 @@
 import os
 import pickle
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -44,10 +45,7 @@ def test_what_is_wrong_with_a_folder_is_named_and_a_hostile_pickle_runs_nothing(
 
 
 def test_no_space_names_the_file_and_the_remedy(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(np, "savez", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(DataError, match=r"cifar10\.npz.*No space.*CIFAR10_DIR"):
         write_npz(tiny_arrays(), tmp_path / "cifar10.npz")
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """`python -m course doctor`: one line per requirement, with the exact remedy."""
 
 import argparse
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -9,11 +10,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import ModuleType
 from typing import NamedTuple
 
 COURSE = "batchnorm-to-int8"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+BUILD = Path(__file__).resolve().parents[2] / "build"
 GIB = 1024**3
 
 
@@ -40,16 +43,15 @@ def run(_: argparse.Namespace) -> int:
 
 def python() -> Iterator[Finding]:
     """3.11 is what today's torch, NumPy and pandas ask for."""
-    remedy = "install Python 3.11 or newer, delete .venv, run make again"
+    remedy = "install Python 3.11 or newer, delete .venv and set up again, as README says"
     yield Finding(sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}", remedy)
 
 
 def packages() -> Iterator[Finding]:
     """The course itself, and everything that pyproject.toml names."""
     needs = importlib.metadata.requires(COURSE) or [] if installed(COURSE) else []
-    names = [COURSE, *(need.split(";")[0] for need in needs if "extra" not in need)]
-    missing = [name for name in names if not installed(name)]
-    remedy = f"{sys.executable} -m pip install -e . -c constraints.txt"
+    missing = [name for name in (COURSE, *(n.split(";")[0] for n in needs if "extra" not in n)) if not installed(name)]
+    remedy = re.sub(r"(.* .*)", r'"\1"', sys.executable) + " -m pip install -e . -c constraints.txt"  # quotes a space
     yield Finding(not missing, f"packages: {', '.join(missing) + ' missing' if missing else 'all there'}", remedy)
 
 
@@ -72,9 +74,9 @@ def torch_pair() -> Iterator[Finding]:
     if stated and not problem and version.partition("+")[2] != torch.__version__.partition("+")[2]:
         problem = "they are of two builds"
     found = f"torch {torch.__version__} with torchvision {version}{problem and f' do not fit ({problem})'}"
-    remedy = f"take both from one place: make clean run TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
-    yield Finding(not problem, found, remedy)
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none, and none is needed"
+    remedy = f"take both from one place: make clean lab TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
+    yield Finding(not problem, found, f"{remedy}; without make, delete .venv and set up again, as README says")
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no NVIDIA GPU, and none is needed"
     yield Finding(True, f"GPU: {gpu}")
     vectors = torch.backends.cpu.get_cpu_capability()
     yield Finding(True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {vectors}")
@@ -94,24 +96,28 @@ def space() -> Iterator[Finding]:
     """Disk for the data set, memory for training."""
     free = shutil.disk_usage(__file__).free / GIB
     yield Finding(free > 2, f"{free:.0f} GiB of disk free", "the data set and build/ want 2 GiB: make room")
+    yield writing(BUILD if BUILD.exists() else BUILD.parent, "copy the course to a folder you can write to")
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
-        remedy = "4 GiB are needed; close other programs and train with --batch-size 32"
-        yield Finding(memory > 3.5, f"{memory:.0f} GiB of memory", remedy)
+        yield Finding(memory > 3.5, f"{memory:.0f} GiB of memory", "4 are needed; close programs, use --batch-size 32")
+
+
+def writing(folder: Path, remedy: str) -> Finding:
+    """Try to write there: Windows' `os.access` says yes of every folder, and a full quota lets empty files be made."""
+    with contextlib.suppress(OSError), TemporaryFile(dir=folder, buffering=0) as file:
+        return Finding(file.write(bytes(4096)) > 0, f"{folder} can be written")
+    return Finding(False, f"{folder} cannot be written", remedy)
 
 
 def data_source() -> Iterator[Finding]:
     """Which images a run would use."""
     from helpers.data import SAMPLE_FOLDER, copies_in, data_folder
 
-    folder = data_folder()
-    copies = copies_in(folder)
+    copies = copies_in(folder := data_folder())
     found = f"local copy {copies[0].name}" if copies else "the committed sample; for all images: python -m course data"
     yield Finding(bool(copies) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample")
     if not copies:  # then a download goes there
-        writable = os.access(folder, os.W_OK)
-        found = f"data folder {folder} can{'' if writable else 'not'} be written"
-        yield Finding(writable, found, "make it, or set CIFAR10_DIR to a folder you can write to")
+        yield writing(folder, "make it, or set CIFAR10_DIR to a folder you can write to")
 
 
 def other_programs() -> Iterator[Finding]:

@@ -1,9 +1,10 @@
 """`python -m course run`: the whole course without a screen."""
 
 import argparse
-import os
 import time
 from multiprocessing.pool import ThreadPool
+
+import torch
 
 from course.commands import options
 from course.lessons.profile import profile
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     start, name, failed = time.perf_counter(), profile().name, []
     chosen = runner.lessons(arguments.lessons, talk=True)
     jobs = 1 if arguments.publish else arguments.jobs
-    shared = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))} | WHOLE_PROCESS if jobs > 1 else {}
+    shared = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // jobs))} | WHOLE_PROCESS if jobs > 1 else {}
     with ThreadPool(jobs) as pool:
         outcomes = pool.imap(lambda path: runner.run_lesson(path, arguments.output / path.name, name, **shared), chosen)
         for path, outcome in zip(chosen, outcomes, strict=True):

@@ -210,7 +210,7 @@ def hands(workers: int | None, scheduler: str | None, version: Callable[[], str]
 
         client = Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False)
     except ImportError:
-        raise ClusterError("grading over a Dask cluster needs the extra: pip install -e .[dask]") from None
+        raise ClusterError("grading over a Dask cluster needs the extra: pip install -e '.[dask]'") from None
     except (OSError, ValueError) as problem:
         remedy = "start one with `dask scheduler` and give the address that it prints"
         raise ClusterError(f"no Dask scheduler answers at {scheduler!r} ({problem}); {remedy}") from None

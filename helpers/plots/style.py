@@ -1,6 +1,7 @@
 """The one style, and `show`, which puts a figure with its alternative text into a notebook and into build/figures/."""
 
 import base64
+import contextlib
 import html
 import io
 from pathlib import Path
@@ -18,7 +19,6 @@ LINES = ("-", "--", "-.", (0, (1, 1)), (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v")
 HATCHES = ("", "//", "..", "xx", "\\\\")
 FIGURES = Path(__file__).resolve().parents[2] / "build" / "figures"
-PIXELS_PER_INCH = 96  # of a web page
 
 mpl.rcParams.update(
     {
@@ -50,14 +50,11 @@ mpl.rcParams.update(
 
 
 def subplots(rows: int = 1, columns: int = 1, size: tuple[float, float] = (8, 4), **options) -> tuple[Figure, Axes]:
-    """A figure and its axes, without pyplot, so that it is shown once: by `show`.
+    """A figure and its axes (one, or an array), without pyplot, so that it is shown once: by `show`.
 
     Args:
         size: width and height in inches; 8 wide fills a page.
         options: for `Figure.subplots`, such as sharey=True or width_ratios.
-
-    Returns:
-        The figure, and one `Axes` or an array of them.
     """
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, **options)
@@ -84,18 +81,19 @@ def show(figure: Figure, name: str, alt: str) -> None:
     """
     if not alt.strip():
         raise ValueError(f"figure {name!r} has no alternative text; say in a sentence what it shows")
-    FIGURES.mkdir(parents=True, exist_ok=True)
     picture = png(figure)
-    (FIGURES / f"{name}.png").write_bytes(picture)
     figure.set_layout_engine("none")  # all is in its place now, and to work that out again takes as long as drawing
-    figure.savefig(FIGURES / f"{name}.svg", metadata={"Date": None, "Title": name, "Description": alt})
+    with contextlib.suppress(OSError):  # a folder that cannot be written gets no files, but the notebook its figure
+        FIGURES.mkdir(parents=True, exist_ok=True)
+        (FIGURES / f"{name}.png").write_bytes(picture)
+        figure.savefig(FIGURES / f"{name}.svg", metadata={"Date": None, "Title": name, "Description": alt})
     # Markup and not image/png: JupyterLab gives a bare PNG no alternative text.
     display({"text/html": markup(figure, picture, alt), "text/plain": alt}, raw=True, metadata={"figure": name})
 
 
 def markup(figure: Figure, picture: bytes, alt: str) -> str:
     """The figure as an <img> that carries its own picture."""
-    width = round(figure.get_figwidth() * PIXELS_PER_INCH)
+    width = round(figure.get_figwidth() * 96)  # pixels per inch of a web page
     data = base64.b64encode(picture).decode()
     return f'<img src="data:image/png;base64,{data}" width="{width}" alt="{html.escape(alt, quote=True)}">'
 

@@ -110,14 +110,16 @@ def test_show_needs_and_displays_alternative_text_and_keeps_png_and_svg(tmp_path
     assert options["metadata"] == {"figure": "99-line"}
     assert (tmp_path / "99-line.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "99-line.svg").read_text()
+    monkeypatch.setattr(style, "FIGURES", tmp_path / "99-line.png" / "no folder")
+    plots.show(figure, "99-line", "shown where no file can be written, too")
+    assert len(shown) == 2
     with pytest.raises(ValueError, match="99-line"):
         plots.show(figure, "99-line", " ")
 
 
-BLOCK = nn.Sequential(
-    nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)
-).eval()
+BLOCK = nn.Sequential(nn.Conv2d(3, 8, 3, 2, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8))
 X = (torch.randn(2, 3, 9, 9),)
+BLOCK.eval()
 
 
 def test_an_outline_tells_what_each_node_does():
@@ -132,9 +134,7 @@ def test_an_outline_tells_what_each_node_does():
     ]
     frame = table(boxes)
     assert list(frame["node"]) == ["input_1", "_0", "_1", "_2", "_3", "output"] and frame["inputs"][3] == "_1"
-    net = network(
-        lambda net, x: torch.clamp(net.linear(x), 0, max=6.5) * net.z, linear=nn.Linear(4, 2), z=torch.ones(2)
-    )
+    net = network(lambda n, x: torch.clamp(n.linear(x), 0, max=6.5) * n.z, linear=nn.Linear(4, 2), z=torch.ones(2))
     whats = [box.what for box in outline(trace(net, (torch.randn(3, 4),)))]
     assert whats == ["input", "Linear 4→2 +bias", "clamp 0 max=6.5", "constant z", "mul", "output"]
 

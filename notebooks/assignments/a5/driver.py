@@ -130,7 +130,7 @@ def run_network(student, inputs):
         with contextlib.suppress(LookupError):  # an untouched exercise says that it is not done yet
             student["restore"]({})
         raise FileNotFoundError(f"{FILE} was not handed in")
-    return student["restore"](safetensors.torch.load_file(FILE))
+    return student["restore"](safetensors.torch.load(Path(FILE).read_bytes()))  # Windows overwrites no mapped file
 
 
 def view_network(answer, probe):

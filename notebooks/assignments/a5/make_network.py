@@ -106,17 +106,17 @@ def set_targets(rule: dict[str, float], folder: Path = HERE) -> None:
         f"TARGET_ACCURACY, FULL_ACCURACY = {rule['TARGET_ACCURACY']}, {rule['FULL_ACCURACY']}",
         f"TARGET_BYTES, FULL_BYTES = {rule['TARGET_BYTES']:_}, {rule['FULL_BYTES']:_}",
     ]
-    text = (folder / "driver.py").read_text()
+    text = (folder / "driver.py").read_text(encoding="utf-8")
     for line in lines:
         text = replaced(rf"^{line.split('=')[0]}=.*$", line, text)
-    (folder / "driver.py").write_text(text)
+    (folder / "driver.py").write_text(text, encoding="utf-8")
     notebook = nbformat.read(folder / "a5.ipynb", as_version=4)
     (cell,) = [cell for cell in notebook.cells if "target accuracy of" in cell.source]
     for words, name in (("target accuracy of", "TARGET_ACCURACY"), ("accuracy up to", "FULL_ACCURACY")):
         cell.source = replaced(rf"(?<={words} )\d+ %", f"{100 * rule[name]:g} %", cell.source)
     for words, name in (("target size of", "TARGET_BYTES"), ("size down to", "FULL_BYTES")):
         cell.source = replaced(rf"(?<={words} )[\d,]+ bytes", f"{rule[name]:,} bytes", cell.source)
-    (folder / "a5.ipynb").write_text(nbformat.writes(notebook) + "\n")
+    (folder / "a5.ipynb").write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
 
 
 def replaced(pattern: str, new: str, text: str) -> str:

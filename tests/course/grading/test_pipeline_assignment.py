@@ -97,16 +97,16 @@ def test_every_other_network_of_the_course_is_too_large_even_with_one_bit_for_ea
 
 def assert_states_its_rule(exercise):
     rule, text = exercise.load_driver(), "".join(c.source for c in nbformat.read(exercise.notebook, as_version=4).cells)
-    for words in (f"accuracy of {100 * rule.TARGET_ACCURACY:g} %", f"up to {100 * rule.FULL_ACCURACY:g} %"):
-        assert words in text
-    for words in (f"target size of {rule.TARGET_BYTES:,} bytes", f"down to {rule.FULL_BYTES:,} bytes"):
-        assert words in text
+    low, high = 100 * rule.TARGET_ACCURACY, 100 * rule.FULL_ACCURACY
+    assert f"accuracy of {low:g} %" in text and f"up to {high:g} %" in text
+    assert f"target size of {rule.TARGET_BYTES:,} bytes" in text and f"down to {rule.FULL_BYTES:,} bytes" in text
 
 
-def test_the_notebook_states_the_rule_and_targets_just_fulfilled_are_written_into_both(tmp_path):
+def test_the_notebook_states_the_rule_and_targets_just_fulfilled_are_written_into_both(tmp_path, monkeypatch):
     assert_states_its_rule(A5)
     shutil.copytree(A5.folder, tmp_path / "a5")
     make_network = course._import(A5.folder / "make_network.py", "make_network")
+    monkeypatch.setattr("io.text_encoding", lambda name, _=2: name or pytest.fail("a file without an encoding"))
     make_network.set_targets(make_network.targets(0.9399, 123_456), tmp_path / "a5")
     moved = course.load("a5", tmp_path)
     rule = moved.load_driver()
@@ -114,6 +114,13 @@ def test_the_notebook_states_the_rule_and_targets_just_fulfilled_are_written_int
     assert (rule.TARGET_BYTES, rule.FULL_BYTES) == (223_000, 124_000)
     assert_states_its_rule(moved)
     release.verify(moved)
+
+
+def test_a_network_that_was_read_stays_when_its_file_is_overwritten(tmp_path, monkeypatch):
+    monkeypatch.setattr(DRIVER, "FILE", tmp_path / "network")
+    files = [safetensors.torch.save({"x": torch.full((9,), value)}) for value in (1.0, 0.0)]
+    first, _ = [DRIVER.FILE.write_bytes(file) and DRIVER.run_network({"restore": dict}, {}) for file in files]
+    assert first["x"].sum() == 9
 
 
 def test_images_are_disturbed_each_in_its_own_way():
