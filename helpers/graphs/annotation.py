@@ -70,13 +70,13 @@ class _Notes(fx.Interpreter):
                 del node.meta["val"]
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run one node. What keeps the shape of its operands is not run: torch's rules are slow."""
+        """Run one node. Without data, what keeps the shape of its operands is not run: torch's rules are slow."""
         try:
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             called = attribute(self.module, n.target) if n.op == "call_module" else n.target
             known = (called if n.op == "call_function" else type(called)) in KEEPS_SHAPE and not has_hooks(called)
             like = alike(args) if known else None
-            value = getattr(self, n.op)(n.target, args, kwargs) if like is None else like.detach()
+            value = like.detach() if like is not None and like.is_meta else getattr(self, n.op)(n.target, args, kwargs)
         except Exception as error:
             what = "an input is missing" if n.op == "placeholder" else f"does not accept its inputs: {error}"
             advice = "Check the example inputs, and that dtypes and devices agree"

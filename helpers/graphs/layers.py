@@ -27,8 +27,8 @@ def opaque(module: nn.Module) -> str | None:
         return f"{type(module).__name__} is a subclass, which may compute something else"
     if has_hooks(module):
         return "it has hooks, which may see or change its input and output: remove them first"
-    if "forward" in vars(module):
-        return "its forward was replaced on the instance"
+    if replaced := {"forward", *TENSORS} & vars(module).keys():  # a plain attribute hides the parameter of its name
+        return f"its {min(replaced)} was replaced on the instance"
     return None
 
 

@@ -3,8 +3,7 @@
 `reestimate_batchnorm` measures them again, so that they fit the pruned network. `remove_dead_channels` takes out the
 channels that never change, since training has switched them off: they cost bytes, and ruin scales for a whole tensor.
 A BatchNorm whose running variance is about 0 gets the same number from every image, so it answers beta. What is
-constant further on a run finds, with an image of NaN for "varies". In a comparison NaN gets lost, so a second run, on
-random numbers, finds what varies behind one.
+constant further on a run finds, with an image of NaN for "varies". A comparison loses NaN: what is behind one varies.
 """
 
 import copy
@@ -26,6 +25,7 @@ from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, PruneError
 from helpers.pruning.importance import FEWEST_IMAGES
 from helpers.pruning.pruner import without
+from helpers.pruning.reader import stored_tensors
 
 
 @torch.no_grad()
@@ -49,17 +49,15 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     form = memory_format_for(batches[0], twin)
     norms = {n: m for n, m in twin.named_modules() if isinstance(m, BatchNorm) and m.track_running_stats}
     for norm in norms.values():
-        norm.reset_running_stats()
+        norm.train().reset_running_stats()
         norm.momentum = None  # a plain average instead of a moving one
-        norm.train()
     for inputs in batches:
         twin(inputs.contiguous(memory_format=form))
     called = {name: norm for name, norm in norms.items() if norm.num_batches_tracked}
     if bad := [name for name, norm in called.items() if not (norm.running_mean + norm.running_var).isfinite().all()]:
         raise PruneError(f"the BatchNorm {bad[0]!r} measured numbers that are not finite: NaN in batches or weights?")
     for name, norm in called.items():
-        for old, new in zip(model.get_submodule(name).buffers(), norm.buffers(), strict=True):
-            old.copy_(new)
+        model.get_submodule(name).load_state_dict(norm.state_dict())
     return model
 
 
@@ -105,26 +103,40 @@ def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> d
     """For each weight that ungrouped layers read the constant of each input channel, NaN for one that varies."""
     found: dict[tuple[str, int], torch.Tensor] = {}
 
-    def answer_beta(norm: nn.Module, args: tuple, output: torch.Tensor) -> None:
-        dead = norm.running_var < 1e-5 * norm.eps  # about 0 beside eps, to which it is added
-        output[:, dead] = norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
-
     def look(read: tuple[str, int], layer: nn.Module, args: tuple, kwargs: dict) -> None:
         (x,) = (*args, *kwargs.values())
         x = x.movedim(axis := channel_axis(layer, x.dim()), 0).reshape(x.shape[axis], -1)
         values = torch.where(x.amin(1) == x.amax(1), x[:, 0], torch.nan)
         found[read] = torch.where(found.get(read, values) == values, values, torch.nan)
 
-    for norm in model.modules():
-        if isinstance(norm, BatchNorm) and norm.running_var is not None and norm.affine:
-            norm.register_forward_hook(answer_beta)
+    prepare(model, groups.nodes)
     for read, nodes in groups.labelling.columns.items():
-        layers = {model.get_submodule(n.target) if n.op == "call_module" else None for n in nodes.values()}
-        for layer in layers if all(layer and getattr(layer, "groups", 1) == 1 for layer in layers) else ():
+        sure = all(n.op == "call_module" and not n.meta["behind"] for n in nodes.values())
+        layers = {model.get_submodule(n.target) for n in nodes.values() if sure}
+        for layer in layers if all(getattr(layer, "groups", 1) == 1 for layer in layers) else ():
             layer.register_forward_pre_hook(partial(look, read), with_kwargs=True)
-    for factor in (torch.nan, 100.0):  # NaN > 0 is False whatever the channel holds
+    for factor in (torch.nan, 100.0):  # the second for NaN that a kernel may have lost
         model(*(torch.randn_like(x) * factor for x in as_tuple(example_inputs)))
     return found
+
+
+def prepare(model: nn.Module, nodes: list[fx.Node]) -> None:
+    """Note on nodes whether NaN may be lost before them; each BatchNorm answers beta, and behind such a place NaN."""
+    lost: set[fx.Node] = set()
+
+    def answer(varies: bool, norm: nn.Module, args: tuple, output: torch.Tensor) -> None:
+        output[varies] = torch.nan
+        dead = norm.running_var < 1e-5 * norm.eps  # about 0 beside eps, to which it is added
+        output[:, dead] = norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
+
+    for i, node in enumerate(nodes):
+        norm, dtype = node.meta.get("module"), getattr(node.meta["value"], "dtype", torch.float32)
+        node.meta["behind"] = behind = not lost.isdisjoint(node.all_input_nodes)
+        loses = node.meta.get("unknown") or (node.all_input_nodes and not dtype.is_floating_point)
+        if not loses and isinstance(norm, BatchNorm) and norm.affine and norm.running_var is not None:
+            model.get_submodule(node.target).register_forward_hook(partial(answer, behind))
+        elif loses or behind:
+            lost.update(nodes[: i + 1])  # it may write into any of these
 
 
 def taker(model: nn.Module, call: fx.Node, *others: fx.Node) -> tuple[torch.Tensor, int] | None:
@@ -132,9 +144,9 @@ def taker(model: nn.Module, call: fx.Node, *others: fx.Node) -> tuple[torch.Tens
     layer = model.get_submodule(call.target)
     if others or isinstance(layer, nn.modules.conv._ConvTransposeNd) or any(getattr(layer, "padding", ())):
         return None
-    called = [model.get_submodule(n.target) for n in call.graph.nodes if n.op == "call_module"]
     norm = next((model.get_submodule(n.target) for n in call.users if n.op == "call_module"), None)
     alone = len(call.users) == 1 and isinstance(norm, BatchNorm) and not isinstance(layer, nn.Linear)  # whose axis?
     tensor, sign = (norm.running_mean, -1) if layer.bias is None and alone else (layer.bias, 1)
-    owners = sum(own is tensor for m in called for own in (*m.parameters(False), *m.buffers(False)))
-    return (tensor, sign) if owners == 1 else None
+    names = [name for name, own in stored_tensors(model).items() if own is tensor]
+    readers = [n for n in call.graph.nodes if any(f"{name}.".startswith(f"{n.target}.") for name in names)]
+    return (tensor, sign) if len(readers) == 1 else None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from helpers.graphs.layers import opaque
 from helpers.pruning import rules_shape as shape
 from helpers.pruning import rules_value as value
 from helpers.pruning.labelling import Call, Labelling, Rule
@@ -48,7 +49,7 @@ RULES = {plain(name): rule for rule, names in TABLE.items() for name in names.sp
 
 def apply(labelling: Labelling, call: Call) -> Any:
     """The rule of an operation, after the checks that hold for all of them."""
-    ordinary = call.module is None or value.is_ordinary(call.module)
+    ordinary = call.module is None or not (opaque(call.module) or {"weight", "bias"} & call.module._buffers.keys())
     if ordinary and call.tensors and call.numbers and call.op not in TAKES_SIZES:
         labelling.pin_all(call.numbers, f"{call.name}: computes with the number of channels")
     understood = ordinary and (call.tensors or call.op in TAKES_SIZES) and "out" not in call.kwargs

@@ -13,7 +13,6 @@ from helpers.pruning.rules_value import unknown
 
 FIXED_SIZE = "the forward asks for a fixed size here, which would no longer fit"
 FIXED_NUMBERS = "takes channels by fixed numbers"
-OTHER_AXIS = "a size here follows the number of channels of another axis"
 
 
 def moved(labelling: Labelling, call: Call) -> Any:
@@ -24,19 +23,17 @@ def moved(labelling: Labelling, call: Call) -> Any:
     """
     x, result, elsewhere = call.tensors[0], uncut(call.output), {id(number): number for number in call.numbers}
     expected = [(piece.shape, torch.int32) for piece in leaves(result)]
-    for dim, size in enumerate(x.shape):
-        labels = labelling.axis(x, dim)
+    for dim, labels in enumerate(labelling.like(x).axes):
         if labels is None:
             continue
         if call.op in ("channel_shuffle", "ChannelShuffle"):  # which channels meet depends on the size of a group
             labelling.tie_rows(labels, getattr(call.module, "groups", None) or call.argument(1, "groups"))
         followed = {id(number) for number in call.numbers if follows(labelling, labels, number)}
         elsewhere = {key: number for key, number in elsewhere.items() if key not in followed}
-        rows = torch.arange(size, dtype=torch.int32).view(-1, *[1] * (len(x.shape) - dim - 1))
+        rows = torch.arange(len(labels), dtype=torch.int32).view(-1, *[1] * (len(x.shape) - dim - 1))
         once = performed(call, rows.expand(x.shape).contiguous())
-        twice = performed(
-            call, rows.new_empty((*x.shape[:dim], 2 * size, *x.shape[dim + 1 :]), device="meta"), followed
-        )
+        longer = (*x.shape[:dim], 2 * len(labels), *x.shape[dim + 1 :])
+        twice = performed(call, rows.new_empty(longer, device="meta"), followed)
         if [(one.shape, one.dtype) for one in once] != expected or not all(map(torch.numel, once)):
             return unknown(labelling, call)  # view(dtype), or nothing to be seen in an empty tensor
         axes = [*map(doubled, once, twice)]
@@ -47,7 +44,7 @@ def moved(labelling: Labelling, call: Call) -> Any:
             if piece.axes[axis] is not None:
                 labelling.pin_all(x, f"{call.name}: merges two axes that both hold channels")
             piece.axes[axis] = tied(labelling, call, labels, one.movedim(axis, -1).numpy())
-    labelling.pin_all(list(elsewhere.values()), f"{call.name}: {OTHER_AXIS}")
+    labelling.pin_all([*elsewhere.values()], f"{call.name}: a size here follows the number of channels of another axis")
     return result
 
 
@@ -111,8 +108,7 @@ def concatenate(labelling: Labelling, call: Call) -> Tensor:
     result = uncut(call.output)
     parts = [part for part in call.tensors if len(part.shape) == len(result.shape)]  # cat skips a lone empty vector
     dim = call.argument(1, "dim", 0) % len(result.shape)
-    for d in range(len(result.shape)):
-        axes = [labelling.axis(part, d) for part in parts]
+    for d, axes in enumerate(zip(*(labelling.like(part).axes for part in parts), strict=True)):
         if d == dim:
             result.axes[d] = chained(labelling, call, [*zip(axes, (part.shape[d] for part in parts), strict=True)])
             if result.axes[d] is not None:

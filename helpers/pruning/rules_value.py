@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from helpers.graphs.effects import has_hooks
 from helpers.pruning.labelling import Call, Labelling, Labels, Number, Tensor, uncut
 from helpers.pruning.reader import leaves
 
@@ -28,10 +26,9 @@ def elementwise(labelling: Labelling, call: Call) -> Tensor:
         meeting = [t for t in call.tensors if len(t.shape) >= -d and t.shape[d] == result.shape[d]]
         meeting.sort(key=lambda t: t.axes[d] is ...)  # a parameter that is new here takes the labels of what it meets
         if meeting:
-            labels = labelling.axis(meeting[0], d)
+            result.axes[d] = labels = labelling.axis(meeting[0], d)
             for other in meeting[1:]:
                 labelling.bind(other, d, labels, call.name)
-            result.axes[d] = labels
     if call.op == "add" and sum(t.name is None for t in call.tensors) > 1:  # activations, and no parameters
         labelling.join(call, result.axes)
     return result
@@ -114,8 +111,7 @@ def grouped(
         labelling.bind(weight, 0, outputs, call.name)
         labelling.whole.add(call.node.target)
         return outputs
-    inside = labelling.tie_rows(inputs, groups) if inputs is not None else None
-    labelling.bind(weight, 1, inside, call.name)
+    labelling.bind(weight, 1, None if inputs is None else labelling.tie_rows(inputs, groups), call.name)
     outputs = labelling.axis(weight, 0)
     if outputs is not None:
         labelling.tie_rows(outputs, groups)
@@ -150,17 +146,11 @@ def prelu(labelling: Labelling, call: Call) -> Tensor:
     return scaled(labelling, call, x, weight if weight.shape != (1,) else None)
 
 
-def is_ordinary(module: nn.Module) -> bool:
-    """A layer that computes what its class says, with parameters of its own: no hooks, no other forward."""
-    computed = [n for n in ("weight", "bias") if getattr(module, n, None) is not None and n not in module._parameters]
-    return not (has_hooks(module) or computed or "forward" in vars(module))
-
-
 def size(labelling: Labelling, call: Call) -> Any:
     """x.shape, x.size() and x.size(d); the length of an axis that holds channels is a Number: it will change."""
     (x, *_), dim = call.tensors, call.argument(1, "dim")
-    axes = [labelling.axis(x, d) for d in range(len(x.shape))]
-    sizes = tuple(n if labels is None else Number(n, [labels]) for n, labels in zip(x.shape, axes, strict=True))
+    axes = zip(x.shape, labelling.like(x).axes, strict=True)
+    sizes = tuple(n if labels is None else Number(n, [labels]) for n, labels in axes)
     return sizes if dim is None else sizes[dim]
 
 
@@ -169,6 +159,7 @@ def unknown(labelling: Labelling, call: Call) -> Any:
     if not call.tensors and not isinstance(call.output, torch.Tensor):
         axes = [labels for number in call.numbers for labels in number.axes]
         return Number(call.output, axes) if axes else call.output
+    call.node.meta["unknown"] = bool(call.tensors)
     pin_operands(labelling, call, "this operation is not understood")
     return uncut(call.output)
 

@@ -95,8 +95,8 @@ class Affine:
         """Codes (int8 or uint8) of the shape of x; values outside the range saturate, NaN is refused."""
         if torch.isnan(x).any():
             raise QuantizationError(f"quantize: a tensor of shape {tuple(x.shape)} holds NaN; repair it first")
-        scale, zero_point = self._spread(x)
-        codes = torch.round(x / scale).add_(zero_point).clamp_(*self.codes)
+        scale, zero_point = self._spread(x)  # divided by a scalar, bfloat16 would stay so and round the quotient
+        codes = torch.round(x / scale.expand(x.shape)).add_(zero_point).clamp_(*self.codes)
         return codes.to(torch.int8 if self.signed else torch.uint8)
 
     def dequantize(self, codes: torch.Tensor) -> torch.Tensor:

@@ -42,7 +42,7 @@ class Observer:
         if self.rule == "minmax":
             return
         if not self.counts.any():
-            self.start, self.width = low, max((high - low) / BINS, abs(low) * 1e-6, 1e-12)
+            self.start, self.width = low, max((high - low) / BINS, abs(low) * 1e-6, torch.finfo(torch.float32).tiny)
         while low < self.start or high > self.start + self.width * BINS:
             merged = self.counts.reshape(-1, 2).sum(1)
             halves = [merged, torch.zeros_like(merged)]

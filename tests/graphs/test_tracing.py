@@ -215,6 +215,7 @@ def test_what_depends_on_numbers_is_called_for_real_on_a_copy():
         (lambda net, x: x[:1] + x, {}, (2, 3), torch.float32),
         (lambda net, x: x + x.double(), {}, (2, 3), torch.float64),
         (lambda net, x: F.silu(x.double()), {}, (2, 3), torch.float64),
+        (lambda net, x: torch.nonzero(F.relu(-x.abs())), {}, (0, 2), torch.int64),
     ],
 )
 def test_the_short_cut_is_not_taken_where_it_would_be_wrong(run, parts, shape, dtype):

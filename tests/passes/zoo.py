@@ -299,6 +299,8 @@ NORM_CASES = [
     Case("subclass", lambda: nn.Sequential(OwnConv(3, 4, 3), norm(4)), verdict=EITHER),
     Case("parametrised", lambda: nn.Sequential(parametrizations.weight_norm(conv()), norm(4)), verdict=DECLINE,
          reason="parametrised", routes=FX),
+    Case("weight is a plain tensor", changed(lambda model: model[0].__dict__.update(
+         weight=model[0]._parameters.pop("weight").double().detach())), verdict=DECLINE, reason="replaced", routes=FX),
     Case("linear and norm on (N, L, C), L == C", lambda: nn.Sequential(nn.Linear(5, 4), norm(4, 1)), (2, 4, 5),
          verdict=DECLINE, reason="does not count its channels", wrong="norm"),
     Case("1-D without batch, L == C", lambda: nn.Sequential(conv(3, 4, 3, 1), norm(4, 1)), (3, 6),

@@ -43,6 +43,8 @@ def test_a_linear_layer_takes_the_constant_into_its_bias():
     small, found = pruning.remove_dead_channels(model, torch.zeros(1, 3))
     assert found == {"0": [1]}
     assert small[0].out_features == 5
+    gated = Net(lambda s, x: s.layers((x > 0).float()), layers=model).eval()
+    assert pruning.remove_dead_channels(gated, torch.zeros(1, 3))[1] == {"layers.0": [1]}  # the BatchNorm knows
     x = torch.randn(9, 3)
     torch.testing.assert_close(answers(small, x), answers(model, x))
 
@@ -81,21 +83,23 @@ def test_every_layer_that_reads_a_weight_counts():
     assert pruning.remove_dead_channels(model, torch.zeros(1, 3))[1] == {}
 
 
-@pytest.mark.parametrize("act", [lambda y: torch.where(y > 0, y, 0.0), lambda y: (y > 0).float(), torch.tanh])
+POOLED = [lambda y: y.mean((2, 3), True).sign(), lambda y: (y.mean((2, 3), True) > 0).float()]
+
+
+@pytest.mark.parametrize("act", [lambda y: torch.where(y > 0, y, 0.0), lambda y: (y > 0).float(), torch.tanh, *POOLED])
 def test_a_comparison_and_a_small_variance_do_not_hide_that_a_channel_varies(act):
-    layers = {"a": nn.Conv2d(3, 8, 1), "norm": nn.BatchNorm2d(8, eps=1e-14), "b": nn.Conv2d(8, 4, 1)}
-    model = Net(lambda s, x: s.b(act(s.norm(s.a(x)))), **layers).eval()
+    layers = {"a": nn.Conv2d(3, 8, 1), "norm": nn.BatchNorm2d(8, eps=1e-14), "b": nn.Conv2d(8, 8, 1)}
+    model = Net(lambda s, x: s.c(torch.relu(s.b(act(s.norm(s.a(x)))))), **layers, c=nn.Conv2d(8, 4, 1)).eval()
     model.norm.running_var.fill_(1e-12)
     assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
 
 
-@pytest.mark.parametrize("shared", ["norm", "bias"])
+@pytest.mark.parametrize("shared", ["norm", "bias", "read"])
 def test_a_norm_or_a_bias_that_another_layer_has_too_takes_no_constant(shared):
     parts = {name: nn.Conv2d(3, 4, 1, bias=shared == "bias") for name in "abc"} | {"norm": nn.BatchNorm2d(4)}
     parts |= {"n": nn.BatchNorm2d(4), "a": nn.Conv2d(4, 4, 1, bias=shared == "bias")}
-    model = Net(
-        lambda s, x: torch.cat([s.norm(s.a(s.n(s.c(x)))), (s.norm if shared == "norm" else abs)(s.b(x))]), **parts
-    )
+    read = {"norm": lambda s, y: s.norm(y), "bias": lambda s, y: y, "read": lambda s, y: y + s.norm.running_mean[0]}
+    model = Net(lambda s, x: torch.cat([s.norm(s.a(s.n(s.c(x)))), read[shared](s, s.b(x))]), **parts)
     model.a.bias = model.b.bias
     switched_off([1], model.n, 2.5)
     assert pruning.remove_dead_channels(model.eval(), EXAMPLE)[1] == {}

@@ -30,6 +30,8 @@ def test_asymmetric_worked_example():
     codes = affine.quantize(torch.tensor([-math.inf, -1.0, 0.0, 0.005, 0.015, 1.55, 9.0]))
     assert codes.tolist() == [0, 0, 100, 100, 102, 255, 255]  # 0.5 and 1.5 go to the even neighbour
     assert codes.dtype == torch.uint8
+    for x in (torch.randn(1000).half(), torch.randn(1000).bfloat16()):  # the quotient is not rounded to that dtype
+        assert torch.equal(affine.quantize(x), affine.quantize(x.float()))
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])

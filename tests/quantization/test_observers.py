@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers.quantization import quantize
-from helpers.quantization.affine import Affine, QuantizationError, choose
+from helpers.quantization.affine import Affine, QuantizationError, choose, sqnr
 from helpers.quantization.observers import Observer, calibrate
 from helpers.quantization.plan import CHOICES, INPUT, Recipe
 from helpers.quantization.reader import make_plan
@@ -36,6 +36,8 @@ def test_range_lies_within_what_was_seen_and_holds_a_constant(rule):
     for value in (0.0, 2.5, -3.0):
         x = torch.full((50,), value)
         assert rounded(x, *range_of(rule, x, x))[0].item() == pytest.approx(value, rel=0.01)
+    tiny = everything[:500] * 1e-13
+    assert sqnr(tiny, rounded(tiny, *range_of(rule, tiny))) > 35
 
 
 @pytest.mark.parametrize("order", [1, -1])
