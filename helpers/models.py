@@ -93,9 +93,11 @@ class Ensemble(nn.Module):
     def __init__(self, networks: list[nn.Module]):
         super().__init__()
         self.networks = nn.ModuleList(networks)
-        self.input_normalization, *others = {normalization_of(network) for network in self.networks}
-        if others:
+        ways = {normalization_of(network) for network in self.networks}
+        if len(ways) > 1:
             raise ModelError("the networks of an ensemble take images that are normalised differently")
+        if any(hasattr(network, "input_normalization") for network in self.networks):  # or it takes the data set's
+            (self.input_normalization,) = ways
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:  # noqa: D102
         return torch.stack([network(images) for network in self.networks]).mean(0)

@@ -104,5 +104,6 @@ def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module
     for name, tensor in tensors.items():
         if tensor is not None and not isinstance(tensor, nn.Parameter):
             tensor = nn.Parameter(tensor, requires_grad=trains and tensor.is_floating_point())
+        new._buffers.pop(name, None)  # a weight may have been one, and would come first in a saved file
         new._parameters[name] = tensor
     return new

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import models, passes
-from helpers.equivalence import Answers
+from helpers.equivalence import Answers, randomize_batchnorm
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import GraphMismatch, UnsupportedCase, WrongAnswer
 from helpers.graphs.tracing import UnknownChoice
@@ -252,3 +252,14 @@ def test_an_exported_graph_may_refuse_other_sizes_but_must_not_answer_them_wrong
     fixed.conv = model[0]
     assert "does not run" in Answers(model, (X,)).difference(fixed)
     assert Answers(model, (X,), any_batch=False).difference(fixed) is None
+
+
+def test_a_file_gets_the_folded_weight_of_a_layer_whose_weight_was_a_buffer():
+    conv, norm = nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)
+    weight = conv.weight.detach()
+    del conv.weight
+    conv.register_buffer("weight", weight)
+    randomize_batchnorm(model := nn.Sequential(conv, norm).eval(), 0)
+    folded, _ = passes.optimize(model, torch.randn(2, 3, 8, 8))
+    layer = folded.get_submodule("0")
+    assert torch.equal(folded.state_dict()["0.weight"], layer.weight) and not torch.equal(layer.weight, weight)
