@@ -5,15 +5,13 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-from exercise_inputs import between, normal, statistics
+from exercise_inputs import between, normal
 from torch import nn
 from torch.nn import functional as F
 from torchvision.models.mobilenetv2 import InvertedResidual
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Case, Item
-
-CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
 
 
 def weakest_cases(rng: torch.Generator) -> list[Case]:
@@ -39,54 +37,38 @@ def as_set(answer: object, probe: dict) -> list[str]:
     return [f"channel {one}" for one in sorted(map(int, answer))]
 
 
-def block_cases(rng: torch.Generator) -> list[Case]:
-    """An expanding and a depthwise layer, each with its BatchNorm, and a projecting layer."""
+def change_cases(rng: torch.Generator) -> list[Case]:
+    """A layer of a small network and a batch of images: what its weights are worth shows at the output alone."""
     cases = []
     for _ in range(2):
-        c, hidden = between(rng, 2, 4), between(rng, 6, 9)
-        block = {"W1": normal(rng, hidden, c, 1, 1), "W2": normal(rng, hidden, 1, 3, 3)}
-        block |= {"W3": normal(rng, c, hidden, 1, 1)}
-        for norm in ("norm1", "norm2"):
-            numbers = statistics(rng, hidden)
-            block[norm] = torch.stack([numbers[name] for name in ("gamma", "beta", "mu", "variance")])
-        # Neither the first channels nor the last ones, so that a slice cannot pass for the choice.
-        middle = torch.randperm(hidden - 2, generator=rng)[: hidden // 2 - 1].sort().values
-        keep = torch.cat([middle, torch.tensor([hidden - 1])])
-        probe = {"x": normal(rng, 2, c, 5, 5), "keep": keep, "hidden": hidden}
-        cases.append(Case(f"{hidden} hidden channels", block | {"keep": keep}, probe))
+        inputs = {"W": normal(rng, between(rng, 4, 7), 3, 3, 3), "x": normal(rng, 6, 3, 5, 5)}
+        inputs |= {"reader": normal(rng, 4, len(inputs["W"])), "labels": torch.randint(4, (6,), generator=rng)}
+        cases.append(Case(f"{len(inputs['W'])} filters", inputs))
     return cases
 
 
-def run_block(p: dict, x: torch.Tensor, alive: torch.Tensor | None = None) -> torch.Tensor:
-    """The block in inference; `alive` holds hidden channels at zero."""
-    y = normalised(F.conv2d(x, p["W1"]), *p["norm1"])
-    y = normalised(F.conv2d(y, p["W2"], padding=1, groups=len(p["W2"])), *p["norm2"])
-    return F.conv2d(y if alive is None else y * alive[:, None, None], p["W3"])
+def loss_of(W: torch.Tensor, inputs: dict) -> torch.Tensor:
+    """The loss of the small network with the weights W."""
+    maps = F.conv2d(inputs["x"], W).sigmoid().mean((2, 3))
+    return F.cross_entropy(maps @ inputs["reader"].T, inputs["labels"])
 
 
-def normalised(y: torch.Tensor, *norm: torch.Tensor) -> torch.Tensor:
-    """BatchNorm by its four vectors, and ReLU6."""
-    gamma, beta, mu, variance = norm
-    return F.batch_norm(y, mu.clone(), variance.clone(), gamma, beta).clamp(0, 6)
+def run_change(student: Mapping[str, Any], inputs: dict) -> dict:
+    """Hand over weights and a function; look at the numbers, and whether the weights are still the same."""
+    W = inputs["W"].clone()
+    found = student["loss_change"](W, lambda weights: loss_of(weights, inputs))
+    return {"importance": found, "W is as it was": torch.equal(W, inputs["W"])}
 
 
-def block_oracle(inputs: dict, probe: dict) -> list:
-    """The whole block with the other channels held at zero; and how many channels are left."""
-    alive = torch.zeros(probe["hidden"], dtype=torch.float64)
-    alive[probe["keep"]] = 1
-    return [run_block(inputs, probe["x"], alive), len(probe["keep"])]
-
-
-def block_view(answer: dict, probe: dict) -> list:
-    """What the small block computes, and its hidden width."""
-    if not isinstance(answer, Mapping):
-        raise TypeError(f"return a dictionary from names to tensors, not a {type(answer).__name__}")
-    for name, axis in {"W1": 0, "norm1": 1, "W2": 0, "norm2": 1, "W3": 1}.items():
-        if name not in answer:
-            raise ValueError(f"it has no entry {name!r}")
-        if answer[name].shape[axis] != (kept := len(probe["keep"])):
-            raise ValueError(f"{name} has the shape {tuple(answer[name].shape)}: axis {axis} should be {kept} long")
-    return [run_block(answer, probe["x"]), len(answer["W1"])]
+def change_oracle(inputs: dict, probe: dict) -> dict:
+    """No gradient: each filter is made a little larger and a little smaller, and the loss looked at."""
+    step, slopes = 1e-4, []
+    for o in range(len(inputs["W"])):
+        scale = torch.ones(len(inputs["W"]), 1, 1, 1, dtype=torch.float64)
+        scale[o] += step
+        up, down = (loss_of(inputs["W"] * s, inputs) for s in (scale, 2 - scale))
+        slopes.append((up - down).abs() / (2 * step))
+    return {"importance": torch.stack(slopes), "W is as it was": True}
 
 
 def real_block(inputs: dict) -> nn.Module:
@@ -195,9 +177,9 @@ ITEMS = (
         hint="Add up the absolute values of all weights of a filter W[o], then take the smallest sums.",
     ),
     Item(
-        "prune_block", block_cases, block_oracle, view=block_view, tolerance=CLOSE, minutes=10, dots=2,
-        nudge="Go through the tensors one by one: which of their axes counts the channels that go?",
-        hint="W1 and W2 lose rows (axis 0), both BatchNorms lose columns (axis 1), and so does W3.",
+        "loss_change", change_cases, change_oracle, run=run_change, tolerance=Tolerance(1e-5, 1e-8), minutes=10, dots=2,
+        nudge="torch.autograd.grad(loss(W), W) gives one slope per weight, if W is a tensor that requires a gradient.",
+        hint="Multiply weights and slopes, add up over each filter (all axes but the first), and only then take abs.",
     ),
     Item(
         "cut_block", cut_cases, cut_oracle, run=run_cut, tolerance=Tolerance(1e-5, 1e-5), minutes=10, dots=2,

@@ -1,9 +1,6 @@
 # fmt: off
 from tests.exercises.trying import Answers
 
-BODY = "n = len(keep); return {'W1': W1[keep], 'norm1': norm1[:, keep], 'W2': W2[keep], "
-BODY += "'norm2': norm2[:, keep], 'W3': W3[:, keep]}"
-WHOLE = "{'W1': W1, 'norm1': norm1, 'W2': W2, 'norm2': norm2, 'W3': W3}"
 SPREAD = """
 marks = {name: {i} for i, (name, _, _) in enumerate(steps)}
 for _ in steps:
@@ -26,14 +23,16 @@ ANSWERS = {
         ("argsort()", "argsort(descending=True)"), (".abs()", ""), (".sum", ".amax"), ("(1, 2, 3)", "(0, 2, 3)"),
         ("count", "count + 1"), "return list(range(count))",
     ], base="return W.abs().sum((1, 2, 3)).argsort()[:count]"),
-    "prune_block": Answers(right=[
-        ("W1[keep]", "W1.index_select(0, keep)", "W3[:, keep]", "W3.index_select(1, keep)"),
+    "loss_change": Answers(right=[
+        "W.requires_grad_(); loss(W).backward(); return (W * W.grad).flatten(1).sum(1).abs()",
+        "s = torch.func.grad(loss)(W); return torch.einsum('oikl,oikl->o', W, s).abs()",
     ], wrong=[
-        ("W3[:, keep]", "W3[:, :n]"), ("W2[keep]", "W2[:n]"), ("W1[keep]", "W1[:n]"), ("W3[:, keep]", "W3"),
-        ("norm2[:, keep]", "norm2"), ("norm1[:, keep]", "norm1[:, :n]"), ("norm2[:, keep]", "norm1[:, keep]"),
-        ("'norm2'", "'norm 2'"), "return " + WHOLE,
-        "m = torch.zeros(len(W1)).double(); m[keep] = 1; return " + WHOLE.replace("W3}", "W3 * m[:, None, None]}"),
-    ], base=BODY),
+        (".sum((1, 2, 3)).abs()", ".abs().sum((1, 2, 3))"), (".abs()", ""), ("W * slopes", "slopes"),
+        ("W * slopes", "W"), ("(1, 2, 3)", "(0, 2, 3)"), (".sum((", ".mean(("), ("W * slopes", "W * slopes / loss(W)"),
+        ("return", "o = torch.eye(len(W)).bool()[..., None, None, None]\n    "
+         "return torch.stack([(loss(W.masked_fill(one, 0)) - loss(W)).abs() for one in o]);"),
+        ("W = W.detach().clone().requires_grad_()", "W.requires_grad_(); W.data *= 2"),
+    ]),
     "cut_block": Answers(right=[
         ("copy.deepcopy(block)", "copy.deepcopy(block).eval()"),
         ("cut_conv(project, columns=keep)", "cut_conv(project, columns=keep.tolist())"),
