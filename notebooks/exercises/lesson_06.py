@@ -38,13 +38,10 @@ def as_set(answer: object, probe: dict) -> list[str]:
 
 
 def change_cases(rng: torch.Generator) -> list[Case]:
-    """A layer of a small network and a batch of images: what its weights are worth shows at the output alone."""
-    cases = []
-    for _ in range(2):
-        inputs = {"W": normal(rng, between(rng, 4, 7), 3, 3, 3), "x": normal(rng, 6, 3, 5, 5)}
-        inputs |= {"reader": normal(rng, 4, len(inputs["W"])), "labels": torch.randint(4, (6,), generator=rng)}
-        cases.append(Case(f"{len(inputs['W'])} filters", inputs))
-    return cases
+    """A layer of a small network and a batch of images: what its weights are worth shows at its output."""
+    W, reads = normal(rng, between(rng, 4, 7), 3, 3, 3), {"x": normal(rng, 6, 3, 5, 5)}
+    reads |= {"reader": normal(rng, 4, len(W)), "labels": torch.randint(4, (6,), generator=rng)}
+    return [Case(f"{len(W)} filters", {"W": W} | reads)]
 
 
 def loss_of(W: torch.Tensor, inputs: dict) -> torch.Tensor:
@@ -62,12 +59,9 @@ def run_change(student: Mapping[str, Any], inputs: dict) -> dict:
 
 def change_oracle(inputs: dict, probe: dict) -> dict:
     """No gradient: each filter is made a little larger and a little smaller, and the loss looked at."""
-    step, slopes = 1e-4, []
-    for o in range(len(inputs["W"])):
-        scale = torch.ones(len(inputs["W"]), 1, 1, 1, dtype=torch.float64)
-        scale[o] += step
-        up, down = (loss_of(inputs["W"] * s, inputs) for s in (scale, 2 - scale))
-        slopes.append((up - down).abs() / (2 * step))
+    W, step = inputs["W"], 1e-4
+    larger = 1 + step * torch.eye(len(W), dtype=W.dtype)[..., None, None, None]
+    slopes = [(loss_of(W * s, inputs) - loss_of(W * (2 - s), inputs)).abs() / (2 * step) for s in larger]
     return {"importance": torch.stack(slopes), "W is as it was": True}
 
 

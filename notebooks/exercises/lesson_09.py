@@ -173,6 +173,24 @@ def convolution_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     return torch.tensor(maps, dtype=torch.float64)
 
 
+def shortcut_cases(rng: torch.Generator) -> list[Case]:
+    """Sums and codes that are worth about as much; with factors of a quarter and a half, many exact halves."""
+    numbers = {"residual": torch.randint(0, 256, (2, 4, 3, 3), generator=rng).to(torch.uint8), "shift": 31}
+    numbers |= {"zero_residual": between(rng, 10, 40), "zero_out": between(rng, 120, 150)}
+    total = torch.randint(-9, 9, (2, 4, 3, 3), generator=rng)
+    large = {"multiplier": between(rng, 2**19, 2**20), "multiplier_residual": between(rng, 3 * 2**29, 2**31 - 1)}
+    halves = {"multiplier": 2**29, "multiplier_residual": 2**30}
+    pairs = (("large sums", large | {"total": 9000 * total}), ("exact halves", halves | {"total": total}))
+    return [Case(label, numbers | inputs) for label, inputs in pairs]
+
+
+def shortcut_oracle(inputs: dict, probe: dict) -> torch.Tensor:
+    """In float64, which holds numbers of this size exactly and rounds halves to even."""
+    of_codes = (inputs["residual"].double() - inputs["zero_residual"]) * inputs["multiplier_residual"]
+    exact = (inputs["total"].double() * inputs["multiplier"] + of_codes) / 2 ** inputs["shift"]
+    return (exact.round() + inputs["zero_out"]).clamp(0, 255)
+
+
 ITEMS = (
     Item(
         "fixed_point", fixed_point_cases, fixed_point_oracle, view=whole_pair, minutes=8, dots=2,
@@ -195,5 +213,10 @@ ITEMS = (
         nudge="What must stand outside the image: the number 0, or the code 0?",
         hint="Subtract zero_in from the codes first, so that the padding's 0 means 0. F.conv2d in float64 is exact for "
         "whole numbers below 2**53; turn its result into int64. multiplier[:, None, None] gives each channel its own.",
+    ),
+    Item(
+        "add_shortcut", shortcut_cases, shortcut_oracle, view=as_numbers, tolerance=EXACT, minutes=8, dots=2,
+        nudge="How often is anything rounded?",
+        hint="Widen to int64, multiply the sums and residual - zero_residual by their factors, add both, rescale once.",
     ),
 )  # fmt: skip

@@ -55,4 +55,14 @@ ANSWERS = {
         ("weight.double()", "weight.double().flip(2, 3)"),
         ("codes.double()", "codes.float()", "weight.double(), bias.double()", "weight.float(), bias.float()"),
     ]),
+    "add_shortcut": Answers(right=[
+        ("residual.long() - zero_residual", "residual.int().sub(zero_residual).long()"),
+        ("rounded + zero_out", "zero_out + rounded"),
+    ], wrong=[
+        ("residual.long() - zero_residual", "residual.long()"), ("residual.long() - zero", "residual - zero"),
+        (" * multiplier_residual", " * multiplier"), (" - 1 + odd", ""), (" + zero_out", ""), (".clamp(0, 255)", ""),
+        ("+ (residual", "- (residual"),
+        ("(rounded + zero_out)", "(((total * multiplier) / 2**shift).round().long() + zero_out + "
+         "((residual.long() - zero_residual) * multiplier_residual / 2**shift).round().long())"),
+    ]),
 }
