@@ -25,10 +25,6 @@ LOCAL_NAMES = (CACHE_NAME, "cifar-10-batches-py", "cifar-10-python.tar.gz", "tfj
 SOURCES = ("auto", "offline", "local", "torchvision", "npm", "sample")
 
 
-class NoCopy(DataError):
-    """A folder that is there holds no copy of the data set, not even a damaged one."""
-
-
 def data_folder() -> Path:
     """Where the data set is looked for and downloads are kept: ``CIFAR10_DIR``, else ``data/``."""
     return Path(os.environ.get("CIFAR10_DIR") or REPOSITORY / "data").expanduser()
@@ -54,17 +50,13 @@ def load_cifar10(source: str = "auto") -> Dataset:
                 return load_local(data_folder())
             return fetch(name, another_is_left=position + 1 < len(attempts))
         except DataError as error:
-            left = source == "auto" and isinstance(error, NoCopy)  # a folder to download into may be empty
+            # A folder to download into may be empty.
+            left = source == "auto" and data_folder().exists() and not copies_in(data_folder())
             if source == name or (name == "local" and os.environ.get("CIFAR10_DIR") and not left):
                 raise
             tried.append(f"  {name}: {error}")
     if source == "auto":
         print("CIFAR-10 could not be had in full, so this run uses the committed sample:", *tried, sep="\n")
-    return load_sample()
-
-
-def load_sample() -> Dataset:
-    """The committed 1,000 + 1,000 images, 100 of each class."""
     arrays = verified(SAMPLE_FOLDER, SAMPLE_SHA256, "restore it with: git checkout -- data/sample")
     return as_dataset(arrays, "committed sample", is_sample=True)
 
@@ -76,7 +68,9 @@ def load_local(folder: Path) -> Dataset:
         raise DataError(f"{folder} does not exist; point CIFAR10_DIR at a folder that does, or make this one")
     if not candidates:
         names = ", ".join(LOCAL_NAMES)
-        raise NoCopy(f"{folder} holds none of {names}; point CIFAR10_DIR at a copy, or get it: python -m course data")
+        raise DataError(
+            f"{folder} holds none of {names}; point CIFAR10_DIR at a copy, or get it: python -m course data"
+        )
     path = candidates[0]
     arrays = verified(path, FULL_SHA256, f"delete {path} and fetch it again: python -m course data")
     return as_dataset(arrays, f"local copy {path.name}")

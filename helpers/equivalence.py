@@ -39,19 +39,18 @@ class Answers:
 
     def __init__(self, model: nn.Module, inputs: tuple[Any, ...], any_batch: bool = True):
         self._model, self._any_batch = model, any_batch
-        self._asked = list(_inputs_like(inputs))
-        self._expected = self._ask(model)
+        self._asked = dict(enumerate(_inputs_like(inputs)))
         # A batch size that the network itself refuses is not asked of others: fx would print where they fail.
-        pairs = zip(self._asked, self._expected, strict=True)
-        self._asked = [None if isinstance(answer, Exception) else asked for asked, answer in pairs]
+        self._expected = {n: answer for n, answer in self._ask(model).items() if not isinstance(answer, Exception)}
+        self._asked = {n: self._asked[n] for n in self._expected}
 
     def difference(self, network: nn.Module) -> str | None:
         """Where a network gives another answer, in one line, or None."""
         tolerance = self._tolerance(network)
-        for number, (expected, got) in enumerate(zip(self._expected, self._ask(network), strict=True)):
-            if isinstance(expected, Exception) or (number > 1 and not self._any_batch and isinstance(got, Exception)):
+        for number, got in self._ask(network).items():
+            if number > 1 and not self._any_batch and isinstance(got, Exception):
                 continue  # not a batch size that the network takes
-            reason = self._compare(number, expected, got, tolerance)
+            reason = self._compare(number, self._expected[number], got, tolerance)
             if reason is not None and not self._is_random(number):
                 given = [x for x in tree_leaves(self._asked[number]) if isinstance(x, torch.Tensor)]
                 orders = ("" if x.is_contiguous() else " in channels_last memory" for x in given)
@@ -62,24 +61,20 @@ class Answers:
     def _tolerance(self, network: nn.Module) -> float:
         """That of the coarsest type in which the network stores or computes anything."""
         nodes = network.graph.nodes if isinstance(network, fx.GraphModule) else ()
-        values = [*network.parameters(), *network.buffers(), *tree_leaves(self._asked[0])]
-        values += [node.meta.get("val") for node in nodes] + [x for x in self._expected if isinstance(x, list)]
+        values = [*network.parameters(), *network.buffers(), self._asked, self._expected]
+        values += [node.meta.get("val") for node in nodes]
         dtypes = {value.dtype for value in tree_leaves(values) if isinstance(value, torch.Tensor)}
         return max((TOLERANCE[dtype] for dtype in dtypes & TOLERANCE.keys()), default=0.0)
 
-    def _ask(self, network: nn.Module, seed: int = 0, dtype: torch.dtype | None = None) -> list[Any]:
+    def _ask(self, network: nn.Module, seed: int = 0, dtype: torch.dtype | None = None) -> dict[int, Any]:
         """For each input the answer and what became of the input, or the error."""
-        network, answers = copy.deepcopy(network).to(dtype=dtype), []
+        network, answers = copy.deepcopy(network).to(dtype=dtype), {}
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            for number, inputs in enumerate(self._asked):
-                if inputs is None:
-                    answers.append(None)
-                    continue
+            for number, inputs in self._asked.items():
                 torch.manual_seed(seed + number)
-                answer = _answer(network, inputs, dtype, torch.preserve_format)
-                if number == 1 and isinstance(answer, Exception):
-                    answer = _answer(network, inputs, dtype, torch.contiguous_format)
-                answers.append(answer)
+                answers[number] = _answer(network, inputs, dtype, torch.preserve_format)
+                if number == 1 and isinstance(answers[number], Exception):
+                    answers[number] = _answer(network, inputs, dtype, torch.contiguous_format)
         return answers
 
     def _compare(self, number: int, expected: list[Any], got: Any, tolerance: float) -> str | None:

@@ -8,7 +8,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
@@ -70,21 +70,21 @@ def check_scores(model: nn.Module, dataset: Dataset) -> None:
         raise MeasurementError(f"{got}: {needs}; regression and detection have none")
 
 
-def memory_format_for(images: torch.Tensor, *models: nn.Module) -> torch.memory_format:
-    """channels_last, in which convolutions are faster, unless a forward fails in it, as a `view` of a map does."""
-    try:
-        with evaluation_mode(*models), torch.no_grad():
-            [model(images[:1].contiguous(memory_format=torch.channels_last)) for model in models]
-    except RuntimeError:
-        return torch.contiguous_format
-    return torch.channels_last
+def faster_format(images: torch.Tensor, *models: nn.Module, teacher: nn.Module | None = None) -> torch.memory_format:
+    """Put models, in place, in channels_last, where convolutions are faster; back if a forward fails, as `view` does.
 
-
-def in_format(model: nn.Module, form: torch.memory_format) -> nn.Module:
-    """The model, its tensors of 4 dimensions in this format, in place; `Module.to` fails at the 5 of a Conv3d."""
-    for tensor in (t for t in chain(model.parameters(), model.buffers()) if t.dim() == 4):
-        tensor.data = tensor.data.to(memory_format=form)
-    return model
+    Args:
+        teacher: asked as well, and left as it is.
+    """
+    asked, form = (*models, *filter(None, [teacher])), torch.contiguous_format
+    for form in (torch.channels_last, torch.contiguous_format):
+        for tensor in chain.from_iterable(chain(m.parameters(), m.buffers()) for m in models):
+            if tensor.dim() == 4:  # `Module.to` fails at the 5 of a Conv3d
+                tensor.data = tensor.data.to(memory_format=form)
+        with suppress(RuntimeError), evaluation_mode(*asked), torch.no_grad():
+            [model(images[:1].contiguous(memory_format=form)) for model in asked]
+            break
+    return form
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -282,13 +282,13 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
             stored = None
     tensors = stored if isinstance(stored, dict) else {}
     tensors = next((tensors[key] for key in WRAPPERS if isinstance(tensors.get(key), dict)), tensors)
-    if all(name.startswith("module.") for name in tensors):  # as DistributedDataParallel writes them
+    if all(str(name).startswith("module.") for name in tensors):  # as DistributedDataParallel writes them
         tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
     if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
         raise ModelError(f"{path} holds no state dict; write one with torch.save(model.state_dict(), path)")
-    whole = model.state_dict()  # of tensors with two names, either is enough, and so are both
-    twice = whole.keys() - untied_state(model).keys()
-    put_tensors(model, {n: t for n, t in tensors.items() if n not in twice}, path, type(model).__name__)
+    first: dict[int, str] = {}  # of tensors with two names, either is enough, and so are both
+    names = {n: first.setdefault(id(t), n) for n, t in model.state_dict(keep_vars=True).items()}
+    put_tensors(model, {names.get(n, n): t for n, t in tensors.items()}, path, type(model).__name__)
     return model
 
 

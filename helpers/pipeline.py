@@ -134,11 +134,9 @@ def describe(stage: str, network: nn.Module, dataset: Dataset, example: torch.Te
 def latencies(stages: dict[str, nn.Module], example: torch.Tensor, runs: int) -> pd.DataFrame:
     """Median and spread at each batch size, all stages in turn."""
     # Float networks in the layout that is faster for them, if all can take it; integers have their own.
-    form = metrics.memory_format_for(example, *stages.values())
-    timed = {
-        name: net if isinstance(net, quantization.QuantizedModel) else metrics.in_format(copy.deepcopy(net), form)
-        for name, net in stages.items()
-    }
+    timed = {name: copy.deepcopy(net) for name, net in stages.items()}
+    floats = [net for net in timed.values() if not isinstance(net, quantization.QuantizedModel)]
+    form = metrics.faster_format(example, *floats)
     columns = [pd.Series(list(stages), name="stage")]
     for batch in LATENCY_BATCHES:
         x = torch.randn(batch, *example.shape[1:]).contiguous(memory_format=form)

@@ -20,7 +20,8 @@ def provenance(seed: int | None = None) -> dict[str, str | int | None]:
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
         "python": platform.python_version(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name(),
+        # A GPU only where something was computed on it: a machine with one may time on its processor.
+        "device": torch.cuda.get_device_name() if torch.cuda.max_memory_allocated() else cpu_name(),
         "threads": torch.get_num_threads(),
     }
 

@@ -135,9 +135,15 @@ def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
     with pytest.raises(ModelError, match=r"weights.pt does not fit Net: conv.weight is .*; missing head.bias; missing"):
         save_file({"conv.weight": torch.zeros(8, 1, 3, 3)}, path)
         models.load_weights(Net(), path)
-    for wrong in (Boom(), [1], {}, {"a": 1}):
+    tied = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    tied[1].weight = tied[0].weight
+    for names in (("0.weight",), ("1.weight",), ("0.weight", "1.weight")):  # either name is enough, and so are both
+        torch.save(dict.fromkeys(names, torch.eye(4)), path)
+        assert torch.equal(models.load_weights(tied, path)[1].weight, torch.eye(4))
+    numbered, told = {0: torch.zeros(1)}, "holds no state dict"
+    for wrong in (Boom(), [1], {}, {"a": 1}, numbered):
         torch.save(wrong, path)
-        with pytest.raises(ModelError, match="holds no state dict"):
+        with pytest.raises(ModelError, match="unexpected 0" if wrong is numbered else told):
             models.load_weights(Net(), path)
     with pytest.raises(ModelError, match="does not exist"):
         models.load_weights(Net(), tmp_path / "nowhere.pt")

@@ -3,8 +3,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import pytest
+import torch
 
-from helpers.provenance import command, provenance
+from helpers.provenance import command, cpu_name, provenance
 
 STARTED = {  # what a row says, and how the process was started: as which module, and with which words
     "python -m course train --output 'x y.st'": ("course.__main__", "train", "--output", "/home/me/x y.st"),
@@ -24,4 +25,10 @@ def test_a_row_names_what_one_needs_to_repeat_it(told, monkeypatch):
     row = provenance(seed=3)
     assert (row["command"], row["seed"]) == (told, 3)
     assert command(whole=True) == told.replace("x y.st", "/home/me/x y.st")
+    assert row["device"] == cpu_name()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "GPU")
+    assert provenance()["device"] == cpu_name()  # nothing was computed on the GPU
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 512)
+    assert provenance()["device"] == "GPU"
     assert all(row[key] for key in ("date", "torch", "torchvision", "python", "device", "threads"))

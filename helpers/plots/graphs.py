@@ -24,6 +24,7 @@ from matplotlib.patches import FancyBboxPatch, Patch
 from torch import fx, nn
 
 from helpers.graphs.effects import attribute, target_name
+from helpers.training.state import digest
 
 SAME, MADE, CHANGED, REMOVED = "", "made", "changed", "removed"
 BOX_WIDTH, BOX_HEIGHT = 2.3, 0.52  # inches that one box has for itself
@@ -41,7 +42,7 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Box:
-    """One node: its name, what it does, the shape and dtype of its result, its operands, and sums over its weights."""
+    """One node: its name, what it does, shape and dtype of its result, its operands, and a digest of its weights."""
 
     name: str
     op: str
@@ -49,7 +50,7 @@ class Box:
     shape: str
     dtype: str
     inputs: tuple[str, ...]
-    weights: tuple[float, ...] = ()
+    weights: str = ""
 
 
 Outline = tuple[Box, ...]
@@ -99,8 +100,7 @@ def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
         what = " ".join([target_name(node.target), *literals])
     known = hasattr(value, "shape") and hasattr(value, "dtype")
     shape, dtype = ("x".join(map(str, value.shape)), _literal(value.dtype)) if known else ("", "")
-    stored = (tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_meta)
-    weights = tuple(tensor.detach().abs().double().sum().item() for tensor in stored)
+    weights = digest(tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_meta)
     return Box(node.name, node.op, what, shape, dtype, tuple(map(str, node.all_input_nodes)), weights)
 
 

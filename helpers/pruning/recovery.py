@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from helpers.allocator import kept_memory
 from helpers.dataset import input_of
 from helpers.graphs.layers import channel_axis
-from helpers.metrics import memory_format_for
+from helpers.metrics import faster_format
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, PruneError
@@ -46,7 +46,7 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
     if sum(sizes) < FEWEST_IMAGES or min(sizes) < 2:
         wanted = f"{FEWEST_IMAGES} images or more, in batches of at least 2"
         raise PruneError(f"BatchNorm statistics need {wanted}; got batches of {sizes[:5]}")
-    form = memory_format_for(batches[0], twin)
+    form = faster_format(batches[0], twin)
     norms = {n: m for n, m in twin.named_modules() if isinstance(m, BatchNorm) and m.track_running_stats}
     for norm in norms.values():
         norm.train().reset_running_stats()

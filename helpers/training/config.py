@@ -61,6 +61,8 @@ class Config:
             if low is not None and not (fits and low <= value <= high):
                 kind = "be a whole number" if whole else "lie"
                 raise TrainingError(f"{name} must {kind} between {low} and {high}, got {value!r}")
+            if hint is bool and not isinstance(value, bool):
+                raise TrainingError(f"{name} must be True or False, got {value!r}")
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise TrainingError(f"precision must be auto, float32 or bfloat16, got {self.precision!r}")
         sizes = self.image_sizes

@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from helpers.augment import training_batch
 from helpers.dataset import Split, normalization_of, normalize
-from helpers.metrics import device_of, in_format, memory_format_for
+from helpers.metrics import device_of, faster_format
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
 
@@ -28,17 +28,18 @@ class TrainingLoop:
 
     def __init__(self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None):
         """Move data to the model's device and set up the optimizers; `model` is trained in place."""
-        self.model, self.config, self.split = in_format(model, torch.channels_last), config, split
+        self.model, self.config, self.split = model, config, split
         self.device, self.normalization = device_of(model), normalization_of(model)
         if teacher is not None and normalization_of(teacher) != self.normalization:
             raise TrainingError(f"the teacher's images are normalised otherwise: {normalization_of(teacher)}")
         image = normalize(split.train_images[:1].to(self.device), normalization=self.normalization)
-        self.form = memory_format_for(image, model, *([] if teacher is None else [teacher]))
-        in_format(model, self.form)
+        self.form = faster_format(image, model, teacher=teacher)
         self.averaged = copy.deepcopy(model).eval()
         self.averaged.input_normalization = self.normalization  # a copied graph forgets it
         self.teacher = teacher.eval() if teacher is not None else None
         self.scores_of = torch.compile(model, dynamic=False) if config.compile else model
+        if not len(split.train_images):
+            raise TrainingError("no image is left to train on: one is set aside for validation, so give two or more")
         self.images, self.labels = split.train_images.to(self.device), split.train_labels.to(self.device)
         self.batch_size = min(config.batch_size, len(self.images))
         self.steps_per_epoch = len(self.images) // self.batch_size

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,10 @@ class TrainingState:
         for twin, model in (("model", self.loop.model), ("averaged", self.loop.averaged)):
             # Buffers that a checkpoint leaves out may change in training all the same.
             found |= {f"{twin}.{name}": t for name, t in (dict(model.named_buffers()) | model.state_dict()).items()}
-        for name, parameter, optimizer in self.stepped():
-            momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
-            if momentum is not None:
-                found[name] = momentum
+        for place, optimizer in enumerate(self.loop.optimizers):
+            for number, state in optimizer.state_dict()["state"].items():
+                if state.get("momentum_buffer") is not None:
+                    found[f"momentum.{place}.{number}"] = state["momentum_buffer"]
         return found
 
     def small_tensors(self) -> dict[str, torch.Tensor]:
@@ -95,22 +96,17 @@ class TrainingState:
         kept = {name: t for name, t in self.tensors().items() if not name.startswith(("averaged.", "momentum."))}
         return {name: t.half() if name in halved else t for name, t in kept.items()}
 
-    def stepped(self) -> Iterable[tuple[str, torch.Tensor, torch.optim.Optimizer]]:
-        """What each optimizer steps, with a name for its momentum."""
-        for place, optimizer in enumerate(self.loop.optimizers):
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            yield from ((f"momentum.{place}.{i}", p, optimizer) for i, p in enumerate(parameters))
-
     @torch.no_grad()
     def restore(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
         """Put every tensor back where `tensors` found it."""
         if not any(name.startswith("averaged.") for name in tensors):  # A hand-over.
             tensors |= {name.replace("model.", "averaged.", 1): tensor for name, tensor in tensors.items()}
-        for name, parameter, optimizer in self.stepped():
-            # An empty place for the momentum, which the optimizer makes only at the first gradient: a parameter that is
-            # frozen, or that no image has reached, has none.
-            if name in tensors:
-                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        for place, optimizer in enumerate(self.loop.optimizers):
+            for number, parameter in enumerate(chain.from_iterable(one["params"] for one in optimizer.param_groups)):
+                # An empty place for the momentum, which the optimizer makes only at the first gradient: a parameter
+                # that is frozen, or that no image has reached, has none.
+                if f"momentum.{place}.{number}" in tensors:
+                    optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         places = self.tensors()
         mine, theirs = ({name: tensor.shape for name, tensor in some.items()}.items() for some in (places, tensors))
         if wrong := sorted(mine ^ theirs):

@@ -125,6 +125,13 @@ def test_what_only_the_notebook_knows_is_named_at_once(change, told, seconds, ce
     assert not (folder / "mine.py").exists()
 
 
+def test_a_file_of_the_learner_in_another_encoding_stays_as_it_is(cell, folder, capsys):
+    (folder / "mine.py").write_bytes(b"# \xe9\n")
+    checks.check(cell(RIGHT))
+    assert "right, but not kept" in (out := capsys.readouterr().out) and "utf-8" in out
+    assert (folder / "mine.py").read_bytes() == b"# \xe9\n"
+
+
 def test_a_second_answer_replaces_the_first_and_leaves_the_others(cell, folder, one_process):
     (folder / "mine.py").write_text("import math  # mine\n\n# ---- other ----\nother = 1\n")
     for answer in (RIGHT, RIGHT.replace("stride + 1", "stride + 1 + 0")):

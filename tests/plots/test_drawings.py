@@ -1,5 +1,6 @@
 """Figures show the numbers they were given, and can be read in grey and aloud; graphs and what a pass did to them."""
 
+import copy
 import itertools
 import re
 from itertools import pairwise
@@ -145,6 +146,9 @@ def test_before_and_after_are_compared_and_coloured_by_what_the_pass_did():
     assert went == {"input_1": SAME, "_0": SAME, "_1": REMOVED, "_2": SAME, "_3": SAME, "output": SAME}
     assert came == {"input_1": SAME, "_0": CHANGED, "_2": SAME, "_3": SAME, "output": SAME}
     assert compare(before[:3], before)[1]["_3"] == MADE
+    flipped = copy.deepcopy(BLOCK)
+    flipped[0].weight.data.neg_()
+    assert compare(before, outline(trace(flipped, X)))[1]["_0"] == CHANGED
     assert compare(before, before) == (dict.fromkeys(went, SAME), dict.fromkeys(went, SAME))
     figure = graphs.draw_before_after(before, after)
     left, right = ({patch.get_facecolor()[:3] for patch in ax.patches} for ax in figure.axes)
