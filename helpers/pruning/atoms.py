@@ -32,8 +32,7 @@ class Atoms:
         """New atoms for an axis that nobody has labelled yet; pinned if there is a reason."""
         self.count += size
         labels = np.arange(self.count - size, self.count)
-        if pinned:
-            self.pin(labels, pinned)
+        self.pin(labels if pinned else None, pinned)
         return labels
 
     def tie(self, first: Labels, second: Labels) -> None:

@@ -126,8 +126,7 @@ class Labelling:
     def tie_rows(self, labels: Labels, rows: int) -> Labels:
         """Split the labels into equal rows that lose the same positions; returns one row."""
         table = labels.reshape(rows, -1)
-        for row in table[1:]:
-            self.atoms.tie(table[0], row)
+        self.atoms.tie(table[:1].repeat(rows - 1, 0).ravel(), table[1:].ravel())
         return table[0]
 
     def join(self, call: Call, labels: list[Labels | None]) -> None:

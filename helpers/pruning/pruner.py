@@ -41,7 +41,7 @@ def prune(
         allocation: "uniform"; "global" (one ranking over all groups); or a ratio for each group, by name.
         scope: "hidden" cuts only channels inside a block, "all" also the trunk that blocks add to.
         target_params, target_macs: instead of `ratio`: what the whole network keeps, as a share up to 1 or as a number
-            above 1; at most one of them.
+            above 1, of multiply-adds for one of the inputs, whose first axis counts them; at most one target.
         tolerance: how far from the target the result may be.
         round_to: what a group keeps is a multiple of this.
         batches: [(normalised inputs, labels), ...] for taylor.

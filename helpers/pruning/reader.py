@@ -68,7 +68,6 @@ class Reader(Tracer):
     def __init__(self, root: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         super().__init__(len(inputs))
         self.root, self.inputs, self.inside = root, iter(inputs), type(root)
-        self.layers = dict(root.named_modules())
         self._autowrap_search.append(torch)
         self._autowrap_function_ids.update(map(id, CONSTRUCTORS))
 
@@ -88,10 +87,10 @@ class Reader(Tracer):
         if node.op == "get_attr":
             return operator.attrgetter(node.target)(self.root)
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["value"])
-        module = self.layers[node.target] if node.op == "call_module" else None
-        if module is not None:
-            node.meta["module"] = module
-        kind = node.target if module is None else type(module)
+        kind = node.target
+        if node.op == "call_module":
+            node.meta["module"] = self.root.get_submodule(kind)
+            kind = type(node.meta["module"])
         if kind in SAME_SHAPE and not kwargs and (like := alike(args)) is not None:
             return like.detach()
         return None if node.op == "output" else perform(node, args, kwargs)

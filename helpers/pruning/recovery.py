@@ -8,6 +8,7 @@ constant further on a run finds, with an image of NaN for "varies". A comparison
 
 import copy
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -111,12 +112,14 @@ def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> d
 
     prepare(model, groups.nodes)
     for read, nodes in groups.labelling.columns.items():
-        sure = all(n.op == "call_module" and not n.meta["behind"] for n in nodes.values())
+        sure = all(n.op == "call_module" and not n.meta.get("behind", True) for n in nodes.values())
         layers = {model.get_submodule(n.target) for n in nodes.values() if sure}
         for layer in layers if all(getattr(layer, "groups", 1) == 1 for layer in layers) else ():
             layer.register_forward_pre_hook(partial(look, read), with_kwargs=True)
     for factor in (torch.nan, 100.0):  # the second for NaN that a kernel may have lost
         model(*(torch.randn_like(x) * factor for x in as_tuple(example_inputs)))
+    with suppress(RuntimeError):  # with larger images, if it takes them: a mean over a padded map may be another number
+        model(*(torch.randn(*x.shape[:2], *(s + 2 for s in x.shape[2:])).to(x) for x in as_tuple(example_inputs)))
     return found
 
 

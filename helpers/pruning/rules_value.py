@@ -92,7 +92,7 @@ def weighted(labelling: Labelling, call: Call) -> Tensor:
     if bias is not None:
         labelling.bind(bias, 0, outputs, call.name)
     labelling.rows.add((weight.name, out_dim))
-    labelling.columns.setdefault((weight.name, in_dim), {})[call.node.name] = call.node
+    labelling.columns.setdefault((weight.name, in_dim), {}).setdefault(call.node.name, call.node)
     result.axes[channel] = outputs
     return result
 

@@ -42,13 +42,11 @@ def code_range(bits: int, signed: bool, narrow: bool = False) -> tuple[int, int]
     return -(2 ** (bits - 1)) + narrow, 2 ** (bits - 1) - 1
 
 
-def choose(
-    low: torch.Tensor, high: torch.Tensor, bits: int, signed: bool = False, symmetric: bool = False
-) -> tuple[torch.Tensor, torch.Tensor]:
+def choose(low: torch.Tensor, high: torch.Tensor, bits: int, signed: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """Scale (float32) and zero point (int32) for values between `low` and `high`, which are widened to take in 0.
 
-        asymmetric  scale = (high - low) / (last - first)    zero_point = round(first - low / scale)
-        symmetric   scale = max(-low, high) / last           zero_point = 0 (signed, narrow codes)
+        unsigned  scale = (high - low) / (last - first)    zero_point = round(first - low / scale): asymmetric
+        signed    scale = max(-low, high) / last           zero_point = 0: symmetric (narrow codes)
 
     A range that is only 0 gets scale 1.
 
@@ -56,15 +54,13 @@ def choose(
         >>> choose(torch.tensor(-1.0), torch.tensor(1.55), bits=8)
         (tensor(0.0100), tensor(100, dtype=torch.int32))
     """
-    if symmetric and not signed:
-        raise QuantizationError("symmetric codes are signed: pass signed=True, or symmetric=False")
     low, high = low.double().clamp(max=0), high.double().clamp(min=0)
     if not (torch.isfinite(low).all() and torch.isfinite(high).all()):
         raise QuantizationError("range: a bound is NaN or infinite; look for the layer that overflows first")
-    first, last = code_range(bits, signed, narrow=symmetric)
-    width = torch.maximum(-low, high) / last if symmetric else (high - low) / (last - first)
+    first, last = code_range(bits, signed, narrow=signed)
+    width = torch.maximum(-low, high) / last if signed else (high - low) / (last - first)
     scale = torch.where(width > 0, width.clamp(min=_SMALLEST_SCALE), 1.0).float()
-    if symmetric:
+    if signed:
         return scale, torch.zeros_like(scale, dtype=torch.int32)
     zero_point = (first - low / scale.double()).round().clamp(first, last)
     return scale, zero_point.to(torch.int32)
@@ -83,13 +79,12 @@ class Affine:
     zero_point: torch.Tensor
     bits: int
     signed: bool
-    narrow: bool = False
     axis: int | None = None
 
     @property
     def codes(self) -> tuple[int, int]:
         """The smallest and the largest code."""
-        return code_range(self.bits, self.signed, self.narrow)
+        return code_range(self.bits, self.signed, narrow=self.signed)
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
         """Codes (int8 or uint8) of the shape of x; values outside the range saturate, NaN is refused."""
@@ -111,7 +106,7 @@ class Affine:
         return self.scale.reshape(shape), self.zero_point.reshape(shape)
 
 
-def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, symmetric: bool = True, axis: int | None = None) -> Affine:
+def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, axis: int | None = None) -> Affine:
     """Parameters that cover the whole range of x (the min-max rule), or of each index along the dimension `axis`.
 
     Example:
@@ -120,7 +115,7 @@ def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, symmetric: bool = T
         [-127, 0, 50, 127]
     """
     bounds = torch.aminmax(x) if axis is None else torch.aminmax(x.movedim(axis, 0).reshape(x.shape[axis], -1), dim=1)
-    return Affine(*choose(*bounds, bits, signed, symmetric), bits, signed, narrow=symmetric, axis=axis)
+    return Affine(*choose(*bounds, bits, signed), bits, signed, axis=axis)
 
 
 def sqnr(reference: torch.Tensor, approximation: torch.Tensor) -> float:

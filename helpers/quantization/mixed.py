@@ -12,7 +12,6 @@ gives bits away that lose the least per byte saved, until the rest fits.
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -58,14 +57,12 @@ def mixed_recipe(
 
 
 @torch.no_grad()
-def sensitivity_scan(
-    plan: Plan, images: torch.Tensor, recipe: Recipe, bits: Sequence[int] = BITS, progress: bool = True
-) -> pd.DataFrame:
+def sensitivity_scan(plan: Plan, images: torch.Tensor, recipe: Recipe, progress: bool = True) -> pd.DataFrame:
     """The harm of every layer at every choice of bits: layer, bits, divergence (nats per image), bytes."""
     harm, values = Counter[tuple[str, int]](), dict[str, torch.Tensor]()
     for x in tqdm(input_of(plan, images).split(BATCH), desc="sensitivity", disable=not progress):
         answers = plan.run(x, values.__setitem__).log_softmax(1)
-        for op, choice in itertools.product(plan.layers, bits):
+        for op, choice in itertools.product(plan.layers, BITS):
             rounded = quantized_op(op, encode_layer(op, replace(recipe, weight_bits=choice, layer_bits={})))
             other = execute([rounded, *plan.ops[plan.ops.index(op) + 1 :]], values, Op.run).log_softmax(1)
             harm[op.name, choice] += (answers.exp() * (answers - other)).sum().item() / len(images)

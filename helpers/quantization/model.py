@@ -121,8 +121,7 @@ class QuantizedModel(nn.Module):
             found = f"{x.dtype} {tuple(x.shape)}{' with NaN in it' * bool(x.isnan().any())}"
             raise QuantizationError(f"quantized network: expected normalised float images (N, {shape}), got {found}")
         codes = self.input.encode(x) if self.input.coded else x
-        compute = {name: getattr(step, self._mode) for name, step in self._by_name.items()}
-        y = execute(self.plan.ops, codes, lambda op, *inputs: compute[op.name](*inputs), watch)
+        y = execute(self.plan.ops, codes, lambda op, *given: getattr(self._by_name[op.name], self._mode)(*given), watch)
         output = self.edges[self.plan.output]
         return y if output is None else output.dequantize(y)
 

@@ -7,8 +7,6 @@ A wide range makes every rounding error larger; a narrow one cuts off large valu
     mse         the range with the least mean squared error
 """
 
-import itertools
-
 import torch
 from torch import nn
 
@@ -20,7 +18,7 @@ BATCH = 64
 BINS = 2048
 OUTERMOST = 0.0001  # the share of the values that "percentile" leaves out on each side
 SHARES = torch.linspace(0.3, 1.0, 71, dtype=torch.float64)  # of the whole range, which "mse" tries
-_MOST_AT_ONCE = 2**22  # histc counts in float32, which is exact up to 2^24
+_MOST_AT_ONCE = 2**22  # values, of which histc needs copies
 
 
 class Observer:
@@ -49,10 +47,8 @@ class Observer:
             if low < self.start:
                 halves, self.start = halves[::-1], self.start - self.width * BINS
             self.counts, self.width = torch.cat(halves), self.width * 2
-        first, last = torch.tensor([self.start, self.start + self.width * BINS]).tolist()  # as float32, like the values
-        for part in x.detach().float().flatten().split(_MOST_AT_ONCE):
-            inside = part.clamp(first, last)  # histc would drop what rounding put just outside
-            self.counts += torch.histc(inside, BINS, first, last).double().cpu()
+        for part in x.detach().flatten().split(_MOST_AT_ONCE):  # in float64, so that no bound is rounded to the inside
+            self.counts += torch.histc(part.double(), BINS, self.start, self.start + self.width * BINS).cpu()
 
     def range(self) -> tuple[float, float]:
         """The range to cover."""
@@ -125,8 +121,10 @@ def quantized_edges(plan: Plan) -> list[str]:
     read_as_codes = {edge for op in plan.ops if op.kind != "float" for edge in op.inputs}
     edges = [INPUT] if INPUT in read_as_codes else []
     edges += [op.name for op in plan.ops if op.kind != "float" or op.name in read_as_codes]
-    reshapes = list(itertools.takewhile(lambda op: op.kind == "reshape", reversed(plan.ops[1:])))
-    last = plan.ops[-len(reshapes) - 1]
+    bare = plan.tied(lambda op: op.inputs * (op.kind == "reshape"))[
+        plan.output
+    ]  # the last edge before reshaping, and on
+    last = next(op for op in plan.ops if op.name in bare)
     if last.kind not in (*HANDS_ON, "clamp") and last.clamp is None and last.residual is None:
-        edges = [edge for edge in edges if edge not in {last.name, *(op.name for op in reshapes)}]
+        edges = [edge for edge in edges if edge not in bare]
     return edges

@@ -217,8 +217,7 @@ def _join(plan: Plan, kind: str, takers: tuple[str, ...]) -> None:
     """Let operations of a kind join one before them that nobody else reads: a clamp, or the addition of a residual."""
     for op in [op for op in plan.ops if op.kind == kind]:
         ready = [one for one in plan.ops if one.kind in takers and one.clamp is None and plan.readers(one.name) == [op]]
-        if kind == "add":
-            ready = [one for one in ready if one.residual is None and len({*op.inputs}) == 2]
+        ready = [one for one in ready if one.residual is None and len({*op.inputs}) == len(op.inputs)]
         if not ready:
             continue
         taker = ready[-1]  # of two the one that runs later

@@ -48,7 +48,7 @@ def per_row(scale: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 def nearest(weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor, bits: int) -> LayerWeights:
     """Round a weight to the nearest codes."""
-    affine = Affine(scale, torch.tensor(0), bits, signed=True, narrow=True, axis=0)
+    affine = Affine(scale, torch.tensor(0), bits, signed=True, axis=0)
     return LayerWeights(affine.quantize(weight), scale, bias, bits)
 
 
@@ -72,7 +72,7 @@ def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
         largest = with_pairs
     if not recipe.per_channel:
         largest = largest.amax().expand_as(largest)
-    scale, _ = choose(-largest, largest, bits, signed=True, symmetric=True)
+    scale, _ = choose(-largest, largest, bits, signed=True)
     return nearest(weight, scale, op.bias.detach().clone(), bits)
 
 

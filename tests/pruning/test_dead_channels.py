@@ -6,7 +6,7 @@ from torch import nn
 
 from helpers import models, pruning
 from helpers.pruning.groups import PruneError
-from tests.pruning.zoo import Net, ToyMobile, build, net
+from tests.pruning.zoo import Auxiliary, Net, ToyMobile, build, net
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 
@@ -56,6 +56,20 @@ def test_inputs_by_name_and_without_a_batch_are_looked_at_and_whole_numbers_refu
     assert pruning.remove_dead_channels(model, EXAMPLE[0])[1] == {}
     with pytest.raises(PruneError, match="example_inputs holds integers"):
         pruning.remove_dead_channels(nn.Embedding(9, 4).eval(), torch.zeros(1, 6).long())
+
+
+def test_what_depends_on_the_size_of_the_images_is_no_constant():
+    """The map varies at its padded border, and the mean over it is the same for all images of one size alone."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1, groups=8))
+    model = model.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)]).eval()
+    switched_off([2], model[1], 1.0)
+    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
+
+
+def test_a_network_with_a_layer_that_only_training_calls_is_looked_at():
+    model = Auxiliary().eval()
+    model.stem.weight.data[1], model.stem.bias.data[1] = 0, 0
+    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
 
 
 def test_one_channel_of_a_group_stays():

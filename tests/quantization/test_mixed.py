@@ -5,7 +5,7 @@ import pytest
 
 from helpers import models
 from helpers.quantization.affine import QuantizationError
-from helpers.quantization.mixed import choose_bits, mixed_recipe, sensitivity_scan
+from helpers.quantization.mixed import BITS, choose_bits, mixed_recipe, sensitivity_scan
 from helpers.quantization.model import quantize
 from helpers.quantization.plan import Recipe
 from helpers.quantization.reader import make_plan
@@ -37,8 +37,8 @@ def test_a_cheap_jump_is_found_behind_an_expensive_step():
 
 def test_scan_measures_one_layer_at_a_time():
     plan, x = make_plan(small(), (3, 9, 9), Recipe()), images(70)  # more than one batch
-    scan = sensitivity_scan(plan, x, Recipe(), bits=(8, 3), progress=False).set_index(["layer", "bits"])
-    assert len(scan) == 2 * len(plan.layers)
+    scan = sensitivity_scan(plan, x, Recipe(), progress=False).set_index(["layer", "bits"])
+    assert len(scan) == len(BITS) * len(plan.layers)
     for name in ("stem", "narrow", "fc"):
         other = copy.deepcopy(plan)
         layer = encode_layer(other[name], Recipe(weight_bits=3))
