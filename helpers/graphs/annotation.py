@@ -47,11 +47,7 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
                 table.update(tensors)
     inputs = [value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        _Notes(copy.deepcopy(graph_module), graph_module).take(inputs)
-    for node in graph_module.graph.nodes:
-        if "val" in node.meta:
-            node.meta["val"] = torch.empty_like(node.meta["val"], device="meta")
-    return None
+        return _Notes(copy.deepcopy(graph_module), graph_module).take(inputs)
 
 
 class _Notes(fx.Interpreter):
@@ -63,10 +59,9 @@ class _Notes(fx.Interpreter):
 
     def take(self, inputs: list[Any]) -> None:
         """Run, and forget what is known of values that were reshaped in place: it depends on when one asks."""
-        self.forms: dict[fx.Node, Any] = {}
         self.run(*inputs)
-        for node, form in self.forms.items():
-            if _form(self.env[node]) != form:
+        for node, value in self.env.items():
+            if "val" in node.meta and _form(value) != _form(node.meta["val"]):
                 del node.meta["val"]
 
     def run_node(self, n: fx.Node) -> Any:
@@ -84,7 +79,7 @@ class _Notes(fx.Interpreter):
         if n.target in AUGMENTED and isinstance(value, (int, float, torch.SymInt)):
             n.target = AUGMENTED[n.target]  # `n += 1` writes into nothing when n is a number
         if isinstance(value, torch.Tensor) and n.op != "output":
-            n.meta["val"], self.forms[n] = value, _form(value)
+            n.meta["val"] = value.detach() if value.is_meta else torch.empty_like(value, device="meta")
         return value
 
 

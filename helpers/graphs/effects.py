@@ -16,7 +16,7 @@ from torch import fx, nn
 from helpers.graphs.operations import FRESH, FRESH_MODULES
 
 # What an augmented assignment does to a tensor, into which it writes, and what it does to a number.
-_NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
+_NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 AUGMENTED = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in _NAMES}
 WRITING = {*AUGMENTED, operator.setitem, operator.delitem}
 # What writes into the tensors behind its first argument, unless a setting is off: its place, its name, its default.
@@ -100,9 +100,22 @@ def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.No
         written = written_arguments(node.target, node.args, node.kwargs)
     elif node.target in WRITING or (name.endswith("_") and not name.endswith("__")) or _is_in_place(node):
         written = first
+    return nodes_in(written)
+
+
+def nodes_in(value: Any) -> list[fx.Node]:
+    """The nodes inside of nested lists, tuples, slices and dicts, in order."""
     found: list[fx.Node] = []
-    fx.map_arg(written, found.append)
+    fx.map_arg(value, found.append)
     return found
+
+
+def writes_own(module: nn.Module | None) -> bool:
+    """Whether a call of this module may write into its own tensors: statistics of the batch, rows above `max_norm`."""
+    if module is None or not _is_known(module):
+        return module is not None
+    counts = isinstance(module, nn.modules.batchnorm._NormBase) and module.training
+    return counts or getattr(module, "max_norm", None) is not None
 
 
 def written_arguments(function: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any]) -> list[Any]:
@@ -160,11 +173,10 @@ def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
     """Whether nobody would notice if this node were not run, provided that its result is not used."""
     if node.op == "call_module":
         trains = any(part.training for part in module.modules())
-        return _is_known(module) and not trains and not written_inputs(node, module)
+        return not writes_own(module) and not trains and not written_inputs(node, module)
     if node.op == "get_attr":
         return True
-    calls = node.op in ("call_function", "call_method") and is_torch(node)
-    return calls and not (written_inputs(node) or is_random(node) or op_name(node).startswith("_assert"))
+    return is_torch(node) and not (written_inputs(node) or is_random(node) or op_name(node).startswith("_assert"))
 
 
 class Storage:
@@ -173,6 +185,7 @@ class Storage:
     def __init__(self, graph_module: fx.GraphModule):
         self._shared: dict[Any, set[Any]] = {}  # a node, or the address of a tensor's storage -> all that share it
         modules, written = called_modules(graph_module), []
+        self.writers: list[fx.Node] = []  # in graph order
         for node in graph_module.graph.nodes:
             module = modules.get(node.target) if node.op == "call_module" else None
             if node.op == "get_attr":
@@ -180,7 +193,11 @@ class Storage:
             elif node.op != "output" and not is_fresh(node, module):
                 for value in node.all_input_nodes:
                     self._join(node, value)
-            written += written_inputs(node, module)
+            into: list[Any] = written_inputs(node, module)
+            if writes_own(module):
+                into = [*into, *map(address, (*module.parameters(), *module.buffers()))]
+            self.writers += [node] if into else []
+            written += into
         self._written = set().union(*(self._shared.get(node, {node}) for node in written))
 
     def is_written(self, node: fx.Node) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.effects import attribute, has_hooks, op_name
+from helpers.graphs.effects import attribute, has_hooks, nodes_in, op_name
 from helpers.graphs.errors import MustStay
 from helpers.graphs.operations import CONVS, FOLDABLE, LAYERS, TRANSPOSED, by_name
 
@@ -80,7 +80,7 @@ def _constant(name: str, value: Any, editor: Editor) -> torch.Tensor | None:
 
 
 def _literal(name: str, value: Any) -> Any:
-    if any(isinstance(item, fx.Node) for item in (value if isinstance(value, (list, tuple)) else [value])):
+    if nodes_in(value):
         raise MustStay(f"its {name} is computed by the graph")
     return tuple(value) if isinstance(value, list) else value
 

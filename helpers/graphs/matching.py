@@ -14,7 +14,6 @@ Example:
     >>> replace_all(graph_module, silu, lambda match: graph_module.graph.call_function(F.silu, (match["x"],)))
 """
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ import torch
 from torch import fx
 
 from helpers.graphs.editing import Editor
-from helpers.graphs.effects import attribute, called_modules, callee, written_inputs
+from helpers.graphs.effects import attribute, called_modules, callee, nodes_in
 from helpers.graphs.patterns import Constant, Match, Op, Value
 
 Filter = Callable[[Match], str | None]  # looks at a whole match, and returns None or a one-line reason against it
@@ -128,7 +127,7 @@ class _Search:
     def _part(self, part: Any, value: Any, bound: Bound) -> Iterator[Bound]:
         """All ways to match one element of a pattern with what stands in the graph."""
         if isinstance(part, (Op, Value)) and part in bound:
-            if _same(bound[part], value):
+            if bound[part] == value:
                 yield bound
         elif isinstance(part, Op):
             yield from self._op(part, value, bound)
@@ -140,7 +139,7 @@ class _Search:
         elif isinstance(part, (list, tuple)) and isinstance(value, (list, tuple)):
             if len(part) == len(value):
                 yield from self._all(list(zip(part, value, strict=True)), bound)
-        elif not _holds_node(value) and (self.any_literals or _same(part, value)):
+        elif not nodes_in(value) and (self.any_literals or part == value):
             yield bound
 
     def _all(self, pairs: list[tuple[Any, Any]], bound: Bound) -> Iterator[Bound]:
@@ -182,29 +181,16 @@ class _Search:
                 return f"{value!r} is neither a number nor a tensor"
         return part.where(value) if part.where else None
 
-    @functools.cached_property
-    def writers(self) -> list[fx.Node]:
-        """The nodes that write into a value, in graph order."""
-        nodes = self.graph_module.graph.nodes
-        return [node for node in nodes if written_inputs(node, self.modules.get(str(node.target)))]
-
     def sees_a_write(self, match: Match) -> str | None:
-        """A rewrite computes everything where the anchor stands: nothing may write to the inputs before that."""
-        first, inside = min(match.vanishing), match.vanishing
-        between = [node for node in self.writers if first < node < match.anchor and node not in inside]
-        if between and any(self.editor.storage.is_written(one) for node in inside for one in node.all_input_nodes):
+        """A rewrite computes everything where the anchor stands: nothing may write to what it reads before that."""
+        first, inside, storage = min(match.vanishing), match.vanishing, self.editor.storage
+        between = [node for node in storage.writers if first < node < match.anchor and node not in inside]
+        if between and any(storage.is_written(one) for node in inside for one in node.all_input_nodes):
             return f"{between[0]}, which stands in between, may write to its inputs"
+        layers = [self.modules[node.target] for node in inside if node.op == "call_module"] if between else []
+        if any(storage.is_tensor_written(tensor) for layer in layers for tensor in layer.parameters()):
+            return f"{between[0]}, which stands in between, may write to its weights"
         return None
-
-
-def _same(one: Any, other: Any) -> bool:
-    """The same node, or equal literals."""
-    return one is other or (not _holds_node(one) and not _holds_node(other) and one == other)
-
-
-def _holds_node(value: Any) -> bool:
-    is_list = isinstance(value, (list, tuple))
-    return any(map(_holds_node, value)) if is_list else isinstance(value, fx.Node)
 
 
 class ReplacementError(RuntimeError):

@@ -46,7 +46,6 @@ class Value:
     where: Callable[[Any], str | None] | None = None
 
 
-@dataclass(frozen=True, eq=False)
 class Constant(Value):
     """An input that does not depend on the network's inputs; `where` gets the number or the tensor itself.
 

@@ -31,7 +31,7 @@ class Canonicalize(NodeRewriter):
 
     def visit(self, node: fx.Node, editor: Editor) -> str | None:
         """Rewrite a node that has a canonical form and is not yet in it."""
-        before = node.target
+        before, readers = node.target, len(node.users)
         if node.op == "get_attr":
             editor.forget([node])
         elif node.op == "call_module":
@@ -40,7 +40,9 @@ class Canonicalize(NodeRewriter):
             raise MustStay(f"{node.target.name()} runs a graph of its own, into which no pass looks")
         elif node.op in ("call_function", "call_method") and effects.is_torch(node):
             _function(node, editor)
-        return None if node.target is before else f"{_spelling(before)} became {_spelling(node.target)}"
+        if node.target is not before:
+            return f"{_spelling(before)} became {_spelling(node.target)}"
+        return None if len(node.users) == readers else "a number stands for it, or others read what it returns"
 
 
 def _spelling(target: Any) -> str:
@@ -108,6 +110,9 @@ def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
         tensor = editor.tensor(operands[1])
         if name == "rsub" or isinstance(alpha, fx.Node):
             return
+        like = operands[0].meta.get("val") if isinstance(operands[0], fx.Node) else None
+        if tensor is not None and tensor.dtype != getattr(like, "dtype", None):
+            return  # the product has the type of the sum
         if tensor is not None and not editor.storage.is_tensor_written(tensor):
             operands[1] = editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
         elif isinstance(operands[1], (int, float)):
@@ -122,8 +127,7 @@ def _read_result_instead(node: fx.Node) -> None:
     """Whoever reads x after x += 1 gets what += returns, which is x itself."""
     target = node.args[0] if node.args else None
     if isinstance(target, fx.Node) and isinstance(target.meta.get("val"), torch.Tensor):
-        for user in [user for user in target.users if user > node]:
-            user.replace_input_with(target, node)
+        target.replace_all_uses_with(node, delete_user_cb=lambda user: user > node)
 
 
 def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
@@ -155,6 +159,8 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
         number = rank(source)
     elif isinstance(asked, int) and (name in ("size", "sym_size") or (is_size and not source.kwargs)):
         source = source.args[0] if name == "getitem" else source
+        if "val" not in source.meta and editor.storage.is_written(source):
+            return  # its shape may change in between
         number = _fixed_size(source, asked, editor)
         if number is None:
             editor.retarget(node, "call_method", "size", (source, asked), {})

@@ -29,8 +29,7 @@ class ConstantFolding(NodeRewriter):
         if node.op not in ("call_function", "call_method") or not constant:
             return None
         value = _value(node, editor)
-        hint = f"{node.name}_constant".removesuffix("_constant_constant")
-        editor.replace(node, editor.put_tensor(value, hint, before=node))
+        editor.replace(node, editor.put_tensor(value, f"{node.name}_constant", before=node))
         return f"computed once: {tuple(value.shape)} {value.dtype}"
 
 

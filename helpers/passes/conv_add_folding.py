@@ -80,7 +80,8 @@ class ConvMulFolding(MatchRewriter):
 def _pad(match: Match, editor: Editor) -> tuple[fx.Node, str]:
     """A convolution that pads by more, in place of zeros around its input."""
     node, conv, pad = match.anchor, editor.module(match.anchor), match["pad"]
-    amounts, sides = list(pad.args[1]), 2 * len(conv.kernel_size)
+    given, sides = pad.args[1], 2 * len(conv.kernel_size)
+    amounts = [*given] if isinstance(given, (list, tuple)) else [given]  # or computed as a whole
     padded = (amounts + [0] * sides)[:sides]
     low, high = padded[::2][::-1], padded[1::2][::-1]
     if opaque(conv) is not None:

@@ -63,8 +63,8 @@ def _passed_through(node: fx.Node, editor: Editor) -> Any:
     elif node.target is F.pad:
         hands_on = isinstance(node.args[1], (list, tuple)) and all(amount == 0 for amount in node.args[1])
     else:
-        is_dropout = node.target in (F.dropout, stochastic_depth)
-        hands_on = is_dropout and (*node.args[3:4], node.kwargs.get("training", True))[0] is False
+        place = {F.dropout: 2, stochastic_depth: 3}.get(node.target, 99)  # of `training`
+        hands_on = place < 99 and (*node.args[place : place + 1], node.kwargs.get("training", True))[0] is False
     return node.args[0] if hands_on and node.args else None
 
 

@@ -118,8 +118,7 @@ class Contiguity(Pass):
             return result
         reordered: set[fx.Node] = set()
         for node in list(graph_module.graph.nodes):
-            module = editor.module(node)
-            is_source = isinstance(module, FusedLayer)
+            is_source = isinstance(editor.module(node), FusedLayer)
             if not _was_contiguous(node) or not (is_source or reordered.intersection(node.all_input_nodes)):
                 continue
             if all(is_fresh(user, editor.module(user)) for user in node.users):

@@ -23,7 +23,6 @@ Example:
 """
 
 import functools
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -144,7 +143,8 @@ class Rewriter(Pass):
         interpreter = fx.Interpreter(self.graph_module, graph=self.graph)
         try:
             with self.mode, torch.no_grad():
-                value = getattr(interpreter, op)(target, *fx.node.map_aggregate((args, kwargs or {}), _value))
+                operands = fx.map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
+                value = getattr(interpreter, op)(target, *operands)
         except Exception as error:
             reason = f"was rewritten to {target_name(target)}, which does not accept its operands: {error}"
             raise GraphMismatch(self.name, reason, self.old) from error
@@ -171,7 +171,7 @@ class Rewriter(Pass):
         inputs = (node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder"))
         modes = (value.fake_mode for value in inputs if isinstance(value, FakeTensor))
         self.mode = next(modes, None) or FakeTensorMode(allow_non_fake_inputs=True)
-        stored = itertools.chain(graph_module.parameters(), graph_module.buffers())
+        stored = (*graph_module.parameters(), *graph_module.buffers())
         self.device = next((tensor.device for tensor in stored), torch.get_default_device())
         made: dict[fx.Node, Any] = {}
         for self.old in graph_module.graph.nodes:
@@ -215,7 +215,3 @@ def _node(value: Any) -> Any:
 
 def _nodes(values: Any) -> Any:
     return fx.node.map_aggregate(values, _node)
-
-
-def _value(value: Any) -> Any:
-    return value.value if isinstance(value, Traced) else value

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import passes
-from helpers.graphs.effects import is_torch, op_name
+from helpers.graphs.effects import is_torch, nodes_in, op_name
 from helpers.graphs.errors import UnsupportedCase
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.channels import equalize
@@ -120,8 +120,7 @@ def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
 
 
 def _read_node(node: fx.Node, edges: dict[fx.Node, str], run: _Run) -> Op:
-    sources: list[fx.Node] = []
-    fx.map_arg((node.args, node.kwargs), lambda arg: sources.append(arg) if arg in edges else None)
+    sources = [arg for arg in nodes_in((node.args, node.kwargs)) if arg in edges]
     op = _integer_form(node, sources, run)
     if op is None:
         graph, made = fx.Graph(), {}  # the node with what else it needs: constants, sizes, parts of a tuple

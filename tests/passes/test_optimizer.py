@@ -226,6 +226,13 @@ RIGHT = {
     "a sparse constant": (lambda m, x: torch.sparse.mm(m.sparse, m.bn(m.conv(x)).sum((0, 2, 3))[:, None]), X),
     "contiguous images alone": (lambda m, x: m.conv(x.add_(1)).view(x.shape[0], -1), X),
     "no finite answer": (lambda m, x: (m.bn(m.conv(x)) - 9).log(), X),
+    "a weight that is written to": (lambda m, x: (y := m.conv(x), m.conv.weight.add_(1), F.relu(y))[-1], X),
+    "statistics of the batch": (lambda m, x: (m.counts(x), x * m.counts.running_mean.sum())[-1], X),
+    "rows cut to a norm": (lambda m, x: (m.rows(m.amounts), x * m.rows.weight.sum())[-1], X),
+    "a factor in another type": (lambda m, x: torch.add(m.conv(x), m.bytes, alpha=2), X),
+    "whole numbers shifted in place": (lambda m, x: (y := (9 * x).int(), z := y, operator.ilshift(y, 1), z)[-1], X),
+    "a size before a reshape": (lambda m, x: (s := (y := x + 1).size(), y.unsqueeze_(0), y * s[0])[-1], X),
+    "padded by computed amounts": (lambda m, x: m.conv(F.pad(x, m.amounts.tolist())), X),
 }
 
 
@@ -233,8 +240,18 @@ RIGHT = {
 def test_there_is_no_false_alarm(what):
     run, x = RIGHT[what]
     torch.manual_seed(0)
-    model = Net(run, conv=conv(), bn=norm(4), count=torch.zeros(()), sparse=torch.eye(4).to_sparse()).eval()
-    assert passes.optimize(model.bfloat16() if x.dtype == torch.bfloat16 else model, x)[0] is not None
+    parts = {"counts": nn.BatchNorm2d(3), "rows": nn.Embedding(3, 3, max_norm=0.1), "amounts": torch.ones(4).int()}
+    parts |= {"count": torch.zeros(()), "sparse": torch.eye(4).to_sparse(), "bytes": torch.full((4, 1, 1), 200).byte()}
+    model = Net(run, conv=conv(), bn=norm(4), **parts).eval()
+    model.counts.train()
+    for level in ("fold", "inference"):
+        assert passes.optimize(model.bfloat16() if x.dtype == torch.bfloat16 else model, x, level)[0] is not None
+
+
+def test_dropout_in_training_is_told_by_the_right_argument():
+    graph = fx.Graph()
+    graph.output(graph.call_function(F.dropout, (graph.placeholder("x"), 0.5, True, False)))
+    assert not passes.Passer(["elim_identity"]).run(fx.GraphModule(nn.Module(), graph)).changed
 
 
 @pytest.mark.parametrize("images", [1, 2, 5])
