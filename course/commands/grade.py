@@ -1,4 +1,4 @@
-"""`python -m course grade ...`: release, collect, run, feedback, export, stats, similarity, item, demo."""
+"""`python -m course grade ...`: release, collect, run, feedback, export, stats, similarity, demo."""
 
 import argparse
 from collections.abc import Iterable
@@ -12,7 +12,6 @@ from course.grading.course import Exercise
 
 GRADING = {
     "--workers": (int, "submissions at a time, by default one per core"),
-    "--scheduler": (str, "grade on the workers of this Dask scheduler, tcp://HOST:PORT"),
     "--unsafe": (False, "grade without the box; stamps every result"),
 }
 PSEUDONYMS = {"--pseudonyms": (False, "replace the students' names")}
@@ -25,7 +24,6 @@ COMMANDS = {
     "export": ("write the marks as CSV", PSEUDONYMS | SYSTEMS),
     "stats": ("draw how the class did", PSEUDONYMS),
     "similarity": ("show hand-ins that resemble each other", {"--threshold": (0.6, "share in common")}),
-    "item": ("grade one item again for everybody", GRADING),
     "demo": ("make a small class, then do most of the above with it", GRADING),
 }
 TOGETHER = ("release", "export", "demo")  # take all assignments at once, the others one after the other
@@ -38,10 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command = menu.add_parser(name, help=explanation)
         folder = {"--folder": (Path("build/demo") if name == "demo" else DEFAULT, "the class folder")}
         add(command, folder | settings | {"--new": (False, "make the class folder if it is not there yet")})
-        if name == "item":
-            command.add_argument("assignment", nargs=1, help="for example a1")
-            command.add_argument("item", help="name of the item")
-        elif name == "demo":
+        if name == "demo":
             command.set_defaults(assignment=["a1"], pseudonyms=False, source=None, edition=False)
         else:
             command.add_argument("assignment", nargs="*", help="which assignments (default: all)")
@@ -75,7 +70,7 @@ def _do(name: str, room: Classroom, args: argparse.Namespace) -> Iterable:
         raise ClassroomError(f"nothing was released to {room.folder}: run `grade release` first")
     if source and len(names) > 1:
         raise ClassroomError(f"--source holds one assignment: name it, such as `grade collect {names[0]} --source ...`")
-    exercises, work = [course.load(one) for one in names], globals()[f"_{name.replace('item', 'run')}"]
+    exercises, work = [course.load(one) for one in names], globals()[f"_{name}"]
     for some in [exercises] if name in TOGETHER else [[one] for one in exercises]:
         try:
             yield from work(room, args, *some)
@@ -108,11 +103,9 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
 
 
 def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
-    item, start = getattr(args, "item", None), monotonic()
-    counts = runner.run(room, exercise, args.workers, not args.unsafe, item, args.scheduler)
+    start, counts = monotonic(), runner.run(room, exercise, args.workers, not args.unsafe)
     each = f"{(monotonic() - start) / max(1, counts['graded']):.1f} s each"
-    words = f"{exercise.assignment.name} {item or ''}".strip()
-    yield f"{words}: {counts['graded']} graded ({each}), {counts['kept']} unchanged"
+    yield f"{exercise.assignment.name}: {counts['graded']} graded ({each}), {counts['kept']} unchanged"
     yield from runner.noteworthy(room, exercise)
 
 

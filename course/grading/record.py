@@ -119,19 +119,21 @@ def register(room: Classroom, assignment: str, source: Path) -> Path:
 
 
 def enter(
-    room: Classroom, assignment: str, student: str, notebook: Any, points: dict[str, float], arrived: datetime
-) -> None:
-    """Enter one graded submission, a rebuilt notebook, in the gradebook; manual scores that are there stay."""
+    room: Classroom, assignment: str, student: str, notebook: Any, points: dict[str, float], arrived: datetime,
+    same_words: bool = False,
+) -> None:  # fmt: skip
+    """Enter one graded submission, a rebuilt notebook, in the gradebook; manual scores that are there stay.
+
+    With `same_words`, written answers that were read do not wait once more.
+    """
     folder = room.folder / "checked" / student / assignment
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{assignment}.ipynb"
-    before = nbformat.read(path, as_version=4).cells if path.exists() else []
-    old, new = ([c.source for c in cells if c.cell_type == "markdown"] for cells in (before, notebook.cells))
     nbformat.write(notebook, path)
     (folder / "timestamp.txt").write_text(f"{arrived:%Y-%m-%d %H:%M:%S.%f} UTC", encoding="utf-8")
     converter = Autograde(coursedir=_coursedir(room, assignment, student), config=_FORCE)
     converter.sanitize_preprocessors = [CheckCellMetadata]
-    converter.autograde_preprocessors = [AwardPoints(points=points), SaveMarks(same_words=old == new)]
+    converter.autograde_preprocessors = [AwardPoints(points=points), SaveMarks(same_words=same_words)]
     with _nbgrader(f"autograde of {student}'s {assignment}"):
         converter.start()
 
