@@ -26,7 +26,7 @@ COMMANDS = {
 
 
 READ = ("checkpoint", "weights", "teacher")
-WRITTEN = ("output", "onnx", "entropy", "log", "state", "handover")
+WRITTEN = ("output", "onnx", "log", "state", "handover")
 DERIVED = {"state": ".state", "log": ".csv"}  # beside the output, unless they are named
 
 
@@ -39,8 +39,8 @@ def refuse_one_file_for_two(arguments: argparse.Namespace) -> None:
     if files["handover"]:
         files["the CSV beside handover"] = files["handover"].with_suffix(".csv")
     named: dict[Path, str] = {}
-    for name, path in files.items():
-        if isinstance(path, Path):
+    for name, given in files.items():
+        for path in (one for one in (given if isinstance(given, list) else [given]) if isinstance(one, Path)):
             other = named.setdefault(path.expanduser().resolve(), name)
             if other != name and name not in READ:
                 raise ValueError(f"{other} and {name} are one file, {path}: give one of them another name")

@@ -1,3 +1,4 @@
+import importlib
 import re
 
 import pytest
@@ -26,13 +27,13 @@ def test_wrong_words_exit_with_two_and_one_clear_line(words, capsys):
 @pytest.mark.parametrize(
     "words",
     [
-        ("quantize", "net.safetensors", "int8.safetensors", "--entropy", "net.safetensors"),
         ("quantize", "net.safetensors", "int8.safetensors", "--onnx", "./int8.safetensors"),
         ("finetune", "net.safetensors", "--output", "net.safetensors", "--log", "net.safetensors"),
         ("train", "--output", "net.safetensors", "--state", "net.safetensors"),
         ("train", "--output", "a.safetensors", "--handover", "a.state"),
         ("train", "--output", "a.safetensors", "--handover", "a.handover"),  # whose rows go to a.csv, as the log does
         ("finetune", "net.safetensors", "--output", "net.safetensors"),
+        ("finetune", "other.safetensors", "--teacher", "net.safetensors", "--output", "net.safetensors"),
         ("prune", "net.safetensors", "net.safetensors"),
         ("quantize", "net.safetensors", "net.safetensors"),
     ],
@@ -50,3 +51,8 @@ def test_text_is_read_and_written_as_utf_8_on_windows_too():
     files = [path for room in ("course", "helpers") for path in (REPOSITORY / room).rglob("*.py")]
     found = {path.name for path in files if re.search(bare, path.read_text(encoding="utf-8"))}
     assert found <= {"provenance.py"}  # which reads what Linux alone has
+
+
+def test_every_benchmark_can_be_started():
+    for path in (REPOSITORY / "course" / "benchmarks").glob("[a-z]*.py"):
+        importlib.import_module(f"course.benchmarks.{path.stem}")

@@ -35,6 +35,7 @@ from helpers.provenance import provenance
 
 BATCHES = (1, 128)
 SECONDS_PER_TURN, PAUSE_SECONDS, PASSES = 0.2, 0.02, 2
+THREADS = 2
 CALIBRATION = 64
 
 
@@ -157,18 +158,13 @@ def measured(checkpoints: list[Path], rounds: int, threads: int) -> pd.DataFrame
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    floats = list(load().query("weight_bits == '32'").name)
-    parser.add_argument("names", nargs="*", default=floats, help="such as half (default: every network without suffix)")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
-    if unknown := {*arguments.names}.difference(floats):
-        parser.error(f"there is no network {min(unknown)!r} in data/results/results.csv; there are {', '.join(floats)}")
+    parser.add_argument("--rounds", type=int, default=16)
+    rounds = parser.parse_args().rounds
     torch.set_num_threads(1)  # workers are forked from here
     # The structure is what counts, and all files of a network in data/checkpoints/ share it.
-    files, threads = [min(models.CHECKPOINTS.glob(f"{name}[.-]*")) for name in arguments.names], arguments.threads
-    table = measured(files, arguments.rounds, threads)
-    conditions = provenance() | {"threads": threads, "load": round(os.getloadavg()[0], 1)}
+    files = [min(models.CHECKPOINTS.glob(f"{name}[.-]*")) for name in load().query("weight_bits == '32'").name]
+    table = measured(files, rounds, THREADS)
+    conditions = provenance() | {"threads": THREADS, "load": round(os.getloadavg()[0], 1)}
     write_atomically(SPEED, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
     print(table.pivot_table("median_ms", ["name", "engine"], "batch", sort=False).round(2).to_string())
 

@@ -14,14 +14,15 @@ import nbformat
 from torch import nn
 from torch.nn.utils import parametrize
 
-from course.benchmarks.quantization import LEARNED, calibration
+from course.benchmarks.quantization import calibration
 from course.benchmarks.tiny_recovery import SEEDS, Trials, solution
 from course.publish.runner import lessons
 from helpers import quantization
 
 BITS = 3
 RATE, SHARE, PASSES = 0.02, 0.7, 1
-AFTER_TRAINING = {"rounded to the nearest": {}, "AdaRound": LEARNED}
+AFTER_TRAINING = {"rounded to the nearest": {}}
+AFTER_TRAINING |= {"AdaRound": {"rounding": "learned", "bias_correction": "empirical"}}
 
 
 def quantized(trials: Trials, seed: int, choices: dict) -> quantization.QuantizedModel:

@@ -4,7 +4,6 @@ import argparse
 from dataclasses import fields, replace
 
 from course.commands import options
-from course.reference.entropy import compress
 from helpers import models, training
 from helpers.provenance import provenance
 from helpers.quantization import QuantizationError, Recipe, mixed_recipe, qat, quantize, to_onnx
@@ -27,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--file-bytes": (int, "choose bits per layer for a file of this size"),
         "--qat-epochs": (0, "train on with rounding"),
         "--onnx": (options.writable, "also write an ONNX model with the same integers"),
-        "--entropy": (options.writable, "also write the file entropy-coded"),
         "--images": ((options.positive, 1024), options.IMAGES),
     }
     for name in ("observer", "weight_observer", "residual", "rounding"):
@@ -57,9 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{before:,} -> {after:,} bytes ({after / before:.1%}); written to {path}")
     if quantized.float_layers:
         print(f"left in float: {', '.join(quantized.float_layers)}")
-    if arguments.entropy:
-        size = compress(path, arguments.entropy)
-        print(f"entropy-coded: {size:,} bytes ({size / before:.1%}); written to {arguments.entropy}")
     if arguments.onnx:
         print(f"ONNX: written to {to_onnx(quantized, arguments.onnx)}")
     low, high = found.interval

@@ -5,7 +5,6 @@ stages.py               makes the network of a job
 keys.py                 tells whether a job was done already, with these very settings
 work.py, runner.py      do one job in a process of its own; all jobs, several at a time
 measuring.py            what a row says about a saved network
-entropy.py, rans.py     the same network entropy-coded
 table.py, commits.py    the rows: reading, and writing that several processes may do at once; git
 headline.py, ablations.py, readme.py    what is shown of the rows
 """

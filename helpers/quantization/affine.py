@@ -3,8 +3,8 @@
 `scale` is a positive float32, `zero_point` an integer inside the code range, so that the real number 0 always has a
 code of its own (padding and ReLU depend on that). Codes are whole numbers of 2 to 8 bits:
 
-    signed    -2^(b-1) .. 2^(b-1) - 1, kept in int8; narrow: -(2^(b-1) - 1) .. 2^(b-1) - 1, the same on both sides
-    unsigned  0 .. 2^b - 1,            kept in uint8 (codes above 127 would wrap in int8)
+    signed    -(2^(b-1) - 1) .. 2^(b-1) - 1, the same on both sides, kept in int8
+    unsigned  0 .. 2^b - 1, kept in uint8 (codes above 127 would wrap in int8)
 
 Rounding is half to even, as in the ONNX standard and in the int8 kernels: code = clamp(round(x / scale) + zero_point).
 One pair (scale, zero_point) serves a whole tensor or one channel (`axis`).
@@ -33,20 +33,19 @@ class QuantizationError(ValueError):
     """Something that cannot be quantized as asked: names the thing, the place and the remedy."""
 
 
-def code_range(bits: int, signed: bool, narrow: bool = False) -> tuple[int, int]:
-    """The smallest and the largest code: -128 and 127 for 8 signed bits."""
+def code_range(bits: int, signed: bool) -> tuple[int, int]:
+    """The smallest and the largest code: -127 and 127 for 8 signed bits, 0 and 255 for unsigned ones."""
     if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 8:
         raise QuantizationError(f"bits: expected a whole number from 2 to 8, got {bits!r}")
-    if not signed:
-        return 0, 2**bits - 1
-    return -(2 ** (bits - 1)) + narrow, 2 ** (bits - 1) - 1
+    last = 2 ** (bits - signed) - 1
+    return -last * signed, last
 
 
 def choose(low: torch.Tensor, high: torch.Tensor, bits: int, signed: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """Scale (float32) and zero point (int32) for values between `low` and `high`, which are widened to take in 0.
 
         unsigned  scale = (high - low) / (last - first)    zero_point = round(first - low / scale): asymmetric
-        signed    scale = max(-low, high) / last           zero_point = 0: symmetric (narrow codes)
+        signed    scale = max(-low, high) / last           zero_point = 0: symmetric
 
     A range that is only 0 gets scale 1.
 
@@ -57,7 +56,7 @@ def choose(low: torch.Tensor, high: torch.Tensor, bits: int, signed: bool = Fals
     low, high = low.double().clamp(max=0), high.double().clamp(min=0)
     if not (torch.isfinite(low).all() and torch.isfinite(high).all()):
         raise QuantizationError("range: a bound is NaN or infinite; look for the layer that overflows first")
-    first, last = code_range(bits, signed, narrow=signed)
+    first, last = code_range(bits, signed)
     width = torch.maximum(-low, high) / last if signed else (high - low) / (last - first)
     scale = torch.where(width > 0, width.clamp(min=_SMALLEST_SCALE), 1.0).float()
     if signed:
@@ -84,7 +83,7 @@ class Affine:
     @property
     def codes(self) -> tuple[int, int]:
         """The smallest and the largest code."""
-        return code_range(self.bits, self.signed, narrow=self.signed)
+        return code_range(self.bits, self.signed)
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
         """Codes (int8 or uint8) of the shape of x; values outside the range saturate, NaN is refused."""

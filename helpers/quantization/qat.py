@@ -74,7 +74,7 @@ class QatNetwork(nn.Module):
             scale, weight, bias = (self._trained(kind, op.name) for kind in ("scale", "weight", "bias"))
             unit = (self._trained("edge", self.origins[op.inputs[0]]) * scale).detach()
             bias = bias + (torch.round(bias / unit) * unit - bias).detach()
-            codes = code_range(self.recipe.bits_of(op.name), signed=True, narrow=True)
+            codes = code_range(self.recipe.bits_of(op.name), signed=True)
             op = dataclasses.replace(op, weight=fake_quantize(weight, scale, 0, *codes), bias=bias)
         return op.run(*inputs) if op.kind in HANDS_ON else self._round(op.name, op.run(*inputs))
 

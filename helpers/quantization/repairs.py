@@ -130,7 +130,7 @@ def output_error(weight: torch.Tensor, rounded: torch.Tensor, seen: torch.Tensor
 @torch.enable_grad()
 def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeights:
     """Choose the codes of one layer anew, given the covariance of its input; no row becomes worse than in `layer`."""
-    limits = code_range(layer.bits, signed=True, narrow=True)
+    limits = code_range(layer.bits, signed=True)
     weight, scale = rows(op, op.weight.detach()), rows(op, per_row(layer.scale, layer.codes).expand_as(layer.codes))
     nearest = rows(op, layer.codes).float()
     worst = output_error(weight, nearest * scale, seen).clamp(min=1e-12)

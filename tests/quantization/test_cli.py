@@ -12,10 +12,10 @@ def checkpoint(tmp_path_factory):
 
 
 def test_quantize_writes_the_network_and_its_other_forms(checkpoint, tmp_path, capsys):
-    files = {name: tmp_path / name for name in ("q.safetensors", "q.onnx", "q.rans")}
+    files = {name: tmp_path / name for name in ("q.safetensors", "q.onnx")}
     words = ["quantize", str(checkpoint), str(files["q.safetensors"]), "--weight-bits", "4", "--images", "32"]
     words += ["--bias-correction", "empirical", "--equalize", "--per-tensor", "--data", "sample"]
-    words += ["--onnx", str(files["q.onnx"]), "--entropy", str(files["q.rans"])]
+    words += ["--onnx", str(files["q.onnx"])]
     assert main(words) == 0
     assert all(file.exists() for file in files.values())
     recipe = models.load(files["q.safetensors"]).recipe

@@ -36,7 +36,7 @@ def test_less_squared_error_at_low_bits():
 @given(bits=st.integers(2, 8), shape=st.lists(st.integers(0, 7), min_size=0, max_size=4), seed=st.integers(0, 2**31))
 def test_packing_is_undone_exactly_and_takes_no_byte_too_many(bits, shape, seed):
     low, high = code_range(bits, signed=True)
-    codes = torch.randint(low, high + 1, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int8)
+    codes = torch.randint(low - 1, high + 1, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int8)
     packed = pack(codes, bits)
     assert packed.dtype == torch.uint8 and packed.numel() == math.ceil(codes.numel() * bits / 8)
     restored = unpack(packed, bits, tuple(shape))
