@@ -9,6 +9,7 @@ import pytest
 from course.publish import page, runner, slides
 from course.publish.runner import NOTEBOOKS, TALK, lessons
 from helpers import checks
+from helpers.checks.lessons import Lessons
 
 READ = {path: nbformat.read(path, as_version=4) for path in lessons(talk=True)}
 THE_TALK = READ[NOTEBOOKS / TALK]
@@ -44,6 +45,13 @@ def test_outputs_of_a_real_run_without_errors_warnings_and_paths(notebook):
 def test_the_outputs_come_from_the_tables_and_networks_that_are_shipped(notebook):
     """What fails here was run before one of them changed: `python -m course run --publish` makes it anew."""
     assert runner.made_from(notebook) == notebook.metadata.made_from
+
+
+def test_the_page_of_progress_shows_every_exercise_as_it_is_now():
+    shown = (NOTEBOOKS / "progress.ipynb").read_text(encoding="utf-8")
+    for lesson, items in Lessons(NOTEBOOKS / "exercises").by_lesson.items():
+        lines = (f"| {lesson.removeprefix('lesson_')} | {item.function} | {item.minutes} |" for item in items)
+        assert all(line in shown for line in lines), lesson
 
 
 @any_notebook
