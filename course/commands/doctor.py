@@ -105,7 +105,7 @@ def space() -> Iterator[Finding]:
 def writing(folder: Path, remedy: str) -> Finding:
     """Try to write there: Windows' `os.access` says yes of every folder, and a full quota lets empty files be made."""
     with contextlib.suppress(OSError), TemporaryFile(dir=folder, buffering=0) as file:
-        return Finding(file.write(bytes(4096)) > 0, f"{folder} can be written")
+        return Finding(file.write(bytes(4096)) > 0, f"{folder.name}/ can be written")  # a lesson shows this line
     return Finding(False, f"{folder} cannot be written", remedy)
 
 
