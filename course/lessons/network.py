@@ -13,10 +13,10 @@ def baseline(cifar: Dataset) -> nn.Module:
     Args:
         cifar: its training images give the statistics when there is no checkpoint.
     """
-    try:
+    if (models.CHECKPOINTS / "dense.safetensors").exists():
         model = models.pretrained()
         print("MobileNetV2, trained on CIFAR-10 (data/checkpoints/dense.safetensors)")
-    except models.ModelError:
+    else:
         torch.manual_seed(0)
         model = models.mobilenet_v2().train()
         with torch.no_grad():

@@ -82,9 +82,7 @@ def pack_step(step: Step, model: QuantizedModel) -> dict[str, Any]:
 
 def pack_layer(layer: Layer) -> dict[str, Any]:
     """Geometry, weights and bias. A linear layer is a convolution of a map with one pixel."""
-    op, weight = layer.op, layer.codes
-    geometry = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1} | op.attributes
-    channels = len(weight)
+    op, weight, geometry, channels = layer.op, layer.codes, layer.geometry, len(layer.codes)
     depthwise = channels > 1 and geometry["groups"] == channels and weight.shape[1] == 1
     if geometry["dilation"] != (1, 1) or not (depthwise or geometry["groups"] == 1):
         raise DemoError(f"{op.name}: the page's interpreter knows no dilation and no groups; leave this network out")

@@ -28,7 +28,8 @@ def write_report(notebooks: list[Path], target: Path, demo: list[Path] | None = 
 <title>From BatchNorm to int8</title><style>{page.style("report")}</style></head>
 <body><nav aria-label="Contents"><strong>From BatchNorm to int8</strong>{"".join(menu)}</nav>
 <main><h1>From BatchNorm to int8</h1>
-{"".join(sections)}{demo_section(demo)}{figure_list(contents)}{provenance_table(contents)}</main></body></html>"""
+{"".join(sections)}{demo_section(demo)}{figure_list(contents, target.parent)}{provenance_table(contents)}
+</main></body></html>"""
     return write_atomically(target, text)
 
 
@@ -56,13 +57,14 @@ def demo_section(pages: list[Path] | None) -> str:
     return f'<section id="demo"><h1>Try the networks</h1>{"".join(frames)}</section>' if frames else ""
 
 
-def figure_list(contents: dict[str, NotebookNode]) -> str:
-    """Every figure with its description, and the files for re-use."""
+def figure_list(contents: dict[str, NotebookNode], folder: Path) -> str:
+    """Every figure with its description, and the files for re-use; an SVG is there if the lesson was run here."""
     rows = [
         f'<tr><td><a href="#{name}">{name}</a></td><td>{html.escape(alt)}</td>'
-        f'<td><a href="figures/{name}.png">PNG</a> <a href="figures/{name}.svg">SVG</a></td></tr>'
+        f'<td><a href="figures/{name}.png">PNG</a>{svg * (folder / f"figures/{name}.svg").exists()}</td></tr>'
         for notebook in contents.values()
         for name, alt in page.figures(notebook)
+        for svg in [f' <a href="figures/{name}.svg">SVG</a>']
     ]
     head = "<tr><th>figure</th><th>what it shows</th><th>for re-use</th></tr>"
     return f'<section id="figures"><h1>All figures</h1><table>{head}{"".join(rows)}</table></section>'

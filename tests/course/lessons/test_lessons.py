@@ -57,6 +57,9 @@ def test_without_a_checkpoint_the_statistics_are_real_and_the_reader_is_told(mon
     assert "random weights" in capsys.readouterr().out and not model.training
     variances = [m.running_var for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
     assert all((variance - 1).abs().max() > 0.01 for variance in variances)
+    (tmp_path / "dense.safetensors").write_bytes(b"damaged")  # which is no reason to go on with random weights
+    with pytest.raises(models.ModelError, match="not a network saved by this course"):
+        lessons.baseline(data.load_cifar10("sample"))
 
 
 def test_each_level_of_onnx_runtime_leaves_fewer_operators_that_compute_the_same(tmp_path):

@@ -129,6 +129,7 @@ def test_contents_figures_links_and_provenance(tmp_path):
         nbformat.write(new_notebook(cells=cells, metadata=metadata), tmp_path / f"{name}.ipynb")
     notebooks = [tmp_path / "01_a.ipynb", tmp_path / "02_b.ipynb"]
     text = report.write_report(notebooks, tmp_path / "out" / "report.html").read_text()
+    assert "01-dot.png" in text and "01-dot.svg" not in text  # which only a run of the lesson here would have made
     assert '<a href="#02_b">Lesson 02_b</a>' in text and 'href="#01_a"' in text and ".ipynb" not in text
     assert '<img id="01-dot" src="data:image/png' in text and '<a href="#01-dot">' in text
     assert "<details><summary>code</summary>" in text and "<th>01_a</th><td>torch 2.0</td>" in text
