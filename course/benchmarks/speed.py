@@ -1,6 +1,6 @@
 """One clock for all speeds: milliseconds of the reference networks in every engine, for 1 image and for 128.
 
-    python -m course.benchmarks.speed [NAME ...] [--rounds 15]
+    python -m course.benchmarks.speed [--rounds 16]
 
 PyTorch as it comes (eager, channels_last), this course's fused float network and int8 kernels, ONNX Runtime in float32
 and int8, and OpenVINO where it is installed (pip install -e '.[rivals]'), both from the files that this

@@ -100,6 +100,8 @@ def _nbgrader(what: str) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of SQLAlchemy, about how nbgrader uses it
             yield
+    except KeyboardInterrupt:
+        raise
     except BaseException as problem:  # nbgrader ends with SystemExit when it fails
         raise RecordError(f"nbgrader {what} failed: {lines[-3:]}") from problem
     finally:

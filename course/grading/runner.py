@@ -17,6 +17,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import torch
@@ -143,9 +144,11 @@ def grade(exercise: Exercise, sheets: list[judge.Sheet], boxed: bool, submission
 
 def _keep(room: Classroom, name: str, student: str, mark: str, submission: Submission, result: dict) -> None:
     """Enter the points in the gradebook, then write the result."""
-    words = [cell.source for cell in submission.notebook.cells if cell.cell_type == "markdown"]
-    words = hashlib.sha256(json.dumps(words).encode()).hexdigest()
-    same_words = (room.result(name, student) or {}).get("words") == words
+    old, words = room.result(name, student) or {}, words_of(submission.notebook)
+    path = room.folder / "checked" / student / name / f"{name}.ipynb"
+    if old and "words" not in old and path.exists():  # a result from before they were noted
+        old["words"] = words_of(nbformat.read(path, as_version=4))
+    same_words = old.get("words") == words
     arrived = collect.arrival(room.submission(student, name))
     points = {item: row["points"] for item, row in result["items"].items()}
     record.enter(room, name, student, submission.notebook, points, arrived, same_words)
@@ -158,3 +161,9 @@ def _keep(room: Classroom, name: str, student: str, mark: str, submission: Submi
     seeds = hashlib.sha256(room.secret.encode()).hexdigest()[:12]  # which secret it was, not the secret
     room.log("graded", assignment=name, student=student, points=sum(points.values()), fingerprint=mark[:12],
              seeds=seeds, boxed=result["boxed"], versions=result["versions"])  # fmt: skip
+
+
+def words_of(notebook: Any) -> str:
+    """A digest of the written answers."""
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()

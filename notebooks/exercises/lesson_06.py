@@ -41,7 +41,8 @@ def change_cases(rng: torch.Generator) -> list[Case]:
     """A layer of a small network and a batch of images: what its weights are worth shows at its output."""
     W, reads = normal(rng, between(rng, 4, 7), 3, 3, 3), {"x": normal(rng, 6, 3, 5, 5)}
     reads |= {"reader": normal(rng, 4, len(W)), "labels": torch.randint(4, (6,), generator=rng)}
-    return [Case(f"{len(W)} filters", {"W": W} | reads)]
+    others = [reads | {"labels": (reads["labels"] + k) % 4} for k in range(4)]  # some slope is negative, so abs counts
+    return [Case(f"{len(W)} filters", {"W": W} | one) for one in others]
 
 
 def loss_of(W: torch.Tensor, inputs: dict) -> torch.Tensor:
@@ -52,8 +53,7 @@ def loss_of(W: torch.Tensor, inputs: dict) -> torch.Tensor:
 
 def run_change(student: Mapping[str, Any], inputs: dict) -> dict:
     """Hand over weights and a function; look at the numbers, and whether the weights are still the same."""
-    W = inputs["W"].clone()
-    found = student["loss_change"](W, lambda weights: loss_of(weights, inputs))
+    found = student["loss_change"](W := inputs["W"].clone(), lambda weights: loss_of(weights, inputs))
     return {"importance": found, "W is as it was": torch.equal(W, inputs["W"])}
 
 

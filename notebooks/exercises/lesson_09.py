@@ -174,14 +174,15 @@ def convolution_oracle(inputs: dict, probe: dict) -> torch.Tensor:
 
 
 def shortcut_cases(rng: torch.Generator) -> list[Case]:
-    """Sums and codes that are worth about as much; with factors of a quarter and a half, many exact halves."""
-    numbers = {"residual": torch.randint(0, 256, (2, 4, 3, 3), generator=rng).to(torch.uint8), "shift": 31}
-    numbers |= {"zero_residual": between(rng, 10, 40), "zero_out": between(rng, 120, 150)}
-    total = torch.randint(-9, 9, (2, 4, 3, 3), generator=rng)
-    large = {"multiplier": between(rng, 2**19, 2**20), "multiplier_residual": between(rng, 3 * 2**29, 2**31 - 1)}
-    halves = {"multiplier": 2**29, "multiplier_residual": 2**30}
-    pairs = (("large sums", large | {"total": 9000 * total}), ("exact halves", halves | {"total": total}))
-    return [Case(label, numbers | inputs) for label, inputs in pairs]
+    """Large sums that need 64 bits; exact halves, also below 0; and halves missed by less than a float32 can tell."""
+    total = torch.randint(-9, 9, (2, 4, 6, 6), generator=rng).int()
+    codes = {"residual": torch.randint(0, 256, total.shape, generator=rng).to(torch.uint8), "shift": 31}
+    large = codes | {"zero_residual": between(rng, 10, 40), "zero_out": 135, "total": 9000 * total}
+    large |= {"multiplier": between(rng, 2**19, 2**20), "multiplier_residual": between(rng, 3 * 2**29, 2**31 - 1)}
+    halves = codes | {"zero_residual": between(rng, 90, 120), "zero_out": 2 * between(rng, 2, 6) + 1, "total": total}
+    halves |= {"multiplier": 2**29, "multiplier_residual": 2**30}  # zero_out is odd: it is added after the rounding
+    cases = {"large sums": large, "exact halves": halves, "nearly halves": halves | {"multiplier_residual": 2**30 + 1}}
+    return [Case(label, inputs) for label, inputs in cases.items()]
 
 
 def shortcut_oracle(inputs: dict, probe: dict) -> torch.Tensor:

@@ -61,7 +61,9 @@ ANSWERS = {
     ], wrong=[
         ("residual.long() - zero_residual", "residual.long()"), ("residual.long() - zero", "residual - zero"),
         (" * multiplier_residual", " * multiplier"), (" - 1 + odd", ""), (" + zero_out", ""), (".clamp(0, 255)", ""),
-        ("+ (residual", "- (residual"),
+        ("+ (residual", "- (residual"), (".clamp(0, 255)", ".clamp(max=255)"), ("total.long()", "total"),
+        ("= total", "= (zero_out << shift) + total", "rounded + zero_out", "rounded"),
+        ("rounded + zero_out", "torch.round(product / 2**shift) + zero_out"),
         ("(rounded + zero_out)", "(((total * multiplier) / 2**shift).round().long() + zero_out + "
          "((residual.long() - zero_residual) * multiplier_residual / 2**shift).round().long())"),
     ]),
