@@ -91,11 +91,7 @@ class Lessons:
                 head = (self.mine.read_text("utf-8") if self.mine.exists() else HEAD).partition(TITLE[:7])[0].rstrip()
                 kept = (f"{TITLE.format(name)}\n\n{code}" for name, code in blocks.items())
                 write_atomically(self.mine, "\n\n".join((head, *kept)))
-        except (
-            OSError,
-            ValueError,
-            subprocess.TimeoutExpired,
-        ) as problem:  # such as a locked folder, no source, no UTF-8
+        except (OSError, ValueError, subprocess.TimeoutExpired) as problem:  # a locked folder, no source, no UTF-8
             failure = problem
         return f", but not kept for later lessons: {failure}" if failure else " (kept in mine.py for later lessons)"
 

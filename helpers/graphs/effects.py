@@ -75,7 +75,9 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 def _is_known(module: nn.Module | None) -> bool:
-    return (type(module).__module__.startswith("torch.nn.") or _is_fresh_class(type(module))) and not has_hooks(module)
+    parts = [] if module is None else [*module.modules()]
+    ours = (type(part).__module__.startswith("torch.nn.") or _is_fresh_class(type(part)) for part in parts)
+    return bool(parts) and all(ours) and not any(map(has_hooks, parts))
 
 
 def _is_fresh_class(cls: type) -> bool:
@@ -114,8 +116,9 @@ def writes_own(module: nn.Module | None) -> bool:
     """Whether a call of this module may write into its own tensors: statistics of the batch, rows above `max_norm`."""
     if module is None or not _is_known(module):
         return module is not None
-    counts = isinstance(module, nn.modules.batchnorm._NormBase) and module.training
-    return counts or getattr(module, "max_norm", None) is not None
+    norms = (part for part in module.modules() if isinstance(part, nn.modules.batchnorm._NormBase))
+    limits = (getattr(part, "max_norm", None) for part in module.modules())
+    return any(norm.training for norm in norms) or any(limit is not None for limit in limits)
 
 
 def written_arguments(function: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any]) -> list[Any]:

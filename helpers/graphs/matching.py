@@ -187,9 +187,10 @@ class _Search:
         between = [node for node in storage.writers if first < node < match.anchor and node not in inside]
         if between and any(storage.is_written(one) for node in inside for one in node.all_input_nodes):
             return f"{between[0]}, which stands in between, may write to its inputs"
-        layers = [self.modules[node.target] for node in inside if node.op == "call_module"] if between else []
-        if any(storage.is_tensor_written(tensor) for layer in layers for tensor in layer.parameters()):
-            return f"{between[0]}, which stands in between, may write to its weights"
+        moved = [node for node in inside if node.op == "call_module" and node is not match.anchor] if between else []
+        layers = [self.modules[node.target] for node in moved]
+        if any(storage.is_tensor_written(t) for layer in layers for t in (*layer.parameters(), *layer.buffers())):
+            return f"{between[0]}, which stands in between, may write to its weights or statistics"
         return None
 
 

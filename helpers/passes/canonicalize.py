@@ -158,9 +158,10 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
     elif name == "dim" or (node.target is getattr and asked == "ndim"):
         number = rank(source)
     elif isinstance(asked, int) and (name in ("size", "sym_size") or (is_size and not source.kwargs)):
-        source = source.args[0] if name == "getitem" else source
-        if "val" not in source.meta and editor.storage.is_written(source):
-            return  # its shape may change in between
+        if name == "getitem":
+            whole, source = source, source.args[0]
+            if editor.storage.is_written(source) and any(whole < one < node for one in editor.storage.writers):
+                return  # its shape may change in between
         number = _fixed_size(source, asked, editor)
         if number is None:
             editor.retarget(node, "call_method", "size", (source, asked), {})

@@ -100,7 +100,8 @@ def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
         what = " ".join([target_name(node.target), *literals])
     known = hasattr(value, "shape") and hasattr(value, "dtype")
     shape, dtype = ("x".join(map(str, value.shape)), _literal(value.dtype)) if known else ("", "")
-    weights = digest(tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_meta)
+    stored = (tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_meta)
+    weights = digest(tensor if tensor.layout == torch.strided else tensor.to_dense() for tensor in stored)
     return Box(node.name, node.op, what, shape, dtype, tuple(map(str, node.all_input_nodes)), weights)
 
 

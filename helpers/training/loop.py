@@ -28,6 +28,8 @@ class TrainingLoop:
 
     def __init__(self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None):
         """Move data to the model's device and set up the optimizers; `model` is trained in place."""
+        if not len(split.train_images):
+            raise TrainingError("no image is left to train on: one is set aside for validation, so give two or more")
         self.model, self.config, self.split = model, config, split
         self.device, self.normalization = device_of(model), normalization_of(model)
         if teacher is not None and normalization_of(teacher) != self.normalization:
@@ -38,8 +40,6 @@ class TrainingLoop:
         self.averaged.input_normalization = self.normalization  # a copied graph forgets it
         self.teacher = teacher.eval() if teacher is not None else None
         self.scores_of = torch.compile(model, dynamic=False) if config.compile else model
-        if not len(split.train_images):
-            raise TrainingError("no image is left to train on: one is set aside for validation, so give two or more")
         self.images, self.labels = split.train_images.to(self.device), split.train_labels.to(self.device)
         self.batch_size = min(config.batch_size, len(self.images))
         self.steps_per_epoch = len(self.images) // self.batch_size

@@ -86,6 +86,10 @@ REFUSED = {
         "add: z is written to by the network"),
     "written in between": (
         written_in_between, SILU, [], "mul: add_, which stands in between, may write to its inputs"),
+    "statistics written in between": (
+        lambda net, x: (y := net.bn(net.conv(x)), net.bn.running_mean.add_(1), torch.relu(y))[-1],
+        Op([torch.relu], (Op([nn.BatchNorm2d], (X,)),)), [],
+        "relu: add_, which stands in between, may write to its weights or statistics"),
     "a keyword too many": (alpha, Op(ADD, (X, Y)), [], "add: add also passes alpha=2"),
     "overlapping": (three, PAIR, ["relu_1"], "relu_2: relu_1 already belongs to the match at relu_1"),
 }  # fmt: skip

@@ -6,7 +6,7 @@ from torch import nn
 
 from helpers import models, pruning
 from helpers.pruning.groups import PruneError
-from tests.pruning.zoo import Auxiliary, Net, ToyMobile, build, net
+from tests.pruning.zoo import Net, ToyMobile, build, net
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 
@@ -58,18 +58,34 @@ def test_inputs_by_name_and_without_a_batch_are_looked_at_and_whole_numbers_refu
         pruning.remove_dead_channels(nn.Embedding(9, 4).eval(), torch.zeros(1, 6).long())
 
 
-def test_what_depends_on_the_size_of_the_images_is_no_constant():
+@pytest.mark.parametrize("step", [1, 4])
+def test_what_depends_on_the_size_of_the_images_is_no_constant(step):
     """The map varies at its padded border, and the mean over it is the same for all images of one size alone."""
-    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1, groups=8))
+    model = nn.Sequential(nn.Conv2d(3, 8, step, step), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, 1, 1, groups=8))
     model = model.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)]).eval()
     switched_off([2], model[1], 1.0)
     assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
 
 
+def test_a_network_may_refuse_larger_images_and_take_a_number():
+    class Fixed(nn.Sequential):
+        def forward(self, x, k):
+            assert x.shape[2:] == (8, 8)
+            return super().forward(x) * k
+
+    model = Fixed(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 5, 1)).eval()
+    assert pruning.remove_dead_channels(model, (EXAMPLE, torch.tensor(1.0)))[1] == {}
+
+
 def test_a_network_with_a_layer_that_only_training_calls_is_looked_at():
-    model = Auxiliary().eval()
-    model.stem.weight.data[1], model.stem.bias.data[1] = 0, 0
-    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
+    def forward(s, x):
+        x = s.mid(s.norm(s.stem(x))).mean((2, 3))
+        return (s.head(x), s.aux(x)) if s.training else s.head(x)
+
+    parts = {"stem": nn.Conv2d(3, 8, 1), "norm": nn.BatchNorm2d(8), "mid": nn.Conv2d(8, 6, 1)}
+    model = Net(forward, **parts, head=nn.Linear(6, 5), aux=nn.Linear(6, 5)).eval()
+    switched_off([1], model.norm, 2.5)
+    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {"stem": [1]}
 
 
 def test_one_channel_of_a_group_stays():
