@@ -87,7 +87,7 @@ REFUSED = {
     "written in between": (
         written_in_between, SILU, [], "mul: add_, which stands in between, may write to its inputs"),
     "statistics written in between": (
-        lambda net, x: (y := net.bn(net.conv(x)), net.bn.running_mean.add_(1), torch.relu(y))[-1],
+        lambda net, x: (y := net.bn(net.conv(x)), net.bn.running_mean.add_(x.mean()), torch.relu(y))[-1],
         Op([torch.relu], (Op([nn.BatchNorm2d], (X,)),)), [],
         "relu: add_, which stands in between, may write to its weights or statistics"),
     "a keyword too many": (alpha, Op(ADD, (X, Y)), [], "add: add also passes alpha=2"),
