@@ -79,7 +79,8 @@ def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChanne
 def _refuse(match: Match, editor: Editor, layer: nn.Module) -> None:
     """What holds for every map: an ordinary layer, tensors that nobody writes to, shape and dtype that stay."""
     node, norm = match["layer"], editor.module(match.anchor)
-    own = () if norm is None else (*norm._parameters.values(), *norm._buffers.values())
+    ordinary = norm is not None and not norm.training and opaque(norm) is None  # or `_norm` has a better reason
+    own = (*norm._parameters.values(), *norm._buffers.values()) if ordinary else ()
     if any(map(editor.storage.is_tensor_written, own)):
         raise MustStay("the graph writes to its statistics or parameters")
     if opaque(layer) is not None:
