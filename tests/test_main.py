@@ -55,4 +55,4 @@ def test_text_is_read_and_written_as_utf_8_on_windows_too():
 
 def test_every_benchmark_can_be_started():
     for path in (REPOSITORY / "course" / "benchmarks").glob("[a-z]*.py"):
-        importlib.import_module(f"course.benchmarks.{path.stem}")
+        assert importlib.import_module(f"course.benchmarks.{path.stem}").__doc__
