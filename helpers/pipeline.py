@@ -134,9 +134,8 @@ def describe(stage: str, network: nn.Module, dataset: Dataset, example: torch.Te
 def latencies(stages: dict[str, nn.Module], example: torch.Tensor, runs: int) -> pd.DataFrame:
     """Median and spread at each batch size, all stages in turn."""
     # Float networks in the layout that is faster for them, if all can take it; integers have their own.
-    timed = {name: copy.deepcopy(net) for name, net in stages.items()}
-    floats = [net for net in timed.values() if not isinstance(net, quantization.QuantizedModel)]
-    form = metrics.faster_format(example, *floats)
+    floats = {n: copy.deepcopy(net) for n, net in stages.items() if not isinstance(net, quantization.QuantizedModel)}
+    form, timed = metrics.faster_format(example, *floats.values()), stages | floats
     columns = [pd.Series(list(stages), name="stage")]
     for batch in LATENCY_BATCHES:
         x = torch.randn(batch, *example.shape[1:]).contiguous(memory_format=form)

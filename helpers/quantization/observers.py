@@ -121,9 +121,8 @@ def quantized_edges(plan: Plan) -> list[str]:
     read_as_codes = {edge for op in plan.ops if op.kind != "float" for edge in op.inputs}
     edges = [INPUT] if INPUT in read_as_codes else []
     edges += [op.name for op in plan.ops if op.kind != "float" or op.name in read_as_codes]
-    bare = plan.tied(lambda op: op.inputs * (op.kind == "reshape"))[
-        plan.output
-    ]  # the last edge before reshaping, and on
+    # The last edge before reshaping, and all after it.
+    bare = plan.tied(lambda op: op.inputs * (op.kind == "reshape"))[plan.output]
     last = next(op for op in plan.ops if op.name in bare)
     if last.kind not in (*HANDS_ON, "clamp") and last.clamp is None and last.residual is None:
         edges = [edge for edge in edges if edge not in bare]
