@@ -15,7 +15,7 @@ GRADING = {
     "--unsafe": (False, "grade without the box; stamps every result"),
 }
 PSEUDONYMS = {"--pseudonyms": (False, "replace the students' names")}
-SYSTEMS = {"--for": (str, "write what this system reads", ("moodle", "canvas", "gradescope"))}
+SYSTEMS = {"--for": (str, "write what this system reads", ("moodle", "canvas"))}
 COMMANDS = {
     "release": ("make the student bundles", {"--edition": (False, "the whole course, without what is secret")}),
     "collect": ("bring in what was handed in", {"--source": (Path, "where the hand-ins are, if not in incoming/")}),
@@ -98,7 +98,7 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
     new = sum(one.became == "collected" for one in collect.collect(room, name, args.source))
     yield from collect.remarks(room, name)
     students = room.students(name)
-    late = sum(rules.penalty(name, collect.arrival(room.submission(one, name)), 1) > 0 for one in students)
+    late = sum(rules.penalty(name, collect.arrival(room, name, one), 1) > 0 for one in students)
     yield f"{name}: {new} collected, {len(students)} in all, {late} late by their dates; see collected/{name}.csv"
 
 
@@ -117,6 +117,8 @@ def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> 
 
 def _export(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> Iterable:
     if system := getattr(args, "for", None):
+        if args.pseudonyms:
+            raise ClassroomError(f"{system} needs the students' names: leave --pseudonyms or --for out")
         return export.export_for(system, room, [*exercises])
     return export.export(room, [exercise.assignment.name for exercise in exercises], args.pseudonyms)
 

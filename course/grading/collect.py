@@ -71,11 +71,17 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
     first = room.rules.resubmission == "first"
     entries = [path for path in source.iterdir() if not path.name.startswith((".", "__MACOSX"))]
     named, parts = roster.students(entries, roster.read(room)), {}
-    entries.sort(key=lambda path: path.lstat().st_mtime)  # of two files of one name the newer one counts
-    for path in entries:
-        parts.setdefault(named[path][0] if roster.is_part(path) else path, {})[roster.own_name(path)] = path
+    dates = {path: path.lstat().st_mtime for path in entries}
+    lost = {}
+    for path in sorted(entries, key=lambda path: (dates[path], path.name)):  # of two files of one name the newer counts
+        group, name = parts.setdefault(named[path][0] if roster.is_part(path) else path, {}), roster.own_name(path)
+        if name in group and dates[path] - dates[group[name]] < 60:  # of one download, so it is no second hand-in
+            lost[named[path][0]] = f"{group[name].name} was left out for {path.name}: rename one, and collect again"
+        group[name] = path
     hand_ins = sorted(sorted(group.values()) for group in parts.values())
     found = [_look_at(paths, *named[paths[0]]) for paths in hand_ins]
+    for hand_in in (one for one in found if one.student in lost):
+        hand_in.remark = "; ".join(filter(None, [hand_in.remark, lost[hand_in.student]]))
     for student in dict.fromkeys(hand_in.student for hand_in in found if hand_in.student):
         several = [hand_in for hand_in in found if hand_in.student == student]
         several.sort(key=lambda hand_in: hand_in.arrived, reverse=not first)
@@ -116,11 +122,16 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
     target, match = room.submission(hand_in.student, assignment), roster.CANVAS.fullmatch(hand_in.paths[0].name)
     if match:
         write(target.parent / f"{roster.NUMBER}{match['number']}", "")  # by which the class list finds the student
-    usable = any(target.glob("*.ipynb"))
-    if usable and (first or hand_in.arrived <= arrival(target, dated=True)):
-        hand_in.became = "unchanged"
-        return
+    usable, in_time = any(target.glob("*.ipynb")), bool(match and not match["late"])
     files, problems = files_of(hand_in.paths, assignment)
+    if usable:
+        hand_in.became, (before, was_in_time) = "unchanged", _noted(target)
+        if files == {path.name: path.read_bytes() for path in target.iterdir()}:  # the first of its dates counts
+            _note(target, min(before, hand_in.arrived), in_time or was_in_time)
+            return
+        if first or hand_in.arrived <= before:
+            return
+        hand_in.became = "left out"
     hand_in.remark = "; ".join(problems or filter(None, [hand_in.remark]))
     readable = f"{assignment}.ipynb" in files
     if usable and not readable:
@@ -129,9 +140,7 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
     hand_in.became = "collected" if readable else "unreadable"
     files |= {} if readable else {UNREADABLE: hand_in.remark.encode("utf-8", "replace")}  # for the student's page
     _replace(target, files, hand_in.arrived)
-    due = room.rules.due.get(assignment, hand_in.arrived)  # Canvas's files have the date of the download
-    counts = min(hand_in.arrived, due) if match and not match["late"] else hand_in.arrived
-    write(target.parent / f".{assignment}.arrived", f"{counts.isoformat()} {hand_in.arrived.isoformat()}")
+    _note(target, hand_in.arrived, in_time)
     room.log("collected", assignment=assignment, student=hand_in.student, arrived=hand_in.arrived.isoformat(),
              files=sorted(files))  # fmt: skip
 
@@ -143,18 +152,29 @@ def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
     new.mkdir(parents=True)
     for name, data in files.items():
         write(new / name, data)
-    os.utime(new, (arrived.timestamp(), arrived.timestamp()))  # for `arrival`, should this be killed before it is noted
+    os.utime(new, (arrived.timestamp(), arrived.timestamp()))  # for `_noted`, should this be killed before it is noted
     shutil.rmtree(target, ignore_errors=True)
     new.rename(target)
 
 
-def arrival(submission: Path, dated: bool = False) -> datetime:
-    """When a submission came in, or how it is `dated`: as `collect` noted, else the time of the folder itself."""
+def _note(submission: Path, arrived: datetime, in_time: bool) -> None:
+    """Note the date of a hand-in, and whether Canvas, whose files have the date of the download, calls it in time."""
+    write(submission.parent / f".{submission.name}.arrived", f"{arrived.isoformat()}{' in-time' * in_time}")
+
+
+def _noted(submission: Path) -> tuple[datetime, bool]:
+    """What `_note` noted, else the time of the folder itself."""
     try:
-        noted = (submission.parent / f".{submission.name}.arrived").read_text(encoding="utf-8").split()
-        return datetime.fromisoformat(noted[-1 if dated else 0])
-    except (OSError, ValueError, IndexError):
-        return datetime.fromtimestamp(submission.lstat().st_mtime, UTC)
+        date, *rest = (submission.parent / f".{submission.name}.arrived").read_text(encoding="utf-8").split()
+        return datetime.fromisoformat(date), rest == ["in-time"]
+    except (OSError, ValueError):
+        return datetime.fromtimestamp(submission.lstat().st_mtime, UTC), False
+
+
+def arrival(room: Classroom, assignment: str, student: str) -> datetime:
+    """When a submission came in, in UTC; what came in time is no later than the deadline, as it stands now."""
+    arrived, in_time = _noted(room.submission(student, assignment))
+    return min(arrived, room.rules.due.get(assignment, arrived)).astimezone(UTC) if in_time else arrived
 
 
 def remarks(room: Classroom, assignment: str) -> list[str]:

@@ -1,16 +1,15 @@
-"""Marks as tables for spreadsheets and pandas, and as Moodle, Canvas and Gradescope read them."""
+"""Marks as tables for spreadsheets and pandas, and as Moodle and Canvas read them."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from pathlib import Path
 
 import pandas as pd
 
 from course.grading import record, roster
-from course.grading.classroom import Classroom, write, write_table
+from course.grading.classroom import Classroom, write_table
 from course.grading.course import Exercise
 
 
@@ -59,12 +58,6 @@ def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> list[
     for exercise, students in handed_in.items():
         odd = [student for student in students if listed and student not in listed]
         remarks += _remark(exercise, "handed in, but not on the class list", odd)
-    if system == "gradescope":
-        for exercise, students in handed_in.items():
-            odd = [student for student in students if not _gradescope(room, exercise, student, folder)]
-            remarks += _remark(exercise, "nothing could be graded, so they get 0 points", odd)
-        count = sum(map(len, handed_in.values()))
-        return [f"{folder}: {count} files called results.json, one for each assignment and student", *remarks]
     totals = {exercise.assignment.name: _totals(room, exercise, remarks) for exercise in exercises}
     people = {s: listed.get(s) or roster.Listed(s) for marks in totals.values() for s in marks}
     if system == "moodle":
@@ -100,19 +93,3 @@ def _canvas(people: dict[str, roster.Listed], exercises: list[Exercise], totals:
         rows.append([person.name or student, person.id, "", student, person.section, *marks])
     header = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *totals]
     return write_table(folder / "gradebook.csv", header, rows)
-
-
-def _gradescope(room: Classroom, exercise: Exercise, student: str, folder: Path) -> bool:
-    """Write a results.json, also where nothing could be graded. Returns whether something could."""
-    name = exercise.assignment.name
-    result = room.result(name, student)
-    rows = record.scores(room, name, student) if result else {}
-    ungraded = ["This hand-in has not been graded: the grader stopped before it came to an end."]
-    tests = [{"name": item, "score": row["points"], "max_score": row["of"],
-              "status": "passed" if row["points"] >= row["of"] else "failed",
-              "output": result["items"].get(item, {}).get("message", "") or row["comment"]}
-             for item, row in rows.items() if row["of"] and not row["waiting"]]  # fmt: skip
-    score = max(0.0, sum(row["points"] for row in rows.values()))
-    content = {"score": score, "output": "\n".join(result["notes"] if result else ungraded), "tests": tests}
-    write(folder / name / student / "results.json", json.dumps(content, indent=1))
-    return result is not None and result.get("readable", True)

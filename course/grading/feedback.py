@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,7 +11,7 @@ import mistune
 import nbformat
 from nbconvert.preprocessors import Preprocessor
 
-from course.grading import record
+from course.grading import collect, record
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.publish.page import with_formulas
@@ -98,7 +97,7 @@ def render(room: Classroom, exercise: Exercise, student: str, result: dict) -> s
     """The page of one student, as text."""
     scores = record.scores(room, exercise.assignment.name, student)
     title = f"{exercise.assignment.name}: {exercise.assignment.title}"
-    when = f"{datetime.fromisoformat(result['arrived']):%Y-%m-%d %H:%M} UTC"
+    when = f"{collect.arrival(room, exercise.assignment.name, student):%Y-%m-%d %H:%M} UTC"
     parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(student)}, handed in {when}</p>"]
     if not result["boxed"]:
         parts.append(f'<p class="stamp">{STAMP}</p>')

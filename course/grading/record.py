@@ -28,7 +28,7 @@ from nbgrader.preprocessors import CheckCellMetadata, NbGraderPreprocessor, Save
 from traitlets import Bool, Dict
 from traitlets.config import Config
 
-from course.grading import roster
+from course.grading import collect, roster
 from course.grading.classroom import Classroom
 
 CONFIG_FILE = """\
@@ -149,6 +149,8 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
         with Gradebook(f"sqlite:///{room.gradebook}") as book:
             submission = book.find_submission(assignment, student)
             arrived = submission.timestamp.replace(tzinfo=UTC)
+            if room.submission(student, assignment).exists():  # its date or the deadline may be corrected afterwards
+                arrived = collect.arrival(room, assignment, student)
             for notebook in submission.notebooks:
                 comments = {comment.name: comment.comment for comment in notebook.comments}
                 for grade in notebook.grades:

@@ -149,10 +149,10 @@ def _keep(room: Classroom, name: str, student: str, mark: str, submission: Submi
     if old and "words" not in old and path.exists():  # a result from before they were noted
         old["words"] = words_of(nbformat.read(path, as_version=4))
     same_words = old.get("words") == words
-    arrived = collect.arrival(room.submission(student, name))
+    arrived = collect.arrival(room, name, student)
     points = {item: row["points"] for item, row in result["items"].items()}
     record.enter(room, name, student, submission.notebook, points, arrived, same_words)
-    result |= {"student": student, "assignment": name, "arrived": arrived.isoformat(timespec="seconds"), "words": words}
+    result |= {"student": student, "assignment": name, "words": words}
     result |= {"graded": datetime.now(UTC).isoformat(timespec="seconds")}
     result |= {"versions": {"python": platform.python_version(), "torch": torch.__version__}}
     failed = submission.readable and not result.get("readable", True)  # the grader, so that the next run tries again

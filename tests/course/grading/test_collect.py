@@ -188,7 +188,7 @@ def test_neither_a_killed_collect_nor_looking_into_a_hand_in_makes_anybody_late(
     (room.folder / "submitted" / "ada" / ".a1.arrived").unlink()
     collect(room, "a1")
     for student in ("ada", "ben"):
-        assert arrival(room.submission(student, "a1")).timestamp() == 1_000_000 and collected(room, student)
+        assert arrival(room, "a1", student).timestamp() == 1_000_000 and collected(room, student)
 
 
 def damaged():
@@ -265,10 +265,27 @@ def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_
     assert {one.became for one in collect(room, "a1")} == {"unchanged"}  # the same download again
     assert collected(room, "mary_12") == {"a1.ipynb": b"mary_12_71_a1-1.ipynb", "net.bin": b"mary_12_72_net-1.bin"}
     room.submission("team_1", "a2").mkdir(parents=True)  # no name of Canvas's: Zoe is another one
-    late = {student: arrival(room.submission(student, "a1")).year > 2019 for student in room.students("a1")}
+    late = {student: arrival(room, "a1", student).year > 2019 for student in room.students("a1")}
     assert late == {"mary_12": False, "love_13": True, "bob_14": False} and {*late, "Zoe"} == {*roster.read(room)}
     place(incoming / "mary_12_81_a1-2.ipynb", b"newer")
     assert sentences(room) == [] and collected(room, "mary_12")["a1.ipynb"] == b"newer"
+    for number in (1, 2):  # her own names, in one download
+        place(incoming / f"mary_12_9{number}_part-{number}.py", b"x", 1_700_000_000)
+    (remark,) = sentences(room)
+    assert "mary_12_91_part-1.py was left out for mary_12_92_part-2.py: rename one" in remark
+
+
+def test_dates_and_deadlines_may_be_corrected_after_collecting(room, incoming):
+    place(incoming / "bob_14_74_a1.ipynb", b"B", 1_600_000_000)
+    place(incoming / "ada.ipynb", b"A", 1_600_000_000)
+    collect(room, "a1")
+    room.settings.write_text("[due]\na1 = 2019-01-01T00:00:00+05:00")
+    assert arrival(room, "a1", "bob_14").isoformat() == "2018-12-31T19:00:00+00:00"  # Canvas: not marked late
+    assert arrival(room, "a1", "ada").timestamp() == 1_600_000_000
+    for date in (1_500_000_000, 1_700_000_000):  # the same file, unpacked with its date, and downloaded once more
+        place(incoming / "ada.ipynb", b"A", date)
+        assert {one.became for one in collect(room, "a1")} == {"unchanged"}
+        assert arrival(room, "a1", "ada").timestamp() == 1_500_000_000
 
 
 def test_the_fingerprint_sees_every_change(tmp_path):

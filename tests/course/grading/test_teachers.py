@@ -138,17 +138,6 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
     assert not any("ada" in remark for remark in remarks)
 
 
-def test_gradescope_gets_a_result_even_of_a_crash(graded, a1):
-    summary, *remarks = export.export_for("gradescope", graded, [a1])
-    assert "2 files" in summary and "a1: nothing could be graded, so they get 0 points: ben" in remarks
-    ada, ben = (json.loads(path.read_text()) for path in sorted(graded.folder.glob("export/gradescope/a1/*/*.json")))
-    assert ada["score"] == 10 and ada["output"] == "a note"
-    test = next(test for test in ada["tests"] if test["name"] == "fold_conv")
-    assert (test["score"], test["output"]) == (10, "a sign")
-    assert "padding_answer" not in [test["name"] for test in ada["tests"]]  # nobody has read it yet
-    assert ben["score"] == 0 and ben["tests"] == [] and "has not been graded" in ben["output"]
-
-
 def test_a_gradebook_that_was_lost_is_named_with_what_to_run(graded):
     write(graded.result_path("a1", "ben"), '{"boxed": true}')
     for _ in range(2):  # it lacks a student, then it is gone
