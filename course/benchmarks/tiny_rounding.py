@@ -21,8 +21,9 @@ from helpers import quantization
 
 BITS = 3
 RATE, SHARE, PASSES = 0.02, 0.7, 1
-AFTER_TRAINING = {"rounded to the nearest": {}}
-AFTER_TRAINING |= {"AdaRound": {"rounding": "learned", "bias_correction": "empirical"}}
+CORRECTED = {"bias_correction": "empirical"}
+AFTER_TRAINING = {"rounded to the nearest": {}, "nearest, biases corrected": CORRECTED}
+AFTER_TRAINING |= {"AdaRound": CORRECTED | {"rounding": "learned"}}
 
 
 def quantized(trials: Trials, seed: int, choices: dict) -> quantization.QuantizedModel:
