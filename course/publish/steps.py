@@ -47,8 +47,8 @@ def stages(model: nn.Module, images: torch.Tensor) -> list[dict[str, Any]]:
 def stage(row: Row, before: Outline, after: Outline) -> dict[str, Any]:
     """What a pass found and what it left, drawn, with the notes of its report at the nodes that they name."""
     went, came = compare(before, after)
-    declined = {decline.node: decline.reason for decline in row.result.declined}
-    notes = {change.node: change.what for change in row.result.changed} | declined
+    declined = dict(row.result.declined)
+    notes = dict(row.result.changed) | declined
     went |= {name: "declined" for name in declined if name in went}
     return {
         "name": row.name,

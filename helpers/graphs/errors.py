@@ -15,7 +15,7 @@ def source_line(node: fx.Node) -> str | None:
 
 
 class MustStay(Exception):
-    """This piece of graph must stay as it is; the message is the reason, which becomes a `Decline` of the report."""
+    """This piece of graph must stay as it is; the message is the reason, which the report gives."""
 
 
 class PassError(RuntimeError):
@@ -45,10 +45,6 @@ class GraphMismatch(PassError):
 
 class CheckFailed(PassError):
     """A check that runs after each pass was not satisfied."""
-
-
-class NotSettled(PassError):
-    """The passes kept changing the graph up to the bound on the number of rounds."""
 
 
 class WrongAnswer(PassError):

@@ -194,10 +194,6 @@ class _Search:
         return None
 
 
-class ReplacementError(RuntimeError):
-    """A replacement that would not compute what stood there before."""
-
-
 class Replacement(NamedTuple):
     """What one replacement did: names of nodes that went, nodes that came, and the node map of the match."""
 
@@ -217,7 +213,7 @@ def replace_all(
         One report for each match, in graph order.
 
     Raises:
-        ReplacementError: `build` returned something else than a node. That match is as before.
+        RuntimeError: `build` returned something else than a node. That match is as before.
     """
     renewed: dict[fx.Node, fx.Node] = {}  # an earlier replacement may have renewed what feeds a later match
     reports = []
@@ -239,7 +235,7 @@ def _replace_one(match: Match, build: Build) -> Replacement:
     if not isinstance(result, fx.Node):
         for node in reversed(inserted):
             graph.erase_node(node)
-        raise ReplacementError(f"the replacement of the match at {anchor} is {result}, and must be one node")
+        raise RuntimeError(f"the replacement of the match at {anchor} is {result}, and must be one node")
     for node in inserted:
         node.meta.update({key: anchor.meta[key] for key in PROVENANCE if key in anchor.meta and key not in node.meta})
     if result in inserted:

@@ -28,10 +28,6 @@ from helpers.graphs.effects import attribute, target_name
 COMMUTATIVE_NAMES = {"add", "mul", "maximum", "minimum"}
 
 
-class PatternError(ValueError):
-    """A pattern that cannot be meant as it is written."""
-
-
 @dataclass(frozen=True, eq=False)
 class Value:
     """Any input of a pattern. The same `Value` object in two places must be the same node in the graph.
@@ -81,7 +77,7 @@ class Op:
         self.args = tuple(arg for arg in args or () if arg is not ...)
         self.kwargs, self.name, self.commutative = dict(kwargs or {}), name, commutative
         if not self.targets or (commutative and len(self.args) < 2):
-            raise PatternError(f"operation {self} needs at least one target, and two operands if it is commutative")
+            raise ValueError(f"operation {self} needs at least one target, and two operands if it is commutative")
 
     def __repr__(self) -> str:
         return self.name or "/".join(sorted(target_name(target) for target in self.targets))
@@ -152,5 +148,5 @@ def traced(function: Callable[..., Any]) -> Op:
     result = example.graph.output_node().args[0]
     result = made[result] if isinstance(result, fx.Node) else result
     if not isinstance(result, Op):
-        raise PatternError("a pattern must return the result of one operation: no input, literal or several results")
+        raise ValueError("a pattern must return the result of one operation: no input, literal or several results")
     return result

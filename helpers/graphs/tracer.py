@@ -23,10 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers.graphs.effects import AUGMENTED, WRITING, address, draws, op_name, written_arguments
 
 
-class Lost(RuntimeError):
-    """The network does something that a graph cannot hold: exchanges a buffer, or computes under autocast."""
-
-
 class _Proxy(fx.Proxy):
     """A stand-in that also records writing."""
 
@@ -53,7 +49,7 @@ class Tracer(fx.Tracer):
         self._autocast = _autocast()
 
     def record(self, model: nn.Module) -> fx.Graph:
-        """The graph of a model, which keeps its buffers; `Lost` if it puts another tensor in the place of one."""
+        """The graph of a model, which keeps its buffers; an error if it puts another tensor in the place of one."""
         tables = [(path, module._buffers, dict(module._buffers)) for path, module in model.named_modules()]
         graph = self.trace(model)
         for path, table, before in tables:
@@ -69,11 +65,11 @@ class Tracer(fx.Tracer):
             return super().trace(root, concrete_args)
 
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """A node of the graph; raises `Lost` under an autocast that the call as a whole is not under, and in vmap."""
+        """A node of the graph; an error under an autocast that the call as a whole is not under, and in vmap."""
         inside_vmap = torch._C._functorch.peek_interpreter_stack() is not None
         if inside_vmap or _autocast() != self._autocast:
             name, where = getattr(target, "__name__", target), "torch.func" if inside_vmap else "torch.autocast"
-            raise Lost(f"it calls {name} under {where}, which a graph of torch.fx does not record")
+            raise RuntimeError(f"it calls {name} under {where}, which a graph of torch.fx does not record")
         return super().create_node(kind, target, *args, **kwargs)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -105,7 +101,7 @@ def _check_assignment(path: str, node: fx.Node) -> None:
         source = source.args[0]
     if not (isinstance(source, fx.Node) and source.op == "get_attr" and source.target == path):
         name = path.rpartition(".")[2]
-        raise Lost(
+        raise RuntimeError(
             f"it assigns the result of {node} to its buffer {path}, and a graph cannot put another tensor in its "
             f"place: write into it instead, self.{name}.copy_(...)"
         )
@@ -134,5 +130,5 @@ class KeepTensors(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         written = torch.utils._pytree.tree_leaves(written_arguments(function, args, kwargs or {}))
         if names := [self._names[one] for one in map(address, written) if one in self._names]:
-            raise Lost(f"it writes into {names[0]} where torch.fx does not see it: write into self.{names[0]}")
+            raise RuntimeError(f"it writes into {names[0]} where torch.fx does not see it: write into self.{names[0]}")
         return function(*args, **(kwargs or {}))

@@ -21,15 +21,11 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.annotation import annotate
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
-from helpers.graphs.tracer import KeepTensors, Lost, Tracer
+from helpers.graphs.tracer import KeepTensors, Tracer
 
 ROUTES = ("fx", "export")
 VMAP = "torch._functorch.predispatch"  # the module of what export writes around the inside of torch.vmap
 TAKEN = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))  # names that no layer or tensor of the root can have
-
-
-class UnknownChoice(ValueError):
-    """A level or route that does not exist."""
 
 
 class WrongSize(ValueError):
@@ -55,7 +51,7 @@ def trace(
         GraphMismatch: the model does not accept the example inputs.
     """
     if route not in ROUTES:
-        raise UnknownChoice(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
+        raise ValueError(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
     if not isinstance(model, nn.Module):
         raise UnsupportedCase("tracing", f"expected a network (nn.Module), got {type(model).__name__}")
     if not any(isinstance(value, torch.Tensor) for value in tree_leaves(example_inputs)):
@@ -91,7 +87,7 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
         exported = (any_batch and _for_any_batch(model, inputs)) or torch.export.export(model, inputs).module()
     graph = exported.graph
     if any(getattr(node.target, "__module__", "") == VMAP for node in graph.nodes):
-        raise Lost("it calls torch.vmap, of which export records the inside")
+        raise RuntimeError("it calls torch.vmap, of which export records the inside")
     for node in graph.find_nodes(op="call_module", target="_guards_fn"):
         graph.erase_node(node)
     _simplify_signature(graph)

@@ -19,11 +19,9 @@ from helpers.graphs.editing import Editor
 from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import channel_axis, convert, opaque, output_channels, rank
 from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED
-from helpers.passes import registry
 from helpers.passes.rewriter import NodeRewriter
 
 
-@registry.register
 class Canonicalize(NodeRewriter):
     """Brings module calls, functions, methods and ATen operators to one form."""
 

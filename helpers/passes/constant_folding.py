@@ -13,11 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_pure
 from helpers.graphs.errors import MustStay
-from helpers.passes import registry
 from helpers.passes.rewriter import NodeRewriter
 
 
-@registry.register
 class ConstantFolding(NodeRewriter):
     """Replaces each node whose inputs are all constants by its value; a whole subgraph of them collapses in one go."""
 

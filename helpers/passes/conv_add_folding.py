@@ -23,7 +23,6 @@ from helpers.graphs.layers import channel_axis, opaque, rank
 from helpers.graphs.operations import CONVS
 from helpers.graphs.patterns import Constant, Match, Op, Value
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, after_layer
-from helpers.passes.registry import register
 from helpers.passes.rewriter import MatchRewriter, Rule, Rules
 
 Z = Constant("z")
@@ -53,7 +52,6 @@ def _not_affine(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]
     raise MustStay(f"dividing by {match['layer']} is not an affine map of it")
 
 
-@register
 class ConvAddFolding(MatchRewriter):
     """b' = b + z, when z is a constant per channel."""
 
@@ -65,7 +63,6 @@ class ConvAddFolding(MatchRewriter):
     }
 
 
-@register
 class ConvMulFolding(MatchRewriter):
     """W' = z W, b' = z b, when z is a constant per channel."""
 
@@ -105,7 +102,6 @@ def _pad(match: Match, editor: Editor) -> tuple[fx.Node, str]:
     return pad, f"folded into {node}"
 
 
-@register
 class PadFolding(MatchRewriter):
     """conv(pad(x)) becomes conv with more padding."""
 
@@ -134,7 +130,6 @@ def _linear(match: Match, editor: Editor) -> tuple[fx.Node, str]:
     return node, f"became the linear layer {path}"
 
 
-@register
 class LinearFolding(MatchRewriter):
     """Makes linear layers of matrix products."""
 

@@ -25,7 +25,6 @@ from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import channel_axis, opaque, output_channels, rank
 from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED
 from helpers.graphs.patterns import Match, Op
-from helpers.passes.registry import register
 from helpers.passes.rewriter import MatchRewriter, Rule, Rules, check_same_form
 
 LAYER = Op((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
@@ -115,7 +114,6 @@ def _norm(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
     return norm_as_affine(norm)
 
 
-@register
 class ConvBnFolding(MatchRewriter):
     """W' = a W, b' = a (b - mu) + beta, for linear layers and every kind of convolution."""
 

@@ -18,7 +18,6 @@ from helpers.graphs.editing import Editor, prefixes
 from helpers.graphs.effects import is_pure
 from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import opaque
-from helpers.passes import registry
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.rewriter import NodeRewriter, check_same_form
 
@@ -27,7 +26,6 @@ IDENTITY_MODULES = (nn.Identity, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.Al
 NEUTRAL = {operator.add: (0, (1, 0)), operator.sub: (0, (1,)), operator.mul: (1, (1, 0)), operator.truediv: (1, (1,))}
 
 
-@registry.register
 class ElimIdentity(NodeRewriter):
     """Removes nodes that return their input."""
 
@@ -75,7 +73,6 @@ def _is_all(value: Any, number: int, editor: Editor) -> bool:
     return not tensor.is_meta and tensor.numel() > 0 and bool((tensor == number).all())
 
 
-@registry.register
 class DeadCode(Pass):
     """Removes unused pure nodes, and the modules, parameters and buffers that no node reads any more."""
 

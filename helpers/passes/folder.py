@@ -6,7 +6,7 @@ A pass gets a `torch.fx.GraphModule`, works on it in place, and says what it cha
     run(graph_module)         match -> may I fold? -> fold; returns a `PassResult`
     ensures(graph_module)     look at the resulting graph, and raise if a promise was not kept
 
-A pass that folds never leaves a case out in silence: each near miss becomes a `Decline` with its reason. It never
+A pass that folds never leaves a case out in silence: each near miss is reported as declined, with its reason. It never
 writes into a tensor that is already there, because somebody else may read it: new values go into new tensors.
 """
 
@@ -16,50 +16,33 @@ from typing import ClassVar
 from torch import fx
 
 
-@dataclass(frozen=True)
-class Change:
-    """One thing that a pass did, and the node where it did it."""
-
-    node: str
-    what: str
-
-
-@dataclass(frozen=True)
-class Decline:
-    """One thing that a pass could have done but must not, and why."""
-
-    node: str
-    reason: str
-
-
 @dataclass
 class PassResult:
-    """What one run of one pass did to the graph."""
+    """What one run of one pass did to the graph, each as (node, what), and what it must not do, as (node, reason)."""
 
-    changed: list[Change] = field(default_factory=list)
-    declined: list[Decline] = field(default_factory=list)
+    changed: list[tuple[str, str]] = field(default_factory=list)
+    declined: list[tuple[str, str]] = field(default_factory=list)
 
     def change(self, node: fx.Node | str, what: str) -> None:
         """Note a change at `node`."""
-        self.changed.append(Change(str(node), what))
+        self.changed.append((str(node), what))
 
     def decline(self, node: fx.Node | str, reason: str) -> None:
         """Note that `node` was left as it is, and why."""
-        self.declined.append(Decline(str(node), reason))
+        self.declined.append((str(node), reason))
 
 
 class Pass:
     """The base class of all passes.
 
     Attributes:
-        name: under which the registry knows the pass.
+        name: under which lists and reports know the pass.
 
     Example:
-        >>> @registry.register
-        ... class KeepAll(Pass):
+        >>> class KeepAll(Pass):
         ...     name = "keep_all"
         ...     def run(self, graph_module):
-        ...         return PassResult(declined=[Decline(node.name, "I like it") for node in graph_module.graph.nodes])
+        ...         return PassResult(declined=[(node.name, "I like it") for node in graph_module.graph.nodes])
     """
 
     name: ClassVar[str]
@@ -73,6 +56,3 @@ class Pass:
 
     def ensures(self, graph_module: fx.GraphModule) -> None:
         """Raise a `PassError` if the resulting graph breaks a promise of this pass."""
-
-    def __repr__(self) -> str:
-        return f"<pass {self.name}>"

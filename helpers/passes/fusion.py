@@ -15,7 +15,6 @@ from helpers.graphs.operations import CONVS, TRANSPOSED
 from helpers.graphs.patterns import Match, Op, Value
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fused_layer import KERNELS, FusedLayer, read_activation
-from helpers.passes.registry import register
 from helpers.passes.rewriter import MatchRewriter, Rules
 
 aten = torch.ops.aten
@@ -85,7 +84,6 @@ def _value(node: fx.Node) -> torch.Tensor:
     return node.meta["val"]
 
 
-@register
 class Fusion(MatchRewriter):
     """conv(x) + other and activation(conv(x)) become one node, and a convolution on its own gets a kernel too.
 
@@ -100,7 +98,6 @@ class Fusion(MatchRewriter):
     }
 
 
-@register
 class Contiguity(Pass):
     """Whoever counts on the order of numbers in memory finds the order that the network was written for.
 

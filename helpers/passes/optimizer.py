@@ -10,9 +10,8 @@ from torch.utils._pytree import tree_map_only
 from helpers import models
 from helpers.equivalence import Answers
 from helpers.graphs.errors import CheckFailed, WrongAnswer
-from helpers.graphs.tracing import UnknownChoice, trace
-from helpers.passes.passer import Check, Passer, Report
-from helpers.passes.registry import did_you_mean
+from helpers.graphs.tracing import trace
+from helpers.passes.passer import Check, Passer, Report, known
 
 # "fold" runs round after round until it changes nothing; "inference" runs once after it.
 PIPELINES: dict[str, list[str]] = {
@@ -55,8 +54,7 @@ def optimize(
         >>> folded, report = optimize(models.mobilenet_v2().eval(), torch.randn(1, 3, 32, 32))
         >>> report.table()
     """
-    if level not in PIPELINES:
-        raise UnknownChoice(f"there is no level {level!r}{did_you_mean(level, PIPELINES)}")
+    known("level", level, PIPELINES)
     inputs = as_tuple(example_inputs)
     graph_module, report = _optimized(model, inputs, level, route)
     if verify:

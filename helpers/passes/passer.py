@@ -4,34 +4,36 @@ All checks run after each pass that changed something.
 """
 
 import copy
+import difflib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import fx
 
-from helpers.graphs.errors import CheckFailed, GraphMismatch, NotSettled, PassError
-from helpers.passes import registry
+from helpers.graphs.errors import CheckFailed, GraphMismatch, PassError
+from helpers.passes.canonicalize import Canonicalize
+from helpers.passes.constant_folding import ConstantFolding
+from helpers.passes.conv_add_folding import ConvAddFolding, ConvMulFolding, LinearFolding, PadFolding
+from helpers.passes.conv_bn_folding import ConvBnFolding
+from helpers.passes.elim_identity import DeadCode, ElimIdentity
 from helpers.passes.folder import Pass, PassResult
+from helpers.passes.fusion import Contiguity, Fusion
 
 if TYPE_CHECKING:
     import pandas
 
+ALL = (Canonicalize, ConstantFolding, ElimIdentity, PadFolding, LinearFolding, ConvBnFolding, ConvAddFolding)
+ALL += (ConvMulFolding, DeadCode, Fusion, Contiguity)
+PASSES = {cls.name: cls for cls in ALL}
 # Looks at the graph after a pass, and raises a ValueError, RuntimeError or AssertionError if it is not satisfied.
 Check = Callable[[fx.GraphModule], None]
 
 
-class Statistics(NamedTuple):
-    """The size of a graph: its nodes, inputs and output included, and its parameters (shared ones count once)."""
-
-    nodes: int
-    parameters: int
-
-    @classmethod
-    def of(cls, graph_module: fx.GraphModule) -> "Statistics":
-        """Count a graph."""
-        return cls(len(graph_module.graph.nodes), sum(p.numel() for p in graph_module.parameters()))
+def size_of(graph_module: fx.GraphModule) -> tuple[int, int]:
+    """Nodes of a graph, inputs and output included, and its parameters; shared ones count once."""
+    return len(graph_module.graph.nodes), sum(p.numel() for p in graph_module.parameters())
 
 
 class Row(NamedTuple):
@@ -39,8 +41,8 @@ class Row(NamedTuple):
 
     name: str
     round: int
-    before: Statistics
-    after: Statistics
+    before: tuple[int, int]
+    after: tuple[int, int]
     result: PassResult
     milliseconds: float
 
@@ -54,13 +56,12 @@ class Report:
     @property
     def changed(self) -> list[tuple[str, str, str]]:
         """Every change as (pass, node, what)."""
-        return [(row.name, change.node, change.what) for row in self.rows for change in row.result.changed]
+        return [(row.name, *change) for row in self.rows for change in row.result.changed]
 
     @property
     def declined(self) -> list[tuple[str, str, str]]:
         """Everything that was declined as (pass, node, reason), each once however many rounds there were."""
-        rows = [(row.name, decline.node, decline.reason) for row in self.rows for decline in row.result.declined]
-        return list(dict.fromkeys(rows))
+        return list(dict.fromkeys((row.name, *declined) for row in self.rows for declined in row.result.declined))
 
     def table(self) -> "pandas.DataFrame":
         """One line per pass and round, ready to be shown."""
@@ -68,7 +69,7 @@ class Report:
 
         sizes = ["nodes_before", "nodes_after", "params_before", "params_after"]
         lines = [
-            (row.name, row.round, row.before.nodes, row.after.nodes, row.before.parameters, row.after.parameters)
+            (row.name, row.round, row.before[0], row.after[0], row.before[1], row.after[1])
             + (len(row.result.changed), len(row.result.declined), round(row.milliseconds, 2))
             for row in self.rows
         ]
@@ -92,7 +93,7 @@ class Passer:
     def __init__(self, passes: Iterable[str | Pass], checks: Iterable[Check] = (), *, rounds: int = 1):
         if rounds < 1:
             raise ValueError(f"rounds is {rounds}: a Passer runs its passes at least once")
-        self.passes = [registry.get(item) if isinstance(item, str) else item for item in passes]
+        self.passes = [known("pass", item, PASSES)() if isinstance(item, str) else item for item in passes]
         self.checks, self.rounds = list(checks), rounds
 
     def run(self, graph_module: fx.GraphModule) -> Report:
@@ -111,22 +112,22 @@ class Passer:
         return report
 
     def _run(self, graph_module: fx.GraphModule, report: Report) -> None:
-        statistics, settled = Statistics.of(graph_module), 0
+        size, settled = size_of(graph_module), 0
         for number in range(1, self.rounds + 1):
             for a_pass in self.passes:
                 start = time.perf_counter()
                 result = self._run_one(a_pass, graph_module)
                 milliseconds = 1e3 * (time.perf_counter() - start)
-                after = Statistics.of(graph_module) if result.changed else statistics
-                report.rows.append(Row(a_pass.name, number, statistics, after, result, milliseconds))
-                statistics = after
+                after = size_of(graph_module) if result.changed else size
+                report.rows.append(Row(a_pass.name, number, size, after, result, milliseconds))
+                size = after
                 settled = 0 if result.changed else settled + 1
                 if settled == len(self.passes):  # each pass has looked at the graph since it last changed
                     return
         if self.rounds > 1 and self.passes:
             restless = ", ".join(row.name for row in report.rows if row.round == self.rounds and row.result.changed)
             advice = f"allow more rounds, or find passes that undo each other among {restless}"
-            raise NotSettled("passer", f"the graph still changes in round {self.rounds}: {advice}")
+            raise PassError("passer", f"the graph still changes in round {self.rounds}: {advice}")
 
     def _run_one(self, a_pass: Pass, graph_module: fx.GraphModule) -> PassResult:
         a_pass.requires(graph_module)
@@ -146,6 +147,15 @@ class Passer:
             except (ValueError, RuntimeError, AssertionError) as error:
                 raise CheckFailed(a_pass.name, f"the check {name} is not satisfied afterwards: {error}") from error
         return result
+
+
+def known(kind: str, name: str, table: Mapping[str, Any]) -> Any:
+    """What a table has under a name; an error lists the near matches of a misspelt one, or all there is."""
+    if name not in table:
+        near = difflib.get_close_matches(name, table, n=3, cutoff=0.5)
+        choice = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(table))}"
+        raise ValueError(f"there is no {kind} {name!r}: {choice}")
+    return table[name]
 
 
 def _snapshot(graph_module: fx.GraphModule) -> Callable[[], None]:

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
-from helpers.graphs.matching import ReplacementError, find, replace_all
-from helpers.graphs.patterns import Constant, Op, PatternError, Value, traced
+from helpers.graphs.matching import find, replace_all
+from helpers.graphs.patterns import Constant, Op, Value, traced
 from tests.passes.graphs import calls, graph_of
 
 CONV, BN, ADD = [nn.Conv2d], [nn.BatchNorm2d], [operator.add, torch.add, "add"]
@@ -149,7 +149,7 @@ WRONG = {
 
 @pytest.mark.parametrize("message", WRONG)
 def test_a_pattern_that_cannot_be_meant_is_an_error(message):
-    with pytest.raises(PatternError, match=message):
+    with pytest.raises(ValueError, match=message):
         WRONG[message]()
 
 
@@ -200,6 +200,6 @@ def test_the_inserted_nodes_may_use_the_replaced_one_again():
 def test_a_replacement_with_the_wrong_number_of_results_changes_nothing():
     network = graph_of(lambda net, x: torch.sin(x))
     before = str(network.graph)
-    with pytest.raises(ReplacementError, match="must be one node"):
+    with pytest.raises(RuntimeError, match="must be one node"):
         replace_all(network, Op([torch.sin], (X,)), lambda match: (use_silu(match), 2))
     assert str(network.graph) == before

@@ -12,7 +12,6 @@ from helpers import models, passes
 from helpers.equivalence import Answers, randomize_batchnorm
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import GraphMismatch, UnsupportedCase, WrongAnswer
-from helpers.graphs.tracing import UnknownChoice
 from helpers.passes import conv_bn_folding, optimizer
 from helpers.passes.folder import Pass, PassResult
 from tests.passes.graphs import differences
@@ -88,8 +87,8 @@ BAD = {
     "too many inputs": (small, (X, X), GraphMismatch, "takes 1 input and got 2"),
     "too few inputs": (lambda: nn.Bilinear(6, 6, 2).eval(), X, GraphMismatch, "an input is missing"),
     "no input": (small, (), GraphMismatch, "must hold a tensor, got none"),
-    "unknown level": (small, X, UnknownChoice, r"'folds': did you mean fold\?", {"level": "folds"}),
-    "unknown route": (small, X, UnknownChoice, "route 'onnx': choose one of fx, export", {"route": "onnx"}),
+    "unknown level": (small, X, ValueError, r"'folds': did you mean fold\?", {"level": "folds"}),
+    "unknown route": (small, X, ValueError, "route 'onnx': choose one of fx, export", {"route": "onnx"}),
 }
 
 
