@@ -164,6 +164,8 @@ def time_interleaved(
     if runs < 3 or warmup < 1 or (threads is not None and threads < 1):
         got = f"got runs={runs}, warmup={warmup}, threads={threads}"
         raise MeasurementError(f"a median needs 3 runs or more, after 1 warm-up or more, on 1 thread or more; {got}")
+    if slow := [name for name, one in candidates.items() if getattr(one, "mode", None) == "simulated"]:
+        raise MeasurementError(f"{slow[0]} computes in float what int8 stands for: set its mode to 'kernel' to time it")
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     wait = torch.cuda.synchronize if x.is_cuda else lambda: None  # a CPU has finished when the call returns
     modules = [candidate for candidate in candidates.values() if isinstance(candidate, nn.Module)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.effects import AUGMENTED, attribute, has_hooks
 from helpers.graphs.errors import GraphMismatch
@@ -26,14 +27,14 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
         raise GraphMismatch("tracing", f"the network takes {takes} input and got {len(example_inputs)} example inputs")
     tables = [table for module in graph_module.modules() for table in (module._parameters, module._buffers)]
     stored = [{name: tensor for name, tensor in table.items() if tensor is not None} for table in tables]
-    given = {value.device for value in example_inputs if isinstance(value, torch.Tensor)}
+    given = {value.device for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)}
     devices = given | {tensor.device for table in stored for tensor in table.values()}
     if torch.device("meta") in devices - given:
         named = (*graph_module.named_parameters(), *graph_module.named_buffers())
         name = next(name for name, tensor in named if tensor.is_meta)
         raise GraphMismatch("tracing", f"{name} has no data (device meta), and the inputs have some")
     if len(devices) == 1:
-        inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in example_inputs]
+        inputs = tree_map_only(torch.Tensor, lambda value: value.to("meta"), [*example_inputs])
         try:
             # For a moment, every parameter and buffer is a tensor without data, so nothing is written to the real one.
             for table, tensors in zip(tables, stored, strict=True):
@@ -45,7 +46,7 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
         finally:
             for table, tensors in zip(tables, stored, strict=True):
                 table.update(tensors)
-    inputs = [value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs]
+    inputs = tree_map_only(torch.Tensor, torch.clone, [*example_inputs])  # the network may write into them
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         return _Notes(copy.deepcopy(graph_module), graph_module).take(inputs)
 

@@ -21,6 +21,8 @@ class Editor:
     def __init__(self, graph_module: fx.GraphModule):
         self.graph_module, self.graph = graph_module, graph_module.graph
         self.layers: dict[Any, str] = {}  # made of functional calls (layers.py): what tells two apart -> path
+        self.parameters: dict[int, nn.Parameter] = {}  # made of buffers, for layers: id of the buffer -> parameter
+        self.folded: dict[Any, tuple] = {}  # a layer, and what was folded into it -> path: calls go on sharing it
 
     @functools.cached_property
     def storage(self) -> Storage:
@@ -37,6 +39,12 @@ class Editor:
             return None
         found = attribute(self.graph_module, value.target)
         return found if isinstance(found, torch.Tensor) else None
+
+    def parameter(self, tensor: torch.Tensor | None) -> nn.Parameter | None:
+        """A tensor as the parameter of a layer, the same one for all layers that read it."""
+        if tensor is None or isinstance(tensor, nn.Parameter):
+            return tensor
+        return self.parameters.setdefault(id(tensor), nn.Parameter(tensor, requires_grad=False))
 
     def swap_module(self, node: fx.Node, module: nn.Module) -> None:
         """Make a call_module node call another module, under the old name if nobody else reads anything there."""
@@ -55,9 +63,10 @@ class Editor:
         node.op, node.target, node.args, node.kwargs = op, target, args, kwargs
 
     def put_tensor(self, tensor: torch.Tensor, hint: str, before: fx.Node) -> fx.Node:
-        """A get_attr node for a new constant, which becomes a buffer of the network."""
+        """A get_attr node for a new constant, which becomes a buffer of the network, or a parameter."""
         name = self.free_name(hint)
-        self.graph_module.register_buffer(name, tensor)
+        kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
+        getattr(self.graph_module, f"register_{kind}")(name, tensor)
         with self.graph.inserting_before(before):
             node = self.graph.get_attr(name)
         node.meta["val"] = torch.empty_like(tensor, device="meta")
@@ -95,14 +104,16 @@ def prefixes(path: str) -> list[str]:
 def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module:
     """A new module with the same settings and other parameters; the old one stays as it is.
 
-    The new ones train if those that they replace do; None removes one.
+    A new one trains if the one that it replaces does, or else if any other does; None removes one.
     """
     new = object.__new__(type(module))  # the constructor would draw random weights
     for name, value in vars(module).items():
         vars(new)[name] = value.copy() if isinstance(value, (dict, list, set)) else value
-    trains = any(parameter.requires_grad for parameter in module._parameters.values() if parameter is not None)
+    some = any(parameter.requires_grad for parameter in module._parameters.values() if parameter is not None)
     for name, tensor in tensors.items():
         if tensor is not None and not isinstance(tensor, nn.Parameter):
+            old = module._parameters.get(name)
+            trains = some if old is None else old.requires_grad
             tensor = nn.Parameter(tensor, requires_grad=trains and tensor.is_floating_point())
         new._buffers.pop(name, None)  # a weight may have been one, and would come first in a saved file
         new._parameters[name] = tensor

@@ -63,7 +63,8 @@ def convert(node: fx.Node, editor: Editor) -> None:
     key = (name, rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
     reads = [read for read in node.all_input_nodes if read.op == "get_attr"]
     if key not in editor.layers:
-        module = _norm(rank(node), settings, **tensors) if name == "batch_norm" else _layer(name, settings, **tensors)
+        held = tensors | {key: editor.parameter(tensors[key]) for key in ("weight", "bias")}
+        module = _norm(rank(node), settings, **held) if name == "batch_norm" else _layer(name, settings, **held)
         editor.layers[key] = _place(node, reads[0].target.rpartition(".")[0], tensors, editor)
         editor.graph_module.set_submodule(editor.layers[key], module.eval())
     editor.retarget(node, "call_module", editor.layers[key], (source,), {})
@@ -76,6 +77,8 @@ def _constant(name: str, value: Any, editor: Editor) -> torch.Tensor | None:
         raise MustStay(f"its {name} is computed by the graph")
     if value is not None and editor.storage.is_written(value):
         raise MustStay(f"the graph writes to its {name}")
+    if tensor is not None and not tensor.is_leaf:
+        raise MustStay(f"its {name} is not a parameter or buffer")
     return tensor
 
 
@@ -96,9 +99,9 @@ def _place(node: fx.Node, owner: str, tensors: dict[str, torch.Tensor | None], e
 
 def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any) -> nn.Module:
     """A convolution or linear layer."""
-    if weight is None or not weight.is_leaf:
+    if weight is None:
         raise MustStay("its weight is not a parameter or buffer")
-    tensors = {"weight": _parameter(weight), "bias": None if bias is None else _parameter(bias)}
+    tensors = {"weight": weight, "bias": bias}
     if name == "linear":
         if weight.dim() != 2:
             raise MustStay(f"its weight has {weight.dim()} dimensions, and nn.Linear takes 2")
@@ -126,12 +129,8 @@ def _norm(
         raise MustStay("the rank of its input is not known: trace with example inputs")
     cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[dimensions]
     norm = cls(running_mean.numel(), eps=settings.get("eps", 1e-5), affine=False, device="meta")
-    norm = with_tensors(norm, **{key: _parameter(value) for key, value in affine.items() if value is not None})
+    norm = with_tensors(norm, **{key: value for key, value in affine.items() if value is not None})
     norm.affine = norm.weight is not None and norm.bias is not None
     norm._buffers |= {"running_mean": running_mean.detach(), "running_var": running_var.detach()}
     norm._buffers["num_batches_tracked"] = torch.tensor(0)
     return norm
-
-
-def _parameter(tensor: torch.Tensor) -> nn.Parameter:
-    return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)

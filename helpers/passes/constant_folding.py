@@ -7,7 +7,7 @@ Left to the graph: random numbers, whatever writes into a tensor or is written t
 from typing import Any
 
 import torch
-from torch import fx
+from torch import fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.graphs.editing import Editor
@@ -27,6 +27,8 @@ class ConstantFolding(NodeRewriter):
         if node.op not in ("call_function", "call_method") or not constant:
             return None
         value = _value(node, editor)
+        if value.is_floating_point() and any(editor.tensor(one).requires_grad for one in node.all_input_nodes):
+            value = nn.Parameter(value)  # what is computed of something that trains, trains
         editor.replace(node, editor.put_tensor(value, f"{node.name}_constant", before=node))
         return f"computed once: {tuple(value.shape)} {value.dtype}"
 

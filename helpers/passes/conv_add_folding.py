@@ -116,13 +116,14 @@ def _is_matrix(value: torch.Tensor | float) -> str | None:
 
 
 def _linear(match: Match, editor: Editor) -> tuple[fx.Node, str]:
-    weight, bias, node = match.constant("weight").detach().T.contiguous(), None, match.anchor
+    matrix, bias, node = match.constant("weight"), None, match.anchor
+    weight = nn.Parameter(matrix.detach().T.contiguous(), requires_grad=matrix.requires_grad)
     if len(match.placeholders) == 3:
         bias = match.constant("bias")
         if not isinstance(bias, torch.Tensor) or bias.shape != weight.shape[:1]:
             raise MustStay("what it adds is not one number per output feature")
         bias = bias.detach()
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    layer = nn.Linear(*weight.shape[::-1], bias=False, device="meta").requires_grad_(matrix.requires_grad)
     path, sources = editor.free_name(node.name), node.all_input_nodes
     editor.graph_module.set_submodule(path, with_tensors(layer, weight=weight, bias=bias).eval())
     editor.retarget(node, "call_module", path, (match["x"],), {})

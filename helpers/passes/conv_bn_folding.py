@@ -68,7 +68,15 @@ def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChanne
     def rule(match: Match, editor: Editor) -> tuple[fx.Node, str]:
         layer = editor.module(match["layer"])
         _refuse(match, editor, layer)
-        editor.swap_module(match["layer"], folded(layer, *affine(match, layer)))
+        factor, summand = affine(match, layer)
+        norm = editor.module(match.anchor)
+        other = match.constant("z") if norm is None else norm
+        key = affine, id(layer), other if isinstance(other, (int, float, complex)) else id(other)
+        if key in editor.folded:
+            match["layer"].target, *_ = editor.folded[key]
+        else:
+            editor.swap_module(match["layer"], folded(layer, factor, summand))
+            editor.folded[key] = match["layer"].target, layer, other  # kept, or another could get the same id
         editor.replace(match.anchor, match["layer"])
         return match.anchor, f"folded into {match['layer']}"
 

@@ -32,7 +32,7 @@ TABLE: dict[Rule, str] = {
     shape.concatenate: "cat concat concatenate",
     shape.pad: "pad",
     value.weighted: "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear",
-    value.batch_norm: "batch_norm batch_norm1d batch_norm2d batch_norm3d",
+    value.batch_norm: "batch_norm " + " ".join(f"batch_norm{n}d instance_norm{n}d" for n in (1, 2, 3)),
     value.layer_norm: "layer_norm rms_norm group_norm",
     value.prelu: "prelu",
 }

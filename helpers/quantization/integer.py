@@ -99,7 +99,9 @@ class Step(nn.Module):
 
     def encode(self, y: torch.Tensor) -> torch.Tensor:
         """Real numbers to this step's output codes."""
-        return self.limit(torch.round(y / self.out_scale).add_(self.out_zero_point)).to(torch.uint8)
+        if self.op.kind == "float" and y.isnan().any():
+            raise QuantizationError(f"{self.op.name}: computes NaN, which no code stands for; look at its inputs")
+        return self.limit(torch.round(y.float() / self.out_scale).add_(self.out_zero_point)).to(torch.uint8)
 
     def float_op(self) -> Op:
         """The float operation that `simulated` runs."""
@@ -139,14 +141,14 @@ class Layer(Step):
         self.register_buffer("weight_scale", scale)
         bias = weights.bias.double() / (source.scale.double() * scale.double())
         self.register_buffer("bias", torch.round(bias).to(torch.int32))
-        largest = codes.abs().flatten(1).sum(1, dtype=torch.int64).max() * 255
-        if largest > LARGEST_SUM:
-            reason = f"the sum of {self.shape[1:].numel()} products may reach {largest}, which int32 cannot hold safely"
-            raise QuantizationError(f"{op.name}: {reason}; give the layer fewer bits (layer_bits)")
 
     def settle(self, sources: list[Affine | None]) -> Affine | None:
         """Compute the unit of the sums and the folded bias, too."""
         self.codes = unpack(self.weight, self.bits, self.shape) if self.bits < 8 else self.weight
+        largest = self.codes.abs().flatten(1).sum(1, dtype=torch.int64).max() * 255
+        if largest > LARGEST_SUM:
+            reason = f"the sum of {self.shape[1:].numel()} products may reach {largest}, which int32 cannot hold safely"
+            raise QuantizationError(f"{self.op.name}: {reason}; give the layer fewer bits (layer_bits)")
         self.packed = None  # made when first used
         self.limited = self.coded and (int(self.first) > 0 or int(self.last.min()) < 255)
         self.zero_point = int(sources[0].zero_point)

@@ -43,6 +43,8 @@ def mixed_recipe(
         recipe = mixed_recipe(model, cifar.train_images[:256], file_bytes=1_500_000)
         q = quantize(model, cifar.train_images[:1024], recipe)
     """
+    if getattr(model, "spec", None) is None:  # known before minutes of scanning: the size is that of a saved file
+        raise QuantizationError(f"{type(model).__name__} cannot be saved yet; say what makes it: models.made_by(...)")
     recipe, images = recipe or Recipe(), normalised(model, images)
     shape = tuple(images.shape[1:])
     scan = sensitivity_scan(make_plan(model, shape, recipe), images, recipe, progress=progress)

@@ -1,5 +1,6 @@
 """From a float network and calibration images to a quantized network: one list of steps that three executors share."""
 
+import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,16 +45,19 @@ def quantize(
             raise QuantizationError(f"{name} holds NaN or infinity; check the checkpoint")
     plan = make_plan(model, images.shape[1:], recipe, images[:16] if verify else None)
     edges = calibrate(plan, images, recipe)
+    if not plan.layers:
+        raise QuantizationError("no layer of the network has an integer form; Conv2d and Linear have one")
     weights = repair_weights(plan, edges, encode_weights(plan, recipe), images, recipe)
     return QuantizedModel(model, plan, edges, weights, recipe)
 
 
 def replay(model: nn.Module, recipe: Mapping[str, Any], input_shape: Sequence[int]) -> "QuantizedModel":
-    """The structure of a quantized network, for a file's tensors to fill: weights are any, ranges placeholders."""
+    """The structure of a quantized network, for a file's tensors to fill: weights are 0, ranges placeholders."""
     plan = make_plan(model.eval(), input_shape, recipe := Recipe(**recipe))
     placeholder = Affine(torch.tensor(1.0), torch.tensor(0, dtype=torch.int32), recipe.activation_bits, signed=False)
     edges = dict.fromkeys(quantized_edges(plan), placeholder)
-    return QuantizedModel(model, plan, edges, encode_weights(plan, recipe), recipe)
+    zeros = {name: dataclasses.replace(one, codes=0 * one.codes) for name, one in encode_weights(plan, recipe).items()}
+    return QuantizedModel(model, plan, edges, zeros, recipe)
 
 
 class QuantizedModel(nn.Module):
@@ -116,9 +120,9 @@ class QuantizedModel(nn.Module):
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
         """Compute the network; `watch` gets every edge's name and value: uint8 codes, floats where nothing is coded."""
-        if tuple(x.shape[1:]) != self.input_shape or not x.is_floating_point() or x.isnan().any():
+        if tuple(x.shape[1:]) != self.input_shape or not x.is_floating_point() or not x.isfinite().all():
             shape = ", ".join(map(str, self.input_shape))
-            found = f"{x.dtype} {tuple(x.shape)}{' with NaN in it' * bool(x.isnan().any())}"
+            found = f"{x.dtype} {tuple(x.shape)}{' with NaN or infinity in it' * (not x.isfinite().all())}"
             raise QuantizationError(f"quantized network: expected normalised float images (N, {shape}), got {found}")
         codes = self.input.encode(x) if self.input.coded else x
         y = execute(self.plan.ops, codes, lambda op, *given: getattr(self._by_name[op.name], self._mode)(*given), watch)

@@ -24,7 +24,8 @@ from torch import nn
 
 from helpers import training
 from helpers.dataset import normalization_of
-from helpers.quantization.affine import Affine, code_range
+from helpers.quantization.affine import Affine, QuantizationError, code_range
+from helpers.quantization.integer import LARGEST_SUM
 from helpers.quantization.model import QuantizedModel
 from helpers.quantization.observers import BATCH, calibrate, normalised
 from helpers.quantization.plan import HANDS_ON, INPUT, Op, Plan, Recipe, execute
@@ -42,6 +43,8 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe) -> "QatNetwo
         training.finetune(network, cifar, teacher=model, config=SHORT)
         quantized = network.convert()
     """
+    if recipe.rounding != "nearest" or recipe.bias_correction:
+        raise QuantizationError("training chooses codes and biases itself: leave rounding and bias_correction out")
     images = normalised(model, images)
     plan = make_plan(model, images.shape[1:], recipe, images[:BATCH])
     return QatNetwork(model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe)
@@ -72,7 +75,10 @@ class QatNetwork(nn.Module):
     def _compute(self, op: Op, *inputs: torch.Tensor) -> torch.Tensor:
         if op.weight is not None:
             scale, weight, bias = (self._trained(kind, op.name) for kind in ("scale", "weight", "bias"))
-            unit = (self._trained("edge", self.origins[op.inputs[0]]) * scale).detach()
+            source = self._trained("edge", self.origins[op.inputs[0]]).detach()
+            least = bias.detach().abs() / (source * LARGEST_SUM)  # as in `Layer`: the bias has to fit int32
+            scale = torch.maximum(scale, least if self.recipe.per_channel else least.amax())
+            unit = source * scale.detach()
             bias = bias + (torch.round(bias / unit) * unit - bias).detach()
             codes = code_range(self.recipe.bits_of(op.name), signed=True)
             op = dataclasses.replace(op, weight=fake_quantize(weight, scale, 0, *codes), bias=bias)

@@ -66,7 +66,8 @@ def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
     rows = weight.double().flatten(1)
     largest = rows.abs().amax(1)
     if recipe.weight_observer == "mse":
-        largest = _least_error(rows, largest, code_range(bits, signed=True)[1])
+        whole = rows if recipe.per_channel else rows.reshape(1, -1)
+        largest = _least_error(whole, whole.abs().amax(1), code_range(bits, signed=True)[1]).expand(len(rows))
     with_pairs = torch.maximum(largest, pair_sums(weight.double()).flatten(1).amax(1))
     if bits == 8 and with_pairs.sum() <= MOST_GROWTH * largest.sum():
         largest = with_pairs

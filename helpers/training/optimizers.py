@@ -54,8 +54,10 @@ def orthogonal(matrix: torch.Tensor, steps: int = 5) -> torch.Tensor:
 
 def weight_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     """Two parameter groups: dense weights decay; BatchNorm, biases and depthwise filters do not."""
-    convolutions = (m for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd))
+    convolutions = [m for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd)]
     depthwise = {id(m.weight) for m in convolutions if m.groups == m.in_channels > 1}
+    loose = {*map(id, model.parameters())} - {id(m.weight) for m in convolutions}  # a QatNetwork's
+    depthwise |= {id(p) for p in model.parameters() if id(p) in loose and p.dim() == 4 and p.shape[1] == 1}
     decayed = [p for p in model.parameters() if p.dim() > 1 and id(p) not in depthwise]
     spared = [p for p in model.parameters() if p.dim() <= 1 or id(p) in depthwise]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]

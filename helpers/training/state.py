@@ -90,8 +90,9 @@ class TrainingState:
         return found
 
     def small_tensors(self) -> dict[str, torch.Tensor]:
-        """No momenta and no average, and weights in half the bytes; what BatchNorm has measured stays exact."""
-        halved = {f"model.{name}" for name, _ in self.loop.model.named_parameters(remove_duplicate=False)}
+        """No momenta and no average, and weights in half the bytes; scales and statistics stay exact."""
+        parameters = self.loop.model.named_parameters(remove_duplicate=False)
+        halved = {f"model.{name}" for name, weight in parameters if weight.dim() > 1}  # step sizes of 1e-8 would be 0
         halved.add("last_losses")
         kept = {name: t for name, t in self.tensors().items() if not name.startswith(("averaged.", "momentum."))}
         return {name: t.half() if name in halved else t for name, t in kept.items()}

@@ -1,0 +1,107 @@
+"""What an optimised network has in common with the one that it was made of: sharing, what trains, and its inputs."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from helpers import metrics, models, pruning
+from helpers.equivalence import randomize_batchnorm
+from helpers.graphs.errors import WrongAnswer
+from helpers.passes import conv_bn_folding, optimize
+from tests.passes.zoo import Net
+
+X = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Head(nn.Module):
+    """One head for several images, as in a detector."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return [F.relu(self.norm(self.conv(part)) * 2) for part in (x, 2 * x, 3 * x)]
+
+
+@dataclass
+class Scores:
+    """A network's answer with names."""
+
+    scores: torch.Tensor
+    mean: torch.Tensor
+
+
+def blurred():
+    """One kernel, a buffer, at two strides."""
+    net = Net(lambda m, x: F.conv2d(F.conv2d(x, m.k, padding=1, groups=3), m.k, stride=2, padding=1, groups=3))
+    net.register_buffer("k", torch.ones(3, 1, 3, 3) / 9)
+    return net
+
+
+def test_a_layer_that_is_called_three_times_is_folded_once():
+    model = randomize_batchnorm(Head()).eval()
+    folded, _ = optimize(model, X)
+    assert metrics.count_parameters(folded) == metrics.count_parameters(model.conv)
+    assert len({n.target for n in folded.graph.nodes if n.op == "call_module"}) == 1
+
+
+def test_one_tensor_in_two_layers_is_saved_once(tmp_path):
+    models.save(optimize(models.build(blurred).eval(), X)[0], tmp_path / "m.safetensors")
+    again = models.load(tmp_path / "m.safetensors", factory=blurred)
+    torch.testing.assert_close(again(X), blurred()(X))
+
+
+def test_what_was_frozen_stays_frozen_and_what_trained_trains():
+    model = Net(
+        lambda m, x: F.linear(x @ m.w, m.v * 0.5), w=nn.Parameter(torch.randn(3, 4)), v=nn.Parameter(torch.randn(2, 4))
+    )
+    model.w.requires_grad_(False)
+    folded, _ = optimize(model.eval(), torch.randn(5, 3))
+    assert [p.requires_grad for p in folded.parameters()] == [False, True]
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    layers[0].weight.requires_grad_(False)
+    folded, _ = optimize(layers, X)
+    assert {name: p.requires_grad for name, p in folded.named_parameters()} == {"0.weight": False, "0.bias": True}
+
+
+def test_answers_may_be_a_dataclass_and_inputs_a_table_that_the_network_writes_into():
+    def forward(m, table):
+        y = table["x"].add_(1)
+        return Scores(m.conv(y), y.mean())
+
+    given = {"x": X.clone()}
+    optimize(Net(forward, conv=nn.Conv2d(3, 4, 3)).eval(), (given,))
+    assert torch.equal(given["x"], X)
+
+
+def test_verification_compares_networks_that_draw_and_says_if_the_network_itself_fails(monkeypatch):
+    with pytest.raises(RuntimeError, match="running_mean should contain 8 elements"):
+        optimize(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(4)).eval(), X)
+    noisy = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    noisy = Net(lambda m, x: m.net(x) + 1e-3 * torch.rand(1), net=randomize_batchnorm(noisy)).eval()
+    optimize(noisy, X)
+    exact = conv_bn_folding.norm_as_affine
+    monkeypatch.setattr(conv_bn_folding, "norm_as_affine", lambda norm: tuple(5 * part for part in exact(norm)))
+    with pytest.raises(WrongAnswer, match="conv_bn_folding"):
+        optimize(noisy, X)
+
+
+def test_int8_that_is_computed_in_float_is_not_timed():
+    candidate = nn.Identity()
+    candidate.mode = "simulated"
+    with pytest.raises(metrics.MeasurementError, match=r"int8 computes in float .* set its mode to 'kernel'"):
+        metrics.compare_latency({"int8": candidate}, X)
+
+
+def test_channels_behind_an_instance_norm_can_be_cut():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8, affine=True), nn.ReLU(), nn.Conv2d(8, 4, 3)).eval()
+    with torch.no_grad():
+        model[0].weight[4:] *= 1e-3
+        model[3].weight[:, 4:] = 0
+    small = pruning.prune(model, X, ratio=0.5, importance="l1")
+    assert small[0].out_channels == small[1].num_features == 4
+    torch.testing.assert_close(small(X), model(X))

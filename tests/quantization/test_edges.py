@@ -1,0 +1,92 @@
+"""What comes close to the limits: numbers that no code stands for, tiny scales, networks without a layer."""
+
+import pytest
+import torch
+from torch import nn
+
+from helpers import models, quantization, training
+from helpers.quantization import QuantizationError, Recipe, mixed_recipe, qat
+from helpers.quantization.weights import SHARES, encode_layer
+from helpers.training.optimizers import weight_groups
+
+IMAGES = torch.randint(0, 256, (16, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+
+class Root(nn.Module):
+    """Fine on the images that calibrate it; a large negative input gives NaN."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 4, 1), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(torch.sqrt(self.conv(x).mean((2, 3)) + 20))
+
+
+def wide():
+    """A linear layer that would not fit int32 with the weights that it begins with."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 160 * 160, 2))
+
+
+def test_what_no_code_stands_for_is_refused():
+    torch.manual_seed(0)
+    q, x = quantization.quantize(Root().eval(), IMAGES), torch.zeros(2, 3, 8, 8)
+    with pytest.raises(QuantizationError, match="sqrt: computes NaN, which no code stands for"):
+        q.step("sqrt").encode(torch.tensor([1.0, float("nan")]))
+    with pytest.raises(QuantizationError, match="with NaN or infinity in it"):
+        q(x.fill_(float("inf")))
+    with pytest.raises(QuantizationError, match="no layer of the network has an integer form"):
+        quantization.quantize(nn.Sequential(nn.ReLU(), nn.Flatten()).eval(), IMAGES)
+    with pytest.raises(QuantizationError, match="Root cannot be saved yet; say what makes it"):
+        mixed_recipe(Root().eval(), IMAGES, 1000, progress=False)
+
+
+def test_images_in_bfloat16_get_the_codes_of_the_same_numbers():
+    q, x = quantization.quantize(Root().eval(), IMAGES), torch.randn(4, 3, 8, 8).bfloat16()
+    assert torch.equal(q.input.encode(x), q.input.encode(x.float()))
+
+
+def test_a_wide_layer_that_could_be_saved_can_be_loaded(tmp_path):
+    model = models.build(wide).eval()
+    with torch.no_grad():
+        model[1].weight.zero_()[:, ::9] = 1e-3
+    images = IMAGES.repeat(1, 1, 20, 20)
+    q = quantization.quantize(model, images)
+    again = models.load(models.save(q, tmp_path / "q.safetensors"), factory=wide)
+    x = torch.randn(2, 3, 160, 160)
+    assert torch.equal(again(x), q(x))
+    again.step("1").weight.fill_(127)  # as a file might say: sums that int32 cannot hold
+    with pytest.raises(QuantizationError, match="1: the sum of 76800 products may reach"):
+        again.settle()
+
+
+def test_one_scale_for_a_layer_has_the_least_error_of_all_that_were_tried():
+    torch.manual_seed(0)
+    op = quantization.make_plan(nn.Sequential(nn.Conv2d(3, 16, 3)).eval(), (3, 8, 8), Recipe())["0"]
+    op.weight *= torch.logspace(-2, 0, 16)[:, None, None, None]
+    found = encode_layer(op, Recipe(4, per_channel=False, weight_observer="mse"))
+    scales = op.weight.abs().max() * SHARES.float() / 7
+    errors = [((op.weight / s).round().clamp(-7, 7) * s - op.weight).square().sum() for s in scales]
+    assert (found.decode() - op.weight).square().sum() <= 1.001 * min(errors) and len(found.scale.unique()) == 1
+
+
+def test_training_with_rounding_starts_where_the_integer_network_is():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, groups=8))
+    model = nn.Sequential(model, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)).eval()
+    with torch.no_grad():
+        model[0][1].weight[3], model[0][1].bias[3] = 1e-36, 0.3  # a channel that is dead, but for its bias
+    network, x = qat.prepare(model, IMAGES, Recipe()), torch.randn(4, 3, 8, 8)
+    assert (network(x) - network.convert()(x)).abs().max() < 0.05 * model(x).abs().max()
+    _, spared = weight_groups(network, 1e-3)
+    assert [p.shape for p in spared["params"] if p.dim() == 4] == [(8, 1, 3, 3)]
+    for repair in ({"rounding": "learned"}, {"bias_correction": "empirical"}):
+        with pytest.raises(QuantizationError, match="training chooses codes and biases itself"):
+            qat.prepare(model, IMAGES, Recipe(**repair))
+
+
+def test_a_network_that_answers_nan_has_no_accuracy():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
+    nn.init.constant_(model[1].bias, float("nan"))
+    with pytest.raises(training.TrainingError, match="answers NaN or infinity"):
+        training.evaluate(model, IMAGES, torch.zeros(16, dtype=torch.long))
