@@ -11,7 +11,6 @@ JOBS ?= 2
 ONLY ?=
 TORCH_INDEX ?=
 PY = $(VENV)/bin/python
-DENSE = data/checkpoints/dense.safetensors
 READY = $(VENV)/.ready
 # One thread for each of several test processes: two pools of threads on the same cores stand in each other's way.
 TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
@@ -39,9 +38,9 @@ reference: $(READY)
 	$(PY) -m pip install --quiet --editable '.[rivals]' --constraint constraints.txt
 	$(PY) -m course sweep reference --commit
 	$(PY) -m course sweep ablations --commit
-	$(PY) -m course.benchmarks.pruning_quality $(DENSE)
-	$(PY) -m course.benchmarks.pruning_unstructured $(DENSE)
-	$(PY) -m course.benchmarks.quantization $(DENSE)
+	$(PY) -m course.benchmarks.pruning_quality
+	$(PY) -m course.benchmarks.pruning_unstructured
+	$(PY) -m course.benchmarks.quantization
 	$(PY) -m course.benchmarks.speed
 	$(PY) -m course results
 	$(PY) -m course run --publish
@@ -54,7 +53,7 @@ grade: $(READY)
 	$(PY) -m course grade demo
 
 # The long training of the dense network. Stopped, and given again here or on another machine, it goes on. If the network in
-# build/ is better on the validation images, copy it to $(DENSE).
+# build/ is better on the validation images, copy it to data/checkpoints/.
 dense: $(READY)
 	$(PY) -m course train --epochs 200 --batch-size 256 --muon 0.02 --skip 0.5 --autoaugment --cutout 16 \
 	  --image-sizes 20 24 28 32 --handover data/training/dense.safetensors --output build/dense.safetensors

@@ -15,7 +15,7 @@ COMMANDS = {
     "finetune": ("course.commands.finetune", "train a saved network on, with a teacher if you like; resumable"),
     "quantize": ("course.commands.quantize", "turn a saved network into int8 or fewer bits"),
     "compress": ("course.commands.compress", "prune, fine-tune and quantize in one go, with a table of every stage"),
-    "sweep": ("course.commands.sweep", "a list of jobs, each made once; resumable, several at a time"),
+    "sweep": ("course.commands.sweep", "a list of jobs, each made once; resumable"),
     "results": ("course.commands.results", "bring README, the page of results and the chart up to date"),
     "run": ("course.commands.run", "run the lessons without a screen"),
     "report": ("course.commands.pages", "the course as one page that works offline"),

@@ -13,7 +13,10 @@ from filelock import FileLock
 
 from course.reference.table import FOLDER
 from helpers.files import write_atomically
+from helpers.models import CHECKPOINTS
 from helpers.provenance import provenance
+
+DENSE = CHECKPOINTS / "dense.safetensors"  # the network that all comparisons start from
 
 
 class KnownRows:

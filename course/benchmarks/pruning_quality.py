@@ -1,6 +1,6 @@
 """Accuracy after pruning and fine-tuning, ours beside Torch-Pruning.
 
-    python -m course.benchmarks.pruning_quality CHECKPOINT
+    python -m course.benchmarks.pruning_quality
 
 Every network is cut to the same share of the multiply-adds and gets the same fine-tuning. First each criterion of each
 tool once, and the best of each is chosen by its validation accuracy; then the two chosen ones with several seeds, and
@@ -8,16 +8,14 @@ only these are asked for their test accuracy. Rows go to data/results/pruning_qu
 a row that is there, for the same bytes of the checkpoint, is not computed again: delete the file to start anew.
 """
 
-import argparse
 import copy
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import nn
 
-from course.benchmarks.common import KnownRows
+from course.benchmarks.common import DENSE, KnownRows
 from helpers import data, metrics, models, pruning, training
 
 EXAMPLE = torch.zeros(1, 3, 32, 32)
@@ -100,11 +98,8 @@ def result(table: KnownRows, cifar: data.Dataset, dense: nn.Module, name: str, c
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path, help="the dense network")
-    checkpoint = parser.parse_args().checkpoint
-    cifar, dense = data.load_cifar10("offline"), models.load(checkpoint)
-    table = KnownRows("pruning_quality", checkpoint, share=SHARE)
+    cifar, dense = data.load_cifar10("offline"), models.load(DENSE)
+    table = KnownRows("pruning_quality", DENSE, share=SHARE)
     schedule = training.Config(lr=0.02, ema=0.99)
     best: dict[str, dict] = {}
     for name in METHODS:

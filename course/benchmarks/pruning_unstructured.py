@@ -1,6 +1,6 @@
 """Zeros instead of missing channels: what unstructured magnitude pruning costs in accuracy, and what it is worth.
 
-    python -m course.benchmarks.pruning_unstructured CHECKPOINT
+    python -m course.benchmarks.pruning_unstructured
 
 For each sparsity one row in data/results/pruning_unstructured.csv: validation accuracy without fine-tuning, bytes of
 the file that `models.save` writes, the same file after entropy coding (deflate), and the latency of one image, all
@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from course.benchmarks.common import origin
+from course.benchmarks.common import DENSE, origin
 from course.lessons.zeros import weights_of, zero_small_weights
 from course.reference.table import FOLDER
 from helpers import data, metrics, models, training
@@ -60,7 +60,7 @@ def compared(
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path, help="the dense network")
+    parser.add_argument("checkpoint", type=Path, nargs="?", default=DENSE, help="the dense network")
     parser.add_argument("--data", choices=data.SOURCES, default="offline", help="where CIFAR-10 comes from")
     parser.add_argument("--runs", type=int, default=31, help="timed passes of each network")
     parser.add_argument("--output", type=Path, default=RESULTS, help="the table to write (default: %(default)s)")

@@ -1,12 +1,11 @@
 """Our int8 beside that of ONNX Runtime and PyTorch, all from one float network, for several calibration draws.
 
-    python -m course.benchmarks.quantization FILE
+    python -m course.benchmarks.quantization
 
 Rows go to data/results/quantization_accuracy.csv as soon as they are known, and a row that is there, for the same bytes
 of the checkpoint, is not computed again. torchao is compared with where it is installed.
 """
 
-import argparse
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -17,22 +16,18 @@ import torch
 from torch import nn
 
 from course.benchmarks import quantization_rivals as rivals
-from course.benchmarks.common import KnownRows
+from course.benchmarks.common import DENSE, KnownRows
 from helpers import data, models, quantization
 
-CALIBRATION, BATCH = 1024, 250
+CALIBRATION, BATCH, DRAWS = 1024, 250, 5
 OURS = {"ours W8A8": {}, "ours W8A8, corrected": {"bias_correction": "empirical"}}
 Way = Callable[[], Callable[[torch.Tensor], torch.Tensor]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("--draws", type=int, default=5)
-    arguments = parser.parse_args()
-    model, cifar = models.load(arguments.checkpoint).eval(), data.load_cifar10("offline")
-    table = KnownRows("quantization_accuracy", arguments.checkpoint, images=len(cifar.test_images))
-    for draw in range(arguments.draws):
+    model, cifar = models.load(DENSE).eval(), data.load_cifar10("offline")
+    table = KnownRows("quantization_accuracy", DENSE, images=len(cifar.test_images))
+    for draw in range(DRAWS):
         ways = compared(model, calibration(cifar, draw)) | ({"float": lambda: model} if draw == 0 else {})
         for name, way in ways.items():
             if not table.find(name=name, draw=draw):

@@ -43,12 +43,12 @@ class Reader(CalibrationDataReader):
         return next(self.waiting, None)
 
 
-def export_float(model: nn.Module, path: Path, side: int = 32) -> Path:
+def export_float(model: nn.Module, path: Path) -> Path:
     """The float network as ONNX, prepared as ONNX Runtime asks for (shapes inferred, BatchNorm folded)."""
     raw = path.with_suffix(".raw.onnx")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecation notes
-        example = (torch.zeros(2, 3, side, side),)
+        example = (torch.zeros(2, 3, 32, 32),)
         batch = ({0: torch.export.Dim("batch")},)
         torch.onnx.export(model, example, raw, dynamo=True, dynamic_shapes=batch, external_data=False, verbose=False)
     quant_pre_process(raw, path)
@@ -58,7 +58,7 @@ def export_float(model: nn.Module, path: Path, side: int = 32) -> Path:
 def onnx_runtime_static(model: nn.Module, images: torch.Tensor, method: str, target: Path) -> Path:
     """ONNX Runtime's own static quantization: QDQ, per channel, uint8 activations, int8 weights."""
     with tempfile.TemporaryDirectory() as folder:
-        source = export_float(model, Path(folder) / "float.onnx", images.shape[-1])
+        source = export_float(model, Path(folder) / "float.onnx")
         name = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"]).get_inputs()[0].name
         kinds = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
         way = {"calibrate_method": CalibrationMethod[method], "extra_options": {"CalibStridedMinMax": STRIDE}}
@@ -66,9 +66,9 @@ def onnx_runtime_static(model: nn.Module, images: torch.Tensor, method: str, tar
     return target
 
 
-def run_onnx(path: Path, threads: int = 0, exact: bool = True, fused: bool = True) -> Network:
+def run_onnx(path: Path, threads: int = 0, exact: bool = True) -> Network:
     """Open a file; `exact` keeps uint8 x int8 products from saturating on processors without VNNI."""
-    options = onnx_float.options_for("all" if fused else "basic")
+    options = onnx_float.options_for("all")
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.x64quantprecision", str(int(exact)))
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -1,6 +1,6 @@
 """One clock for all speeds: milliseconds of the reference networks in every engine, for 1 image and for 128.
 
-    python -m course.benchmarks.speed [--rounds 16]
+    python -m course.benchmarks.speed
 
 PyTorch as it comes (eager, channels_last), this course's fused float network and int8 kernels, ONNX Runtime in float32
 and int8, and OpenVINO where it is installed (pip install -e '.[rivals]'), both from the files that this
@@ -9,7 +9,6 @@ times. Freed memory is kept by all. In each round everybody has a turn, in drawn
 a network and not on its weights, so those are drawn. The rows go to data/results/speed.csv.
 """
 
-import argparse
 import itertools
 import os
 import tempfile
@@ -34,7 +33,8 @@ from helpers.files import write_atomically
 from helpers.provenance import provenance
 
 BATCHES = (1, 128)
-SECONDS_PER_TURN, PAUSE_SECONDS, PASSES = 0.2, 0.02, 2
+SECONDS_PER_TURN, PAUSE_SECONDS = 0.2, 0.02
+PASSES, ROUNDS = 2, 8  # through all networks; in each of them
 THREADS = 2
 CALIBRATION = 64
 
@@ -128,42 +128,39 @@ def contestant(engine: str, form: Forms, threads: int) -> Callable[[int], float]
     return turn
 
 
-def turns_of(name: str, form: Forms, engines: list[str], rounds: int, threads: int) -> list[tuple]:
+def turns_of(name: str, form: Forms, engines: list[str]) -> list[tuple]:
     """All turns of all engines with one network."""
     workers = {}
     for engine in engines:
-        workers[engine] = Worker(contestant, engine, form, threads)
+        workers[engine] = Worker(contestant, engine, form, THREADS)
         [workers[engine].ask(batch) for batch in BATCHES]  # one starts up at a time, and not in a turn
     places = itertools.product(engines, BATCHES)
-    turns = [(name, engine, batch, workers[engine].ask(batch)) for engine, batch in in_drawn_order(places, rounds)]
+    turns = [(name, engine, batch, workers[engine].ask(batch)) for engine, batch in in_drawn_order(places, ROUNDS)]
     for worker in workers.values():
         worker.close()
     return turns
 
 
-def measured(checkpoints: list[Path], rounds: int, threads: int) -> pd.DataFrame:
+def measured(checkpoints: list[Path]) -> pd.DataFrame:
     """All turns of all rounds, as one row for each network, engine and batch size."""
     engines = [name for name in ENGINES if "OpenVINO" not in name or find_spec("openvino")]
     turns = []
     with tempfile.TemporaryDirectory() as folder:
         ready = {path.stem.partition("-")[0]: forms(path, Path(folder)) for path in checkpoints}
         for name in [*ready] * PASSES:  # one network after the other, and all again: fewer processes than memory holds
-            turns += turns_of(name, ready[name], engines, -(-rounds // PASSES), threads)
+            turns += turns_of(name, ready[name], engines)
     place = ["name", "engine", "batch"]
     by_place = pd.DataFrame(turns, columns=[*place, "ms"]).groupby(place).ms
     table = pd.DataFrame({"median_ms": by_place.median(), "iqr_ms": by_place.quantile(0.75) - by_place.quantile(0.25)})
     order = list(itertools.product(ready, engines, BATCHES))
-    return table.loc[order].reset_index().assign(rounds=rounds)
+    return table.loc[order].reset_index().assign(rounds=PASSES * ROUNDS)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=16)
-    rounds = parser.parse_args().rounds
     torch.set_num_threads(1)  # workers are forked from here
     # The structure is what counts, and all files of a network in data/checkpoints/ share it.
     files = [min(models.CHECKPOINTS.glob(f"{name}[.-]*")) for name in load().query("weight_bits == '32'").name]
-    table = measured(files, rounds, THREADS)
+    table = measured(files)
     conditions = provenance() | {"threads": THREADS, "load": round(os.getloadavg()[0], 1)}
     write_atomically(SPEED, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
     print(table.pivot_table("median_ms", ["name", "engine"], "batch", sort=False).round(2).to_string())

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
@@ -11,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import ModuleType
 from typing import NamedTuple
 
 COURSE = "batchnorm-to-int8"
@@ -66,13 +64,16 @@ def torch_pair() -> Iterator[Finding]:
         return
     import torch
 
-    # Importing torchvision would take longer than all the other checks together.
-    folder = Path(importlib.util.find_spec("torchvision").origin).parent
-    stated = re.search(r"__version__.*?= *['\"]([^'\"]+)", (folder / "version.py").read_text(encoding="utf-8"))
-    version = stated[1] if stated else importlib.metadata.version("torchvision")  # which may leave out the build
-    problem = operators_problem(torch, folder)
-    if stated and not problem and version.partition("+")[2] != torch.__version__.partition("+")[2]:
-        problem = "they are of two builds"
+    version, problem = importlib.metadata.version("torchvision"), ""
+    try:
+        import torchvision
+
+        version = torchvision.__version__  # which names the build, too
+        torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
+        if version.partition("+")[2] != torch.__version__.partition("+")[2]:
+            problem = "they are of two builds"
+    except Exception as error:  # whatever it is, the operators do not work
+        problem = (str(error).splitlines() or [type(error).__name__])[0][:100]
     found = f"torch {torch.__version__} with torchvision {version}{problem and f' do not fit ({problem})'}"
     remedy = f"take both from one place: make clean lab TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
     yield Finding(not problem, found, f"{remedy}; without make, delete .venv and set up again, as README says")
@@ -80,16 +81,6 @@ def torch_pair() -> Iterator[Finding]:
     yield Finding(True, f"GPU: {gpu}")
     vectors = torch.backends.cpu.get_cpu_capability()
     yield Finding(True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {vectors}")
-
-
-def operators_problem(torch: ModuleType, folder: Path) -> str:
-    """Load torchvision's compiled operators into this torch; returns what went wrong, or nothing."""
-    try:
-        torch.ops.load_library(min(folder.glob("_C*")))
-        assert torch.ops.torchvision.nms
-    except (OSError, RuntimeError, AttributeError, ValueError) as error:
-        return str(error).replace(f"{folder}/", "").splitlines()[0][:100] or type(error).__name__
-    return ""
 
 
 def space() -> Iterator[Finding]:

@@ -4,12 +4,14 @@ import argparse
 from dataclasses import fields, replace
 
 from course.commands import options
+from course.commands.train import saving
 from helpers import models, training
 from helpers.provenance import provenance
 from helpers.quantization import QuantizationError, Recipe, mixed_recipe, qat, quantize, to_onnx
 from helpers.quantization.plan import CHOICES
 
 SCAN_IMAGES = 256
+HEADER_BYTES = 2048  # what a file says about itself comes on top of the bits that a budget is spent on
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,14 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--per-tensor": (False, "one weight scale per layer instead of per channel"),
         "--equalize": (False, "equalise the ranges of channels across layers first"),
         "--bias-correction": (str, "take back the shift of the means", ("empirical",)),
-        "--file-bytes": (int, "choose bits per layer for a file of this size"),
-        "--qat-epochs": (0, "train on with rounding"),
+        "--file-bytes": (int, "choose bits per layer for a file of at most this size"),
+        "--qat-epochs": (0, "train on with rounding; resumable"),
         "--onnx": (options.writable, "also write an ONNX model with the same integers"),
         "--images": ((options.positive, 1024), options.IMAGES),
     }
     for name in ("observer", "weight_observer", "residual", "rounding"):
         settings["--" + name.replace("_", "-")] = (getattr(start, name), "see Recipe", CHOICES[name])
     options.add(parser, settings)
+    parser.set_defaults(state=None, handover=None)  # of the training: the state lies beside the output
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,10 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     images = dataset.split().train_images[: arguments.images]
     recipe = recipe_from(arguments)
     if arguments.file_bytes is not None:
-        recipe = mixed_recipe(model, images[:SCAN_IMAGES], arguments.file_bytes, recipe)
+        recipe = mixed_recipe(model, images[:SCAN_IMAGES], arguments.file_bytes - HEADER_BYTES, recipe)
     if arguments.qat_epochs:
         network, schedule = qat.prepare(model, images, recipe), replace(qat.SHORT, epochs=arguments.qat_epochs)
-        training.finetune(network, dataset, model, schedule)
+        with saving(arguments) as places:
+            training.train(network, dataset, schedule, teacher=model, **places)
         quantized = network.convert()
     else:
         quantized = quantize(model, images, recipe)
@@ -51,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     measured = {"validation_accuracy": found.accuracy, "validation_images": found.n}
     measured |= {"validation_interval": found.interval}
     path = models.save(quantized, arguments.output, metrics=measured, provenance=provenance(qat.SHORT.seed))
+    if arguments.qat_epochs:
+        arguments.state.unlink(missing_ok=True)  # the next one of this name may have other settings
     before, after = (file.stat().st_size for file in (arguments.checkpoint or arguments.weights, path))
     print(f"{before:,} -> {after:,} bytes ({after / before:.1%}); written to {path}")
     if quantized.float_layers:

@@ -18,21 +18,26 @@ from helpers.dataset import Dataset
 from helpers.files import write_atomically
 from helpers.provenance import provenance
 
+WITH_WIDTH = "mobilenet_v2_cifar"
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """What can be chosen."""
-    options.add(parser, {"--model": ("mobilenet_v2_cifar", "a builder's name")} | options.IMAGES_OF)
+    options.add(parser, {"--model": (WITH_WIDTH, "a builder's name")} | options.IMAGES_OF)
     add_settings(parser, training.Config())
     output = {"--output": ((options.network, "build/trained.safetensors"), "checkpoint to write")}
-    options.add(parser, {"--width": ((options.above_zero, 1.0), "width multiplier of MobileNetV2")} | output)
+    options.add(parser, {"--width": ((options.above_zero, 1.0), f"width multiplier of {WITH_WIDTH}")} | output)
 
 
 def run(arguments: Namespace) -> int:
     """Train, write the checkpoint, and read the test images once, at the end."""
     config = config_from(arguments)
+    if arguments.width != 1 and arguments.model != WITH_WIDTH:
+        told = f"--width {arguments.width:g} belongs to {WITH_WIDTH}, and --model is {arguments.model}"
+        raise models.ModelError(f"{told}: leave one of them out")
     dataset = options.images(arguments.data, arguments.input_size, mirror=not arguments.no_mirror)
     torch.manual_seed(config.seed)
-    sizes = {"width_mult": arguments.width, "dropout": 0.0} if arguments.model == "mobilenet_v2_cifar" else {}
+    sizes = {"width_mult": arguments.width, "dropout": 0.0} if arguments.model == WITH_WIDTH else {}
     model = models.build(arguments.model, num_classes=len(dataset.classes), **sizes).to(device())
     with saving(arguments) as places:
         history = training.train(model, dataset, config, **places)

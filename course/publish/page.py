@@ -88,7 +88,9 @@ def output_html(output: NotebookNode) -> str:
     if "application/vnd.jupyter.widget-view+json" in data:
         return ""
     if "text/html" in data:
-        return f'<div class="shown">{data["text/html"]}</div>'
+        name = output.get("metadata", {}).get("figure")  # the list of figures leads to its picture
+        shown = data["text/html"].replace("<img ", f'<img id="{name}" ', 1) if name else data["text/html"]
+        return f'<div class="shown">{shown}</div>'
     if "image/png" in data:
         return f'<img src="data:image/png;base64,{data["image/png"].strip()}" alt="">'
     return f'<pre class="printed">{html.escape(data.get("text/plain", ""))}</pre>'

@@ -42,9 +42,7 @@ def section(stem: str, notebook: NotebookNode, links: dict[str, str]) -> str:
         elif cell.cell_type == "code":
             folded = f"<details><summary>code</summary>{page.python(cell.source)}</details>"
             parts.append(folded + page.outputs(cell))
-    names = iter([name for name, _ in page.figures(notebook)])  # as ids, to which the list of figures leads
-    body = re.sub(r'<img (?=src="data:image/png)', lambda match: f'<img id="{next(names, "")}" ', "".join(parts))
-    return f'<section id="{stem}">{body}</section>'
+    return f'<section id="{stem}">{"".join(parts)}</section>'
 
 
 def demo_section(pages: list[Path] | None) -> str:

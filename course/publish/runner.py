@@ -29,7 +29,7 @@ READS = {
     r"baseline\(": ["checkpoints/dense.safetensors"],
     r"load\(\)|headline\(|chart\(": ["results/results.csv"],
     r"headline\(|plan\(": ["results/speed.csv"],
-    r"published\(": ["results/published.csv"],
+    r"published\(|chart\(": ["results/published.csv"],
     r"ablations\.": ["results/ablations.csv"],
     r"write_demo\(": [f"checkpoints/{name}.safetensors" for name in demo.SHOWN.values()],
 }

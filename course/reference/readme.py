@@ -27,9 +27,14 @@ def write() -> list[Path]:
     table, drawn = shown(), io.BytesIO()
     labels = {"Title": "accuracy against size", "Description": alternative_text(table)}
     chart(table).savefig(drawn, format="svg", metadata={"Date": None, "Identifier": digest()} | labels)
-    text = with_block(README.read_text(encoding="utf-8"), block(table))
-    files = {README: text, PAGE: page.text(table), FIGURE: drawn.getvalue()}
+    files = made() | {FIGURE: drawn.getvalue()}
     return [write_atomically(path, content) for path, content in files.items()]
+
+
+def made() -> dict[Path, str]:
+    """What README and the page of all results should hold."""
+    table = shown()
+    return {README: with_block(README.read_text(encoding="utf-8"), block(table)), PAGE: page.text(table)}
 
 
 def shown() -> pd.DataFrame:
@@ -41,12 +46,9 @@ def shown() -> pd.DataFrame:
 
 def stale() -> list[str]:
     """What is out of date, and what to do; empty when all is well."""
-    table, found = shown(), []
-    text = README.read_text(encoding="utf-8")
-    if with_block(text, block(table)) != text:
-        found.append(f"{README.name} does not show what {RESULTS.name} holds: {REMEDY}")
-    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page.text(table):
-        found.append(f"{PAGE.parent.name}/{PAGE.name} does not show what the tables hold: {REMEDY}")
+    old = [path for path, text in made().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    names = [path.relative_to(README.parent).as_posix() for path in old]
+    found = [f"{name} does not show what the tables hold: {REMEDY}" for name in names]
     if not FIGURE.exists() or digest() not in FIGURE.read_text(encoding="utf-8"):
         found.append(f"{FIGURE.name} was not drawn from the present tables: {REMEDY}")
     return found

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from course.commands.quantize import HEADER_BYTES, SCAN_IMAGES
 from course.commands.train import device
 from course.reference.jobs import Job
 from course.reference.settings import AMOUNTS, PRUNING, SweepError
@@ -16,8 +17,6 @@ from helpers.passes import optimize
 from helpers.quantization import qat
 
 CALIBRATION_IMAGES = 1024
-SCAN_IMAGES = 256
-HEADER_BYTES = 2048  # what a file says about itself comes on top of the bits that a budget is spent on
 
 
 class Files(NamedTuple):

@@ -62,6 +62,11 @@ def pairs(answer: list, probe: dict) -> list[list[str]]:
     return [[str(word) for word in pair] for pair in answer]
 
 
+def counts(answer: list, probe: dict) -> list[list[int]]:
+    """Pairs of whole numbers."""
+    return [[int(number) for number in pair] for pair in answer]
+
+
 def holding_cases(rng: torch.Generator) -> list[Case]:
     """Networks that err with the dense one, err on their own, or err more; once there is none that will do."""
     cases = []
@@ -95,6 +100,29 @@ def holding_oracle(inputs: dict, probe: dict) -> int | None:
     return best
 
 
+def classes_cases(rng: torch.Generator) -> list[Case]:
+    """One class that loses, one that wins, one where as many change sides, and one without images."""
+    cases = []
+    for label, shares in (("three classes", [(0.4, 0.1), (0.1, 0.4), (0.3, 0.3)]), ("one class", [(0.2, 0.5)])):
+        labels = torch.randint(0, len(shares), (between(rng, 60, 90),), generator=rng)
+        lost, won = (torch.tensor(side)[labels] for side in zip(*shares, strict=True))
+        drawn = torch.rand(len(labels), generator=rng)
+        same = torch.rand(len(labels), generator=rng) < 0.5
+        before = torch.where(drawn < lost + won, drawn < lost, same)
+        inputs = {"before": before, "after": torch.where(drawn < lost + won, drawn >= lost, same), "labels": labels}
+        cases.append(Case(label, inputs | {"classes": len(shares) + 1}))  # of the last one there is no image
+    return cases
+
+
+def classes_oracle(inputs: dict, probe: dict) -> list[list[int]]:
+    """Image by image."""
+    found = [[0, 0] for _ in range(inputs["classes"])]
+    for was, now, label in zip(*(inputs[name].tolist() for name in ("before", "after", "labels")), strict=True):
+        found[label][0] += was and not now
+        found[label][1] += now and not was
+    return found
+
+
 ITEMS = (
     Item(
         "measure_images", images_cases, images_oracle, view=two_lists,
@@ -111,5 +139,10 @@ ITEMS = (
         "smallest_that_holds", holding_cases, holding_oracle, minutes=12, dots=3,
         nudge="Do not ask how much it lost on these images, but how much it may have lost: the lower end of lesson 10.",
         hint="For each: d = right - dense; keep it if mean - 1.96 * std / sqrt(n) >= -drop. Then the fewest bytes.",
+    ),
+    Item(
+        "lost_and_won", classes_cases, classes_oracle, view=counts, minutes=8, dots=2,
+        nudge="Which images are lost? Those where `before` is True and `after` is not. Then count their labels.",
+        hint="torch.bincount(labels[before & ~after], minlength=classes) has what is lost; won is the other way round.",
     ),
 )  # fmt: skip

@@ -28,4 +28,16 @@ ANSWERS = {
         ("/ len(d) ** 0.5", ""), ("min(holding", "max(holding"), (">= -drop", ">= drop"), ("=None", "=0"),
         (" if low(one) >= -drop", ""),
     ]),
+    "lost_and_won": Answers(right=[
+        "found = torch.zeros(classes, 2, dtype=torch.long)\n"
+        "for way, place in ((before & ~after, 0), (after & ~before, 1)):\n"
+        "    found[:, place].index_add_(0, labels[way], torch.ones(int(way.sum()), dtype=torch.long))\n"
+        "return found.tolist()",
+        "side = lambda way: [int((way & (labels == one)).sum()) for one in range(classes)]\n"
+        "return list(zip(side(before > after), side(after > before)))",
+    ], wrong=[
+        ("before & ~after", "after & ~before", "after & ~before", "before & ~after"), (", minlength=classes", ""),
+        ("before & ~after", "~after"), ("after & ~before", "after"), ("won.tolist()", "lost.tolist()"),
+        ("before & ~after", "before"), ("minlength=classes", "minlength=10"), ("& ~after", "& after"),
+    ]),
 }

@@ -311,56 +311,42 @@ def _model_oracle(inputs, probe):
 
 # Where torch keeps functions that fold.
 BUILT_INS = ("torch.nn.utils.fusion.*", "torch.fx.experimental.optimization.*", "torch.ao.*", "torch.jit._freeze.*")
+NORMS = tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group"))
+
+
+def _item(name, points, cases, oracle, edges, nudge, hint, **more):
+    more = {"edges": edges, "nudge": nudge, "hint": hint, "tolerance": CLOSE, "forbidden": BUILT_INS} | more
+    return Item(name, cases, oracle, points=points, **more)
+
 
 ITEMS = (
-    Item(
-        "bn_affine", _affine_cases, _affine_oracle, points=8, edges=_affine_edges, tolerance=CLOSE,
-        nudge="Multiply the formula out: what stands before y, and what is left when y is 0?",
-        hint="In evaluation BatchNorm is a y + b per channel; look at eps, the square root, and missing gamma or beta",
-    ),
-    Item(
-        "update_statistics", _update_cases, _update_oracle, points=12, edges=_update_edges,
-        tolerance=CLOSE,
-        nudge="Is the variance of a batch divided by n or by n - 1, and what is n for one channel?",
-        hint="Look at which variance is kept, over which axes, and which side momentum weighs",
-    ),
-    Item(
-        "bn_train", _train_cases, _train_oracle, points=10, edges=_train_edges, tolerance=CLOSE,
-        forbidden=tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group")),
-        nudge="Compare with the formula of exercise 1: where do the mean and the variance come from now?",
-        hint="Look at which variance normalises, where eps stands, and along which axis gamma lies",
-    ),
-    Item(
-        "fold_linear", _linear_cases, _linear_oracle, points=8, edges=_linear_edges, tolerance=CLOSE,
-        forbidden=BUILT_INS,
-        nudge="Write one output as a sum over its inputs, then multiply it by its own a",
-        hint="a (W x + c) + b: which rows does a scale, and what becomes of the old bias?",
-    ),
-    Item(
-        "fold_conv", _conv_cases, _conv_oracle, points=10, edges=_conv_edges, tolerance=CLOSE,
-        forbidden=BUILT_INS,
-        nudge="Which entries of the weight does one output channel use?",
-        hint="Output channels lie on the first axis of a convolution's weight, whatever its dimension and groups",
-    ),
-    Item(
-        "fold_transposed", _transposed_cases, _transposed_oracle, points=12, edges=_transposed_edges,
-        tolerance=CLOSE, forbidden=BUILT_INS,
-        nudge="On which axis of this weight do the outputs lie, and what do the groups do to it?",
-        hint="A transposed convolution stores (in, out / groups, ...): which output does each entry feed?",
-    ),
-    Item(
-        "fold_before", _before_cases, _before_oracle, points=14, edges=_before_edges, tolerance=CLOSE,
-        forbidden=BUILT_INS,
-        nudge="Put a constant image into the network: what becomes of b?",
-        hint="W (a x + b) + c: a scales input channels, and b reaches the output through every tap of the kernel",
-    ),
-    Item(
-        "fold_model", _model_cases, _model_oracle, points=14, edges=_model_edges, forbidden=BUILT_INS,
-        tolerance=Tolerance(relative=1e-5, absolute=1e-7),  # so that new layers may be of torch's usual float32
-        run=RUNS["fold_model"], view=VIEWS["fold_model"],
-        nudge="In which cases does the network compute something else once a norm is folded? Name them first",
-        hint="Fold only a norm that directly follows a convolution and uses its running statistics, into a new module",
-    ),
+    _item("bn_affine", 8, _affine_cases, _affine_oracle, _affine_edges,
+          "Multiply the formula out: what stands before y, and what is left when y is 0?",
+          "In evaluation BatchNorm is a y + b per channel; look at eps, the square root, and missing gamma or beta",
+          forbidden=()),
+    _item("update_statistics", 12, _update_cases, _update_oracle, _update_edges,
+          "Is the variance of a batch divided by n or by n - 1, and what is n for one channel?",
+          "Look at which variance is kept, over which axes, and which side momentum weighs", forbidden=()),
+    _item("bn_train", 10, _train_cases, _train_oracle, _train_edges,
+          "Compare with the formula of exercise 1: where do the mean and the variance come from now?",
+          "Look at which variance normalises, where eps stands, and along which axis gamma lies", forbidden=NORMS),
+    _item("fold_linear", 8, _linear_cases, _linear_oracle, _linear_edges,
+          "Write one output as a sum over its inputs, then multiply it by its own a",
+          "a (W x + c) + b: which rows does a scale, and what becomes of the old bias?"),
+    _item("fold_conv", 10, _conv_cases, _conv_oracle, _conv_edges,
+          "Which entries of the weight does one output channel use?",
+          "Output channels lie on the first axis of a convolution's weight, whatever its dimension and groups"),
+    _item("fold_transposed", 12, _transposed_cases, _transposed_oracle, _transposed_edges,
+          "On which axis of this weight do the outputs lie, and what do the groups do to it?",
+          "A transposed convolution stores (in, out / groups, ...): which output does each entry feed?"),
+    _item("fold_before", 14, _before_cases, _before_oracle, _before_edges,
+          "Put a constant image into the network: what becomes of b?",
+          "W (a x + b) + c: a scales input channels, and b reaches the output through every tap of the kernel"),
+    _item("fold_model", 14, _model_cases, _model_oracle, _model_edges,
+          "In which cases does the network compute something else once a norm is folded? Name them first",
+          "Fold only a norm that directly follows a convolution and uses its running statistics, into a new module",
+          tolerance=Tolerance(relative=1e-5, absolute=1e-7),  # so that new layers may be of torch's usual float32
+          run=RUNS["fold_model"], view=VIEWS["fold_model"]),
 )  # fmt: skip
 
 ASSIGNMENT = Assignment("a1", "BatchNorm folding by hand", ITEMS, manual_points=12)

@@ -318,55 +318,39 @@ def _clip_oracle(inputs, probe):
 
 TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
 
+
+def _item(name, points, cases, oracle, edges, nudge, hint, tolerance=EXACT):
+    more = {"edges": edges, "nudge": nudge, "hint": hint, "tolerance": tolerance, "forbidden": TORCHS_OWN}
+    return Item(name, cases, oracle, points=points, **more)
+
+
 ITEMS = (
-    Item(
-        "scale_and_zero_point", _range_cases, _range_oracle, points=10, edges=_range_edges,
-        tolerance=CLOSE, forbidden=TORCHS_OWN,
-        nudge="How many steps lie between the lowest and the highest of 2^bits codes?",
-        hint="Zero must have a code, so the range has to contain it; 2^bits codes have 2^bits - 1 steps between them",
-    ),
-    Item(
-        "quantize", _quantize_cases, _quantize_oracle, points=8, edges=_quantize_edges, tolerance=EXACT,
-        forbidden=TORCHS_OWN,
-        nudge="Which comes first: rounding, adding the zero point, or clamping?",
-        hint="Round first (ties to even), then add the zero point, then clamp; return integers",
-    ),
-    Item(
-        "quantize_weight", _weight_cases, _weight_oracle, points=12, edges=_weight_edges,
-        tolerance=CLOSE, forbidden=TORCHS_OWN,
-        nudge="What is the largest code for 8 bits when the codes are symmetric?",
-        hint="One scale per output channel, from the largest absolute value, and symmetric: -127 to 127 for 8 bits",
-    ),
-    Item(
-        "quantize_bias", _bias_cases, _bias_oracle, points=8, edges=_bias_edges, tolerance=EXACT,
-        forbidden=TORCHS_OWN,
-        nudge="What is one step of the accumulator worth?",
-        hint="The bias is added to sums of products, so its scale is the product of two scales, in 32 bits",
-    ),
-    Item(
-        "integer_conv", _conv_cases, _conv_oracle, points=16, edges=_conv_edges, tolerance=EXACT,
-        forbidden=TORCHS_OWN,
-        nudge="Which code stands for the real number 0?",
-        hint="A padded position means the number 0: which integer is that? And how large can the sums become?",
-    ),
-    Item(
-        "fixed_point", _multiplier_cases, _multiplier_oracle, points=10, edges=_multiplier_edges,
-        tolerance=EXACT, forbidden=TORCHS_OWN,
-        nudge="How often do you halve or double the factor until it lies between 1/2 and 1?",
-        hint="multiplier = mantissa / 2^shift with 2^30 <= mantissa < 2^31, also when rounding reaches 2^31",
-    ),
-    Item(
-        "requantize", _requantize_cases, _requantize_oracle, points=14, edges=_requantize_edges,
-        tolerance=EXACT, forbidden=TORCHS_OWN,
-        nudge="Which way does a shift to the right round, and how large can the products become?",
-        hint="Multiply in 64 bits, add half before shifting, then the zero point, then clamp",
-    ),
-    Item(
-        "best_clip", _clip_cases, _clip_oracle, points=10, edges=_clip_edges, tolerance=EXACT,
-        forbidden=TORCHS_OWN,
-        nudge="What becomes of a value beyond the threshold, and what of one within it?",
-        hint="Quantize symmetrically with every threshold, return to real numbers, compare squared errors",
-    ),
+    _item("scale_and_zero_point", 10, _range_cases, _range_oracle, _range_edges,
+          "How many steps lie between the lowest and the highest of 2^bits codes?",
+          "Zero must have a code, so the range has to contain it; 2^bits codes have 2^bits - 1 steps between them",
+          CLOSE),
+    _item("quantize", 8, _quantize_cases, _quantize_oracle, _quantize_edges,
+          "Which comes first: rounding, adding the zero point, or clamping?",
+          "Round first (ties to even), then add the zero point, then clamp; return integers"),
+    _item("quantize_weight", 12, _weight_cases, _weight_oracle, _weight_edges,
+          "What is the largest code for 8 bits when the codes are symmetric?",
+          "One scale per output channel, from the largest absolute value, and symmetric: -127 to 127 for 8 bits",
+          CLOSE),
+    _item("quantize_bias", 8, _bias_cases, _bias_oracle, _bias_edges,
+          "What is one step of the accumulator worth?",
+          "The bias is added to sums of products, so its scale is the product of two scales, in 32 bits"),
+    _item("integer_conv", 16, _conv_cases, _conv_oracle, _conv_edges,
+          "Which code stands for the real number 0?",
+          "A padded position means the number 0: which integer is that? And how large can the sums become?"),
+    _item("fixed_point", 10, _multiplier_cases, _multiplier_oracle, _multiplier_edges,
+          "How often do you halve or double the factor until it lies between 1/2 and 1?",
+          "multiplier = mantissa / 2^shift with 2^30 <= mantissa < 2^31, also when rounding reaches 2^31"),
+    _item("requantize", 14, _requantize_cases, _requantize_oracle, _requantize_edges,
+          "Which way does a shift to the right round, and how large can the products become?",
+          "Multiply in 64 bits, add half before shifting, then the zero point, then clamp"),
+    _item("best_clip", 10, _clip_cases, _clip_oracle, _clip_edges,
+          "What becomes of a value beyond the threshold, and what of one within it?",
+          "Quantize symmetrically with every threshold, return to real numbers, compare squared errors"),
 )  # fmt: skip
 
 ASSIGNMENT = Assignment("a4", "Quantization in integers", ITEMS, manual_points=12)

@@ -86,6 +86,31 @@ def test_a_file_without_normalisation_says_so_and_images_need_not_be_mirrored(ow
     assert main([*words, str(tmp_path / "tuned.safetensors")]) == 0
 
 
+def test_a_file_is_no_larger_than_asked_with_all_that_it_says_about_itself(own, tmp_path):
+    torch.save(make(width=64).state_dict(), tmp_path / "wide.pt")
+    out = tmp_path / "mixed.safetensors"
+    wide = [*own, "--arguments", "width=64", "--weights", str(tmp_path / "wide.pt")]
+    for wanted in (35_000, 34_999):  # then one byte less than the first file has
+        wanted = min(wanted, out.stat().st_size - 1) if out.exists() else wanted
+        assert main(["quantize", str(out), *wide, "--file-bytes", str(wanted)]) == 0
+        assert out.stat().st_size <= wanted
+
+
+def test_stopped_while_it_trains_with_rounding_the_same_command_goes_on(own, tmp_path, monkeypatch):
+    words = ["quantize", str(tmp_path / "int8.safetensors"), *own, "--qat-epochs", "2", "--images", "32"]
+    run_epoch, epochs = training.TrainingLoop.run_epoch, []
+
+    def stop_in_the_second(loop, epoch, *rest):
+        epochs.append(epoch)
+        if epochs == [0, 1]:
+            raise KeyboardInterrupt
+        return run_epoch(loop, epoch, *rest)
+
+    monkeypatch.setattr(training.TrainingLoop, "run_epoch", stop_in_the_second)
+    assert [main(words), main(words)] == [130, 0] and epochs == [0, 1, 1]
+    assert [path.name for path in tmp_path.iterdir()] == ["int8.safetensors"]  # no state that another run might take
+
+
 WRONG = {
     "no such module": (["--model", "no.such:make"], "'no.such:make' cannot be imported (ModuleNotFoundError"),
     "no such function": (["--model", f"{__name__}:made"], "has no attribute 'made'"),

@@ -70,6 +70,11 @@ def test_a_run_is_shown_only_if_it_was_one_of_the_present_cells(tmp_path, monkey
     assert capsys.readouterr().out.startswith("01_a.ipynb was edited since it was run here: shown with the outputs")
 
 
+def test_a_notebook_with_the_chart_is_made_from_what_others_published_too():
+    made = runner.made_from(new_notebook(cells=[new_code_cell("plots.show(chart())")]))
+    assert list(made) == ["results/published.csv", "results/results.csv"]
+
+
 def cell(make, source, kind, **metadata):
     return make(source, metadata={"slideshow": {"slide_type": kind}} | metadata)
 
@@ -122,7 +127,8 @@ def test_slides_makes_a_deck_of_the_talk_and_a_notebook_without_slides_is_refuse
 def test_contents_figures_links_and_provenance(tmp_path):
     code = new_code_cell("draw()")
     shown = {"text/html": '<img src="data:image/png;base64,iVBORw0KGgo=" alt="a dot">', "text/plain": "a dot"}
-    code.outputs = [new_output("display_data", data=shown, metadata={"figure": "01-dot"})]
+    own = new_output("display_data", data={"image/png": "bXkgb3du"})  # a learner's, which is in no list
+    code.outputs = [own, new_output("display_data", data=shown, metadata={"figure": "01-dot"})]
     known = {"run": {"torch": "2.0", "seed": None}}, {"made_from": {"results/results.csv": "0a"}}
     for name, body, metadata in zip(("01_a", "02_b"), ([code], []), known, strict=True):
         cells = [new_markdown_cell(f"# Lesson {name}\n\n[back](01_a.ipynb)"), *body]
@@ -131,7 +137,8 @@ def test_contents_figures_links_and_provenance(tmp_path):
     text = report.write_report(notebooks, tmp_path / "out" / "report.html").read_text()
     assert "01-dot.png" in text and "01-dot.svg" not in text  # which only a run of the lesson here would have made
     assert '<a href="#02_b">Lesson 02_b</a>' in text and 'href="#01_a"' in text and ".ipynb" not in text
-    assert '<img id="01-dot" src="data:image/png' in text and '<a href="#01-dot">' in text
+    assert '<img id="01-dot" src="data:image/png;base64,iVBORw0KGgo=' in text and '<a href="#01-dot">' in text
+    assert '<img src="data:image/png;base64,bXkgb3du"' in text and text.count("<img id=") == 1
     assert "<details><summary>code</summary>" in text and "<th>01_a</th><td>torch 2.0</td>" in text
     assert "<th>02_b</th><td>outputs as shipped; made from results/results.csv</td>" in text
     assert (tmp_path / "out" / "figures" / "01-dot.png").read_bytes() == b"\x89PNG\r\n\x1a\n"
