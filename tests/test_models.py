@@ -17,11 +17,6 @@ def small():
     return models.mobilenet_v2(width_mult=0.25).eval()
 
 
-def test_tiny_is_the_resnet_of_mlperf_tiny():
-    cost = metrics.profile(models.tiny(), torch.randn(1, 3, 32, 32))
-    assert (cost.params, cost.macs) == (78_042, 12_501_632)
-
-
 @pytest.mark.parametrize("model", [small(), models.build("squeezenet1_1", num_classes=7), models.tiny().half()])
 def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
     x = torch.randn(2, 3, 64, 64).to(next(model.parameters()).dtype)

@@ -38,13 +38,9 @@ def sources(*folders):
     return [ROOT / line for line in listed.stdout.splitlines() if line.endswith(".py") and (ROOT / line).exists()]
 
 
-def lines_of(paths):
-    return sum(len(path.read_text().splitlines()) for path in paths)
-
-
 @pytest.mark.parametrize("room", BUDGETS)
 def test_a_room_has_no_more_lines_than_its_budget(room):
-    count = lines_of(sources(room))
+    count = sum(len(path.read_text().splitlines()) for path in sources(room))
     excess = count - BUDGETS[room]
     assert excess <= 0, f"{room} has {count} lines, {excess} more than allowed: something else has to go"
 

@@ -35,13 +35,6 @@ def test_an_answer_is_right_however_it_is_written_and_a_wrong_one_is_told_why(an
     assert failure is None if says is None else says in failure
 
 
-def test_every_seed_has_its_own_inputs_always_the_same_and_edge_cases_are_hidden():
-    item = _item(edges=lambda rng: [Case("an empty tensor", {"x": torch.zeros(0)})])
-    first, again, other = (item.make_cases(seed)[0].inputs["x"] for seed in ("a", "a", "b"))
-    assert torch.equal(first, again) and not torch.equal(first, other)
-    assert [len(item.make_cases(1, hidden=hidden)) for hidden in (False, True)] == [1, 2]
-
-
 def test_a_view_that_fails_is_the_fault_of_the_answer():
     assert "cannot be used" in first_failure(_item(view=lambda answer, probe: answer["missing"]), lambda x: {})
 

@@ -30,15 +30,21 @@ def looks_into_it(x):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_the_same_answers_shapes_and_names(route):
-    model = nn.Sequential(conv(), norm(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).eval()
+def test_the_same_answers_shapes_and_names_and_layers_of_both_are_modules(route):
+    model = nn.Sequential(conv(stride=2), norm(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).eval()
     graph_module = trace(model, (X,), route)
     assert differences(model, graph_module, X) == []
     assert graph_module.graph.output_node().args[0].meta["val"].shape == (2, 3)
-    assert graph_module.state_dict().keys() == model.state_dict().keys()
     assert not graph_module.training
     theirs = {tensor.data_ptr() for tensor in model.state_dict().values()}
     assert theirs.isdisjoint(tensor.data_ptr() for tensor in graph_module.state_dict().values())
+    for names in ([], ["canonicalize", "dead_code"]):
+        Passer(names).run(graph_module)
+        state = graph_module.state_dict()
+        assert state.keys() == model.state_dict().keys()
+        assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
+    assert calls(graph_module) == [nn.Conv2d, nn.BatchNorm2d, F.relu, torch.flatten, nn.Linear]
+    assert repr(graph_module.get_submodule("0")) == repr(model[0])
 
 
 @pytest.mark.parametrize("route", ROUTES)

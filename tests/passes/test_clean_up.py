@@ -49,18 +49,6 @@ def test_a_module_becomes_a_function_with_its_settings(module, route):
     assert torch.equal(graph_module(x), module(x))
 
 
-@pytest.mark.parametrize("route", ["fx", "export"])
-def test_layers_of_both_routes_are_modules_of_the_same_name_and_tensors(route):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, groups=1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
-    nodes, graph_module = canonical(model, torch.randn(1, 3, 5, 5), route=route)
-    modules = [graph_module.get_submodule(node.target) for node in nodes if node.op == "call_module"]
-    assert [type(module) for module in modules] == [nn.Conv2d, nn.BatchNorm2d, nn.Linear]
-    assert repr(modules[0]) == repr(model[0])
-    state = graph_module.state_dict()
-    assert state.keys() == model.state_dict().keys()
-    assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
-
-
 def only_the_result(y):
     kept = y * 2
     y.add_(3)

@@ -48,11 +48,6 @@ def test_scores_of_different_scale_are_divided_by_their_mean(importance, counts)
     assert [len(units) for units in plan(scores, importance, ratio=0.34).values()] == counts
 
 
-def test_global_ranking_leaves_round_widths():
-    scores = {"low": np.arange(10.0), "high": np.arange(10.0) + 20}
-    assert plan(scores, ratio=0.25, round_to=4) == {"low": [0, 1], "high": []}
-
-
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(1, 100), st.floats(0, 0.999), st.integers(1, 16), st.booleans())
 def test_a_share_leaves_a_multiple_or_everything(size, ratio, round_to, by_name):

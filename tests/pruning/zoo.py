@@ -8,23 +8,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers.metrics import randomize_batchnorm
+from tests.passes.zoo import Net
 
 
 def conv(cin: int, cout: int, kernel: int = 3, **options) -> nn.Conv2d:
     return nn.Conv2d(cin, cout, kernel, padding=kernel // 2, **options)
-
-
-class Net(nn.Module):
-    """Layers by name and a forward: `Net(forward, a=conv(3, 8), ...)`."""
-
-    def __init__(self, forward, **layers):
-        super().__init__()
-        self.function = forward
-        for name, layer in layers.items():
-            setattr(self, name, layer)
-
-    def forward(self, x):
-        return self.function(self, x)
 
 
 class Block(nn.Module):

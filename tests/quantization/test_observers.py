@@ -2,7 +2,9 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
+from helpers.graphs.errors import GraphMismatch
 from helpers.quantization import quantize
 from helpers.quantization.affine import Affine, QuantizationError, choose, sqnr
 from helpers.quantization.observers import Observer, calibrate
@@ -73,28 +75,33 @@ def test_ranges_are_those_of_the_float_network():
     assert INPUT in edges and "fc" not in edges
 
 
-@pytest.mark.parametrize(
-    "bad,message",
-    [
-        (torch.zeros(0, 3, 9, 9), "there are none"),
-        (torch.zeros(2, 3, 9, 9, dtype=torch.int64), "uint8 or float32"),
-        ([1, 2], "list"),
-        (torch.full((2, 3, 9, 9), math.nan), "2 of 2 hold NaN"),
-    ],
-)
-def test_bad_images(bad, message):
-    with pytest.raises(QuantizationError, match=message):
-        quantize(small(), bad, verify=False)
-
-
-def test_a_layer_that_overflows_is_named():
+def spoiled(layer, factor, filters=None):
     model = small()
-    model.grouped.weight.data.mul_(1e38)
-    with pytest.raises(QuantizationError, match="edge 'pool' holds nothing, NaN or infinity"):
-        quantize(model, images(), verify=False)
+    getattr(model, layer).weight.data[:filters] *= factor
+    return model
 
 
-def test_an_empty_value_is_named():
-    empty = Net(lambda m, x: torch.cat([x, x[:, :0]], 1).flatten(1)).eval()
-    with pytest.raises(QuantizationError, match="edge 'getitem' holds nothing"):
-        quantize(empty, images(), verify=False)
+EMPTY = Net(lambda m, x: torch.cat([x, x[:, :0]], 1).flatten(1)).eval()
+WIDE = nn.Sequential(nn.Flatten(), nn.Linear(40000, 1)).eval()
+nn.init.ones_(WIDE[1].weight)  # its sums are no int32
+REFUSED = [
+    (small(), torch.zeros(0, 3, 9, 9), "there are none"),
+    (small(), torch.zeros(2, 3, 9, 9, dtype=torch.int64), "uint8 or float32"),
+    (small(), [1, 2], "list"),
+    (small(), torch.full((2, 3, 9, 9), math.nan), "2 of 2 hold NaN"),
+    (small().double(), images().double(), r"call .float\(\) on the images and"),
+    (spoiled("widen", math.nan, filters=1), images(), "widen.weight holds NaN or infinity; check the checkpoint"),
+    (spoiled("grouped", 1e38), images(), "edge 'pool' holds nothing, NaN or infinity"),
+    (EMPTY, images(), "edge 'getitem' holds nothing"),
+    (WIDE, torch.randn(4, 1, 200, 200), "1: the sum of 40000 products"),
+    (Net(lambda m, x: (x.relu(), x)).eval(), images(), "exactly one"),
+    (nn.Identity().eval(), images(), "exactly one"),
+    (nn.Bilinear(3, 3, 1).eval(), images(), "an input is missing"),
+]
+
+
+@pytest.mark.parametrize(("model", "x", "message"), REFUSED)
+def test_what_cannot_be_quantized_is_named(model, x, message):
+    error = GraphMismatch if message == "an input is missing" else QuantizationError
+    with pytest.raises(error, match=message):
+        quantize(model, x, verify=False)

@@ -77,11 +77,6 @@ def network(name: str) -> tuple[nn.Module, torch.Tensor]:
     return model.eval(), torch.zeros(1, 3, size, size)
 
 
-def group_list(name: str) -> list:
-    """Each channel group: name, size, why it cannot be pruned, whether it is hidden, and all its members."""
-    return [[g.name, g.size, g.reason, g.hidden, members(g)] for g in pruning.channel_groups(*network(name))]
-
-
 def members(group) -> list:
     """Tensor, axis, number of indices, and a digest of which index belongs to which unit (in order of appearance)."""
     numbers: dict[int, int] = {}
@@ -94,7 +89,8 @@ def members(group) -> list:
 
 
 def groups(name: str) -> dict[str, dict]:
-    found = group_list(name)
+    """Each channel group: name, size, why it cannot be pruned, whether it is hidden, and all its members."""
+    found = [[g.name, g.size, g.reason, g.hidden, members(g)] for g in pruning.channel_groups(*network(name))]
     hidden = [group[3] for group in found if group[2] is None]
     counts = {"groups": len(found), "prunable": len(hidden), "hidden": sum(hidden)}
     return {name: counts | {"sha256": digest(json.dumps(found).encode())}}

@@ -56,18 +56,13 @@ def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name
         assert found + [name for name in functions if re.search(rf"\b{name}\b", text)] == [], path.name
 
 
-@pytest.fixture
-def edition(released, tmp_path, monkeypatch):
-    """An unpacked edition with a1 and a5."""
+def test_an_edition_holds_the_course_and_nothing_that_is_secret(released, tmp_path, monkeypatch):
     made = {name: released(name).folder / "released" / name for name in ("a1", "a5")}  # before `release` is replaced
     monkeypatch.setattr(release, "release", lambda _, one: made[one.folder.name])
     exercises = [course.load(name) for name in made]
     with zipfile.ZipFile(release.edition(Classroom.open(tmp_path), exercises)) as archive:
         archive.extractall(tmp_path)
-    return tmp_path / "course"
-
-
-def test_an_edition_holds_the_course_and_nothing_that_is_secret(edition):
+    edition = tmp_path / "course"
     files = {path.relative_to(edition).as_posix(): path for path in edition.rglob("*") if path.is_file()}
     assert {"helpers/__init__.py", "notebooks/01_batchnorm_math.ipynb", "environment.yml"} <= set(files)
     assert any(name.startswith("notebooks/exercises/") for name in files)

@@ -203,8 +203,7 @@ CLASS = {
 }
 
 
-@pytest.fixture
-def contest(tmp_path):
+def test_the_best_come_first_and_the_figure_shows_every_network_and_the_rule(tmp_path, monkeypatch):
     contest = Classroom.open(tmp_path / "class")
     networks = {
         student: {"points": 30 * RULE.earned(accuracy, size), "measured": {"accuracy": accuracy, "bytes": size}}
@@ -215,10 +214,6 @@ def contest(tmp_path):
         items = {"network": {"of": 30, "message": ""} | network, "front": {"points": 8, "of": 8, "message": ""}}
         write(contest.result_path("a5", student), json.dumps({"items": items}))
     contest.submission("jan", "a5").mkdir(parents=True)  # not graded yet
-    return contest
-
-
-def test_the_best_come_first_and_the_figure_shows_every_network_and_the_rule(contest, monkeypatch):
     table = stats.standings(contest, A5)  # of those with equal points, the smaller file comes first
     assert table["student"].tolist() == ["ada", "bela", "chen", "hugo", "dora", "emil", "gwen", "fay", "kira"]
     assert table["share"].is_monotonic_decreasing and table["share"].iloc[:2].tolist() == [1.0, 1.0]

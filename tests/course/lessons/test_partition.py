@@ -3,9 +3,7 @@ import operator
 import pytest
 import torch
 from torch import fx, nn
-from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
-from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from course.lessons import partition
 from course.lessons.partition import any_chain, chain, covered_by_both, extract, from_ops, from_patterns, propose
@@ -23,6 +21,7 @@ RELU_VIEW, SIGMOID_MUL = from_ops([torch.relu, "view"]), from_ops([torch.sigmoid
 FIRST, SECOND = from_ops([torch.sin, torch.cos]), from_ops([torch.cos, torch.tanh])
 NETWORKS = {
     "conv": graph_of(lambda net, x: torch.relu(torch.sin(torch.relu(net.conv(x)) + 1)).abs(), conv=nn.Conv2d(1, 1, 1)),
+    "modules": graph_of(lambda net, x: net.bn(net.conv(x)), conv=nn.Conv2d(1, 1, 1), bn=nn.BatchNorm2d(1)),
     "views": graph_of(lambda net, x: torch.relu(torch.sin(torch.relu(x.view(-1))))),
     "chain": graph_of(lambda net, x: torch.sin(torch.cos(torch.tanh(x)))),
     "silu": graph_of(lambda net, x: torch.sigmoid((y := torch.sin(x)) * torch.sigmoid(y))),
@@ -30,6 +29,7 @@ NETWORKS = {
 # network, support (of that network), options, groups
 GROUPS = [
     ("conv", from_ops([nn.Conv2d, torch.relu, operator.add, "abs"]), {}, ["conv relu add", "relu_1 abs_1"]),
+    ("modules", from_ops([nn.Conv2d, nn.BatchNorm2d]), {}, ["conv bn"]),  # which torch does not count as computation
     ("views", RELU_VIEW, {}, ["view relu"]),
     ("views", RELU_VIEW, {"allow_single_node": True}, ["view relu", "relu_1"]),
     ("views", RELU_VIEW, {"non_compute": ["view"]}, []),
@@ -48,13 +48,6 @@ GROUPS = [
 @pytest.mark.parametrize(("network", "support", "options", "groups"), GROUPS)
 def test_the_largest_groups_of_supported_operations(network, support, options, groups):
     assert names(propose(NETWORKS[network], support, **options)) == groups
-
-
-def test_unlike_torch_module_calls_count_as_computation():
-    network = graph_of(lambda net, x: net.bn(net.conv(x)), conv=nn.Conv2d(1, 1, 1), bn=nn.BatchNorm2d(1))
-    support = from_ops([nn.Conv2d, nn.BatchNorm2d])
-    assert CapabilityBasedPartitioner(network, support).propose_partitions() == []
-    assert names(propose(network, support)) == ["conv bn"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -105,7 +98,3 @@ def test_groups_that_cannot_be_cut_out_are_refused_before_anything_changes(funct
     with pytest.raises(ValueError, match=message):
         extract(network, [nodes(network, names) for names in groups])
     assert network.code == code
-    if "and" in message:  # torch notices too, but after it has made the first group
-        with pytest.raises(AssertionError):
-            fuse_by_partitions(network, [dict.fromkeys(nodes(network, names)) for names in groups])
-        assert len(network.graph.find_nodes(op="call_module")) == 1
