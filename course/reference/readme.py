@@ -73,7 +73,7 @@ def block(table: pd.DataFrame) -> str:
     notes = "Accuracy: on 10,000 test images, ± 95 % interval. One image: median time in the engine ONNX Runtime on two"
     notes += " CPU threads, which computes with 8 bits where the file has fewer"
     notes += ", on a machine that was busy with other work." if (speeds().load > BUSY).any() else "."
-    notes += " In the chart files are entropy-coded, too (as `xz -6e` writes them), because others state such sizes."
+    notes += " In the chart, files are also entropy-coded (as `xz -6e` writes them), because others state such sizes."
     parts = [
         f"![{alternative_text(table)}](data/results/{FIGURE.name})",
         page.as_markdown(readable(headline(table))),

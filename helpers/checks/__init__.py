@@ -12,6 +12,7 @@ lessons.py         the exercises of all lessons, mine.py with the answers that w
 """
 
 import os
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,6 @@ def check(function: Callable) -> None:
     Args:
         function: what the learner wrote; its name says which exercise it answers.
 
-    Raises:
-        NotRightYet: the answer is wrong.
-
     Example:
         >>> def output_size(size, kernel, stride, padding):
         ...     return (size + 2 * padding - kernel) // stride + 1
@@ -60,8 +58,9 @@ def check(function: Callable) -> None:
     item = lessons().find(name)
     try:
         failure = first_failure(item, function)
-    except NotImplementedError:
-        print(f"{name}: not done yet. Write it, then run the cell again.")
+    except NotImplementedError as problem:
+        empty = traceback.extract_tb(problem.__traceback__)[-1].name  # it, or one of an earlier exercise that it calls
+        print(f"{empty}: not done yet. Write it, then run the cell again.")
         return
     if failure:
         raise NotRightYet(f"{name}: not right yet. {failure}\n{lessons().hint(item)}")

@@ -315,7 +315,7 @@ ITEMS = (
         "network", _network_cases, _network_oracle, function="restore", points=30, edges=_network_edges, seconds=60.0,
         run=run_network, view=view_network, score=lambda *seen: Verdict(*score_network(*seen)),
         nudge="Which of accuracy and bytes lies farther from full points? See the rule above",
-        hint=f"The lower of two accuracies counts; none below {TARGET_ACCURACY:.0%} or above {TARGET_BYTES:,} bytes",
+        hint=f"The lower accuracy of two counts; 0 points below {TARGET_ACCURACY:.0%} or above {TARGET_BYTES:,} bytes",
     ),
 )  # fmt: skip
 
