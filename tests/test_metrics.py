@@ -83,3 +83,10 @@ def test_every_engine_is_timed_without_gradients_and_with_freed_memory_kept(monk
     monkeypatch.setattr(speed, "SECONDS_PER_TURN", 1e-3)
     assert speed.contestant("one", None, torch.get_num_threads())(1) > 0
     assert {*seen} == {(True, 1)}
+
+
+def test_int8_that_is_computed_in_float_is_not_timed():
+    candidate = nn.Identity()
+    candidate.mode = "simulated"
+    with pytest.raises(metrics.MeasurementError, match=r"int8 computes in float .* set its mode to 'kernel'"):
+        metrics.compare_latency({"int8": candidate}, torch.zeros(1))

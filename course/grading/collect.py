@@ -71,11 +71,10 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
     first = room.rules.resubmission == "first"
     entries = [path for path in source.iterdir() if not path.name.startswith((".", "__MACOSX"))]
     named, parts = roster.students(entries, roster.read(room)), {}
-    dates = {path: path.lstat().st_mtime for path in entries}
-    lost = {}
-    for path in sorted(entries, key=lambda path: (dates[path], path.name)):  # of two files of one name the newer counts
+    age, lost = {path: path.lstat().st_mtime for path in entries}, {}
+    for path in sorted(entries, key=lambda path: (age[path], path.name)):  # of two files of one name the newer counts
         group, name = parts.setdefault(named[path][0] if roster.is_part(path) else path, {}), roster.own_name(path)
-        if name in group and dates[path] - dates[group[name]] < 60:  # of one download, so it is no second hand-in
+        if name in group and age[path] - age[group[name]] < 60:  # of one download, so it is no second hand-in
             lost[named[path][0]] = f"{group[name].name} was left out for {path.name}: rename one, and collect again"
         group[name] = path
     hand_ins = sorted(sorted(group.values()) for group in parts.values())
@@ -126,23 +125,29 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
     files, problems = files_of(hand_in.paths, assignment)
     if usable:
         hand_in.became, (before, was_in_time) = "unchanged", _noted(target)
-        if files == {path.name: path.read_bytes() for path in target.iterdir()}:  # the first of its dates counts
+        if _holds(target, files):  # the first of its dates counts
             _note(target, min(before, hand_in.arrived), in_time or was_in_time)
             return
         if first or hand_in.arrived <= before:
             return
         hand_in.became = "left out"
-    hand_in.remark = "; ".join(problems or filter(None, [hand_in.remark]))
+    hand_in.remark = "; ".join(filter(None, [*problems, hand_in.remark]))
     readable = f"{assignment}.ipynb" in files
     if usable and not readable:
         hand_in.remark += "; the hand-in before it still counts"
         return
     hand_in.became = "collected" if readable else "unreadable"
-    files |= {} if readable else {UNREADABLE: hand_in.remark.encode("utf-8", "replace")}  # for the student's page
+    files |= {} if readable else {UNREADABLE: "; ".join(problems).encode("utf-8", "replace")}  # for the student's page
     _replace(target, files, hand_in.arrived)
     _note(target, hand_in.arrived, in_time)
     room.log("collected", assignment=assignment, student=hand_in.student, arrived=hand_in.arrived.isoformat(),
              files=sorted(files))  # fmt: skip
+
+
+def _holds(target: Path, files: dict[str, bytes]) -> bool:
+    """Whether just these files lie there; what whoever looked into it left does not count."""
+    there = {path.name: path for path in target.iterdir() if not NOT_HANDED_IN.search(path.name)}
+    return there.keys() == files.keys() and all(p.is_file() and p.read_bytes() == files[n] for n, p in there.items())
 
 
 def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
@@ -153,6 +158,7 @@ def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
     for name, data in files.items():
         write(new / name, data)
     os.utime(new, (arrived.timestamp(), arrived.timestamp()))  # for `_noted`, should this be killed before it is noted
+    (target.parent / f".{target.name}.arrived").unlink(missing_ok=True)  # it speaks of what goes now
     shutil.rmtree(target, ignore_errors=True)
     new.rename(target)
 
@@ -166,7 +172,9 @@ def _noted(submission: Path) -> tuple[datetime, bool]:
     """What `_note` noted, else the time of the folder itself."""
     try:
         date, *rest = (submission.parent / f".{submission.name}.arrived").read_text(encoding="utf-8").split()
-        return datetime.fromisoformat(date), rest == ["in-time"]
+        if rest and rest != ["in-time"]:  # of a version that wrote the deadline, if it was in time, and then the date
+            return datetime.fromisoformat(rest[0]), date != rest[0]
+        return datetime.fromisoformat(date), bool(rest)
     except (OSError, ValueError):
         return datetime.fromtimestamp(submission.lstat().st_mtime, UTC), False
 
@@ -174,7 +182,7 @@ def _noted(submission: Path) -> tuple[datetime, bool]:
 def arrival(room: Classroom, assignment: str, student: str) -> datetime:
     """When a submission came in, in UTC; what came in time is no later than the deadline, as it stands now."""
     arrived, in_time = _noted(room.submission(student, assignment))
-    return min(arrived, room.rules.due.get(assignment, arrived)).astimezone(UTC) if in_time else arrived
+    return (min(arrived, room.rules.due.get(assignment, arrived)) if in_time else arrived).astimezone(UTC)
 
 
 def remarks(room: Classroom, assignment: str) -> list[str]:

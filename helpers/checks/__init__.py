@@ -59,7 +59,8 @@ def check(function: Callable) -> None:
     try:
         failure = first_failure(item, function)
     except NotImplementedError as problem:
-        empty = traceback.extract_tb(problem.__traceback__)[-1].name  # it, or one of an earlier exercise that it calls
+        names = [frame.name for frame in traceback.extract_tb(problem.__traceback__)]
+        empty = next(filter(lessons().items.__contains__, reversed(names)), name)  # it may call an earlier exercise
         print(f"{empty}: not done yet. Write it, then run the cell again.")
         return
     if failure:

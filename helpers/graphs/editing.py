@@ -21,8 +21,8 @@ class Editor:
     def __init__(self, graph_module: fx.GraphModule):
         self.graph_module, self.graph = graph_module, graph_module.graph
         self.layers: dict[Any, str] = {}  # made of functional calls (layers.py): what tells two apart -> path
-        self.parameters: dict[int, nn.Parameter] = {}  # made of buffers, for layers: id of the buffer -> parameter
-        self.folded: dict[Any, tuple] = {}  # a layer, and what was folded into it -> path: calls go on sharing it
+        self.parameters: dict[int, tuple] = {}  # id of a buffer that a layer now holds -> parameter, and the buffer
+        self.folded: dict[Any, tuple] = {}  # a layer, and what is folded into it -> path and new layer, to be shared
 
     @functools.cached_property
     def storage(self) -> Storage:
@@ -44,7 +44,7 @@ class Editor:
         """A tensor as the parameter of a layer, the same one for all layers that read it."""
         if tensor is None or isinstance(tensor, nn.Parameter):
             return tensor
-        return self.parameters.setdefault(id(tensor), nn.Parameter(tensor, requires_grad=False))
+        return self.parameters.setdefault(id(tensor), (nn.Parameter(tensor, requires_grad=False), tensor))[0]
 
     def swap_module(self, node: fx.Node, module: nn.Module) -> None:
         """Make a call_module node call another module, under the old name if nobody else reads anything there."""

@@ -63,7 +63,7 @@ def convert(node: fx.Node, editor: Editor) -> None:
     key = (name, rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
     reads = [read for read in node.all_input_nodes if read.op == "get_attr"]
     if key not in editor.layers:
-        held = tensors | {key: editor.parameter(tensors[key]) for key in ("weight", "bias")}
+        held = tensors | {part: editor.parameter(tensors[part]) for part in ("weight", "bias")}
         module = _norm(rank(node), settings, **held) if name == "batch_norm" else _layer(name, settings, **held)
         editor.layers[key] = _place(node, reads[0].target.rpartition(".")[0], tensors, editor)
         editor.graph_module.set_submodule(editor.layers[key], module.eval())

@@ -122,7 +122,7 @@ def _linear(match: Match, editor: Editor) -> tuple[fx.Node, str]:
         bias = match.constant("bias")
         if not isinstance(bias, torch.Tensor) or bias.shape != weight.shape[:1]:
             raise MustStay("what it adds is not one number per output feature")
-        bias = bias.detach()
+        bias = nn.Parameter(bias.detach(), requires_grad=bias.requires_grad)
     layer = nn.Linear(*weight.shape[::-1], bias=False, device="meta").requires_grad_(matrix.requires_grad)
     path, sources = editor.free_name(node.name), node.all_input_nodes
     editor.graph_module.set_submodule(path, with_tensors(layer, weight=weight, bias=bias).eval())

@@ -21,6 +21,7 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
+from helpers.graphs.effects import attribute
 from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import channel_axis, opaque, output_channels, rank
 from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED
@@ -72,11 +73,12 @@ def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChanne
         norm = editor.module(match.anchor)
         other = match.constant("z") if norm is None else norm
         key = affine, id(layer), other if isinstance(other, (int, float, complex)) else id(other)
-        if key in editor.folded:
-            match["layer"].target, *_ = editor.folded[key]
+        path, new, *_ = editor.folded.get(key, ("", None))
+        if new is not None and attribute(editor.graph_module, path) is new:
+            match["layer"].target = path
         else:
-            editor.swap_module(match["layer"], folded(layer, factor, summand))
-            editor.folded[key] = match["layer"].target, layer, other  # kept, or another could get the same id
+            editor.swap_module(match["layer"], new := folded(layer, factor, summand))
+            editor.folded[key] = match["layer"].target, new, layer, other  # the last two keep their ids for themselves
         editor.replace(match.anchor, match["layer"])
         return match.anchor, f"folded into {match['layer']}"
 

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import fx
+from torch import fx, nn
 
 from helpers.graphs.editing import Editor
-from helpers.graphs.effects import is_fresh
+from helpers.graphs.effects import is_fresh, is_random
 from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import opaque
 from helpers.graphs.operations import CONVS, TRANSPOSED
@@ -118,7 +118,7 @@ class Contiguity(Pass):
             is_source = isinstance(editor.module(node), FusedLayer)
             if not _was_contiguous(node) or not (is_source or reordered.intersection(node.all_input_nodes)):
                 continue
-            if all(is_fresh(user, editor.module(user)) for user in node.users):
+            if all(is_fresh(user, module := editor.module(user)) and not _draws(user, module) for user in node.users):
                 reordered.add(node)
                 continue
             if [user.target for user in node.users] == ["contiguous"]:
@@ -129,6 +129,11 @@ class Contiguity(Pass):
             node.replace_all_uses_with(straight, delete_user_cb=lambda user, straight=straight: user is not straight)
             result.change(node, "its result is put into contiguous memory")
         return result
+
+
+def _draws(node: fx.Node, module: nn.Module | None) -> bool:
+    """Whether it may draw random numbers: in the order of memory, so that another order gives others."""
+    return is_random(node) if module is None else any(part.training for part in module.modules())
 
 
 def _is_channels_last(graph_module: fx.GraphModule) -> bool:

@@ -108,7 +108,7 @@ def evaluate(
         raise TrainingError(f"evaluate: batch_size is {batch_size!r}; expected a whole number of 1 or more")
     if len(images) == 0 or len(images) != len(labels):
         raise TrainingError(f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not zero")
-    device, form, loss, correct = device_of(model), torch.channels_last, torch.zeros(()), 0
+    device, form, loss, correct = device_of(model), torch.channels_last, 0.0, 0
     with evaluation_mode(model), kept_memory():
         for start in tqdm(range(0, len(images), batch_size), desc="evaluating", leave=False, disable=not progress):
             batch = images[start : start + batch_size].to(device).contiguous(memory_format=form)
@@ -119,12 +119,12 @@ def evaluate(
             except RuntimeError:  # a `view` of a map asks for the other order
                 form = torch.contiguous_format
                 scores = model(batch.contiguous())
-            loss += F.cross_entropy(scores.float(), truth, reduction="sum")
+            loss = loss + F.cross_entropy(scores.float(), truth, reduction="sum")
             correct += (scores.argmax(1) == truth).sum()
-    if loss.isnan():
+    if math.isnan(loss := float(loss)):
         raise TrainingError("evaluate: the network answers NaN or infinity, so its choices mean nothing")
     accuracy = int(correct) / len(images)
-    return Evaluation(accuracy, len(images), wilson_interval(accuracy, len(images)), float(loss) / len(images))
+    return Evaluation(accuracy, len(images), wilson_interval(accuracy, len(images)), loss / len(images))
 
 
 def wilson_interval(share: float, n: int, z: float = 1.96) -> tuple[float, float]:

@@ -144,9 +144,10 @@ def test_a_second_answer_replaces_the_first_and_leaves_the_others(cell, folder, 
 def test_an_empty_answer_is_no_error_and_hints_to_a_wrong_one_come_in_steps(cell, capsys):
     checks.check(cell("def output_size(size, kernel, stride, padding):\n    raise NotImplementedError"))
     assert "output_size: not done yet" in capsys.readouterr().out
-    earlier = "def earlier():\n    raise NotImplementedError\n"
-    checks.check(cell(f"{earlier}def output_size(size, kernel, stride, padding):\n    earlier()"))
-    assert "earlier: not done yet" in capsys.readouterr().out
+    for raises, named in (("convolve", "convolve"), ("forward", "output_size")):  # an exercise, and a layer without one
+        stub = f"def {raises}():\n    raise NotImplementedError\n"
+        checks.check(cell(f"{stub}def output_size(size, kernel, stride, padding):\n    {raises}()"))
+        assert f"{named}: not done yet" in capsys.readouterr().out
     wrong = cell("def output_size(size, kernel, stride, padding):\n    return 0")
     first, second, _, fourth = (refusal(wrong) for _ in range(4))
     assert "expected" in first and "got 0" in first and "Hint" not in first

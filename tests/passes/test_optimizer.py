@@ -39,6 +39,14 @@ def test_folds_a_copy_and_leaves_the_model_alone(route):
     assert {"pass", "nodes_before", "nodes_after", "changed", "declined", "ms"} <= set(report.table().columns)
 
 
+def test_the_result_shares_no_storage_with_the_model_where_nothing_is_folded():
+    parts = {"conv": conv(), "w": torch.ones(4, 4, 1, 1), "shift": torch.ones(4)}
+    model = Net(lambda m, x: F.conv2d(m.conv(x), m.w) + m.shift, **parts).eval()
+    folded, _ = passes.optimize(model, X)
+    ours, theirs = ({t.data_ptr() for t in (*net.parameters(), *net.buffers())} for net in (folded, model))
+    assert len(ours) == 4 and ours.isdisjoint(theirs)
+
+
 def test_the_worked_example_bit_for_bit():
     """Y = [[3, 7], [2, 1]]; gamma 3, beta -1, mu 2, var 4, eps 0: a = 1.5, shift = -4."""
     layer = nn.Conv2d(1, 1, 2, bias=False)

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import fx, nn
 
-from helpers import metrics, models, pruning
+from helpers import metrics, models
 from helpers.equivalence import randomize_batchnorm
+from helpers.graphs.annotation import annotate
 from helpers.graphs.errors import WrongAnswer
-from helpers.passes import conv_bn_folding, optimize
+from helpers.passes import Passer, conv_bn_folding, optimize
 from tests.passes.zoo import Net
 
 X = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -49,6 +50,18 @@ def test_a_layer_that_is_called_three_times_is_folded_once():
     assert len({n.target for n in folded.graph.nodes if n.op == "call_module"}) == 1
 
 
+def test_two_names_of_one_layer_are_no_reason_to_share_what_they_became():
+    conv, first, second = nn.Conv2d(3, 3, 1), *(randomize_batchnorm(nn.BatchNorm2d(3), seed) for seed in (1, 2))
+    model = Net(lambda m, x: m.n2(m.n1(m.a(x))) + m.n1(m.b(x)), a=conv, b=conv, n1=first, n2=second).eval()
+    graph_module = fx.symbolic_trace(model)
+    for name, node in zip("aab", (n for n in graph_module.graph.nodes if n.target in ("a", "b")), strict=False):
+        node.target = name
+    before = graph_module(X)
+    annotate(graph_module, (X,))
+    Passer(["conv_bn_folding"]).run(graph_module)
+    torch.testing.assert_close(graph_module(X), before)
+
+
 def test_one_tensor_in_two_layers_is_saved_once(tmp_path):
     models.save(optimize(models.build(blurred).eval(), X)[0], tmp_path / "m.safetensors")
     again = models.load(tmp_path / "m.safetensors", factory=blurred)
@@ -66,15 +79,17 @@ def test_what_was_frozen_stays_frozen_and_what_trained_trains():
     layers[0].weight.requires_grad_(False)
     folded, _ = optimize(layers, X)
     assert {name: p.requires_grad for name, p in folded.named_parameters()} == {"0.weight": False, "0.bias": True}
+    added = Net(lambda m, x: torch.addmm(m.bias, x, m.w), bias=nn.Parameter(torch.ones(4)), w=torch.randn(3, 4)).eval()
+    assert [p.requires_grad for p in optimize(added, torch.randn(5, 3))[0].parameters()] == [False, True]
 
 
 def test_answers_may_be_a_dataclass_and_inputs_a_table_that_the_network_writes_into():
     def forward(m, table):
         y = table["x"].add_(1)
-        return Scores(m.conv(y), y.mean())
+        return Scores(m.norm(m.conv(y)), y.mean())
 
-    given = {"x": X.clone()}
-    optimize(Net(forward, conv=nn.Conv2d(3, 4, 3)).eval(), (given,))
+    given, norm = {"x": X.clone()}, randomize_batchnorm(nn.BatchNorm2d(4))
+    optimize(Net(forward, conv=nn.Conv2d(3, 4, 3), norm=norm).eval(), (given,))
     assert torch.equal(given["x"], X)
 
 
@@ -82,26 +97,13 @@ def test_verification_compares_networks_that_draw_and_says_if_the_network_itself
     with pytest.raises(RuntimeError, match="running_mean should contain 8 elements"):
         optimize(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(4)).eval(), X)
     noisy = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
-    noisy = Net(lambda m, x: m.net(x) + 1e-3 * torch.rand(1), net=randomize_batchnorm(noisy)).eval()
+    noisy = Net(lambda m, x: (y := m.net(x)) + 1e-3 * torch.rand_like(y), net=randomize_batchnorm(noisy)).eval()
     optimize(noisy, X)
+    for drop in (lambda m, x: F.dropout(m.net(x), 0.5, True), lambda m, x: m.drop(m.net(x))):
+        dropping = Net(drop, net=noisy.net, drop=nn.Dropout()).eval()
+        dropping.drop.train()
+        optimize(dropping, X, level="inference")
     exact = conv_bn_folding.norm_as_affine
-    monkeypatch.setattr(conv_bn_folding, "norm_as_affine", lambda norm: tuple(5 * part for part in exact(norm)))
+    monkeypatch.setattr(conv_bn_folding, "norm_as_affine", lambda norm: tuple(1.05 * part for part in exact(norm)))
     with pytest.raises(WrongAnswer, match="conv_bn_folding"):
         optimize(noisy, X)
-
-
-def test_int8_that_is_computed_in_float_is_not_timed():
-    candidate = nn.Identity()
-    candidate.mode = "simulated"
-    with pytest.raises(metrics.MeasurementError, match=r"int8 computes in float .* set its mode to 'kernel'"):
-        metrics.compare_latency({"int8": candidate}, X)
-
-
-def test_channels_behind_an_instance_norm_can_be_cut():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8, affine=True), nn.ReLU(), nn.Conv2d(8, 4, 3)).eval()
-    with torch.no_grad():
-        model[0].weight[4:] *= 1e-3
-        model[3].weight[:, 4:] = 0
-    small = pruning.prune(model, X, ratio=0.5, importance="l1")
-    assert small[0].out_channels == small[1].num_features == 4
-    torch.testing.assert_close(small(X), model(X))

@@ -1,8 +1,10 @@
-"""`prune` as a whole, on the course's own network: counts in closed form, files and refusals."""
+"""`prune` as a whole, on the course's own network: counts in closed form, files, ONNX, and refusals."""
 
 import copy
 import functools
 
+import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -32,6 +34,15 @@ def test_any_ratio_and_both_scopes(ratio, left):
     assert (parameters(hidden), macs(hidden)) == mobilenet_counts(kept) and left in (None, parameters(hidden))
     everything = pruning.prune(mobilenet(), IMAGE, ratio=ratio, scope="all")
     assert (parameters(everything), macs(everything)) == mobilenet_counts(kept, kept)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_exported_to_onnx_it_is_the_same(tmp_path):
+    x, half = torch.randn(2, 3, 32, 32), pruning.prune(mobilenet(), IMAGE, ratio=0.5)
+    torch.onnx.export(half, (x,), tmp_path / "small.onnx", dynamo=False, input_names=["x"])
+    session = onnxruntime.InferenceSession(tmp_path / "small.onnx")
+    with torch.no_grad():
+        np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], half(x).numpy(), rtol=1e-3, atol=1e-5)
 
 
 def test_groups_of_one_size_go_one_after_the_other_to_meet_a_target():

@@ -11,6 +11,7 @@ import zipfile
 import nbformat
 import pytest
 
+from course.grading import collect as collecting
 from course.grading import intake, roster
 from course.grading.classroom import Classroom, name_of
 from course.grading.collect import MOST_FILES_BYTES, UNREADABLE, arrival, collect, fingerprint, remarks
@@ -282,10 +283,27 @@ def test_dates_and_deadlines_may_be_corrected_after_collecting(room, incoming):
     room.settings.write_text("[due]\na1 = 2019-01-01T00:00:00+05:00")
     assert arrival(room, "a1", "bob_14").isoformat() == "2018-12-31T19:00:00+00:00"  # Canvas: not marked late
     assert arrival(room, "a1", "ada").timestamp() == 1_600_000_000
+    (room.submission("ada", "a1") / ".ipynb_checkpoints").mkdir()  # somebody looked into it
     for date in (1_500_000_000, 1_700_000_000):  # the same file, unpacked with its date, and downloaded once more
         place(incoming / "ada.ipynb", b"A", date)
         assert {one.became for one in collect(room, "a1")} == {"unchanged"}
         assert arrival(room, "a1", "ada").timestamp() == 1_500_000_000
+    note = room.submission("bob_14", "a1").parent / ".a1.arrived"  # as an older version wrote it: deadline, date
+    note.write_text("2019-01-01T00:00:00+05:00 2020-09-13T14:26:40+02:00")
+    assert arrival(room, "a1", "bob_14").isoformat() == "2018-12-31T19:00:00+00:00"
+    room.settings.write_text("")
+    assert arrival(room, "a1", "bob_14").isoformat() == "2020-09-13T12:26:40+00:00"
+
+
+def test_a_collect_that_was_killed_takes_no_date_of_what_was_there_before(room, incoming, monkeypatch):
+    place(incoming / "ada.ipynb", b"old", 1_000_000)
+    collect(room, "a1")
+    place(incoming / "ada.ipynb", b"new", 2_000_000)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(collecting, "_note", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        collect(room, "a1")
+    collect(room, "a1")
+    assert collected(room, "ada") == {"a1.ipynb": b"new"} and arrival(room, "a1", "ada").timestamp() == 2_000_000
 
 
 def test_the_fingerprint_sees_every_change(tmp_path):
