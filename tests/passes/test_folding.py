@@ -1,4 +1,4 @@
-"""Every trap of the zoo folds exactly or declines with its reason, by both tracers; and the traps for norms really are traps."""
+"""Every trap of the zoo folds exactly or declines with its reason, by both tracers; the traps for norms are traps."""
 
 import operator
 
