@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     recipe = recipe_from(arguments)
     if arguments.file_bytes is not None:
         if arguments.file_bytes <= HEADER_BYTES:
-            raise QuantizationError(f"--file-bytes {arguments.file_bytes}: {HEADER_BYTES} are for the header alone")
+            raise QuantizationError(f"--file-bytes {arguments.file_bytes}: the header takes {HEADER_BYTES}; give more")
         recipe = mixed_recipe(model, images[:SCAN_IMAGES], arguments.file_bytes - HEADER_BYTES, recipe)
     if arguments.qat_epochs:
         network, schedule = qat.prepare(model, images, recipe), replace(qat.SHORT, epochs=arguments.qat_epochs)

@@ -87,6 +87,7 @@ def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
         ("quantize {tiny} {out} --images -5", "no whole number of 1 or more"),
         ("quantize {tiny} {file}/q", "cannot be written"),
         ("quantize {tiny} {out} --weight-bits 9", "from 2 to 8"),
+        ("quantize {tiny} {out} --file-bytes 2048", "--file-bytes 2048: the header takes 2048; give more"),
         ("quantize {tiny} {out} --qat-epochs 1 --rounding learned", "leave --rounding"),
         ("prune {tiny} {out} --ratio 1", "ratio is 1.0; expected 0 <= ratio < 1"),
         ("prune {tiny} {out} --images many", "argument --images: 'many' is no whole number of 1 or more"),

@@ -176,6 +176,8 @@ def test_all_assignments_are_those_that_are_ready_and_a_source_is_of_one(room, c
         assert said.startswith("a1 was left out: ") and a2 in said
     assert main(["grade", "collect", *folder, "--source", str(room.folder / "incoming" / "a2")]) == 1
     assert "name it, such as `grade collect a1 --source" in capsys.readouterr().err
+    assert main(["grade", "export", *folder, "--for", "moodle", "--pseudonyms"]) == 1
+    assert "moodle needs the students' names: leave --pseudonyms" in capsys.readouterr().err
 
 
 def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(tmp_path, monkeypatch):
