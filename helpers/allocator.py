@@ -10,9 +10,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Names and default values from glibc's malloc.h; mallopt returns 0 where an option is unknown.
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-DEFAULT_TRIM_THRESHOLD, DEFAULT_MMAP_MAX = 128 * 1024, 65536
+# Names and default values from glibc's malloc.h; mallopt returns 0 where an option is unknown. Thresholds grow with use
+# up to those here, but no longer once an option was set: so they are set to where they would have come.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+GROWN = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 NEVER = 2**31 - 1
 WHOLE_PROCESS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(NEVER)}  # the same, from its environment
 
@@ -42,7 +43,7 @@ def kept_memory() -> Iterator[None]:
         yield
     finally:
         _open_blocks -= 1
-        if _open_blocks == 0:  # back to the C library's defaults, and what is free to the system
-            libc.mallopt(M_MMAP_MAX, DEFAULT_MMAP_MAX)
-            libc.mallopt(M_TRIM_THRESHOLD, DEFAULT_TRIM_THRESHOLD)
-            libc.malloc_trim(0)
+        if _open_blocks == 0:
+            for option, value in GROWN.items():
+                libc.mallopt(option, value)
+            libc.malloc_trim(0)  # what is free goes back to the system

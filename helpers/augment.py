@@ -1,6 +1,6 @@
 """Augmentation of whole batches, on the device where the model lives: no Python loop over images.
 
-All of it works on uint8 batches, where memory traffic is a quarter of float32's; normalising comes last.
+Crops and flips work on uint8 batches, where memory traffic is a quarter of float32's.
 """
 
 import torch
@@ -9,6 +9,7 @@ from torchvision.transforms import v2
 
 from helpers.dataset import CIFAR10, Normalization, normalize
 
+PADDING = 4
 POLICY_IMAGES = 8  # which share what a policy draws: one by one takes too long
 
 
@@ -18,13 +19,13 @@ def training_batch(
     epoch: int,
     generator: torch.Generator,
     size: int | None = None,
-    padding: int = 4,
+    padding: int = PADDING,
     cutout: int = 0,
     policy: v2.Transform | None = None,
     normalization: Normalization = CIFAR10,
     mirror: bool = True,
 ) -> torch.Tensor:
-    """Pick images and augment them: crop, flip, optional AutoAugment and cutout, resize, normalise.
+    """Pick images and augment them: crop, flip, optional AutoAugment, normalise, optional cutout, resize.
 
     Args:
         images: the whole training set, uint8 (N, C, H, W).

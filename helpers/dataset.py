@@ -67,11 +67,11 @@ class Dataset:
                 found = f"{int(labels.min())} to {int(labels.max())}"
                 raise DataError(f"{self.name}: the {part} labels are {found}; expected 0 to {len(self.classes) - 1}")
 
-    def split(self, validation_share: float = 0.1, seed: int = 0) -> Split:
+    def split(self) -> Split:
         """Set a fixed tenth of the training images aside for validation (45,000 / 5,000 of CIFAR-10)."""
         # The legacy generator's stream is frozen for ever, so the split is the same under every NumPy.
-        order = torch.from_numpy(np.random.RandomState(seed).permutation(len(self.train_images)))
-        train, validation = order.tensor_split([len(order) - max(1, round(len(order) * validation_share))])
+        order = torch.from_numpy(np.random.RandomState(0).permutation(len(self.train_images)))
+        train, validation = order.tensor_split([len(order) - max(1, round(len(order) / 10))])
         images, labels = self.train_images, self.train_labels
         return Split(images[train], labels[train], images[validation], labels[validation], self.mirror)
 
@@ -145,12 +145,17 @@ def from_arrays(
     """
     images = [torch.as_tensor(part) for part in (train_images, test_images)]
     images = [part.unsqueeze(1) if part.dim() == 3 else part for part in images]
-    labels = [torch.as_tensor(part).long() for part in (train_labels, test_labels)]
+    labels = [torch.as_tensor(part) for part in (train_labels, test_labels)]
+    if wrong := [part for part in labels if part.dim() != 1 or bool((part != part.long()).any())]:
+        raise DataError(
+            f"{name}: labels are {wrong[0].dtype} {tuple(wrong[0].shape)}; expected a whole number per image"
+        )
     if not len(images[0]) or not len(images[1]):
         raise DataError(f"{name}: there are {len(images[0])} training and {len(images[1])} test images; both need some")
     classes = tuple(classes or map(str, range(1 + max(int(part.max()) for part in labels))))
     source = f"{' x '.join(map(str, images[0].shape[1:]))} pixels, {len(classes)} classes"
     ways = normalization or measured(images[0].to(torch.uint8))  # what is no uint8 is refused below
+    labels = [part.long() for part in labels]
     return Dataset(images[0], labels[0], images[1], labels[1], source, False, classes, ways, name, mirror)
 
 
@@ -197,12 +202,13 @@ def from_folder(
                 part[name] = [files[at] for at in sorted(chosen)]
     listed = [[(path, label) for label, files in enumerate(part.values()) for path in files] for part in parts]
     mode = "L" if normalization and len(normalization.mean) == 1 else "RGB"
-    images = [[pixels(path, size, mode) for path, _ in part] for part in listed]
-    first = images[0][0].shape
-    for (path, _), image in zip([*listed[0], *listed[1]], [*images[0], *images[1]], strict=True):
-        if image.shape != first:
-            sizes = f"{image.shape[1]} x {image.shape[0]} pixels, {listed[0][0][0]} {first[1]} x {first[0]}"
-            raise DataError(f"{path} has {sizes}; give one size for all: size=64, on the command line --input-size 64")
+    images = [[], []]
+    for part, found in zip(listed, images, strict=True):
+        for path, _ in part:
+            found.append(image := pixels(path, size, mode))
+            if image.shape != (first := images[0][0].shape):  # now, since all photos of a phone fill the memory
+                sizes = f"{image.shape[1]} x {image.shape[0]} pixels, {listed[0][0][0]} {first[1]} x {first[0]}"
+                raise DataError(f"{path} has {sizes}; give one for all: size=64, on the command line --input-size 64")
     stacked = [torch.from_numpy(np.stack(part)).movedim(3, 1).contiguous() for part in images]
     if normalization is None and all(bool((part == part[:, :1]).all()) for part in stacked):
         stacked = [part[:, :1].contiguous() for part in stacked]
@@ -215,12 +221,17 @@ def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
     """The images of each class in a folder, in the order of their names."""
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder; expected one that holds a folder of images for each class")
-    names = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    # By their names as texts, so that the order is the same on Windows, where paths are compared without case.
+    names = sorted((p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")), key=lambda p: p.name)
     if len(names) < 2:
         raise DataError(f"{folder} holds {len(names)} folders; expected one for each class, two or more")
-    found = {one.name: sorted(p for p in one.rglob("*") if p.suffix.lower() in IMG_EXTENSIONS) for one in names}
+    inside = [sorted(p.name for p in one.iterdir() if p.is_dir()) for one in names]
+    if len(inside[0]) > 1 and all(folders == inside[0] for folders in inside):
+        raise DataError(f"{folder}: {names[0].name} and {names[1].name} look like parts; call them train and test")
+    found = {one.name: [p for p in one.rglob("*") if p.suffix.lower() in IMG_EXTENSIONS] for one in names}
     for name, files in found.items():  # such as ._cat.jpg, or a copy in .ipynb_checkpoints
-        found[name] = [p for p in files if not any(part[0] == "." for part in p.relative_to(folder).parts)]
+        files = [p for p in files if not any(part[0] == "." for part in p.relative_to(folder).parts)]
+        found[name] = sorted(files, key=lambda p: p.relative_to(folder).as_posix())
     for name, files in found.items():
         if len(files) < fewest:
             raise DataError(f"{folder / name}: the class has {len(files)} images, and needs {fewest} or more")

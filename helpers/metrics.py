@@ -61,6 +61,8 @@ def check_scores(model: nn.Module, dataset: Dataset) -> None:
             scores = model(image)
     except Exception as error:  # a network may raise anything
         reason = " ".join(str(error).split())[:200]
+        grey = "; for grey images in three channels give a normalization of three numbers (--mean, --deviation)"
+        reason += grey if image.shape[1] == 1 else ""
         raise MeasurementError(f"the network does not take images of {tuple(image.shape[1:])}: {reason}") from error
     found, wanted = tuple(getattr(scores, "shape", ())), (1, len(dataset.classes))
     if found != wanted:

@@ -40,6 +40,30 @@ print(resident())
 """
 
 
+@pytest.mark.skipif(allocator.libc is None, reason="needs glibc")
+def test_after_a_block_memory_is_asked_for_no_more_often_than_before():
+    run = subprocess.run([sys.executable, "-c", AFTERWARDS], capture_output=True, text=True, check=True)
+    before, after = map(int, run.stdout.split())
+    assert after < before + 3000
+
+
+AFTERWARDS = """
+from resource import RUSAGE_SELF, getrusage
+from helpers.allocator import kept_memory
+
+def faults():
+    start = getrusage(RUSAGE_SELF).ru_minflt
+    [len(b"x" * 8_000_000) for _ in range(20)]
+    return getrusage(RUSAGE_SELF).ru_minflt - start
+
+faults()  # thresholds grow with use
+print(faults())
+with kept_memory():
+    faults()
+print(faults())
+"""
+
+
 def test_other_c_libraries_are_left_alone(monkeypatch):
     monkeypatch.setattr(allocator, "libc", None)
     with kept_memory():

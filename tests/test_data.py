@@ -40,6 +40,12 @@ def test_sample_has_a_hundred_of_each_class_and_is_verified():
         assert torch.bincount(labels).tolist() == [100] * 10
 
 
+@pytest.mark.skipif(not data.copies_in(data.data_folder()), reason="needs the 50,000")
+def test_what_the_sample_sets_aside_no_network_was_trained_on():
+    aside, known = (load_cifar10(source).split().validation_images for source in ("sample", "local"))
+    assert {image.numpy().tobytes() for image in aside} <= {image.numpy().tobytes() for image in known}
+
+
 def test_a_changed_sample_and_an_unknown_source_are_refused(monkeypatch):
     monkeypatch.setattr(data, "SAMPLE_SHA256", "f" * 64)
     for source, message in (("sample", "git checkout"), ("kaggle", "choose one of auto")):

@@ -1,6 +1,7 @@
 """Images of one's own: from arrays and folders, and the normalisation that a network keeps."""
 
 import os
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from helpers import augment, data, metrics, models, passes, pruning, quantization, training
+from helpers import augment, data, dataset, metrics, models, passes, pruning, quantization, training
 from helpers.data import DataError, Normalization
 from helpers.dataset import normalization_of, normalize
 from tests.cifar_fixtures import write_images
@@ -66,6 +67,7 @@ SPOILED = {
     "birds/empty: the class has 0 images, and needs 2 or more": lambda f: (f / "empty/notes.txt").mkdir(parents=True),
     r"class2/z\.png has 9 x 8 pixels, .* 16 x 16; give .* size=64, .*-size 64": lambda f: WIDE.save(f / "class2/z.png"),
     "birds: the class 'class2' is in only one of train and test": half_split,
+    "class0 and class1 look like parts; call them": lambda f: [write_images(f / f"class{n}") for n in range(3)],
     "birds has train, but neither test nor val; call": lambda f: write_images(f, parts=("train", "valid")),
 }
 
@@ -86,6 +88,16 @@ def test_a_folder_without_classes_and_none_at_all(tmp_path):
         data.from_folder(tmp_path / "nowhere")
 
 
+def test_classes_and_files_are_in_the_order_of_their_names_on_windows_too(tmp_path, monkeypatch):
+    write_images(tmp_path)
+    (tmp_path / "class0").rename(tmp_path / "Zebra")
+    (tmp_path / "class1" / "0.png").rename(tmp_path / "class1" / "a.png")
+    (tmp_path / "class1" / "1.png").rename(tmp_path / "class1" / "Z.png")
+    monkeypatch.setattr(Path, "__lt__", lambda one, other: PureWindowsPath(one) < PureWindowsPath(other))
+    found = dataset.classes_in(tmp_path)
+    assert list(found) == ["Zebra", "class1", "class2"] and found["class1"][-1].name == "a.png"
+
+
 def grey_arrays(count=200, classes=100, size=28):
     """Bright stripes on noise, at a place that tells the class."""
     labels = torch.arange(count) % classes
@@ -101,6 +113,8 @@ def grey_arrays(count=200, classes=100, size=28):
         ({"test_images": np.zeros((200, 20, 20), np.uint8)}, r"the test images are .*20, 20\), expected .*1, 28, 28"),
         ({"test_labels": np.arange(199)}, r"expected torch.uint8 \(199, 1, 28, 28"),
         ({"train_labels": np.arange(200) - 1}, r"the train labels are -1 to 198; expected 0 to"),
+        ({"train_labels": np.arange(200)[:, None]}, r"labels are torch.int64 \(200, 1\); expected a whole number per"),
+        ({"test_labels": np.arange(200) + 0.5}, r"labels are torch.float64 \(200,\); expected a whole"),
         ({"classes": ("one", "two")}, "labels are 0 to 99; expected 0 to 1"),
         ({"normalization": data.Normalization((0.5,) * 3, (0.2,) * 3)}, r"expected torch.uint8 \(200, 3, 28, 28"),
         ({"test_images": np.zeros((0, 28, 28), np.uint8), "test_labels": []}, "200 training and 0 test images"),

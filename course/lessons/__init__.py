@@ -1,4 +1,4 @@
-"""The notebooks as a course: run them without a screen, and make a page and slides of them."""
+"""What the lessons import: the trained network, what a lesson may cost, the reference tables."""
 
 from course.lessons.network import baseline
 from course.lessons.profile import Profile, profile

@@ -23,15 +23,11 @@ class Profile:
     Attributes:
         name: "quick" or "full".
         images: test images for one accuracy.
-        epochs: passes over the training images when a lesson trains.
-        training_images: how many of them a lesson trains on.
         repeats: how often a time is measured.
     """
 
     name: str
     images: int
-    epochs: int
-    training_images: int
     repeats: int
 
     def cifar10(self) -> Dataset:
@@ -61,8 +57,8 @@ class Profile:
 
 
 PROFILES = {
-    "quick": Profile("quick", images=500, epochs=4, training_images=1000, repeats=6),
-    "full": Profile("full", images=10_000, epochs=30, training_images=50_000, repeats=50),
+    "quick": Profile("quick", images=500, repeats=6),
+    "full": Profile("full", images=10_000, repeats=50),
 }
 
 

@@ -23,13 +23,16 @@ from typing import Any
 from helpers.checks.specification import Item
 from helpers.files import write_atomically
 
-HEAD = '''"""Answers that were right, for later lessons to use. checks.check writes them; they are yours to edit."""
+HEAD = '''"""Answers that were right, for later lessons. checks.check writes the blocks below; edit them as you like."""
 
+import copy
+import itertools
 import math
+import operator
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional as F
 '''
 SECONDS_ALONE = 120  # for a process, of which most go into importing torch
@@ -106,7 +109,10 @@ class Lessons:
     def define(self, name: str, blocks: dict[str, str]) -> Any:
         """Run an answer's code, the course's where `blocks` have none, after that of the exercises which it uses."""
         code = blocks.get(name) or self.solution(name)
-        used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)} & self.items.keys()
+        try:
+            used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)} & self.items.keys()
+        except SyntaxError as problem:
+            raise NotRightYet(f"{name} in {self.mine}: {problem}; correct it there, or delete its block") from None
         names = GIVEN | {other: self.define(other, blocks) for other in sorted(used - {name})}
         exec(compile(code, f"<{name}>", "exec"), names)
         linecache.cache[f"<{name}>"] = (len(code), None, code.splitlines(keepends=True), f"<{name}>")
@@ -140,13 +146,22 @@ def block_of(function: Callable) -> str:
     own = code = inspect.getsource(function)
     cell = "".join(linecache.getlines(inspect.unwrap(function).__code__.co_filename))  # below its decorators
     with suppress(SyntaxError):  # of a cell with %magic: the function alone
-        code = "\n".join(ast.get_source_segment(cell, part) for part in ast.parse(cell).body if goes_along(part))
+        known, kept = {*GIVEN, *GIVEN["__builtins__"]}, []
+        for part in ast.parse(cell).body:
+            if new := defined(part, known):
+                known |= new
+                kept += ["@" + ast.get_source_segment(cell, one) for one in getattr(part, "decorator_list", ())]
+                kept += [ast.get_source_segment(cell, part)]
+        code = "\n".join(kept)
     return (code if f"def {function.__name__}(" in code else own).strip() + "\n"
 
 
-def goes_along(part: ast.stmt) -> bool:
-    """Whether a statement imports or defines something, or names a value that needs nothing of the notebook."""
+def defined(part: ast.stmt, known: set[str]) -> set[str]:
+    """The names that a statement defines; none where their value needs more of the notebook than what is `known`."""
+    if isinstance(part, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef):
+        return {getattr(one, "asname", None) or one.name for one in getattr(part, "names", [part])}
     if not isinstance(part, ast.Assign | ast.AnnAssign):
-        return isinstance(part, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+        return set()
     used = {node.id for node in ast.walk(part.value or part) if isinstance(node, ast.Name)}
-    return isinstance(part.value, ast.Lambda) or used <= GIVEN.keys() | GIVEN["__builtins__"].keys()
+    names = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
+    return names if isinstance(part.value, ast.Lambda) or used <= known else set()

@@ -72,7 +72,7 @@ class Item:
             within `tolerance`.
         forbidden: full names, or patterns of them, of library functions that the answer must not call, such as
             "torch.nn.utils.fusion.*". Only calls count, and only those made while the answer is computed.
-        seconds: time that all cases of this item together may take.
+        seconds: time that one case may take in the lesson.
     """
 
     name: str

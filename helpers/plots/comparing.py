@@ -65,7 +65,7 @@ def times(table: pd.DataFrame, batch: int) -> Figure:
     for position, row in enumerate(table.itertuples()):
         ax.barh(row.name, row.median_ms, xerr=row.iqr_ms / 2, capsize=5, height=0.6, **bar(position))
     ax.invert_yaxis()
-    ax.set_xlabel(f"ms for {batch} image{'s' * (batch > 1)} (median, interquartile range)")
+    ax.set_xlabel(f"ms for {batch} image{'s' * (batch > 1)} (median ± half the interquartile range)")
     return figure
 
 

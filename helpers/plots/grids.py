@@ -54,12 +54,12 @@ def number_grid(ax: Axes, matrix: np.ndarray, title: str, limit: float, height: 
 
 
 def image_grid(images: torch.Tensor, titles: list[str], columns: int = 10) -> Figure:
-    """Draw images, uint8 (N, 3, H, W), with their names above."""
+    """Draw images, uint8 (N, 1 or 3, H, W), with their names above."""
     rows = -(-len(images) // columns)
     figure, axes = subplots(rows, columns, size=(0.95 * columns, 1.2 * rows), squeeze=False)
     for ax in axes.flat:
         ax.set_axis_off()
     for ax, image, title in zip(axes.flat, images, titles, strict=False):
-        ax.imshow(image.permute(1, 2, 0).numpy())
+        ax.imshow(image.permute(1, 2, 0).numpy(), cmap="gray", vmin=0, vmax=255)
         ax.set_title(title, fontsize=10, fontweight="normal")
     return figure

@@ -1,6 +1,7 @@
 """Training, fine-tuning and evaluation: resumable, seeded, on CPU or GPU."""
 
 import math
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +14,11 @@ from tqdm.auto import tqdm
 from helpers.allocator import kept_memory
 from helpers.dataset import Dataset, adopt, normalization_of, normalize
 from helpers.metrics import check_scores, device_of, evaluation_mode
-from helpers.training.config import Config, TrainingError, is_whole
+from helpers.training.config import Config, TrainingError
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState, digest
+
+AT_ONCE = 250  # images
 
 
 class Evaluation(NamedTuple):
@@ -72,6 +75,10 @@ def train(
                 bar.update()
                 bar.set_postfix(loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}")
     model.eval().load_state_dict(loop.averaged.state_dict())
+    for tensor in chain(
+        model.parameters(), model.buffers()
+    ):  # as those of a loaded network lie, since that counts in times
+        tensor.data = tensor.data.contiguous()
     if state.handover is not None:
         state.handover.unlink(missing_ok=True)
     return pd.DataFrame(state.history)
@@ -94,9 +101,7 @@ def finetune(
 
 
 @torch.no_grad()
-def evaluate(
-    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch_size: int = 250, progress: bool = False
-) -> Evaluation:
+def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, progress: bool = False) -> Evaluation:
     """Measure accuracy on uint8 images.
 
     Args:
@@ -104,16 +109,14 @@ def evaluate(
         images: uint8 (N, C, H, W).
         labels: (N,), counted from 0.
     """
-    if not is_whole(batch_size) or batch_size < 1:
-        raise TrainingError(f"evaluate: batch_size is {batch_size!r}; expected a whole number of 1 or more")
     if len(images) == 0 or len(images) != len(labels):
         raise TrainingError(f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not zero")
     device, form, loss, correct = device_of(model), torch.channels_last, 0.0, 0
     with evaluation_mode(model), kept_memory():
-        for start in tqdm(range(0, len(images), batch_size), desc="evaluating", leave=False, disable=not progress):
-            batch = images[start : start + batch_size].to(device).contiguous(memory_format=form)
+        for start in tqdm(range(0, len(images), AT_ONCE), desc="evaluating", leave=False, disable=not progress):
+            batch = images[start : start + AT_ONCE].to(device).contiguous(memory_format=form)
             batch = normalize(batch, normalization=normalization_of(model))
-            truth = labels[start : start + batch_size].to(device)
+            truth = labels[start : start + AT_ONCE].to(device)
             try:
                 scores = model(batch)
             except RuntimeError:  # a `view` of a map asks for the other order

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torchvision.transforms import v2
 from tqdm.auto import tqdm
 
-from helpers.augment import training_batch
+from helpers.augment import PADDING, training_batch
 from helpers.dataset import Split, normalization_of, normalize
 from helpers.metrics import device_of, faster_format
 from helpers.training.config import Config, TrainingError
@@ -34,6 +34,15 @@ class TrainingLoop:
         self.device, self.normalization = device_of(model), normalization_of(model)
         if teacher is not None and normalization_of(teacher) != self.normalization:
             raise TrainingError(f"the teacher's images are normalised otherwise: {normalization_of(teacher)}")
+        height, width = split.train_images.shape[2:]
+        if config.image_sizes and height != width:
+            raise TrainingError(f"image_sizes are sides of squares, and the images have {width} x {height} pixels")
+        if min(height, width) <= PADDING:
+            raise TrainingError(f"images of {width} x {height} pixels are too small to be shifted by {PADDING}")
+        if config.autoaugment and split.train_images.shape[1] not in (1, 3):
+            raise TrainingError(
+                f"autoaugment is for 1 or 3 channels, and the images have {split.train_images.shape[1]}"
+            )
         image = normalize(split.train_images[:1].to(self.device), normalization=self.normalization)
         self.form = faster_format(image, model, teacher=teacher)
         self.averaged = copy.deepcopy(model).eval()

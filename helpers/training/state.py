@@ -3,11 +3,12 @@
 Two safetensors files, both written whole. The *checkpoint* holds everything, and a run that goes on from it ends as if
 it had never been stopped. The *hand-over* is small enough to be committed, and takes the run to another machine: the
 weights in float16, from which the average starts again, and the rows of the finished epochs. The average would do worse
-in their place: it lags behind them by some hundred steps, which would be lost each time.
+in their place: it lags behind them by some 1 / (1 - ema) steps, which would be lost each time.
 """
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cached_property
@@ -40,6 +41,8 @@ class TrainingState:
         teacher = None if self.loop.teacher is None else digest(self.loop.teacher.state_dict().values())
         images = digest([self.loop.images, self.loop.labels]) + ("" if self.loop.split.mirror else ", never mirrored")
         found = plain(self.loop.config) | {"images": images, "teacher": teacher}
+        # What no tensor tells: how images are normalised; strides, activations and the like.
+        found |= {"normalization": repr(self.loop.normalization), "network": of_text(repr(self.loop.model))}
         return found | ({"starting weights": self.start} if self.start else {})
 
     def finish_epoch(self, row: dict) -> None:
@@ -118,14 +121,27 @@ class TrainingState:
     def refuse_other_settings(self, path: Path, stored: dict) -> None:
         """A run can only go on with the settings that it was started with; one that is newer had its default then."""
         stored = self.settings | plain(Config()) | stored
+        if stored["network"] != self.settings["network"]:
+            raise TrainingError(
+                f"{path} belongs to another network, or its layers were set otherwise; choose another path"
+            )
         other = [f"{name} was {stored[name]}, now {now}" for name, now in self.settings.items() if stored[name] != now]
         if other:
-            raise TrainingError(f"{path} was made with other settings ({'; '.join(other)}); delete it, choose another")
+            again = (
+                "build or load the network as it was then (after the same torch.manual_seed), and the run goes on; or "
+            )
+            remedy = again * (len(other) == 1 and other[0].startswith("starting weights")) + "delete it, choose another"
+            raise TrainingError(f"{path} was made with other settings ({'; '.join(other)}); {remedy}")
 
 
 def plain(config: Config) -> dict[str, Any]:
     """The settings as JSON gives them back."""
     return json.loads(json.dumps(asdict(config)))
+
+
+def of_text(text: str) -> str:
+    """Tells one text from another, whatever the addresses of objects in it are."""
+    return hashlib.sha256(re.sub(" at 0x[0-9a-f]+", "", text).encode()).hexdigest()[:16]
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:

@@ -1,5 +1,7 @@
 """Lesson 01. The oracles run torch's own layers and read the answers off their outputs."""
 
+import operator
+
 import torch
 from exercise_inputs import between, layer_of, normal, statistics
 from torch import nn
@@ -31,6 +33,11 @@ def output_size_oracle(inputs: dict, probe: dict) -> int:
     """Let torch do the convolution and look."""
     row, filters = torch.zeros(1, 1, inputs["size"]), torch.zeros(1, 1, inputs["kernel"])
     return F.conv1d(row, filters, stride=inputs["stride"], padding=inputs["padding"]).shape[-1]
+
+
+def whole(answer: int, probe: dict) -> int:
+    """A number that can be a size, of any library; a float cannot, even where it is whole."""
+    return operator.index(answer)
 
 
 # convolve -------------------------------------------------------------------------------------------------------
@@ -190,7 +197,7 @@ def fold_layers_oracle(inputs: dict, probe: dict) -> dict:
 
 ITEMS = (
     Item(
-        "output_size", output_size_cases, output_size_oracle, minutes=5, dots=1,
+        "output_size", output_size_cases, output_size_oracle, view=whole, minutes=5, dots=1,
         nudge="How far can the left edge of the window travel along the padded row?",
         hint="Add the padding on both sides, count the steps that fit, round down, and do not forget the first place.",
     ),

@@ -97,14 +97,16 @@ class Net(nn.Module):
             y = self.conv(y)
         if self.way == "output read twice":
             return y + self.norm(y)
+        if self.way == "a method called norm":
+            return self.norm(x) / y.norm()
         return self.norm(y) * (self.conv.weight.abs().mean() if self.way == "weight read elsewhere" else 1.0)
 
 
-MUST_FOLD = ("straight", "no gamma and beta")
+MUST_FOLD = ("straight", "no gamma and beta", "layers of a block")
 WAYS = (
     *MUST_FOLD,
     *("output read twice", "convolution called twice", "weight read elsewhere", "transposed", "no stored statistics"),
-    *("norm in training mode", "convolution with a hook", "norm with a hook"),
+    *("a method called norm", "norm in training mode", "convolution with a hook", "norm with a hook"),
 )
 
 
@@ -124,7 +126,7 @@ def fold_cases(rng: torch.Generator) -> list[Case]:
     ]
 
 
-def network_of(inputs: dict) -> Net:
+def network_of(inputs: dict) -> nn.Module:
     """The network of a case, with weights and statistics from its seed, in float64."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(inputs["seed"])
@@ -132,6 +134,8 @@ def network_of(inputs: dict) -> Net:
         for name, tensor in net.norm.state_dict().items():
             if tensor.is_floating_point():
                 tensor.uniform_(0.5, 2) if name.endswith(("var", "weight")) else tensor.normal_()
+    if inputs["way"] == "layers of a block":
+        net = nn.Sequential(net)  # they are called "0.conv" and "0.norm" then
     if inputs["way"] == "norm in training mode":
         net.norm.train()
     if inputs["way"].endswith("with a hook"):
@@ -185,7 +189,8 @@ ITEMS = (
     Item(
         "careful_fold", fold_cases, fold_oracle, run=run_fold, tolerance=CLOSE, minutes=30, dots=3,
         nudge="Look at the name of the case: it says what the network does with its two layers.",
-        hint="Work on copy.deepcopy(model). Fold only if the convolution's node has one user, if its target is called "
-        "once and no get_attr reads its weight, if the norm is in eval mode with statistics, and if neither has hooks.",
+        hint="Work on copy.deepcopy(model). Fold only if both nodes are calls of a module, if the convolution's has "
+        "one user, if its target is called once and no get_attr reads its weight, if the norm is in eval mode "
+        "with statistics, and if neither has hooks.",
     ),
 )  # fmt: skip

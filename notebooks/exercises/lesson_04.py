@@ -60,7 +60,7 @@ def fusable_cases(rng: torch.Generator) -> list[Case]:
     for label, read_twice in (("every value is read once", False), ("some values are read twice", True)):
         blocks = [["conv", "relu"], ["linear", "relu"], ["relu", "relu"], ["conv", "conv"], ["conv", "relu"]]
         order = torch.randperm(len(blocks), generator=rng).tolist()
-        kinds = [kind for block in order for kind in blocks[block]]
+        kinds = ["relu"] * read_twice + [kind for block in order for kind in blocks[block]]  # it may read the input
         pairs = [i for i in range(len(kinds) - 1) if kinds[i : i + 2] == ["conv", "relu"]]
         # A convolution that is read twice must not be fused; an activation that is read twice may be.
         twice = [pairs[0], pairs[1] + 1] if read_twice else []

@@ -121,7 +121,7 @@ def average_oracle(inputs: dict, probe: dict) -> dict:
     return {"new average": moved, "the old one was left alone": True}
 
 
-CLOSE = Tolerance(relative=1e-8, absolute=1e-10)
+CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right as well
 ITEMS = (
     Item(
         "convolution_macs", macs_cases, macs_oracle, minutes=6, dots=1,

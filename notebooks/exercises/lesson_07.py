@@ -1,7 +1,7 @@
 """Lesson 07. The oracles let torch do the bookkeeping, or do by hand what torch's optimizer does."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ def statistics_cases(rng: torch.Generator) -> list[Case]:
     for count in (1, between(rng, 2, 5)):
         shape = (between(rng, 4, 8), 3, 4, 4)
         batches = [normal(rng, *shape) * between(rng, 1, 4) + between(rng, -3, 3) for _ in range(count)]
-        cases.append(Case(f"{count} batches", {"batches": batches}))
+        cases.append(Case("one batch" if count == 1 else "several batches", {"batches": batches}))
     return cases
 
 
@@ -73,10 +73,23 @@ def teaching_cases(rng: torch.Generator) -> list[Case]:
     return cases
 
 
+class Batches:
+    """What the lesson hands over, too: it has a length and can be gone through, and no more."""
+
+    def __init__(self, batches: list) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator:
+        return iter(self.batches)
+
+
 def teaching_run(student: Mapping[str, Any], inputs: dict) -> list:
     """What became of copies of both networks."""
     networks = {name: copy.deepcopy(inputs[name]) for name in ("student", "teacher")}
-    trained = student["train_with_teacher"](**inputs | networks)
+    trained = student["train_with_teacher"](**inputs | networks | {"batches": Batches(inputs["batches"])})
     if trained is not networks["student"]:  # later cells go on with the network that they gave
         raise TypeError("train the student that you are given, and return it")
     return state_of(trained, networks["teacher"])

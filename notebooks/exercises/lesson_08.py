@@ -213,7 +213,8 @@ ITEMS = (
     Item(
         "there_and_back", quantize_cases, back_oracle, tolerance=CLOSE, minutes=3, dots=1,
         nudge="Which real number should come back for the code that equals the zero point?",
-        hint="Call to_codes to get the codes. To come back, subtract the zero point first, then multiply by the scale.",
+        hint="Call to_codes to get the codes. To come back, subtract the zero point first, then multiply by the scale. "
+        "Codes of type uint8 wrap below 0: turn them into numbers like x first.",
     ),
     Item(
         "silence", dead_cases, dead_oracle, minutes=5, dots=2,

@@ -212,7 +212,7 @@ ITEMS = (
         "whole_way", way_cases, way_oracle, run=way_run,
         tolerance=Tolerance(relative=1e-6, absolute=1e-9), minutes=12, dots=2,
         nudge="A step may change the network that it is given. What must you do before, and when must you measure?",
-        hint="Begin with a deepcopy and the row 'dense'. Each step gets a deepcopy, and what comes out is measured at "
-        "once. Where the step raises, add the row with its name and str(error), and stop.",
+        hint="Begin with a deepcopy and the row 'dense'. Measure what each step returns before the next one runs. "
+        "Where the step raises, add the row with its name and str(error), and stop.",
     ),
 )  # fmt: skip

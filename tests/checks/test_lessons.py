@@ -2,6 +2,7 @@
 
 import builtins
 import linecache
+import operator
 import shutil
 import sys
 import textwrap
@@ -94,13 +95,17 @@ def test_a_headless_run_keeps_no_answers_draws_new_inputs_and_survives_prints(ce
 def test_the_cell_goes_along_with_its_imports_and_helpers(cell, folder, one_process, capsys):
     source = """
     from fractions import Fraction
+    from dataclasses import dataclass
     ROOM: int = 4 // 2
+    ONE = operator.floordiv(ROOM, 2)
+    @dataclass
+    class Place: number: int
     steps = lambda room, stride: int(Fraction(room) // stride)
     print("drawn")
     def output_size(size, kernel, stride, padding):
-        return steps(size + ROOM * padding - kernel, stride) + 1
+        return steps(size + ROOM * padding - kernel, stride) + Place(ONE).number
     """
-    checks.check(cell(source))
+    checks.check(cell(source, operator=operator))
     assert "kept" in capsys.readouterr().out
     assert "drawn" not in (folder / "mine.py").read_text()
     assert checks.yours("output_size")(32, 3, 2, 1) == 16
@@ -148,7 +153,10 @@ def test_an_empty_answer_is_no_error_and_hints_to_a_wrong_one_come_in_steps(cell
         stub = f"def {raises}():\n    raise NotImplementedError\n"
         checks.check(cell(f"{stub}def output_size(size, kernel, stride, padding):\n    {raises}()"))
         assert f"{named}: not done yet" in capsys.readouterr().out
+    torchs = cell("def output_size(size, kernel, stride, padding):\n    raise NotImplementedError('for Byte')")
+    assert "NotImplementedError: for Byte\n    in line 2" in refusal(torchs)
     wrong = cell("def output_size(size, kernel, stride, padding):\n    return 0")
+    checks.lessons().misses.clear()
     first, second, _, fourth = (refusal(wrong) for _ in range(4))
     assert "expected" in first and "got 0" in first and "Hint" not in first
     assert "Hint:" in second and "The solution" not in second
@@ -180,6 +188,9 @@ def test_below_a_decorator_the_line_and_the_imports_of_the_cell_are_found(cell, 
 def test_unknown_exercises_and_missing_files_are_named(folder):
     with pytest.raises(checks.NotRightYet, match=r"no exercise called 'outputsize'.*output_size"):
         checks.yours("outputsize")
+    (folder / "mine.py").write_text("# ---- output_size ----\ndef output_size(:\n")
+    with pytest.raises(checks.NotRightYet, match=r"output_size in .*mine.py: .*line 1.*; correct it there"):
+        checks.yours("output_size")
     with pytest.raises(checks.NotRightYet, match="lesson_99"):
         checks.use(folder / "lesson_99.py")
 

@@ -22,7 +22,7 @@ def _item(**changes):
     ("answer", "says"),
     [
         (lambda x: x / 0.5, None),
-        (lambda x: x.mul_(2), None),  # its inputs are its own
+        (lambda x: x.mul_(2), "changes its argument x; work on a copy"),
         (lambda x: x.zero_(), "differs by"),
         (lambda x: x**2, "differs by"),
         (lambda x: None, "is a return missing?"),

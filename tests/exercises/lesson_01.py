@@ -13,7 +13,7 @@ ANSWERS = {
     ], wrong=[
         (" + 1", ""), ("2 * padding", "padding"), (" + 2 * padding", ""), ("//", "/"), ("return ", "print(", "1", "1)"),
         ("return (", "return -(-(", "stride", "stride)"), ("return (", "return round((", "// stride", "/ stride)"),
-        "return size // stride",
+        "return size // stride", ("return ", "import numpy as np; return np.floor(", "//", "/", "+ 1", ") + 1"),
     ], base="return (size + 2 * padding - kernel) // stride + 1"),
     "convolve": Answers(right=[
         (", dtype=x.dtype", ""),

@@ -1,6 +1,7 @@
 # fmt: off
 from tests.exercises.trying import Answers
 
+CALLS = "not calls or "
 START = "C = len(W); b = torch.zeros(C, dtype=W.dtype) if b is None else b; z = torch.as_tensor(z, dtype=W.dtype); "
 
 ANSWERS = {
@@ -42,5 +43,7 @@ ANSWERS = {
         ("type(conv) is not nn.Conv2d", "not hasattr(conv, 'groups')"),
         ("fold_conv_bn(conv, norm)", "copy.deepcopy(conv)"), ("    graph_module.recompile()\n", ""),
         "from torch import fx; return fx.symbolic_trace(model)", "return model",
+        ("graph_module.set_submodule(source.target, folded)", "graph_module.conv = folded"), (CALLS, ""),
+        ("graph_module.set_submodule(source.target, folded)", "setattr(graph_module, source.target, folded)"),
     ]),
 }

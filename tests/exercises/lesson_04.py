@@ -89,7 +89,7 @@ ANSWERS = {
     ], wrong=[
         (" and len(node.args[0].users) == 1", ""), (f" and {CONV}", ""), ("len(node.args[0].users)", "len(node.users)"),
         ("users) == 1", "users) == 1 and len(node.users) == 1"), ("node.name", "node.args[0].name"), ("== 1", "<= 2"),
-        "return []",
+        "return []", (CONV, CONV.partition(" and ")[2]),
         "m, nodes = dict(graph_module.named_modules()), list(graph_module.graph.nodes)\n"
         "return [b.name for a, b in zip(nodes, nodes[1:]) if a.op == b.op == 'call_module'\n"
         "        and type(m[a.target]) is nn.Conv2d and type(m[b.target]) is nn.ReLU]",

@@ -26,7 +26,9 @@ ANSWERS = {
         ("flip(2)", "flip(1)"), ("if mirror[i]", "if not mirror[i]"),
         ROLL.replace("F.pad(images[i], (4, 4, 4, 4))", "images[i]").replace("[:, 4:-4, 4:-4]", ""), "return images",
     ]),
-    "rate_at": Answers(right=[("math.", "np."), ("steps // 10", "int(steps / 10)")], wrong=[
+    "rate_at": Answers(right=[
+        ("math.", "np."), ("math.cos(", "torch.cos(torch.tensor(1.0) * "), ("steps // 10", "int(steps / 10)"),
+    ], wrong=[
         ("step + 1", "step"), ("(step - warm) / (steps - warm)", "step / steps"), ("steps // 10", "steps // 5"),
         ("return peak * (1 +", "return 2 * peak * (1 +"), ("1 + math", "1 - math"), "return peak",
     ]),

@@ -22,6 +22,7 @@ ANSWERS = {
         (CLAMPED, ""), (f" + zero_point){CLAMPED}", f"{CLAMPED} + zero_point)"), ("+ zero_point", "- zero_point"),
         ("torch.round(x / scale)", "(x / scale).int()"), (CLAMPED, ".to(torch.uint8)"), ("bits - 1", "bits"),
         ("x / scale", "x * scale"), ("(x / scale) + zero_point", "(x / scale + zero_point)"),
+        "return x.div_(scale).round_().add_(zero_point).clamp_(0, 2**bits - 1)",
     ], base=f"return (torch.round(x / scale) + zero_point){CLAMPED}"),
     "silence": Answers(right=[
         "alive = variance >= 1e-8; return weight * alive[:, None, None, None], mean * alive",

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from helpers import models
+from helpers.data import Normalization
 from helpers.training.config import Config, TrainingError
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
@@ -93,7 +94,8 @@ def test_whichever_file_knows_more_epochs_is_used(tmp_path):
     assert started(tmp_path / "s").resume() == 3
 
 
-CIFAR = tiny_cifar()
+CIFAR, OTHERWISE = tiny_cifar(), tiny_model()
+OTHERWISE.input_normalization = Normalization((0.5,) * 3, (0.2,) * 3)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,11 @@ CIFAR = tiny_cifar()
         ({"cifar": dataclasses.replace(CIFAR, train_images=CIFAR.train_images + 1)}, r"images was [0-9a-f]+, now"),
         ({"cifar": dataclasses.replace(CIFAR, train_labels=CIFAR.train_labels.roll(1))}, "images was"),
         ({"teacher": tiny_model(seed=2)}, r"teacher was [0-9a-f]+, now [0-9a-f]+"),
+        ({"model": OTHERWISE}, "normalization was"),
+        (
+            {"model": nn.Sequential(*tiny_model()[:4], nn.Dropout(0.9), *tiny_model()[5:])},
+            "another network, or its layers were set",
+        ),
         ({"model": nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))}, "another network"),
     ],
 )

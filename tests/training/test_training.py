@@ -1,13 +1,16 @@
 """Training as a whole: it learns, goes on after a kill, and refuses what cannot be meant."""
 
 import copy
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from helpers import pipeline, pruning, training
+from helpers.data import from_arrays
 from helpers.training import Config, TrainingError, evaluate, finetune, train, wilson_interval
 from helpers.training.state import TrainingState
 from tests.training.tiny import tiny_cifar, tiny_model
@@ -162,6 +165,7 @@ def test_networks_for_which_channels_last_fails_are_trained_evaluated_measured_a
         latencies = pipeline.latencies({"dense": model}, torch.zeros(1, 3, size, size), runs=3)
         assert len(latencies) == 1
         train(model, tiny_cifar(), Config(epochs=1, batch_size=20), progress=False)
+        assert all(parameter.is_contiguous() for parameter in model.parameters())  # as in a network that is loaded
         assert evaluate(model, tiny_cifar().test_images, tiny_cifar().test_labels).n == 50
         pruning.reestimate_batchnorm(model, [tiny_cifar().train_images[:20]])
         assert model(torch.zeros(2, 3, size, size)).shape == (2, 10)
@@ -180,12 +184,13 @@ class Constant(nn.Module):
         return nn.functional.one_hot(torch.full((len(x),), self.answer), 10).float()
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 1000])
-def test_evaluate_counts_every_image_once(batch_size):
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
+def test_evaluate_counts_every_image_once(at_once, monkeypatch):
+    monkeypatch.setattr(training, "AT_ONCE", at_once)
     cifar, model = tiny_cifar(), Constant(3)
     labels = cifar.test_labels.clone()
     labels[:20] = 3
-    result = evaluate(model, cifar.test_images, labels, batch_size)
+    result = evaluate(model, cifar.test_images, labels)
     assert model.asked == result.n == 50
     assert result.accuracy == int((labels == 3).sum()) / 50
 
@@ -220,8 +225,14 @@ def taught(teacher, distill):
     return lambda cifar: train(ITSELF, cifar, Config(distill=distill), teacher=teacher, progress=False)
 
 
-def counted(images, labels, batch_size=250):
-    return lambda cifar: evaluate(ITSELF, cifar.test_images[:images], cifar.test_labels[:labels], batch_size)
+def of_shape(shape, **settings):
+    images, labels = np.zeros((9, *shape), np.uint8), np.zeros(9)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 1))
+    return lambda _: train(network, from_arrays(images, labels, images, labels), Config(epochs=1, **settings))
+
+
+def counted(images, labels):
+    return lambda cifar: evaluate(ITSELF, cifar.test_images[:images], cifar.test_labels[:labels])
 
 
 def alone(cifar):
@@ -238,7 +249,9 @@ def alone(cifar):
         (taught(ITSELF, 0.5), "the network itself"),
         (counted(50, 49), "50 images and 49 labels"),
         (counted(0, 0), "0 images"),
-        *((counted(50, 50, size), "batch_size is") for size in (0, 2.5, True)),
+        (of_shape((1, 16, 32), image_sizes=(16,)), "image_sizes are sides of squares, and the images have 32 x 16"),
+        (of_shape((1, 4, 4)), "4 x 4 pixels are too small to be shifted by 4"),
+        (of_shape((4, 8, 8), autoaugment=True), "autoaugment is for 1 or 3 channels, and the images have 4"),
         (alone, "no image is left to train on"),
     ],
 )
