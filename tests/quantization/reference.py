@@ -19,9 +19,7 @@ def multiplier_and_shift(factor: float, largest_shift: int) -> tuple[int, int]:
 def rescale(terms: list[np.ndarray], factors: list[list[float]]) -> np.ndarray:
     """round(sum of term * factor), exactly, with fixed-point factors: one per term and channel (dimension 1)."""
     result = np.zeros(terms[0].shape, dtype=np.int64)
-    room = 62
-    if len(terms) > 1:
-        room = min(room, 52 - math.frexp(max(max(row) for row in factors[1:]))[1])
+    room = min([62, *(52 - math.frexp(max(row))[1] for row in factors[1:])])
     for channel in range(result.shape[1]):
         first, shift = multiplier_and_shift(factors[0][channel], room)
         multipliers = [first, *(round(Fraction(row[channel]) * 2**shift) for row in factors[1:])]
@@ -48,28 +46,27 @@ def conv_sums(codes, weight, bias, zero_point, stride, padding, dilation, groups
     return np.concatenate(sums, 1) + bias.astype(np.int64)[:, None, None]
 
 
-def run_step(state: dict[str, np.ndarray], step, inputs: list[np.ndarray], sources: list[tuple[float, int]]):
+def run_step(step, inputs: list[np.ndarray], sources: list[tuple[float, int]]):
     """One step of a network from its saved tensors: codes, or sums with their factors for the last layer.
 
-    `step` says kind, attributes and shape; `sources` are (scale, zero point) of each input.
+    `step.op` says kind, attributes and shape; `sources` are (scale, zero point) of each input.
     """
-    kind, attributes = step.kind, step.attributes
-    channels = step.shape[0]
+    state = {name: getattr(step, "codes" if name == "weight" else name).numpy() for name, _ in step.named_buffers()}
+    kind, attributes, shape = step.op.kind, step.op.attributes, step.op.shape
     if kind == "reshape":
-        return inputs[0].reshape(len(inputs[0]), *step.shape)
+        return inputs[0].reshape(len(inputs[0]), *shape)
+    if kind == "max_pool":
+        return pool(inputs[0], kind, attributes).astype(np.uint8)
     centred = [codes.astype(np.int64) - zero_point for codes, (_, zero_point) in zip(inputs, sources, strict=True)]
-    units = [[scale] * channels for scale, _ in sources]
+    units = [[scale] * shape[0] for scale, _ in sources]
     if kind == "conv":
         geometry = [attributes[name] for name in ("stride", "padding", "dilation", "groups")]
         centred[0] = conv_sums(inputs[0], state["weight"], state["bias"], sources[0][1], *geometry)
     elif kind == "linear":
         centred[0] = centred[0] @ state["weight"].astype(np.int64).T + state["bias"]
-    elif kind in ("average_pool", "max_pool"):
-        centred[0] = pool(inputs[0] if kind == "max_pool" else centred[0], kind, attributes)
-        if kind == "max_pool":
-            return centred[0].astype(np.uint8)
-        centred[0] = centred[0].reshape(len(inputs[0]), *step.shape)
-        units[0] = [sources[0][0] / math.prod(attributes["kernel"])] * channels
+    elif kind == "average_pool":
+        centred[0] = pool(centred[0], kind, attributes).reshape(len(inputs[0]), *shape)
+        units[0] = [sources[0][0] / math.prod(attributes["kernel"])] * shape[0]
     if kind in ("conv", "linear"):
         units[0] = [sources[0][0] * float(scale) for scale in state["weight_scale"]]
     if "out_scale" not in state:
@@ -95,11 +92,9 @@ def run_network(model, x: np.ndarray) -> dict[str, np.ndarray]:
     values = {"input": np.clip(codes, int(model.input.first), int(model.input.last[0])).astype(np.uint8)}
     coded = {"input": (float(scale), zero_point)}
     for step in model.steps.values():
-        own = {name: getattr(step, "codes" if name == "weight" else name).numpy() for name, _ in step.named_buffers()}
-        name, inputs = step.op.name, step.op.inputs
-        values[name] = run_step(own, step.op, [values[i] for i in inputs], [coded[i] for i in inputs])
+        name, inputs, own = step.op.name, step.op.inputs, dict(step.named_buffers())
+        values[name] = run_step(step, [values[i] for i in inputs], [coded[i] for i in inputs])
+        coded[name] = coded[inputs[0]]
         if "out_scale" in own:
             coded[name] = (float(own["out_scale"]), int(own["out_zero_point"]))
-        else:
-            coded[name] = coded[inputs[0]]
     return values

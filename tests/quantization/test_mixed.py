@@ -4,11 +4,8 @@ import pandas as pd
 import pytest
 
 from helpers import models
-from helpers.quantization.affine import QuantizationError
-from helpers.quantization.mixed import BITS, choose_bits, mixed_recipe, sensitivity_scan
-from helpers.quantization.model import quantize
-from helpers.quantization.plan import Recipe
-from helpers.quantization.reader import make_plan
+from helpers.quantization import QuantizationError, Recipe, make_plan, mixed_recipe, quantize
+from helpers.quantization.mixed import BITS, choose_bits, sensitivity_scan
 from helpers.quantization.repairs import quantized_op
 from helpers.quantization.weights import encode_layer
 from tests.quantization.networks import images, small, small_mobilenet
@@ -20,7 +17,7 @@ def table(**layers):
     return pd.DataFrame(rows, columns=["layer", "bits", "divergence", "bytes"])
 
 
-def test_greedy_choice_gives_up_bits_where_they_matter_least():
+def test_greedy_choice_gives_up_bits_where_they_matter_least_and_sees_a_cheap_jump_behind_an_expensive_step():
     scan = table(a=[(8, 0.0, 100), (4, 1.0, 50)], b=[(8, 0.0, 100), (4, 0.1, 50)], c=[(8, 0.0, 10), (4, 0.3, 5)])
     assert choose_bits(scan, 210) == {"a": 8, "b": 8, "c": 8}
     assert choose_bits(scan, 209) == {"a": 8, "b": 4, "c": 8}
@@ -28,9 +25,6 @@ def test_greedy_choice_gives_up_bits_where_they_matter_least():
     assert choose_bits(scan, 105) == {"a": 4, "b": 4, "c": 4}
     with pytest.raises(QuantizationError, match="104 bytes are too few: 4 bits everywhere take 105"):
         choose_bits(scan, 104)
-
-
-def test_a_cheap_jump_is_found_behind_an_expensive_step():
     scan = table(a=[(8, 0.0, 80), (6, 0.5, 60), (4, 0.5, 40)], b=[(8, 0.0, 80), (4, 0.7, 40)])
     assert choose_bits(scan, 120) == {"a": 4, "b": 8}
 

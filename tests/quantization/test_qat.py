@@ -3,8 +3,7 @@ import torch
 from torch import nn
 
 from helpers import data, models
-from helpers.quantization.model import quantize
-from helpers.quantization.plan import Recipe
+from helpers.quantization import Recipe, quantize
 from helpers.quantization.qat import fake_quantize, prepare
 from tests.quantization.networks import images, small, small_mobilenet
 
@@ -51,8 +50,7 @@ def test_before_training_it_is_the_post_training_network(recipe):
     model, images = small_mobilenet()
     network, quantized = prepare(model, images, recipe), quantize(model, images, recipe)
     x = data.normalize(images)
-    with torch.no_grad():
-        difference = (network(x) - quantized(x)).abs()
+    difference = (network(x) - quantized(x)).detach().abs()
     assert difference.mean() < 0.05 * quantized(x).std(), "a rare code rounds the other way, no more"
     same = network.convert().state_dict()
     for name, tensor in quantized.state_dict().items():
@@ -63,10 +61,8 @@ def test_training_lowers_the_distance_to_the_float_network_and_survives_saving(t
     model, images = small_mobilenet()
     network = prepare(model, images, Recipe(weight_bits=3))
     x = data.normalize(images)
-    with torch.no_grad():
-        wanted = model(x)
+    wanted, losses = model(x).detach(), []
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    losses = []
     for _ in range(25):
         loss = (network(x) - wanted).square().mean() / wanted.var()
         optimizer.zero_grad()
@@ -74,9 +70,7 @@ def test_training_lowers_the_distance_to_the_float_network_and_survives_saving(t
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
-    quantized = network.convert()
-    with torch.no_grad():
-        trained = network(x)
+    quantized, trained = network.convert(), network(x).detach()
     assert torch.allclose(quantized(x), trained, atol=0.05 * trained.std().item())
     loaded = models.load(models.save(quantized, tmp_path / "qat.safetensors"))
     assert torch.equal(loaded(x), quantized(x))

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers.quantization.model import quantize
-from helpers.quantization.plan import INPUT, Recipe
-from helpers.quantization.reader import IMAGES, make_plan
+from helpers.quantization import Recipe, make_plan, quantize
+from helpers.quantization.plan import INPUT
+from helpers.quantization.reader import IMAGES
 from tests.passes.zoo import Net
 from tests.quantization.networks import images, small
 
@@ -27,11 +27,6 @@ def test_the_plan_computes_the_network(residual):
     assert plan["stem"].clamp == (0.0, 6.0) and plan["grouped"].clamp == (0.0, math.inf)
 
 
-def computes(forward):
-    """A network of one function, with layers at hand."""
-    return Net(forward, a=nn.Conv2d(3, 3, 1), b=nn.Conv2d(3, 3, 1))
-
-
 @pytest.mark.parametrize(
     "forward,fused",
     [
@@ -46,7 +41,7 @@ def computes(forward):
     ],
 )
 def test_which_additions_join(forward, fused):
-    model, x = computes(forward), images(2)
+    model, x = Net(forward, a=nn.Conv2d(3, 3, 1), b=nn.Conv2d(3, 3, 1)), images(2)
     plan = plan_of(model, x)
     assert [op.name for op in plan.ops if op.residual] == ([fused] if fused else [])
     assert torch.allclose(plan.run(x), model(x), atol=1e-5)
@@ -71,19 +66,6 @@ def test_a_forward_that_decides_is_read_by_export():
         quantized = quantize(model, x, Recipe())
         assert {"conv", "last"} <= {step.op.name for step in quantized.steps.values()} - {*quantized.float_layers}
         assert (quantized(x) - model(x)).abs().max() < 0.05 * model(x).abs().max()
-
-
-def kind_of(call, layer):
-    """The kind of a call; computed by the plan it must be what the network computes."""
-    model = computes(call)
-    model.weight, model.bias = nn.Parameter(torch.randn(6, 4, 3, 3)), nn.Parameter(torch.randn(6))
-    model.rows, model.layer = nn.Parameter(torch.randn(5, 4)), layer
-    plan = plan_of(model, IMAGE)
-    assert torch.allclose(plan.run(IMAGE), model(IMAGE), atol=1e-5)
-    return plan.ops[-1].kind
-
-
-IMAGE = torch.randn(IMAGES, 4, 6, 6)
 
 
 @pytest.mark.parametrize(
@@ -111,32 +93,29 @@ IMAGE = torch.randn(IMAGES, 4, 6, 6)
         ("linear", lambda m, x: m.layer(x), nn.Linear(6, 3)),  # on the last of four dimensions
         ("reshape", lambda m, x: torch.flatten(x, 1), None),
         ("reshape", lambda m, x: x.view(-1, 4, 36), None),
+        # Without an integer form:
+        ("float", lambda m, x: m.layer(x), nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect")),
+        ("float", lambda m, x: m.layer(x), nn.Conv2d(4, 6, 2, padding="same")),
+        ("float", lambda m, x: m.layer(x), nn.ConvTranspose2d(4, 6, 3)),
+        ("float", lambda m, x: m.layer(x), nn.AvgPool2d(3, padding=1)),
+        ("float", lambda m, x: m.layer(x), nn.AvgPool2d(5, 2, ceil_mode=True)),
+        ("float", lambda m, x: m.layer(x), nn.AdaptiveAvgPool2d(4)),
+        ("float", lambda m, x: torch.clamp(x, 1, -1), None),
+        ("float", lambda m, x: F.conv2d(x, m.weight * x.mean()), None),  # the weight is computed
+        ("float", lambda m, x: torch.add(x, x, alpha=2), None),
+        ("float", lambda m, x: x + 1, None),
+        ("float", lambda m, x: x + x.mean(1, keepdim=True), None),  # the shapes differ
+        ("float", lambda m, x: x.mean(1), None),
+        ("float", lambda m, x: torch.cat([x, x]), None),  # twice as many images
+        ("float", lambda m, x: torch.cat([x, m.weight[:IMAGES, :, :1, :1].expand(-1, -1, 6, 6)], 1), None),
+        ("float", lambda m, x: x.reshape(-1, 36), None),  # the batch changes
+        ("float", lambda m, x: torch.clamp(x, max=x), None),
     ],
 )
-def test_operations_on_images(kind, call, layer):
-    assert kind_of(call, layer) == kind
-
-
-@pytest.mark.parametrize(
-    "call,layer",
-    [
-        (lambda m, x: m.layer(x), nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect")),
-        (lambda m, x: m.layer(x), nn.Conv2d(4, 6, 2, padding="same")),
-        (lambda m, x: m.layer(x), nn.ConvTranspose2d(4, 6, 3)),
-        (lambda m, x: m.layer(x), nn.AvgPool2d(3, padding=1)),
-        (lambda m, x: m.layer(x), nn.AvgPool2d(5, 2, ceil_mode=True)),
-        (lambda m, x: m.layer(x), nn.AdaptiveAvgPool2d(4)),
-        (lambda m, x: torch.clamp(x, 1, -1), None),
-        (lambda m, x: F.conv2d(x, m.weight * x.mean()), None),  # the weight is computed
-        (lambda m, x: torch.add(x, x, alpha=2), None),
-        (lambda m, x: x + 1, None),
-        (lambda m, x: x + x.mean(1, keepdim=True), None),  # the shapes differ
-        (lambda m, x: x.mean(1), None),
-        (lambda m, x: torch.cat([x, x]), None),  # twice as many images
-        (lambda m, x: torch.cat([x, m.weight[:IMAGES, :, :1, :1].expand(-1, -1, 6, 6)], 1), None),
-        (lambda m, x: x.reshape(-1, 36), None),  # the batch changes
-        (lambda m, x: torch.clamp(x, max=x), None),
-    ],
-)
-def test_no_integer_form(call, layer):
-    assert kind_of(call, layer) == "float"
+def test_the_plan_knows_each_operation_and_computes_it(kind, call, layer):
+    shapes = {"weight": (6, 4, 3, 3), "bias": (6,), "rows": (5, 4)}
+    parameters = {name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
+    model, x = Net(call, layer=layer, **parameters), torch.randn(IMAGES, 4, 6, 6)
+    plan = plan_of(model, x)
+    assert torch.allclose(plan.run(x), model(x), atol=1e-5)
+    assert plan.ops[-1].kind == kind
