@@ -63,8 +63,7 @@ def small_mobilenet(seed=0):
     torch.manual_seed(seed)
     model = models.mobilenet_v2(width_mult=0.1)
     images = torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    for norm in norms:
+    for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm2d)):
         norm.momentum = 1.0
     with torch.no_grad():
         model(data.normalize(images))

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.quantization import Affine, QuantizationError
+from helpers.quantization import Affine, QuantizationError, Recipe
 from helpers.quantization.affine import choose, code_range, fit, fixed_point, round_shift, sqnr
 
 
@@ -53,6 +53,8 @@ def test_extreme_magnitudes(value):
 
 
 NAN, INF, ONE = torch.tensor([1.0, math.nan]), torch.tensor([math.inf]), torch.tensor(1.0)
+WRONG_BITS = [{"weight_bits": 1}, {"activation_bits": 9}, {"layer_bits": {"fc": 0}}]
+CHOICES = ["observer", "weight_observer", "residual", "rounding"]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,8 @@ NAN, INF, ONE = torch.tensor([1.0, math.nan]), torch.tensor([math.inf]), torch.t
     [
         *((lambda x=x: fit(x), "a bound is NaN or infinite") for x in (NAN, INF)),
         *((lambda b=b: code_range(b, True), "from 2 to 8") for b in (1, 9, 0, -3, 8.0, True, None)),
+        *((lambda choice=choice: Recipe(**choice), "from 2 to 8") for choice in WRONG_BITS),
+        *((lambda name=name: Recipe(**{name: "nonsense"}), name) for name in CHOICES),
         (lambda: Affine(ONE, torch.tensor(0), 8, signed=True).quantize(NAN), "holds NaN"),
         (lambda: choose(-ONE, INF, 8), "overflows"),
         *((lambda f=f: parts(f), "scales") for f in (0.0, -1.0, math.nan, math.inf, 2.0**30)),

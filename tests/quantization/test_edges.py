@@ -1,26 +1,24 @@
 """What comes close to the limits: numbers that no code stands for, tiny scales, networks without a layer."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
-from helpers import models, quantization, training
-from helpers.quantization import QuantizationError, Recipe, mixed_recipe, qat
+from helpers import models, training
+from helpers.quantization import QuantizationError, Recipe, make_plan, mixed_recipe, qat, quantize
 from helpers.quantization.weights import SHARES, encode_layer
 from helpers.training.optimizers import weight_groups
+from tests.passes.zoo import Net
 
 IMAGES = torch.randint(0, 256, (16, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 
 
-class Root(nn.Module):
+def root():
     """Fine on the images that calibrate it; a large negative input gives NaN."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.last = nn.Conv2d(3, 4, 1), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.last(torch.sqrt(self.conv(x).mean((2, 3)) + 20))
+    forward = lambda net, x: net.last(torch.sqrt(net.conv(x).mean((2, 3)) + 20))  # noqa: E731
+    return Net(forward, conv=nn.Conv2d(3, 4, 1), last=nn.Linear(4, 2)).eval()
 
 
 def wide():
@@ -28,21 +26,30 @@ def wide():
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 160 * 160, 2))
 
 
-def test_what_no_code_stands_for_is_refused():
-    torch.manual_seed(0)
-    q, x = quantization.quantize(Root().eval(), IMAGES), torch.zeros(2, 3, 8, 8)
-    with pytest.raises(QuantizationError, match="sqrt: computes NaN, which no code stands for"):
-        q.step("sqrt").encode(torch.tensor([1.0, float("nan")]))
-    with pytest.raises(QuantizationError, match="with NaN or infinity in it"):
-        q(x.fill_(float("inf")))
-    with pytest.raises(QuantizationError, match="no layer of the network has an integer form"):
-        quantization.quantize(nn.Sequential(nn.ReLU(), nn.Flatten()).eval(), IMAGES)
-    with pytest.raises(QuantizationError, match="Root cannot be saved yet; say what makes it"):
-        mixed_recipe(Root().eval(), IMAGES, 1000, progress=False)
+NAN, NO_LAYERS = torch.tensor([1.0, math.nan]), nn.Sequential(nn.ReLU(), nn.Flatten()).eval()
+MISNAMED = Recipe(layer_bits={"c": 8})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda q: q.step("sqrt").encode(NAN), "sqrt: computes NaN, which no code stands for"),
+        (lambda q: q(torch.full((2, 3, 8, 8), math.inf)), "with NaN or infinity in it"),
+        (lambda q: q(torch.zeros(1, 3, 12, 12)), "normalised float images"),
+        (lambda q: q(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)), "normalised float images"),
+        (lambda _: quantize(NO_LAYERS, IMAGES), "no layer of the network has an integer form"),
+        (lambda _: quantize(root(), IMAGES, MISNAMED), r"no layer is called \['c'\]; the layers are \['conv'"),
+        (lambda _: mixed_recipe(root(), IMAGES, 1000, progress=False), "Net cannot be saved yet; say what makes it"),
+    ],
+)
+def test_what_no_code_stands_for_is_refused(call, message):
+    q = quantize(root(), IMAGES)
+    with pytest.raises(QuantizationError, match=message):
+        call(q)
 
 
 def test_images_in_bfloat16_get_the_codes_of_the_same_numbers():
-    q, x = quantization.quantize(Root().eval(), IMAGES), torch.randn(4, 3, 8, 8).bfloat16()
+    q, x = quantize(root(), IMAGES), torch.randn(4, 3, 8, 8).bfloat16()
     assert torch.equal(q.input.encode(x), q.input.encode(x.float()))
 
 
@@ -50,8 +57,7 @@ def test_a_wide_layer_that_could_be_saved_can_be_loaded(tmp_path):
     model = models.build(wide).eval()
     with torch.no_grad():
         model[1].weight.zero_()[:, ::9] = 1e-3
-    images = IMAGES.repeat(1, 1, 20, 20)
-    q = quantization.quantize(model, images)
+    q = quantize(model, IMAGES.repeat(1, 1, 20, 20))
     again = models.load(models.save(q, tmp_path / "q.safetensors"), factory=wide)
     x = torch.randn(2, 3, 160, 160)
     assert torch.equal(again(x), q(x))
@@ -61,8 +67,7 @@ def test_a_wide_layer_that_could_be_saved_can_be_loaded(tmp_path):
 
 
 def test_one_scale_for_a_layer_has_the_least_error_of_all_that_were_tried():
-    torch.manual_seed(0)
-    op = quantization.make_plan(nn.Sequential(nn.Conv2d(3, 16, 3)).eval(), (3, 8, 8), Recipe())["0"]
+    op = make_plan(nn.Sequential(nn.Conv2d(3, 16, 3)).eval(), (3, 8, 8), Recipe())["0"]
     op.weight *= torch.logspace(-2, 0, 16)[:, None, None, None]
     found = encode_layer(op, Recipe(4, per_channel=False, weight_observer="mse"))
     scales = op.weight.abs().max() * SHARES.float() / 7
@@ -71,7 +76,6 @@ def test_one_scale_for_a_layer_has_the_least_error_of_all_that_were_tried():
 
 
 def test_training_with_rounding_starts_where_the_integer_network_is():
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, groups=8))
     model = nn.Sequential(model, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)).eval()
     with torch.no_grad():

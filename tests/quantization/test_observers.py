@@ -5,11 +5,10 @@ import torch
 from torch import nn
 
 from helpers.graphs.errors import GraphMismatch
-from helpers.quantization import quantize
-from helpers.quantization.affine import Affine, QuantizationError, choose, sqnr
+from helpers.quantization import Affine, QuantizationError, Recipe, make_plan, quantize
+from helpers.quantization.affine import choose, sqnr
 from helpers.quantization.observers import Observer, calibrate
-from helpers.quantization.plan import CHOICES, INPUT, Recipe
-from helpers.quantization.reader import make_plan
+from helpers.quantization.plan import CHOICES, INPUT
 from tests.passes.zoo import Net
 from tests.quantization.networks import images, small
 

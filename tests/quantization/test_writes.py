@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision.models import VisionTransformer
 
-from helpers.quantization import Recipe, quantize, replay
-from helpers.quantization.affine import QuantizationError
+from helpers.quantization import QuantizationError, Recipe, quantize, replay
 from tests.passes.zoo import Net
 from tests.quantization.networks import images
 
