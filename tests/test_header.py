@@ -39,12 +39,11 @@ def changes(header):
             for value in VALUES:
                 table[key] = value
                 yield f"{at}.{'*' if isinstance(key, int) or '.' in key else key} = {value!r:.9}"
-            table[key] = kept[key]
-        if isinstance(kept, dict):
-            for key in kept:
+            if isinstance(kept, dict):
                 del table[key]
                 yield f"{at} without {'one' if '.' in key else key}"
-                table[key] = kept[key]
+            table[key] = kept[key]
+        if isinstance(kept, dict):
             table["more"] = 1
             yield f"{at} with more"
             del table["more"]

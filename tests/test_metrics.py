@@ -6,7 +6,7 @@ from torch import nn
 
 from course.benchmarks import speed
 from helpers import allocator, metrics, models, passes, quantization
-from helpers.metrics import MeasurementError, compare_latency, count_parameters, latency, profile
+from helpers.metrics import compare_latency, count_parameters, latency, profile
 
 
 def test_multiply_adds_are_counted_inside_of_kernels_too():
@@ -69,11 +69,19 @@ def test_candidates_take_turns_and_are_compared_with_the_first(clock):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"runs": 2}, "3 runs"), ({"warmup": 0}, "warm-up"), ({"threads": 0}, "threads")]
+    ("mode", "options", "message"),
+    [
+        ("kernel", {"runs": 2}, "3 runs"),
+        ("kernel", {"warmup": 0}, "warm-up"),
+        ("kernel", {"threads": 0}, "threads"),
+        ("simulated", {}, r"int8 computes in float .* set its mode to 'kernel'"),
+    ],
 )
-def test_measurements_without_sense_are_refused(options, message):
-    with pytest.raises(MeasurementError, match=message):
-        latency(nn.Identity(), torch.zeros(1), **options)
+def test_measurements_without_sense_are_refused(mode, options, message):
+    candidate = nn.Identity()
+    candidate.mode = mode
+    with pytest.raises(metrics.MeasurementError, match=message):
+        compare_latency({"int8": candidate}, torch.zeros(1), **options)
 
 
 def test_every_engine_is_timed_without_gradients_and_with_freed_memory_kept(monkeypatch):
@@ -83,10 +91,3 @@ def test_every_engine_is_timed_without_gradients_and_with_freed_memory_kept(monk
     monkeypatch.setattr(speed, "SECONDS_PER_TURN", 1e-3)
     assert speed.contestant("one", None, torch.get_num_threads())(1) > 0
     assert {*seen} == {(True, 1)}
-
-
-def test_int8_that_is_computed_in_float_is_not_timed():
-    candidate = nn.Identity()
-    candidate.mode = "simulated"
-    with pytest.raises(metrics.MeasurementError, match=r"int8 computes in float .* set its mode to 'kernel'"):
-        metrics.compare_latency({"int8": candidate}, torch.zeros(1))

@@ -10,6 +10,7 @@ from helpers import metrics, models, passes, pruning, quantization
 from helpers.dataset import Normalization
 from helpers.models import ModelError
 from tests.cifar_fixtures import Boom
+from tests.passes.zoo import Net
 
 
 def small():
@@ -46,7 +47,7 @@ def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
         (lambda: models.build("helpers.models:name_of", classes=7), "does not take"),
         (lambda: models.build("builtins:dict", classes=7), "gave dict, expected a torch.nn.Module"),
         (lambda: models.build("resnet", classes=7), "package.module:function"),
-        (lambda: models.made_by(Net(classes=5), FACTORY), r"Net does not fit what .*bias is .*\(5,\), .*\(7,\); head"),
+        (lambda: models.made_by(make(classes=5), FACTORY), r"Net does not fit what .*bias is .*\(5,\), .*\(7,\); head"),
         (lambda: models.made_by(models.build("tiny").apply(lambda m: setattr(m, "eps", 9)), "tiny"), "has .*eps=9"),
     ],
 )
@@ -79,24 +80,15 @@ FACTORY = f"{__name__}:make"
 Conv3x3 = type("Conv3x3", (nn.Conv2d,), {"__init__": lambda self, *widths: nn.Conv2d.__init__(self, *widths, 3)})
 
 
-class Net(nn.Module):
-    """A network of one's own, which no builder of the course knows."""
-
-    def __init__(self, classes=7, channels=3):
-        super().__init__()
-        self.conv, self.norm, self.head = Conv3x3(channels, 8), nn.BatchNorm2d(8), nn.Linear(8, classes)
-        self.register_buffer("shift", torch.zeros(1))
-
-    def forward(self, x):
-        return self.head(self.norm(self.conv(x - self.shift)).relu().mean((2, 3)))
-
-
 def make(classes=7, channels=3):
-    return Net(classes, channels)
+    """A network of one's own, which no builder of the course knows."""
+    forward = lambda net, x: net.head(net.norm(net.conv(x - net.shift)).relu().mean((2, 3)))  # noqa: E731
+    parts = {"conv": Conv3x3(channels, 8), "norm": nn.BatchNorm2d(8), "head": nn.Linear(8, classes)}
+    return Net(forward, shift=torch.zeros(1), **parts)
 
 
 def test_a_network_of_a_factory_comes_back_when_its_name_is_given_again(tmp_path):
-    model, x = models.made_by(Net(classes=5).eval(), FACTORY, classes=5), torch.randn(2, 3, 9, 9)
+    model, x = models.made_by(make(classes=5).eval(), FACTORY, classes=5), torch.randn(2, 3, 9, 9)
     small = pruning.prune(model, x, ratio=0.5, scope="all")
     folded, _ = passes.optimize(small, x)
     model.shift.fill_(0.5)  # in a fresh network, in which x - shift is x
@@ -106,7 +98,7 @@ def test_a_network_of_a_factory_comes_back_when_its_name_is_given_again(tmp_path
         assert torch.equal(models.load(path, factory=FACTORY)(x), network(x))
         again = models.load(path, factory=make)
         assert torch.equal(again(x), network(x)) and metrics.file_bytes(again) == path.stat().st_size
-    assert models.resize(Net().double(), {"conv": {"out_channels": 4}}).conv.weight.dtype == torch.float64
+    assert models.resize(make().double(), {"conv": {"out_channels": 4}}).conv.weight.dtype == torch.float64
 
 
 def test_a_file_that_names_code_runs_nothing(tmp_path, capsys):
@@ -120,16 +112,16 @@ def test_a_file_that_names_code_runs_nothing(tmp_path, capsys):
 
 
 def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
-    own, path = Net().state_dict(), tmp_path / "weights.pt"
+    own, path = make().state_dict(), tmp_path / "weights.pt"
     parallel = {f"module.{name}": tensor for name, tensor in own.items()}
     states = [own, parallel, {"state_dict": own}, {"epoch": 3, "model": own}, {"state_dict": parallel}]
     for write, stored in ((save_file, own), *((torch.save, state) for state in states)):
         write(stored, path)
-        found = models.load_weights(Net(), path).state_dict()
+        found = models.load_weights(make(), path).state_dict()
         assert all(torch.equal(tensor, found[name]) for name, tensor in own.items())
     with pytest.raises(ModelError, match=r"weights.pt does not fit Net: conv.weight is .*; missing head.bias; missing"):
         save_file({"conv.weight": torch.zeros(8, 1, 3, 3)}, path)
-        models.load_weights(Net(), path)
+        models.load_weights(make(), path)
     tied = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     tied[1].weight = tied[0].weight
     for names in (("0.weight",), ("1.weight",), ("0.weight", "1.weight")):  # either name is enough, and so are both
@@ -139,9 +131,9 @@ def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
     for wrong in (Boom(), [1], {}, {"a": 1}, numbered):
         torch.save(wrong, path)
         with pytest.raises(ModelError, match="unexpected 0" if wrong is numbered else told):
-            models.load_weights(Net(), path)
+            models.load_weights(make(), path)
     with pytest.raises(ModelError, match="does not exist"):
-        models.load_weights(Net(), tmp_path / "nowhere.pt")
+        models.load_weights(make(), tmp_path / "nowhere.pt")
     assert "the pickle ran" not in capsys.readouterr().out
 
 

@@ -3,7 +3,6 @@
 import copy
 import itertools
 import re
-from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -92,7 +91,7 @@ def lightness(colour: str) -> float:
 
 def test_colours_differ_in_greyscale_and_what_they_tell_line_and_marker_tell_too():
     shades = sorted(lightness(colour) for colour in plots.COLOURS.values())
-    assert min(b - a for a, b in pairwise(shades)) > 8
+    assert min(b - a for a, b in itertools.pairwise(shades)) > 8
     looks = [plots.line(n) for n in range(5)]
     for what in ("color", "linestyle", "marker"):
         assert len({str(look[what]) for look in looks}) == 5

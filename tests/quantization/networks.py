@@ -8,22 +8,11 @@ from torch import nn
 from helpers import data, models
 from helpers.quantization import Recipe, quantize
 from helpers.quantization.model import QuantizedModel
+from tests.passes.zoo import Net
 
 
-class Small(nn.Module):
+def small(seed: int = 0) -> nn.Module:
     """Stem, depthwise, residual block, ReLU6 and ReLU, pools, linear: everything MobileNetV2 and ResNet have."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False)
-        self.bn = nn.BatchNorm2d(8)
-        self.widen = nn.Conv2d(8, 24, 1)
-        self.depthwise = nn.Conv2d(24, 24, 3, padding=1, groups=24)
-        self.narrow = nn.Conv2d(24, 8, 1)
-        self.grouped = nn.Conv2d(8, 12, 3, padding=1, groups=2, dilation=1)
-        self.act6, self.act = nn.ReLU6(), nn.ReLU()
-        self.max_pool, self.pool = nn.MaxPool2d(3, stride=2, padding=1), nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(12, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.act6(self.bn(self.stem(x)))
@@ -31,12 +20,13 @@ class Small(nn.Module):
         x = self.max_pool(self.act(self.grouped(x)))
         return self.fc(torch.flatten(self.pool(x), 1))
 
-
-def small(seed: int = 0) -> nn.Module:
-    """The small network with statistics that are not the identity."""
     torch.manual_seed(seed)
-    model = Small()
-    model.bn.running_mean.normal_()
+    parts = {"stem": nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), "bn": nn.BatchNorm2d(8)}
+    parts |= {"widen": nn.Conv2d(8, 24, 1), "depthwise": nn.Conv2d(24, 24, 3, padding=1, groups=24)}
+    parts |= {"narrow": nn.Conv2d(24, 8, 1), "grouped": nn.Conv2d(8, 12, 3, padding=1, groups=2)}
+    parts |= {"max_pool": nn.MaxPool2d(3, stride=2, padding=1), "pool": nn.AdaptiveAvgPool2d(1)}
+    model = Net(forward, act6=nn.ReLU6(), act=nn.ReLU(), fc=nn.Linear(12, 5), **parts)
+    model.bn.running_mean.normal_()  # statistics that are not the identity
     model.bn.running_var.uniform_(0.5, 2)
     nn.init.uniform_(model.bn.weight, -1.5, 1.5)
     return model.eval()
