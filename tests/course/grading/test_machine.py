@@ -18,8 +18,7 @@ from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.collect import collect
 from course.grading.intake import Submission
 from course.grading.job import Place
-
-BoxError = machine.BoxError
+from course.grading.machine import BoxError
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from course.grading import feedback, record, runner
 from course.grading.classroom import write
 from tests.course.grading.conftest import points_of
+from tests.course.grading.test_teachers import give_by_hand
 
 
 @pytest.fixture
@@ -63,10 +64,7 @@ def test_a_changed_answer_waits_to_be_read_also_after_a_run_that_was_stopped(roo
 
     hand_in("ada", {"padding_answer": "first"})
     runner.run(room, a1)
-    with record.Gradebook(f"sqlite:///{room.gradebook}") as book:
-        book.find_grade("padding_answer", "a1", "a1", "ada").manual_score = 5
-        book.find_grade("padding_answer", "a1", "a1", "ada").needs_manual_grade = False
-        book.db.commit()
+    give_by_hand(room, 5, "padding_answer")
     hand_in("ada", {"padding_answer": "first", "own": "x = 1"})
     assert runner.run(room, a1)["graded"] == 1 and not waits()
     hand_in("ada", {"padding_answer": "second"})

@@ -197,10 +197,8 @@ BESIDE_TARGET = {  # accuracy above the least that earns points, and bytes as a 
     "emil": (0.01, 0.95), "fay": (0.18, 1.40), "gwen": (-0.06, 0.21), "hugo": (0.09, 0.70),
     "kira": (-0.54, 9.00),
 }  # fmt: skip
-CLASS = {
-    name: (round(RULE.TARGET_ACCURACY + more, 2), int(size * RULE.TARGET_BYTES))
-    for name, (more, size) in BESIDE_TARGET.items()
-}
+LEAST, MOST = RULE.TARGET_ACCURACY, RULE.TARGET_BYTES
+CLASS = {name: (round(LEAST + more, 2), int(size * MOST)) for name, (more, size) in BESIDE_TARGET.items()}
 
 
 def test_the_best_come_first_and_the_figure_shows_every_network_and_the_rule(tmp_path, monkeypatch):
@@ -229,7 +227,7 @@ def test_the_best_come_first_and_the_figure_shows_every_network_and_the_rule(tmp
     assert [tuple(point) for point in front] == [CLASS[name][::-1] for name in ("chen", "ada")]
     inside = [(float(size), accuracy) for accuracy, size in CLASS.values() if accuracy > 0.5]
     assert sorted(points) == sorted([*inside, (right, plot.get_ylim()[0])])  # what is outside lies at the edge
-    assert left < min(size for _, size in CLASS.values()) and right > RULE.TARGET_BYTES
+    assert left < min(size for _, size in CLASS.values()) and right > MOST
     assert {"1 ada", "6 emil"} <= {text.get_text() for text in plot.texts}
     assert len(csv.read_text().splitlines()) == 1 + len(CLASS)
     assert stats.draw_leaderboard(contest, course.load("a1")) == []

@@ -10,21 +10,16 @@ from helpers.checks.specification import Verdict, combine, copy_tree
 
 
 def check(item, student, seed="visible", hidden=False, submitted_bytes=0):
-    verdicts = []
-    for case in item.make_cases(seed, hidden=hidden):
-        try:  # copies, so that an answer that overwrites its inputs cannot reach the view
-            answer = wire.decode(wire.encode(item.answer(student, copy_tree(case.inputs))))
-        except Exception as problem:
-            return Verdict(0.0, f"{case.label}: {type(problem).__name__}: {problem}")
-        verdicts.append(judge(item, case, item.oracle(case.inputs, case.probe), answer, submitted_bytes))
-    return combine(item, verdicts)
+    cases = [(case, item.oracle(case.inputs, case.probe)) for case in item.make_cases(seed, hidden=hidden)]
+    return combine(item, [judge(item, student, *case, submitted_bytes) for case in cases])
 
 
-def judge(item, case, expected, answer, submitted_bytes=0):
-    try:
+def judge(item, student, case, expected, submitted_bytes=0):
+    try:  # copies, so that an answer that overwrites its inputs cannot reach the view
+        answer = wire.decode(wire.encode(item.answer(student, copy_tree(case.inputs))))
         observed = item.view(answer, case.probe) if item.view else answer
     except Exception as problem:
-        return Verdict(0.0, f"{case.label}: the answer cannot be used ({type(problem).__name__}: {problem})"[:300])
+        return Verdict(0.0, f"{case.label}: {type(problem).__name__}: {problem}")
     return item.compare(case, expected, observed, submitted_bytes)
 
 
