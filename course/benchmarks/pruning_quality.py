@@ -98,7 +98,7 @@ def result(table: KnownRows, cifar: data.Dataset, dense: nn.Module, name: str, c
 
 
 def main() -> None:
-    cifar, dense = data.load_cifar10("offline"), models.load(DENSE)
+    cifar, dense = data.load_cifar10("local"), models.load(DENSE)
     table = KnownRows("pruning_quality", DENSE, share=SHARE)
     schedule = training.Config(lr=0.02, ema=0.99)
     best: dict[str, dict] = {}

@@ -61,7 +61,7 @@ def compared(
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, nargs="?", default=DENSE, help="the dense network")
-    parser.add_argument("--data", choices=data.SOURCES, default="offline", help="where CIFAR-10 comes from")
+    parser.add_argument("--data", choices=data.SOURCES, default="local", help="where CIFAR-10 comes from")
     parser.add_argument("--runs", type=int, default=31, help="timed passes of each network")
     parser.add_argument("--output", type=Path, default=RESULTS, help="the table to write (default: %(default)s)")
     arguments = parser.parse_args(argv)

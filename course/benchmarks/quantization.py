@@ -25,7 +25,7 @@ Way = Callable[[], Callable[[torch.Tensor], torch.Tensor]]
 
 
 def main() -> None:
-    model, cifar = models.load(DENSE).eval(), data.load_cifar10("offline")
+    model, cifar = models.load(DENSE).eval(), data.load_cifar10("local")
     table = KnownRows("quantization_accuracy", DENSE, images=len(cifar.test_images))
     for draw in range(DRAWS):
         ways = compared(model, calibration(cifar, draw)) | ({"float": lambda: model} if draw == 0 else {})

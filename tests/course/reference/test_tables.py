@@ -11,11 +11,11 @@ import pytest
 
 from course import reference
 from course.__main__ import main
-from course.benchmarks import common
+from course.benchmarks import common, pruning_quality, pruning_unstructured, quantization
 from course.benchmarks.common import KnownRows, origin
 from course.reference import COLUMNS, ResultsError, headline, measuring, page, readme
 from course.reference.chart import chart
-from helpers import models
+from helpers import data, models
 from helpers.data import REPOSITORY
 
 
@@ -58,6 +58,14 @@ def test_two_benchmarks_side_by_side_keep_each_others_rows(tmp_path, monkeypatch
     for table, accuracy in ((one, 1 / 3), (other, 0.5), (one, 0.1)):
         table.add({"accuracy": accuracy})
     assert [row["accuracy"] for row in KnownRows("rows").rows] == [1 / 3, 0.5, 0.1] and len(one.mine()) == 2
+
+
+@pytest.mark.parametrize("module", [pruning_quality, pruning_unstructured, quantization])
+def test_published_rows_are_never_measured_on_the_sample_instead(module, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["benchmark"])
+    monkeypatch.setattr(data, "load_cifar10", lambda source: {}[source])
+    with pytest.raises(KeyError, match="'local'"):
+        module.main()
 
 
 def test_published_numbers_have_a_source_and_its_words():
