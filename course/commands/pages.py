@@ -22,8 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def write_report(target: Path) -> list[Path]:
     """Every lesson in one page, with its figures beside it."""
-    pages = write_demo(target.with_name("demo.html"))
-    return [report.write_report([*map(runner.executed, runner.lessons())], target, pages)]
+    write_demo(target.with_name("demo.html"))
+    return [report.write_report([*map(runner.executed, runner.lessons())], target)]
 
 
 def write_slides(folder: Path) -> list[Path]:

@@ -53,7 +53,7 @@ def formula(latex: str, display: str) -> str:
 
 
 class Renderer(mistune.HTMLRenderer):
-    """mistune's own, with coloured code and links that stay inside the page."""
+    """mistune's own, with coloured code and links that lead somewhere from the page."""
 
     def __init__(self, links: dict[str, str]):
         super().__init__(escape=False)
@@ -64,8 +64,9 @@ class Renderer(mistune.HTMLRenderer):
         return python(code) if info == "python" else f"<pre>{html.escape(code)}</pre>"
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """A link; those in `links` lead elsewhere."""
-        return super().link(text, self.links.get(url, url), title)
+        """A link; those in `links` lead elsewhere, and no other notebook is there to lead to."""
+        lost = "://" not in url and ".ipynb" in url and url not in self.links
+        return text if lost else super().link(text, self.links.get(url, url), title)
 
 
 def python(source: str) -> str:
@@ -96,15 +97,10 @@ def output_html(output: NotebookNode) -> str:
     return f'<pre class="printed">{html.escape(data.get("text/plain", ""))}</pre>'
 
 
-def drawn(notebook: NotebookNode) -> list[NotebookNode]:
-    """The outputs that are figures."""
+def figures(notebook: NotebookNode) -> list[tuple[str, NotebookNode]]:
+    """Name and forms of each figure that a notebook shows: as HTML, and in words as plain text."""
     outputs = (output for cell in notebook.cells for output in cell.get("outputs", []))
-    return [output for output in outputs if "figure" in output.get("metadata", {})]
-
-
-def figures(notebook: NotebookNode) -> list[tuple[str, str]]:
-    """Name and alternative text of each figure that a notebook shows."""
-    return [(output.metadata["figure"], output.data["text/plain"]) for output in drawn(notebook)]
+    return [(output.metadata["figure"], output.data) for output in outputs if "figure" in output.get("metadata", {})]
 
 
 def title_of(notebook: NotebookNode) -> str:

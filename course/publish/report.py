@@ -13,8 +13,9 @@ from course.publish.runner import RUN
 from helpers.files import write_atomically
 
 
-def write_report(notebooks: list[Path], target: Path, demo: list[Path] | None = None) -> Path:
-    """Write the page of executed notebooks, their figures beside it, and pages of the `demo` in frames."""
+def write_report(notebooks: list[Path], target: Path) -> Path:
+    """Write the page of executed notebooks, their figures beside it, and what `write_demo` left there in frames."""
+    demo = [*filter(Path.exists, map(target.with_name, ("demo.html", "passes.html")))]
     contents = {path.stem: nbformat.read(path, as_version=4) for path in notebooks}
     for notebook in contents.values():
         save_pngs(notebook, target.parent / "figures")
@@ -45,12 +46,12 @@ def section(stem: str, notebook: NotebookNode, links: dict[str, str]) -> str:
     return f'<section id="{stem}">{"".join(parts)}</section>'
 
 
-def demo_section(pages: list[Path] | None) -> str:
+def demo_section(pages: list[Path]) -> str:
     """Each page in a frame, with a link that opens it alone."""
     frames = [
         f'<p><a href="{page.name}">Open {page.name} alone</a></p>'
         f'<iframe src="{page.name}" title="{page.stem}" loading="lazy"></iframe>'
-        for page in pages or []
+        for page in pages
     ]
     return f'<section id="demo"><h1>Try the networks</h1>{"".join(frames)}</section>' if frames else ""
 
@@ -58,10 +59,10 @@ def demo_section(pages: list[Path] | None) -> str:
 def figure_list(contents: dict[str, NotebookNode], folder: Path) -> str:
     """Every figure with its description, and the files for re-use; an SVG is there if the lesson was run here."""
     rows = [
-        f'<tr><td><a href="#{name}">{name}</a></td><td>{html.escape(alt)}</td>'
+        f'<tr><td><a href="#{name}">{name}</a></td><td>{html.escape(shown["text/plain"])}</td>'
         f'<td><a href="figures/{name}.png">PNG</a>{svg * (folder / f"figures/{name}.svg").exists()}</td></tr>'
         for notebook in contents.values()
-        for name, alt in page.figures(notebook)
+        for name, shown in page.figures(notebook)
         for svg in [f' <a href="figures/{name}.svg">SVG</a>']
     ]
     head = "<tr><th>figure</th><th>what it shows</th><th>for re-use</th></tr>"
@@ -80,6 +81,6 @@ def provenance_table(contents: dict[str, NotebookNode]) -> str:
 
 def save_pngs(notebook: NotebookNode, folder: Path) -> None:
     """Write the PNG of each figure, as the notebook carries it. The SVGs were written when the notebook ran."""
-    for output in page.drawn(notebook):
-        data = re.search(r"base64,([^\"]+)", output.data["text/html"])[1]
-        write_atomically(folder / f"{output.metadata['figure']}.png", base64.b64decode(data))
+    for name, shown in page.figures(notebook):
+        data = re.search(r"base64,([^\"]+)", shown["text/html"])[1]
+        write_atomically(folder / f"{name}.png", base64.b64decode(data))

@@ -57,7 +57,7 @@ def test_the_page_of_progress_shows_every_exercise_as_it_is_now():
 @any_notebook
 def test_figures_have_alternative_text(notebook):
     found = page.figures(notebook)
-    assert len(found) >= (10 if notebook is THE_TALK else 1) and all(len(alt) > 30 for _, alt in found)
+    assert len(found) >= (10 if notebook is THE_TALK else 1) and all(len(one["text/plain"]) > 30 for _, one in found)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     pages = [output.get("data", {}).get("text/html", "") for output in outputs]
     assert all('alt="' in html for html in pages if "<img " in html)
