@@ -33,10 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
         outcomes = pool.imap(lambda path: runner.run_lesson(path, arguments.output / path.name, name, **shared), chosen)
         for path, outcome in zip(chosen, outcomes, strict=True):
             print(outcome.line(), flush=True)
-            if outcome.failure:
+            if outcome.failure or (arguments.publish and not runner.publish(arguments.output / path.name, path)):
                 failed.append(outcome.name)
-            elif arguments.publish:
-                runner.publish(arguments.output / path.name, path)
     print(f"{time.perf_counter() - start:.0f} s in all, {name} profile{'; failed: ' * bool(failed)}{', '.join(failed)}")
     if not arguments.lessons:
         notebooks = [arguments.output / path.name for path in runner.lessons()]

@@ -68,13 +68,16 @@ def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS, talk: bool = Fa
 def executed(path: Path) -> Path:
     """A notebook as it was run here last, or as it came with the course if its present cells were not run here."""
     run_here = BUILD / "notebooks" / path.name
-    if not run_here.exists():
-        return path
-    ran, now = ([cell.source for cell in nbformat.read(one, as_version=4).cells] for one in (run_here, path))
-    if ran == now:
-        return run_here
-    print(f"{path.name} was edited since it was run here: shown with the outputs that {path.parent.name}/ has")
+    if run_here.exists():
+        if sources(run_here) == sources(path):
+            return run_here
+        print(f"{path.name} was edited since it was run here: shown with the outputs that {path.parent.name}/ has")
     return path
+
+
+def sources(path: Path) -> list[str]:
+    """The cells of a notebook, without their outputs."""
+    return [cell.source for cell in nbformat.read(path, as_version=4).cells]
 
 
 def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
@@ -83,7 +86,7 @@ def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    start, failure, env = time.perf_counter(), None, env | os.environ
+    start, failure, env = time.perf_counter(), None, {**os.environ, **env}
     client = NotebookClient(
         notebook, kernel_name="python3", extra_arguments=["--log-level=ERROR"], store_widget_state=False,
         startup_timeout=300, timeout=SECONDS_PER_CELL[profile], resources={"metadata": {"path": str(path.parent)}},
@@ -125,18 +128,19 @@ def made_from(notebook: NotebookNode) -> dict[str, str]:
     return {name: hashlib.sha256((DATA / name).read_bytes()).hexdigest()[:12] for name in sorted(read)}
 
 
-def publish(executed: Path, target: Path) -> None:
-    """Write an executed notebook as it is committed: with its outputs, without widgets, times and other traces."""
+def publish(executed: Path, target: Path) -> bool:
+    """Write an executed notebook as it is committed, without widgets and times; False if it was edited meanwhile."""
+    if sources(executed) != sources(target):
+        print(f"{target.name} was edited while it ran, and is left as it is: run it again")
+        return False
     notebook = nbformat.read(executed, as_version=4)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             # A live widget, such as a progress bar or sliders, is of no use to a later reader.
             cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
-    notebook.metadata = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-        "made_from": made_from(notebook),
-    }
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook.metadata = {"kernelspec": kernel, "language_info": {"name": "python"}, "made_from": made_from(notebook)}
     nbformat.validate(notebook)
     write_atomically(target, nbformat.writes(notebook) + "\n")
+    return True

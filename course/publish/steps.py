@@ -14,7 +14,6 @@ from helpers.passes.passer import Passer, Row
 from helpers.plots.graphs import Outline, arrange, compare, outline
 
 ROWS = 16  # of boxes above each other, before the drawing goes on in the next column
-ROUNDS = 10
 
 
 def write_steps(target: Path, model: nn.Module, images: torch.Tensor) -> Path:
@@ -34,7 +33,7 @@ def stages(model: nn.Module, images: torch.Tensor) -> list[dict[str, Any]]:
         outlines.append(outline(graph_module))
         differences.append(float((graph_module(images) - first).abs().max()))
 
-    rows = Passer(PIPELINES["fold"], [remember], rounds=ROUNDS).run(graph_module).rows
+    rows = Passer(PIPELINES["fold"], [remember], rounds=10).run(graph_module).rows
     rows += Passer(PIPELINES["inference"], [remember]).run(graph_module).rows
     found, seen = [], 0
     for row in rows:

@@ -139,11 +139,11 @@ def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(tmp_path, 
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)  # all that this run may use
     monkeypatch.setattr(runner, "run_lesson", copied)
-    monkeypatch.setattr(runner, "publish", lambda *_: None)
+    monkeypatch.setattr(runner, "publish", lambda _, path: path.stem != "02_b")  # which was edited while it ran
     monkeypatch.setattr(runner, "lessons", lambda *_, **__: paths)
-    assert main(["run", "--jobs", "2", *words, "--output", str(tmp_path / "out" / "notebooks")]) == bool(failure)
+    assert main(["run", "--jobs", "2", *words, "--output", str(tmp_path / "out/notebooks")]) == bool(failure or words)
     out = capsys.readouterr().out
-    assert "report: " in out and "02_b" in out
+    assert "report: " in out and "02_b" in out and ("02_b" in out.partition("failed: ")[2]) == bool(words)
     assert (f"FAILED  {failure}" in out and "failed: 01_a" in out) == bool(failure)
     assert "Lesson 02_b" in (tmp_path / "out" / "report.html").read_text()
 

@@ -21,13 +21,15 @@ def write(path, *sources):
     return path
 
 
-def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path):
+def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     source = write(tmp_path / "01_bad.ipynb", "print(6 * 7)", "raise KeyError('lost')", "print('never')")
-    outcome = runner.run_lesson(source, tmp_path / "out" / "01_bad.ipynb", "quick")
+    outcome = runner.run_lesson(source, tmp_path / "out" / "01_bad.ipynb", "quick", OMP_NUM_THREADS="2")
     assert outcome.failure == "cell 2 (cell-1): KeyError: 'lost'"
     assert "01_bad" in outcome.line() and "FAILED" in outcome.line()
     executed = nbformat.read(tmp_path / "out" / "01_bad.ipynb", as_version=4)
-    assert executed.cells[0].outputs[0].text == "42\n" and executed.metadata.run.profile == "quick"
+    assert executed.cells[0].outputs[0].text == "42\n"
+    assert (executed.metadata.run.profile, executed.metadata.run.threads) == ("quick", "2")
     assert nbformat.read(source, as_version=4).cells[0].outputs == []
 
 
@@ -39,17 +41,22 @@ def test_the_kernel_knows_the_profile_and_runs_beside_the_notebook_and_its_death
     assert nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs[0].text == f"full {tmp_path}\n"
 
 
-def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
+def test_publishing_drops_widgets_and_times_and_keeps_the_rest_and_what_was_edited(tmp_path, capsys):
     cell = new_code_cell("1", id="one", metadata={"execution": {"iopub.status.busy": "2026-01-01T00:00:00Z"}})
     widget = {"application/vnd.jupyter.widget-view+json": {"model_id": "x"}, "text/plain": "bar"}
     cell.outputs = [new_output("display_data", data=widget), new_output("stream", name="stdout", text="kept")]
     notebook = new_notebook(cells=[new_markdown_cell("# T", id="t"), cell], metadata={"widgets": {}})
-    nbformat.write(notebook, tmp_path / "in.ipynb")
-    runner.publish(tmp_path / "in.ipynb", tmp_path / "out.ipynb")
+    for name in ("in", "out"):
+        nbformat.write(notebook, tmp_path / f"{name}.ipynb")
+    assert runner.publish(tmp_path / "in.ipynb", tmp_path / "out.ipynb")
     published = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     assert [output.get("text") for output in published.cells[1].outputs] == ["kept"]
     assert published.cells[1].metadata == {} and published.cells[1].id == "one"
     assert set(published.metadata) == {"kernelspec", "language_info", "made_from"}
+    edited = write(tmp_path / "out.ipynb", "2").read_text()
+    assert not runner.publish(tmp_path / "in.ipynb", tmp_path / "out.ipynb")
+    assert (tmp_path / "out.ipynb").read_text() == edited
+    assert capsys.readouterr().out == "out.ipynb was edited while it ran, and is left as it is: run it again\n"
 
 
 def test_the_talk_runs_when_asked_for_and_with_everything_and_is_no_lesson(tmp_path):
@@ -131,10 +138,13 @@ def test_contents_figures_links_and_provenance(tmp_path):
     code.outputs = [own, new_output("display_data", data=shown, metadata={"figure": "01-dot"})]
     known = {"run": {"torch": "2.0", "seed": None}}, {"made_from": {"results/results.csv": "0a"}}
     for name, body, metadata in zip(("01_a", "02_b"), ([code], []), known, strict=True):
-        cells = [new_markdown_cell(f"# Lesson {name}\n\n[back](01_a.ipynb)"), *body]
+        cells = [new_markdown_cell(f"# Lesson {name}\n\n[back](01_a.ipynb), [words](glossary.ipynb#w)"), *body]
         nbformat.write(new_notebook(cells=cells, metadata=metadata), tmp_path / f"{name}.ipynb")
     notebooks = [tmp_path / "01_a.ipynb", tmp_path / "02_b.ipynb"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "demo.html").touch()
     text = report.write_report(notebooks, tmp_path / "out" / "report.html").read_text()
+    assert '<iframe src="demo.html"' in text and "passes.html" not in text and "</a>, words</p>" in text
     assert "01-dot.png" in text and "01-dot.svg" not in text  # which only a run of the lesson here would have made
     assert '<a href="#02_b">Lesson 02_b</a>' in text and 'href="#01_a"' in text and ".ipynb" not in text
     assert '<img id="01-dot" src="data:image/png;base64,iVBORw0KGgo=' in text and '<a href="#01-dot">' in text
