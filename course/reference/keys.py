@@ -22,7 +22,8 @@ def key_of(job: Job, sweep: Sweep, rows: pd.DataFrame) -> str | None:
     if None in inputs.values():
         return None
     settings = {} if job.name in inputs else job.settings
-    content = json.dumps([job.stage, settings, sweep.data, inputs], sort_keys=True)
+    turned = [job.inputs] if job.inputs < job.inputs[::-1] else []  # a table has no order; older keys have no more
+    content = json.dumps([job.stage, settings, sweep.data, inputs, *turned], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:LENGTH]
 
 
@@ -36,9 +37,10 @@ def known_weights(job: Job, sweep: Sweep, rows: pd.DataFrame) -> str | None:
 
 
 def is_done(job: Job, sweep: Sweep, rows: pd.DataFrame) -> bool:
-    """Whether the table has the row of this job, made with these settings from these networks."""
+    """Whether the table has the row of this job, made with these settings from these networks, and of its file."""
     key = key_of(job, sweep, rows)
-    return key is not None and key in set(rows[rows.name == job.name].key)
+    found = rows[(rows.name == job.name) & (rows.key == key)]
+    return key is not None and known_weights(job, sweep, found) in set(found.weights)
 
 
 def still_to_do(wanted: list[Job], sweep: Sweep, rows: pd.DataFrame) -> list[Job]:

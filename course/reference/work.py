@@ -61,7 +61,7 @@ def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any
     files = stages.Files(sweep.work / f"{job.name}-{key}.state", *unfinished)
     written = models.save(stages.make(job, source, teacher, cifar, files), path.with_suffix(".part"))
     reloaded = measuring.runnable(written)
-    evaluated = measuring.evaluate(reloaded, cifar)
+    evaluated = measuring.evaluate(reloaded, cifar) | {"cut_accuracy": None}  # an older row of the name may have one
     if files.cut.exists():
         just_cut = training.evaluate(models.load(files.cut), cifar.test_images, cifar.test_labels)
         evaluated["cut_accuracy"] = just_cut.accuracy

@@ -77,6 +77,8 @@ def test_a_done_job_is_not_done_again_until_its_settings_change(tmp_path):
     assert to_do(sweep, rows) == []
     for changed in (with_job(sweep, "tuned", lr=0.1), with_job(sweep, "cut", target_params=0.5)):
         assert to_do(changed, rows) == ["cut", "tuned"] and to_do(changed, rows, "int8") == []
+    taught = dataclasses.replace(sweep.jobs["tuned"], source="dense", teacher="cut")
+    assert not is_done(taught, sweep, rows)  # the two networks have changed places
 
 
 def test_another_baseline_makes_everything_new_but_not_another_way_to_train_it(tmp_path):
@@ -86,7 +88,9 @@ def test_another_baseline_makes_everything_new_but_not_another_way_to_train_it(t
     torch.manual_seed(1)
     models.save(models.mobilenet_v2(width_mult=0.1).eval(), sweep.network(sweep.jobs["dense"]))
     assert to_do(sweep, rows) == list(sweep.jobs)
-    rows = rows_of(sweep, "dense")
+    rows = rows_of(sweep, "dense", "int8")
+    models.save(models.load(sweep.network(sweep.jobs["dense"])), sweep.network(sweep.jobs["int8"]))
+    assert to_do(sweep, rows, "int8") == ["int8"]  # whose file is not the one of its row
     sweep.network(sweep.jobs["dense"]).unlink()
     assert not is_done(sweep.jobs["dense"], sweep, rows)
 

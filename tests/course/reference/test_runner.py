@@ -104,6 +104,8 @@ def test_a_file_above_its_budget_or_with_other_weights_than_those_measured_is_re
     with monkeypatch.context() as patched:
         patched.setattr(work.measuring, "weights_of", lambda path: next(hashes))
         assert_refused_twice(job, quick, "differs from the network that was measured")
+    reference.put([{"name": "int8", "cut_accuracy": 0.3}], quick.results)  # made once before, with a cut
     work.do(job, quick)
-    assert reference.load(quick.results).name.to_list() == ["int8"]
+    rows = reference.load(quick.results)
+    assert rows.name.to_list() == ["int8"] and rows.cut_accuracy.isna().all()
     assert not list(quick.checkpoints.glob("*.part"))
