@@ -38,7 +38,7 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
     first = rows.file_bytes.iloc[0]
     columns = {
         "network": list(rows["name"]),
-        "weights": [FORMS[bits] for bits in rows.weight_bits],
+        "weights": [FORMS.get(bits, f"{bits} bits each") for bits in rows.weight_bits],
         "parameters": [f"{count / 1e6:.2f} M" for count in rows.params],
         "accuracy": [f"{row.accuracy:.2%} ± {(row.high - row.low) / 2:.1%}" for row in rows.itertuples()],
         "file": [f"{size / 1e6:.2f} MB" for size in rows.file_bytes],

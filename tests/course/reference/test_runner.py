@@ -60,8 +60,14 @@ def test_a_job_starts_when_the_networks_that_it_needs_are_there_and_no_other_run
 def test_a_failure_is_told_and_stops_only_what_needs_it(sweep):
     made, kinds, path = sweep
     kinds["cut"] = "failing"
-    kept = []
-    failed = runner.run(made, [], say=lambda _: None, keep=lambda job: kept.append(job.name))
+    kept, lines = [], []
+
+    def keep(job):
+        kept.append(job.name)
+        raise RuntimeError("git add: index.lock")
+
+    failed = runner.run(made, [], lines.append, keep)
+    assert "not committed yet: dense (git add: index.lock); the next commit takes it along" in lines
     assert failed == {"cut": "ValueError: the reason", "tuned": "needs cut, which failed"}
     assert journal(path).keys() == {"dense", "cut", "int8", "tiny"} == {"cut", *kept}
 

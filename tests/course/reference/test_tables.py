@@ -120,6 +120,7 @@ def test_the_first_screen_shows_four_rows_without_a_blank_and_the_plan():
     assert not rows.isin(["", "-"]).any(axis=None)
     came_out = page.plan(reference.load())["achieved"]
     assert len(came_out) == 4 and came_out.str.contains("%").all()
+    assert list(headline.readable(headline.headline().assign(weight_bits="4")).weights.unique()) == ["4 bits each"]
 
 
 def test_the_links_of_the_readme_lead_somewhere():
