@@ -98,7 +98,8 @@ class Sweep:
 
     def command(self, job: Job) -> str:
         """The command that does this job, and before it what it needs."""
-        return shlex.join(["python", "-m", "course", "sweep", self.name, job.name])
+        dry = ["--dry", str(self.dry)] if self.dry else []
+        return shlex.join(["python", "-m", "course", "sweep", self.name, job.name, *dry])
 
     def needed(self, names: list[str]) -> list[Job]:
         """The named jobs and whatever they need; all jobs when none is named."""
@@ -125,6 +126,7 @@ def read(name: str, dry: Path | None = None) -> Sweep:
     except tomllib.TOMLDecodeError as error:
         raise SweepError(f"{path} is not TOML: {error}") from error
     if dry is not None:
+        dry = dry.resolve()  # places of a sweep are in the repository, this one where you stand
         places = {"results": dry / "results.csv", "checkpoints": dry / "checkpoints", "work": dry}
         content |= {"data": "sample"} | {key: str(place) for key, place in places.items()}
     missing = [key for key in (*PLACES, "jobs") if key not in content]
