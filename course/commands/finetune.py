@@ -26,8 +26,10 @@ def run(arguments: argparse.Namespace) -> int:
     config = shared.config_from(arguments)
     model, dataset = options.opened(arguments)
     model = model.to(shared.device())
-    teachers = [models.load(path, arguments.model).to(shared.device()) for path in arguments.teacher]
-    teacher = models.Ensemble(teachers) if teachers else None
+    builders = [models.read_header(path)[0].builder for path in arguments.teacher]  # --model may name that of some only
+    named = [arguments.model if builder == arguments.model else None for builder in builders]
+    teachers = [*map(models.load, arguments.teacher, named)]
+    teacher = models.Ensemble(teachers).to(shared.device()) if teachers else None
     with shared.saving(arguments) as places:
         history = training.train(model, dataset, config, teacher=teacher, **places)
     origin = provenance(config.seed)

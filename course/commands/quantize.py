@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Quantize, save, and say what it takes."""
     model, dataset = options.opened(arguments)
-    images = dataset.split().train_images[: arguments.images]
-    recipe = recipe_from(arguments)
+    split, recipe = dataset.split(), recipe_from(arguments)
+    images = split.train_images[: arguments.images]
     if arguments.file_bytes is not None:
         if arguments.file_bytes <= HEADER_BYTES:
             raise QuantizationError(f"--file-bytes {arguments.file_bytes}: the header takes {HEADER_BYTES}; give more")
@@ -52,7 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
         quantized = network.convert()
     else:
         quantized = quantize(model, images, recipe)
-    split = dataset.split()
     found = training.evaluate(quantized, split.validation_images, split.validation_labels)
     measured = {"validation_accuracy": found.accuracy, "validation_images": found.n}
     measured |= {"validation_interval": found.interval}

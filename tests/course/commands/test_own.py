@@ -82,8 +82,11 @@ def test_a_file_without_normalisation_says_so_and_images_need_not_be_mirrored(ow
         assert main(["evaluate", str(path), *again, *options]) == 0
         assert ("bare.safetensors states no normalisation: CIFAR-10's is taken" in capsys.readouterr().out) == told
     monkeypatch.setattr(augment, "alternating_flip", lambda *_: pytest.fail("mirrored"))
-    words = ["finetune", str(path), *again, *half, "--no-mirror", "--epochs", "1", "--output"]
-    assert main([*words, str(tmp_path / "tuned.safetensors")]) == 0
+    teacher = models.build("tiny", num_classes=7)  # of another builder than --model names
+    teacher.input_normalization = data.Normalization((0.5,) * 3, (0.2,) * 3)
+    taught = ["--teacher", str(models.save(teacher, tmp_path / "teacher.safetensors"))]
+    words = ["finetune", str(path), *again, *half, "--no-mirror", "--epochs", "1", *taught]
+    assert main([*words, "--output", str(tmp_path / "tuned.safetensors")]) == 0
 
 
 def test_a_file_is_no_larger_than_asked_with_all_that_it_says_about_itself(own, tmp_path):
