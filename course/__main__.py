@@ -25,6 +25,7 @@ COMMANDS = {
 }
 
 
+GO_ON = ("train", "finetune", "quantize", "compress", "sweep", "grade")  # where they were stopped
 READ = ("checkpoint", "weights", "teacher")
 WRITTEN = ("output", "onnx", "log", "state", "handover")
 DERIVED = {"state": ".state", "log": ".csv"}  # beside the output, unless they are named
@@ -67,7 +68,8 @@ def main(words: list[str] | None = None) -> int:
         refuse_one_file_for_two(arguments)
         return command.run(arguments) or 0
     except KeyboardInterrupt:
-        print("\nStopped. What was finished is kept; the same command goes on from there.", file=sys.stderr)
+        kept = " What was finished is kept; the same command goes on from there." * (arguments.command in GO_ON)
+        print(f"\nStopped.{kept}", file=sys.stderr)
         return 130
     except (ValueError, RuntimeError, OSError) as error:
         print(f"{overview.prog} {arguments.command}: {error}", file=sys.stderr)

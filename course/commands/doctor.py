@@ -62,21 +62,23 @@ def torch_pair() -> Iterator[Finding]:
     """torch and torchvision must come from the same place, or torchvision's operators do not register."""
     if not (installed("torch") and installed("torchvision")):  # which `packages` has said
         return
-    import torch
-
-    version, problem = importlib.metadata.version("torchvision"), ""
+    torch, problem = None, ""
+    first, second = map(importlib.metadata.version, ("torch", "torchvision"))
     try:
+        import torch
         import torchvision
 
-        version = torchvision.__version__  # which names the build, too
+        first, second = torch.__version__, torchvision.__version__  # which name the builds, too
         torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
-        if version.partition("+")[2] != torch.__version__.partition("+")[2]:
+        if first.partition("+")[2] != second.partition("+")[2]:
             problem = "they are of two builds"
     except Exception as error:  # whatever it is, the operators do not work
         problem = (str(error).splitlines() or [type(error).__name__])[0][:100]
-    found = f"torch {torch.__version__} with torchvision {version}{problem and f' do not fit ({problem})'}"
+    found = f"torch {first} with torchvision {second}{problem and f' do not fit ({problem})'}"
     remedy = f"take both from one place: make clean lab TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
     yield Finding(not problem, found, f"{remedy}; without make, delete .venv and set up again, as README says")
+    if torch is None:
+        return
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no NVIDIA GPU, and none is needed"
     yield Finding(True, f"GPU: {gpu}")
     vectors = torch.backends.cpu.get_cpu_capability()
@@ -102,8 +104,10 @@ def writing(folder: Path, remedy: str) -> Finding:
 
 def data_source() -> Iterator[Finding]:
     """Which images a run would use."""
-    from helpers.data import SAMPLE_FOLDER, copies_in, data_folder
-
+    try:
+        from helpers.data import SAMPLE_FOLDER, copies_in, data_folder
+    except (ImportError, OSError):  # which `packages` or `torch_pair` has said
+        return
     copies = copies_in(folder := data_folder())
     found = f"local copy {copies[0].name}" if copies else "the committed sample; for all images: python -m course data"
     yield Finding(bool(copies) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample")
@@ -118,8 +122,8 @@ def other_programs() -> Iterator[Finding]:
     except ImportError:  # the students' edition does not grade
         return
     yield Finding(True, f"bubblewrap, to grade: {obstacle() or 'works'}")
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    yield Finding(True, f"Chromium, to test slides and report: {'found' if found else 'apt install chromium'}")
+    found = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    yield Finding(True, f"Chromium, to test slides and report: {'found' if found else 'not found, install it'}")
 
 
 CHECKS: list[Callable[[], Iterator[Finding]]] = [python, packages, torch_pair, space, data_source, other_programs]

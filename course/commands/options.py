@@ -115,6 +115,8 @@ def images(
     source: str, size: int | None = None, normalization: Normalization | None = None, mirror: bool = True
 ) -> Dataset:
     """CIFAR-10 from one of its sources, or a folder of your own."""
+    if size and source in data.SOURCES:
+        raise data.DataError(f"--input-size {size}: CIFAR-10 has 32 pixels; leave it out, or give --data of your own")
     if source in data.SOURCES:
         return replace(data.load_cifar10(source), mirror=mirror)
     if not Path(source).is_dir():

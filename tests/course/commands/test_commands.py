@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import shutil
+import signal
 import subprocess
 import sys
 from argparse import Namespace
@@ -19,7 +20,7 @@ from course.__main__ import main
 from course.commands import doctor
 from course.commands.train import saving
 from course.publish import runner
-from helpers import allocator, models, training
+from helpers import allocator, data, models, training
 from helpers.quantization import kernels
 from tests.course.reference.small import rows_of, small_sweep
 
@@ -33,11 +34,14 @@ def trained(tmp_path_factory):
     return path
 
 
-def test_train_writes_checkpoint_and_log_and_evaluate_finds_what_the_file_states(trained, capsys):
+def test_train_writes_checkpoint_and_log_and_evaluate_finds_what_the_file_states(trained, capsys, monkeypatch):
     spec, metadata = models.read_header(trained)
     assert spec.arguments["width_mult"] == 0.1
     assert (metadata["metrics"]["test_images"], metadata["provenance"]["seed"]) == (1000, 0)
     assert len(pd.read_csv(trained.with_suffix(".csv"))) == 1
+    sample = data.load_cifar10("sample")
+    monkeypatch.setattr(data, "load_cifar10", lambda _: sample)
+    assert main(["data"]) == 1  # all images were asked for
     assert main(["data", "--source", "sample"]) == main(["evaluate", str(trained), "--data", "sample"]) == 0
     stated, out = metadata["metrics"]["test_accuracy"], capsys.readouterr().out
     assert f"test accuracy {stated:.2%}" in out and f"the file states {stated:.2%}" in out
@@ -79,6 +83,7 @@ def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
         ("train --width 0", "no number above 0"),
         ("train --width nan", "no number above 0"),
         ("train --batch-size 0", "batch_size must be"),
+        ("train --input-size 64", "--input-size 64: CIFAR-10 has 32 pixels; leave it out, or give --data of your own"),
         ("train --width 0.5 --model tiny", "--width 0.5 belongs to mobilenet_v2_cifar, and --model is tiny: leave one"),
         ("train --output {folder}", "it is a folder"),
         ("train --output {file}/trained", "cannot be written"),
@@ -188,11 +193,13 @@ def test_rows_and_all_shipped_files_are_committed_and_git_s_refusal_told_before_
     assert "Network cut of the sweep" in told[0] and "results.csv" in told[0] and "dense.safetensors" in told[1]
 
 
-def test_this_machine_is_fine(capsys):
+def test_this_machine_is_fine(capsys, monkeypatch):
     assert main(["doctor"]) == 0
     told = capsys.readouterr().out
     for topic in ("Python", "torchvision", "threads", "GPU", "disk", "memory", "CIFAR-10", "bubblewrap", "Chromium"):
         assert topic in told
+    monkeypatch.setattr(doctor, "CHECKS", [lambda: signal.raise_signal(signal.SIGINT)])
+    assert main(["doctor"]) == 130 and "goes on" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("lacking", ["tqdm", "batchnorm-to-int8"])
@@ -220,8 +227,15 @@ def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys, tmp_path, 
 )
 def test_a_pair_from_two_places_or_without_operators_is_found(monkeypatch, module, says):
     monkeypatch.setitem(sys.modules, "torchvision", module)
-    finding = next(doctor.torch_pair())
+    finding, *_ = doctor.torch_pair()
     assert finding.good == ("do not fit" not in says) and says in finding.what and "TORCH_INDEX" in finding.remedy
+
+
+def test_libraries_that_cannot_be_imported_end_no_check(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "helpers.data")
+    (finding,) = [*doctor.torch_pair(), *doctor.data_source()]
+    assert not finding.good and "(import of torch halted" in finding.what
 
 
 def test_the_copy_that_the_environment_names_is_found_and_a_folder_that_is_not_there_told(monkeypatch, tmp_path):
