@@ -67,11 +67,8 @@ def onnx_runtime_static(model: nn.Module, images: torch.Tensor, method: str, tar
 
 
 def run_onnx(path: Path, threads: int = 0, exact: bool = True) -> Network:
-    """Open a file; `exact` keeps uint8 x int8 products from saturating on processors without VNNI."""
-    options = onnx_float.options_for("all")
-    options.intra_op_num_threads = threads
-    options.add_session_config_entry("session.x64quantprecision", str(int(exact)))
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    """A file in ONNX Runtime; `exact` as in `onnx_float.session`."""
+    session = onnx_float.session(path, threads, exact)
     name = session.get_inputs()[0].name
     return lambda x: torch.from_numpy(session.run(None, {name: x.contiguous().numpy()})[0])
 

@@ -156,10 +156,16 @@ def measured(checkpoints: list[Path]) -> pd.DataFrame:
     return table.loc[order].reset_index().assign(rounds=PASSES * ROUNDS)
 
 
+def file_of(name: str) -> Path:
+    """A file of a network's structure, which all of its files in data/checkpoints/ share."""
+    if found := sorted(models.CHECKPOINTS.glob(f"{name}[.-]*")):
+        return found[0]
+    raise SystemExit(f"data/checkpoints/ has no file of {name}: make one, python -m course sweep reference {name}")
+
+
 def main() -> None:
     torch.set_num_threads(1)  # workers are forked from here
-    # The structure is what counts, and all files of a network in data/checkpoints/ share it.
-    files = [min(models.CHECKPOINTS.glob(f"{name}[.-]*")) for name in load().query("weight_bits == '32'").name]
+    files = [file_of(name) for name in load().query("weight_bits == '32'").name]
     table = measured(files)
     conditions = provenance() | {"threads": THREADS, "load": round(os.getloadavg()[0], 1)}
     write_atomically(SPEED, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
