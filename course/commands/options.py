@@ -18,14 +18,14 @@ from helpers.quantization import QuantizedModel
 def positive(word: str) -> int:
     """A whole number of 1 or more; a negative one would count from the end of the images."""
     if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number of 1 or more")
     return int(word)
 
 
 def above_zero(word: str) -> float:
     """A number above 0, and no infinity."""
     if not 0 < float(word) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{word!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number above 0")
     return float(word)
 
 

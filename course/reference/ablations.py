@@ -6,7 +6,6 @@ from course.reference.table import FOLDER
 
 ABLATIONS = FOLDER / "ablations.csv"
 NOTE = "One thing changed at a time; a training is the same short one for all: `python -m course sweep ablations`."
-HEADER = "| changed | stage | test accuracy | lowest to highest | seeds |\n|---|---|---:|---:|---:|"
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -20,15 +19,10 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return by_name.accuracy.agg(mean="mean", lowest="min", highest="max", seeds="count").reset_index()
 
 
-def parts(table: pd.DataFrame) -> list[str]:
+def readable(table: pd.DataFrame) -> pd.DataFrame:
     """The summary as the page of results shows it."""
     rows = [
-        f"| {row.name} | {row.stage} | {row.mean:.2%} | {spread(row)} | {row.seeds} |"
+        (row.name, row.stage, f"{row.mean:.2%}", f"{row.lowest:.2%} to {row.highest:.2%}" * (row.seeds > 1), row.seeds)
         for row in summary(table).itertuples(index=False)
     ]
-    return [NOTE, "\n".join([HEADER, *rows])]
-
-
-def spread(row: tuple) -> str:
-    """From the lowest to the highest of several seeds."""
-    return f"{row.lowest:.2%} to {row.highest:.2%}" if row.seeds > 1 else ""
+    return pd.DataFrame(rows, columns=["changed", "stage", "test accuracy", "lowest to highest", "seeds"])

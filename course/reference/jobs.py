@@ -165,9 +165,9 @@ def check_inputs(where: str, job: Job, before: dict[str, Job]) -> None:
     """A job starts from a job above it, and learns from one if it learns from another network at all."""
     if (job.source is None) != (job.stage == "dense"):
         raise SweepError(f"{where}: every job but a dense one starts `from` another; from is {job.source!r}")
-    for needed in (job.source, job.teacher):
-        if needed is not None and needed not in before:
-            raise SweepError(f"{where}: {needed!r} is no job above this one; there are {', '.join(before) or 'none'}")
+    for name in (job.source, job.teacher):
+        if name is not None and name not in before:
+            raise SweepError(f"{where}: {name!r} is not a job above this one; there are {', '.join(before) or 'none'}")
     if job.teacher is not None and job.stage in ("pruned", "int8"):
         raise SweepError(f"{where}: a network of the stage {job.stage} is not trained; remove the teacher")
     learns, taught = job.config().distill > 0, job.teacher is not None

@@ -28,13 +28,13 @@ FILES = {
     "README.md, chart.svg, and the first screen of the course's README": "python -m course results",
 }
 NAMES = (
-    "The names say about what share of the parameters is left; *fast* is made for speed. *fifth* lacks two residual"
+    "The names say roughly what share of the parameters is left; *fast* is made for speed. *fifth* lacks two residual"
     " blocks; *tenth* and *fast* are made from it, and *fast* lacks four more. *-int8* has 8 bits a weight, *-mixed* 8"
     " or fewer, layer by layer; *half-int8*, *fifth-mixed* and *tenth-mixed* are the first page's *half*, *a fifth* and"
     " *smallest*. Accuracy is on 10,000 test images, measured once for each network. *just cut*: before any training;"
     " of *half* and *fifth*, after the first of two cuts. Commands are in results.csv; that of *dense* names files that"
-    " are gone since. Bytes are those of the file as reloaded and evaluated; files of the names in **bold** are in"
-    " `data/checkpoints/`. Entropy-coded: as `xz -6e` writes the file."
+    " have since been removed. Bytes are those of the file as reloaded and evaluated; files of the names in **bold**"
+    " are in `data/checkpoints/`. Entropy-coded: as `xz -6e` writes the file."
 )
 MADE = {"dense": "training", "fine-tuned": "cutting, fine-tuning", "int8": "rounding", "qat": "training with rounding"}
 SPEED = "Median milliseconds, each engine in a process of its own, freed memory kept, rounds in drawn order"
@@ -57,7 +57,8 @@ def text(table: pd.DataFrame) -> str:
         "What others state for MobileNetV2 on CIFAR-10, in their words. None of it was measured here.",
         as_markdown(others()),
         "## Ablations",
-        *ablations.parts(load(ablations.ABLATIONS)),
+        ablations.NOTE,
+        as_markdown(ablations.readable(load(ablations.ABLATIONS))),
         "## Files",
         as_markdown(pd.DataFrame({"file": FILES.keys(), "written by": [f"`{c}`" for c in FILES.values()]})),
     ]
@@ -67,7 +68,8 @@ def text(table: pd.DataFrame) -> str:
 def as_markdown(table: pd.DataFrame) -> str:
     """A table whose first column is text and the rest, if they are numbers with units, stand to the right."""
     rows = [list(map(str, row)) for row in table.itertuples(index=False)]
-    right = ["---:" if all(row[i][:1].isdigit() for row in rows) else "---" for i in range(len(table.columns))]
+    columns = range(len(table.columns))
+    right = ["---:" if all(row[at][:1].isdigit() for row in rows if row[at]) else "---" for at in columns]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [list(table.columns), right, *rows])
 
 
@@ -93,8 +95,8 @@ def networks(table: pd.DataFrame) -> pd.DataFrame:
 def dead(table: pd.DataFrame) -> str:
     """How many channels training has switched off, in the networks where this is known."""
     left = [f"*{row.name}* {row.dead_channels}" for row in table.dropna(subset="dead_channels").itertuples()]
-    how = "whose input is always 0. After fine-tuning they are removed where the width stays a multiple of 16"
-    return f"**Dead channels** are those {how}. Left: {', '.join(left)}."
+    how = "no image changes. After fine-tuning all are removed, unless a width would no longer be a multiple of 16"
+    return f"**Dead channels** are those that {how}. Left: {', '.join(left)}."
 
 
 def speed() -> list[str]:

@@ -96,15 +96,15 @@ def standing(table: pd.DataFrame, others: pd.DataFrame) -> str:
     alone = [f"*{name}*" for name, better in ahead.items() if better.empty]
     best = pd.concat([*(rows.nlargest(1, "accuracy") for rows in ahead.values()), others.head(0)]).drop_duplicates()
     stated = [
-        f"[{label}]({rows.source.iloc[0]}) states {' and '.join(rows.stated)}"
+        f"[{label}]({rows.source.iloc[0]}) states {'; '.join(rows.stated)}"
         + ", epoch chosen on test images" * (rows.chosen_on.iloc[0] == "test images")
         for label, rows in best.groupby("label", sort=False)
     ]
     told = []
     if behind:
-        told.append(f"others are ahead of {listed(behind)} ({'; '.join(stated)})")
+        told.append(f"other networks are ahead of {listed(behind)} ({'; '.join(stated)})")
     if alone:
-        told.append(f"nobody that we know of is both smaller and more accurate than {listed(alone)}")
+        told.append(f"no other network that we know of is both smaller and more accurate than {listed(alone)}")
     return f"With sizes counted alike, {', and '.join(told)}." if told else ""
 
 

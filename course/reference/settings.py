@@ -54,14 +54,14 @@ KINDS: dict[Any, tuple[str, Any]] = {  # what is told, and the kind of `helpers.
 def check_table(where: str, stated: Any) -> None:
     """Settings are a table."""
     if not isinstance(stated, dict):
-        raise SweepError(f"{where}: {stated!r} is no table; see the top of course/reference/jobs.py for the form")
+        raise SweepError(f"{where}: {stated!r} is not a table; see the top of course/reference/jobs.py for the form")
 
 
 def check_kinds(where: str, stated: dict[str, Any], kinds: Mapping[str, Any], place: str) -> None:
     """Every key is known in this place, and every value of its kind."""
     if unknown := stated.keys() - kinds.keys():
         known = ", ".join(sorted(kinds))
-        raise SweepError(f"{where}: {sorted(unknown)[0]!r} is no setting of {place}; there are {known}")
+        raise SweepError(f"{where}: {sorted(unknown)[0]!r} is not a setting of {place}; there are {known}")
     for name, value in stated.items():
         told, kind = KINDS[kinds[name]]
         if problem(value, kind):

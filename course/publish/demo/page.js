@@ -215,13 +215,13 @@ function listenForPhotos() {
 async function takePhotos([file, ...more]) {
   if (!state.pixels) return;  // the networks are not unpacked yet
   const told = $("photoStatus"), asked = ++state.asked;
-  told.textContent = file ? "" : "That was no file. Save the picture, then drop the file.";
+  told.textContent = file ? "" : "That was not a file. Save the picture, then drop the file.";
   if (!file) return;
   let pixels;
   try {
     pixels = shrunk(await createImageBitmap(file));
   } catch {
-    if (asked === state.asked) told.textContent = `${file.name} is no picture that this browser can read, or it is too large. PNG, JPEG and WebP work.`;
+    if (asked === state.asked) told.textContent = `${file.name} is not a picture that this browser can read, or it is too large. PNG, JPEG and WebP work.`;
     return;
   }
   if (asked !== state.asked) return;  // something else was chosen meanwhile

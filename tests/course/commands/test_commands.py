@@ -80,8 +80,8 @@ def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("train --width 0", "no number above 0"),
-        ("train --width nan", "no number above 0"),
+        ("train --width 0", "is not a number above 0"),
+        ("train --width nan", "is not a number above 0"),
         ("train --batch-size 0", "batch_size must be"),
         ("train --input-size 64", "--input-size 64: CIFAR-10 has 32 pixels; leave it out, or give --data of your own"),
         ("train --width 0.5 --model tiny", "--width 0.5 belongs to mobilenet_v2_cifar, and --model is tiny: leave one"),
@@ -89,18 +89,18 @@ def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
         ("train --output {file}/trained", "cannot be written"),
         ("train --output {folder}/mnv2-0.5", "name it {folder}/mnv2-0.5.safetensors"),
         ("finetune {tiny} --output {folder}/a.csv", "does not end as the file of a network"),
-        ("quantize {tiny} {out} --images -5", "no whole number of 1 or more"),
+        ("quantize {tiny} {out} --images -5", "is not a whole number of 1 or more"),
         ("quantize {tiny} {file}/q", "cannot be written"),
         ("quantize {tiny} {out} --weight-bits 9", "from 2 to 8"),
         ("quantize {tiny} {out} --file-bytes 2048", "--file-bytes 2048: the header takes 2048; give more"),
         ("quantize {tiny} {out} --qat-epochs 1 --rounding learned", "leave --rounding"),
         ("prune {tiny} {out} --ratio 1", "ratio is 1.0; expected 0 <= ratio < 1"),
-        ("prune {tiny} {out} --images many", "argument --images: 'many' is no whole number of 1 or more"),
+        ("prune {tiny} {out} --images many", "argument --images: 'many' is not a whole number of 1 or more"),
         ("prune {tiny} {out} --round-to 1000", "no group has more than 64 units"),
         ("prune {tiny} {out} --allocation {file}", "file.json cannot be read as JSON: Expecting value"),
         ("prune {tiny} {out} --input-size 64", "--input-size and --arguments belong to --model"),
         ("prune {int8} {out}", "is quantized already; start from the network that it was made from"),
-        ("evaluate {tiny} --batch 0", "no whole number of 1 or more"),
+        ("evaluate {tiny} --batch 0", "is not a whole number of 1 or more"),
     ],
 )
 def test_wrong_values_are_refused_before_any_work(words, says, tmp_path, capsys, monkeypatch):

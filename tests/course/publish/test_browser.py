@@ -181,9 +181,9 @@ def test_a_photo_is_shrunk_as_in_training_and_a_file_that_is_none_gets_a_sentenc
     with opened(small_page.as_uri(), browser) as (page, problems):
         wait_until_ready(page)
         page.set_input_files("#file", tmp_path / "notes.txt")
-        page.wait_for_selector("#photoStatus:has-text('notes.txt is no picture')")
+        page.wait_for_selector("#photoStatus:has-text('notes.txt is not a picture')")
         page.evaluate("takePhotos([])")
-        page.wait_for_selector("#photoStatus:has-text('That was no file')")
+        page.wait_for_selector("#photoStatus:has-text('That was not a file')")
         page.set_input_files("#file", tmp_path / "lines.png")
         page.wait_for_selector("#truth:has-text('Your photo')")
         found = np.array(page.evaluate("Array.from(state.pixels)")).reshape(32, 32, 3)

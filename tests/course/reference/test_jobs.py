@@ -126,8 +126,8 @@ def assert_refused(folder, text, complaint):
         ('stage = "fine-tuned", image_sizes = [32.5]', r"image_sizes is \[32.5\]; give a list of whole numbers"),
         ('stage = "int8", from = ["dense"]', r"from is \['dense'\]; give text in quotes"),
         ('stage = ["int8"]', r"stage is \['int8'\]; choose one of"),
-        ('stage = "int8", from = "later"', "'later' is no job above this one"),
-        ('stage = "int8", epochs = 3', "'epochs' is no setting of the stage int8"),
+        ('stage = "int8", from = "later"', "'later' is not a job above this one"),
+        ('stage = "int8", epochs = 3', "'epochs' is not a setting of the stage int8"),
     ],
 )
 def test_a_wrong_value_of_a_job_is_named_with_the_remedy(tmp_path, settings, complaint):
@@ -140,13 +140,13 @@ def test_a_wrong_value_of_a_job_is_named_with_the_remedy(tmp_path, settings, com
     ("lines", "complaint"),
     [
         ("[defaults.finetuned]\nepochs = 3", r"\[defaults.finetuned\]: there is no such stage; choose one of dense"),
-        ("[defaults.pruned]\nepochs = 3", r"\[defaults.pruned\]: 'epochs' is no setting of the stage pruned"),
+        ("[defaults.pruned]\nepochs = 3", r"\[defaults.pruned\]: 'epochs' is not a setting of the stage pruned"),
         ("[defaults.int8]\nweight_bits = 40", r"\[defaults.int8\]: .*40"),
-        ("[defaults]\ndense = 3", r"\[defaults.dense\]: 3 is no table"),
-        ("default = 3", "'default' is no setting of a sweep; there are checkpoints, data, defaults"),
+        ("[defaults]\ndense = 3", r"\[defaults.dense\]: 3 is not a table"),
+        ("default = 3", "'default' is not a setting of a sweep; there are checkpoints, data, defaults"),
         ("jobs = 3", "jobs is 3; give a table"),
         ("defaults = 3", "defaults is 3; give a table"),
-        ("jobs = {{a = 3}}", "job a: 3 is no table"),
+        ("jobs = {{a = 3}}", "job a: 3 is not a table"),
         ("work = 3", "work is 3; give text"),
     ],
 )

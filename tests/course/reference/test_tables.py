@@ -11,7 +11,7 @@ import pytest
 
 from course import reference
 from course.__main__ import main
-from course.benchmarks import common, pruning_quality, pruning_unstructured, quantization
+from course.benchmarks import common, pruning_quality, pruning_unstructured, quantization, speed
 from course.benchmarks.common import KnownRows, origin
 from course.reference import COLUMNS, ResultsError, headline, measuring, page, readme
 from course.reference.chart import chart
@@ -66,6 +66,8 @@ def test_published_rows_are_never_measured_on_the_sample_instead(module, monkeyp
     monkeypatch.setattr(data, "load_cifar10", lambda source: {}[source])
     with pytest.raises(KeyError, match="'local'"):
         module.main()
+    with pytest.raises(SystemExit, match="no file of huge: make one, python -m course sweep reference huge"):
+        speed.file_of("huge")
 
 
 def test_published_numbers_have_a_source_and_its_words():
@@ -169,6 +171,7 @@ def test_ablations_are_shown_over_their_seeds(place):
     reference.put([DENSE, *trials, trained | {"name": "bits-8", "accuracy": 0.8}], place / "ablations.csv")
     readme.write()
     text = (place / "page.md").read_text()
+    assert "| lowest to highest | seeds |\n| --- | --- | ---: | ---: | ---: |\n" in text
     assert "| teacher | fine-tuned | 91.00% | 90.00% to 92.00% | 3 |" in text
     assert "| bits-8 | fine-tuned | 80.00% |" in text
 
@@ -177,11 +180,11 @@ def test_others_are_ahead_only_with_sizes_that_are_counted_alike(place):
     table = reference.load(place / "results.csv")
     larger = {"accuracy": 0.96, "file_bytes": 5_000_000, "stated": "96.00% in 5 MB"}
     said = readme.standing(table, pd.DataFrame([OTHER, OTHER | larger]).assign(chosen_on="test images"))
-    assert "ahead of *dense* and *little* ([somebody/something](https://example.org) states 96.00% in 5 MB and" in said
-    assert "and 95.00% in 0.7 MB, epoch chosen on test images)" in said
+    both, stated = "*dense* and *little*", "96.00% in 5 MB; 95.00% in 0.7 MB, epoch chosen on test images"
+    assert f"other networks are ahead of {both} ([somebody/something](https://example.org) states {stated})" in said
     for unlike in ({"entropy_coded": "no"}, {"pretrained": "ImageNet"}, {"accuracy": 0.94}, {"file_bytes": 9_000_000}):
         said = readme.standing(table, pd.DataFrame([OTHER | {"chosen_on": ""} | unlike]))
-        assert said.endswith("nobody that we know of is both smaller and more accurate than *dense* and *little*.")
+        assert said.endswith(f"no other network that we know of is both smaller and more accurate than {both}.")
 
 
 def test_without_its_marks_no_file_is_touched(place):
