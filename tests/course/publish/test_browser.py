@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from course.publish import demo, report, runner, slides
+from course.publish import demo, report, runner, slides, steps
 from course.publish import page as page_parts
 from course.publish.page import PARTS
 from helpers import data, models
@@ -226,6 +226,19 @@ def test_a_damaged_page_says_so(browser, small_page, tmp_path, kind):
     with opened((tmp_path / "damaged.html").as_uri(), browser) as (page, _):
         page.wait_for_selector("#status:has-text('python -m course demo'):not(:has-text('Unpacking'))")
         assert page.is_hidden("main")
+
+
+def test_a_box_tells_what_happened_to_it(browser, tmp_path):
+    page_file = steps.write_steps(tmp_path / "passes.html", models.pretrained(), torch.randn(1, 3, 32, 32))
+    with opened(page_file.as_uri(), browser) as (page, problems):
+        page.click("text=conv_bn_folding")
+        page.focus("#box-features_1_conv_0_1")
+        page.keyboard.press("Enter")
+        assert page.inner_text("#boxTitle") == "features_1_conv_0_1"
+        assert page.inner_text("#box").endswith("This pass: removed. folded into features_1_conv_0_0")
+        page.click("#sides button:last-child")
+        assert page.locator("#box-features_1_conv_0_1").count() == 0
+    assert problems == []
 
 
 def test_the_page_is_small_and_asks_for_nothing(page_file):

@@ -1,7 +1,6 @@
 """The files of sweeps: what they say, which slips are told before anything runs, and when a job is done."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
@@ -38,7 +37,7 @@ def test_the_reference_is_a_family_of_twelve_made_from_one_network_in_widths_tha
 
 def test_a_dry_run_trains_little_on_the_sample_and_writes_into_its_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path.parent)
-    sweep = read("reference", Path(tmp_path.name))
+    sweep = read("reference", tmp_path.relative_to(tmp_path.parent))
     assert sweep.command(sweep.jobs["half"]) == f"python -m course sweep reference half --dry {tmp_path}"
     assert sweep.data == "sample" and sweep.results.parent == sweep.checkpoints.parent == sweep.work == tmp_path
     assert all(job.config().epochs == 1 for job in sweep.jobs.values() if job.stage in ("dense", "fine-tuned", "qat"))

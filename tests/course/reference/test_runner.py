@@ -61,14 +61,9 @@ def test_a_failure_is_told_and_stops_only_what_needs_it(sweep):
     made, kinds, path = sweep
     kinds["cut"] = "failing"
     kept, lines = [], []
-
-    def keep(job):
-        kept.append(job.name)
-        raise RuntimeError("git add: index.lock")
-
-    failed = runner.run(made, [], lines.append, keep)
-    assert "not committed yet: dense (git add: index.lock); the next commit takes it along" in lines
-    assert failed == {"cut": "ValueError: the reason", "tuned": "needs cut, which failed"}
+    failed = runner.run(made, [], lines.append, lambda job: kept.append(job.name) or int("locked"))
+    told = [line for line in lines if line.startswith("not committed yet: dense (") and "'locked'); the next" in line]
+    assert told and failed == {"cut": "ValueError: the reason", "tuned": "needs cut, which failed"}
     assert journal(path).keys() == {"dense", "cut", "int8", "tiny"} == {"cut", *kept}
 
 

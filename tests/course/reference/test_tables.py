@@ -60,12 +60,12 @@ def test_two_benchmarks_side_by_side_keep_each_others_rows(tmp_path, monkeypatch
     assert [row["accuracy"] for row in KnownRows("rows").rows] == [1 / 3, 0.5, 0.1] and len(one.mine()) == 2
 
 
-@pytest.mark.parametrize("module", [pruning_quality, pruning_unstructured, quantization])
-def test_published_rows_are_never_measured_on_the_sample_instead(module, monkeypatch):
+def test_published_rows_are_never_measured_on_the_sample_and_a_network_without_a_file_is_named(monkeypatch):
     monkeypatch.setattr("sys.argv", ["benchmark"])
     monkeypatch.setattr(data, "load_cifar10", lambda source: {}[source])
-    with pytest.raises(KeyError, match="'local'"):
-        module.main()
+    for module in (pruning_quality, pruning_unstructured, quantization):
+        with pytest.raises(KeyError, match="'local'"):
+            module.main()
     with pytest.raises(SystemExit, match="no file of huge: make one, python -m course sweep reference huge"):
         speed.file_of("huge")
 
@@ -116,16 +116,13 @@ def test_the_committed_pages_and_chart_show_the_committed_tables_and_the_command
     assert main(["results", "--check"]) == 1 and "README.md is old" in capsys.readouterr().out
 
 
-def test_the_first_screen_shows_four_rows_without_a_blank_and_the_plan():
+def test_the_first_screen_shows_four_rows_without_a_blank_and_the_plan_and_links_lead_somewhere():
     rows = headline.readable(headline.headline())
     assert list(rows.network) == ["dense", "half", "a fifth", "smallest"]
     assert not rows.isin(["", "-"]).any(axis=None)
     came_out = page.plan(reference.load())["achieved"]
     assert len(came_out) == 4 and came_out.str.contains("%").all()
     assert list(headline.readable(headline.headline().assign(weight_bits="4")).weights.unique()) == ["4 bits each"]
-
-
-def test_the_links_of_the_readme_lead_somewhere():
     links = re.findall(r"\]\(([^)]+)\)", (REPOSITORY / "README.md").read_text())
     assert [link for link in links if "://" not in link and not (REPOSITORY / link).exists()] == []
 
@@ -187,15 +184,12 @@ def test_others_are_ahead_only_with_sizes_that_are_counted_alike(place):
         assert said.endswith(f"no other network that we know of is both smaller and more accurate than {both}.")
 
 
-def test_without_its_marks_no_file_is_touched(place):
+def test_without_its_marks_no_file_is_touched_and_a_table_without_the_first_row_is_refused(place):
     for text in ("no marks", f"{readme.END}\n{readme.BEGIN}", f"{readme.BEGIN}\n{readme.BEGIN}"):
         (place / "README.md").write_text(text)
         with pytest.raises(ResultsError, match="once each"):
             readme.write()
         assert not (place / "chart.svg").exists() and not (place / "page.md").exists()
-
-
-def test_a_table_that_the_pages_cannot_compare_with_is_refused_with_the_remedy(place):
     (place / "results.csv").unlink()
     for rows, make in (([], readme.write), ([], readme.stale), ([SMALL], readme.write), ([SMALL], readme.stale)):
         reference.put(rows, place / "results.csv")
@@ -220,11 +214,6 @@ def test_comparisons_were_made_on_what_is_shipped():
     assert other == [], "measured on another network than the one that is shipped; run `make reference`"
 
 
-def test_no_ablation_is_left_of_a_job_that_is_gone():
-    sweep = reference.read("ablations")
-    assert set(reference.load(sweep.results).name) <= set(sweep.jobs)
-
-
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_parameters_operations_bytes_and_what_the_file_states(path):
     row = TABLE.loc[path.name]
@@ -247,7 +236,9 @@ def test_accuracy_on_the_sample(path):
     assert round(1000 * abs(found - TABLE.sample_accuracy[path.name])) <= IMAGES_OFF
 
 
-def test_a_row_names_a_file_that_is_there_and_together_they_are_small_enough_to_ship():
+def test_a_row_names_a_file_or_job_that_is_there_and_the_files_are_small_enough_to_ship():
+    ablations = reference.read("ablations")
+    assert set(reference.load(ablations.results).name) <= set(ablations.jobs)
     assert set(TABLE.index.dropna()) == {path.name for path in SHIPPED}
     sizes = [path.stat().st_size / 1e6 for path in SHIPPED]
     assert max(sizes) < 10 and sum(sizes) < 25
