@@ -3,7 +3,7 @@
 A wide range makes every rounding error larger; a narrow one cuts off large values. The rules settle this differently:
 
     minmax      the smallest and largest value ever seen: nothing is cut off
-    percentile  all but the outermost 0.01 % of the values on each side
+    percentile  all but 0.01 % of the values on each side, at most
     mse         the range with the least mean squared error
 """
 
@@ -16,7 +16,7 @@ from helpers.quantization.plan import HANDS_ON, INPUT, Plan, Recipe
 
 BATCH = 64
 BINS = 2048
-OUTERMOST = 0.0001  # the share of the values that "percentile" leaves out on each side
+OUTERMOST = 0.0001  # the share of the values that "percentile" may leave out on each side
 SHARES = torch.linspace(0.3, 1.0, 71, dtype=torch.float64)  # of the whole range, which "mse" tries
 _MOST_AT_ONCE = 2**22  # values, of which histc needs copies
 
@@ -60,7 +60,8 @@ class Observer:
             return self._least_error(centres, counts)
         below = counts.cumsum(0) / counts.sum()
         low, high = (centres[torch.searchsorted(below, at)].item() for at in (OUTERMOST, 1 - OUTERMOST))
-        return max(low, self.low), min(high, self.high)
+        half = self.width / 2  # up to the outer edges, since one bin may hold most values when there is an outlier
+        return max(low - half, self.low), min(high + half, self.high)
 
     def _least_error(self, centres: torch.Tensor, counts: torch.Tensor) -> tuple[float, float]:
         """Try narrower and narrower ranges, one side at a time; the widest among equals."""

@@ -42,13 +42,14 @@ def test_range_lies_within_what_was_seen_and_holds_a_constant(rule):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_percentile_leaves_out_the_share_it_says_however_a_histogram_grows(order):
+def test_percentile_leaves_out_no_more_than_it_says_however_a_histogram_grows(order):
     batches = [torch.rand(50000) * scale + shift for scale, shift in ((0.01, 0), (1, 50), (9, -300), (0.1, 2))][::order]
     low, high = range_of("percentile", *batches)
     x = torch.cat(batches)
     for outside in (x < low, x > high):
-        assert outside.float().mean() == pytest.approx(1e-4, abs=0.02)
+        assert outside.double().mean() <= 1e-4
     assert x.min() <= low < -290 and 50 < high <= x.max()
+    assert range_of("percentile", torch.cat([torch.rand(20000), torch.full((1,), 100.0)]))[1] < 1.1  # an outlier
 
 
 @pytest.mark.parametrize("bits", [3, 4, 8])
