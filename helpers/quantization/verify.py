@@ -73,8 +73,9 @@ def verify_onnx(proto: bytes, model: nn.Module) -> None:
         try:
             network.mode = "integer"
             expected = network(x)
-        except Exception:
-            continue  # the network does not take so many
+        except Exception as error:
+            failure = error  # the network may not take so many
+            continue
         try:
             session = session or onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
             found = torch.from_numpy(session.run(None, {INPUT: x.numpy()})[0])
@@ -87,3 +88,6 @@ def verify_onnx(proto: bytes, model: nn.Module) -> None:
         if found.shape != expected.shape or not (found - expected).norm() <= allowed:
             reason = f"ONNX Runtime finds other numbers than the network for {count} images"
             raise QuantizationError(f"{reason}, so the file was not written{left}")
+    if session is None:
+        reason = f"the network answers no random images, so the file was neither compared nor written: {failure}{left}"
+        raise QuantizationError(reason) from failure

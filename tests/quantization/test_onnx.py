@@ -96,6 +96,10 @@ def test_what_has_no_onnx_form_is_named_and_no_file_is_written(tmp_path):
         to_onnx(quantized, tmp_path / "model.onnx")
     with pytest.raises(QuantizationError, match="quantize it first"):
         to_onnx(small(), tmp_path / "model.onnx")
+    flat = lambda m, x: m.b(torch.sqrt(0.01 - m.a(x).var((2, 3))))  # noqa: E731  # of random images it is NaN
+    model = Net(flat, a=nn.Conv2d(3, 4, 1), b=nn.Linear(4, 2)).eval()
+    with pytest.raises(QuantizationError, match="neither compared nor written: sqrt: computes NaN.*in float: var, "):
+        to_onnx(quantize(model, images(8)[..., :1, :1].expand(-1, -1, 9, 9)), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
