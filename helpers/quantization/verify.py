@@ -31,7 +31,7 @@ def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: tor
     place = f"they differ from {different[0]!r} on" if different else "folding, a second call or one image changes them"
     raise QuantizationError(
         f"plan: on the calibration images its answers are not the network's: {place}. Has it hooks, is it random, "
-        "does it keep state, write into parts of tensors or ask for the number of images? verify=False leaves this out"
+        "does it keep state, write into parts of tensors or ask for the number of images?"
     )
 
 
@@ -55,7 +55,19 @@ def _same_answers(plan: Plan, model: nn.Module, images: torch.Tensor) -> bool:
 
 def agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether two results are the same but for the order of sums."""
-    return found.shape == expected.shape and bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
+    if found.shape != expected.shape:
+        return False
+    return bool(_apart(found, expected).abs().max() <= TOLERANCE * _finite(expected).abs().max())
+
+
+def _apart(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """The differences; equal infinities have none."""
+    return (found - expected).masked_fill(found == expected, 0)
+
+
+def _finite(x: torch.Tensor) -> torch.Tensor:
+    """What says how large a difference may be: the same with 0 for infinity, which would allow any."""
+    return x.nan_to_num(0, 0, 0)
 
 
 @torch.random.fork_rng()
@@ -84,8 +96,8 @@ def verify_onnx(proto: bytes, model: nn.Module) -> None:
             raise QuantizationError(reason) from error
         # In a deep network a difference grows; so would one code more in a hundredth of the input.
         more = (torch.rand(shape) < 0.01) * (0.01 if source is None else source.scale)
-        allowed = max(MOST_OFF * expected.norm(), 1.5 * (network(x + more) - expected).norm())
-        if found.shape != expected.shape or not (found - expected).norm() <= allowed:
+        allowed = max(MOST_OFF * _finite(expected).norm(), 1.5 * _finite(network(x + more) - expected).norm())
+        if found.shape != expected.shape or not _apart(found, expected).norm() <= allowed:
             reason = f"ONNX Runtime finds other numbers than the network for {count} images"
             raise QuantizationError(f"{reason}, so the file was not written{left}")
     if session is None:

@@ -8,6 +8,7 @@ from torch import nn
 from course.lessons.onnx_float import operators, session
 from helpers.quantization import QuantizationError, Recipe, quantize, to_onnx
 from helpers.quantization.onnx import _Floats
+from helpers.quantization.verify import agree
 from tests.passes.zoo import Net
 from tests.quantization.networks import images, small
 
@@ -146,6 +147,14 @@ def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(tmp_pat
     with pytest.raises(QuantizationError, match=says):
         to_onnx(quantized, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_equal_infinities_are_no_difference(export):
+    forward = lambda m, x: torch.log(torch.softmax(300 * m.a(x).mean((2, 3)), 1))  # noqa: E731
+    torch.manual_seed(0)
+    quantized, path = export(Recipe(), Net(forward, a=nn.Conv2d(3, 5, 3)).eval())
+    found = torch.from_numpy(session(path, threads=1).run(None, {"input": (x := images(64)).numpy()})[0])
+    assert found.isinf().any() and agree(quantized(x), quantized(x)) and not agree(found.clamp(min=-99), found)
 
 
 def test_a_layer_called_output_and_one_number_for_each_image_are_written_and_no_random_number_is_drawn(export):
