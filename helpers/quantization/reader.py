@@ -159,6 +159,7 @@ def _integer_form(node: fx.Node, sources: list[fx.Node], run: _Run) -> Op | None
         return None  # settings that the form, or the operation, does not have
     shapes = [x.shape for x in inputs.values()]
     fits = expected.shape[0] == shapes[0][0] and (op.kind not in _ON_MAPS or len(shapes[0]) == 4)
+    fits = fits and (op.kind != "clamp" or len(node.all_input_nodes) == 1)  # a bound that is computed is no constant
     return op if fits and (op.kind != "add" or {*shapes} == {expected.shape}) and agree(found, expected) else None
 
 
@@ -175,7 +176,10 @@ def _layer(layer: nn.Linear | nn.Conv2d) -> Op:
     bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().clone()
     if isinstance(layer, nn.Linear):
         return _op("linear", weight, bias)
-    padding = layer._reversed_padding_repeated_twice[::-2]  # in numbers, where it is "same" or "valid", too
+    both = layer._reversed_padding_repeated_twice  # in numbers, where it is "same" or "valid", too
+    padding = both[::-2]
+    if padding != both[-2::-2] or (any(padding) and layer.padding_mode != "zeros"):
+        raise ValueError("no integer form, whatever the weights are: those of a fresh network may all be 0")
     geometry = {"stride": layer.stride, "padding": padding, "dilation": layer.dilation, "groups": layer.groups}
     return _op("conv", weight, bias, **geometry)
 
