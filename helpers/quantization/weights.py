@@ -63,18 +63,15 @@ def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
 def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
     """Round the weights of one layer to the nearest code."""
     bits, weight = recipe.bits_of(op.name), op.weight.detach()
-    rows = weight.double().flatten(1)
+    rows = weight.double().reshape(len(weight) if recipe.per_channel else 1, -1)  # each with a scale of its own
     largest = rows.abs().amax(1)
     if recipe.weight_observer == "mse":
-        whole = rows if recipe.per_channel else rows.reshape(1, -1)
-        largest = _least_error(whole, whole.abs().amax(1), code_range(bits, signed=True)[1]).expand(len(rows))
-    with_pairs = torch.maximum(largest, pair_sums(weight.double()).flatten(1).amax(1))
+        largest = _least_error(rows, largest, code_range(bits, signed=True)[1])
+    with_pairs = torch.maximum(largest, pair_sums(weight.double()).reshape(len(rows), -1).amax(1))
     if bits == 8 and with_pairs.sum() <= MOST_GROWTH * largest.sum():
         largest = with_pairs
-    if not recipe.per_channel:
-        largest = largest.amax().expand_as(largest)
     scale, _ = choose(-largest, largest, bits, signed=True)
-    return nearest(weight, scale, op.bias.detach().clone(), bits)
+    return nearest(weight, scale.expand(len(weight)), op.bias.detach().clone(), bits)
 
 
 def _least_error(rows: torch.Tensor, largest: torch.Tensor, last: int) -> torch.Tensor:

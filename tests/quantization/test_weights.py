@@ -23,6 +23,8 @@ def test_pairs_fit_sixteen_bits_and_no_more_is_given_away_than_needed(shape):
 def test_a_layer_whose_scales_would_double_keeps_them():
     weight = torch.rand(8, 30) + 0.5  # all large and of one sign: the worst case
     assert (encode_layer(layer(weight), Recipe()).codes.amax(1) == 127).all()
+    weight = torch.tensor([[1.0, 1.0], *[[1.0, -1.0]] * 9])  # one row alone would double the one scale of all
+    assert encode_layer(layer(weight), Recipe(per_channel=False)).codes.amax() == 127
 
 
 def test_less_squared_error_at_low_bits():
