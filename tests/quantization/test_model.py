@@ -98,6 +98,7 @@ def test_state_dict_round_trip_is_exact_and_packed(bits):
     for mode in ("simulated", "integer", "kernel"):
         first.mode = second.mode = mode
         assert torch.equal(first(x), second(x)), mode
+        assert first(x[:0]).shape == (0, 5), mode
 
 
 def test_copies_are_independent_even_with_packed_kernels():
