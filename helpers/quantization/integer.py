@@ -60,7 +60,10 @@ class Step(nn.Module):
         """Compute the integers that follow from the scales on both sides; returns how the output is coded."""
         self.sources = sources
         if self.coded and self.module is None:
-            self.multipliers, self.shift = fixed_point(*(factor / self.out_scale.double() for factor in self.factors()))
+            try:
+                self.multipliers, self.shift = fixed_point(*(unit / self.out_scale.double() for unit in self.factors()))
+            except QuantizationError as error:
+                raise QuantizationError(f"{self.op.name}: {error}") from error
         return sources[0] if self.moves else self.out
 
     def factors(self) -> list[torch.Tensor]:

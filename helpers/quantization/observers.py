@@ -60,8 +60,8 @@ class Observer:
             return self._least_error(centres, counts)
         below = counts.cumsum(0) / counts.sum()
         low, high = (centres[torch.searchsorted(below, at)].item() for at in (OUTERMOST, 1 - OUTERMOST))
-        half = self.width / 2  # up to the outer edges, since one bin may hold most values when there is an outlier
-        return max(low - half, self.low), min(high + half, self.high)
+        # Up to the bins' outer edges: beside an outlier one bin may hold most values.
+        return max(low - self.width / 2, self.low), min(high + self.width / 2, self.high)
 
     def _least_error(self, centres: torch.Tensor, counts: torch.Tensor) -> tuple[float, float]:
         """Try narrower and narrower ranges, one side at a time; the widest among equals."""
@@ -100,7 +100,7 @@ def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Aff
 
 
 def normalised(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
-    """Calibration images as the network takes them; the wrong type, none at all, NaN and infinity are refused."""
+    """Calibration images as the network takes them; what neither images nor weights may be is refused."""
     kind = getattr(images, "dtype", type(images).__name__)
     if kind not in (torch.uint8, torch.float32):
         remedy = "; call .float() on the images and the network" if isinstance(kind, torch.dtype) else ""
@@ -110,6 +110,11 @@ def normalised(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
     if not torch.isfinite(images).all():
         bad = int((~torch.isfinite(images)).flatten(1).any(1).sum())
         raise QuantizationError(f"calibration images: {bad} of {len(images)} hold NaN or infinity; leave them out")
+    for name, tensor in model.named_parameters():
+        if tensor.is_floating_point() and tensor.dtype != torch.float32:
+            raise QuantizationError(f"{name} is {tensor.dtype}, not float32; call .float() on the network")
+        if not tensor.isfinite().all():
+            raise QuantizationError(f"{name} holds NaN or infinity; check the checkpoint")
     return input_of(model, images)
 
 

@@ -30,12 +30,10 @@ class Recipe:
     """How to quantize a network. It goes into the saved file.
 
     Attributes:
-        weight_bits, layer_bits: 2 to 8, for all layers, and for single ones by name (mixed precision). A further call
-            of a layer is a layer of the plan with a name, and bits, of its own.
+        weight_bits, layer_bits: 2 to 8, for all layers, and for single ones by name (a further call has its own).
         activation_bits: 2 to 8; activations are unsigned codes with a zero point.
         per_channel: one weight scale per output channel instead of one per layer.
-        observer, weight_observer: how the range of an activation follows from calibration, and that of the weights;
-            at 8 bits the latter hardly matters, since pairs of weights (`weights.py`) ask for a wider one.
+        observer, weight_observer: how the range of an activation follows from calibration, and of weights below 8 bits.
         residual: "fused" adds the residual before the one rounding; "separate" rounds the convolution first.
         equalize, bias_correction, rounding: the repairs, see `channels.py` and `repairs.py`.
     """

@@ -47,7 +47,9 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe) -> "QatNetwo
         raise QuantizationError("training chooses codes and biases itself: leave rounding and bias_correction out")
     images = normalised(model, images)
     plan = make_plan(model, images.shape[1:], recipe, images[:BATCH])
-    return QatNetwork(model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe)
+    network = QatNetwork(model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe)
+    network.convert()  # what cannot become integers is refused before the training, not after it
+    return network
 
 
 class QatNetwork(nn.Module):

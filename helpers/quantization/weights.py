@@ -54,7 +54,8 @@ def nearest(weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor, bits:
 
 def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
     """Round the weights of every layer of a plan to the nearest code."""
-    names = [op.name for op in plan.layers]
+    if not (names := [op.name for op in plan.layers]):
+        raise QuantizationError("no layer of the network has an integer form; Conv2d and Linear have one")
     if unknown := sorted({*recipe.layer_bits} - {*names}):
         raise QuantizationError(f"layer_bits: no layer is called {unknown}; the layers are {names}")
     return {op.name: encode_layer(op, recipe) for op in plan.layers}

@@ -26,8 +26,7 @@ def wide():
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 160 * 160, 2))
 
 
-NAN, NO_LAYERS = torch.tensor([1.0, math.nan]), nn.Sequential(nn.ReLU(), nn.Flatten()).eval()
-MISNAMED = Recipe(layer_bits={"c": 8})
+NAN, MISNAMED = torch.tensor([1.0, math.nan]), Recipe(layer_bits={"c": 8})
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,6 @@ MISNAMED = Recipe(layer_bits={"c": 8})
         (lambda q: q(torch.full((2, 3, 8, 8), math.inf)), "with NaN or infinity in it"),
         (lambda q: q(torch.zeros(1, 3, 12, 12)), "normalised float images"),
         (lambda q: q(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)), "normalised float images"),
-        (lambda _: quantize(NO_LAYERS, IMAGES), "no layer of the network has an integer form"),
         (lambda _: quantize(root(), IMAGES, MISNAMED), r"no layer is called \['c'\]; the layers are \['conv'"),
         (lambda _: mixed_recipe(root(), IMAGES, 1000, progress=False), "Net cannot be saved yet; say what makes it"),
     ],

@@ -5,10 +5,11 @@ import torch
 from torch import nn
 
 from helpers.graphs.errors import GraphMismatch
-from helpers.quantization import Affine, QuantizationError, Recipe, make_plan, quantize
+from helpers.quantization import Affine, QuantizationError, Recipe, make_plan, quantize, reader
 from helpers.quantization.affine import choose, sqnr
 from helpers.quantization.observers import Observer, calibrate
 from helpers.quantization.plan import CHOICES, INPUT
+from helpers.quantization.qat import prepare
 from tests.passes.zoo import Net
 from tests.quantization.networks import images, small
 
@@ -91,9 +92,12 @@ REFUSED = [
     (small(), torch.full((2, 3, 9, 9), math.nan), "2 of 2 hold NaN"),
     (small().double(), images().double(), r"call .float\(\) on the images and"),
     (spoiled("widen", math.nan, filters=1), images(), "widen.weight holds NaN or infinity; check the checkpoint"),
+    (small().half(), torch.zeros(2, 3, 9, 9).byte(), r"stem.weight is torch.float16.*call .float\(\) on the network"),
     (spoiled("grouped", 1e38), images(), "edge 'pool' holds nothing, NaN or infinity"),
     (EMPTY, images(), "edge 'getitem' holds nothing"),
     (WIDE, torch.randn(4, 1, 200, 200), "1: the sum of 40000 products"),
+    (nn.Sequential(nn.ReLU(), nn.Flatten()).eval(), images(), "no layer of the network has an integer form"),
+    (Net(lambda m, x: m.a(x).clamp(0, 1e-9).flatten(1), a=nn.Conv2d(3, 4, 1)).eval(), 1e9 * images(), "a: fixed point"),
     (Net(lambda m, x: (x.relu(), x)).eval(), images(), "exactly one"),
     (nn.Identity().eval(), images(), "exactly one"),
     (nn.Bilinear(3, 3, 1).eval(), images(), "an input is missing"),
@@ -101,7 +105,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("model", "x", "message"), REFUSED)
-def test_what_cannot_be_quantized_is_named(model, x, message):
+def test_what_cannot_be_quantized_is_named_before_any_training(monkeypatch, model, x, message):
     error = GraphMismatch if message == "an input is missing" else QuantizationError
-    with pytest.raises(error, match=message):
-        quantize(model, x, verify=False)
+    monkeypatch.setattr(reader, "verify_plan", lambda *_: None)
+    for begin in (quantize, prepare):
+        with pytest.raises(error, match=message):
+            begin(model, x, Recipe())
