@@ -47,15 +47,19 @@ def mixed_recipe(
         raise QuantizationError(f"{type(model).__name__} cannot be saved yet; say what makes it: models.made_by(...)")
     recipe, images = recipe or Recipe(), normalised(model, images)
     shape = tuple(images.shape[1:])
-    scan = sensitivity_scan(make_plan(model, shape, recipe), images, recipe, progress=progress)
+    plan = make_plan(model, shape, recipe)
+
+    def size(layer_bits: dict[str, int]) -> int:  # with ranges of any kind
+        return metrics.file_bytes(replay(model, replace(recipe, layer_bits=layer_bits).to_json(), shape))
+
+    if file_bytes < (least := size({op.name: min(BITS) for op in plan.layers})):
+        raise QuantizationError(f"file_bytes={file_bytes}: the smallest, {min(BITS)} bits each, takes {least} bytes")
+    scan = sensitivity_scan(plan, images, recipe, progress=progress)
     sizes, budget = scan.set_index(["layer", "bits"]).bytes, file_bytes
-    while True:
-        chosen = replace(recipe, layer_bits=choose_bits(scan, budget))
-        excess = metrics.file_bytes(replay(model, chosen.to_json(), shape)) - file_bytes  # with ranges of any kind
-        if excess <= 0:
-            return chosen
+    while (excess := size(chosen := choose_bits(scan, budget)) - file_bytes) > 0:
         # The header names the bits, so what is not weights changes by a few bytes with the choice.
-        budget = sum(sizes[choice] for choice in chosen.layer_bits.items()) - excess
+        budget = max(sum(sizes[choice] for choice in chosen.items()) - excess, sizes.xs(min(BITS), level="bits").sum())
+    return replace(recipe, layer_bits=chosen)
 
 
 @torch.no_grad()
@@ -79,8 +83,7 @@ def choose_bits(scan: pd.DataFrame, weight_bytes: int) -> dict[str, int]:
         now = chosen.loc[scan.layer].reset_index(drop=True)
         loss = ((scan.divergence - now.divergence) / (now.bytes - scan.bytes))[scan.bits < now.bits]
         if loss.empty:
-            least = f"{scan.bits.min()} bits everywhere take {size}, without the rest of the file"
-            raise QuantizationError(f"{weight_bytes} bytes are too few: {least}")
+            raise QuantizationError(f"{weight_bytes} bytes are too few: {scan.bits.min()} bits everywhere take {size}")
         best = scan.loc[loss.idxmin()]
         chosen.loc[best.layer] = best[chosen.columns]
     return {layer: int(bits) for layer, bits in chosen.bits.items()}
