@@ -15,13 +15,13 @@
     mixed.py        bits per layer for a file of a given size
     onnx.py         the same integers for ONNX Runtime
 
-The output of an op is an *edge* of the same name; the network's input is the edge "input". Every edge carries one
-unsigned per-tensor `Affine`; `reshape`, `max_pool` and `concat` share that of their inputs. The last edge carries none:
-the last layer turns its int32 sums (accumulators) into float logits.
+The output of an op is an *edge* of the same name; the network's input is the edge "input". An edge carries codes, read
+by one unsigned per-tensor `Affine` (`reshape`, `max_pool` and `concat` share that of their inputs), or floats: between
+two operations in float, and where a last layer turns int32 sums (accumulators) into logits (see `quantized_edges`).
 
 A `QuantizedModel` has one `Step` module per op (`q.step(name)`). A step holds as buffers `weight` (int8 codes, packed
-when saved), `weight_scale`, `bias` (int32, in units of input scale * weight scale), `out_scale` and `out_zero_point`;
-all other integers follow from these and are computed again after loading.
+when saved), `weight_scale`, `bias` (int32, in units of input scale * weight scale), `out_scale`, `out_zero_point`, and
+the bounds of its codes, `first` and `last`; all other integers follow from these and are computed again after loading.
 """
 
 from helpers.quantization.affine import Affine, QuantizationError

@@ -3,9 +3,9 @@
 Edges that are added to each other, or joined by a pooling, must be changed alike: together they are a *space*, with all
 layers that write to it and all that read from it.
 
-**Cross-layer equalization** gives all channels weights of the same range. A channel whose weights are 100 times smaller
-than the largest loses all its bits when one scale serves the whole tensor. A clamp at zero lets a positive factor pass,
-relu(x / s) = relu(x) / s, so for each channel
+**Cross-layer equalization** brings the ranges of a layer's channels closer together. A channel whose weights are 100
+times smaller than the largest loses all its bits when one scale serves the whole tensor. A clamp at zero lets a
+positive factor pass, relu(x / s) = relu(x) / s, so for each channel
 
     W1 -> W1 / s     b1 -> b1 / s     upper clamp h -> h / s (ReLU6 becomes a limit per channel)     W2 -> W2 * s
 
