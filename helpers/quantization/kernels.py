@@ -36,8 +36,8 @@ def conv_sums(
     image, channel, row, column = x.stride()
     steps = (image, channel, row * dilation[0], column * dilation[1], row * stride[0], column * stride[1])
     columns = x.as_strided((*x.shape[:2], *weight.shape[2:], *size), steps)  # for each place what is under the kernel
-    rows = weight.to(torch.int32).reshape(groups, len(weight) // groups, -1)
-    sums = rows @ columns.reshape(len(x), groups, rows.shape[-1], size[0] * size[1])  # F.conv2d knows int32, but no dilation
+    rows = weight.to(torch.int32).reshape(groups, len(weight) // groups, -1)  # F.conv2d knows int32, but no dilation
+    sums = rows @ columns.reshape(len(x), groups, rows.shape[-1], size[0] * size[1])
     return sums.reshape(len(x), len(weight), *size)
 
 

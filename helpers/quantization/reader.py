@@ -177,8 +177,7 @@ def _layer(layer: nn.Linear | nn.Conv2d) -> Op:
     if isinstance(layer, nn.Linear):
         return _op("linear", weight, bias)
     both = layer._reversed_padding_repeated_twice  # in numbers, where it is "same" or "valid", too
-    padding = both[::-2]
-    if padding != both[-2::-2] or (any(padding) and layer.padding_mode != "zeros"):
+    if (padding := both[::-2]) != both[-2::-2] or (any(padding) and layer.padding_mode != "zeros"):
         raise ValueError("no integer form, whatever the weights are: those of a fresh network may all be 0")
     geometry = {"stride": layer.stride, "padding": padding, "dilation": layer.dilation, "groups": layer.groups}
     return _op("conv", weight, bias, **geometry)

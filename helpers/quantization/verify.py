@@ -57,17 +57,12 @@ def agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether two results are the same but for the order of sums."""
     if found.shape != expected.shape:
         return False
-    return bool(_apart(found, expected).abs().max() <= TOLERANCE * _finite(expected).abs().max())
+    return bool(_apart(found, expected).abs().max() <= TOLERANCE * expected.nan_to_num(0, 0, 0).abs().max())
 
 
 def _apart(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     """The differences; equal infinities have none."""
     return (found - expected).masked_fill(found == expected, 0)
-
-
-def _finite(x: torch.Tensor) -> torch.Tensor:
-    """What says how large a difference may be: the same with 0 for infinity, which would allow any."""
-    return x.nan_to_num(0, 0, 0)
 
 
 @torch.random.fork_rng()
@@ -92,14 +87,13 @@ def verify_onnx(proto: bytes, model: nn.Module) -> None:
             session = session or onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
             found = torch.from_numpy(session.run(None, {INPUT: x.numpy()})[0])
         except Exception as error:  # of many classes, all its own
-            reason = f"ONNX Runtime does not run the file, which was not written: {error}{left}"
-            raise QuantizationError(reason) from error
+            raise QuantizationError(f"file not written: ONNX Runtime does not run it: {error}{left}") from error
         # In a deep network a difference grows; so would one code more in a hundredth of the input.
         more = (torch.rand(shape) < 0.01) * (0.01 if source is None else source.scale)
-        allowed = max(MOST_OFF * _finite(expected).norm(), 1.5 * _finite(network(x + more) - expected).norm())
+        size, change = (y.nan_to_num(0, 0, 0).norm() for y in (expected, network(x + more) - expected))
+        allowed = max(MOST_OFF * size, 1.5 * change)  # of what is finite, or infinity would allow anything
         if found.shape != expected.shape or not _apart(found, expected).norm() <= allowed:
             reason = f"ONNX Runtime finds other numbers than the network for {count} images"
             raise QuantizationError(f"{reason}, so the file was not written{left}")
     if session is None:
-        reason = f"the network answers no random images, so the file was neither compared nor written: {failure}{left}"
-        raise QuantizationError(reason) from failure
+        raise QuantizationError(f"file not written: random images cannot be compared: {failure}{left}") from failure
