@@ -53,7 +53,7 @@ def mixed_recipe(
         return metrics.file_bytes(replay(model, replace(recipe, layer_bits=layer_bits).to_json(), shape))
 
     if file_bytes < (least := size({op.name: min(BITS) for op in plan.layers})):
-        raise QuantizationError(f"file_bytes={file_bytes}: the smallest, {min(BITS)} bits each, takes {least} bytes")
+        raise QuantizationError(f"file_bytes={file_bytes}, too few: {min(BITS)} bits everywhere take {least} bytes")
     scan = sensitivity_scan(plan, images, recipe, progress=progress)
     sizes, budget = scan.set_index(["layer", "bits"]).bytes, file_bytes
     while (excess := size(chosen := choose_bits(scan, budget)) - file_bytes) > 0:

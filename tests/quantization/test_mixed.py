@@ -53,7 +53,7 @@ def test_the_written_file_has_the_wanted_size(tmp_path):
     size = models.save(quantize(model, images, recipe), tmp_path / "mixed.safetensors").stat().st_size
     assert 0.9 * wanted < size <= wanted
     assert len(set(recipe.layer_bits.values())) > 1
-    with pytest.raises(QuantizationError, match="file_bytes=99: the smallest, 2 bits each, takes") as error:
+    with pytest.raises(QuantizationError, match="file_bytes=99, too few: 2 bits everywhere take") as error:
         mixed_recipe(model, images, 99, progress=False)
     least = int(str(error.value).split()[-2])
     assert {*mixed_recipe(model, images, least, progress=False).layer_bits.values()} == {2}
