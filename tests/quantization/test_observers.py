@@ -92,7 +92,7 @@ REFUSED = [
     (small(), torch.full((2, 3, 9, 9), math.nan), "2 of 2 hold NaN"),
     (small().double(), images().double(), r"call .float\(\) on the images and"),
     (spoiled("widen", math.nan, filters=1), images(), "widen.weight holds NaN or infinity; check the checkpoint"),
-    (small().half(), torch.zeros(2, 3, 9, 9).byte(), r"stem.weight is torch.float16.*call .float\(\) on the network"),
+    (small().half(), torch.zeros(2, 3, 9, 9).byte(), r"fc.weight is torch.float16.*call .float\(\) on the network"),
     (spoiled("grouped", 1e38), images(), "edge 'pool' holds nothing, NaN or infinity"),
     (EMPTY, images(), "edge 'getitem' holds nothing"),
     (WIDE, torch.randn(4, 1, 200, 200), "1: the sum of 40000 products"),
