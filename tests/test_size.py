@@ -15,7 +15,7 @@ BUDGETS = {
     "helpers/graphs": 1_490,
     "helpers/passes": 1_675,
     "helpers/pruning": 1_600,
-    "helpers/quantization": 2_100,
+    "helpers/quantization": 2_120,
     "helpers/plots": 700,
     "helpers/training": 605,
     "helpers/checks": 625,
