@@ -183,17 +183,19 @@ def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
 
 
 class Storage:
-    """Which values of a graph may share storage, and which of them somebody writes to."""
+    """Which values of a graph may share storage, and which of them somebody writes to, the caller among them."""
 
     def __init__(self, graph_module: fx.GraphModule):
         self._shared: dict[Any, set[Any]] = {}  # a node, or the address of a tensor's storage -> all that share it
-        modules, written = called_modules(graph_module), []
+        modules, written, returned = called_modules(graph_module), [], []
         self.writers: list[fx.Node] = []  # in graph order
         for node in graph_module.graph.nodes:
             module = modules.get(node.target) if node.op == "call_module" else None
             if node.op == "get_attr":
                 self._join(node, address(attribute(graph_module, node.target)))
-            elif node.op != "output" and not is_fresh(node, module):
+            elif node.op == "output":
+                returned = node.all_input_nodes
+            elif not is_fresh(node, module):
                 for value in node.all_input_nodes:
                     self._join(node, value)
             into: list[Any] = written_inputs(node, module)
@@ -201,7 +203,7 @@ class Storage:
                 into = [*into, *map(address, (*module.parameters(), *module.buffers()))]
             self.writers += [node] if into else []
             written += into
-        self._written = set().union(*(self._shared.get(node, {node}) for node in written))
+        self._written, self._returned = map(self._reached, (written, returned))
 
     def is_written(self, node: fx.Node) -> bool:
         """Whether the graph may write into the value of `node`, directly or through something that shares storage."""
@@ -210,6 +212,18 @@ class Storage:
     def is_tensor_written(self, tensor: torch.Tensor | None) -> bool:
         """The same for a parameter or buffer of the network."""
         return tensor is not None and address(tensor) in self._written
+
+    def is_returned(self, node: fx.Node) -> bool:
+        """Whether the network returns the value of `node`, or a view of it: the caller may write into that."""
+        return node in self._returned
+
+    def is_kept(self, node: fx.Node) -> bool:
+        """Whether the value of `node` may be, or be a view of, an input or a tensor of the network."""
+        return any(not isinstance(one, fx.Node) or one.op == "placeholder" for one in self._reached([node]))
+
+    def _reached(self, values: list[Any]) -> set[Any]:
+        """All that shares storage with any of the values."""
+        return set().union(*(self._shared.get(value, {value}) for value in values))
 
     def _join(self, one: Any, other: Any) -> None:
         small, large = sorted((self._shared.setdefault(key, {key}) for key in (one, other)), key=len)

@@ -1,7 +1,7 @@
 """What depends on parameters alone is computed once.
 
-Left to the graph: random numbers, whatever writes into a tensor or is written to, and results that the network returns
-(the caller could write into them, and would then write into the network).
+Left to the graph: random numbers, whatever writes into a tensor or is written to, and results that the network returns,
+or returns a view of (the caller could write into them, and would then write into the network).
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def _value(node: fx.Node, editor: Editor) -> torch.Tensor:
         raise MustStay("it is random, or has a side effect")
     if any(editor.storage.is_written(part) for part in (node, *node.all_input_nodes)):
         raise MustStay("the graph writes into it")
-    if any(user.op == "output" for user in node.users):
+    if editor.storage.is_returned(node):
         raise MustStay("the network returns it, and the caller may write into it")
     args, kwargs = fx.map_arg((node.args, node.kwargs), editor.tensor)
     try:

@@ -3,8 +3,9 @@
     nn.Identity, dropout in eval mode                                     hand on the input itself
     x + 0, x - 0, x * 1, x / 1, padding by nothing                        make a copy
 
-A copy may only go when nobody writes into it or into the input, for then they would write into the other as well. What
-has a side effect stays, used or not. Views that change nothing stay, too: they cost nothing.
+A copy may only go when nobody writes into it or into the input, for then they would write into the other as well; the
+caller may write into what is returned. What has a side effect stays, used or not. Views that change nothing stay, too:
+they cost nothing.
 """
 
 import operator
@@ -15,7 +16,7 @@ from torch import fx, nn
 from torchvision.ops import stochastic_depth
 
 from helpers.graphs.editing import Editor, prefixes
-from helpers.graphs.effects import is_pure
+from helpers.graphs.effects import Storage, is_pure
 from helpers.graphs.errors import MustStay
 from helpers.graphs.layers import opaque
 from helpers.passes.folder import Pass, PassResult
@@ -42,10 +43,17 @@ class ElimIdentity(NodeRewriter):
             raise MustStay("a tensor holds the neutral number everywhere, which it need not in the next such network")
         if copies and (editor.storage.is_written(node) or editor.storage.is_written(handed_on)):
             raise MustStay("it is a copy, and somebody writes into it or into the original")
-        if copies and handed_on.op in ("placeholder", "get_attr") and any(user.op == "output" for user in node.users):
+        if copies and _caller_can_tell(node, handed_on, editor.storage):
             raise MustStay(f"it is a copy of {handed_on} that the network returns")
         editor.replace(node, handed_on)
+        if copies:
+            del editor.storage  # now they share it
         return f"it only handed on {handed_on}"
+
+
+def _caller_can_tell(copy: fx.Node, original: fx.Node, storage: Storage) -> bool:
+    """Whether whoever writes into the returned copy would write into another result, an input or the network."""
+    return storage.is_returned(copy) and (storage.is_returned(original) or storage.is_kept(original))
 
 
 def _passed_through(node: fx.Node, editor: Editor) -> Any:

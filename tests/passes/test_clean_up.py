@@ -102,6 +102,7 @@ def test_sizes_become_numbers_where_the_network_fixes_them(what):
 
 NOT_CONSTANT = {
     "the network returns it": lambda m, x: (x, m.w * 2),
+    "returns it, and the caller": lambda m, x: (x, (m.w * 2)[None]),
     "writes into it": lambda m, x: (x + m.w * 2, m.w.add_(1))[0],
     "writes into": lambda m, x: ((v := m.w.view(6)).add_(1), x + v)[1],
     "is a float": lambda m, x: x * m.w.sum().item(),
@@ -112,6 +113,7 @@ NOT_CONSTANT = {
 def test_what_is_not_the_same_each_time_stays(reason):
     _, report = fold("constant_folding", alone(NOT_CONSTANT[reason], w=z(6))(), torch.randn(2, 6))
     assert any(reason in given for given in reasons(report)), report.declined
+    assert bool(report.changed) == (reason == "is a float")
 
 
 def test_the_value_is_a_copy_and_not_a_view_of_a_parameter():
