@@ -145,7 +145,7 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
     """Numbers where the network fixes them, x.size(i) where the input does; `name` is the node's operation.
 
     A network that was traced with one image must still take others, so only what a layer fixes becomes a number: the
-    sizes of parameters, the channels of a layer's output, and how many dimensions there are.
+    sizes and dimensions of parameters, and the channels of a layer's output.
     """
     source, asked = (*node.args, None, None)[:2]
     if not isinstance(source, fx.Node) or len(node.args) > 2:
@@ -154,7 +154,7 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
     if node.target is getattr and asked == "shape":
         editor.retarget(node, "call_method", "size", (source,), {})
     elif name == "dim" or (node.target is getattr and asked == "ndim"):
-        number = rank(source)
+        number = getattr(editor.tensor(source), "ndim", None)  # layers take images with and without a batch
     elif isinstance(asked, int) and (name in ("size", "sym_size") or (is_size and not source.kwargs)):
         if name == "getitem":
             whole, source = source, source.args[0]

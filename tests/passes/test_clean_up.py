@@ -86,6 +86,7 @@ def many_sizes(m, x):
 SIZES = {
     "layers and parameters": (many_sizes, (2, 3, 6, 6), [("fc", 1), ("x", 0)], (8, 3, 6, 6), 4545),
     "no batch": (lambda m, x: (y := m.conv(x)).size(0) * 100 + y.size(1), (3, 6, 6), [("conv", 1)], (3, 8, 6), 408),
+    "dimensions": (lambda m, x: m.conv(x).dim() + m.w.ndim * 10, (2, 3, 6, 6), [], (3, 6, 6), 23),
     "a hook": (lambda m, x: m.hooked(x).size(1), (2, 6), [("hooked", 1)], (2, 6), 2),
 }
 
