@@ -131,12 +131,13 @@ class _Guards:
 
     def watch(self, graph_module: fx.GraphModule) -> None:
         """Look at the inputs of each call, of copies too."""
-        graph_module.register_forward_pre_hook(self)
+        graph_module.register_forward_pre_hook(self, with_kwargs=True)
         graph_module._register_deepcopy_hook(self.watch)  # fx copies no other hooks
 
-    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Raise `WrongSize`."""
-        given = tree_leaves(inputs)
+        names = inspect.signature(module.forward).parameters
+        given = tree_leaves([*inputs, *(named[name] for name in names if name in named)])
         if len(given) != len(self.absent):
             return  # which the graph says itself
         try:
