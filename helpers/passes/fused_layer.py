@@ -132,6 +132,7 @@ def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
         or torch.compiler.is_compiling()
         or torch.is_autocast_enabled("cpu")
         or counts_operations()
+        or torch.autograd.forward_ad._current_level >= 0  # derivatives are wanted along with the answers
         or others[0].is_inference()  # it does not count its changes
         or (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *others)))
     )
