@@ -23,11 +23,13 @@ WRITING = {*AUGMENTED, operator.setitem, operator.delitem}
 KEEPING_COUNT = {"batch_norm": (5, "training", False), "instance_norm": (5, "use_input_stats", True)}
 KEEPING_COUNT |= {"embedding": (3, "max_norm", None), "embedding_bag": (3, "max_norm", None)}
 
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
 
 def op_name(node: fx.Node) -> str:
     """The bare name of what a function or method node calls: "add_" for `x.add_(y)`, `aten.add_.Tensor`, ..."""
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.name.split("::")[1]
+    if isinstance(node.target, _OPERATORS):
+        return str(node.target).removeprefix("aten.").split(".")[0]  # of another library its name: it may do anything
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     return name.rstrip("_") if hasattr(operator, name) else name  # operator.and_ writes into nothing
 
@@ -64,6 +66,8 @@ def is_torch(node: fx.Node) -> bool:
 def _is_torch_function(function: Any) -> bool:
     if isinstance(function, torch._ops.HigherOrderOperator):
         return False  # it runs a graph of its own, which may do anything
+    if isinstance(function, _OPERATORS):
+        return str(function).startswith(("aten.", "prims."))
     origin = (getattr(function, "__module__", None) or "").split(".")[0]
     return origin in ("torch", "_operator", "math") or function is getattr
 

@@ -193,8 +193,13 @@ def effects(m, x):
     return y
 
 
+LIBRARY = torch.library.Library("mylib", "DEF")
+for schema, function in {"note(Tensor x) -> ()": lambda x: None, "relu(Tensor x) -> Tensor": torch.abs}.items():
+    LIBRARY.impl(LIBRARY.define(schema), function, "CompositeExplicitAutograd")
+
 # network, operations that stay, modules and tensors that stay
 DEAD = {
+    "another library": (lambda m, x: (torch.ops.mylib.note(x), torch.ops.mylib.relu(x))[1], 2, set()),
     "nobody uses it": (lambda m, x: ((m.conv(x) * m.z).exp(), torch.relu(x))[1], 1, set()),
     "side effects": (effects, 4, {"count"}),
     "a hook": (lambda m, x: (m.hooked(x), m.conv(x), x + 1)[2], 2, {"hooked"}),
