@@ -30,7 +30,7 @@ Build = Callable[[Match], fx.Node]  # makes the new nodes at the graph's inserti
 Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there
 
 PROVENANCE = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
-VALUES = ("val", "tensor_meta", "example_value")
+VALUES = ("val", "tensor_meta")
 
 
 class Refusal(NamedTuple):
@@ -213,29 +213,34 @@ def replace_all(
         One report for each match, in graph order.
 
     Raises:
-        RuntimeError: `build` returned something else than a node. That match is as before.
+        RuntimeError: `build` returned something else than a node. That match is as before, as after any other error.
     """
     renewed: dict[fx.Node, fx.Node] = {}  # an earlier replacement may have renewed what feeds a later match
     reports = []
-    for match in find(graph_module, pattern, filters=filters).matches:
-        nodes = {part: renewed.get(at, at) if isinstance(at, fx.Node) else at for part, at in match.nodes.items()}
-        reports.append(_replace_one(replace(match, nodes=nodes), build))
-        renewed[match.anchor] = reports[-1].result
-    graph_module.recompile()
+    try:
+        for match in find(graph_module, pattern, filters=filters).matches:
+            nodes = {part: renewed.get(at, at) if isinstance(at, fx.Node) else at for part, at in match.nodes.items()}
+            reports.append(_replace_one(replace(match, nodes=nodes), build))
+            renewed[match.anchor] = reports[-1].result
+    finally:
+        graph_module.recompile()
     return reports
 
 
 def _replace_one(match: Match, build: Build) -> Replacement:
     graph, anchor, following = match.graph_module.graph, match.anchor, match.anchor.next
-    with graph.inserting_before(following):
-        result = build(match)
+    try:
+        with graph.inserting_before(following):
+            result = build(match)
+        if not isinstance(result, fx.Node):
+            raise RuntimeError(f"the replacement of the match at {anchor} is {result}, and must be one node")
+    except BaseException:
+        while following.prev is not anchor:
+            graph.erase_node(following.prev)
+        raise
     inserted, node = (), anchor
     while (node := node.next) is not following:
         inserted += (node,)
-    if not isinstance(result, fx.Node):
-        for node in reversed(inserted):
-            graph.erase_node(node)
-        raise RuntimeError(f"the replacement of the match at {anchor} is {result}, and must be one node")
     for node in inserted:
         node.meta.update({key: anchor.meta[key] for key in PROVENANCE if key in anchor.meta and key not in node.meta})
     if result in inserted:

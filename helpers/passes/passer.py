@@ -60,8 +60,9 @@ class Report:
 
     @property
     def declined(self) -> list[tuple[str, str, str]]:
-        """Everything that was declined as (pass, node, reason), each once however many rounds there were."""
-        return list(dict.fromkeys((row.name, *declined) for row in self.rows for declined in row.result.declined))
+        """What was declined in the end as (pass, node, reason): what a pass declined at first, a later one may do."""
+        last = {row.name: row for row in self.rows}
+        return list(dict.fromkeys((row.name, *declined) for row in last.values() for declined in row.result.declined))
 
     def table(self) -> "pandas.DataFrame":
         """One line per pass and round, ready to be shown."""
@@ -105,7 +106,7 @@ class Passer:
         report, restore = Report(), _snapshot(graph_module)
         try:
             self._run(graph_module, report)
-        except Exception:
+        except BaseException:  # Ctrl-C, too
             restore()
             raise
         graph_module.recompile()

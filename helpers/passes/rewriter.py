@@ -33,7 +33,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import attribute, target_name
-from helpers.graphs.errors import GraphMismatch, MustStay, UnsupportedCase
+from helpers.graphs.errors import GraphMismatch, MustStay, PassError, UnsupportedCase
 from helpers.graphs.matching import PROVENANCE, find
 from helpers.graphs.patterns import Match, Op
 from helpers.passes.folder import Pass, PassResult
@@ -71,12 +71,14 @@ class MatchRewriter(Pass):
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Rule by rule."""
-        result, editor = PassResult(), Editor(graph_module)
+        result, editor, limit = PassResult(), Editor(graph_module), 2 * len(graph_module.graph.nodes)
         for pattern, rule in self.rules.items():
             # A match is rewritten as soon as it is found: the search goes on behind it, in the new graph.
             rewrite = functools.partial(_rewrite, rule, editor, result)
             while (found := find(graph_module, pattern, filters=[rewrite], allow_overlap=True)).matches:
-                pass
+                if len(result.changed) > limit:
+                    reason = f"a rule still matches after {len(result.changed)} rewrites: it must change its match"
+                    raise PassError(self.name, reason, found.matches[-1].anchor)
             for refusal in found.refused:
                 result.decline(refusal.node, refusal.reason)
         return result

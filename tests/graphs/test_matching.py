@@ -197,9 +197,11 @@ def test_the_inserted_nodes_may_use_the_replaced_one_again():
     assert network(torch.tensor(3.0)) == -2
 
 
-def test_a_replacement_with_the_wrong_number_of_results_changes_nothing():
-    network = graph_of(lambda net, x: torch.sin(x))
-    before = str(network.graph)
-    with pytest.raises(RuntimeError, match="must be one node"):
-        replace_all(network, Op([torch.sin], (X,)), lambda match: (use_silu(match), 2))
-    assert str(network.graph) == before
+@pytest.mark.parametrize(("end", "error"), [(lambda: 2, RuntimeError), (lambda: 1 / 0, ZeroDivisionError)])
+def test_a_replacement_that_fails_or_is_no_node_changes_nothing(end, error):
+    network = graph_of(lambda net, x: torch.sin(torch.sin(x)))
+    build = lambda match: (new := use_silu(match), new if match.anchor.name == "sin" else end())[1]  # noqa: E731
+    with pytest.raises(error, match=r"must be one node|division"):
+        replace_all(network, Op([torch.sin], (X,)), build)
+    assert calls(network) == [F.silu, torch.sin]  # the first match was replaced before
+    assert torch.equal(network(torch.ones(2)), F.silu(torch.ones(2)).sin())

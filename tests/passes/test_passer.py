@@ -9,10 +9,11 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from helpers.graphs.errors import CheckFailed, GraphMismatch, PassError, UnsupportedCase
+from helpers.graphs.patterns import Op
 from helpers.graphs.tracing import trace
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.passer import Passer, size_of
-from helpers.passes.rewriter import Rewriter
+from helpers.passes.rewriter import MatchRewriter, Rewriter
 from tests.passes.graphs import calls, graph_of, network
 
 
@@ -58,6 +59,16 @@ def leaves(graph_module):
     return PassResult([("_0", "gone")])
 
 
+def interrupted(graph_module):
+    raise KeyboardInterrupt("now")
+
+
+class Endless(MatchRewriter):
+    """Leaves its match in place."""
+
+    name, rules = "endless", {Op([nn.ReLU]): lambda match, editor: (match.anchor, "looked at")}
+
+
 def breaks(graph_module):
     """The graph and its modules, then fails."""
     first = next(node for node in graph_module.graph.nodes if node.op.startswith("call"))
@@ -79,6 +90,8 @@ def test_once_in_order_with_statistics_or_to_a_fixed_point():
     report = Passer([DropLast()], rounds=9).run(traced())
     assert [len(row.result.changed) for row in report.rows] == [1, 1, 0]
     assert report.declined == [("drop_last", "_0", "it is the only one")]
+    report.rows[0].result.decline("_1", "not yet")  # which the last round did
+    assert len(report.declined) == 1
     shared = nn.Linear(3, 2)  # its parameters count once
     assert size_of(fx.symbolic_trace(nn.Sequential(shared, nn.Linear(2, 3), shared)))[1] == 8 + 9
 
@@ -118,6 +131,8 @@ FAILING = {
         r"drop_last: the check at_least_four_nodes .*too small",
     ),
     "no result": (lambda: Passer([pass_of(forgets)]), PassError, r"forgets: run\(\) returned NoneType"),
+    "interrupted": (lambda: Passer([DropLast(), pass_of(interrupted)]), KeyboardInterrupt, "now"),
+    "endless": (lambda: Passer([DropLast(), Endless()]), PassError, "endless at node '_1': .* still matches after 9 "),
     "malformed": (lambda: Passer([DropLast(), pass_of(leaves)]), GraphMismatch, "leaves"),
 }
 
