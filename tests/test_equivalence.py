@@ -1,11 +1,13 @@
 import copy
+import re
 
 import pytest
 import torch
 from torch import nn
 from torch.fx.experimental.optimization import fuse
 
-from helpers.equivalence import EquivalenceError, assert_equivalent, gap, randomize_batchnorm
+from helpers.equivalence import Answers, EquivalenceError, assert_equivalent, gap, randomize_batchnorm
+from tests.passes.zoo import Net
 
 X = torch.zeros(2, 3, 8, 8)
 
@@ -21,6 +23,7 @@ def test_a_right_fold_passes_and_neither_network_is_touched():
     model.train()
     before = copy.deepcopy(model.state_dict())
     assert_equivalent(model, folded, X)
+    assert_equivalent(nn.ELU(inplace=True), nn.ELU(inplace=True), X)
     assert model.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
@@ -50,6 +53,18 @@ def test_other_shapes_and_nan_are_caught(bad):
         assert_equivalent(nn.Identity(), bad, X)
     kinds = [torch.tensor([1, float(kind)]) for kind in ("nan", "inf", "-inf")]
     assert all((gap(one, other)[1] == 0) == (one is other) for one in kinds for other in kinds)
+
+
+OTHERS = {
+    "in call 2, .* channels_last memory, it does not run": (lambda m, x: x.reshape(2, -1), lambda m, x: x.view(2, -1)),
+    "in call 1, .* it is off by": (lambda m, x: x * m.i, lambda m, x: 5 * x * m.i),
+}
+
+
+@pytest.mark.parametrize("message", OTHERS)
+def test_a_network_that_runs_in_fewer_formats_and_wrong_complex_numbers_are_noticed(message):
+    one, other = (Net(run, i=torch.tensor(1j)) for run in OTHERS[message])
+    assert re.match(message, Answers(one, (X + 1,)).difference(other) or "")
 
 
 def test_randomized_statistics_have_negative_scales_and_positive_variances():
