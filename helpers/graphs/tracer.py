@@ -97,7 +97,8 @@ def _names_of_inputs(function: Callable, given: int) -> list[str] | None:
 def _check_assignment(path: str, node: fx.Node) -> None:
     """`self.count += 1` writes into the buffer and puts it where it was; that is all right."""
     source = node
-    while isinstance(source, fx.Node) and (source.target in AUGMENTED or op_name(source).endswith("_")):
+    # A buffer may be called count_, and has no arguments.
+    while isinstance(source, fx.Node) and source.args and (source.target in AUGMENTED or op_name(source)[-1:] == "_"):
         source = source.args[0]
     if not (isinstance(source, fx.Node) and source.op == "get_attr" and source.target == path):
         name = path.rpartition(".")[2]
