@@ -1,5 +1,6 @@
 """The errors of reading and changing graphs: each names who complains, the node, its source line and the reason."""
 
+import os
 import re
 
 from torch import fx
@@ -10,7 +11,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 def source_line(node: fx.Node) -> str | None:
     """Where in the user's code a node came from, as "file:line": the last frame outside of torch."""
     frames = _FRAME.findall(node.stack_trace or "")
-    own = [frame for frame in frames if "/torch/" not in frame[0]] or frames
+    own = [frame for frame in frames if f"{os.sep}torch{os.sep}" not in frame[0]] or frames
     return ":".join(own[-1]) if own else None
 
 

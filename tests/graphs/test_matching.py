@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
+from helpers.graphs.errors import source_line
 from helpers.graphs.matching import find, replace_all
 from helpers.graphs.patterns import Constant, Op, Value, traced
 from tests.passes.graphs import calls, graph_of
@@ -187,6 +188,13 @@ def test_metadata_is_carried_over():
     assert all(node.meta["nn_module_stack"] == old.meta["nn_module_stack"] for node in report.inserted)
     assert report.result.meta["tensor_meta"].shape == shape
     assert "tensor_meta" not in report.inserted[0].meta  # nobody knows the shape of the steps in between
+
+
+def test_the_line_of_an_error_is_the_users_on_windows_too(monkeypatch):
+    node = fx.Graph().placeholder("x")
+    node.meta["stack_trace"] = 'File "C:\\net.py", line 7, in forward\nFile "C:\\torch\\conv.py", line 548, in forward'
+    monkeypatch.setattr("os.sep", "\\")
+    assert source_line(node) == "C:\\net.py:7"
 
 
 def test_the_inserted_nodes_may_use_the_replaced_one_again():
