@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs.operations import FRESH, FRESH_MODULES
+from helpers.graphs.operations import ARITHMETIC, FRESH, FRESH_MODULES
 
 # What an augmented assignment does to a tensor, into which it writes, and what it does to a number.
 _NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
@@ -156,6 +156,8 @@ def is_fresh(node: fx.Node, module: nn.Module | None = None) -> bool:
     """Whether the result is a new tensor that shares storage with none of the node's inputs."""
     if node.op == "call_module":
         return _is_fresh_class(type(module)) and not has_hooks(module) and not getattr(module, "inplace", False)
+    if op_name(node) in ARITHMETIC and not isinstance(node.meta.get("val"), torch.Tensor):
+        return False  # tuples add, too, and hold the same tensors afterwards
     return is_torch(node) and op_name(node) in FRESH and not _is_in_place(node) and "out" not in node.kwargs
 
 

@@ -543,6 +543,8 @@ IN_PLACE = {
 WRITE_CASES = [
     *(Case(f"{name}, seen by others", in_place(write), verdict=EITHER) for name, write in IN_PLACE.items()),
     Case("out=, seen by others", in_place(lambda y: torch.add(y, 1, out=y)), verdict=EITHER, routes=FX),
+    Case("a part of added tuples written", with_conv(
+         lambda m, x: ((y := m.conv(x)) + 0, (y.split(4, 1) + (x,))[0].add_(1))[0] + y), verdict=EITHER, routes=FX),
     Case("sigmoid_ of the input", alone(lambda m, x: (x.sigmoid_(), x * 2)[1]), verdict=EITHER),
     Case("y += 1 under another name", with_conv(augmented), verdict=EITHER),
     Case("mask &= under another name", with_conv(masked), verdict=EITHER),
