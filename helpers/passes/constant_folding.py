@@ -52,6 +52,8 @@ def _value(node: fx.Node, editor: Editor) -> torch.Tensor:
         raise MustStay(f"it cannot be run by itself: {error}") from error
     if not isinstance(value, torch.Tensor):
         raise MustStay(f"it is a {type(value).__name__}, not a tensor")
+    if 0 < sum(editor.tensor(one).numel() for one in node.all_input_nodes) < value.numel():
+        raise MustStay(f"with its {value.numel()} numbers the network would be larger")
     return value.detach().clone()
 
 
