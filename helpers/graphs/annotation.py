@@ -24,7 +24,8 @@ def annotate(graph_module: fx.GraphModule, example_inputs: tuple[Any, ...]) -> N
     """
     takes = len(graph_module.graph.find_nodes(op="placeholder"))
     if len(example_inputs) > takes:
-        raise GraphMismatch("tracing", f"the network takes {takes} input and got {len(example_inputs)} example inputs")
+        takes = f"{takes} input{'s' * (takes != 1)}"
+        raise GraphMismatch("tracing", f"the network takes {takes} and got {len(example_inputs)} example inputs")
     tables = [table for module in graph_module.modules() for table in (module._parameters, module._buffers)]
     stored = [{name: tensor for name, tensor in table.items() if tensor is not None} for table in tables]
     given = {value.device for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)}

@@ -54,7 +54,7 @@ def _module(node: fx.Node, editor: Editor) -> None:
         if isinstance(module, FOLDABLE):
             raise MustStay(reason)
         return
-    if len(node.args) == 0 and "input" in node.kwargs:
+    if len(node.args) == 0 and "input" in node.kwargs and type(module).__module__.startswith("torch.nn."):
         node.args, node.kwargs = (node.kwargs["input"],), {k: v for k, v in node.kwargs.items() if k != "input"}
     name = operations.MODULES.get(type(module))
     if name is not None and len(node.args) == 1 and not node.kwargs:

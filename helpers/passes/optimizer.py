@@ -38,7 +38,8 @@ def optimize(
 
     Args:
         model: in eval mode; it is never changed.
-        example_inputs: the positional arguments of one call as a tuple, or a lone tensor. Only shapes and dtypes count.
+        example_inputs: the positional arguments of one call as a tuple, or a lone tensor. Of tensors shapes, dtypes and
+            memory formats count, numbers and flags as they are.
         level: "fold" leaves ordinary modules and functions, ready to save, prune, quantize and export. "inference" adds
             fused kernels on top.
         route: the tracer, "fx" or "export". A graph of the latter refuses other image sizes than the example's.

@@ -26,6 +26,15 @@ def test_all_spellings_of_relu_reach_one_form(relu, route):
     assert node.target is F.relu and len(node.args) == 1 and not node.kwargs
 
 
+def test_a_module_of_our_own_is_called_as_it_was():
+    graph = fx.Graph()
+    x, y = map(graph.placeholder, "xy")
+    graph.output(graph.call_module("own", kwargs={"input": x, "mask": y}))
+    graph_module = fx.GraphModule({"own": Net(lambda m, mask, input: input - mask)}, graph)
+    Passer(["canonicalize"]).run(graph_module)
+    assert graph_module(5, 3) == 2
+
+
 FORMS = {
     nn.Hardtanh(-1, 6): (2, 3),
     nn.Hardtanh(0, 5): (2, 3),
@@ -106,6 +115,7 @@ NOT_CONSTANT = {
     "returns it, and the caller": lambda m, x: (x, (m.w * 2)[None]),
     "writes into it": lambda m, x: (x + m.w * 2, m.w.add_(1))[0],
     "writes into": lambda m, x: ((v := m.w.view(6)).add_(1), x + v)[1],
+    "would be larger": lambda m, x: x @ m.w.expand(7, 6).T,
     "is a float": lambda m, x: x * m.w.sum().item(),
 }
 

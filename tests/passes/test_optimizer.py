@@ -85,6 +85,7 @@ BAD = {
     "layer code": (lambda: Net(lambda m, x: m.code(x), code=conv()).eval(), X, UnsupportedCase, "a 'code' of its own"),
     "hidden write": (lambda: Net(lambda m, x: m._buffers["n"].add_(1), n=X * 1).eval(), X, UnsupportedCase, "self.n"),
     "too many inputs": (small, (X, X), GraphMismatch, "takes 1 input and got 2"),
+    "three for two": (lambda: nn.Bilinear(6, 6, 2).eval(), (X, X, X), GraphMismatch, "takes 2 inputs and got 3"),
     "too few inputs": (lambda: nn.Bilinear(6, 6, 2).eval(), X, GraphMismatch, "an input is missing"),
     "no input": (small, (), GraphMismatch, "must hold a tensor, got none"),
     "None": (small, None, GraphMismatch, "the example inputs must hold a tensor, got NoneType"),
