@@ -20,29 +20,17 @@ BOTH, FX, EXPORT = ("fx", "export"), ("fx",), ("export",)
 
 @dataclass(frozen=True)
 class Case:
-    """One trap.
+    """One trap."""
 
-    Attributes:
-        name: what is special about it.
-        build: makes the network; its parameters are random.
-        shape: of the input; several for several inputs.
-        verdict: FOLD, DECLINE or EITHER.
-        left: the number of operations in the optimised graph.
-        reason: words that the reported reason contains.
-        trap: to fold every norm into the layer before it, without a question asked, gives a wrong answer here.
-        dtype: of parameters and input.
-        routes: the tracers that can trace it and for which `left` holds.
-    """
-
-    name: str
-    build: Callable[[], nn.Module]
-    shape: tuple[int, ...] = (2, 3, 6, 6)
-    verdict: str = FOLD
-    left: int | None = None
-    reason: str = ""
-    trap: bool = False
-    dtype: torch.dtype = torch.float64
-    routes: tuple[str, ...] = BOTH
+    name: str  # what is special about it
+    build: Callable[[], nn.Module]  # makes the network; its parameters are random
+    shape: tuple[int, ...] = (2, 3, 6, 6)  # of the input
+    verdict: str = FOLD  # or DECLINE or EITHER
+    left: int | None = None  # the number of operations in the optimised graph
+    reason: str = ""  # words that the reported reason contains
+    trap: bool = False  # to fold every norm into the layer before it, without a question asked, gives a wrong answer
+    dtype: torch.dtype = torch.float64  # of parameters and input
+    routes: tuple[str, ...] = BOTH  # the tracers that can trace it and for which `left` holds
 
 
 def Net(forward: Callable[..., Any], **parts: Any) -> nn.Module:
@@ -175,50 +163,6 @@ def training_from_input(m, x):
     return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, m.bn.weight, m.bn.bias, x.shape[2] > 3)
 
 
-def written_between(m, x):
-    first = m.conv(x)
-    first.add_(x.mean())
-    return m.bn(first)
-
-
-def written_afterwards(m, x):
-    first = m.conv(x)
-    second = m.bn(first)
-    first.mul_(2)
-    return second, first
-
-
-def input_written_between(m, x):
-    x = x * 2
-    first = m.conv(x)
-    x.add_(1)
-    return m.bn(first) + x.mean()
-
-
-def weight_written(m, x):
-    m.conv.weight.add_(0.5)
-    return m.bn(m.conv(x))
-
-
-def counter(m, x):
-    m.count.add_(1)
-    return x * m.count
-
-
-def filled(m, x):
-    y = x * 2
-    y.fill_(3.0)
-    return x + y
-
-
-def copied_then_written(m, x):
-    y = x * 2
-    w = y + 0
-    view = w.view(-1)
-    view.add_(1)
-    return y, w
-
-
 NORM_CASES = [
     Case("plain", conv_norm(), left=1),
     Case("without bias", conv_norm(bias=False), left=1),
@@ -271,7 +215,8 @@ NORM_CASES = [
     Case("one module under two names", two_names, left=3, trap=True),
     Case("weight read elsewhere", with_conv(lambda m, x: m.bn(m.conv(x)) * m.conv.weight.sum()), left=1, trap=True),
     Case("bias shared by two convs", one_norm_two_widths, left=3, trap=True),
-    Case("input written between", with_conv(input_written_between), verdict=EITHER),
+    Case("input written between", with_conv(
+         lambda m, x: (y := m.conv(z := x * 2), z.add_(1), m.bn(y) + z.mean())[2]), verdict=EITHER),
     Case("residual sum", with_conv(lambda m, x: m.bn(m.conv(x)) + m.other(m.second(x)), second=conv,
          other=lambda: norm(4)), left=3),
     Case("norm with f32 statistics after f16", lambda: nn.Sequential(conv().half(), norm(4)), dtype=torch.float16,
@@ -284,8 +229,10 @@ NORM_CASES = [
          reason="also used by", trap=True),
     Case("conv output returned", with_conv(lambda m, x: (m.bn(y := m.conv(x)), y)), verdict=DECLINE, left=2,
          reason="also returned", trap=True),
-    Case("conv output written, then normalised", with_conv(written_between), verdict=EITHER, trap=True),
-    Case("conv output written afterwards", with_conv(written_afterwards), verdict=DECLINE, reason="also", trap=True),
+    Case("conv output written, then normalised", with_conv(
+         lambda m, x: ((y := m.conv(x)).add_(x.mean()), m.bn(y))[1]), verdict=EITHER, trap=True),
+    Case("conv output written afterwards", with_conv(
+         lambda m, x: (m.bn(y := m.conv(x)), y.mul_(2), y)[::2]), verdict=DECLINE, reason="also", trap=True),
     Case("view in between", with_conv(lambda m, x: m.bn(m.conv(x).transpose(2, 3))), verdict=EITHER),
     Case("norm without statistics", lambda: nn.Sequential(conv(), norm(4, track_running_stats=False)),
          verdict=DECLINE, reason="of the batch", trap=True),
@@ -311,7 +258,8 @@ NORM_CASES = [
          verdict=DECLINE, reason="does not count its channels", trap=True),
     Case("1-D without batch, L == C", lambda: nn.Sequential(conv(3, 4, 3, 1), norm(4, 1)), (3, 6),
          verdict=DECLINE, reason="does not count its channels", trap=True),
-    Case("weight written by the graph", with_conv(weight_written), verdict=DECLINE, reason="", routes=FX, trap=True),
+    Case("weight written by the graph", with_conv(
+         lambda m, x: (m.conv.weight.add_(0.5), m.bn(m.conv(x)))[1]), verdict=DECLINE, reason="", routes=FX, trap=True),
     Case("norm before a padded conv", lambda: nn.Sequential(norm(3), conv(padding=1)), verdict=EITHER, left=2),
     Case("ReLU in between", lambda: nn.Sequential(conv(), nn.ReLU(), norm(4)), verdict=EITHER, left=3),
     Case("folded weights overflow", changed(overflow), verdict=DECLINE, reason="not finite", dtype=torch.float16),
@@ -425,7 +373,8 @@ CLEAN_UP_CASES = [
          reason="changes the shape"),
     Case("int * 1.0", alone(lambda m, x: x * 1.0), (4,), verdict=DECLINE, left=1, reason="changes the dtype",
          dtype=torch.int64),
-    Case("copy, then written", alone(copied_then_written), verdict=DECLINE, left=4, reason="writes into it", routes=FX),
+    Case("copy, then written", alone(lambda m, x: ((w := (y := x * 2) + 0).view(-1).add_(1), y, w)[1:]),
+         verdict=DECLINE, left=4, reason="writes into it", routes=FX),
     Case("a copy of the input returned", alone(lambda m, x: x + 0), verdict=DECLINE, left=1, reason="a copy of x"),
     Case("a copy of its view returned", alone(lambda m, x: x.flatten() * 1), verdict=DECLINE, left=2, reason="copy of"),
     Case("a copy of a copy, of which a view is returned", alone(lambda m, x: ((y := x.exp() * 1) * 1, y.flatten(1))),
@@ -433,9 +382,10 @@ CLEAN_UP_CASES = [
     Case("random numbers", alone(lambda m, x: x + torch.rand(3, 1, 1)), verdict=DECLINE, left=2, reason="random"),
     Case("training dropout of a constant", alone(lambda m, x: x + F.dropout(m.w, 0.5, True), w=z(6)), verdict=DECLINE,
          left=2, reason="random"),
-    Case("buffer that counts", alone(counter, count=lambda: torch.zeros(1)), verdict=DECLINE, left=2,
-         reason="has a side effect", routes=FX),
-    Case("fill_ whose result is not used", alone(filled), verdict=EITHER, left=3, routes=FX),
+    Case("buffer that counts", alone(lambda m, x: (m.count.add_(1), x * m.count)[1], count=z(1)),
+         verdict=DECLINE, left=2, reason="has a side effect", routes=FX),
+    Case("fill_ whose result is not used", alone(lambda m, x: ((y := x * 2).fill_(3.0), x + y)[1]), verdict=EITHER,
+         left=3, routes=FX),
     Case("dead code goes", alone(lambda m, x: (x.exp(), torch.relu(x))[1]), left=1, routes=FX),
     Case("sizes of parameters", alone(lambda m, x: x.reshape(-1, m.w.shape[0]) @ m.w, w=z(6, 4)), left=2),
     Case("channels of a conv", with_conv(lambda m, x: (y := m.conv(x)).view(y.size(0), y.shape[1], -1).relu()), left=4,
@@ -493,16 +443,6 @@ def count(m, x):
     return m.bn(m.conv(x)) * m.count
 
 
-def statistics_written(m, x):
-    m.bn.running_mean.add_(1)
-    return m.bn(m.conv(x))
-
-
-def optional_argument(m, x, shift=None):
-    y = m.bn(m.conv(x))
-    return y if shift is None else y + shift
-
-
 def reshaped_in_place(m, x):
     y = m.conv(x).relu()
     kept = y.relu()
@@ -550,15 +490,16 @@ WRITE_CASES = [
     Case("mask &= under another name", with_conv(masked), verdict=EITHER),
     Case("y[:, 0] = z", with_conv(item_set), verdict=EITHER),
     Case("self.count += 1", with_conv(count, count=lambda: torch.zeros(())), verdict=EITHER),
-    Case("statistics written by the graph", with_conv(statistics_written), verdict=DECLINE,
-         reason="writes to its statistics", trap=True, routes=FX),
+    Case("statistics written by the graph", with_conv(lambda m, x: (m.bn.running_mean.add_(1), m.bn(m.conv(x)))[1]),
+         verdict=DECLINE, reason="writes to its statistics", trap=True, routes=FX),
     Case("norms that write statistics", alone(lambda m, x: (F.batch_norm(x, m.u, m.v, training=True),
          F.instance_norm(x, m.v, m.u), x * m.u.exp().sum())[2], u=z(3), v=z(3)), verdict=EITHER),
     Case("embedding that shortens its rows", alone(lambda m, x: (F.embedding(x[0, 0, 0].long().abs(), m.w, max_norm=1),
          x * m.w.exp().sum())[1], w=z(9, 4)), verdict=EITHER, routes=FX),
     Case("shape changed in place", with_conv(reshaped_in_place), verdict=EITHER),
     Case("weight tied, biases apart", tied("weight"), left=3, trap=True),
-    Case("an optional argument that is not given", with_conv(optional_argument), left=1),
+    Case("an optional argument that is not given", with_conv(
+         lambda m, x, shift=None: m.bn(m.conv(x)) if shift is None else x + shift), left=1),
     Case("tensors of inference mode", frozen, left=1, dtype=torch.float32),
     Case("a size that is counted up", with_conv(lambda m, x: m.bn(m.conv(x)).reshape(rows_of(x), -1)), left=4,
          routes=FX),
