@@ -10,6 +10,7 @@ import copy
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import fx, nn
@@ -60,6 +61,14 @@ def plainly(kind: Callable[[Any], Any]) -> Callable[[Proxy], Any]:
 
 Proxy.__bool__, Proxy.__int__, Proxy.__float__, Proxy.__index__ = map(plainly, (bool, int, float, operator.index))
 Proxy.__round__ = plainly(round)
+
+
+def isinstance_of_value(x: Any, kinds: Any, plainly: Callable[[Any, Any], bool] = isinstance) -> bool:
+    """`isinstance` while a network is read: a forward that asks for tensors or numbers takes the way that it will take.
+
+    A stand-in that called itself a tensor (`__class__`) would crash the C code that believes it, as in `as_tensor`.
+    """
+    return plainly(x, kinds) or (type(x) is Proxy and plainly(x.node.meta["value"], kinds))
 
 
 class Reader(Tracer):
@@ -202,7 +211,7 @@ def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
         raise TraceError("example_inputs: expected one tensor or a tuple of them, as the network's forward takes them")
     reader = Reader(root, inputs)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), patch("builtins.isinstance", isinstance_of_value):
             return [*reader.record(root).nodes]
     except Exception as error:
         nodes = [*getattr(reader, "graph", fx.Graph()).nodes]

@@ -186,7 +186,7 @@ IDLE = Net(normed, stem=nn.Linear(3, 8), norm=nn.BatchNorm1d(8), head=nn.Linear(
 REFUSED = [
     (ToyMobile(), EXAMPLE, r"ToyMobile is in train mode; call model\.eval\(\)"),
     (Net(lambda s, x: x if x.sum() > 0 else -x).eval(), EXAMPLE, r"Net does not .* at node gt: .* rewritten"),
-    (net(lambda s, x: torch.vmap(lambda t: t.mean(0))(s.a(x)))().eval(), EXAMPLE, "at node a: vmap"),
+    (net(lambda s, x: torch.vmap(lambda t: t.mean(0))(s.a(x)))().eval(), EXAMPLE, "at node ne: _add_batch_dim"),
     (ToyMobile().eval(), torch.zeros(1, 4, 8, 8), "at node stem"),
     (ToyMobile().eval(), [3], "example_inputs: expected one tensor or a tuple"),
     (net(lambda s, x: SimpleNamespace(y=s.a(x)))().eval(), EXAMPLE, "at node a: .*SimpleNamespace"),

@@ -302,6 +302,8 @@ REFUSED = {
     },
     "mixes the channels": {
         "softmax": between(lambda y: y.softmax(-3)),
+        "if it is a tensor": between(lambda y: y.softmax(1) if isinstance(y, torch.Tensor) else y),
+        "if its width is a number": between(lambda y: y.softmax(1) if isinstance(y.shape[1], int) else y),
         "softmax over an axis that is not said": between(nn.Softmax(None)),
     },
     "how many channels": {
