@@ -87,8 +87,9 @@ def first_misfit(groups: ChannelGroups, plan: Plan, small: nn.Module, example_in
 
 
 def described(node: fx.Node) -> str:
-    """What has to be the same after the cut: the operation, its inputs by name, and the constants."""
-    return re.sub(r"_tensor_constant\d+", "constant", repr((node.op, node.target, node.args, node.kwargs)))
+    """What has to be the same after the cut: the operation, its inputs by name, and what constants hold."""
+    contents = [n.meta.get("content") for n in node.all_input_nodes]
+    return re.sub(r"_tensor_constant\d+", "constant", repr((node.op, node.target, node.args, node.kwargs, contents)))
 
 
 def predicted(labels: Any, keep: np.ndarray) -> list[tuple[int, ...]]:

@@ -7,6 +7,7 @@ decide otherwise, which a graph that is read again shows.
 """
 
 import copy
+import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +23,7 @@ from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import Tracer, _Proxy
 from helpers.passes.optimizer import as_tuple
 
-CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange)  # they do not ask for stand-ins
+CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.tensor)  # ask for no stand-ins
 # Their result is like their inputs, if these agree; torch's own rule is slow.
 SAME_SHAPE = KEEPS_SHAPE | {nn.LayerNorm, nn.GELU, nn.Sigmoid, operator.iadd, operator.imul}
 
@@ -63,6 +64,18 @@ Proxy.__bool__, Proxy.__int__, Proxy.__float__, Proxy.__index__ = map(plainly, (
 Proxy.__round__ = plainly(round)
 
 
+class Sizes(tuple):
+    """Stand-ins for a torch.Size."""
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return Sizes(found) if isinstance(index, slice) else found
+
+    def numel(self) -> Any:
+        """How many values there are."""
+        return math.prod(self)
+
+
 def isinstance_of_value(x: Any, kinds: Any, plainly: Callable[[Any, Any], bool] = isinstance) -> bool:
     """`isinstance` while a network is read: a forward that asks for tensors or numbers takes the way that it will take.
 
@@ -85,7 +98,10 @@ class Reader(Tracer):
         node = super().create_node(kind, target, *args, **kwargs)
         with torch._C.DisableTorchFunction():
             value = self.value_of(node)
-        node.meta["value"] = value.to("meta") if isinstance(value, torch.Tensor) and not value.is_meta else value
+        real = isinstance(value, torch.Tensor) and not value.is_meta
+        node.meta["value"] = value.to("meta") if real else value
+        if real and kind == "get_attr":
+            node.meta["content"] = value.tolist()  # of a constant that the forward has made
         node.meta["inside"] = self.inside  # the class of the module whose forward does this
         return node
 
@@ -110,15 +126,15 @@ class Reader(Tracer):
         if isinstance(value, tuple | list):
             whole = Proxy(node, self)
             items = [self.create_proxy("call_function", operator.getitem, (whole, i), {}) for i in range(len(value))]
-            return tuple(items) if isinstance(value, torch.Size) else type(value)(items)
+            return (Sizes if isinstance(value, torch.Size) else type(value))(items)
         followed = isinstance(value, torch.Tensor | int | float) and not (isinstance(value, bool) and tensors_of(node))
         return Proxy(node, self) if followed else value
 
     def create_arg(self, a: Any) -> Any:
-        """A named tuple, as some networks return, is a tuple."""
+        """A named tuple, as some networks return, is a tuple, and so are sizes."""
         if isinstance(a, Proxy | int | float | str | None):
             return a.node if isinstance(a, Proxy) else a
-        return super().create_arg(tuple(a) if isinstance(a, tuple) and hasattr(a, "_fields") else a)
+        return super().create_arg(tuple(a) if isinstance(a, tuple) else a)
 
     def call_module(self, m: nn.Module, forward: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         """What a layer does inside is its own business; so below."""
@@ -209,6 +225,9 @@ def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
     inputs = as_tuple(example_inputs)
     if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs):
         raise TraceError("example_inputs: expected one tensor or a tuple of them, as the network's forward takes them")
+    if root._forward_pre_hooks or root._forward_hooks or "forward" in vars(root):
+        what = f"{type(root).__name__} has hooks, or a forward set on the instance, which reading would pass by"
+        raise TraceError(f"{what}: remove them, or wrap it, as in nn.Sequential(model)")
     reader = Reader(root, inputs)
     try:
         with torch.no_grad(), patch("builtins.isinstance", isinstance_of_value):

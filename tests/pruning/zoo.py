@@ -139,7 +139,7 @@ def transposed_in_place(y):
 
 def asking(s, x):
     assert x.dtype is torch.float32 or x.dtype is torch.float64
-    assert x.is_contiguous() and len(x) < 9 and divmod(x.shape[1], 2) == (1, 1)
+    assert x.is_contiguous() and x.shape[2:].numel() == 64 and divmod(x.shape[1], 2) == (1, 1)
     assert int(torch.arange(4).reshape(2, 2).sum()) == 6
     return s.b(sum(s.a(row[None]) for row in x for _ in range(x.shape[1] - 2)).to(x.device))
 
@@ -239,6 +239,11 @@ def decides(how):
     return net(lambda s, x: (lambda y: s.b(torch.tanh(y) if how(s, y) else y))(s.a(x)))
 
 
+def kept_scale(s, x):
+    s.scale = torch.full((), 1 / s.a.out_channels)
+    return s.b(s.a(x) * s.scale)
+
+
 def quarter(y):
     return y.shape[1] // 4
 
@@ -316,6 +321,9 @@ REFUSED = {
         "no rows": between(lambda y: torch.cat([y, torch.empty_like(y[:, :, :0])], 2)),
     },
     "split): this operation": {"nothing in a part": between(lambda y: torch.cat(y.split([4, 4, 0], 2), 2))},
+    "tensor): this operation is not understood": {
+        "a width": between(lambda y: y / torch.tensor(y.shape[1], dtype=y.dtype))
+    },
     "roll): this operation is not understood": {"function": between(lambda y: torch.roll(input=y, shifts=1, dims=1))},
     "is_same_size): this operation": {"two tensors": decides(lambda s, y: y.is_same_size(y + 1))},
     "matmul): this operation": {"two axes": between(lambda y: y.matmul(y.transpose(2, 3)))},
@@ -375,6 +383,8 @@ REFUSED = {
         "decides": decides(lambda s, y: s.a.out_channels > 4),
         "a factor": net(lambda s, x: s.b(s.a(x) * s.a.out_channels)),
         "of two": net(lambda s, x: s.b(s.a(x) * s.a.out_channels), a=conv(3, 2), b=conv(2, 5)),
+        "in a tensor": net(lambda s, x: s.b(s.a(x) / torch.tensor([float(s.a.out_channels)]).sqrt())),
+        "in a tensor that is kept": net(kept_scale),
         "b: widths that happen to agree": net(shortcut_if_equal, **CHAIN),
     },
     "all its channels are tied into one": {"a reversal": between(lambda y: torch.cat(y.chunk(8, 1)[::-1], 1))},
