@@ -2,8 +2,9 @@
 
 `reestimate_batchnorm` measures them again, so that they fit the pruned network. `remove_dead_channels` takes out the
 channels that never change, since training has switched them off: they cost bytes, and ruin scales for a whole tensor.
-A BatchNorm whose running variance is about 0 gets the same number from every image, so it answers beta. What is
-constant further on a run finds, with an image of NaN for "varies". A comparison loses NaN: what is behind one varies.
+A BatchNorm whose running variance is about 0 got the same number from every image: it answers beta if its mean is that
+number, which images of random numbers show. What is constant further on a run finds, with an image of NaN for "varies".
+A comparison loses NaN: what is behind one is taken to vary.
 """
 
 import copy
@@ -28,14 +29,16 @@ from helpers.pruning.importance import FEWEST_IMAGES
 from helpers.pruning.pruner import without
 from helpers.pruning.reader import stored_tensors
 
+ROUNDING = 1e-5  # of what a BatchNorm answers
+
 
 @torch.no_grad()
 @kept_memory()
 def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
     """Measure every BatchNorm's mean and variance again, in the model that it returns; weights and modes stay.
 
-    The running statistics become the plain average over the batches. Each network runs with the statistics of the batch
-    in it, as in training, so that a layer sees inputs that the layers before it have already normalised.
+    The running statistics become the plain average over the batches. While they are measured, each BatchNorm normalises
+    with the statistics of the batch, as in training, so that layers see what those before them have normalised.
 
     Args:
         model: changed in place, but only when all batches have gone through; a BatchNorm that is not called keeps its
@@ -66,7 +69,8 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
     """Remove channels that are constant, and give what they added to the BatchNorm or bias behind their reader.
 
     A channel stays where the result would differ: a constant other than 0 in front of a zero-padded border, a reader
-    with neither a BatchNorm nor a bias to take it, the last channel of its group.
+    with neither a BatchNorm nor a bias to take it, the last channel of its group; and all of them if forward would then
+    decide otherwise.
 
     Args:
         model, example_inputs: in eval mode, and left alone; a tensor or a tuple of them, as forward takes them.
@@ -85,7 +89,7 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
         for member, read in readers if dead.all() else ():
             values = constant[read][member.positions]
             stays = values.isnan() if takers[read] else values != 0  # NaN is not 0 either
-            dead[member.units[stays.numpy()]] = False
+            dead[member.units[stays.cpu().numpy()]] = False
         dead[0] &= not dead.all()
         for member, read in readers if dead.any() else ():
             if takers[read]:
@@ -95,7 +99,10 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
                 tensor.data.add_(sign * added.to(tensor.dtype))
         if dead.any():
             plan[group.name] = np.flatnonzero(dead)
-    return without(twin, groups, plan, example_inputs), {name: units.tolist() for name, units in plan.items()}
+    try:
+        return without(twin, groups, plan, example_inputs), {name: units.tolist() for name, units in plan.items()}
+    except PruneError:  # as where a forward asks whether a width is even
+        return copy.deepcopy(model), {}
 
 
 @torch.no_grad()
@@ -105,7 +112,7 @@ def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> d
     found: dict[tuple[str, int], torch.Tensor] = {}
 
     def look(read: tuple[str, int], layer: nn.Module, args: tuple, kwargs: dict) -> None:
-        (x,) = (*args, *kwargs.values())
+        x = args[0] if args else kwargs["input"]
         x = x.movedim(axis := channel_axis(layer, x.dim()), 0).reshape(x.shape[axis], -1)
         values = torch.where(x.amin(1) == x.amax(1), x[:, 0], torch.nan)
         found[read] = torch.where(found.get(read, values) == values, values, torch.nan)
@@ -124,13 +131,14 @@ def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> d
 
 
 def prepare(model: nn.Module, nodes: list[fx.Node]) -> None:
-    """Note on nodes whether NaN may be lost before them; each BatchNorm answers beta, and behind such a place NaN."""
+    """Note on nodes whether NaN may be lost before them; BatchNorms answer beta, and behind such a place NaN."""
     lost: set[fx.Node] = set()
 
     def answer(varies: bool, norm: nn.Module, args: tuple, output: torch.Tensor) -> None:
-        output[varies] = torch.nan
         dead = norm.running_var < 1e-5 * norm.eps  # about 0 beside eps, to which it is added
-        output[:, dead] = norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
+        given, beta = output[:, dead], norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
+        output[varies] = torch.nan
+        output[:, dead] = torch.where((given - beta).abs() > ROUNDING, given, beta)  # beta for NaN, too
 
     for i, node in enumerate(nodes):
         norm, dtype = node.meta.get("module"), getattr(node.meta["value"], "dtype", torch.float32)

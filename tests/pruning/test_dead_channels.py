@@ -16,10 +16,12 @@ def answers(model, x):
         return model.double()(x.double())
 
 
-def switched_off(channels, norm, beta):
-    """What training leaves behind: filters of zeros, a variance of 0."""
+def switched_off(channels, layer, norm, beta, lag=0.0):
+    """What training leaves behind: filters of zeros, a mean that is their bias or lags behind it, a variance of 0."""
     with torch.no_grad():
-        norm.running_mean[channels], norm.running_var[channels], norm.bias[channels] = 0.0, 0.0, beta
+        layer.weight[channels] = 0.0
+        norm.running_mean[channels] = (0.0 if layer.bias is None else layer.bias[channels]) - lag
+        norm.running_var[channels], norm.bias[channels] = 0.0, beta
 
 
 @pytest.mark.parametrize(("beta", "removed"), [(-1.0, {"blocks.0.expand": [2, 5]}), (1.0, {})])
@@ -27,9 +29,8 @@ def test_a_constant_goes_unless_a_border_would_show_it(beta, removed):
     """In front of a depthwise layer with zero padding only the constant 0 is a constant behind it, too."""
     model = build(ToyMobile, seed=1)  # in which ReLU6 lets something of either channel through
     block = model.blocks[0]
-    block.expand.weight.data[[2, 5]] = 0
-    switched_off([2, 5], block.bn1, beta)
-    switched_off([2, 5], block.bn2, 0.7) if beta < 0 else None
+    switched_off([2, 5], block.expand, block.bn1, beta)
+    switched_off([2, 5], block.depthwise, block.bn2, 0.7) if beta < 0 else None
     small, found = pruning.remove_dead_channels(model, EXAMPLE)
     assert found == removed
     x = torch.randn(4, 3, 8, 8)
@@ -38,8 +39,7 @@ def test_a_constant_goes_unless_a_border_would_show_it(beta, removed):
 
 def test_a_linear_layer_takes_the_constant_into_its_bias():
     model = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4)).eval()
-    model[0].weight.data[1], model[0].bias.data[1] = 0, 0
-    switched_off([1], model[1], 2.5)
+    switched_off([1], *model[:2], 2.5)
     small, found = pruning.remove_dead_channels(model, torch.zeros(1, 3))
     assert found == {"0": [1]}
     assert small[0].out_features == 5
@@ -63,7 +63,7 @@ def test_what_depends_on_the_size_of_the_images_is_no_constant(step):
     """The map varies at its padded border, and the mean over it is the same for all images of one size alone."""
     model = nn.Sequential(nn.Conv2d(3, 8, step, step), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, 1, 1, groups=8))
     model = model.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)]).eval()
-    switched_off([2], model[1], 1.0)
+    switched_off([2], *model[:2], 1.0)
     assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
 
 
@@ -77,6 +77,14 @@ def test_a_network_may_refuse_larger_images_and_take_a_number():
     assert pruning.remove_dead_channels(model, (EXAMPLE, torch.tensor(1.0)))[1] == {}
 
 
+@pytest.mark.parametrize("lag", [0.0, 0.002])
+def test_a_norm_whose_mean_lags_behind_does_not_answer_beta(lag):
+    layers = {"a": nn.Conv2d(3, 8, 3), "n": nn.BatchNorm2d(8), "up": nn.ConvTranspose2d(8, 6, 3, 2, 1)}
+    model = Net(lambda s, x: s.b(s.up(s.n(s.a(x)), output_size=[12, 12])), **layers, b=nn.Conv2d(6, 4, 1)).eval()
+    switched_off([1], model.a, model.n, 0.0, lag)
+    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == ({} if lag else {"a": [1]})
+
+
 def test_a_network_with_a_layer_that_only_training_calls_is_looked_at():
     def forward(s, x):
         x = s.mid(s.norm(s.stem(x))).mean((2, 3))
@@ -84,14 +92,13 @@ def test_a_network_with_a_layer_that_only_training_calls_is_looked_at():
 
     parts = {"stem": nn.Conv2d(3, 8, 1), "norm": nn.BatchNorm2d(8), "mid": nn.Conv2d(8, 6, 1)}
     model = Net(forward, **parts, head=nn.Linear(6, 5), aux=nn.Linear(6, 5)).eval()
-    switched_off([1], model.norm, 2.5)
+    switched_off([1], model.stem, model.norm, 2.5)
     assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {"stem": [1]}
 
 
 def test_one_channel_of_a_group_stays():
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 4)).eval()
-    model[0].weight.data.zero_()
-    switched_off([0, 1], model[1], 1.0)
+    switched_off([0, 1], *model[:2], 1.0)
     assert pruning.remove_dead_channels(model, torch.zeros(1, 3))[1] == {"0": [1]}
 
 
@@ -100,7 +107,7 @@ def test_a_channel_that_varies_in_another_group_stays():
     model = nn.Sequential(
         nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1, groups=2), nn.Conv2d(4, 5, 1)
     ).eval()
-    switched_off([1], model[1], 2.5)
+    switched_off([1], *model[:2], 2.5)
     assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
 
 
@@ -109,8 +116,16 @@ def test_every_layer_that_reads_a_weight_counts():
     parts = {f"norm{i}": nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for i in (0, 1)}
     model = Net(lambda s, x: s.a(s.norm0(x)) + s.b(s.norm1(x)), **parts, a=nn.Linear(4, 2), b=nn.Linear(4, 2)).eval()
     model.b.weight = model.a.weight
-    switched_off([1], model.norm0[1], 2.5)
+    switched_off([1], *model.norm0, 2.5)
     assert pruning.remove_dead_channels(model, torch.zeros(1, 3))[1] == {}
+
+
+def test_a_forward_that_would_decide_otherwise_keeps_them():
+    forward = lambda s, x: (lambda y: s.b(torch.tanh(y) if s.a.out_channels % 2 else y))(s.n(s.a(x)))  # noqa: E731
+    model = Net(forward, a=nn.Conv2d(3, 9, 1), n=nn.BatchNorm2d(9), b=nn.Conv2d(9, 5, 1)).eval()
+    switched_off([1], model.a, model.n, 2.5)
+    small, found = pruning.remove_dead_channels(model, EXAMPLE)
+    assert found == {} and torch.equal(answers(small, EXAMPLE), answers(model, EXAMPLE))
 
 
 POOLED = [lambda y: y.mean((2, 3), True).sign(), lambda y: (y.mean((2, 3), True) > 0).float()]
@@ -131,7 +146,7 @@ def test_a_norm_or_a_bias_that_another_layer_has_too_takes_no_constant(shared):
     read = {"norm": lambda s, y: s.norm(y), "bias": lambda s, y: y, "read": lambda s, y: y + s.norm.running_mean[0]}
     model = Net(lambda s, x: torch.cat([s.norm(s.a(s.n(s.c(x)))), read[shared](s, s.b(x))]), **parts)
     model.a.bias = model.b.bias
-    switched_off([1], model.n, 2.5)
+    switched_off([1], model.c, model.n, 2.5)
     assert pruning.remove_dead_channels(model.eval(), EXAMPLE)[1] == {}
 
 
