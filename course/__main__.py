@@ -28,6 +28,7 @@ COMMANDS = {
 GO_ON = ("train", "finetune", "quantize", "compress", "sweep", "grade")  # where they were stopped
 READ = ("checkpoint", "weights", "teacher")
 WRITTEN = ("output", "onnx", "log", "state", "handover")
+STAGES = ("dense", "pruned", "fine-tuned", "quantized")  # what compress writes
 DERIVED = {"state": ".state", "log": ".csv"}  # beside the output, unless they are named
 
 
@@ -39,6 +40,8 @@ def refuse_one_file_for_two(arguments: argparse.Namespace) -> None:
     files = {name: getattr(arguments, name, None) for name in READ + WRITTEN}
     if files["handover"]:
         files["the CSV beside handover"] = files["handover"].with_suffix(".csv")
+    if arguments.command == "compress":
+        files |= {f"--output's {name}": arguments.output / f"{name}.safetensors" for name in STAGES}
     named: dict[Path, str] = {}
     for name, given in files.items():
         for path in (one for one in (given if isinstance(given, list) else [given]) if isinstance(one, Path)):

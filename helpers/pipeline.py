@@ -21,11 +21,12 @@ FINETUNING = training.Config(epochs=5, lr=0.02, ema=0.99, distill=0.7)
 
 @dataclass(frozen=True)
 class Compressed:
-    """What `compress` gives: the network of each stage, in order, the table, and the dead channels of each group."""
+    """What `compress` gives: each stage's network, in order, the table, each group's dead channels, the scope."""
 
     stages: dict[str, nn.Module]
     table: pd.DataFrame
     dead: dict[str, list[int]]
+    scope: str
 
     @property
     def model(self) -> nn.Module:
@@ -73,7 +74,7 @@ def compress(
 
     try:
         alive, dead = pruning.remove_dead_channels(stages["dense"], example)
-        small = pruning.prune(alive, example, ratio=prune_ratio, scope=scope).eval()
+        small = pruning.prune(alive, example, ratio=prune_ratio, scope=scope)
         rehearsal = replace(recipe, rounding="nearest")  # what would fail fails now
         metrics.file_bytes(quantization.quantize(small, calibration[:2], rehearsal))
         metrics.latency(nn.Identity(), example, runs=latency_runs)
@@ -96,7 +97,7 @@ def compress(
     except BaseException as error:  # Ctrl-C too
         error.stages = stages
         raise
-    return Compressed(stages, table.assign(**provenance(seed)), dead)
+    return Compressed(stages, table.assign(**provenance(seed)), dead, scope)
 
 
 def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
@@ -104,7 +105,8 @@ def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
     now, path = models.untied_state(pruned), folder / "pruned.safetensors"
     held = load_file(path) if path.exists() else now
     same = held.keys() == now.keys() and all(torch.equal(tensor, held[name]) for name, tensor in now.items())
-    if not same or (not epochs and (folder / "fine-tuned.safetensors").exists()):
+    later = [stage for stage in ("fine-tuned", "quantized") if (folder / f"{stage}.safetensors").exists()]
+    if not same or (later and not path.exists()) or (not epochs and "fine-tuned" in later):
         raise models.ModelError(f"{folder} holds another network, or this one with other settings: choose a new folder")
 
 

@@ -35,6 +35,7 @@ def test_wrong_words_exit_with_two_and_one_clear_line(words, capsys):
         ("finetune", "net.safetensors", "--output", "net.safetensors"),
         ("finetune", "other.safetensors", "--teacher", "net.safetensors", "--output", "net.safetensors"),
         ("prune", "net.safetensors", "net.safetensors"),
+        ("compress", "fine-tuned.safetensors", "--output", "."),
         ("quantize", "net.safetensors", "net.safetensors"),
     ],
 )

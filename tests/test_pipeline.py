@@ -17,8 +17,8 @@ def result():
     few = dataclasses.replace(cifar, **images, **labels)
     torch.manual_seed(0)
     model = models.mobilenet_v2(width_mult=0.1).eval()
-    norm = model.features[3].conv[0][1]  # training has switched a channel off
-    norm.running_var[4], norm.bias.data[4] = 0, -1
+    filters, norm, _ = model.features[3].conv[0]  # training has switched a channel off
+    filters.weight.data[4], norm.running_var[4], norm.bias.data[4] = 0, 0, -1
     before = copy.deepcopy(model.state_dict())
     made = pipeline.compress(model, few, finetune_epochs=1, latency_runs=3, progress=False)
     return model, before, few, made
@@ -65,13 +65,16 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
     model, _, few, made = result
     for stage in ("pruned", "fine-tuned"):
         models.save(made.stages[stage], tmp_path / f"{stage}.safetensors")
-    held = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / "a result alone").mkdir()
+    models.save(made.stages["quantized"], tmp_path / "a result alone" / "quantized.safetensors")
+    held = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
     other = copy.deepcopy(model)
     torch.nn.init.normal_(other.classifier[1].weight)
-    for network, ratio, epochs in ((other, 0.5, 1), (model, 0.25, 1), (model, 0.5, 0)):
+    settings = ((other, 0.5, 1, "."), (model, 0.25, 1, "."), (model, 0.5, 0, "."), (model, 0.5, 1, "a result alone"))
+    for network, ratio, epochs, folder in settings:
         with pytest.raises(models.ModelError, match=r"holds another network.*new folder"):
-            pipeline.compress(network, few, ratio, epochs, folder=tmp_path, progress=False)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == held
+            pipeline.compress(network, few, ratio, epochs, folder=tmp_path / folder, progress=False)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == held
     pipeline.refuse_another_run(tmp_path, made.stages["pruned"], epochs=1)  # the same goes on
 
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tolerance": (0.01, "how far from a target the result may be, as a share of it"),
         "--importance": ("l1", "what rates a channel", CRITERIA),
         "--allocation": ((allocation, "uniform"), "uniform, global, or a JSON file of {group: ratio}"),
-        "--scope": ("hidden", "hidden spares the trunk", SCOPES),
+        "--scope": ("hidden", "hidden spares the trunk and what is in no block", SCOPES),
         "--round-to": (1, "what a group keeps is a multiple of this"),
         "--seed": (0, "of --importance random"),
         "--images": ((options.positive, 512), options.IMAGES),
@@ -62,5 +62,5 @@ def run(arguments: argparse.Namespace) -> int:
     for what, count in counts.items():
         before, after = count(model), count(small)
         print(f"{what} {before:,} -> {after:,} ({after / before:.1%})")
-    print(f"written to {path}; train it on with: python -m course finetune")
+    print(f"written to {path}; fine-tune it with: python -m course finetune")
     return 0

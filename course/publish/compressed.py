@@ -55,7 +55,7 @@ def write(result: Compressed, dataset: Dataset, folder: Path) -> Path:
         in_float(model),
         "## Channels that were not cut",
         dead(result.dead),
-        not_cut(result.stages["dense"], images[:1]),
+        not_cut(result.stages["dense"], images[:1], result.scope),
         "## Make it again",
         f"```\ncd {shlex.quote(str(Path.cwd()))}\n{command(whole=True)}\n```",
         f"Load a stage with {loading(model)}.",
@@ -118,10 +118,10 @@ def dead(found: dict[str, list[int]]) -> str:
     return f"Dead channels, whose value no image changes, went first: {listed or 'there are none'}."
 
 
-def not_cut(model: nn.Module, image: Tensor) -> str:
+def not_cut(model: nn.Module, image: Tensor, scope: str) -> str:
     """The groups of channels that pruning could not cut, or with scope="hidden" did not."""
     table = channel_groups(model, image).table()
-    spared = table[(table["unprunable because"] != "") | ~table.hidden]
-    trunk = "on the trunk, which blocks add to: only scope=all cuts here"
-    why = [reason.replace("|", "/") or trunk for reason in spared["unprunable because"]]
+    spared = table[(table["unprunable because"] != "") | (~table.hidden & (scope == "hidden"))]
+    outside = "outside the blocks or on the trunk: only scope=all cuts here"
+    why = [reason.replace("|", "/") or outside for reason in spared["unprunable because"]]
     return as_markdown(pd.DataFrame({"group": spared.group, "channels": spared.units, "why": why}))

@@ -2,7 +2,8 @@
 
     uniform          all groups lose the same share: the k-th of a group's n units goes at the ratio k / n
     {group: ratio}   the same, each group at a ratio of its own
-    global           the k-th of all N units, ranked by their scores, goes at the ratio k / N
+    global           the k-th of all N units goes at the ratio k / N, ranked by their scores: as they are if taylor or
+                     random gave them, else each divided by the mean of its group
 
 A ratio takes the front of the queue. A target (so many parameters or multiply-adds) takes the front that comes nearest.
 """
@@ -95,21 +96,21 @@ def cost_of(model: nn.Module, example_inputs: Any, groups: ChannelGroups, what: 
     return cost
 
 
-def meet(target: float, longest: int, cost: Callable[[int], int], tolerance: float) -> int:
+def meet(what: str, target: float, longest: int, cost: Callable[[int], int], tolerance: float, room: str) -> int:
     """How many places of the queue, `longest` at most, go so that the cost of what is left is nearest to the target:
 
     a share of the whole network's cost up to 1, or the cost itself above 1. `tolerance` is a share of the target.
     """
     checked_ratio(tolerance, "tolerance")
     if isinstance(target, bool) or not isinstance(target, Real) or not target > 0:
-        raise PruneError(f"target is {target!r}; expected a share of the network (0 < share <= 1) or a number above 1")
+        raise PruneError(f"target_{what} is {target!r}; expected a share (0 < share <= 1) or a number above 1")
     whole = cost(0)
     goal = target * whole if target <= 1 else float(target)
     if goal > whole:
-        raise PruneError(f"target {goal:,.0f} is more than the {whole:,.0f} that the network has now")
+        raise PruneError(f"target_{what} {goal:,.0f} is more than the {whole:,.0f} {what} that the network has now")
     first = bisect.bisect_left(range(longest), -goal, key=lambda length: -cost(length))
     best = min(first, max(first - 1, 0), key=lambda length: abs(cost(length) - goal))
     if abs(cost(best) - goal) > tolerance * goal:
-        nearest = f"the nearest is {cost(best):,.4g} (try scope='all' or round_to=1)"
-        raise PruneError(f"target {goal:,.4g} cannot be met within {tolerance:.0%}: {nearest}")
+        nearest = f"the nearest is {cost(best):,.4g} {what} (try {room})"
+        raise PruneError(f"target_{what} {goal:,.4g} cannot be met within {tolerance:.0%}: {nearest}")
     return best

@@ -38,8 +38,9 @@ def prune(
         example_inputs: a tensor or a tuple of them, as forward takes them.
         ratio: the share of channels taken from each group, 0 <= ratio < 1; at 0 the result is a plain copy.
         importance: l1, l2, bn_scale, geometric_median, random or taylor.
-        allocation: "uniform"; "global" (one ranking over all groups); or a ratio for each group, by name.
-        scope: "hidden" cuts only channels inside a block, "all" also the trunk that blocks add to.
+        allocation: "uniform"; "global" (one ranking over all groups, of scores over their group's mean unless taylor or
+            random gave them); or a ratio for each group, by name, instead of `ratio` and of a target.
+        scope: "hidden" cuts only channels inside a block, "all" also those outside the blocks and the trunk.
         target_params, target_macs: instead of `ratio`: what the whole network keeps, as a share up to 1 or as a number
             above 1, of multiply-adds for one of the inputs, whose first axis counts them; at most one target.
         tolerance: how far from the target the result may be.
@@ -55,8 +56,11 @@ def prune(
         >>> sum(p.numel() for p in small.parameters())
         1333226
     """
-    if target_params is not None and target_macs is not None:
+    targets = {what: n for what, n in (("params", target_params), ("macs", target_macs)) if n is not None}
+    if len(targets) > 1:
         raise PruneError("give one target, not target_params and target_macs")
+    if isinstance(allocation, Mapping) and (targets or ratio != 0.5):
+        raise PruneError("allocation gives each group its ratio: leave out ratio, target_params and target_macs")
     ratio, round_to = checked_ratio(ratio), checked_multiple(round_to)
     groups = channel_groups(model, example_inputs)
     chosen = in_scope(groups, scope)
@@ -64,10 +68,11 @@ def prune(
         raise PruneError(f"round_to={round_to}: no group has more than {largest} units to keep")
     found = scores(model, groups, chosen, importance, batches, seed)
     line, length = queue(chosen, found, importance, allocation, ratio, round_to)
-    if target_params is not None or target_macs is not None:
-        cost = cost_of(model, example_inputs, groups, "macs" if target_params is None else "params")
-        left = lambda length: cost(plan_of(chosen, found, line[:length], round_to))  # noqa: E731
-        length = meet(target_macs if target_params is None else target_params, len(line), left, tolerance)
+    for what, target in targets.items():
+        cost = cost_of(model, example_inputs, groups, what)
+        left = lambda length: cost(plan_of(chosen, found, line[:length], round_to))  # noqa: B023, E731
+        room = " or ".join(["scope='all'"] * (scope == "hidden") + ["round_to=1"] * (round_to > 1) + ["more tolerance"])
+        length = meet(what, target, len(line), left, tolerance, room)
     return without(model, groups, plan_of(chosen, found, line[:length], round_to), example_inputs)
 
 
@@ -77,16 +82,16 @@ def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
         raise PruneError(f"unknown scope {scope!r}; choose 'hidden' or 'all'")
     chosen = groups.prunable(scope)
     if not chosen:
-        shown = (f"{g.name}: {g.reason or 'outside the scope'}" for g in list(groups)[:3])
-        reasons = "; ".join(shown) or "no layer makes channels"
-        raise PruneError(f"nothing can be pruned with scope={scope!r} ({reasons}); see channel_groups(...).table()")
+        why = "; ".join(f"{g.name}: {g.reason or 'outside the scope'}" for g in list(groups)[:3])
+        why = f"scope={scope!r} ({why or 'no layer makes channels'}); see channel_groups(...).table()"
+        raise PruneError(f"nothing can be pruned with {why}")
     return chosen
 
 
 def without(model: nn.Module, groups: ChannelGroups, plan: Plan, example_inputs: Any) -> nn.Module:
     """Carry a plan out, see that forward does the same as before, and note how the structure can be built again.
 
-    It is not noted if a parameter was cut that belongs to no layer whose sizes could be; `models.save` will say so.
+    Nothing is noted if a parameter was cut whose layer has no sizes to note; `models.save` will say so.
     """
     small, changes = cut(model, groups, plan)
     if misfit := first_misfit(groups, plan, on_meta(small), example_inputs):

@@ -67,9 +67,8 @@ Proxy.__round__ = plainly(round)
 class Sizes(tuple):
     """Stand-ins for a torch.Size."""
 
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        return Sizes(found) if isinstance(index, slice) else found
+    def __getitem__(self, i: Any) -> Any:
+        return Sizes(super().__getitem__(i)) if isinstance(i, slice) else super().__getitem__(i)
 
     def numel(self) -> Any:
         """How many values there are."""
@@ -77,10 +76,7 @@ class Sizes(tuple):
 
 
 def isinstance_of_value(x: Any, kinds: Any, plainly: Callable[[Any, Any], bool] = isinstance) -> bool:
-    """`isinstance` while a network is read: a forward that asks for tensors or numbers takes the way that it will take.
-
-    A stand-in that called itself a tensor (`__class__`) would crash the C code that believes it, as in `as_tensor`.
-    """
+    """`isinstance` for a forward that asks. (C code that takes `__class__`'s word for a tensor would crash.)"""
     return plainly(x, kinds) or (type(x) is Proxy and plainly(x.node.meta["value"], kinds))
 
 
@@ -98,9 +94,8 @@ class Reader(Tracer):
         node = super().create_node(kind, target, *args, **kwargs)
         with torch._C.DisableTorchFunction():
             value = self.value_of(node)
-        real = isinstance(value, torch.Tensor) and not value.is_meta
-        node.meta["value"] = value.to("meta") if real else value
-        if real and kind == "get_attr":
+        node.meta["value"] = value.to("meta") if isinstance(value, torch.Tensor) and not value.is_meta else value
+        if kind == "get_attr" and not value.is_meta:
             node.meta["content"] = value.tolist()  # of a constant that the forward has made
         node.meta["inside"] = self.inside  # the class of the module whose forward does this
         return node
@@ -226,8 +221,7 @@ def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
     if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs):
         raise TraceError("example_inputs: expected one tensor or a tuple of them, as the network's forward takes them")
     if root._forward_pre_hooks or root._forward_hooks or "forward" in vars(root):
-        what = f"{type(root).__name__} has hooks, or a forward set on the instance, which reading would pass by"
-        raise TraceError(f"{what}: remove them, or wrap it, as in nn.Sequential(model)")
+        raise TraceError(f"{type(root).__name__}: hooks or a forward set on it are not read; wrap it in nn.Sequential")
     reader = Reader(root, inputs)
     try:
         with torch.no_grad(), patch("builtins.isinstance", isinstance_of_value):

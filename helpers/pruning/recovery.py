@@ -2,9 +2,8 @@
 
 `reestimate_batchnorm` measures them again, so that they fit the pruned network. `remove_dead_channels` takes out the
 channels that never change, since training has switched them off: they cost bytes, and ruin scales for a whole tensor.
-A BatchNorm whose running variance is about 0 got the same number from every image: it answers beta if its mean is that
-number, which images of random numbers show. What is constant further on a run finds, with an image of NaN for "varies".
-A comparison loses NaN: what is behind one is taken to vary.
+A BatchNorm whose running variance near 0 answers beta unless its mean lags behind, which random images show. What is
+constant further on a run finds, with NaN for "varies". A comparison loses NaN: what is behind one is taken to vary.
 """
 
 import copy
@@ -28,8 +27,6 @@ from helpers.pruning.groups import ChannelGroups, PruneError
 from helpers.pruning.importance import FEWEST_IMAGES
 from helpers.pruning.pruner import without
 from helpers.pruning.reader import stored_tensors
-
-ROUNDING = 1e-5  # of what a BatchNorm answers
 
 
 @torch.no_grad()
@@ -69,8 +66,7 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
     """Remove channels that are constant, and give what they added to the BatchNorm or bias behind their reader.
 
     A channel stays where the result would differ: a constant other than 0 in front of a zero-padded border, a reader
-    with neither a BatchNorm nor a bias to take it, the last channel of its group; and all of them if forward would then
-    decide otherwise.
+    with neither a BatchNorm nor a bias to take it, the last of its group; and all, if forward would decide otherwise.
 
     Args:
         model, example_inputs: in eval mode, and left alone; a tensor or a tuple of them, as forward takes them.
@@ -99,10 +95,9 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
                 tensor.data.add_(sign * added.to(tensor.dtype))
         if dead.any():
             plan[group.name] = np.flatnonzero(dead)
-    try:
+    with suppress(PruneError):  # as where a forward asks whether a width is even
         return without(twin, groups, plan, example_inputs), {name: units.tolist() for name, units in plan.items()}
-    except PruneError:  # as where a forward asks whether a width is even
-        return copy.deepcopy(model), {}
+    return copy.deepcopy(model), {}
 
 
 @torch.no_grad()
@@ -138,7 +133,7 @@ def prepare(model: nn.Module, nodes: list[fx.Node]) -> None:
         dead = norm.running_var < 1e-5 * norm.eps  # about 0 beside eps, to which it is added
         given, beta = output[:, dead], norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
         output[varies] = torch.nan
-        output[:, dead] = torch.where((given - beta).abs() > ROUNDING, given, beta)  # beta for NaN, too
+        output[:, dead] = torch.where((given - beta).abs() > 1e-5, given, beta)  # more than rounding; NaN is not
 
     for i, node in enumerate(nodes):
         norm, dtype = node.meta.get("module"), getattr(node.meta["value"], "dtype", torch.float32)

@@ -72,8 +72,8 @@ def weighted(labelling: Labelling, call: Call) -> Tensor:
     """Convolution, linear: channels of the input meet columns of the weight; its rows are channels of the output."""
     x, weight, bias = operands(labelling, call, "weight", "bias")
     transposed = "transpose" in call.op.lower()
-    if weight.name is None or (transposed and getattr(call.module, "groups", 2) > 1):  # computed, or a rarity
-        return unknown(labelling, call)
+    if weight.name is None or len(weight.shape) < 2 or (transposed and getattr(call.module, "groups", 2) > 1):
+        return unknown(labelling, call)  # computed, or a rarity
     out_dim, in_dim = (1, 0) if transposed else (0, 1)
     result, channel = uncut(call.output), len(x.shape) - len(weight.shape) + 1
     if call.op in ("Linear", "linear"):
@@ -143,7 +143,7 @@ def layer_norm(labelling: Labelling, call: Call) -> Tensor:
 def prelu(labelling: Labelling, call: Call) -> Tensor:
     """PReLU: one slope for all, or one for each channel."""
     x, weight = operands(labelling, call, "weight")
-    return scaled(labelling, call, x, weight if weight.shape != (1,) else None)
+    return scaled(labelling, call, x, weight if weight.shape not in ((), (1,)) else None)
 
 
 def size(labelling: Labelling, call: Call) -> Any:

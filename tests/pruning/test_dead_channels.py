@@ -104,9 +104,8 @@ def test_one_channel_of_a_group_stays():
 
 def test_a_channel_that_varies_in_another_group_stays():
     """Inside two groups, channels 1 and 5 can only go together; only the first of them never changes."""
-    model = nn.Sequential(
-        nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1, groups=2), nn.Conv2d(4, 5, 1)
-    ).eval()
+    two_groups = nn.Conv2d(8, 4, 1, groups=2)
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), two_groups, nn.Conv2d(4, 5, 1)).eval()
     switched_off([1], *model[:2], 2.5)
     assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
 

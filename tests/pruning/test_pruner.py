@@ -127,7 +127,7 @@ def test_a_forward_that_decides_by_a_width_is_not_cut_to_where_it_decides_otherw
 
 REFUSALS = [
     *(({"ratio": r}, f"ratio is {r!r}; expected 0 <= r") for r in (1, -0.1, float("nan"), "0.5", True)),
-    *(({"target_params": t}, f"target is {t!r}") for t in (0.0, float("nan"), True)),
+    *(({"target_params": t}, f"target_params is {t!r}") for t in (0.0, float("nan"), True)),
     *(({"target_params": t}, "more than the") for t in (float("inf"), 10**9)),
     *(({"target_macs": 0.5, "tolerance": t}, f"tolerance is {t!r}") for t in (float("nan"), -0.1)),
     *(({name: "magic"}, f"unknown {name} 'magic'") for name in ("importance", "allocation", "scope")),
@@ -136,8 +136,9 @@ REFUSALS = [
     ({"allocation": {"blocks.0.expand": 1}}, r"allocation\['blocks.0.expand'\] is 1"),
     ({"importance": "taylor"}, "got 0 images"),
     ({"target_params": 0.5, "target_macs": 0.5}, "give one target"),
-    ({"target_macs": 2.4e5}, "more than the"),
-    ({"target_params": 2}, "cannot be met within 1%: the nearest is"),
+    *(({"allocation": {}, name: 0.4}, "leave out ratio, target_params and") for name in ("ratio", "target_macs")),
+    ({"target_macs": 2.4e5}, "target_macs 240,000 is more than the .* macs that"),
+    ({"target_params": 2}, r"cannot be met within 1%: the nearest is .* params \(try scope='all' or more tolerance\)"),
     ({"round_to": 25}, "no group has more than 24 units to keep"),
 ]
 

@@ -175,6 +175,8 @@ PRUNABLE = {
     "zero padded shortcut": (net(padded_shortcut, b=conv(8, 16), c=conv(16, 5)), {"a": 8}),
     "channels padded on": (between(lambda y: F.pad(y, (2, 1), value=3.0), **LAST | {"b": nn.Linear(11, 5)}), {"a": 8}),
     "one slope for all": (between(nn.PReLU()), {"a": 8}),
+    "one slope, no axis": (net(lambda s, x: s.b(F.prelu(s.a(x), s.w)), w=nn.Parameter(torch.tensor(0.3))), {"a": 8}),
+    "shuffle of another axis": (between(nn.ChannelShuffle(3), a=nn.Linear(8, 10), b=nn.Linear(10, 5)), {"a": 10}),
     "channels last, flattened": (between(lambda y: y.permute(dims=(0, 2, -1, 1)).flatten(1), **FLAT), {"a": 6}),
     "sizes by name": (between(lambda y: torch.reshape(y, shape=(len(y), -1)).expand(size=(-1, -1)), **FLAT), {"a": 6}),
     "a size of -1": (between(lambda y: y.view(y.size(0), 4, -1, 8, 8).amax(1), a=conv(3, 12), b=conv(3, 5)), {"a": 3}),
@@ -239,11 +241,6 @@ def decides(how):
     return net(lambda s, x: (lambda y: s.b(torch.tanh(y) if how(s, y) else y))(s.a(x)))
 
 
-def kept_scale(s, x):
-    s.scale = torch.full((), 1 / s.a.out_channels)
-    return s.b(s.a(x) * s.scale)
-
-
 def quarter(y):
     return y.shape[1] // 4
 
@@ -265,7 +262,7 @@ def grouped_weight_that_stays(groups):
 
 
 NORMED = LAST | {"c": nn.Linear(8, 8), "n": nn.LayerNorm(8)}
-W = {"w": nn.Parameter(torch.randn(5, 8))}
+W = {"w": nn.Parameter(torch.randn(5, 8)), "v": nn.Parameter(torch.randn(8))}
 # Part of the reason -> the networks for which it keeps a group. The group is `a`; where it is another one, and where
 # the network holds more than a step between `a` and `b`, the row says so.
 REFUSED = {
@@ -307,8 +304,7 @@ REFUSED = {
     },
     "mixes the channels": {
         "softmax": between(lambda y: y.softmax(-3)),
-        "if it is a tensor": between(lambda y: y.softmax(1) if isinstance(y, torch.Tensor) else y),
-        "if its width is a number": between(lambda y: y.softmax(1) if isinstance(y.shape[1], int) else y),
+        "if a tensor": between(lambda y: y.softmax(1) if torch.is_tensor(y) and isinstance(y.size(1), int) else y),
         "softmax over an axis that is not said": between(nn.Softmax(None)),
     },
     "how many channels": {
@@ -321,9 +317,7 @@ REFUSED = {
         "no rows": between(lambda y: torch.cat([y, torch.empty_like(y[:, :, :0])], 2)),
     },
     "split): this operation": {"nothing in a part": between(lambda y: torch.cat(y.split([4, 4, 0], 2), 2))},
-    "tensor): this operation is not understood": {
-        "a width": between(lambda y: y / torch.tensor(y.shape[1], dtype=y.dtype))
-    },
+    "tensor): this operation": {"a width": between(lambda y: y / torch.tensor(y.shape[1], dtype=y.dtype))},
     "roll): this operation is not understood": {"function": between(lambda y: torch.roll(input=y, shifts=1, dims=1))},
     "is_same_size): this operation": {"two tensors": decides(lambda s, y: y.is_same_size(y + 1))},
     "matmul): this operation": {"two axes": between(lambda y: y.matmul(y.transpose(2, 3)))},
@@ -335,7 +329,8 @@ REFUSED = {
         "computed weight": between(lambda y: F.conv2d(y, y.mean((2, 3))[:, :, None, None]), b=conv(1, 5))
     },
     "linear): this operation": {
-        "computed weight": net(lambda s, x: F.linear(s.a(x), s.w * 2) + s.b(s.a(x)), **LAST, **W)
+        "computed weight": net(lambda s, x: F.linear(s.a(x), s.w * 2) + s.b(s.a(x)), **LAST, **W),
+        "a vector": net(lambda s, x: F.linear(s.a(x), s.v).mean() + s.b(s.a(x)), **LAST, **W),
     },
     "ConvTranspose2d): this operation": {
         "in groups": net(lambda s, x: s.c(s.b(s.a(x))), b=nn.ConvTranspose2d(8, 16, 2, groups=4), c=conv(16, 5))
@@ -384,7 +379,7 @@ REFUSED = {
         "a factor": net(lambda s, x: s.b(s.a(x) * s.a.out_channels)),
         "of two": net(lambda s, x: s.b(s.a(x) * s.a.out_channels), a=conv(3, 2), b=conv(2, 5)),
         "in a tensor": net(lambda s, x: s.b(s.a(x) / torch.tensor([float(s.a.out_channels)]).sqrt())),
-        "in a tensor that is kept": net(kept_scale),
+        "kept": net(lambda s, x: setattr(s, "one", torch.full((), 1 / s.a.out_channels)) or s.b(s.a(x) * s.one)),
         "b: widths that happen to agree": net(shortcut_if_equal, **CHAIN),
     },
     "all its channels are tied into one": {"a reversal": between(lambda y: torch.cat(y.chunk(8, 1)[::-1], 1))},

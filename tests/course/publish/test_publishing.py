@@ -161,7 +161,8 @@ def test_a_layer_in_float_a_spared_trunk_and_a_stage_without_onnx_are_told(tmp_p
     result = pipeline.compress(model, made, finetune_epochs=0, latency_runs=3, progress=False)
     text = compressed.write(result, made, tmp_path).read_text()
     assert "| `_1_gate` | `sigmoid` has no integer form here |" in text
-    assert "| 0 | 8 | on the trunk, which blocks add to: only scope=all cuts here |" in text
+    assert "| 0 | 8 | outside the blocks or on the trunk: only scope=all cuts here |" in text
+    assert "| 0 |" not in compressed.not_cut(model, torch.zeros(1, 1, 12, 12), "all")
     assert "`models.load(FILE, factory=FUNCTION)`, with a function that makes" in text
     lines = {line.split(" |")[0]: line for line in text.splitlines()}
     assert lines["| dense"].endswith("| - | no ONNX: no such operator |")
