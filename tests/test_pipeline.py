@@ -65,15 +65,13 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
     model, _, few, made = result
     for stage in ("pruned", "fine-tuned"):
         models.save(made.stages[stage], tmp_path / f"{stage}.safetensors")
-    (tmp_path / "a result alone").mkdir()
-    models.save(made.stages["quantized"], tmp_path / "a result alone" / "quantized.safetensors")
+    models.save(made.stages["quantized"], tmp_path / "alone" / "quantized.safetensors")
     held = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
     other = copy.deepcopy(model)
     torch.nn.init.normal_(other.classifier[1].weight)
-    settings = ((other, 0.5, 1, "."), (model, 0.25, 1, "."), (model, 0.5, 0, "."), (model, 0.5, 1, "a result alone"))
-    for network, ratio, epochs, folder in settings:
+    for at, network, *how in (("", other, 0.5, 1), ("", model, 0.25, 1), ("", model, 0.5, 0), ("alone", model, 0.5, 1)):
         with pytest.raises(models.ModelError, match=r"holds another network.*new folder"):
-            pipeline.compress(network, few, ratio, epochs, folder=tmp_path / folder, progress=False)
+            pipeline.compress(network, few, *how, folder=tmp_path / at, progress=False)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == held
     pipeline.refuse_another_run(tmp_path, made.stages["pruned"], epochs=1)  # the same goes on
 

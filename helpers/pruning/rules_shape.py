@@ -26,10 +26,7 @@ def moved(labelling: Labelling, call: Call) -> Any:
     for dim, labels in enumerate(labelling.like(x).axes):
         if labels is None:
             continue
-        if dim == 1 and call.op in (
-            "channel_shuffle",
-            "ChannelShuffle",
-        ):  # who meets depends on a group's size
+        if dim == 1 and "shuffle" in call.op.lower():  # which channels meet depends on the size of a group
             labelling.tie_rows(labels, getattr(call.module, "groups", None) or call.argument(1, "groups"))
         followed = {id(number) for number in call.numbers if follows(labelling, labels, number)}
         elsewhere = {key: number for key, number in elsewhere.items() if key not in followed}

@@ -118,11 +118,13 @@ def test_a_target_of_multiply_adds_is_for_one_image_with_tensors_that_are_no_buf
 
 def test_a_forward_that_decides_by_a_width_is_not_cut_to_where_it_decides_otherwise():
     """One channel, which the trial cut leaves, is an odd number like nine; only the cut itself shows what eight do."""
-    forward = lambda s, x: (lambda y: s.b(torch.tanh(y) if s.a.out_channels % 2 else y))(s.a(x))  # noqa: E731
-    model = build(net(forward, a=conv(3, 9), b=conv(9, 5)))
+    forward = lambda s, x: (lambda y: s.b(torch.tanh(y) if s.a.out_channels % 2 else y))(s.n(s.a(x)))  # noqa: E731
+    model = build(net(forward, a=conv(3, 9), n=nn.BatchNorm2d(9), b=conv(9, 5, 1)))
     assert pruning.prune(model, EXAMPLE, ratio=2 / 9, scope="all").a.out_channels == 7
     with pytest.raises(PruneError, match=r"tanh: the forward computes with a stored number .* choose another ratio"):
         pruning.prune(model, EXAMPLE, ratio=1 / 9, scope="all")
+    model.a.weight.data[1], model.n.running_mean[1], model.n.running_var[1] = 0, model.a.bias.data[1], 0  # a dead one
+    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
 
 
 REFUSALS = [
