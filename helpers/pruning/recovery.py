@@ -2,7 +2,7 @@
 
 `reestimate_batchnorm` measures them again, so that they fit the pruned network. `remove_dead_channels` takes out the
 channels that never change, since training has switched them off: they cost bytes, and ruin scales for a whole tensor.
-A BatchNorm whose running variance near 0 answers beta unless its mean lags behind, which random images show. What is
+A BatchNorm with a variance of about 0 answers beta unless its mean lags behind, which random images show. What is
 constant further on a run finds, with NaN for "varies". A comparison loses NaN: what is behind one is taken to vary.
 """
 
