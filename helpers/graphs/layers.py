@@ -33,18 +33,13 @@ def opaque(module: nn.Module) -> str | None:
 
 
 def output_channels(layer: nn.Module) -> int:
-    """The number of channels or features that a layer computes: its weight tells, `out_channels` may be out of date."""
-    return layer.weight.shape[1] * layer.groups if type(layer) in TRANSPOSED else layer.weight.shape[0]
+    """The number of channels or features that a layer computes."""
+    return layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
 
 
 def channel_axis(layer: nn.Module, dimensions: int) -> int:
     """The axis of a layer's output that counts its channels: from the end, for images may come without a batch."""
     return dimensions - 1 - (0 if isinstance(layer, nn.Linear) else len(layer.kernel_size))
-
-
-def per_axis(setting: Any, layer: nn.Module) -> tuple[int, ...]:
-    """A setting of a convolution for each axis of its image: one that was set later may be a plain number."""
-    return tuple(setting) if isinstance(setting, (tuple, list)) else (setting,) * len(layer.kernel_size)
 
 
 def rank(node: fx.Node) -> int | None:
@@ -133,8 +128,7 @@ def _norm(
     if dimensions not in (2, 3, 4, 5):
         raise MustStay("the rank of its input is not known: trace with example inputs")
     cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[dimensions]
-    given = {"eps": settings.get("eps", 1e-5), "momentum": settings.get("momentum", 0.1)}
-    norm = cls(running_mean.numel(), **given, affine=False, device="meta")
+    norm = cls(running_mean.numel(), eps=settings.get("eps", 1e-5), affine=False, device="meta")
     norm = with_tensors(norm, **{key: value for key, value in affine.items() if value is not None})
     norm.affine = norm.weight is not None and norm.bias is not None
     norm._buffers |= {"running_mean": running_mean.detach(), "running_var": running_var.detach()}

@@ -19,7 +19,7 @@ from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
 from helpers.graphs.errors import MustStay
-from helpers.graphs.layers import channel_axis, opaque, per_axis, rank
+from helpers.graphs.layers import channel_axis, opaque, rank
 from helpers.graphs.operations import CONVS
 from helpers.graphs.patterns import Constant, Match, Op, Value
 from helpers.passes.conv_bn_folding import LAYER, PerChannel, after_layer
@@ -94,7 +94,7 @@ def _pad(match: Match, editor: Editor) -> tuple[fx.Node, str]:
     if low != high or min(low) < 0:
         raise MustStay(f"it pads differently on both sides, or crops: {pad.args[1]}")
     new = with_tensors(conv)
-    new.padding = tuple(own + more for own, more in zip(per_axis(conv.padding, conv), low, strict=True))
+    new.padding = tuple(own + more for own, more in zip(conv.padding, low, strict=True))
     new._reversed_padding_repeated_twice = [amount for amount in new.padding[::-1] for _ in range(2)]
     editor.swap_module(node, new)
     node.args = pad.args[:1]

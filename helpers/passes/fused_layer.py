@@ -20,7 +20,6 @@ from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from helpers.graphs.errors import MustStay
-from helpers.graphs.layers import per_axis
 from helpers.graphs.operations import OPERATIONS
 
 mkldnn = torch.ops.mkldnn
@@ -150,11 +149,7 @@ def _geometry(layer: nn.Module) -> tuple[Any, ...]:
         raise MustStay(f"there is no fused form of {type(layer).__name__}")
     if layer.padding_mode != "zeros":
         raise MustStay(f"it pads with padding_mode={layer.padding_mode!r}, and the kernels pad with zeros")
-    stride, padding, dilation = (per_axis(value, layer) for value in (layer.stride, layer.padding, layer.dilation))
-    if isinstance(layer.padding, str):
-        same = layer.padding == "same"
-        around = [same * step * (size - 1) for step, size in zip(dilation, layer.weight.shape[2:], strict=True)]
-        if any(both % 2 for both in around):
-            raise MustStay("it pads by another amount left than right ('same' with an even kernel)")
-        padding = tuple(both // 2 for both in around)
-    return stride, padding, dilation, layer.groups
+    sides = layer._reversed_padding_repeated_twice[::-1]
+    if sides[::2] != sides[1::2]:
+        raise MustStay("it pads by another amount left than right ('same' with an even kernel)")
+    return layer.stride, tuple(sides[::2]), layer.dilation, layer.groups

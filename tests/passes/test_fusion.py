@@ -63,7 +63,6 @@ MUST_FUSE = {
     "gelu": (lambda net, x: F.gelu(net.conv(x)), "gelu"),
     "padding by name": (lambda net, x: F.relu(net.same(x)), "relu"),
     "no padding, by name": (lambda net, x: F.relu(net.valid(x)), "relu"),
-    "settings of later": (lambda net, x: F.relu(net.later(x)), "relu"),
 }
 
 
@@ -128,7 +127,6 @@ def test_an_activation_or_a_residual_becomes_part_of_the_convolution(case, route
     forward, expected = (MUST_FUSE | ADDITIONS)[case]
     parts = {"conv": conv(), "relu6": nn.ReLU6(inplace=True), "one": conv(), "two": conv(kernel=1)}
     parts |= {"same": conv(padding="same", dilation=2), "valid": conv(padding="valid")}
-    vars(parts.setdefault("later", conv())).update(stride=1, padding=(0, 0), dilation=1)
     x = 3 * torch.randn(IMAGES)
     before = x.clone()
     graph_module, reasons = check(network(forward, **parts), x, route)

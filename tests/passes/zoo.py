@@ -130,12 +130,6 @@ def one_norm_two_widths() -> nn.Module:
     return model
 
 
-def changed_later() -> nn.Module:
-    layer = conv()
-    layer.padding, layer.weight, layer.bias = 1, nn.Parameter(layer.weight[:2]), nn.Parameter(layer.bias[:2])
-    return layer
-
-
 def as_buffer(layer: nn.Module) -> None:
     """Its weight is kept as a buffer."""
     weight = layer.weight.detach()
@@ -392,8 +386,6 @@ CLEAN_UP_CASES = [
          routes=FX),
     Case("pad before a conv", lambda: nn.Sequential(nn.ZeroPad2d(2), conv(padding=1)), left=1, routes=FX),
     Case("functional pad before a conv", with_conv(lambda m, x: m.conv(F.pad(x, (1, 1, 2, 2)))), left=1),
-    Case("pad before a conv whose settings are changed", lambda: Net(lambda m, x: m.conv(F.pad(x, [1] * 4)) * m.z,
-         conv=changed_later(), z=torch.randn(2, 1, 1)), left=1, routes=FX),
     Case("constant pad", with_conv(lambda m, x: m.conv(torch.constant_pad_nd(x, [1] * 4, 0))), verdict=EITHER, left=2),
     Case("uneven pad", with_conv(lambda m, x: m.conv(F.pad(x, (0, 1, 0, 1)))), verdict=DECLINE, left=2,
          reason="differently on both sides"),
