@@ -87,22 +87,6 @@ def tiny(num_classes: int = 10) -> nn.Module:
 OURS = {"mobilenet_v2_cifar": mobilenet_v2, "tiny": tiny}
 
 
-class Ensemble(nn.Module):
-    """Several networks that answer as one, with the mean of their scores: a better teacher than each of them alone."""
-
-    def __init__(self, networks: list[nn.Module]):
-        super().__init__()
-        self.networks = nn.ModuleList(networks)
-        ways = {normalization_of(network) for network in self.networks}
-        if len(ways) > 1:
-            raise ModelError("the networks of an ensemble take images that are normalised differently")
-        if any(hasattr(network, "input_normalization") for network in self.networks):  # or it takes the data set's
-            (self.input_normalization,) = ways
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:  # noqa: D102
-        return torch.stack([network(images) for network in self.networks]).mean(0)
-
-
 def build(builder: str | Callable[..., nn.Module], **arguments: Any) -> nn.Module:
     """Build a network with random weights: ours, any classification network of torchvision, or your own.
 

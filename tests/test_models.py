@@ -7,7 +7,6 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from helpers import metrics, models, passes, pruning, quantization
-from helpers.dataset import Normalization
 from helpers.models import ModelError
 from tests.cifar_fixtures import Boom
 from tests.passes.zoo import Net
@@ -143,12 +142,3 @@ def test_files_of_other_kinds_and_truncated_ones_are_refused(content, tmp_path):
     path.write_bytes(path.read_bytes()[:-100] if content is None else content)
     with pytest.raises(ModelError, match=r"x\.safetensors is not a network"):
         models.load(path)
-
-
-def test_an_ensemble_takes_images_as_its_networks_do_and_as_the_data_set_where_they_do_not_say():
-    silent, telling = nn.Identity(), nn.Identity()
-    telling.input_normalization = Normalization((0.5,), (0.25,))
-    assert not hasattr(models.Ensemble([silent, silent]), "input_normalization")
-    assert models.Ensemble([telling, telling]).input_normalization == telling.input_normalization
-    with pytest.raises(ModelError, match="normalised differently"):
-        models.Ensemble([silent, telling])

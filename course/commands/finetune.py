@@ -3,9 +3,13 @@
 import argparse
 from pathlib import Path
 
+import torch
+from torch import nn
+
 from course.commands import options
 from course.commands import train as shared
 from helpers import models, training
+from helpers.dataset import normalization_of
 from helpers.provenance import provenance
 
 
@@ -29,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     builders = [models.read_header(path)[0].builder for path in arguments.teacher]  # --model may name that of some only
     named = [arguments.model if builder == arguments.model else None for builder in builders]
     teachers = [*map(models.load, arguments.teacher, named)]
-    teacher = models.Ensemble(teachers).to(shared.device()) if teachers else None
+    teacher = Ensemble(teachers).to(shared.device()) if teachers else None
     with shared.saving(arguments) as places:
         history = training.train(model, dataset, config, teacher=teacher, **places)
     origin = provenance(config.seed)
@@ -38,3 +42,19 @@ def run(arguments: argparse.Namespace) -> int:
         origin["command"] = f"{before}; {origin['command']}"
     shared.finish(model, dataset, history, arguments, origin)
     return 0
+
+
+class Ensemble(nn.Module):
+    """Several networks that answer as one, with the mean of their scores: a better teacher than each of them alone."""
+
+    def __init__(self, networks: list[nn.Module]):
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        ways = {normalization_of(network) for network in self.networks}
+        if len(ways) > 1:
+            raise models.ModelError("the networks of an ensemble take images that are normalised differently")
+        if any(hasattr(network, "input_normalization") for network in self.networks):  # or it takes the data set's
+            (self.input_normalization,) = ways
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:  # noqa: D102
+        return torch.stack([network(images) for network in self.networks]).mean(0)

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from helpers.checks.compare import Tolerance, difference
 from helpers.checks.specification import Case, Item, copy_tree
 
-EXACT = Tolerance(0.0, 0.0)
-
 
 class OutOfTime(BaseException):
     """An answer took too long. No `except Exception` in an answer can swallow it."""
@@ -59,7 +57,9 @@ def failure_on(item: Item, function: Callable, case: Case) -> str | None:
     values = f"\n    {verdict.values}" if verdict.values else ""
     if verdict.share != 1.0:
         return verdict.message + values
-    touched = [name for name in given if item.run is None and difference(case.inputs[name], given[name], EXACT)]
+    touched = [
+        name for name in given if item.run is None and difference(case.inputs[name], given[name], Tolerance(0, 0))
+    ]
     return f"{case.label}: right, but it changes its argument {touched[0]}; work on a copy" if touched else None
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import passes
@@ -30,8 +29,6 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
     """
     example = torch.zeros(IMAGES, *input_shape)
     folded = _folded(model, example)
-    if any(isinstance(module, nn.MultiheadAttention) for module in folded.modules()):
-        folded = _folded(_PlainAttention(folded).transform(), example)
     run = _Run(folded, garbage_collect_values=False)
     run.run(example.clone())
     edges, output = _edges(folded), folded.graph.output_node().args[0]
@@ -78,24 +75,6 @@ class _Run(fx.Interpreter):
                 for user in [user for user in source.users if user > node]:
                     user.replace_input_with(source, node)
         return value
-
-
-class _PlainAttention(fx.Transformer):
-    """Writes attention without a mask, of whose weights nobody asks, with linear layers, which have an integer form."""
-
-    @torch.no_grad()
-    def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        layer = self.fetch_attr(target)
-        plain = type(layer) is nn.MultiheadAttention and layer.batch_first and layer._qkv_same_embed_dim
-        usual = plain and layer.bias_k is None and not layer.add_zero_attn
-        if not usual or (len(args), kwargs) != (3, {"need_weights": False}):
-            return super().call_module(target, args, kwargs)
-        weights, bias = layer.in_proj_weight.unflatten(0, (3, -1)), layer.in_proj_bias
-        biases = [None] * 3 if bias is None else bias.unflatten(0, (3, -1))
-        parts = (F.linear(*part) for part in zip(args, weights, biases, strict=True))
-        heads = (x.unflatten(2, (layer.num_heads, -1)).transpose(1, 2) for x in parts)
-        y = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
-        return F.linear(y, layer.out_proj.weight, layer.out_proj.bias), None
 
 
 def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:

@@ -41,7 +41,6 @@ class TrainingState:
         teacher = None if self.loop.teacher is None else digest(self.loop.teacher.state_dict().values())
         images = digest([self.loop.images, self.loop.labels]) + ("" if self.loop.split.mirror else ", never mirrored")
         found = plain(self.loop.config) | {"images": images, "teacher": teacher}
-        # What no tensor tells: how images are normalised; strides, activations and the like.
         found |= {"normalization": repr(self.loop.normalization), "network": of_text(repr(self.loop.model))}
         return found | ({"starting weights": self.start} if self.start else {})
 

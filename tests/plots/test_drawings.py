@@ -54,15 +54,6 @@ def test_times_and_lines_show_what_they_are_given():
     assert ax.get_ylim() == (0, 9)
 
 
-def test_every_box_and_arrow_of_a_flow_says_what_it_was_given():
-    (ax,) = plots.flow([("a", "1"), ("b", "2"), ("c", "3")], ["then", "becomes"], strong=(2,)).axes
-    assert {"a", "b", "c", "1", "2", "3", "then", "becomes"} <= {text.get_text() for text in ax.texts}
-    assert len(ax.patches) == 3
-    assert sum(text.arrow_patch is not None for text in ax.texts if hasattr(text, "arrow_patch")) == 2
-    plain, _, strong = (patch.get_linewidth() for patch in ax.patches)
-    assert strong > plain
-
-
 def test_a_figure_follows_its_slider_or_says_where_the_sliders_are(monkeypatch, capsys):
     def draw(slope):
         figure, ax = plots.subplots(size=(2, 1))

@@ -11,6 +11,7 @@ from torch import nn
 from torchvision.models import resnet18
 
 from course.__main__ import main
+from course.commands.finetune import Ensemble
 from helpers import augment, data, models, pipeline, quantization, training
 from tests.cifar_fixtures import write_images
 
@@ -209,3 +210,12 @@ def test_the_lines_of_the_readme_run(own, tmp_path, monkeypatch):
     names = {}
     exec(code.replace("prune_ratio=0.5", "finetune_epochs=1, latency_runs=3, progress=False"), names)
     assert names["small"].input_normalization == names["images"].normalization
+
+
+def test_an_ensemble_takes_images_as_its_networks_do_and_as_the_data_set_where_they_do_not_say():
+    silent, telling = nn.Identity(), nn.Identity()
+    telling.input_normalization = data.Normalization((0.5,), (0.25,))
+    assert not hasattr(Ensemble([silent, silent]), "input_normalization")
+    assert Ensemble([telling, telling]).input_normalization == telling.input_normalization
+    with pytest.raises(models.ModelError, match="normalised differently"):
+        Ensemble([silent, telling])

@@ -13,6 +13,7 @@ from course import lessons
 from course.benchmarks import pruning_unstructured
 from course.benchmarks.pruning_unstructured import share_of_zeros
 from course.lessons import onnx_float, roofline
+from course.lessons.flow import flow
 from course.lessons.profile import PROFILES, ProfileError
 from course.lessons.results import RESULTS
 from course.lessons.zeros import weights_of, zero_small_weights
@@ -127,3 +128,12 @@ def test_the_command_writes_a_row_for_each_sparsity_and_zeros_make_only_the_code
     assert (table.low <= table.validation).all()
     assert (table.latency_ms > 0).all()
     assert "sparsity" in capsys.readouterr().out
+
+
+def test_every_box_and_arrow_of_a_flow_says_what_it_was_given():
+    (ax,) = flow([("a", "1"), ("b", "2"), ("c", "3")], ["then", "becomes"], strong=(2,)).axes
+    assert {"a", "b", "c", "1", "2", "3", "then", "becomes"} <= {text.get_text() for text in ax.texts}
+    assert len(ax.patches) == 3
+    assert sum(text.arrow_patch is not None for text in ax.texts if hasattr(text, "arrow_patch")) == 2
+    plain, _, strong = (patch.get_linewidth() for patch in ax.patches)
+    assert strong > plain
