@@ -218,6 +218,7 @@ def test_where_no_kernel_can_run_the_composition_does(build, inputs, reason, mon
         assert result.device.type == "meta" or torch.equal(result, fused.composition(*inputs))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which torch itself calls
 @pytest.mark.parametrize("wanted", ["x", "weight", "bias"])
 def test_gradients_are_those_of_the_composition(wanted):
     fused, x = pointwise(), X.clone()
