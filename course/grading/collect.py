@@ -30,7 +30,8 @@ MOST_FILES = 20
 MOST_NAME = 100
 NEITHER_LINK_NOR_PIPE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK"))  # Windows has no such flags
 UNREADABLE = ".unreadable"  # lies in the folder of a submission of which nothing could be read, and says why
-NOT_HANDED_IN = re.compile(r"(^|/)(\.[^./]|__MACOSX/|Thumbs\.db$|desktop\.ini$)", re.IGNORECASE)
+# What systems and Python leave in a folder; compiled modules are no work of the student's, whose bytes may count.
+NOT_HANDED_IN = re.compile(r"(^|/)(\.[^./]|(__MACOSX|__pycache__)(/|$)|(Thumbs\.db|desktop\.ini)$)|\.pyc$", re.IGNORECASE)
 
 
 class IntakeError(ValueError):

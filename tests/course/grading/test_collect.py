@@ -70,8 +70,8 @@ TAKEN = {
     "upper.IPYNB": (b"D", {"a1.ipynb": b"D"}),
     "paths.zip": (zipped(**{"deep/../../a1/a1.ipynb": "C", "model.safetensors": "M"}),
                   {"a1.ipynb": b"C", "model.safetensors": b"M"}),
-    "rubbish.ZIP": (zipped(**{"A1.IPYNB": "C", "__MACOSX/._a1.ipynb": "x", "Thumbs.db": "x",
-                              ".ipynb_checkpoints/a1-checkpoint.ipynb": "old"}), {"a1.ipynb": b"C"}),
+    "rubbish.ZIP": (zipped(**{"A1.IPYNB": "C", "__MACOSX/._a1.ipynb": "x", "Thumbs.db": "x", "x/__pycache__/a": "x",
+                              ".ipynb_checkpoints/a1-checkpoint.ipynb": "old", "wire.pyc": "x"}), {"a1.ipynb": b"C"}),
     "packed": (folder(**{"Hand in.ZIP": zipped(**{"x/a1.ipynb": "P"}), "Thumbs.db": "x"}), {"a1.ipynb": b"P"}),
     "deep": (folder(**{"er/still/my a1.ipynb": "E", "er/b.bin": "b"}), {"a1.ipynb": b"E", "b.bin": b"b"}),
 }  # fmt: skip
