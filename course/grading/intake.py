@@ -62,7 +62,10 @@ def empty(skeleton: Any, note: str) -> Submission:
 
 
 def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None = None) -> Submission:
-    """Read a submission; what cannot be read becomes a note, and what was `released` and came back is left out."""
+    """Read a submission; what cannot be read becomes a note, and files named as in the folder `released` stay out.
+
+    By name, for Windows changes line ends, and a later release is none of the student's work.
+    """
     if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
         return empty(skeleton, "The submission is not an ordinary folder.")
     files, problems = files_of([folder], Path(notebook_name).stem)
@@ -73,8 +76,8 @@ def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None 
         submission = rebuild(_parse(files.pop(notebook_name)), skeleton)
     except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
-    given = {path.name: path.read_bytes() for path in released.iterdir() if path.is_file()} if released else {}
-    submission.files = {name: data for name, data in files.items() if given.get(name) != data}
+    given = {path.name for path in released.iterdir()} if released else set()
+    submission.files = {name: data for name, data in files.items() if name not in given}
     submission.notes += [f"Not everything was taken: {problem}." for problem in problems]
     return submission
 

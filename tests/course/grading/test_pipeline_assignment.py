@@ -145,8 +145,8 @@ def test_every_byte_that_reaches_the_students_code_counts(skeleton, tmp_path):
         assert 4000 * (most > 4000) < weigh(fill(skeleton, {})) - bare - 5 - len("network.safetensors") < most
     (tmp_path / "tools.py").unlink()
     (tmp_path / "released").mkdir()
-    for content, more in ((b"12345", 0), (b"54321", 5 + len("network.safetensors"))):
-        (tmp_path / "released" / "network.safetensors").write_bytes(content)
+    for name, more in (("tools.py", 5 + len("network.safetensors")), ("network.safetensors", 0)):
+        (tmp_path / "released" / name).write_bytes(b"of a later release")  # which never enters the box
         assert weigh(fill(skeleton, {}), released=tmp_path / "released") == bare + more
 
 
