@@ -31,7 +31,7 @@ MOST_NAME = 100
 NEITHER_LINK_NOR_PIPE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK"))  # Windows has no such flags
 UNREADABLE = ".unreadable"  # lies in the folder of a submission of which nothing could be read, and says why
 # What systems and Python leave in a folder; compiled modules are no work of the student's, whose bytes may count.
-NOT_HANDED_IN = re.compile(r"(^|/)(\.[^./]|(__MACOSX|__pycache__)(/|$)|(Thumbs\.db|desktop\.ini)$)|\.pyc$", re.IGNORECASE)
+NOT_HANDED_IN = re.compile(r"(?i)(^|/)(\.[^./]|(__MACOSX|__pycache__)(/|$)|(Thumbs\.db|desktop\.ini)$)|\.pyc$")
 
 
 class IntakeError(ValueError):
@@ -207,7 +207,8 @@ def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list
         if len(zips) != 1 or any(part.is_notebook for part in parts):
             return _choose(parts, assignment)
         with zipfile.ZipFile(io.BytesIO(zips[0].read(MOST_FILES_BYTES))) as archive:
-            return _choose(list(_parts_of_zip(archive)), assignment)
+            beside = [part for part in parts if part is not zips[0]]
+            return _choose([*_parts_of_zip(archive), *beside], assignment)
     except IntakeError as problem:
         return {}, [str(problem)]
     except Exception as problem:  # a damaged zip file fails in many ways; all of them mean the same

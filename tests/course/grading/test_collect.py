@@ -72,7 +72,8 @@ TAKEN = {
                   {"a1.ipynb": b"C", "model.safetensors": b"M"}),
     "rubbish.ZIP": (zipped(**{"A1.IPYNB": "C", "__MACOSX/._a1.ipynb": "x", "Thumbs.db": "x", "x/__pycache__/a": "x",
                               ".ipynb_checkpoints/a1-checkpoint.ipynb": "old", "wire.pyc": "x"}), {"a1.ipynb": b"C"}),
-    "packed": (folder(**{"Hand in.ZIP": zipped(**{"x/a1.ipynb": "P"}), "Thumbs.db": "x"}), {"a1.ipynb": b"P"}),
+    "packed": (folder(**{"Hand in.ZIP": zipped(**{"x/a1.ipynb": "P"}), "Thumbs.db": "x", "net": "n"}),
+               {"a1.ipynb": b"P", "net": b"n"}),
     "deep": (folder(**{"er/still/my a1.ipynb": "E", "er/b.bin": "b"}), {"a1.ipynb": b"E", "b.bin": b"b"}),
 }  # fmt: skip
 
