@@ -69,7 +69,7 @@ class Rules:
     def penalty(
         self, assignment: str, arrived: datetime, points: float, extra_days: float = 0.0, late_days: float | None = None
     ) -> float:
-        """Points lost by arriving late; `extra_days` after it are free, and `late_days`, if known, are how many."""
+        """Points lost by arriving late; `extra_days` are free; `late_days`, if given, counts instead of dates."""
         if late_days is None:
             due = self.due.get(assignment, arrived)
             late_days = (arrived - due) / timedelta(days=1) - extra_days
@@ -199,22 +199,22 @@ def checked_name(student: str) -> str:
 
 
 def name_of(words: str) -> str:
-    """The name under which a student is known: as given where it can name a folder, else made of it."""
+    """The name under which a student is known: as given where it can name a folder, else made of it alone."""
     words = unicodedata.normalize("NFC", words)
     if NAME.fullmatch(words):
         return words
     plain = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
-    digest = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:4]
+    digest = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     return f"{re.sub('[^A-Za-z0-9]+', '_', plain).strip('_')[:50] or 'student'}-{digest}"
 
 
-def write_table(path: Path, header: list[str], rows: Iterable[Iterable]) -> Path:
-    """Write a CSV file that harms no spreadsheet: a text that begins like a formula would be computed. Returns it."""
+def write_table(path: Path, header: list[str], rows: Iterable[Iterable], encoding: str = "utf-8") -> Path:
+    """Write a CSV file that harms no spreadsheet, where formulas would be computed. Excel reads "utf-8-sig" best."""
     text = io.StringIO()
     for row in [header, *rows]:
         cells = [f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@") else cell for cell in row]
         csv.writer(text, lineterminator="\r\n").writerow(cells)
-    write(path, text.getvalue())
+    write(path, text.getvalue().encode(encoding, "backslashreplace"))
     return path
 
 

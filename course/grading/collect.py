@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 import os
 import re
 import shutil
@@ -19,15 +20,18 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from course.grading import machine, roster
+from course.grading import course, machine, roster
 from course.grading.classroom import Classroom, NotReadyError, write, write_table
 
 MOST_FILES_BYTES = 32 * 2**20
 MOST_FILES = 20
 MOST_NAME = 100
+MOST_NOTEBOOK_BYTES = 5 * 2**20  # of its cells; pictures and outputs beside them do no harm
+MOST_CELLS = 500
 NEITHER_LINK_NOR_PIPE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK"))  # Windows has no such flags
 UNREADABLE = ".unreadable"  # lies in the folder of a submission of which nothing could be read, and says why
 # What systems and Python leave in a folder; compiled modules are no work of the student's, whose bytes may count.
@@ -48,6 +52,7 @@ class HandIn:
     arrived: datetime | None = None
     became: str = "left out"
     remark: str = ""
+    damage: str = ""  # why nothing of its notebook can be graded
 
 
 @dataclass(frozen=True)
@@ -79,28 +84,30 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
             lost[named[path][0]] = f"{group[name].name} was left out for {path.name}: rename one, and collect again"
         group[name] = path
     hand_ins = sorted(sorted(group.values()) for group in parts.values())
-    found = [_look_at(paths, *named[paths[0]]) for paths in hand_ins]
+    found = [_look_at(assignment, paths, *named[paths[0]]) for paths in hand_ins]
     for hand_in in (one for one in found if one.student in lost):
         hand_in.remark = "; ".join(filter(None, [hand_in.remark, lost[hand_in.student]]))
     for student in dict.fromkeys(hand_in.student for hand_in in found if hand_in.student):
         several = [hand_in for hand_in in found if hand_in.student == student]
         several.sort(key=lambda hand_in: hand_in.arrived, reverse=not first)
+        several.sort(key=lambda hand_in: bool(hand_in.damage))  # such a one counts where there is no other
         for counts in several:
             _take(room, assignment, counts, first)
             if counts.became in ("collected", "unchanged"):
                 break
         for other in several:
             if other is not counts and not other.remark:
-                other.remark = f"{counts.entry} is by the same student and counts"
+                words = [other.damage, f"{counts.entry} is by the same student and counts"]
+                other.remark = "; ".join(filter(None, words))
     dates = [f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "" for one in found]
     rows = [[one.entry, one.student, date, one.became, one.remark] for one, date in zip(found, dates, strict=True)]
-    header = ["entry", "student", "arrived", "became", "remark"]
-    write_table(room.folder / "collected" / f"{assignment}.csv", header, rows)
+    header = ["entry", "student", "arrived (UTC)", "became", "remark"]
+    write_table(room.folder / "collected" / f"{assignment}.csv", header, rows, "utf-8-sig")
     return found
 
 
-def _look_at(paths: list[Path], student: str, remark: str) -> HandIn:
-    """When a hand-in came; without its student where it is none."""
+def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> HandIn:
+    """When a hand-in came, and whether it can be graded; without its student where it is none."""
     hand_in, path = HandIn(paths, ", ".join(shown(path.name) for path in paths), remark=remark), paths[0]
     try:
         is_folder = stat.S_ISDIR(path.lstat().st_mode)
@@ -112,8 +119,9 @@ def _look_at(paths: list[Path], student: str, remark: str) -> HandIn:
         inside = [path / part.name for part in _parts_of_folder(path) if not NOT_HANDED_IN.search(str(part.name))]
         times = [part.lstat().st_mtime for part in inside or paths]
         hand_in.arrived, hand_in.student = datetime.fromtimestamp(max(times), UTC), student
+        hand_in.damage = _damage(paths, assignment)
     except (OSError, ValueError, OverflowError, RecursionError) as problem:
-        hand_in.remark = f"it cannot be read ({problem}); correct its rights or its date"
+        hand_in.remark = f"it cannot be read ({problem}); correct its permissions or its date"
     return hand_in
 
 
@@ -124,17 +132,17 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
         write(target.parent / f"{roster.NUMBER}{match['number']}", "")  # by which the class list finds the student
     usable, in_time = any(target.glob("*.ipynb")), bool(match and not match["late"])
     files, problems = files_of(hand_in.paths, assignment)
+    readable, sound_before = f"{assignment}.ipynb" in files, usable and not _damage([target], assignment)
     if usable:
         hand_in.became, (before, was_in_time) = "unchanged", _noted(target)
         if _holds(target, files):  # the first of its dates counts
             _note(target, min(before, hand_in.arrived), in_time or was_in_time)
             return
-        if first or hand_in.arrived <= before:
+        if (first or hand_in.arrived <= before) and (sound_before or hand_in.damage):
             return
         hand_in.became = "left out"
-    hand_in.remark = "; ".join(filter(None, [*problems, hand_in.remark]))
-    readable = f"{assignment}.ipynb" in files
-    if usable and not readable:
+    hand_in.remark = "; ".join(filter(None, [*problems, hand_in.damage * readable, hand_in.remark]))
+    if usable and (not readable or (hand_in.damage and sound_before)):
         hand_in.remark += "; the hand-in before it still counts"
         return
     hand_in.became = "collected" if readable else "unreadable"
@@ -173,8 +181,6 @@ def _noted(submission: Path) -> tuple[datetime, bool]:
     """What `_note` noted, else the time of the folder itself."""
     try:
         date, *rest = (submission.parent / f".{submission.name}.arrived").read_text(encoding="utf-8").split()
-        if rest and rest != ["in-time"]:  # of a version that wrote the deadline, if it was in time, and then the date
-            return datetime.fromisoformat(rest[0]), date != rest[0]
         return datetime.fromisoformat(date), bool(rest)
     except (OSError, ValueError):
         return datetime.fromtimestamp(submission.lstat().st_mtime, UTC), False
@@ -189,7 +195,7 @@ def arrival(room: Classroom, assignment: str, student: str) -> datetime:
 def remarks(room: Classroom, assignment: str) -> list[str]:
     """What the last `collect` had to say about hand-ins that it could not take as they were."""
     path = room.folder / "collected" / f"{assignment}.csv"
-    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
+    rows = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()) if path.exists() else ()
     return [f"{row['entry']} was {row['became']}: {row['remark']}" for row in rows if row["remark"]]
 
 
@@ -207,8 +213,7 @@ def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list
         if len(zips) != 1 or any(part.is_notebook for part in parts):
             return _choose(parts, assignment)
         with zipfile.ZipFile(io.BytesIO(zips[0].read(MOST_FILES_BYTES))) as archive:
-            beside = [part for part in parts if part is not zips[0]]
-            return _choose([*_parts_of_zip(archive), *beside], assignment)
+            return _choose([*_parts_of_zip(archive), *(part for part in parts if part is not zips[0])], assignment)
     except IntakeError as problem:
         return {}, [str(problem)]
     except Exception as problem:  # a damaged zip file fails in many ways; all of them mean the same
@@ -262,12 +267,63 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
             break
         try:
             if name in ("", "..", *files) or len(name.encode("utf-8", "surrogateescape")) > MOST_NAME:
-                raise IntakeError(f"the name of {shown(str(part.name))} is none, too long or there twice")
+                problem = "is not a usable file name, is too long, or occurs twice: rename it"
+                raise IntakeError(f"{shown(str(part.name))} {problem}")
             files[name] = part.read(left)
             left -= len(files[name])
         except IntakeError as problem:
             problems.append(str(problem))
     return files, problems
+
+
+def cells_of(data: bytes) -> list[dict]:
+    """The cells of a notebook, each with a text as source, the name in its mark, and whether it holds pictures."""
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError):
+        raise IntakeError("the notebook is not valid JSON: save it in JupyterLab and hand it in again") from None
+    if not isinstance(tree, dict) or tree.get("nbformat") != 4 or not isinstance(tree.get("cells"), list):
+        raise IntakeError("the file is not a notebook of format 4: save it in JupyterLab and hand it in again")
+    if len(tree["cells"]) > MOST_CELLS:
+        raise IntakeError(f"the notebook has more than {MOST_CELLS} cells: delete some and hand it in again")
+    cells = [cell for cell in map(_plain_cell, tree["cells"]) if cell]
+    if (size := sum(len(cell["source"].encode()) for cell in cells)) > MOST_NOTEBOOK_BYTES:
+        raise IntakeError(f"its cells hold {size:,} bytes of text; {MOST_NOTEBOOK_BYTES:,} are allowed: shorten them")
+    return cells
+
+
+def _plain_cell(cell: Any) -> dict | None:
+    if not isinstance(cell, dict) or cell.get("cell_type") not in ("code", "markdown", "raw"):
+        return None
+    source = cell.get("source", "")
+    if isinstance(source, list):
+        source = "".join(part for part in source if isinstance(part, str))
+    if not isinstance(source, str):
+        return None
+    metadata = cell.get("metadata") if isinstance(cell.get("metadata"), dict) else {}
+    marks = metadata.get("nbgrader") if isinstance(metadata.get("nbgrader"), dict) else {}
+    grade_id = marks.get("grade_id") if isinstance(marks.get("grade_id"), str) else None
+    # JSON may hold half characters that no file can store.
+    text = source.encode("utf-8", "replace").decode()
+    kind = cell["cell_type"].replace("raw", "markdown")
+    pictures = kind == "markdown" and (bool(cell.get("attachments")) or "data:image/" in text)
+    return {"type": kind, "id": grade_id, "source": text, "pictures": pictures}
+
+
+# The marks of the cells for answers, which no two assignments share.
+_answers = cache(lambda assignment: {f"{item.name}_solution" for item in course.load(assignment).assignment.items})
+
+
+def _damage(paths: list[Path], assignment: str) -> str:
+    """Why nothing could be graded of a hand-in, or nothing. A notebook without any marks may hold the answers."""
+    if (notebook := files_of(paths, assignment)[0].get(f"{assignment}.ipynb")) is None:
+        return "no notebook in it can be read"
+    try:
+        marks = {cell["id"] for cell in cells_of(notebook)} - {None}
+    except IntakeError as problem:
+        return str(problem)
+    foreign = marks and not marks & _answers(assignment)
+    return f"its cells are none of {assignment}: hand in that notebook" if foreign else ""
 
 
 def read_regular(path: Path, most: int) -> bytes:
@@ -278,16 +334,16 @@ def read_regular(path: Path, most: int) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise IntakeError(f"{shown(path.name)} is not an ordinary file")
             if status.st_size > most:
-                raise IntakeError(f"{shown(path.name)} has {status.st_size:,} bytes; {most:,} are allowed")
+                raise IntakeError(f"{shown(path.name)} has {status.st_size:,} bytes; {most:,} are allowed: shrink it")
             return file.read(most)
     except OSError as problem:
         raise IntakeError(f"{shown(path.name)} cannot be read ({problem.strerror}); links are not followed") from None
 
 
-def fingerprint(folder: Path) -> str:
-    """A digest of everything in a submission folder, cheap for files that are too large to be read."""
+def fingerprint(folder: Path, files: str = "*") -> str:
+    """A digest of everything in a folder, or of some files, cheap for those that are too large to be read."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")) if not folder.is_symlink() else []:
+    for path in sorted(folder.rglob(files)) if not folder.is_symlink() else []:
         status = path.lstat()
         digest.update(f"{path.relative_to(folder)!s} {status.st_mode} {status.st_size}".encode())
         try:

@@ -8,7 +8,6 @@ edited, duplicated or re-pointed cell changes nothing, and nbgrader only ever se
 from __future__ import annotations
 
 import copy
-import json
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,10 +16,9 @@ from typing import Any
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from course.grading.collect import UNREADABLE, IntakeError, files_of
+from course.grading.collect import UNREADABLE, IntakeError, cells_of, files_of
 
-MOST_NOTEBOOK_BYTES = 5 * 2**20
-MOST_CELLS = 500
+PICTURES = "A text holds pictures, which no page shows; they are in the file that you handed in."
 
 
 @dataclass
@@ -62,10 +60,7 @@ def empty(skeleton: Any, note: str) -> Submission:
 
 
 def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None = None) -> Submission:
-    """Read a submission; what cannot be read becomes a note, and files named as in the folder `released` stay out.
-
-    By name, for Windows changes line ends, and a later release is none of the student's work.
-    """
+    """Read a submission; what cannot be read becomes a note, and files named as in the folder `released` stay out."""
     if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
         return empty(skeleton, "The submission is not an ordinary folder.")
     files, problems = files_of([folder], Path(notebook_name).stem)
@@ -73,44 +68,13 @@ def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None 
         if notebook_name not in files:
             why = folder / UNREADABLE
             raise IntakeError(why.read_text(encoding="utf-8") if why.exists() else problems[0])
-        submission = rebuild(_parse(files.pop(notebook_name)), skeleton)
+        submission = rebuild(cells_of(files.pop(notebook_name)), skeleton)
     except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
-    given = {path.name for path in released.iterdir()} if released else set()
+    given = {path.name for path in released.iterdir()} if released else set()  # of another release or line ends, too
     submission.files = {name: data for name, data in files.items() if name not in given}
     submission.notes += [f"Not everything was taken: {problem}." for problem in problems]
     return submission
-
-
-def _parse(data: bytes) -> list[dict]:
-    """The cells of a notebook, each with a text as source and a dictionary as metadata."""
-    if len(data) > MOST_NOTEBOOK_BYTES:
-        raise IntakeError(f"the notebook has {len(data):,} bytes; {MOST_NOTEBOOK_BYTES:,} are allowed")
-    try:
-        tree = json.loads(data)
-    except (ValueError, RecursionError):
-        raise IntakeError("the notebook is not valid JSON") from None
-    if not isinstance(tree, dict) or tree.get("nbformat") != 4 or not isinstance(tree.get("cells"), list):
-        raise IntakeError("the file is not a notebook of format 4")
-    if len(tree["cells"]) > MOST_CELLS:
-        raise IntakeError(f"the notebook has more than {MOST_CELLS} cells")
-    return [cell for cell in map(_plain_cell, tree["cells"]) if cell]
-
-
-def _plain_cell(cell: Any) -> dict | None:
-    if not isinstance(cell, dict) or cell.get("cell_type") not in ("code", "markdown", "raw"):
-        return None
-    source = cell.get("source", "")
-    if isinstance(source, list):
-        source = "".join(part for part in source if isinstance(part, str))
-    if not isinstance(source, str):
-        return None
-    metadata = cell.get("metadata") if isinstance(cell.get("metadata"), dict) else {}
-    marks = metadata.get("nbgrader") if isinstance(metadata.get("nbgrader"), dict) else {}
-    grade_id = marks.get("grade_id") if isinstance(marks.get("grade_id"), str) else None
-    # JSON may hold half characters that no file can store.
-    text = source.encode("utf-8", "replace").decode()
-    return {"type": cell["cell_type"].replace("raw", "markdown"), "id": grade_id, "source": text}
 
 
 def rebuild(cells: list[dict], skeleton: Any) -> Submission:
@@ -118,7 +82,7 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
     known = {cell.metadata.nbgrader.grade_id: cell for cell in skeleton.cells}
     answers: dict[str, dict] = {}
     own_after: dict[str | None, list[dict]] = {}
-    notes, last = [], None
+    notes, last = [PICTURES] if any(cell["pictures"] for cell in cells) else [], None
     for cell in cells:
         name = cell["id"]
         if name in known and name not in answers and cell["type"] == known[name].cell_type:
@@ -141,8 +105,10 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
         before, own = own, own_after.get(marks.grade_id, [])
         if not marks.locked:
             cell.source = answer["source"]
-        elif cell.cell_type == "code" and answer["source"].split() != cell.source.split():
-            own = [answer, *own]  # many write their imports into a cell that they were given
+        elif (given := cell.source.split()) != (found := answer["source"].split()):
+            rest = iter(found)  # a text of another release has no words just between those of this one
+            if cell.cell_type == "code" or all(word in rest for word in given):
+                own = [answer, *own]  # many write imports, or an answer, into a cell that they were given
         made += [*map(_own_cell, before), cell]
     made += map(_own_cell, own)
     for index, cell in enumerate(made):

@@ -8,7 +8,8 @@ import nbformat
 import pytest
 
 from course.grading.answers import fill
-from course.grading.intake import MOST_NOTEBOOK_BYTES, read
+from course.grading.collect import MOST_NOTEBOOK_BYTES
+from course.grading.intake import PICTURES, read
 
 ANSWER = "def bn_affine(gamma, beta, mean, var, eps):\n    return gamma, beta"
 
@@ -47,11 +48,14 @@ def cell_of(notebook, name):
 
 
 def test_locked_cells_ids_points_and_kernel_come_from_the_release(submit, notebook, skeleton):
+    cell_of(notebook, "bn_affine")["outputs"] = ["x" * MOST_NOTEBOOK_BYTES]
     assert submit(notebook).notes == []
     cell_of(notebook, "bn_affine")["source"] = "1000.0"
     cell_of(notebook, "bn_affine")["metadata"]["nbgrader"]["points"] = 1000
     cell_of(notebook, "fold_conv")["metadata"]["nbgrader"]["grade_id"] = "fold_before"
     cell_of(notebook, "setup")["source"] = "evil = 1"
+    cell_of(notebook, "affine_text")["source"].insert(1, "My words.\n")
+    cell_of(notebook, "padding_answer")["attachments"] = {"scan.png": {"image/png": "iVBORw0KGgo="}}
     cell_of(notebook, "intro")["metadata"]["nbgrader"]["locked"] = False
     notebook["metadata"]["kernelspec"] = {"name": "malicious", "language": "R", "display_name": "R"}
     notebook["cells"].reverse()
@@ -63,6 +67,7 @@ def test_locked_cells_ids_points_and_kernel_come_from_the_release(submit, notebo
     mine = [cell.metadata.nbgrader for cell in submission.notebook.cells if "nbgrader" in cell.metadata]
     assert mine == [cell.metadata.nbgrader for cell in skeleton.cells]
     assert "evil = 1" in [cell["source"] for cell in submission.code]  # as code of the student's own
+    assert any("My words." in cell.source for cell in submission.notebook.cells) and PICTURES in submission.notes
     assert submission.notebook.metadata == skeleton.metadata
 
 
@@ -104,7 +109,7 @@ BROKEN = [
     (b'{"nbformat": 3, "worksheets": []}', "format 4"),
     (b'{"nbformat": 4, "cells": {}}', "format 4"),
     (b'{"nbformat": 4, "cells": [' + b",".join([b"{}"] * 600) + b"]}", "cells"),
-    (b" " * (MOST_NOTEBOOK_BYTES + 1), "bytes"),
+    (b'{"nbformat": 4, "cells": [{"cell_type": "raw", "source": "' + b"x" * MOST_NOTEBOOK_BYTES + b'y"}]}', "bytes"),
 ]
 
 
