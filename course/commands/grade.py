@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic
 
 from course.commands import add
-from course.grading import answers, collect, course, export, feedback, release, runner, similarity, stats
+from course.grading import answers, collect, course, export, feedback, release, roster, runner, similarity, stats
 from course.grading.classroom import DEFAULT, Classroom, ClassroomError, NotReadyError
 from course.grading.course import Exercise
 
@@ -97,9 +97,9 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
     name, rules = exercise.assignment.name, room.rules
     new = sum(one.became == "collected" for one in collect.collect(room, name, args.source))
     yield from collect.remarks(room, name)
-    students = room.students(name)
-    late = sum(rules.penalty(name, collect.arrival(room, name, one), 1) > 0 for one in students)
-    yield f"{name}: {new} collected, {len(students)} in all, {late} late by their dates; see collected/{name}.csv"
+    students, people = room.students(name), roster.everybody(room, name)
+    late = sum(rules.penalty(name, collect.arrival(room, name, s), 1, *people[s].lateness(name)) > 0 for s in students)
+    yield f"{name}: {new} collected, {len(students)} in all, {late} late; see collected/{name}.csv"
 
 
 def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
@@ -112,6 +112,7 @@ def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Itera
 def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
     pages = feedback.write_all(room, exercise)
     yield f"{exercise.assignment.name}: {len(pages)} pages in {room.folder / 'feedback'}"
+    yield from runner.pending(room, exercise)
     yield from runner.noteworthy(room, exercise)
 
 
@@ -119,12 +120,16 @@ def _export(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> 
     if system := getattr(args, "for", None):
         if args.pseudonyms:
             raise ClassroomError(f"{system} needs the students' names: leave --pseudonyms or --for out")
-        return export.export_for(system, room, [*exercises])
-    return export.export(room, [exercise.assignment.name for exercise in exercises], args.pseudonyms)
+        yield from export.export_for(system, room, [*exercises])
+    else:
+        yield from export.export(room, [exercise.assignment.name for exercise in exercises], args.pseudonyms)
+    for exercise in exercises:
+        yield from runner.pending(room, exercise)
 
 
 def _stats(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
-    return stats.draw(room, exercise) + stats.draw_leaderboard(room, exercise, args.pseudonyms)
+    files = stats.draw(room, exercise) + stats.draw_leaderboard(room, exercise, args.pseudonyms)
+    return files + runner.pending(room, exercise)
 
 
 def _similarity(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:

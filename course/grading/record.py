@@ -72,11 +72,19 @@ class SaveMarks(SaveAutoGrades):
 
     same_words = Bool(help="whether the written answers are those of last time")
 
+    def preprocess(self, nb, resources):
+        """Take all marks; texts in cells of the student's own may be written answers, so somebody has to read them."""
+        texts = (cell for cell in nb.cells if cell.cell_type == "markdown" and cell.source.strip())
+        self.own_words = any("nbgrader" not in cell.metadata for cell in texts)
+        return super().preprocess(nb, resources)
+
     def _add_score(self, cell, resources):
         place = (self.notebook_id, self.assignment_id, self.student_id)
         grade = self.gradebook.find_grade(cell.metadata["nbgrader"]["grade_id"], *place)
-        read = cell.cell_type == "markdown" and grade.manual_score is not None and not grade.needs_manual_grade
+        written = cell.cell_type == "markdown"
+        read = written and grade.manual_score is not None and not grade.needs_manual_grade
         super()._add_score(cell, resources)
+        grade.needs_manual_grade |= written and self.own_words  # where nbgrader settles a cell left as it was with 0
         grade.needs_manual_grade &= not (read and self.same_words)  # what comes next commits it
 
 
@@ -153,6 +161,9 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
                 arrived = collect.arrival(room, assignment, student)
             for notebook in submission.notebooks:
                 comments = {comment.name: comment.comment for comment in notebook.comments}
+                # The Formgrader takes words below a solution, not below its check.
+                by_hand = [comment for comment in notebook.comments if comment.manual_comment]
+                comments |= {comment.name.removesuffix("_solution"): comment.comment for comment in by_hand}
                 for grade in notebook.grades:
                     row = {"points": grade.score, "of": grade.max_score, "comment": comments.get(grade.name) or ""}
                     rows[grade.name] = row | {"waiting": bool(grade.needs_manual_grade)}

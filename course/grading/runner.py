@@ -80,6 +80,8 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
     lines = collect.remarks(room, name)
     for student in room.students(name):
         result = room.result(name, student) or {"readable": True, "notes": [], "items": {}}
+        if intake.PICTURES in result["notes"]:
+            lines.append(f"{student}: a text holds pictures: look into submitted/{student}/{name}")
         if not result.get("readable", True):
             lines.append(f"{student}: {result['notes'][0]}")
         refused = {item: row["message"] for item, row in result["items"].items() if row.get("refused")}
@@ -93,14 +95,22 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
     return ["Please look at these before the marks go out:", *shown] if lines else []
 
 
-def _to_do(room: Classroom, exercise: Exercise, boxed: bool) -> tuple[list[tuple], int]:
-    """Students whose submission is new or changed, each with a mark of what would be graded."""
+def pending(room: Classroom, exercise: Exercise) -> list[str]:
+    """One line where hand-ins have no marks yet, or those of an older one, or of older rules; or none."""
+    name, (todo, _) = exercise.assignment.name, _to_do(room, exercise, boxed=None)
+    return [f"{name}: hand-ins that are new or changed: {len(todo)}. `grade run {name}` first"] if todo else []
+
+
+def _to_do(room: Classroom, exercise: Exercise, boxed: bool | None) -> tuple[list[tuple], int]:
+    """Students whose submission is new or changed (None: graded as before), and a mark of what would be graded."""
     name, todo, kept = exercise.assignment.name, [], 0
-    base = f"{version(name)} {room.secret} {boxed} "
+    base = f"{version(name)} {room.secret} {collect.fingerprint(room.folder / 'released' / name, '*.ipynb')}"
     for student in room.students(name):
-        mark = hashlib.sha256((base + collect.fingerprint(room.submission(student, name))).encode()).hexdigest()
-        old = room.result(name, student)
-        if old and old["fingerprint"] == mark:
+        old = room.result(name, student) or {}
+        way = old.get("boxed") if boxed is None else boxed
+        text = f"{base} {way} {collect.fingerprint(room.submission(student, name))}"
+        mark = hashlib.sha256(text.encode()).hexdigest()
+        if old.get("fingerprint") == mark:
             kept += 1
         else:
             todo.append((student, mark))
@@ -145,9 +155,6 @@ def grade(exercise: Exercise, sheets: list[judge.Sheet], boxed: bool, submission
 def _keep(room: Classroom, name: str, student: str, mark: str, submission: Submission, result: dict) -> None:
     """Enter the points in the gradebook, then write the result."""
     old, words = room.result(name, student) or {}, words_of(submission.notebook)
-    path = room.folder / "checked" / student / name / f"{name}.ipynb"
-    if old and "words" not in old and path.exists():  # a result from before they were noted
-        old["words"] = words_of(nbformat.read(path, as_version=4))
     same_words = old.get("words") == words
     arrived = collect.arrival(room, name, student)
     points = {item: row["points"] for item, row in result["items"].items()}
@@ -164,6 +171,7 @@ def _keep(room: Classroom, name: str, student: str, mark: str, submission: Submi
 
 
 def words_of(notebook: Any) -> str:
-    """A digest of the written answers."""
-    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    """A digest of the written answers, without the texts of the release, which may be corrected."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+    texts = [cell.source for cell in cells if not cell.metadata.get("nbgrader", {}).get("locked")]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()

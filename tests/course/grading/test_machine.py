@@ -168,13 +168,15 @@ def test_a_mistyped_folder_makes_no_class(tmp_path, capsys):
 def test_all_assignments_are_those_that_are_ready_and_a_source_is_of_one(room, capsys):
     write(room.folder / "released" / "a2" / "a2.ipynb", "")
     write(room.folder / "incoming" / "a2" / "ada.ipynb", "")
+    write(room.folder / "class_list.csv", "student,late_days_a2\nada,1\n")
     folder = ["--folder", str(room.folder)]
-    for name, a2 in (("collect", "a2: 1 collected"), ("stats", "a2 was left out: no submission")):
+    for name, a2 in (("collect", "a2: 1 collected, 1 in all, 1 late"), ("stats", "a2 was left out: no submission")):
         assert main(["grade", name, *folder]) == 0 and main(["grade", name, "a1", *folder]) == 1
         said = capsys.readouterr().out
         assert said.startswith("a1 was left out: ") and a2 in said
     assert main(["grade", "collect", *folder, "--source", str(room.folder / "incoming" / "a2")]) == 1
     assert "name it, such as `grade collect a1 --source" in capsys.readouterr().err
+    assert main(["grade", "export", "a2", *folder]) == 0 and "or changed: 1. `grade run a2`" in capsys.readouterr().out
     assert main(["grade", "export", *folder, "--for", "moodle", "--pseudonyms"]) == 1
     assert "moodle needs the students' names: leave --pseudonyms" in capsys.readouterr().err
 
