@@ -22,11 +22,11 @@ def table(room: Classroom, assignments: list[str], pseudonyms: bool = False) -> 
     """All marks, a row per item; the late penalty is an item of its own."""
     rows = []
     for assignment in assignments:
-        for student in room.students(assignment):
-            result = room.result(assignment, student)
-            if result is None:
+        students = room.students(assignment)
+        # In the order of what is shown: that of the names would give pseudonyms away.
+        for shown, student in sorted((pseudonym(room, one) if pseudonyms else one, one) for one in students):
+            if not (result := room.result(assignment, student)):
                 continue
-            shown = pseudonym(room, student) if pseudonyms else student
             for item, row in record.scores(room, assignment, student).items():
                 rows.append([shown, assignment, item, row["points"], row["of"], row["waiting"], result["boxed"]])
     return pd.DataFrame(rows, columns=["student", "assignment", "item", "points", "of", "waiting", "boxed"])
@@ -51,7 +51,7 @@ def export(room: Classroom, assignments: list[str], pseudonyms: bool = False) ->
 
 
 def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> list[Path | str]:
-    """Write the files of one system. Returns them, and remarks: marks left empty, students who stand on no list."""
+    """Write the files of one system. Returns them, and remarks: marks left empty, students who are not on the list."""
     folder, listed = room.folder / "export" / system, roster.read(room)
     handed_in = {exercise: room.students(exercise.assignment.name) for exercise in exercises}
     remarks = [] if listed else [f"without {room.folder / roster.FILE} the numbers of the students are missing"]

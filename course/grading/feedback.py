@@ -127,12 +127,12 @@ def _table(scores: dict, result: dict) -> str:
     for name, row in scores.items():
         if name == "late penalty":
             continue
-        item = result["items"].get(name, {})
-        message = item.get("message", "") or row["comment"]
+        item = result["items"].get(name, {}) if row["points"] != row["of"] else {}  # it may be given by hand
+        message = item.get("message", "")
         # The hint stands in most messages already.
         shown = [(word, text[:600]) for word, text in item.get("shown", {}).items() if text and text not in message]
         points = f"waiting, {row['of']:g} at most" if row["waiting"] else f"{row['points']:g} of {row['of']:g}"
-        lost = f'<div class="lost">{html.escape(message)}</div>' if message else ""
+        lost = "".join(f'<div class="lost">{html.escape(text)}</div>' for text in (message, row["comment"]) if text)
         lost += "".join(f"<div><b>{word}</b> <code>{html.escape(text)}</code></div>" for word, text in shown)
         rows.append(f'<tr><td>{html.escape(name)}</td><td class="number">{points}</td><td>{lost}</td></tr>')
     return f"<table><tr><th>Exercise</th><th>Points</th><th>What was lost and why</th></tr>{''.join(rows)}</table>"

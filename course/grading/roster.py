@@ -23,7 +23,7 @@ from pathlib import Path
 from course.grading.classroom import Classroom, ClassroomError, name_of
 
 FILE = "class_list.csv"
-COLUMNS = ("student", "id", "name", "section", "group", "moodle")
+COLUMNS = ("student", "id", "name", "section", "moodle", "group")  # the last is for the teacher alone
 MOODLE = re.compile(r"(?P<name>[^_]+)_(?P<number>\d+)_assignsubmission_[a-z]+_?(?P<file>.*)(?P<ending>)")
 CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>.+?)(-\d+)?(?P<ending>\.\w+)")
 NUMBER = ".canvas-"  # with a student's number, the name of a file that `collect` leaves in the student's folder
@@ -39,7 +39,6 @@ class Listed:
     id: str = ""
     name: str = ""
     section: str = ""
-    group: str = ""
     moodle: str = ""
     days: dict[str, float] = field(default_factory=dict)
 
@@ -59,7 +58,7 @@ def read(room: Classroom) -> dict[str, Listed]:
     by_id = {note.name.removeprefix(NUMBER): note.parent.name for note in notes}
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-        rows = csv.DictReader(lines, delimiter=";" if ";" in "".join(lines[:1]) else ",")
+        rows = csv.DictReader(lines, delimiter=next((mark for mark in ";\t" if mark in "".join(lines[:1])), ","))
         columns = [(column or "").strip() for column in rows.fieldnames or []]
         unknown = [column for column in columns if column not in COLUMNS and not DAYS.fullmatch(column)]
         if not {"student", "name"} & {*columns} or unknown:
@@ -68,14 +67,17 @@ def read(room: Classroom) -> dict[str, Listed]:
         for row in rows:
             place = f"line {rows.line_num}: "
             cells = {key.strip(): (value or "").strip() for key, value in row.items() if key}
+            if not any(cells.values()):  # as a spreadsheet writes empty rows
+                continue
             if not cells.get("student") and not cells.get("name"):
                 raise ValueError("neither `student` nor `name` is given")
             listed = _listed(cells, by_id)
             if listed.student in found:
-                raise ValueError(f"{listed.student} stands there twice; `student` must differ")
+                raise ValueError(f"{listed.student} is listed twice; each line needs a `student` of its own")
             found[listed.student] = listed
     except (ValueError, csv.Error) as problem:  # of which UnicodeDecodeError is one
-        raise ClassroomError(f"{path} cannot be read as CSV in UTF-8: {place}{problem}") from problem
+        how = "as CSV in UTF-8 (in Excel: Save As, CSV UTF-8)"
+        raise ClassroomError(f"{path} cannot be read {how}: {place}{problem}") from problem
     return found
 
 
@@ -86,11 +88,11 @@ def _listed(row: dict[str, str], by_id: dict[str, str]) -> Listed:
             if not NUMBER_OF_DAYS.fullmatch(value):
                 raise ValueError(f"{column} is {value}; write a number of days, such as 2 or 1.5")
             days[column] = float(value.replace(",", ".") or 0)
-    return Listed(name_of(student), *(row.get(column, "") for column in COLUMNS[1:]), days)
+    return Listed(name_of(student), *(row.get(column, "") for column in COLUMNS[1:-1]), days)
 
 
 def everybody(room: Classroom, assignment: str) -> dict[str, Listed]:
-    """The class list, and after it those who handed in and do not stand on it."""
+    """The class list, and after it those who handed in and are not on it."""
     listed = read(room)
     return listed | {student: Listed(student) for student in room.students(assignment) if student not in listed}
 

@@ -85,8 +85,9 @@ def write_report(room: Classroom, exercise: Exercise, threshold: float = 0.6) ->
              "read both, and no proof of anything.</p>"]  # fmt: skip
     for share, one, other in pairs:
         parts.append(f"<h2>{share:.0%}: {html.escape(one)} and {html.escape(other)}</h2>")
-        for cell in (c for c in code[one] if code[one][c] != released.get(c) and c in code[other]):
-            sides = "".join(f"<td><pre>{html.escape(code[who][cell])}</pre></td>" for who in (one, other))
+        cells = [cell for who in (one, other) for cell in code[who] if code[who][cell] != released.get(cell)]
+        for cell in sorted(dict.fromkeys(cells), key=lambda cell: not (cell in code[one] and cell in code[other])):
+            sides = "".join(f"<td><pre>{html.escape(code[who].get(cell, ''))}</pre></td>" for who in (one, other))
             parts.append(f"<h3>{html.escape(cell)}</h3><table><tr>{sides}</tr></table>")
     path = room.folder / "similarity" / f"{name}.html"
     write(path, document(f"{name}: similarity", "\n".join(parts)))

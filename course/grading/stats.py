@@ -30,13 +30,14 @@ def item_statistics(marks: pd.DataFrame) -> pd.DataFrame:
 
 def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     """Write how the class did: a histogram, item statistics, and a page with each item in words. Returns the files."""
-    name, most = exercise.assignment.name, exercise.assignment.points
+    name = exercise.assignment.name
     marks = table(room, [name])
     if marks.empty:
         raise NotReadyError(f"no submission of {name} has been graded yet: run `grade run` first")
     unread = marks["item"].isin(marks.loc[marks["waiting"], "item"])  # neither easy nor hard
     statistics = item_statistics(marks.assign(points=marks["points"].mask(unread)))
-    totals = marks.groupby("student")["points"].sum().clip(lower=0)
+    read, note = marks[~unread], " Written answers are not read yet and do not count here." if unread.any() else ""
+    totals, most = read.groupby("student")["points"].sum().clip(lower=0), read.groupby("item")["of"].max().sum()
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     axes.hist(totals, bins=range(0, int(most) + 11, 10), color="0.5", edgecolor="white")
@@ -52,7 +53,7 @@ def draw(room: Classroom, exercise: Exercise) -> list[Path]:
     title = f"{html.escape(name)}: how the class did"
     body = (
         f"<h1>{title}</h1><p>{len(totals)} hand-ins; half of them have {totals.median():g} points or more of {most:g}."
-        "</p><table><tr><th>item</th><th>who solved it</th><th>points earned</th><th>what it tells</th></tr>"
+        f"{note}</p><table><tr><th>item</th><th>who solved it</th><th>points earned</th><th>what it tells</th></tr>"
         f"{''.join(rows)}</table>"
     )
     files = [room.folder / "stats" / f"{name}{ending}" for ending in (".png", ".csv", ".html")]
@@ -93,7 +94,7 @@ def standings(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> 
                 share = row["points"] / row["of"]
                 rows.append([shown, row["measured"]["accuracy"], int(row["measured"]["bytes"]), share])
     table = pd.DataFrame(rows, columns=["student", "accuracy", "bytes", "share"])
-    return table.sort_values(["share", "bytes"], ascending=[False, True], ignore_index=True)
+    return table.sort_values(["share", "bytes", "student"], ascending=[False, True, True], ignore_index=True)
 
 
 def draw_leaderboard(room: Classroom, exercise: Exercise, pseudonyms: bool = False) -> list[Path]:

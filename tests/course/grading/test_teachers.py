@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import nbformat
 import pytest
 import torch
-from nbformat.v4 import new_code_cell, new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
-from course.grading import answers, course, export, record, roster, similarity, stats
+from course.grading import answers, course, export, feedback, record, roster, similarity, stats
 from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.record import AwardPoints
 
@@ -24,7 +24,8 @@ def give_by_hand(room, points, *names, comment=None):
         for name in names:
             grade = book.find_grade(name, "a1", "a1", "ada")
             grade.manual_score, grade.needs_manual_grade = points, False
-            book.find_comment(name, "a1", "a1", "ada").manual_comment = comment
+            place = name if "answer" in name else f"{name}_solution"
+            book.find_comment(place, "a1", "a1", "ada").manual_comment = comment
         book.db.commit()
 
 
@@ -53,7 +54,7 @@ def test_entering_again_replaces_what_was_awarded_and_keeps_what_was_given_by_ha
     enter(room, skeleton, {"fold_conv": 10.0, "fold_model": 3.0})
     give_by_hand(room, 5, "padding_answer")
     enter(room, skeleton, {"fold_model": 4.5})
-    assert not record.scores(room, "a1", "ada")["padding_answer"]["waiting"]  # it was read, and has not changed
+    assert not any(row["waiting"] for row in record.scores(room, "a1", "ada").values())  # the other is not written
     found = points_in_book(room)
     assert [found[name] for name in ("fold_conv", "fold_model", "padding_answer", "late penalty")] == [0, 4.5, 5, 0]
     checked = nbformat.read(room.folder / "checked" / "ada" / "a1" / "a1.ipynb", as_version=4)
@@ -62,6 +63,9 @@ def test_entering_again_replaces_what_was_awarded_and_keeps_what_was_given_by_ha
     assert points_in_book(room)["late penalty"] == -2
     give_by_hand(room, 15, "padding_answer")  # of which a late hand-in loses its share as well
     assert points_in_book(room)["late penalty"] == -4
+    checked.cells.append(new_markdown_cell("Products are rounded again."))  # in a cell of one's own
+    enter(room, checked, {})
+    assert record.scores(room, "a1", "ada")["rounding_answer"]["waiting"]
 
 
 HEADER = "student,id,name,section,group,extra_days,extra_days_a1\n"
@@ -74,15 +78,18 @@ def test_the_class_list_says_who_has_more_time(tmp_path):
     people = roster.read(room)
     assert [people[s].lateness("a1") for s in ("ada", "ben", "cy")] == [(2.5, 0), (7, 3), (0, 0)]
     assert people["ben"].lateness("a2") == (1, None) and people["ada"].name == "Ada Lovelace"
+    (room.folder / roster.FILE).write_text("name\tid\nAda L\t1\n\t\n\t \n")  # a table with tabs and empty rows
+    assert [(one.name, one.id) for one in roster.read(room).values()] == [("Ada L", "1")]
 
 
 WRONG_LISTS = {
     "id,section\n1,A\n": "the columns are id, section",
     "student,extra\nada,1\n": "the columns are student, extra",
-    "student,id\nada,1\nada,2\n": "line 3: ada stands there twice",
-    "student;name\nada;Ada\n;\n": "line 3: neither",
+    "student,id\nada,1\nada,2\n": "line 3: ada is listed twice; each line needs",
+    "student;id\nada;1\n;2\n": "line 3: neither",
     "": "the columns are missing; use student, id",
-    "name,id\nAda B,1\nAda B,2\n": "line 3: Ada_B.* stands there twice",
+    "name,id\nAda B,1\nAda B,2\n": "line 3: Ada_B.* is listed twice",
+    "name,id\nJörg,1\n": "in Excel: Save As, CSV UTF-8",
     "student,extra_days\nada,1\nben,soon\n": "line 3: extra_days is soon; write a number",
     "student,extra_days\nada,-1\n": "line 2: extra_days is -1",
 }
@@ -91,7 +98,7 @@ WRONG_LISTS = {
 @pytest.mark.parametrize("text", WRONG_LISTS)
 def test_a_list_that_cannot_be_read_is_named_with_its_line(tmp_path, text):
     room = Classroom.open(tmp_path)
-    (room.folder / roster.FILE).write_text(text)
+    (room.folder / roster.FILE).write_text(text, encoding="latin-1")
     with pytest.raises(ClassroomError, match=rf"class_list\.csv cannot be read.*{WRONG_LISTS[text]}"):
         roster.read(room)
 
@@ -103,6 +110,18 @@ def test_pseudonyms_are_stable_and_differ_between_classes(tmp_path):
     assert len({zoe, export.pseudonym(other, "zoe"), export.pseudonym(one, "ben")}) == 3
 
 
+def test_what_a_teacher_gives_and_writes_reaches_the_pages(graded, a1, monkeypatch):
+    for points, told in ((1, True), (a1.assignment.item("fold_conv").points, False)):
+        give_by_hand(graded, points, "fold_conv", comment="Well tried.")
+        page = feedback._table(record.scores(graded, "a1", "ada"), graded.result("a1", "ada"))
+        assert "Well tried." in page and ("a sign" in page) == told
+    assert f"have {points:g} points or more of 94. Written answers are not" in stats.draw(graded, a1)[2].read_text()
+    monkeypatch.setattr(record, "scores", lambda _, __, student: {"x": dict.fromkeys(("points", "of", "waiting"), 1)})
+    monkeypatch.setattr(export, "pseudonym", lambda _, student: {"ada": "p2", "ben": "p1"}[student])
+    write(graded.result_path("a1", "ben"), '{"boxed": true}')
+    assert export.table(graded, ["a1"], pseudonyms=True)["student"].tolist() == ["p1", "p2"]
+
+
 @pytest.fixture
 def graded(room, skeleton, hand_in):
     """Ada has everything but a written answer that waits, ben crashed the grader, cy handed in nothing."""
@@ -110,7 +129,7 @@ def graded(room, skeleton, hand_in):
     enter(room, answers.fill(skeleton, {"padding_answer": "because"}), {"fold_conv": 10.0})
     for student in ("ada", "ben"):
         hand_in(student, {})
-    result = {"notes": ["a note"], "items": {"fold_conv": {"message": "a sign"}}}
+    result = {"boxed": True, "notes": ["a note"], "items": {"fold_conv": {"message": "a sign"}}}
     write(room.result_path("a1", "ada"), json.dumps(result))
     return room
 
@@ -178,11 +197,11 @@ def test_renaming_layout_and_broken_code_hide_nothing_and_what_is_own_released_o
 def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, hand_in, a1):
     hostile = "\n# <script>alert(1)</script>"
     for student, text in {"ada": COPIED + hostile, "ben": RENAMED, "zora": OTHERS[0], "dot": OTHERS[1]}.items():
-        hand_in(student, {"fold_conv_solution": text})
+        hand_in(student, {"fold_conv_solution": text} | ({"own": "mine = 'of ben alone'"} if student == "ben" else {}))
     path, count = similarity.write_report(room, a1)
     text = path.read_text()
     assert count == 1 and "ada and ben" in text and "zora" not in text
-    assert "<script>" not in text and "&lt;script&gt;" in text
+    assert "of ben alone" in text and "<script>" not in text and "&lt;script&gt;" in text
 
 
 def test_difficulty_in_words():
