@@ -57,10 +57,9 @@ def failure_on(item: Item, function: Callable, case: Case) -> str | None:
     values = f"\n    {verdict.values}" if verdict.values else ""
     if verdict.share != 1.0:
         return verdict.message + values
-    touched = [
-        name for name in given if item.run is None and difference(case.inputs[name], given[name], Tolerance(0, 0))
-    ]
-    return f"{case.label}: right, but it changes its argument {touched[0]}; work on a copy" if touched else None
+    changed = (name for name in given if difference(case.inputs[name], given[name], Tolerance(0, 0)))
+    name = None if item.run else next(changed, None)
+    return f"{case.label}: right, but it changes its argument {name}; work on a copy" if name else None
 
 
 def place(problem: BaseException, function: Callable) -> str:

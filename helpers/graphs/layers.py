@@ -128,7 +128,8 @@ def _norm(
     if dimensions not in (2, 3, 4, 5):
         raise MustStay("the rank of its input is not known: trace with example inputs")
     cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[dimensions]
-    norm = cls(running_mean.numel(), eps=settings.get("eps", 1e-5), affine=False, device="meta")
+    given = {"eps": settings.get("eps", 1e-5), "momentum": settings.get("momentum", 0.1)}
+    norm = cls(running_mean.numel(), **given, affine=False, device="meta")
     norm = with_tensors(norm, **{key: value for key, value in affine.items() if value is not None})
     norm.affine = norm.weight is not None and norm.bias is not None
     norm._buffers |= {"running_mean": running_mean.detach(), "running_var": running_var.detach()}

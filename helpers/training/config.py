@@ -18,8 +18,7 @@ class Config:
         batch_size: images per step.
         lr: peak learning rate of SGD.
         muon: peak learning rate of Muon, which then steps the dense convolutions; 0 leaves them to SGD.
-        weight_decay: of SGD, on dense weights only: BatchNorm, biases and depthwise filters are left alone. What Muon
-            steps decays by a tenth of its rate instead.
+        weight_decay: of SGD, on dense weights, of no BatchNorm, bias or depthwise filter; Muon has a decay of its own.
         label_smoothing: how far labels are softened.
         warmup: share of all steps in which the rate rises; after it the rate falls to zero along a cosine.
         ema: decay of the averaged weights, which are what is evaluated and kept; 0 switches averaging off.
@@ -32,8 +31,7 @@ class Config:
         temperature: how far the teacher's answers are softened.
         precision: "auto" (bfloat16 where the hardware computes in it), "float32" or "bfloat16".
         compile: let torch.compile write the kernels; takes a C++ compiler, and a minute for each size of the images.
-        seed: of the order of the images and their augmentation; on the same device it gives the same network from the
-            same starting weights, which torch.manual_seed decides before they are drawn.
+        seed: of the order of the images and their augmentation; what a network starts from, torch.manual_seed decides.
     """
 
     epochs: Annotated[int, 1, 10**6] = 30

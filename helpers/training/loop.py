@@ -39,10 +39,6 @@ class TrainingLoop:
             raise TrainingError(f"image_sizes are sides of squares, and the images have {width} x {height} pixels")
         if min(height, width) <= PADDING:
             raise TrainingError(f"images of {width} x {height} pixels are too small to be shifted by {PADDING}")
-        if config.autoaugment and split.train_images.shape[1] not in (1, 3):
-            raise TrainingError(
-                f"autoaugment is for 1 or 3 channels, and the images have {split.train_images.shape[1]}"
-            )
         image = normalize(split.train_images[:1].to(self.device), normalization=self.normalization)
         self.form = faster_format(image, model, teacher=teacher)
         self.averaged = copy.deepcopy(model).eval()

@@ -31,7 +31,7 @@ def looks_into_it(x):
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_same_answers_shapes_and_names_and_layers_of_both_are_modules(route):
-    model = nn.Sequential(conv(stride=2), norm(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).eval()
+    model = nn.Sequential(conv(stride=2), norm(4, momentum=0.3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).eval()
     graph_module = trace(model, (X,), route)
     assert differences(model, graph_module, X) == []
     assert graph_module.graph.output_node().args[0].meta["val"].shape == (2, 3)
@@ -45,6 +45,7 @@ def test_the_same_answers_shapes_and_names_and_layers_of_both_are_modules(route)
         assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
     assert calls(graph_module) == [nn.Conv2d, nn.BatchNorm2d, F.relu, torch.flatten, nn.Linear]
     assert repr(graph_module.get_submodule("0")) == repr(model[0])
+    assert graph_module.get_submodule("1").momentum == 0.3
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -154,15 +155,15 @@ def test_augmented_assignments_write(function):
 
 
 def by_a_method(net, x):
-    net.count = net.count.add_(1)
-    net.count += 2
-    net.count -= 2
-    return x * net.count
+    net.count_ = net.count_.add_(1)
+    net.count_ += 2
+    net.count_ -= 2
+    return x * net.count_
 
 
 def test_a_buffer_may_be_counted_up_and_cannot_be_exchanged():
-    traced = record(by_a_method, count=torch.zeros(()))
-    assert traced.count == 0
+    traced = record(by_a_method, count_=torch.zeros(()))
+    assert traced.count_ == 0
     assert [traced(torch.ones(())).item() for _ in range(3)] == [1, 2, 3]
 
     def run(net, x):

@@ -251,7 +251,6 @@ def alone(cifar):
         (counted(0, 0), "0 images"),
         (of_shape((1, 16, 32), image_sizes=(16,)), "image_sizes are sides of squares, and the images have 32 x 16"),
         (of_shape((1, 4, 4)), "4 x 4 pixels are too small to be shifted by 4"),
-        (of_shape((4, 8, 8), autoaugment=True), "autoaugment is for 1 or 3 channels, and the images have 4"),
         (alone, "no image is left to train on"),
     ],
 )
