@@ -94,8 +94,9 @@ class Reader(Tracer):
         node = super().create_node(kind, target, *args, **kwargs)
         with torch._C.DisableTorchFunction():
             value = self.value_of(node)
-        node.meta["value"] = value.to("meta") if isinstance(value, torch.Tensor) and not value.is_meta else value
-        if kind == "get_attr" and not value.is_meta:
+        is_stored = isinstance(value, torch.Tensor) and not value.is_meta
+        node.meta["value"] = value.to("meta") if is_stored else value
+        if kind == "get_attr" and is_stored:
             node.meta["content"] = value.tolist()  # of a constant that the forward has made
         node.meta["inside"] = self.inside  # the class of the module whose forward does this
         return node
