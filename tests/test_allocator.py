@@ -55,8 +55,7 @@ def faults():
     return [len(b"x" * 8_000_000) for _ in range(20)] and getrusage(RUSAGE_SELF).ru_minflt - start
 
 _, before = faults(), faults()  # thresholds grow with use
-with kept_memory():
-    faults()
+with kept_memory(): faults()
 print(faults() - before)
 """
 

@@ -22,7 +22,7 @@ BUDGETS = {
     "course": 8_000,
     "course/benchmarks": 1_048,
     "course/commands": 985,
-    "course/grading": 3_168,
+    "course/grading": 3_190,
     "course/lessons": 490,
     "course/publish": 760,
     "course/reference": 1_535,

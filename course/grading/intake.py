@@ -16,7 +16,8 @@ from typing import Any
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from course.grading.collect import UNREADABLE, IntakeError, cells_of, files_of
+from course.grading.collect import UNREADABLE
+from course.grading.handed_in import IntakeError, cells_of, files_of
 
 PICTURES = "A text holds pictures, which no page shows; they are in the file that you handed in."
 

@@ -23,7 +23,7 @@ import nbformat
 import torch
 from tqdm import tqdm
 
-from course.grading import box, collect, course, intake, job, judge, machine, record, roster
+from course.grading import box, collect, course, handed_in, intake, job, judge, machine, record, roster
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.intake import Submission
@@ -91,7 +91,7 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
     lines += [f"{s} is not on the class list: correct {roster.FILE}, or delete submitted/{s}" for s in strays]
     odd = {path.parent.name for path in (room.folder / "submitted").glob(f"*/{name}")} - {*room.students(name)}
     lines += [f"{s!r} in submitted/ was left out: rename the folder to letters and digits" for s in sorted(odd)]
-    shown = [f"  {collect.shown(line, 500)}" for line in lines]
+    shown = [f"  {handed_in.shown(line, 500)}" for line in lines]
     return ["Please look at these before the marks go out:", *shown] if lines else []
 
 
@@ -104,11 +104,11 @@ def pending(room: Classroom, exercise: Exercise) -> list[str]:
 def _to_do(room: Classroom, exercise: Exercise, boxed: bool | None) -> tuple[list[tuple], int]:
     """Students whose submission is new or changed (None: graded as before), and a mark of what would be graded."""
     name, todo, kept = exercise.assignment.name, [], 0
-    base = f"{version(name)} {room.secret} {collect.fingerprint(room.folder / 'released' / name, '*.ipynb')}"
+    base = f"{version(name)} {room.secret} {handed_in.fingerprint(room.folder / 'released' / name, '*.ipynb')}"
     for student in room.students(name):
         old = room.result(name, student) or {}
         way = old.get("boxed") if boxed is None else boxed
-        text = f"{base} {way} {collect.fingerprint(room.submission(student, name))}"
+        text = f"{base} {way} {handed_in.fingerprint(room.submission(student, name))}"
         mark = hashlib.sha256(text.encode()).hexdigest()
         if old.get("fingerprint") == mark:
             kept += 1

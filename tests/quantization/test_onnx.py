@@ -44,8 +44,7 @@ def begins_with(stored, own):
 @pytest.mark.parametrize("residual", ["separate", "fused"])
 @pytest.mark.parametrize("options", [{"equalize": True}, {"weight_bits": 4, "activation_bits": 6}])
 def test_onnx_runtime_computes_what_the_integer_mode_computes(export, residual, options):
-    quantized, path = export(Recipe(residual=residual, **options))
-    assert outputs_agree(quantized, path, images(9, seed=2))
+    assert outputs_agree(*export(Recipe(residual=residual, **options)), images(9, seed=2))
 
 
 @pytest.mark.parametrize(("residual", "convolutions", "additions"), [("separate", 5, 1), ("fused", 4, 0)])

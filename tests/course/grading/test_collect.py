@@ -15,7 +15,8 @@ import pytest
 from course.grading import collect as collecting
 from course.grading import intake, roster
 from course.grading.classroom import Classroom, name_of
-from course.grading.collect import MOST_FILES_BYTES, UNREADABLE, arrival, collect, fingerprint, remarks
+from course.grading.collect import UNREADABLE, arrival, collect, remarks
+from course.grading.handed_in import MOST_FILES_BYTES, fingerprint
 
 
 @pytest.fixture
