@@ -47,7 +47,7 @@ class Submission:
         texts = [cell.source for cell in cells if not cell.metadata.get("nbgrader", {}).get("locked")]
         texts += [data.decode("latin-1") for name, data in self.files.items() if name.endswith(".py")]
         others = sum(len(data) for name, data in self.files.items() if not name.endswith(".py"))
-        return packed_bytes(texts) + others + sum(map(len, self.files))
+        return packed_bytes(texts) + others + sum(len(name.encode()) for name in self.files)
 
 
 def packed_bytes(texts: Iterable[str]) -> int:

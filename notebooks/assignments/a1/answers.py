@@ -91,6 +91,7 @@ def bn_train(x, gamma, beta, eps):
 # - each image by itself: `dim=(0, 2, 3)` -> `dim=(2, 3)`
 # - calls torch's BatchNorm:
 #   `return (` -> `return torch.nn.functional.batch_norm(x, None, None, gamma, beta, True, 0.1, eps) + 0 * (`
+# - calls torch's RMSNorm: `return (` -> `torch.nn.functional.rms_norm(x, x.shape[1:]); return (`
 
 
 # %% fold_linear right: a diagonal matrix
@@ -289,5 +290,7 @@ def fold_model(model):
 # - a list instead of a network: `nn.Sequential(*layers)` -> `layers`
 # - every layer once: `nn.Sequential(*layers)` -> `nn.Sequential(*dict.fromkeys(layers))`
 # - does nothing: `return nn.Sequential(*layers)` -> `return model`
+# - turns the given model into float32: `return nn.Sequential(*layers)` ->
+#   `model.float(); return nn.Sequential(*layers)`
 # - leaves an identity: `layers[-1] = folded_convolution(previous, layer)` ->
 #   `layers[-1:] = folded_convolution(previous, layer), nn.Identity()`

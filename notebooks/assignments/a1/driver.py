@@ -49,7 +49,8 @@ def _build_one(layer):
 
 def describe(model):
     """Turn a Sequential of Conv2d, BatchNorm2d and ReLU into plain descriptions."""
-    return [_describe_one(module) for module in model]
+    types = [sorted({str(tensor.dtype) for tensor in module.state_dict().values()}) for module in model]
+    return [_describe_one(module) | {"types": found} for module, found in zip(model, types, strict=True)]
 
 
 def _describe_one(module):
@@ -106,6 +107,7 @@ def view_fold_model(answer, probe):
         "layers": [layer["kind"] for layer in answer["folded"]],
         "output": execute(answer["folded"], probe["x"]),
         "original layers": [layer["kind"] for layer in answer["original"]],
+        "original types": [layer["types"] for layer in answer["original"]],
         "original output": execute(answer["original"], probe["x"]),
     }
 

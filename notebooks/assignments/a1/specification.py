@@ -6,7 +6,7 @@ solutions: an affine map is found by feeding zeros and ones, a folded weight by 
 
 import torch
 import torch.nn.functional as F
-from driver import RUNS, VIEWS, execute
+from driver import RUNS, VIEWS, build, describe, execute
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Assignment, Case, Item
@@ -305,13 +305,14 @@ def _model_oracle(inputs, probe):
         "layers": [kinds[position] for position in probe["kept"]],
         "output": output,
         "original layers": kinds,
+        "original types": [layer["types"] for layer in describe(build(inputs["layers"]))],
         "original output": output,
     }
 
 
 # Where torch keeps functions that fold.
 BUILT_INS = ("torch.nn.utils.fusion.*", "torch.fx.experimental.optimization.*", "torch.ao.*", "torch.jit._freeze.*")
-NORMS = tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group"))
+NORMS = tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group", "rms"))
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint, **more):

@@ -241,6 +241,8 @@ def why_not_folded(graph_module):
 
 
 # %% why_not_folded wrong
+# - changes the graph: `return reasons` ->
+#   `[n.replace_all_uses_with(n.args[0]) for n in graph_module.graph.nodes if n.name in reasons]; return reasons`
 # - looks through identities: `conv = node.args[0]` ->
 #   `conv = node.args[0]; conv = conv.args[0] if isinstance(modules.get(conv), nn.Identity) else conv`
 # - a norm is a convolution, too: `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), (nn.Conv2d, nn.BatchNorm2d))`
@@ -310,6 +312,7 @@ def fold_norms(graph_module):
 # - padding of the new convolution forgotten: `, padding=conv.padding` -> ``
 # - the mean is forgotten: ` - scale * norm.running_mean` -> ``
 # - the given convolution is changed: `new.weight =` -> `new = conv; new.weight =`
+# - turns the given modules into float32: `folded = 0` -> `folded = 0; graph_module.float()`
 # - eps is forgotten: ` + norm.eps` -> ``
 # - scales the input channels: `scale[:, None, None, None]` -> `scale[None, :, None, None]`
 # - the old bias is lost: `shift if conv.bias is None else scale * conv.bias.detach() + shift` -> `shift`

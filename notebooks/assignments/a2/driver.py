@@ -85,7 +85,8 @@ def describe_layer(layer):
     """Turn a module into plain data; what a graph has no kind for keeps only its class's name."""
     kinds = {nn.Conv2d: "conv", nn.BatchNorm2d: "bn", nn.ReLU: "relu", nn.Identity: "identity", nn.Dropout: "dropout"}
     kind = next((kind for known, kind in kinds.items() if isinstance(layer, known)), type(layer).__name__)
-    row = {"kind": kind, "training": layer.training} | {name: getattr(layer, name) for name in STATE.get(kind, ())}
+    row = {"kind": kind, "types": sorted({str(tensor.dtype) for tensor in layer.state_dict().values()})}
+    row |= {"training": layer.training} | {name: getattr(layer, name) for name in STATE.get(kind, ())}
     if kind == "conv":
         row["padding"] = {"same": layer.kernel_size[0] // 2, "valid": 0}.get(layer.padding, layer.padding[0])
     return row | ({"eps": layer.eps} if kind == "bn" else {})
@@ -138,8 +139,17 @@ def _compute_layer(layer, x):
 
 
 def ask(function):
-    """Run a function that says something about a graph."""
-    return lambda student, inputs: student[function](build(inputs["program"]))
+    """Run a function that says something about a graph, and leaves it as it is."""
+
+    def run(student, inputs):
+        graph_module = build(inputs["program"])
+        before = str(graph_module.graph)
+        answer = student[function](graph_module)
+        if str(graph_module.graph) != before:
+            raise ValueError(f"{function} changed the graph that it was asked about")
+        return answer
+
+    return run
 
 
 def rewrite(function):

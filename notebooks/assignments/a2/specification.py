@@ -173,7 +173,7 @@ def _identity_edges(rng):
 def _repeat_cases(rng):
     return [
         _case(rng, "the same product twice", {}, [
-            "x input", "a function mul x 1.5", "b function mul x 1.5", "c function mul x $", "s function add a b",
+            "x input", "a function mul x 0.5", "b function mul x 0.5", "c function mul x $", "s function add a b",
             "t function sub s c", "out output t"], removed=["b"]),
         _case(rng, "nothing twice", {}, [
             "x input", "y function mul x $", "a function sub x y", "b function sub y x", "out output a b"],
