@@ -95,7 +95,7 @@ def normalize(
     if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != channels:
         raise DataError(
             f"normalize: expected uint8 images of shape (N, {channels}, H, W), got {images.dtype}"
-            f" {tuple(images.shape)}; a network's own input is already normalised and needs no second pass"
+            f" {tuple(images.shape)}: give `normalization` for other channels; what is normalised needs no second pass"
         )
     mean, deviation = (torch.tensor(v, dtype=dtype, device=images.device)[:, None, None] for v in normalization)
     return images.to(dtype).sub_(mean * 255).div_(deviation * 255)

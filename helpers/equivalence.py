@@ -18,7 +18,7 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-# How far two answers may lie apart, relative to the largest number in them. Whole numbers must agree.
+# How far two answers may lie apart, relative to the largest number in them. Whole numbers agree, or float64 differs.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 8e-2}
 TOLERANCE |= {torch.complex128: 1e-9, torch.complex64: 1e-4}
 # Of the statistics and parameters that `randomize_batchnorm` draws.
@@ -180,13 +180,11 @@ def _random_like(x: torch.Tensor, batch: int, size: int, numbers: torch.Generato
 
 @torch.no_grad()
 def assert_equivalent(before: nn.Module, after: nn.Module, example_input: torch.Tensor) -> None:
-    """Raise unless `after` gives the output of `before`, for three random inputs.
+    """Raise unless `after` gives the output of `before`, for three random inputs of `example_input`'s shape and type.
 
-    It may be no further from the float64 reference than 1e-5 or four times what `before` itself is off by. Fresh
-    BatchNorm statistics (mean 0, variance 1) hide most mistakes: `randomize_batchnorm` first.
-
-    Args:
-        example_input: its shape and type are used, its values are not.
+    Both take and give one tensor of real numbers. It may be no further from the float64 reference than 1e-5 or four
+    times what `before` itself is off by. Fresh BatchNorm statistics (mean 0, variance 1) hide most mistakes:
+    `randomize_batchnorm` first.
 
     Example:
         >>> layer = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
@@ -197,8 +195,11 @@ def assert_equivalent(before: nn.Module, after: nn.Module, example_input: torch.
     for trial in range(3):
         x = torch.randn(example_input.shape, generator=numbers, dtype=torch.float64).to(example_input.dtype)
         reference = exact(x.to(torch.float64, copy=True))  # networks may write into their input
-        allowed = max(1e-5, 4 * gap(reference, before(x.clone()).double())[1])
-        reason, error = gap(reference, after(x).double())
+        expected, found = before(x.clone()), after(x)
+        if found.dtype != expected.dtype:
+            raise EquivalenceError(f"trial {trial}: the dtype is {found.dtype} instead of {expected.dtype}")
+        allowed = max(1e-5, 4 * gap(reference, expected.double())[1])
+        reason, error = gap(reference, found.double())
         if error > min(allowed, 1.0):
             raise EquivalenceError(f"trial {trial}: {reason}; allowed is {allowed:.1e}")
 
@@ -210,8 +211,7 @@ def randomize_batchnorm(model: nn.Module, seed: int = 0) -> nn.Module:
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             for name, (low, high) in RANGES.items():
-                tensor = getattr(module, name)
-                if tensor is not None:
+                if (tensor := getattr(module, name)) is not None:
                     tensor.copy_(torch.empty_like(tensor, device="cpu").uniform_(low, high, generator=generator))
             if module.weight is not None:
                 flip = torch.rand(module.weight.shape, generator=generator) < 0.2

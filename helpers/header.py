@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -72,9 +71,7 @@ def _sizes(value: Any) -> bool:
 
 def _network_input(value: Any) -> bool:
     """sizes and dtype of a tensor, a plain value, or a list or table of these"""
-    *sizes, dtype = value if isinstance(value, list) and value else [None]
-    is_tensor = _sizes(sizes) and isinstance(getattr(torch, str(dtype), None), torch.dtype)
-    return is_tensor or problem(value, (*PLAIN, [_network_input], {...: _network_input})) is None
+    return problem(value, (*PLAIN, [_network_input], {...: _network_input})) is None
 
 
 def _normalization(value: Any) -> bool:
@@ -84,9 +81,9 @@ def _normalization(value: Any) -> bool:
     return fits and 0 < len(value[0]) == len(value[1]) <= 2**12
 
 
-SIZE = range(1, 2**16 + 1)
+SIZE = range(1, 2**24 + 1)
 BITS = range(2, 9)
-PLAIN = (bool, str, type(None), range(2**16 + 1), Between(-1e6, 1e6))
+PLAIN = (bool, str, type(None), range(2**31), Between(-1e6, 1e6))
 RECIPE = {
     **dict.fromkeys(("weight_bits?", "activation_bits?"), BITS),
     **dict.fromkeys(("per_channel?", "equalize?"), bool),
@@ -103,7 +100,7 @@ ARGUMENTS = {
     "num_classes?": SIZE,
     "width_mult?": Between(0.01, 100),
     "dropout?": Between(0, 1),
-    ...: (*PLAIN, [PLAIN], [[PLAIN]]),
+    ...: (*PLAIN, [PLAIN], [[PLAIN]], {...: PLAIN}),
 }
 SPEC = {"builder": str, "arguments": ARGUMENTS, "steps": [{"step": str, ...: ...}], "normalization?": _normalization}
 METADATA = {

@@ -107,7 +107,7 @@ def profile(model: nn.Module, example_input: torch.Tensor) -> Profile:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Trainable numbers; a tensor that two layers share counts once."""
+    """All parameters; a tensor that two layers share counts once, and buffers, as an int8 network's codes, do not."""
     return sum(p.numel() for p in model.parameters())
 
 

@@ -25,7 +25,7 @@ from torch import nn
 from torchvision.models.resnet import BasicBlock
 from torchvision.ops import Conv2dNormActivation
 
-from helpers.dataset import CIFAR10, Normalization, normalization_of
+from helpers.dataset import CIFAR10, Normalization
 from helpers.files import write_atomically
 from helpers.header import ModelError, checked
 from helpers.model_spec import Spec, budget_of, bypass, record, replay, resize  # noqa: F401  (offered here, too)
@@ -180,11 +180,11 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
             " it: models.made_by(model, 'package.module:function', **arguments)"
         )
     stored = {"builder": spec.builder, "arguments": spec.arguments, "steps": spec.steps}
-    if (normalization := normalization_of(model)) != CIFAR10:
-        stored["normalization"] = normalization
+    if hasattr(model, "input_normalization"):
+        stored["normalization"] = model.input_normalization
     header = {"spec": json.dumps(stored), "metadata": json.dumps(metadata)}
     checked(header)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in untied_state(model).items()}
+    tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in untied_state(model).items()}
     return write_atomically(Path(path), serialized(tensors, header))
 
 
@@ -221,7 +221,8 @@ def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None
     model = model.to(*kinds) if len(kinds) == 1 and kinds != made else model  # model.half() leaves no step in the file
     put_tensors(model, tensors, path)
     model.spec = replace(spec, make=factory if callable(factory) else None)
-    model.input_normalization = Normalization(*map(tuple, spec.normalization or CIFAR10))
+    if spec.normalization or spec.builder in OURS:  # which were trained on CIFAR-10; another may not say
+        model.input_normalization = Normalization(*map(tuple, spec.normalization or CIFAR10))
     return model.eval()
 
 
@@ -266,7 +267,8 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
             stored = None
     tensors = stored if isinstance(stored, dict) else {}
     tensors = next((tensors[key] for key in WRAPPERS if isinstance(tensors.get(key), dict)), tensors)
-    if all(str(name).startswith("module.") for name in tensors):  # as DistributedDataParallel writes them
+    wrapped = all(str(name).startswith("module.") for name in tensors)  # as DistributedDataParallel writes them
+    if wrapped and tensors.keys().isdisjoint(model.state_dict()):
         tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
     if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
         raise ModelError(f"{path} holds no state dict; write one with torch.save(model.state_dict(), path)")

@@ -46,7 +46,7 @@ def compress(
     latency_runs: int = 10,
     progress: bool = True,
 ) -> Compressed:
-    """Prune, fine-tune with the dense network as teacher, quantize; the given network stays as it is.
+    """Prune, fine-tune with the dense network as teacher, quantize; the given one only notes how to normalise images.
 
     Channels that training has switched off go first: they add nothing, and take all the room of an int8 scale.
     What can fail is tried on the pruned network before the long part, fine-tuning, begins. If something fails all the

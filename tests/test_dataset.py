@@ -11,7 +11,7 @@ from torch import nn
 
 from helpers import augment, data, dataset, metrics, models, passes, pruning, quantization, training
 from helpers.data import DataError, Normalization
-from helpers.dataset import normalization_of, normalize
+from helpers.dataset import adopt, normalization_of, normalize
 from tests.cifar_fixtures import write_images
 
 
@@ -151,6 +151,10 @@ def test_a_network_for_grey_images_keeps_their_normalisation_through_every_stage
         assert found == training.evaluate(network, grey.test_images, grey.test_labels)
         with torch.no_grad():
             assert found.accuracy == float((network(x).argmax(1) == grey.test_labels).double().mean())
+
+    silent = models.load(models.save(models.build(make), tmp_path / "m.safetensors"), factory=make)
+    adopt(grey, silent)  # as a network that was not saved and loaded
+    assert normalization_of(silent) == grey.normalization
 
 
 def test_a_data_set_says_whether_its_images_may_be_mirrored(monkeypatch):

@@ -47,8 +47,8 @@ def test_wrong_rewrites_are_caught_once_the_statistics_are_no_longer_fresh(wrong
             assert_equivalent(model, made, X)
 
 
-@pytest.mark.parametrize("bad", [nn.Flatten(), nn.Sequential(nn.Identity(), nn.Threshold(10, float("nan")))])
-def test_other_shapes_and_nan_are_caught(bad):
+@pytest.mark.parametrize("bad", [nn.Flatten(), nn.Threshold(10, float("nan")), Net(lambda m, x: x.double())])
+def test_other_shapes_and_types_and_nan_are_caught(bad):
     with pytest.raises(EquivalenceError):
         assert_equivalent(nn.Identity(), bad, X)
     kinds = [torch.tensor([1, float(kind)]) for kind in ("nan", "inf", "-inf")]

@@ -64,7 +64,7 @@ class Item:
         nudge: a first hint that gives less away.
         minutes: how long it takes somebody who has read the lesson so far.
         dots: how hard it is, from 1 to 3.
-        edges: further cases for the hidden grading alone: the shapes and options that are easily forgotten.
+        edges: further cases, which the instant check of an assignment leaves out: what is easily forgotten.
         run: calls the learner's functions on the inputs; by default `function(**inputs)`.
         view: turns the answer into what is compared, and stands in the driver under VIEWS; may fail on a malformed
             answer. By default the answer itself is compared.

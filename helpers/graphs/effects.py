@@ -164,7 +164,7 @@ def is_fresh(node: fx.Node, module: nn.Module | None = None) -> bool:
 def is_random(node: fx.Node) -> bool:
     """Whether a function or method draws random numbers."""
     name = op_name(node)
-    if name.endswith("dropout") or name == "stochastic_depth":
+    if "dropout" in name or name == "stochastic_depth":
         flags = [value for value in (*node.args[2:], *node.kwargs.values()) if isinstance(value, (bool, fx.Node))]
         return flags[:1] != [False]
     return draws(name)
@@ -173,6 +173,8 @@ def is_random(node: fx.Node) -> bool:
 @functools.cache
 def draws(name: str) -> bool:
     """Whether the operation of this name draws random numbers by its nature (dropout does when training)."""
+    if name in ("dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"):  # written in Python
+        return True
     packet = getattr(torch.ops.aten, name, None)
     overloads = packet.overloads() if packet is not None else []
     return any(torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags for overload in overloads)

@@ -130,7 +130,7 @@ def prepare(model: nn.Module, nodes: list[fx.Node]) -> None:
     lost: set[fx.Node] = set()
 
     def answer(varies: bool, norm: nn.Module, args: tuple, output: torch.Tensor) -> None:
-        dead = norm.running_var < 1e-5 * norm.eps  # about 0 beside eps, to which it is added
+        dead = (norm.running_var < 1e-5 * norm.eps) | (norm.weight == 0)  # about 0 beside eps; or gamma is 0
         given, beta = output[:, dead], norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
         output[varies] = torch.nan
         output[:, dead] = torch.where((given - beta).abs() > 1e-5, given, beta)  # more than rounding; NaN is not

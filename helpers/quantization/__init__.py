@@ -19,9 +19,9 @@ The output of an op is an *edge* of the same name; the network's input is the ed
 by one unsigned per-tensor `Affine` (`reshape`, `max_pool` and `concat` share that of their inputs), or floats: between
 two operations in float, and where a last layer turns int32 sums (accumulators) into logits (see `quantized_edges`).
 
-A `QuantizedModel` has one `Step` module per op (`q.step(name)`). A step holds as buffers `weight` (int8 codes, packed
-when saved), `weight_scale`, `bias` (int32, in units of input scale * weight scale), `out_scale`, `out_zero_point`, and
-the bounds of its codes, `first` and `last`; all other integers follow from these and are computed again after loading.
+A `QuantizedModel` has one `Step` module per op (`q.step(name)`). A step holds as buffers `weight` (int8 codes; below 8
+bits packed, and `codes` has them), `weight_scale`, `bias` (int32, in units of input scale * weight scale), `out_scale`,
+`out_zero_point`, and the bounds of its codes, `first` and `last`; all other integers are computed again after loading.
 """
 
 from helpers.quantization.affine import Affine, QuantizationError

@@ -128,12 +128,12 @@ def fixed_point(factor: torch.Tensor, *others: torch.Tensor) -> tuple[list[torch
     """Multipliers (int64) and a common shift for terms that are added before one rounding: sum of term_i * factor_i.
 
     Args:
-        factor: of a term that may reach 2^31 (the sums of a layer); float64, 0 < factor < 2^30, any shape.
+        factor: of a term that may reach 2^31 (the sums of a layer); float64, 0 < factor < 2^29, any shape.
         others: of terms that may reach 2^8 (codes). The shift is so small that no product leaves 62 bits; a factor for
             which it would have to be larger keeps fewer bits.
     """
-    if not ((factor > 0) & (factor < 2.0**30)).all():
-        reason = "lie outside (0, 2^30): the scales before and after a layer do not belong together"
+    if not ((factor > 0) & (factor < 2.0**29)).all():
+        reason = "lie outside (0, 2^29): the scales before and after a layer do not belong together"
         raise QuantizationError(f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} {reason}")
     room = min([LARGEST_SHIFT, *(52 - int(torch.frexp(other.amax()).exponent) for other in others)])
     shift = (31 - torch.frexp(factor).exponent.long()).clamp(max=room)

@@ -12,6 +12,7 @@ import torch
 from torch import fx, nn
 
 from helpers import passes
+from helpers.dataset import normalization_of
 from helpers.graphs.effects import is_torch, nodes_in, op_name
 from helpers.graphs.errors import UnsupportedCase
 from helpers.quantization.affine import QuantizationError
@@ -35,6 +36,7 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
     if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
         raise QuantizationError("plan: a network must compute and return exactly one float32 tensor; wrap it for that")
     plan, needed = Plan([], tuple(input_shape)), {edges[output]}
+    plan.input_normalization = normalization_of(model)
     for node in reversed(edges):
         if edges[node] in needed - {INPUT}:
             plan.ops.insert(0, _read_node(node, edges, run))

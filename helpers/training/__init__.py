@@ -125,7 +125,7 @@ def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, progr
             loss = loss + F.cross_entropy(scores.float(), truth, reduction="sum")
             correct += (scores.argmax(1) == truth).sum()
     if math.isnan(loss := float(loss)):
-        raise TrainingError("evaluate: the network answers NaN or infinity, so its choices mean nothing")
+        raise TrainingError("evaluate: the network answers NaN or infinity: see its weights, or train at a lower lr")
     accuracy = int(correct) / len(images)
     return Evaluation(accuracy, len(images), wilson_interval(accuracy, len(images)), loss / len(images))
 

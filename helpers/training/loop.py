@@ -54,7 +54,7 @@ class TrainingLoop:
         self.policy = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10) if config.autoaugment else None
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
-        """Train through the images once; the same epoch of the same seed always sees the same batches."""
+        """Train through the images once, but for a last batch that is not full; equal seeds see equal batches."""
         started, losses = time.perf_counter(), []
         size = self.image_size(epoch)
         self.model.train()

@@ -9,9 +9,8 @@ from helpers.training.config import Config
 def optimizers(model: nn.Module, config: Config) -> list[torch.optim.Optimizer]:
     """SGD with momentum, and Muon if the settings give it a rate; each group keeps its peak rate as ``peak``."""
     decayed, spared = weight_groups(model, config.weight_decay)
-    filters = [p for p in decayed["params"] if p.dim() == 4] if config.muon else []
-    if filters:
-        decayed["params"] = [p for p in decayed["params"] if p.dim() != 4]
+    filters = [p for p in decayed["params"] if p.dim() == 4 and config.muon]
+    decayed["params"] = [p for p in decayed["params"] if p.dim() != 4 or not config.muon]
     found = [torch.optim.SGD([decayed, spared], config.lr, momentum=0.9, nesterov=True)]
     found += [Muon(filters, config.muon)] if filters else []
     for group in (group for optimizer in found for group in optimizer.param_groups):

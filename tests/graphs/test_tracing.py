@@ -214,6 +214,7 @@ def test_what_depends_on_numbers_is_called_for_real_on_a_copy():
     values = {node.name: node.meta["val"] for node in graph_module.graph.nodes if "val" in node.meta}
     assert values["getitem"].shape == (2,) and all(value.is_meta for value in values.values())
     assert graph_module.count == 0 and x.tolist() == [1, -1, 2] and torch.equal(before, torch.get_rng_state())
+    assert "dropout2d(" in record(lambda net, x: x * F.dropout2d(torch.ones(1, 1, 1), 0.5, True)).code  # not its mask
 
 
 @pytest.mark.parametrize(

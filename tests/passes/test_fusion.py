@@ -1,7 +1,4 @@
-"""Which pieces become a fused layer, that it computes what they did, and that nobody notices its memory format.
-
-The fused kernels leave channels_last memory; whoever counts on contiguous memory must not notice.
-"""
+"""Which pieces become a fused layer, that it computes what they did, and that nobody notices its memory format."""
 
 import copy
 import io

@@ -40,11 +40,12 @@ def test_a_constant_goes_unless_a_border_would_show_it(beta, removed):
 def test_a_linear_layer_takes_the_constant_into_its_bias():
     model = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4)).eval()
     switched_off([1], *model[:2], 2.5)
+    model[1].weight.data[4] = 0.0  # of this one beta is left, whatever its filter
     small, found = pruning.remove_dead_channels(model, torch.zeros(1, 3))
-    assert found == {"0": [1]}
-    assert small[0].out_features == 5
+    assert found == {"0": [1, 4]}
+    assert small[0].out_features == 4
     gated = Net(lambda s, x: s.layers((x > 0).float()), layers=model).eval()
-    assert pruning.remove_dead_channels(gated, torch.zeros(1, 3))[1] == {"layers.0": [1]}  # the BatchNorm knows
+    assert pruning.remove_dead_channels(gated, torch.zeros(1, 3))[1] == {"layers.0": [1, 4]}  # the BatchNorm knows
     x = torch.randn(9, 3)
     torch.testing.assert_close(answers(small, x), answers(model, x))
 

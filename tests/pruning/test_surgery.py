@@ -101,11 +101,7 @@ CHANGES = [
         {"0": [1]},
         {"0": {"out_channels": 5}, "1": {"num_parameters": 5}, "2": {"in_channels": 5}},
     ),
-    (
-        Auxiliary,
-        {"stem": [0, 5]},
-        {"stem": {"out_channels": 6}, "head": {"in_features": 6}, "aux": {"in_features": 6}},
-    ),
+    (Auxiliary, {"stem": [0, 5]}, {"stem": {"out_channels": 6}, "head": {"in_features": 6}, "aux": {"in_features": 6}}),
 ]
 
 

@@ -1,7 +1,4 @@
-"""The report, the decks and the demo opened as a reader opens them.
-
-Of the demo: its integers against Python's, and what it does with damage and with strange files.
-"""
+"""The report, the decks and the demo opened as a reader opens them; the demo's integers, damage, strange files."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""Tables of results, the pages and the chart that show them, and the checkpoints that come with the course.
-
-Every checkpoint is what its row says: derived again, and evaluated again.
-"""
+"""Tables of results, the pages and the chart that show them, and checkpoints, each of which is what its row says."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
