@@ -105,6 +105,7 @@ def remove_dead_channels(model: nn.Module, example_inputs: Any) -> tuple[nn.Modu
 def constants(model: nn.Module, groups: ChannelGroups, example_inputs: Any) -> dict[tuple[str, int], torch.Tensor]:
     """For each weight that ungrouped layers read the constant of each input channel, NaN for one that varies."""
     found: dict[tuple[str, int], torch.Tensor] = {}
+    torch.manual_seed(0)  # or a channel that hardly any number reaches would be dead or not as chance has it
 
     def look(read: tuple[str, int], layer: nn.Module, args: tuple, kwargs: dict) -> None:
         x = args[0] if args else kwargs["input"]

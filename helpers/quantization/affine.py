@@ -119,9 +119,8 @@ def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, axis: int | None = 
 
 def sqnr(reference: torch.Tensor, approximation: torch.Tensor) -> float:
     """Signal to quantization noise in decibels, 10 log10(sum reference^2 / sum error^2); a bit is worth about 6 dB."""
-    reference = reference.double()
-    noise = (reference - approximation.double()).square().sum()
-    return float(10 * torch.log10(reference.square().sum() / noise))
+    noise = (reference.double() - approximation.double()).square().sum()
+    return float(10 * torch.log10(reference.double().square().sum() / noise))
 
 
 def fixed_point(factor: torch.Tensor, *others: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:

@@ -11,11 +11,10 @@ positive factor pass, relu(x / s) = relu(x) / s, so for each channel
 
 leaves the network as it was. s = sqrt(range of W1 / range of W2) gives both layers the same range in that channel.
 After M. Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", arXiv:1906.04721; the
-limit per channel is exact, the paper replaces ReLU6.
+limit per channel is exact, the paper replaces ReLU6. Weights that read a channel which is always 0 become 0.
 
-**Widening** rounds widths up with channels that nobody reads. Odd widths cost ONNX Runtime more time than the next
-multiple of 16, and an image with three channels more than one with four. What a new channel holds does not matter,
-since all weights that read it are 0.
+**Widening** rounds widths up with channels that only weights of 0 read. Odd widths cost ONNX Runtime more time than the
+next multiple of 16, and an image with three channels more than one with four.
 """
 
 import copy
@@ -71,6 +70,8 @@ def _equalize_space(plan: Plan, space: tuple[str, ...]) -> float:
     before = torch.stack([op.weight.abs().flatten(1).amax(1) for op in writers]).amax(0)
     after = torch.stack([input_view(op).abs().amax((1, 3)).flatten() for op in readers]).amax(0)
     alive = (before > 0) & (after > 0)  # the factor of a dead channel does not matter
+    lit = [(op.bias > 0) | (op.clamp is None or op.clamp[0] != 0) for op in writers]
+    unread = (before == 0) & ~torch.stack(lit).any(0)
     factor = torch.where(alive, (before / after.clamp(min=1e-30)).sqrt(), 1.0).clamp(1e-4, 1e4)
     for op in writers:
         op.weight, op.bias = op.weight / per_row(factor, op.weight), op.bias / factor
@@ -78,7 +79,7 @@ def _equalize_space(plan: Plan, space: tuple[str, ...]) -> float:
         op.clamp = (op.clamp[0], op.clamp[1] / factor)
     for op in readers:
         view = input_view(op)
-        op.weight = (view * factor.reshape(len(view), 1, -1, 1)).view_as(op.weight)
+        op.weight = (view * factor.masked_fill(unread, 0).reshape(len(view), 1, -1, 1)).view_as(op.weight)
     return float((factor - 1).abs().max())
 
 

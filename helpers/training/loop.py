@@ -55,8 +55,7 @@ class TrainingLoop:
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
         """Train through the images once, but for a last batch that is not full; equal seeds see equal batches."""
-        started, losses = time.perf_counter(), []
-        size = self.image_size(epoch)
+        started, losses, size = time.perf_counter(), [], self.image_size(epoch)
         self.model.train()
         with torch.random.fork_rng():
             seed = self.config.seed * 100_003 + epoch

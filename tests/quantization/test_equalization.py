@@ -38,9 +38,12 @@ def test_the_function_stays_and_ranges_of_both_layers_agree_in_every_channel(see
 def test_a_dead_channel_does_no_harm():
     model = small()
     with torch.no_grad():
-        model.widen.weight[3] = 0
+        model.widen.weight[3:5] = 0
+        model.widen.bias[3:5] = torch.tensor([-1, 1])
         model.grouped.weight[:, 2] = 0
     plan, before = equalized(model)
+    read = plan["depthwise"].weight.flatten(1).abs().amax(1)
+    assert read[3] == 0 < read[4]  # the first is never on, and large weights that read it would take all the range
     assert not torch.equal(plan["stem"].bias, before["stem"].bias)
 
 

@@ -1,5 +1,4 @@
-"""Every lesson runs from top to bottom in a fresh kernel, alone and twice, and leaves nothing behind but in build/ and
-data/. Its full branch runs on few images and for one epoch: that it works at all, for a real run takes hours."""
+"""Every lesson runs in a fresh kernel, alone and twice, leaves nothing outside build/ and data/; its full branch, too."""
 
 import shutil
 
