@@ -1,4 +1,4 @@
-"""Every lesson runs in a fresh kernel, alone and twice, leaves nothing outside build/ and data/; its full branch, too."""
+"""Every lesson runs in a fresh kernel, alone and twice, and leaves nothing outside build/ and data/."""
 
 import shutil
 
