@@ -180,8 +180,8 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
             " it: models.made_by(model, 'package.module:function', **arguments)"
         )
     stored = {"builder": spec.builder, "arguments": spec.arguments, "steps": spec.steps}
-    if hasattr(model, "input_normalization"):
-        stored["normalization"] = model.input_normalization
+    if (told := getattr(model, "input_normalization", None)) and (told != CIFAR10 or spec.builder not in OURS):
+        stored["normalization"] = told
     header = {"spec": json.dumps(stored), "metadata": json.dumps(metadata)}
     checked(header)
     tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in untied_state(model).items()}
