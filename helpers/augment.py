@@ -79,11 +79,9 @@ def alternating_flip(batch: torch.Tensor, indices: torch.Tensor, epoch: int) -> 
 
 def cut_out(batch: torch.Tensor, size: int, generator: torch.Generator) -> torch.Tensor:
     """Blank one square of each normalised image (zero is the mean colour); it may reach over the border."""
-    count, _, height, width = batch.shape
-    draw = {"generator": generator, "device": batch.device}
-    top = torch.randint(0, height, (count, 1), **draw) - size // 2
-    left = torch.randint(0, width, (count, 1), **draw) - size // 2
-    row, column = torch.arange(height, device=batch.device), torch.arange(width, device=batch.device)
-    rows = (row >= top) & (row < top + size)  # (B, H)
-    columns = (column >= left) & (column < left + size)  # (B, W)
-    return batch.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0.0)
+    inside = []  # of the square: which rows (B, H), and which columns (B, W)
+    for side in batch.shape[2:]:
+        first = torch.randint(0, side, (len(batch), 1), generator=generator, device=batch.device) - size // 2
+        place = torch.arange(side, device=batch.device)
+        inside.append((place >= first) & (place < first + size))
+    return batch.masked_fill((inside[0][:, :, None] & inside[1][:, None, :])[:, None], 0.0)

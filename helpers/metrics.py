@@ -4,7 +4,6 @@ Whether two networks compute the same is in `equivalence.py`, and is offered her
 """
 
 import random
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -39,17 +38,6 @@ class Profile:
     params: int
     macs: int
     file_bytes: int | None
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Median and interquartile range of one forward pass, and the conditions under which they hold."""
-
-    median_ms: float
-    iqr_ms: float
-    runs: int
-    threads: int
-    batch: int
 
 
 @torch.no_grad()
@@ -91,8 +79,7 @@ def faster_format(images: torch.Tensor, *models: nn.Module, teacher: nn.Module |
 
 def device_of(model: nn.Module) -> torch.device:
     """Where the model's tensors live; a model without any is taken to live on the CPU."""
-    tensor = next(chain(model.parameters(), model.buffers()), None)
-    return torch.device("cpu") if tensor is None else tensor.device
+    return next((t.device for t in chain(model.parameters(), model.buffers())), torch.device("cpu"))
 
 
 def profile(model: nn.Module, example_input: torch.Tensor) -> Profile:
@@ -131,11 +118,13 @@ def count_macs(model: nn.Module, example_input: torch.Tensor) -> int:
 
 def latency(
     model: nn.Module, example_input: torch.Tensor, threads: int | None = None, runs: int = 30, warmup: int = 5
-) -> Latency:
-    """Median time of a forward pass in eval mode, without gradients, on so many threads of the CPU (None: as it is)."""
-    return time_interleaved({"it": model}, example_input, threads, runs, warmup)["it"]
+) -> tuple:
+    """The row that `compare_latency` gives one network, on so many threads of the CPU (None: as it is)."""
+    [row] = compare_latency({"it": model}, example_input, threads, runs, warmup).itertuples(index=False)
+    return row
 
 
+@torch.no_grad()
 def compare_latency(
     candidates: Mapping[str, nn.Module | Callable],
     example_input: torch.Tensor,
@@ -143,39 +132,28 @@ def compare_latency(
     runs: int = 30,
     warmup: int = 5,
 ) -> pd.DataFrame:
-    """Time several networks in rounds (A B C, B A C, ...), so that a drift of the machine meets them all alike.
+    """Time forward passes in eval mode, without gradients, in rounds (A B C, B A C, ...): a drift meets all alike.
 
     The order of each round is drawn anew, so that none has always the same one before it. Before each turn the threads
     of the one before, if it had several, get time to fall asleep (they spin for a while, on the cores that the next
     one needs), and an untimed call fetches the weights into the caches.
 
     Returns:
-        One row per candidate, with `speedup` against the first one.
+        One row per candidate: `median_ms`, `iqr_ms`, the conditions under which they hold, `speedup` against the first.
     """
-    timed = time_interleaved(candidates, example_input, threads, runs, warmup)
-    table = pd.DataFrame([{"name": name, **vars(result)} for name, result in timed.items()])
-    table["speedup"] = table.median_ms.iloc[0] / table.median_ms
-    return table
-
-
-@torch.no_grad()
-def time_interleaved(
-    candidates: Mapping[str, nn.Module | Callable], x: torch.Tensor, threads: int | None, runs: int, warmup: int
-) -> dict[str, Latency]:
-    """Time each candidate `runs` times, once in each round."""
     if runs < 3 or warmup < 1 or (threads is not None and threads < 1):
         got = f"got runs={runs}, warmup={warmup}, threads={threads}"
         raise MeasurementError(f"a median needs 3 runs or more, after 1 warm-up or more, on 1 thread or more; {got}")
     if slow := [name for name, one in candidates.items() if getattr(one, "mode", None) == "simulated"]:
         raise MeasurementError(f"{slow[0]} computes in float what int8 stands for: set its mode to 'kernel' to time it")
     taken: dict[str, list[float]] = {name: [] for name in candidates}
-    wait = torch.cuda.synchronize if x.is_cuda else lambda: None  # a CPU has finished when the call returns
+    wait = torch.cuda.synchronize if example_input.is_cuda else lambda: None  # a CPU has finished when the call returns
     modules = [candidate for candidate in candidates.values() if isinstance(candidate, nn.Module)]
     with evaluation_mode(*modules, threads=threads):
         used = torch.get_num_threads()
         for model in candidates.values():
             for _ in range(warmup):
-                model(x)
+                model(example_input)
         order, rng = list(candidates), random.Random(0)
         for _ in range(runs):
             rng.shuffle(order)
@@ -183,14 +161,15 @@ def time_interleaved(
                 model = candidates[name]
                 if len(candidates) > 1:
                     time.sleep(PAUSE_SECONDS if used > 1 else 0)
-                    model(x)
+                    model(example_input)
                 wait()
                 start = time.perf_counter()
-                model(x)
+                model(example_input)
                 wait()
                 taken[name].append((time.perf_counter() - start) * 1e3)
-    quartiles = {name: statistics.quantiles(times, n=4, method="inclusive") for name, times in taken.items()}
-    return {name: Latency(mid, high - low, runs, used, len(x)) for name, (low, mid, high) in quartiles.items()}
+    low, mid, high = pd.DataFrame(taken).quantile([0.25, 0.5, 0.75]).to_numpy()
+    table = pd.DataFrame({"name": list(taken), "median_ms": mid, "iqr_ms": high - low})
+    return table.assign(runs=runs, threads=used, batch=len(example_input), speedup=mid[0] / mid)
 
 
 @contextmanager

@@ -50,8 +50,6 @@ def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn
             alike for both.
         arguments: plain JSON values from which the step's replay function finds the same structure.
     """
-    if step not in REPLAY:
-        raise ModelError(f"unknown step {step!r}; known steps: {', '.join(REPLAY)}")
     if hasattr(source, "input_normalization"):
         new.input_normalization = source.input_normalization
     spec = getattr(source, "spec", None)
@@ -83,8 +81,7 @@ def resize(model: nn.Module, changes: dict[str, dict[str, int]]) -> nn.Module:
 def bypass(model: nn.Module, blocks: list[str]) -> nn.Module:
     """Leave out blocks whose shortcut is plain: what enters goes on, and nothing is added. Works in place, notes it."""
     for name in blocks:
-        model.get_submodule(name)  # which has to be there
-        model.set_submodule(name, nn.Identity())
+        model.set_submodule(name, nn.Identity(), strict=True)
     return record(model, model, "bypass", blocks=blocks) if blocks else model
 
 
@@ -94,11 +91,10 @@ def reshape_tensors(module: nn.Module, made: dict[int, tuple[Any, Any]]) -> None
     Layers that share a tensor share its successor.
     """
     arguments = {key: getattr(module, key) for key in module.__constants__ if hasattr(module, key)}
-    if isinstance(module, nn.modules.conv._ConvNd):
-        arguments |= {"padding": module.padding, "bias": module.bias is not None}
-        arguments.pop("output_padding", None) if not module.transposed else None
-    elif isinstance(module, nn.Linear):
-        arguments |= {"bias": module.bias is not None}
+    if isinstance(module, nn.modules.conv._ConvNd | nn.Linear):
+        arguments["bias"] = module.bias is not None
+    if not getattr(module, "transposed", True):
+        del arguments["output_padding"]
     for cls in type(module).__mro__:  # a subclass may take other arguments than PyTorch's own class
         with suppress(TypeError):
             fresh = cls(**arguments)

@@ -34,15 +34,7 @@ WRAPPERS = ("state_dict", "model_state_dict", "model")  # where training scripts
 MOST_NAMED = 20  # tensors that do not fit
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "data" / "checkpoints"
 # (expansion, channels, blocks, stride) of each stage: torchvision's table with the second stride 2 -> 1.
-CIFAR_STAGES = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 1),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
+STAGES = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
 def mobilenet_v2(num_classes: int = 10, width_mult: float = 1.0, dropout: float = 0.0) -> nn.Module:
@@ -53,7 +45,7 @@ def mobilenet_v2(num_classes: int = 10, width_mult: float = 1.0, dropout: float 
         2236682
     """
     arguments = {"num_classes": num_classes, "width_mult": width_mult, "dropout": dropout}
-    model = torchvision.models.MobileNetV2(**arguments, inverted_residual_setting=CIFAR_STAGES)
+    model = torchvision.models.MobileNetV2(**arguments, inverted_residual_setting=STAGES)
     model.features[0][0].stride = (1, 1)  # which torchvision's class has no argument for
     model.spec = Spec("mobilenet_v2_cifar", arguments)
     return model
@@ -69,17 +61,16 @@ def tiny(num_classes: int = 10) -> nn.Module:
         78042
     """
     shortcut = {"stride": 2, "activation_layer": None}
-    model = nn.Sequential(
-        OrderedDict(
-            stem=Conv2dNormActivation(3, 16),
-            block1=BasicBlock(16, 16),
-            block2=BasicBlock(16, 32, 2, Conv2dNormActivation(16, 32, 1, **shortcut)),
-            block3=BasicBlock(32, 64, 2, Conv2dNormActivation(32, 64, 1, **shortcut)),
-            pool=nn.AdaptiveAvgPool2d(1),
-            flatten=nn.Flatten(),
-            classifier=nn.Linear(64, num_classes),
-        )
+    layers = OrderedDict(
+        stem=Conv2dNormActivation(3, 16),
+        block1=BasicBlock(16, 16),
+        block2=BasicBlock(16, 32, 2, Conv2dNormActivation(16, 32, 1, **shortcut)),
+        block3=BasicBlock(32, 64, 2, Conv2dNormActivation(32, 64, 1, **shortcut)),
+        pool=nn.AdaptiveAvgPool2d(1),
+        flatten=nn.Flatten(),
+        classifier=nn.Linear(64, num_classes),
     )
+    model = nn.Sequential(layers)
     model.spec = Spec("tiny", {"num_classes": num_classes})
     return model
 
@@ -175,10 +166,9 @@ def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
     """
     spec = getattr(model, "spec", None)
     if spec is None:
-        raise ModelError(
-            f"{type(model).__name__} carries no specification, so a file could not be rebuilt; say which function makes"
-            " it: models.made_by(model, 'package.module:function', **arguments)"
-        )
+        lacks = f"{type(model).__name__} carries no specification, so a file could not be rebuilt"
+        remedy = "models.made_by(model, 'package.module:function', **arguments)"
+        raise ModelError(f"{lacks}; say which function makes it: {remedy}")
     stored = {"builder": spec.builder, "arguments": spec.arguments, "steps": spec.steps}
     if (told := getattr(model, "input_normalization", None)) and (told != CIFAR10 or spec.builder not in OURS):
         stored["normalization"] = told
@@ -233,13 +223,11 @@ def structure(spec: Spec, path: str | Path, factory: str | Callable[..., nn.Modu
         ModelError: whatever keeps it from being built; it says so in one line.
     """
     builder = factory if callable(factory) else spec.builder
-    if not callable(factory) and factory != spec.builder and (factory or ":" in spec.builder):
-        raise ModelError(
-            f"{path} was made by {spec.builder!r}, not by {factory!r}"
-            if factory
-            else f"{path} asks for code, {spec.builder!r}, which runs only if you name it too, so look at it first:"
-            " models.load(path, factory=...), or --model on the command line"
-        )
+    if factory and factory not in (builder, spec.builder):
+        raise ModelError(f"{path} was made by {spec.builder!r}, not by {factory!r}")
+    if not factory and ":" in builder:
+        asks = f"{path} asks for code, {builder!r}, which runs only if you name it too, so look at it first"
+        raise ModelError(f"{asks}: models.load(path, factory=...), or --model on the command line")
     try:
         with budget_of(path):
             model = build(builder, **spec.arguments)

@@ -37,7 +37,7 @@ def command(whole: bool = False) -> str:
 
 def without_folder(word: str) -> str:
     """A word of a command; of a file, or of --option=file, only the file's name if the whole path is given."""
-    option, sign, path = word.rpartition("=") if word.startswith("--") else ("", "", word)
+    option, sign, path = word.partition("=") if word.startswith("--") else ("", "", word)
     return f"{option}{sign}{Path(path).name if Path(path).is_absolute() else path}"
 
 

@@ -18,6 +18,7 @@ CONTENT = bytes(range(256)) * 2000
 DIGEST = hashlib.md5(CONTENT).hexdigest()
 # How many bytes are served at most, at once, and how long the server waits after them.
 HOW = {"/breaks": (100_000, 100_000, 0), "/silent": (1000, 1000, 2), "/drips": (len(CONTENT), 1000, 0.05)}
+HOW |= {"/empty": (0, 1, 0)}
 
 
 class Server(BaseHTTPRequestHandler):
@@ -35,7 +36,7 @@ class Server(BaseHTTPRequestHandler):
             self.send_error(404 if self.path == "/missing" else 416)
             return
         self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(CONTENT) - start))
+        self.send_header("Content-Length", str((len(CONTENT) - start) * (self.path != "/empty")))
         self.end_headers()
         most, at_once, pause = HOW.get(self.path, (len(CONTENT), len(CONTENT), 0))
         for position in range(start, min(start + most, len(CONTENT)), at_once):
@@ -85,7 +86,8 @@ def test_a_silent_host_is_left_and_a_slow_one_only_when_there_is_another(server,
 def test_errors_name_the_address_and_leave_nothing_nor_does_a_wrong_checksum(server, tmp_path):
     missing, nobody = (f"{server}/missing", DIGEST), ("http://127.0.0.1:1/x", DIGEST)
     messages = {missing: rf"{server}/missing.*Not Found", nobody: r"127\.0\.0\.1:1/"}
-    for (address, digest), message in (messages | {(f"{server}/good", "0" * 32): "md5 is .* expected 0000"}).items():
+    messages |= {(f"{server}/empty", DIGEST): "ended after 0", (f"{server}/good", "0" * 32): "md5 is .* expected 0000"}
+    for (address, digest), message in messages.items():
         with pytest.raises(DataError, match=message):
             download(address, tmp_path / "it", "md5", digest)
         assert list(tmp_path.iterdir()) == []

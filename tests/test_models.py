@@ -35,7 +35,6 @@ def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
         (lambda: models.build("os.system"), "unknown builder 'os.system'"),
         (lambda: models.build("resnet18", nonsense=1), "does not take"),
         (lambda: models.build("resnet18", weights="DEFAULT"), "not from a builder's download"),
-        (lambda: models.record(nn.Identity(), nn.Identity(), "exec"), "unknown step 'exec'"),
         (lambda: models.save(nn.Linear(2, 2), "never.safetensors"), "carries no specification"),
         (lambda: models.resize(small(), {"features.99": {"out_channels": 4}}), r"features\.99"),
         (lambda: models.resize(small(), {"features.0.0": {"forward": 4}}), "no size called 'forward'"),

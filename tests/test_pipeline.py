@@ -51,16 +51,6 @@ def test_fine_tuning_changes_a_copy_and_the_given_network_stays_as_it_is(result)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_every_stage_can_be_saved_and_comes_back(result, tmp_path):
-    x = torch.randn(4, 3, 16, 16)
-    for name, network in result[3].stages.items():
-        loaded = models.load(models.save(network, tmp_path / f"{name}.safetensors"))
-        if name == "quantized":
-            loaded.mode = network.mode
-        with torch.no_grad():
-            torch.testing.assert_close(network.eval()(x), loaded(x), msg=name)
-
-
 def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
     model, _, few, made = result
     for stage in ("pruned", "fine-tuned"):

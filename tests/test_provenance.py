@@ -8,9 +8,9 @@ import torch
 from helpers.provenance import command, cpu_name, provenance
 
 STARTED = {  # what a row says, and how the process was started: as which module, and with which words
-    "python -m course train --output 'x y.st'": ("course.__main__", "train", "--output", "/home/me/x y.st"),
+    "python -m course train --output 'x y.st'": ("course.__main__", "train", "--output", "/home/a=b/x y.st"),
     "python -m course.benchmarks.training --rounds 3": ("course.benchmarks.training", "--rounds", "3"),
-    "python -m course train '--output=x y.st'": ("course.__main__", "train", "--output=/home/me/x y.st"),
+    "python -m course train '--output=x y.st'": ("course.__main__", "train", "--output=/home/a=b/x y.st"),
     "measure.py --rounds 3": (None, "--rounds", "3"),
 }
 
@@ -24,7 +24,7 @@ def test_a_row_names_what_one_needs_to_repeat_it(told, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/measure.py", *words])
     row = provenance(seed=3)
     assert (row["command"], row["seed"]) == (told, 3)
-    assert command(whole=True) == told.replace("x y.st", "/home/me/x y.st")
+    assert command(whole=True) == told.replace("x y.st", "/home/a=b/x y.st")
     assert row["device"] == cpu_name()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "GPU")

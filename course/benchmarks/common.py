@@ -2,8 +2,7 @@
 
 import hashlib
 import multiprocessing
-import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -55,13 +54,6 @@ def origin(checkpoint: Path) -> dict[str, str]:
 def matches(row: dict, wanted: dict) -> bool:
     """Whether a row has all of these values."""
     return all(name in row and row[name] == value for name, value in wanted.items())
-
-
-def in_drawn_order(names: Iterable[Any], rounds: int) -> Iterator[Any]:
-    """Every name once in each round, each time in another order: what disturbs the machine hits all alike."""
-    names, draw = list(names), random.Random(0)
-    for _ in range(rounds):
-        yield from draw.sample(names, len(names))
 
 
 class WorkerError(RuntimeError):

@@ -34,30 +34,6 @@ def share_of_zeros(model: nn.Module) -> float:
     return 1 - sum(int(w.count_nonzero()) for w in weights) / sum(w.numel() for w in weights)
 
 
-def file_sizes(model: nn.Module) -> tuple[int, int]:
-    """Bytes of the file that `models.save` writes, and of the same after entropy coding (deflate)."""
-    with tempfile.TemporaryDirectory() as folder:
-        stored = models.save(model, Path(folder) / "model.safetensors").read_bytes()
-    return len(stored), len(zlib.compress(stored, level=6))
-
-
-def compared(
-    dense: nn.Module, images: torch.Tensor, labels: torch.Tensor, sparsities: tuple[float, ...], runs: int
-) -> pd.DataFrame:
-    """One row for each sparsity."""
-    networks = {str(sparsity): zero_small_weights(dense, sparsity) for sparsity in sparsities}
-    timed = metrics.compare_latency(networks, EXAMPLE, threads=1, runs=runs)
-    rows = []
-    for sparsity, network in networks.items():
-        found, (stored, coded) = training.evaluate(network, images, labels), file_sizes(network)
-        row = {"sparsity": float(sparsity), "zeros": share_of_zeros(network), "validation": found.accuracy}
-        row |= {"low": found.interval[0], "high": found.interval[1], "images": found.n}
-        rows.append(row | {"file_bytes": stored, "coded_bytes": coded})
-    table = pd.DataFrame(rows)
-    table["latency_ms"], table["iqr_ms"] = timed.median_ms, timed.iqr_ms
-    return table
-
-
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, nargs="?", default=DENSE, help="the dense network")
@@ -66,7 +42,17 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS, help="the table to write (default: %(default)s)")
     arguments = parser.parse_args(argv)
     split, dense = data.load_cifar10(arguments.data).split(), models.load(arguments.checkpoint).eval()
-    table = compared(dense, split.validation_images, split.validation_labels, SPARSITIES, arguments.runs)
+    networks = {sparsity: zero_small_weights(dense, sparsity) for sparsity in SPARSITIES}
+    timed = metrics.compare_latency(networks, EXAMPLE, threads=1, runs=arguments.runs)
+    rows = []
+    for sparsity, network in networks.items():
+        found = training.evaluate(network, split.validation_images, split.validation_labels)
+        with tempfile.TemporaryDirectory() as folder:
+            stored = models.save(network, Path(folder) / "model.safetensors").read_bytes()
+        row = {"sparsity": sparsity, "zeros": share_of_zeros(network), "validation": found.accuracy}
+        row |= {"low": found.interval[0], "high": found.interval[1], "images": found.n}
+        rows.append(row | {"file_bytes": len(stored), "coded_bytes": len(zlib.compress(stored, level=6))})
+    table = pd.DataFrame(rows).assign(latency_ms=timed.median_ms, iqr_ms=timed.iqr_ms)
     table = table.assign(**origin(arguments.checkpoint) | provenance(0) | {"threads": 1})
     write_atomically(arguments.output, table.to_csv(index=False))
     print(table.iloc[:, :10].to_string(index=False))

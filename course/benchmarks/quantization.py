@@ -19,7 +19,7 @@ from course.benchmarks import quantization_rivals as rivals
 from course.benchmarks.common import DENSE, KnownRows
 from helpers import data, models, quantization
 
-CALIBRATION, BATCH, DRAWS = 1024, 250, 5
+CALIBRATION, BATCH, DRAWS = 1024, 250, 3
 OURS = {"ours W8A8": {}, "ours W8A8, corrected": {"bias_correction": "empirical"}}
 Way = Callable[[], Callable[[torch.Tensor], torch.Tensor]]
 

@@ -11,6 +11,7 @@ a network and not on its weights, so those are drawn. The rows go to data/result
 
 import itertools
 import os
+import random
 import tempfile
 import time
 import warnings
@@ -24,7 +25,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from course.benchmarks.common import Worker, in_drawn_order
+from course.benchmarks.common import Worker
 from course.reference.measuring import float_structure
 from course.reference.table import SPEED, load
 from helpers import metrics, models, passes, quantization
@@ -134,8 +135,10 @@ def turns_of(name: str, form: Forms, engines: list[str]) -> list[tuple]:
     for engine in engines:
         workers[engine] = Worker(contestant, engine, form, THREADS)
         [workers[engine].ask(batch) for batch in BATCHES]  # one starts up at a time, and not in a turn
-    places = itertools.product(engines, BATCHES)
-    turns = [(name, engine, batch, workers[engine].ask(batch)) for engine, batch in in_drawn_order(places, ROUNDS)]
+    places, draw = list(itertools.product(engines, BATCHES)), random.Random(0)
+    # In another order each time: what disturbs the machine hits all alike.
+    order = [place for _ in range(ROUNDS) for place in draw.sample(places, len(places))]
+    turns = [(name, engine, batch, workers[engine].ask(batch)) for engine, batch in order]
     for worker in workers.values():
         worker.close()
     return turns

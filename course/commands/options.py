@@ -84,8 +84,9 @@ def opened(
     checkpoint = checkpoint or arguments.checkpoint
     if bool(checkpoint) == bool(arguments.weights) or (arguments.weights and not arguments.model):
         raise models.ModelError("give a file of this course, or --model and --weights for a network of your own")
-    if checkpoint and (arguments.input_size or arguments.arguments) and arguments.data in data.SOURCES:
-        raise models.ModelError("--input-size and --arguments belong to --model and --data of your own; leave them out")
+    if checkpoint and (arguments.arguments or (arguments.input_size and arguments.data in data.SOURCES)):
+        told = "--arguments belongs to --weights, and --input-size to them or to --data of your own"
+        raise models.ModelError(f"{told}; leave it out")
     if checkpoint:
         model = models.load(checkpoint, arguments.model)
         if isinstance(model, QuantizedModel) and not quantized:

@@ -12,7 +12,7 @@ from course.reference.keys import still_to_do
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument("sweep", metavar="SWEEP", help="reference, recut, ablations, tiny, or a TOML file of your own")
+    parser.add_argument("sweep", metavar="SWEEP", help="reference, ablations, tiny, or a TOML file of your own")
     parser.add_argument("names", metavar="JOB", nargs="*", help="only these, and what they need (default: all)")
     parser.add_argument("--dry", type=Path, metavar="FOLDER", help="on the sample, one epoch each, everything in there")
     parser.add_argument("--commit", action="store_true", help="commit each finished row with its file, by git")

@@ -1,7 +1,5 @@
 """The right and wrong answers that go with an assignment, for its tests, and a demonstration class made of them."""
 
-from __future__ import annotations
-
 import copy
 import re
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ nobody, and dies with everything it started when it ends or oversteps. Results l
 the reader takes a limited number of bytes, so nothing that the box writes ever lies on the grader's disk.
 """
 
-from __future__ import annotations
-
 import os
 import selectors
 import struct
@@ -39,7 +37,7 @@ class Limits:
     printed_bytes: int = 64 * MIB
     result_bytes: int = 64 * MIB
 
-    def times(self, number: int) -> Limits:
+    def times(self, number: int) -> "Limits":
         """For a box that does the work of so many, one after the other."""
         each = ("wall_seconds", "total_cpu_seconds", "printed_bytes", "result_bytes")
         return replace(self, **{name: number * getattr(self, name) for name in each})

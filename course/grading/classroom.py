@@ -10,8 +10,6 @@ feedback/<assignment>/<student>.html
 gradebook.db, secret, class.toml, class_list.csv (if there is one, see roster.py), log.jsonl
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io
@@ -84,7 +82,7 @@ class Classroom:
     folder: Path
 
     @classmethod
-    def open(cls, folder: str | Path = DEFAULT) -> Classroom:
+    def open(cls, folder: str | Path = DEFAULT) -> "Classroom":
         """Open a class folder; make it, with its settings and its secret, if it is not there yet."""
         room = cls(Path(folder).resolve())
         for name in ("released", "incoming", "submitted", "results"):

@@ -6,8 +6,6 @@ Whatever lies there, the rest is still collected, and it can always be done agai
 each hand-in: under which name its student is known, what was left out of it and what to do about that.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

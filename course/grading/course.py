@@ -1,7 +1,5 @@
 """Find and load the assignments: for each a folder with its notebook, specification and driver."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from dataclasses import dataclass
@@ -15,10 +13,6 @@ FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "assignments"
 _loading = Lock()
 
 
-class CourseError(ValueError):
-    """An assignment is missing or incomplete."""
-
-
 @dataclass(frozen=True)
 class Exercise:
     """An assignment with the files that it is made of."""
@@ -30,11 +24,6 @@ class Exercise:
     def notebook(self) -> Path:
         """The source notebook, with solutions."""
         return self.folder / f"{self.folder.name}.ipynb"
-
-    @property
-    def handed_in(self) -> dict[str, bytes]:
-        """The files besides the notebook that belong to the solution."""
-        return {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.safetensors"))}
 
     @property
     def driver(self) -> Path:
@@ -54,7 +43,7 @@ def names(folder: Path = FOLDER) -> list[str]:
 def load(name: str, folder: Path = FOLDER) -> Exercise:
     """Load one assignment."""
     if name not in names(folder):
-        raise CourseError(f"there is no assignment {name!r} in {folder}; there are {', '.join(names(folder))}")
+        raise ValueError(f"there is no assignment {name!r} in {folder}; there are {', '.join(names(folder))}")
     with _loading:
         # Every specification says `from driver import ...` and means the one beside it.
         before = sys.modules.get("driver")

@@ -1,7 +1,5 @@
 """Marks as tables for spreadsheets and pandas, and as Moodle and Canvas read them."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from pathlib import Path

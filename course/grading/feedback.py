@@ -1,7 +1,5 @@
 """Pages that are safe whoever wrote what is on them: one per student, and the Formgrader's cells."""
 
-from __future__ import annotations
-
 import html
 from pathlib import Path
 from xml.etree import ElementTree

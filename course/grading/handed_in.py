@@ -4,8 +4,6 @@ Whoever hands in decides what lies there: links, pipes, damaged or endless archi
 What is left out comes back with a reason for the student.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -165,10 +165,7 @@ class Shell:
 
 
 def run_cells(cells, seconds):
-    """Execute the cells in order, as a notebook does: a failing cell does not stop the next.
-
-    Returns the namespace and, for each failing cell, what went wrong.
-    """
+    """Execute the cells as a notebook does, also after one fails. Returns the namespace, and what went wrong where."""
     import IPython
 
     # A module of its own: a student's `from time import time` must not reach the names of this file.

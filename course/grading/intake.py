@@ -5,8 +5,6 @@ student's own. Everything else, locked cells, ids, points and metadata, comes fr
 edited, duplicated or re-pointed cell changes nothing, and nbgrader only ever sees a well-formed notebook.
 """
 
-from __future__ import annotations
-
 import copy
 import zlib
 from collections.abc import Iterable

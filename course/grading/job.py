@@ -1,7 +1,5 @@
 """The folder that a box sees, and running it: who works on what, with which files and modules."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

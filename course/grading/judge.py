@@ -9,8 +9,6 @@ box, for what a student designed may need any amount of time and memory. This bo
 and the probes, such as images, but neither the students' code nor what is expected.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What grading needs of a machine: what is missing and the remedy, processes that end, folders that go."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

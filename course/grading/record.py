@@ -5,8 +5,6 @@ takes the place of its `Execute` and puts the points that the judge awarded into
 plain number that nbgrader expects (anything else, such as `tensor(0.)`, would count as full marks).
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os
@@ -44,10 +42,6 @@ c.HTMLExporter.preprocessors = ["course.grading.feedback.SafeMarkdown"]
 
 
 _FORCE = Config({"BaseConverter": {"force": True}})
-
-
-class RecordError(RuntimeError):
-    """nbgrader did not take what it was given."""
 
 
 class AwardPoints(NbGraderPreprocessor):
@@ -111,7 +105,7 @@ def _nbgrader(what: str) -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # nbgrader ends with SystemExit when it fails
-        raise RecordError(f"nbgrader {what} failed: {lines[-3:]}") from problem
+        raise RuntimeError(f"nbgrader {what} failed: {lines[-3:]}") from problem
     finally:
         log.handlers, log.propagate = handlers, propagate
         os.environ["PATH"] = path
@@ -132,10 +126,7 @@ def enter(
     room: Classroom, assignment: str, student: str, notebook: Any, points: dict[str, float], arrived: datetime,
     same_words: bool = False,
 ) -> None:  # fmt: skip
-    """Enter one graded submission, a rebuilt notebook, in the gradebook; manual scores that are there stay.
-
-    With `same_words`, written answers that were read do not wait once more.
-    """
+    """Enter a graded submission, a rebuilt notebook; manual scores stay, and with `same_words` wait no second time."""
     folder = room.folder / "checked" / student / assignment
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{assignment}.ipynb"
@@ -174,5 +165,5 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
     except MissingEntry:
         again = f"`grade release {assignment}`, delete results/{assignment} and `grade run {assignment}`"
         why = f"{room.gradebook} holds nothing of {student}'s {assignment}, which was graded: restore it from a backup"
-        raise RecordError(f"{why}, or without the points given by hand: {again}") from None
+        raise RuntimeError(f"{why}, or without the points given by hand: {again}") from None
     return rows

@@ -4,8 +4,6 @@ The instant check needs right answers to compare with. They are computed here fo
 data; the functions that computed them do not.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import shutil
@@ -46,10 +44,6 @@ def for_students(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-class ReleaseError(ValueError):
-    """The source notebook does not fit its specification."""
-
-
 def verify(exercise: Exercise) -> None:
     """Refuse a source notebook whose graded cells or points differ from the specification."""
     assignment = exercise.assignment
@@ -57,17 +51,17 @@ def verify(exercise: Exercise) -> None:
     for cell in nbformat.read(exercise.notebook, as_version=4).cells:
         marks = cell.metadata.get("nbgrader")
         if not marks:
-            raise ReleaseError(f"{exercise.notebook.name}: mark this cell as read-only: {cell.source[:60]!r}")
+            raise ValueError(f"{exercise.notebook.name}: mark this cell as read-only: {cell.source[:60]!r}")
         cells[marks["grade_id"]] = (cell.cell_type, marks)
     graded = {name: marks["points"] for name, (kind, marks) in cells.items() if marks["grade"] and kind == "code"}
     wanted = {item.name: item.points for item in assignment.items}
     if graded != wanted:
-        raise ReleaseError(f"{exercise.notebook.name} grades {graded}, but the specification says {wanted}")
+        raise ValueError(f"{exercise.notebook.name} grades {graded}, but the specification says {wanted}")
     manual = sum(marks["points"] for kind, marks in cells.values() if marks["grade"] and kind == "markdown")
     if manual != assignment.manual_points:
-        raise ReleaseError(f"{exercise.notebook.name} gives {manual} points by hand, not {assignment.manual_points}")
+        raise ValueError(f"{exercise.notebook.name} gives {manual} points by hand, not {assignment.manual_points}")
     if missing := [name for name in wanted if f"{name}_solution" not in cells]:
-        raise ReleaseError(f"{exercise.notebook.name} has no cell <name>_solution for {missing}")
+        raise ValueError(f"{exercise.notebook.name} has no cell <name>_solution for {missing}")
 
 
 def visible_answers(exercise: Exercise) -> bytes:
@@ -107,7 +101,7 @@ def edition(room: Classroom, exercises: list[Exercise]) -> Path:
     root, data = FOLDER.parents[1], io.BytesIO()
     listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, encoding="utf-8", check=False)
     if listed.returncode:
-        raise ReleaseError(f"{root} is no git repository, whose list of files an edition is made of: clone the course")
+        raise ValueError(f"{root} is no git repository, whose list of files an edition is made of: clone the course")
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in filter(None, listed.stdout.split("\0")):
             if name == "notebooks/00_start_here.ipynb":

@@ -12,8 +12,6 @@ What systems deliver is named so; Moodle's number is another one in each assignm
     Ada Lovelace_4711_assignsubmission_file_/a1.ipynb        lovelaceada_LATE_12345_67890_a1-2.ipynb (handed in again)
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import defaultdict

@@ -5,8 +5,6 @@ last, whole or not at all, with a fingerprint of what it was made from. So a run
 finished, and the next one grades only what is missing or has changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ spaces and the released text are gone. Runs of tokens that many students share s
 few hand-ins have it (as in text search). A high number is a reason to read two hand-ins side by side, and no proof.
 """
 
-from __future__ import annotations
-
 import builtins
 import html
 import io

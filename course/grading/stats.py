@@ -1,7 +1,5 @@
 """How the class did: totals, difficulty and discrimination of every item, and its networks side by side."""
 
-from __future__ import annotations
-
 import html
 from pathlib import Path
 from types import ModuleType

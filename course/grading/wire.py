@@ -5,8 +5,6 @@ sizes are capped before anything is parsed, and whatever is wrong ends in a `Wir
 Needs only torch and safetensors, because it also runs inside the box and in the student's bundle.
 """
 
-from __future__ import annotations
-
 import json
 import linecache
 import traceback

@@ -10,23 +10,14 @@ from helpers.augment import training_batch
 
 @dataclass
 class TrainingBatches:
-    """Several times through the images, in another order each time: pairs of normalised images and labels.
+    """Several times through the images, in another order each time: pairs of normalised images and labels."""
 
-    Args:
-        images: uint8 (N, 3, 32, 32).
-        labels: (N,).
-        passes: how often each image comes.
-        size: images in a batch.
-        seed: of the order and of the augmentation; the same seed gives the same batches.
-        each: called before every batch with its number, so that one can look how the training goes.
-    """
-
-    images: torch.Tensor
+    images: torch.Tensor  # uint8 (N, 3, 32, 32)
     labels: torch.Tensor
-    passes: int = 1
-    size: int = 128
-    seed: int = 0
-    each: Callable[[int], None] | None = None
+    passes: int = 1  # how often each image comes
+    size: int = 128  # images in a batch
+    seed: int = 0  # of the order and of the augmentation; the same seed gives the same batches
+    each: Callable[[int], None] | None = None  # called before each batch with its number
 
     def __len__(self) -> int:
         return self.passes * (len(self.images) // self.size)

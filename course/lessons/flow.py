@@ -11,13 +11,7 @@ FILLS = ("#eef1f5", COLOURS["sky"])
 
 
 def flow(boxes: Sequence[tuple[str, str]], arrows: Sequence[str] = (), strong: Sequence[int] = ()) -> Figure:
-    """Draw a row of boxes.
-
-    Args:
-        boxes: title and content of each, from left to right.
-        arrows: what stands over each arrow; one less than boxes.
-        strong: positions of the boxes to stress.
-    """
+    """Draw boxes, each a title and a content, from left to right, words over the arrows; stress those at `strong`."""
     figure, ax = subplots(size=(2.15 * len(boxes), 1.9))
     for place, (title, content) in enumerate(boxes):
         look = {"facecolor": FILLS[place in strong], "edgecolor": INK, "linewidth": 2.4 if place in strong else 1.0}

@@ -23,12 +23,7 @@ def export(model: nn.Module, x: Tensor, path: Path) -> Path:
 
 
 def operators(path: Path, level: str) -> Counter[str]:
-    """How often each operator runs after ONNX Runtime's passes.
-
-    Args:
-        path: an ONNX file.
-        level: "off", "basic" (no kernel chosen yet) or "all" (made for this processor).
-    """
+    """How often each operator runs after ONNX Runtime's passes: "off", "basic" (no kernel chosen yet), or "all"."""
     with TemporaryDirectory() as folder:
         options = options_for(level)
         options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")

@@ -17,20 +17,14 @@ from typing import Any
 
 from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-from torch.fx.passes.operator_support import OperatorSupportBase, any_chain, chain, create_op_support
+from torch.fx.passes.operator_support import OperatorSupportBase, any_chain, chain, create_op_support  # noqa: F401
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from helpers.graphs.effects import called_modules, callee
 from helpers.graphs.matching import find
 from helpers.graphs.patterns import Op
 
-__all__ = ["any_chain", "chain", "covered_by_both", "extract", "from_ops", "from_patterns", "propose"]
-
 Partition = tuple[fx.Node, ...]
-
-
-class PartitionCycle(ValueError):
-    """Groups of nodes that cannot be cut out: one would need its own result as input."""
 
 
 def from_ops(targets: Iterable[Any]) -> OperatorSupportBase:
@@ -65,12 +59,8 @@ def propose(
 ) -> list[Partition]:
     """The largest groups of supported nodes that can be cut out without a dependency cycle.
 
-    Args:
-        graph_module: the graph; it is not changed.
-        support: which nodes may be in a group.
-        allow_single_node: keep groups with one computing node; handing one operation over is seldom worth its price.
-        non_compute: targets that do not count as computation, such as `operator.getitem` or "view". A group of
-            nothing else is never proposed.
+    One with a single computing node is left out, since handing one operation over is seldom worth its price, unless
+    `allow_single_node`. Targets in `non_compute`, such as `operator.getitem` or "view", do not count as computing.
     """
     # The size filter of the base class is the part that overlooks module calls: it is switched off and done below.
     everything = CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
@@ -81,13 +71,9 @@ def propose(
 
 
 def extract(graph_module: fx.GraphModule, partitions: Sequence[Partition], prefix: str = "part_") -> list[str]:
-    """Move each group of nodes into a submodule of its own, in place.
+    """Move each group of nodes into a submodule of its own, in place, and return their names, the prefix with 0, 1, ...
 
-    Returns:
-        The names of the submodules: `<prefix>0`, `<prefix>1`, ...
-
-    Raises:
-        PartitionCycle: two groups share a node, or together they would wait for each other. Nothing is changed.
+    Groups that share a node, or would wait for each other, are refused, and nothing is changed.
     """
     check_acyclic(graph_module, partitions)
     names = [f"{prefix}{i}" for i in range(len(partitions))]
@@ -101,12 +87,12 @@ def extract(graph_module: fx.GraphModule, partitions: Sequence[Partition], prefi
 
 
 def check_acyclic(graph_module: fx.GraphModule, partitions: Sequence[Partition]) -> None:
-    """Raise `PartitionCycle` unless the graph is still acyclic with each group seen as one node."""
+    """Raise a `ValueError` unless the graph is still acyclic with each group seen as one node."""
     group: dict[fx.Node, Any] = {node: node for node in graph_module.graph.nodes}
     for nodes in map(tuple, partitions):
         for node in nodes:
             if group.get(node) is not node:
-                raise PartitionCycle(f"{node} is not in this graph, or in two groups: each node may be in one group")
+                raise ValueError(f"{node} is not in this graph, or in two groups: each node may be in one group")
             group[node] = nodes
     sorter = TopologicalSorter()
     for node, one in group.items():
@@ -116,4 +102,4 @@ def check_acyclic(graph_module: fx.GraphModule, partitions: Sequence[Partition])
     except CycleError as error:
         stuck = sorted({f"{{{', '.join(map(str, part))}}}" for part in error.args[1] if isinstance(part, tuple)})
         advice = "would wait for their own results: split them, or use propose()"
-        raise PartitionCycle(f"{' and '.join(stuck)} {advice}") from error
+        raise ValueError(f"{' and '.join(stuck)} {advice}") from error

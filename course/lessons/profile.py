@@ -12,23 +12,13 @@ from helpers.data import Dataset, load_cifar10
 STATES = Path(__file__).resolve().parents[2] / "build" / "lessons"
 
 
-class ProfileError(ValueError):
-    """PROFILE is set to something unknown."""
-
-
 @dataclass(frozen=True)
 class Profile:
-    """The budgets of one profile.
-
-    Attributes:
-        name: "quick" or "full".
-        images: test images for one accuracy.
-        repeats: how often a time is measured.
-    """
+    """The budgets of one profile."""
 
     name: str
-    images: int
-    repeats: int
+    images: int  # test images for one accuracy
+    repeats: int  # how often a time is measured
 
     def cifar10(self) -> Dataset:
         """The data: whatever is on this machine in the quick profile, fetched when needed in the full one."""
@@ -37,15 +27,8 @@ class Profile:
     def state(self, name: str, network: nn.Module, settings: object) -> Path | None:
         """Where a long training keeps what it has reached, so that a lesson that was stopped goes on from there.
 
-        Other weights to start from, or other settings, make another file, so that nothing old is taken for new.
-
-        Args:
-            name: of the training; starts with the lesson's number.
-            network: as it is before the training.
-            settings: whatever else decides how it ends.
-
-        Returns:
-            A file under build/, or None in the quick profile, whose trainings take seconds.
+        Another network to start from, or other settings (all that decides how it ends), make another file, so that
+        nothing old is taken for new. None in the quick profile, whose trainings take seconds.
         """
         if self.name == "quick":
             return None
@@ -56,15 +39,12 @@ class Profile:
         return STATES / f"{name}-{digest.hexdigest()[:12]}.state"
 
 
-PROFILES = {
-    "quick": Profile("quick", images=500, repeats=6),
-    "full": Profile("full", images=10_000, repeats=50),
-}
+PROFILES = {"quick": Profile("quick", images=500, repeats=6), "full": Profile("full", images=10_000, repeats=50)}
 
 
 def profile() -> Profile:
     """The profile that the environment variable PROFILE names; quick without it."""
     name = os.environ.get("PROFILE", "quick")
     if name not in PROFILES:
-        raise ProfileError(f"PROFILE={name!r} is unknown; set it to {' or '.join(PROFILES)}")
+        raise ValueError(f"PROFILE={name!r} is unknown; set it to {' or '.join(PROFILES)}")
     return PROFILES[name]

@@ -38,13 +38,7 @@ class Measured:
 
 @torch.no_grad()
 def measure_layers(model: nn.Module, x: Tensor, repeats: int = 10) -> list[Measured]:
-    """Time every convolution of a network alone, on the input that it gets, and every ReLU6 on its own.
-
-    Args:
-        model: in eval mode.
-        x: the network's input.
-        repeats: the median of so many runs counts.
-    """
+    """Time every convolution of a network in eval mode alone, on the input that it gets, and a ReLU6 on the largest."""
     calls: list[tuple[str, nn.Module, Tensor]] = []
     hooks = [
         module.register_forward_hook(lambda module, args, _, name=name: calls.append((name, module, args[0])))
@@ -68,11 +62,7 @@ def measure_layers(model: nn.Module, x: Tensor, repeats: int = 10) -> list[Measu
 
 
 def bytes_moved(graph_module: fx.GraphModule) -> int:
-    """Bytes of the maps that all nodes of a graph read and write; weights are left out.
-
-    Args:
-        graph_module: its nodes must know their shapes, as those of `passes.optimize` do.
-    """
+    """Bytes of the maps, not weights, that all nodes read and write; they know their shapes after `passes.optimize`."""
     calls = [node for node in graph_module.graph.nodes if node.op.startswith("call")]
     values = [value for node in calls for value in (node, *node.all_input_nodes) if value.op != "get_attr"]
     return sum(value.meta["val"].nbytes for value in values)

@@ -29,13 +29,7 @@ COLUMNS = {
 
 
 def write(result: Compressed, dataset: Dataset, folder: Path) -> Path:
-    """Write report.md, and beside it each stage as ONNX.
-
-    Args:
-        result: what `pipeline.compress` gave.
-        dataset: the images that it gave it for.
-        folder: where the stages' files are.
-    """
+    """Write report.md, and each stage as ONNX, into the folder with the stages of what `pipeline.compress` gave."""
     table, model = result.table, result.model
     rows = pd.DataFrame({name: [cell(row) for row in table.itertuples()] for name, cell in COLUMNS.items()})
     count = len(dataset.test_images)

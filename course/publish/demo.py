@@ -25,10 +25,6 @@ IMAGES_PER_CLASS = 4
 LEAST_SHIFT = 17  # below it, the interpreter's two halves of a product no longer do
 
 
-class DemoError(RuntimeError):
-    """A network that the page cannot compute."""
-
-
 def write_demo(target: Path, cifar: data.Dataset, networks: dict[str, str] | None = None) -> Path:
     """Write the page with test images and shipped networks, by the name that the page shows."""
     names, folder = networks or SHOWN, models.CHECKPOINTS
@@ -48,21 +44,16 @@ def pack_network(name: str, path: Path) -> dict[str, Any]:
     """A shipped network with its size, and a checksum by which the page sees damage."""
     model = models.load(path)
     if model.input_shape != (3, 32, 32):
-        raise DemoError(f"{path.stem} takes inputs of {tuple(model.input_shape)}; the page has photos of (3, 32, 32)")
+        raise ValueError(f"{path.stem} takes inputs of {tuple(model.input_shape)}; the page has photos of (3, 32, 32)")
+    greys = torch.arange(256, dtype=torch.uint8).reshape(256, 1, 1, 1).expand(256, 3, 1, 1)  # every byte, every colour
     network = {
         "shape": list(model.input_shape),
         "zero": int(model.edges[INPUT].zero_point),
-        "table": text_of(input_table(model)),
+        "table": text_of(model.input.encode(input_of(model, greys))[:, :, 0, 0].T),
         "steps": [pack_step(step, model) for step in model.steps.values()],
     }
     letters = np.frombuffer(as_json(network).encode(), np.uint8)
     return {"name": name, "bytes": path.stat().st_size, "checksum": checksum(letters), "network": network}
-
-
-def input_table(model: QuantizedModel) -> torch.Tensor:
-    """The code of each of the 256 bytes in each of the three colours."""
-    greys = torch.arange(256, dtype=torch.uint8).reshape(256, 1, 1, 1).expand(256, 3, 1, 1)
-    return model.input.encode(input_of(model, greys))[:, :, 0, 0].T
 
 
 def pack_step(step: Step, model: QuantizedModel) -> dict[str, Any]:
@@ -76,7 +67,7 @@ def pack_step(step: Step, model: QuantizedModel) -> dict[str, Any]:
         before = model.step(op.inputs[0]).op.shape
         whole_map = op.kind == "average_pool" and tuple(op.attributes["kernel"]) == tuple(before[1:])
         if not whole_map and not (op.kind == "reshape" and before == (*op.shape, 1, 1)):
-            raise DemoError(f"{op.name} ({op.kind}) has no form in the page's interpreter; leave this network out")
+            raise ValueError(f"{op.name} ({op.kind}) has no form in the page's interpreter; leave this network out")
     return packed | (pack_factors(step) if step.coded else {})
 
 
@@ -85,7 +76,7 @@ def pack_layer(layer: Layer) -> dict[str, Any]:
     op, weight, geometry, channels = layer.op, layer.codes, layer.geometry, len(layer.codes)
     depthwise = channels > 1 and geometry["groups"] == channels and weight.shape[1] == 1
     if geometry["dilation"] != (1, 1) or not (depthwise or geometry["groups"] == 1):
-        raise DemoError(f"{op.name}: the page's interpreter knows no dilation and no groups; leave this network out")
+        raise ValueError(f"{op.name}: the page's interpreter knows no dilation and no groups; leave this network out")
     packed = {
         "kind": "conv",
         "depthwise": depthwise,
@@ -105,7 +96,7 @@ def pack_factors(step: Step) -> dict[str, Any]:
     multipliers = [flat(multiplier, step) for multiplier in step.multipliers]
     shift = flat(step.shift, step)
     if int(shift.min()) < LEAST_SHIFT:
-        raise DemoError(f"{step.op.name}: its factor is too large for the page's interpreter; leave this network out")
+        raise ValueError(f"{step.op.name}: its factor is too large for the page's interpreter; leave this network out")
     packed = {
         "zero": int(step.out_zero_point),
         "first": int(step.first),

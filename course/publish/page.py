@@ -16,6 +16,7 @@ from pygments.lexers import PythonLexer
 
 # Code first, so that a dollar sign inside code is no formula.
 CODE_OR_MATH = re.compile(r"(```.*?```|`[^`\n]+`)|\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.S)
+PLACE = "\ue000"  # stands on both sides of a formula's number; no text has it, for it is nobody's letter
 FORMATTER = HtmlFormatter(cssclass="code", style="friendly")
 
 
@@ -40,10 +41,10 @@ def with_formulas(text: str, render: Callable[[str], str], formula: Callable[[st
         if code:
             return code
         formulas.append(formula(block or inline, "block" if block else "inline"))
-        return f"FORMULA{len(formulas) - 1}END"
+        return f"{PLACE}{len(formulas) - 1}{PLACE}"
 
-    rendered = render(CODE_OR_MATH.sub(keep, text.replace("FORMULA", "FORMULA\u200b")))
-    return re.sub(r"FORMULA(\d+)END", lambda match: formulas[int(match[1])], rendered)
+    rendered = render(CODE_OR_MATH.sub(keep, text.replace(PLACE, "")))
+    return re.sub(f"{PLACE}(\\d+){PLACE}", lambda match: formulas[int(match[1])], rendered)
 
 
 def formula(latex: str, display: str) -> str:

@@ -17,8 +17,9 @@ def write_report(notebooks: list[Path], target: Path) -> Path:
     """Write the page of executed notebooks, their figures beside it, and what `write_demo` left there in frames."""
     demo = [*filter(Path.exists, map(target.with_name, ("demo.html", "passes.html")))]
     contents = {path.stem: nbformat.read(path, as_version=4) for path in notebooks}
-    for notebook in contents.values():
-        save_pngs(notebook, target.parent / "figures")
+    for name, shown in (figure for notebook in contents.values() for figure in page.figures(notebook)):
+        data = re.search(r"base64,([^\"]+)", shown["text/html"])[1]  # the SVGs were written when the notebook ran
+        write_atomically(target.parent / "figures" / f"{name}.png", base64.b64decode(data))
     links = {f"{stem}.ipynb": f"#{stem}" for stem in contents}
     sections = [section(stem, notebook, links) for stem, notebook in contents.items()]
     menu = [f'<a href="#{stem}">{html.escape(page.title_of(nb))}</a>' for stem, nb in contents.items()]
@@ -77,10 +78,3 @@ def provenance_table(contents: dict[str, NotebookNode]) -> str:
         told = "; ".join(f"{key} {value}" for key, value in notebook.metadata.get(RUN, shipped).items() if value)
         rows.append(f"<tr><th>{stem}</th><td>{html.escape(told)}</td></tr>")
     return f'<section id="provenance"><h1>Where the numbers come from</h1><table>{"".join(rows)}</table></section>'
-
-
-def save_pngs(notebook: NotebookNode, folder: Path) -> None:
-    """Write the PNG of each figure, as the notebook carries it. The SVGs were written when the notebook ran."""
-    for name, shown in page.figures(notebook):
-        data = re.search(r"base64,([^\"]+)", shown["text/html"])[1]
-        write_atomically(folder / f"{name}.png", base64.b64decode(data))

@@ -26,7 +26,7 @@ TALK = "talk.ipynb"  # slides for a room that has not read the course; no lesson
 # What a lesson reads: the files of data/ that a call stands for, and the calls that name theirs.
 DATA = REPOSITORY / "data"
 READS = {
-    r"baseline\(": ["checkpoints/dense.safetensors"],
+    r"pretrained\(\)": ["checkpoints/dense.safetensors"],
     r"load\(\)|headline\(|chart\(": ["results/results.csv"],
     r"headline\(|plan\(": ["results/speed.csv"],
     r"published\(|chart\(": ["results/published.csv"],
@@ -36,10 +36,6 @@ READS = {
 NAMED = {r'reference\("(\w+)"\)': "results/{}.csv", r'pretrained\("(\w+)"\)': "checkpoints/{}.safetensors"}
 # Quick cells take less than a minute; a cell of the full profile may train for hours.
 SECONDS_PER_CELL = {"quick": 600, "full": 24 * 3600}
-
-
-class LessonError(ValueError):
-    """There is no such lesson."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS, talk: bool = Fa
     starts = {name: f"{name}_" if name[:2].isdigit() and "_" not in name else name for name in names}
     for name, start in starts.items():
         if not any(path.name.startswith(start) for path in everything):
-            raise LessonError(f"no lesson starts with {name!r}; there are {', '.join(p.stem for p in everything)}")
+            raise ValueError(f"no lesson starts with {name!r}; there are {', '.join(p.stem for p in everything)}")
     return [path for path in everything if not starts or path.name.startswith(tuple(starts.values()))]
 
 

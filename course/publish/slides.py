@@ -20,16 +20,12 @@ HEADING = re.compile(r"^##+ (?!Exercise|The library version)(.+)$", re.M)
 START = 'Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720, plugins: [RevealNotes] });'
 
 
-class SlidesError(RuntimeError):
-    """Slides cannot be made."""
-
-
 def write_deck(notebook_path: Path, target: Path) -> Path:
     """Write the deck of an executed notebook."""
     notebook = nbformat.read(notebook_path, as_version=4)
     slides = [f"<section>{''.join(parts)}</section>" for parts in slides_of(notebook)]
     if not slides:
-        raise SlidesError(f"{notebook_path.name} marks no cell as a slide; set a slide type in JupyterLab")
+        raise RuntimeError(f"{notebook_path.name} marks no cell as a slide; set a slide type in JupyterLab")
     theme = re.sub("^@import.*", "", reveal("dist/theme/white.css"), flags=re.M)  # which would fetch a font
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(page.title_of(notebook))}</title>
@@ -66,4 +62,4 @@ def reveal(name: str) -> str:
     try:
         return (files("sphinx_revealjs") / "_static" / "revealjs" / name).read_text(encoding="utf-8")
     except ModuleNotFoundError as error:
-        raise SlidesError("reveal.js is missing; pip install sphinx_revealjs brings it") from error
+        raise RuntimeError("reveal.js is missing; pip install sphinx_revealjs brings it") from error

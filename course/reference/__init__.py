@@ -11,7 +11,4 @@ headline.py, ablations.py, readme.py    what is shown of the rows
 
 from course.reference.jobs import Job, Sweep, SweepError, read
 from course.reference.runner import run
-from course.reference.table import COLUMNS, PUBLISHED, RESULTS, ResultsError, load, published, put
-
-__all__ = ["COLUMNS", "PUBLISHED", "RESULTS", "Job", "ResultsError", "Sweep", "SweepError"]
-__all__ += ["load", "published", "put", "read", "run"]
+from course.reference.table import COLUMNS, PUBLISHED, RESULTS, load, published, put

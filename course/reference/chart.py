@@ -4,6 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.transforms import Bbox
 
 from course.reference.headline import headline
 from course.reference.table import load, published
@@ -45,21 +46,30 @@ def chart(table: pd.DataFrame | None = None, others: pd.DataFrame | None = None)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1e6:g}"))
     ax.set_xlabel("MB, entropy-coded (networks in float32: as they are)")
     ax.set_ylabel("accuracy on the test images, %")
+    figure.draw_without_rendering()  # now everything has its place
+    taken = [place_of(ax, *point) for point in zip(size, ours.low, ours.high, strict=True)]
+    taken += [place_of(ax, *point) for point in zip(others.file_bytes, others.accuracy, others.accuracy, strict=True)]
     for name, bytes_, accuracy in zip(ours["name"], size, ours.accuracy, strict=True):
-        name_point(ax, name, bytes_, accuracy, color=COLOURS["blue"], fontweight="bold")
+        name_point(ax, taken, name, bytes_, accuracy, color=COLOURS["blue"], fontweight="bold")
     for label, points in zip(NAMED, named, strict=True):
         if len(points):
-            name_point(ax, label.split("/")[0], points.file_bytes.max(), points.accuracy.max(), color="#5b6672")
+            name_point(ax, taken, label.split("/")[0], points.file_bytes.max(), points.accuracy.max(), color="#5b6672")
     return figure
 
 
-def name_point(ax: Axes, name: str, size: float, accuracy: float, **style: str) -> None:
-    """Write a name beside its point, at the first place where it lies on no other name and inside the axes."""
+def place_of(ax: Axes, size: float, low: float, high: float) -> Bbox:
+    """Where a point is drawn, with its interval."""
+    return Bbox(ax.transData.transform([(size, 100 * low), (size, 100 * high)])).padded(10)
+
+
+def name_point(ax: Axes, taken: list[Bbox], name: str, size: float, accuracy: float, **style: str) -> None:
+    """Write a name beside its point, at the first place inside the axes where nothing lies, and note that place."""
     for place in PLACES:
         text = ax.annotate(name, (size, 100 * accuracy), place, textcoords="offset points", fontsize=11.5, **style)
-        box, others = text.get_window_extent(), [one.get_window_extent() for one in ax.texts[:-1]]
+        box = text.get_window_extent()
         inside = ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1 and ax.bbox.y0 <= box.y0 and box.y1 <= ax.bbox.y1
-        if inside and not any(map(box.overlaps, others)):
+        if inside and not any(map(box.overlaps, taken)):
+            taken.append(box)
             return
         text.remove()
 

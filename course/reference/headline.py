@@ -5,16 +5,11 @@ import pandas as pd
 from course.reference.table import load, speeds
 
 # What a stranger is told, and the row of the results that it is.
-SHOWN = {"dense": "dense", "half": "half-int8", "a fifth": "fifth-mixed", "smallest": "tenth-mixed"}
-FORMS = {"32": "32 bits each", "8": "8 bits each", "mixed": "8 bits or fewer"}
+SHOWN = {"dense": "dense", "half": "half-mixed", "a fifth": "fifth-mixed", "smallest": "tenth-mixed"}
 
 
 def headline(table: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The rows of SHOWN under the names that strangers are told, with their milliseconds in ONNX Runtime.
-
-    Args:
-        table: as `course.reference.load` gives it, which is the default; rows that it lacks are left out.
-    """
+    """The rows of SHOWN that are there, under the names that strangers are told, with their times in ONNX Runtime."""
     table = load() if table is None else table
     rows = table[table.name.isin(SHOWN.values())].set_index("name")
     shown = {told: name for told, name in SHOWN.items() if name in rows.index}
@@ -38,7 +33,7 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
     first = rows.file_bytes.iloc[0]
     columns = {
         "network": list(rows["name"]),
-        "weights": [FORMS.get(bits, f"{bits} bits each") for bits in rows.weight_bits],
+        "weights": ["8 bits or fewer" if bits == "mixed" else f"{bits} bits each" for bits in rows.weight_bits],
         "parameters": [f"{count / 1e6:.2f} M" for count in rows.params],
         "accuracy": [f"{row.accuracy:.2%} ± {(row.high - row.low) / 2:.1%}" for row in rows.itertuples()],
         "file": [f"{size / 1e6:.2f} MB" for size in rows.file_bytes],

@@ -23,8 +23,6 @@ from typing import Any
 from course.reference import settings as rules
 from course.reference.settings import SETTINGS, SweepError
 from helpers.data import REPOSITORY, SOURCES
-from helpers.quantization import Recipe
-from helpers.training import Config
 
 FOLDER = Path(__file__).parent
 TRAINING, DRY = {"epochs", "image_sizes"}, {"epochs": 1, "image_sizes": [32]}
@@ -33,23 +31,14 @@ PLACES = ("data", "results", "checkpoints", "work")
 
 @dataclass(frozen=True)
 class Job:
-    """One network to make.
+    """One network to make."""
 
-    Attributes:
-        name: of the network, its file and its row.
-        stage: dense, pruned, fine-tuned, int8 or qat.
-        source: the job whose network this one starts from; None for dense.
-        teacher: the job whose network this one learns from, if any.
-        settings: everything else that decides how the network comes out.
-        ship: whether the network goes to the checkpoints that come with the course.
-    """
-
-    name: str
-    stage: str
-    source: str | None
-    teacher: str | None
-    settings: dict[str, Any] = field(hash=False)
-    ship: bool
+    name: str  # of the network, its file and its row
+    stage: str  # dense, pruned, fine-tuned, int8 or qat
+    source: str | None  # the job whose network this one starts from; None for dense
+    teacher: str | None  # the job whose network this one learns from, if any
+    settings: dict[str, Any] = field(hash=False)  # everything else that decides how the network comes out
+    ship: bool  # whether the network goes to the checkpoints that come with the course
 
     @property
     def inputs(self) -> list[str]:
@@ -61,19 +50,6 @@ class Job:
         """Whether channels or blocks go before anything else happens."""
         by_group = isinstance(self.settings.get("allocation"), dict)
         return self.stage == "pruned" or by_group or any(name in self.settings for name in (*rules.AMOUNTS, "without"))
-
-    @property
-    def seed(self) -> int:
-        """Of whatever is random in the job."""
-        return self.settings.get("seed", 0)
-
-    def config(self) -> Config:
-        """How to train."""
-        return rules.config(self.settings)
-
-    def recipe(self) -> Recipe:
-        """How to quantize."""
-        return rules.recipe(self.settings)
 
 
 @dataclass(frozen=True)
@@ -170,6 +146,6 @@ def check_inputs(where: str, job: Job, before: dict[str, Job]) -> None:
             raise SweepError(f"{where}: {name!r} is not a job above this one; there are {', '.join(before) or 'none'}")
     if job.teacher is not None and job.stage in ("pruned", "int8"):
         raise SweepError(f"{where}: a network of the stage {job.stage} is not trained; remove the teacher")
-    learns, taught = job.config().distill > 0, job.teacher is not None
+    learns, taught = rules.config(job.settings).distill > 0, job.teacher is not None
     if learns != taught and not (learns and job.stage == "qat"):  # with rounding, a network may be its own teacher
         raise SweepError(f"{where}: distillation needs both a teacher and distill > 0; only one of them was given")

@@ -8,8 +8,6 @@ import pandas as pd
 from course.reference.jobs import Job, Sweep
 from course.reference.measuring import weights_of
 
-LENGTH = 12
-
 
 def key_of(job: Job, sweep: Sweep, rows: pd.DataFrame) -> str | None:
     """The key of a job; None while a network that it needs is not known.
@@ -24,7 +22,7 @@ def key_of(job: Job, sweep: Sweep, rows: pd.DataFrame) -> str | None:
     settings = {} if job.name in inputs else job.settings
     turned = [job.inputs] if job.inputs < job.inputs[::-1] else []  # a table has no order; older keys have no more
     content = json.dumps([job.stage, settings, sweep.data, inputs, *turned], sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:LENGTH]
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def known_weights(job: Job, sweep: Sweep, rows: pd.DataFrame) -> str | None:

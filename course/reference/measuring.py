@@ -19,12 +19,7 @@ from helpers.quantization.integer import Layer
 
 
 def row(path: Path, evaluated: Mapping[str, Any]) -> dict[str, Any]:
-    """All columns of a network but its names and its latency.
-
-    Args:
-        path: its file.
-        evaluated: what `evaluate` found for it.
-    """
+    """All columns of a network but its names: what follows from its file, and what `evaluate` found for it."""
     origin, here = models.read_header(path)[1].get("provenance", {}), provenance()
     return {
         "status": "measured",
@@ -60,11 +55,6 @@ def weights_of(path: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def runnable(path: Path) -> nn.Module:
-    """A network of a file, ready to be measured."""
-    return in_integers(models.load(path))
-
-
 def in_integers(model: nn.Module) -> nn.Module:
     """A quantized network in real int8, or without such kernels in integers; any other as it is."""
     if isinstance(model, QuantizedModel):
@@ -76,11 +66,12 @@ def derived(path: Path) -> dict[str, Any]:
     """What follows from the file alone, on any machine: parameters, multiply-adds, bits and bytes."""
     model, structure, example = models.load(path), float_structure(path), torch.zeros(1, 3, 32, 32)
     quantized = isinstance(model, QuantizedModel)
+    bits = {step.bits for step in model.steps.values() if isinstance(step, Layer)} if quantized else {32}
     return {
         "params": metrics.count_parameters(structure),
         "macs": metrics.count_macs(structure, example),
         "dead_channels": None if quantized else sum(map(len, pruning.remove_dead_channels(model, example)[1].values())),
-        "weight_bits": bits_of(model) if quantized else "32",
+        "weight_bits": str(*bits) if len(bits) == 1 else "mixed",
         "file_bytes": path.stat().st_size,
         # As xz -6e writes it: the entropy coder of LZMA, which gives back the very same bytes.
         "coded_bytes": len(lzma.compress(path.read_bytes(), preset=6 | lzma.PRESET_EXTREME)) if quantized else None,
@@ -95,20 +86,7 @@ def float_structure(path: Path, factory: str | None = None) -> nn.Module:
     return models.structure(models.Spec(spec.builder, spec.arguments, before), path, factory).eval()
 
 
-def bits_of(model: QuantizedModel) -> str:
-    """The bits of the weights, or "mixed"."""
-    used = {step.bits for step in model.steps.values() if isinstance(step, Layer)}
-    return str(used.pop()) if len(used) == 1 else "mixed"
-
-
 def sample_accuracy(model: nn.Module) -> float:
     """Accuracy on the committed test images, which anybody can check in seconds."""
     sample = load_cifar10("sample")
     return training.evaluate(model, sample.test_images, sample.test_labels).accuracy
-
-
-def stated(evaluated: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file states about its network."""
-    metrics = {"test_accuracy": evaluated["accuracy"], "test_images": evaluated["images"]}
-    metrics["test_interval"] = [evaluated["low"], evaluated["high"]]
-    return metrics | {"validation_accuracy": evaluated["validation_accuracy"]}

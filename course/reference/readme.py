@@ -9,7 +9,7 @@ import pandas as pd
 from course.reference import page
 from course.reference.chart import alternative_text, chart, coded_size, comparable
 from course.reference.headline import headline, readable
-from course.reference.table import FOLDER, PUBLISHED, RESULTS, SPEED, ResultsError, load, published, speeds
+from course.reference.table import FOLDER, PUBLISHED, RESULTS, SPEED, load, published, speeds
 from helpers.data import REPOSITORY
 from helpers.files import write_atomically
 
@@ -41,7 +41,7 @@ def shown() -> pd.DataFrame:
     """The table of results, with the row that the pages compare all others with."""
     if (table := load()).name.eq(first := page.PLAN[0][2]).any():
         return table
-    raise ResultsError(f"{RESULTS} has no row {first!r}: make it with `python -m course sweep reference {first}`")
+    raise ValueError(f"{RESULTS} has no row {first!r}: make it with `python -m course sweep reference {first}`")
 
 
 def stale() -> list[str]:
@@ -63,7 +63,7 @@ def digest() -> str:
 def with_block(text: str, new: str) -> str:
     """README with another text between the marks."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ResultsError(f"README.md must have the lines {BEGIN!r} and {END!r}, once each, in this order")
+        raise ValueError(f"README.md must have the lines {BEGIN!r} and {END!r}, once each, in this order")
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n{new}\n{END}{rest.partition(END)[2]}"
 

@@ -12,21 +12,11 @@ from course.reference.keys import still_to_do
 
 
 def run(
-    sweep: Sweep,
-    names: list[str],
-    say: Callable[[str], None] = print,
-    keep: Callable[[Job], object] = lambda job: None,
+    sweep: Sweep, names: list[str], say: Callable[[str], None] = print, keep: Callable[[Job], object] = lambda job: None
 ) -> dict[str, str]:
-    """Do what is not done yet.
+    """Do what is not done yet of the named jobs (none means all) and of what they need, and call `keep` after each.
 
-    Args:
-        sweep: the list of jobs.
-        names: which of them; none means all. What they need is done as well.
-        say: called with a line per event.
-        keep: called with each finished job.
-
-    Returns:
-        For each job that failed, or that needs one that did: why.
+    Returns for each job that failed, or that needs one that did, why.
     """
     wanted = sweep.needed(names)
     left = still_to_do(wanted, sweep, table.load(sweep.results))

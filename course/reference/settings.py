@@ -9,12 +9,11 @@ from helpers.pruning.importance import CRITERIA
 from helpers.pruning.pruner import SCOPES
 from helpers.quantization import Recipe
 from helpers.training import Config
-from helpers.training.config import is_whole
 
 AMOUNTS = ("ratio", "target_params", "target_macs")
 PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance"), str)
 PRUNING |= dict.fromkeys(("round_to", "seed"), int) | {"without": list}  # blocks
-PRUNING |= {"tolerance": float, "trim": float, "allocation": str | Mapping[str, float], "reestimate": bool}
+PRUNING |= {"tolerance": float, "allocation": str | Mapping[str, float], "reestimate": bool}
 TRAINING = get_type_hints(Config)
 QUANTIZING = get_type_hints(Recipe) | {"file_bytes": int, "seed": int}
 # What may be set for a job of each stage.
@@ -38,15 +37,15 @@ class SweepError(ValueError):
 
 NUMBER = Between(float("-inf"), float("inf"))
 KINDS: dict[Any, tuple[str, Any]] = {  # what is told, and the kind of `helpers.header`
-    int: ("a whole number", is_whole),
+    int: ("a whole number", int),
     float: ("a number", NUMBER),
     bool: ("true or false", bool),
     str: ("text in quotes", str),
     str | None: ("text in quotes", str),
     dict: ("a table", {...: ...}),
-    tuple[int, ...]: ("a list of whole numbers", [is_whole]),
+    tuple[int, ...]: ("a list of whole numbers", [int]),
     list: ("a list of names", [str]),
-    Mapping[str, int]: ("a table of whole numbers", {...: is_whole}),
+    Mapping[str, int]: ("a table of whole numbers", {...: int}),
     str | Mapping[str, float]: ("text or a table of numbers", (str, {...: NUMBER})),
 }
 
@@ -91,7 +90,7 @@ def check_values(where: str, stage: str, settings: dict[str, Any]) -> None:
     if len(given := [name for name in AMOUNTS if name in settings]) > 1:
         raise SweepError(f"{where}: {' and '.join(given)} both say how much goes; keep one of them")
     try:
-        checked_ratio(settings.get("ratio", 0.5)), checked_ratio(settings.get("trim", 0.0), "trim")
+        checked_ratio(settings.get("ratio", 0.5))
         checked_multiple(settings.get("round_to", 1))
         config(settings), recipe(settings)
     except (ValueError, RuntimeError) as error:

@@ -1,6 +1,5 @@
 """How the network of each stage is made from those before it."""
 
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +8,7 @@ from torch import nn
 
 from course.commands.quantize import HEADER_BYTES, SCAN_IMAGES
 from course.commands.train import device
+from course.reference import settings as rules
 from course.reference.jobs import Job
 from course.reference.settings import AMOUNTS, PRUNING, SweepError
 from helpers import models, pruning, quantization, training
@@ -32,7 +32,7 @@ def make(job: Job, source: nn.Module | None, teacher: nn.Module | None, cifar: D
 
     Of the data only the training images are looked at, a tenth of them for validation.
     """
-    torch.manual_seed(job.seed)
+    torch.manual_seed(job.settings.get("seed", 0))
     return MAKERS[job.stage](job, source, teacher, cifar, files).eval()
 
 
@@ -53,11 +53,7 @@ def pruned(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: Fi
         settings["allocation"] = {}  # all channels stay
     images = normalize(calibration_images(cifar)).split(128)
     batches = list(zip(images, split.train_labels[:CALIBRATION_IMAGES].split(128), strict=True))
-    cut, trim = partial(pruning.prune, example_inputs=images[0][:1], batches=batches), settings.pop("trim", 0)
-    if trim:  # the same share of every group first, whatever decides about the rest
-        same = settings.keys() - {*AMOUNTS, "allocation", "tolerance"}
-        source = cut(source, ratio=trim, **{name: settings[name] for name in same})
-    small = models.bypass(cut(source, **settings), blocks)
+    small = models.bypass(pruning.prune(source, images[0][:1], batches=batches, **settings), blocks)
     return pruning.reestimate_batchnorm(small, images) if reestimate else small
 
 
@@ -88,7 +84,7 @@ def int8(job: Job, source: nn.Module, teacher: None, cifar: Dataset, files: File
 def quantization_aware(job: Job, source: nn.Module, teacher: nn.Module, cifar: Dataset, files: Files) -> nn.Module:
     """Trained on with the rounding in place; it is its own teacher unless the job names one."""
     network = qat.prepare(source, calibration_images(cifar), chosen_recipe(job, source, cifar))
-    teacher = (teacher or source) if job.config().distill > 0 else None
+    teacher = (teacher or source) if rules.config(job.settings).distill > 0 else None
     return trained(network, job, teacher, cifar, files).convert()
 
 
@@ -100,13 +96,14 @@ def trained(model: nn.Module, job: Job, teacher: nn.Module | None, cifar: Datase
     if teacher is not None and device().type == "cpu":  # its answers take half of the time, a sixth of a step
         teacher, _ = optimize(teacher.eval(), torch.randn(2, 3, 32, 32), level="inference")
     teacher = teacher.to(device()) if teacher is not None else None
-    training.train(model.to(device()), cifar, job.config(), files.state, teacher, handover=files.handover)
+    config = rules.config(job.settings)
+    training.train(model.to(device()), cifar, config, files.state, teacher, handover=files.handover)
     return model.cpu()
 
 
 def chosen_recipe(job: Job, source: nn.Module, cifar: Dataset) -> quantization.Recipe:
     """The job's recipe, with bits chosen layer by layer when the job sets the size of the file."""
-    recipe, budget = job.recipe(), job.settings.get("file_bytes")
+    recipe, budget = rules.recipe(job.settings), job.settings.get("file_bytes")
     if budget is None:
         return recipe
     images = calibration_images(cifar)[: 16 if cifar.is_sample else SCAN_IMAGES]  # the sample is there to try out

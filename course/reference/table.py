@@ -23,22 +23,13 @@ COLUMNS = (
 WHOLE = ("images", "seed", "params", "macs", "dead_channels", "file_bytes", "coded_bytes")
 
 
-class ResultsError(ValueError):
-    """A table of results cannot be read or shown; says which and what to do."""
-
-
 def load(path: Path = RESULTS) -> pd.DataFrame:
-    """The table, with every column; without the file, an empty one.
-
-    Example:
-        >>> list(load()[["name", "stage", "status"]].columns)
-        ['name', 'stage', 'status']
-    """
+    """The table, with every column; without the file, an empty one."""
     if not path.exists():
         return pd.DataFrame({name: pd.Series(dtype="str" if name in TEXT else "float64") for name in COLUMNS})
     table = pd.read_csv(path, dtype=dict.fromkeys(TEXT, "str") | dict.fromkeys(WHOLE, "Int64"))
     if list(table.columns) != list(COLUMNS):
-        raise ResultsError(f"{path} has other columns than this version writes: delete it, or restore it with git")
+        raise ValueError(f"{path} has other columns than this version writes: delete it, or restore it with git")
     return table
 
 
@@ -54,18 +45,13 @@ def speeds(path: Path = SPEED) -> pd.DataFrame:
 
 
 def put(rows: Iterable[Mapping[str, Any]], path: Path = RESULTS) -> pd.DataFrame:
-    """Write rows in the place of those of the same name; new names come last.
-
-    Args:
-        rows: columns that a row lacks keep what the old row had.
-        path: the table.
-    """
+    """Write rows in the place of those of the same name, which keep what the new ones lack; new names come last."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         kept = {row["name"]: row for row in load(path).astype(object).to_dict("records")}
         for row in rows:
             if unknown := row.keys() - set(COLUMNS):
-                raise ResultsError(f"{path.name} has no column {sorted(unknown)[0]!r}")
+                raise ValueError(f"{path.name} has no column {sorted(unknown)[0]!r}")
             kept[row["name"]] = kept.get(row["name"], {}) | dict(row)
         table = pd.DataFrame(kept.values(), columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
         write_atomically(path, table.to_csv(index=False))

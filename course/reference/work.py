@@ -32,26 +32,14 @@ def do_alone(job: Job, sweep: Sweep) -> None:
     path, key = sweep.network(job), key_of(job, sweep, table.load(sweep.results))
     if key is None:
         raise SweepError(f"{job.name} needs {', '.join(job.inputs)}, which are not there; run the sweep, not the job")
-    if is_made(job, path, key):
-        evaluated = measuring.evaluate(measuring.runnable(path), cifar)
+    dense = job.stage == "dense"  # which counts as what it is, however it was trained; any other was made under its key
+    if path.exists() and (dense or models.read_header(path)[1].get("key") == key):  # only its row was missing
+        evaluated = measuring.evaluate(measuring.in_integers(models.load(path)), cifar)
     else:
         evaluated = make(job, sweep, cifar, key)
-    table.put([row_of(job, sweep, evaluated)], sweep.results)
-
-
-def row_of(job: Job, sweep: Sweep, evaluated: dict[str, Any]) -> dict[str, Any]:
-    """The row of a job whose network is there."""
-    path = sweep.network(job)
-    # A dense network counts as what it is, however it was trained; any other was made under its key.
-    dense = job.stage == "dense"
-    key = key_of(job, sweep, table.load(sweep.results)) if dense else models.read_header(path)[1].get("key")
+    key = key_of(job, sweep, table.load(sweep.results)) if dense else key
     row = {"name": job.name, "stage": job.stage, "source": job.source, "key": key} | measuring.row(path, evaluated)
-    return row | {"checkpoint": path.name if job.ship else None}
-
-
-def is_made(job: Job, path: Path, key: str) -> bool:
-    """Whether the file of this very job is there: only its row was missing."""
-    return path.exists() and (job.stage == "dense" or models.read_header(path)[1].get("key") == key)
+    table.put([row | {"checkpoint": path.name if job.ship else None}], sweep.results)
 
 
 def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any]:
@@ -60,36 +48,29 @@ def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any
     path, unfinished = sweep.network(job), [sweep.unfinished(job, key, end) for end in ("handover", "cut")]
     files = stages.Files(sweep.work / f"{job.name}-{key}.state", *unfinished)
     written = models.save(stages.make(job, source, teacher, cifar, files), path.with_suffix(".part"))
-    reloaded = measuring.runnable(written)
+    reloaded = measuring.in_integers(models.load(written))
     evaluated = measuring.evaluate(reloaded, cifar) | {"cut_accuracy": None}  # an older row of the name may have one
     if files.cut.exists():
         just_cut = training.evaluate(models.load(files.cut), cifar.test_images, cifar.test_labels)
         evaluated["cut_accuracy"] = just_cut.accuracy
-    origin = provenance(job.seed) | {"command": sweep.command(job), "data": cifar.source}
+    origin = provenance(job.settings.get("seed", 0)) | {"command": sweep.command(job), "data": cifar.source}
     # Whoever finds a file of this name with this key takes the job for done: it gets the name after the checks.
     final = path.with_suffix(".final.part")
-    models.save(reloaded, final, metrics=measuring.stated(evaluated), provenance=origin, key=key)
-    assert_within_budget(final, job)
-    assert_same_weights(written, final)
+    metrics = {"test_accuracy": evaluated["accuracy"], "test_images": evaluated["images"]}
+    metrics |= {"test_interval": [evaluated["low"], evaluated["high"]]}
+    metrics |= {"validation_accuracy": evaluated["validation_accuracy"]}
+    models.save(reloaded, final, metrics=metrics, provenance=origin, key=key)
+    size, budget = final.stat().st_size, job.settings.get("file_bytes")
+    if budget is not None and size > budget:
+        told = f"{job.name}: the file has {size} bytes, more than its file_bytes = {budget}"
+        raise SweepError(f"{told}; allow more, or start from a smaller network")
+    if measuring.weights_of(written) != measuring.weights_of(final):
+        raise SweepError(f"{final} differs from the network that was measured, {written}; run the job again")
     os.replace(final, path)
     written.unlink()
     for left in (*files, files.handover.with_suffix(".csv")):
         left.unlink(missing_ok=True)
     return evaluated
-
-
-def assert_within_budget(path: Path, job: Job) -> None:
-    """The file has no more bytes than its job allows."""
-    size, budget = path.stat().st_size, job.settings.get("file_bytes")
-    if budget is not None and size > budget:
-        told = f"{job.name}: the file has {size} bytes, more than its file_bytes = {budget}"
-        raise SweepError(f"{told}; allow more, or start from a smaller network")
-
-
-def assert_same_weights(first: Path, second: Path) -> None:
-    """A network that was written, read and written again is the same network."""
-    if measuring.weights_of(first) != measuring.weights_of(second):
-        raise SweepError(f"{second} differs from the network that was measured, {first}; run the job again")
 
 
 if __name__ == "__main__":

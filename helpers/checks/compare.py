@@ -5,8 +5,6 @@ compared as such: no float holds every integer.
 This file knows no exercise, so it travels with the student's bundle.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,6 @@ running a returned network does. It computes what a student designed, so grading
 which holds none of the student's code.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -131,13 +129,6 @@ class Assignment:
     def points(self) -> float:
         """All points: graded by machine and by hand."""
         return sum(item.points for item in self.items) + self.manual_points
-
-    def item(self, name: str) -> Item:
-        """Find an item by name."""
-        for item in self.items:
-            if item.name == name:
-                return item
-        raise SpecificationError(f"{self.name} has no item {name!r}; it has {[item.name for item in self.items]}")
 
 
 def generator(*parts: str | int) -> torch.Generator:

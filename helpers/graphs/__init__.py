@@ -7,7 +7,7 @@ In the order in which to read it:
     editing                        modules, tensors and names that hang on a graph; nothing that exists is overwritten
     layers                         which modules a pass may fold, and functional calls that become such modules
     patterns, matching             what a piece of graph looks like; where it is, and what takes its place
-    errors                         each names the node, the line of the model and the reason
+    errors                         each names the node, its line in the model if it was exported, and the reason
 
 Example:
     >>> graph_module = tracing.trace(model, (x,))

@@ -65,8 +65,7 @@ class Editor:
     def put_tensor(self, tensor: torch.Tensor, hint: str, before: fx.Node) -> fx.Node:
         """A get_attr node for a new constant, which becomes a buffer of the network, or a parameter."""
         name = self.free_name(hint)
-        kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
-        getattr(self.graph_module, f"register_{kind}")(name, tensor)
+        setattr(self.graph_module, name, tensor if isinstance(tensor, nn.Parameter) else nn.Buffer(tensor))
         with self.graph.inserting_before(before):
             node = self.graph.get_attr(name)
         node.meta["val"] = torch.empty_like(tensor, device="meta")

@@ -161,10 +161,12 @@ def is_fresh(node: fx.Node, module: nn.Module | None = None) -> bool:
     return is_torch(node) and op_name(node) in FRESH and not _is_in_place(node) and "out" not in node.kwargs
 
 
-def is_random(node: fx.Node) -> bool:
-    """Whether a function or method draws random numbers."""
+def is_random(node: fx.Node, module: nn.Module | None = None) -> bool:
+    """Whether a call may draw random numbers: that of a module while a part of it is in train mode."""
+    if module is not None:
+        return any(part.training for part in module.modules())
     name = op_name(node)
-    if "dropout" in name or name == "stochastic_depth":
+    if "dropout" in name:
         flags = [value for value in (*node.args[2:], *node.kwargs.values()) if isinstance(value, (bool, fx.Node))]
         return flags[:1] != [False]
     return draws(name)
@@ -183,8 +185,7 @@ def draws(name: str) -> bool:
 def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
     """Whether nobody would notice if this node were not run, provided that its result is not used."""
     if node.op == "call_module":
-        trains = any(part.training for part in module.modules())
-        return not writes_own(module) and not trains and not written_inputs(node, module)
+        return not (writes_own(module) or is_random(node, module) or written_inputs(node, module))
     if node.op == "get_attr":
         return True
     return is_torch(node) and not (written_inputs(node) or is_random(node) or op_name(node).startswith("_assert"))

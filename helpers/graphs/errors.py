@@ -1,4 +1,4 @@
-"""The errors of reading and changing graphs: each names who complains, the node, its source line and the reason."""
+"""The errors of reading and changing graphs: who complains, the node (its source line, if exported) and the reason."""
 
 import os
 import re
@@ -20,19 +20,12 @@ class MustStay(Exception):
 
 
 class PassError(RuntimeError):
-    """Something went wrong inside a pass or a check.
+    """Something went wrong in a pass, a check or the tracer (`pass_name`); `reason` says what, and what to do."""
 
-    Attributes:
-        pass_name: the pass (or check, or tracer) that complained.
-        node: the node it complained about, by name; None when it is about the whole graph.
-        reason: what is wrong and what to do about it.
-    """
-
-    def __init__(self, pass_name: str, reason: str, node: fx.Node | str | None = None):
+    def __init__(self, pass_name: str, reason: str, node: fx.Node | None = None):
         self.pass_name, self.reason = pass_name, reason
-        self.node = None if node is None else str(node)
-        line = source_line(node) if isinstance(node, fx.Node) else None
-        place = "" if node is None else f" at node {self.node!r}" + (f" ({line})" if line else "")
+        line = None if node is None else source_line(node)
+        place = "" if node is None else f" at node {node.name!r}" + (f" ({line})" if line else "")
         super().__init__(f"{pass_name}{place}: {reason}")
 
 

@@ -99,8 +99,6 @@ def _place(node: fx.Node, owner: str, tensors: dict[str, torch.Tensor | None], e
 
 def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any) -> nn.Module:
     """A convolution or linear layer."""
-    if weight is None:
-        raise MustStay("its weight is not a parameter or buffer")
     tensors = {"weight": weight, "bias": bias}
     if name == "linear":
         if weight.dim() != 2:
@@ -123,8 +121,6 @@ def _norm(
     dimensions: int | None, settings: dict[str, Any], running_mean: Any, running_var: Any, **affine: Any
 ) -> nn.Module:
     """A batch norm."""
-    if running_mean is None or running_var is None:
-        raise MustStay("it has no running statistics, so it normalises by those of the batch")
     if dimensions not in (2, 3, 4, 5):
         raise MustStay("the rank of its input is not known: trace with example inputs")
     cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[dimensions]

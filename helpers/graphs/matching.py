@@ -159,7 +159,8 @@ class _Search:
         named = [(pattern, node.kwargs[key]) for key, pattern in part.kwargs.items()]
         surplus = [f"{key}={value}" for key, value in node.kwargs.items() if key not in part.kwargs]
         surplus += map(str, node.args[len(part.args) :])
-        for operands in part.orders():
+        orders = [part.args, (part.args[1], part.args[0], *part.args[2:])] if part.commutative else [part.args]
+        for operands in orders:
             for one in self._all([*zip(operands, node.args, strict=False), *named], {**bound, part: node}):
                 if part.open or not surplus:
                     yield one

@@ -9,11 +9,6 @@ A pattern is a small tree (or DAG) that is read from its result towards its inpu
 
 An operation inside a pattern is an *intermediate*: a rewrite makes it vanish, so nobody outside the match may use it
 and the network may not return it. The outermost one (the *anchor*) is replaced, and may have any number of users.
-
-Example:
-    >>> conv = Op([nn.Conv2d], name="conv")
-    >>> conv_bias = Op([operator.add, torch.add], (conv, Constant("z")), commutative=True, name="add")
-    >>> matching.find(graph_module, conv_bias).matches[0]["conv"]
 """
 
 import functools
@@ -81,10 +76,6 @@ class Op:
 
     def __repr__(self) -> str:
         return self.name or "/".join(sorted(target_name(target) for target in self.targets))
-
-    def orders(self) -> list[tuple[Any, ...]]:
-        """The orders in which the operands may stand: one, or two when the operation is commutative."""
-        return [self.args, (self.args[1], self.args[0], *self.args[2:])] if self.commutative else [self.args]
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class _Guards:
         if len(given) != len(self.absent):
             return  # which the graph says itself
         try:
-            assert [value is None for value in given] == self.absent, "what was None has to stay None"
+            torch._assert([value is None for value in given] == self.absent, "what was None has to stay None")
             self.guards(*given)
         except Exception as error:
             advice = "optimize with an example like these, or by the route fx"

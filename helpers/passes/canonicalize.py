@@ -154,7 +154,8 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
     if node.target is getattr and asked == "shape":
         editor.retarget(node, "call_method", "size", (source,), {})
     elif name == "dim" or (node.target is getattr and asked == "ndim"):
-        number = getattr(editor.tensor(source), "ndim", None)  # layers take images with and without a batch
+        tensor = editor.tensor(source)  # layers take images with and without a batch
+        number = None if editor.storage.is_tensor_written(tensor) else getattr(tensor, "ndim", None)
     elif isinstance(asked, int) and (name in ("size", "sym_size") or (is_size and not source.kwargs)):
         if name == "getitem":
             whole, source = source, source.args[0]
@@ -172,7 +173,7 @@ def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
     """The size of a parameter, or along the channel axis of a layer's output: no input of the network changes it."""
     tensor, module, dimensions = editor.tensor(source), editor.module(source), rank(source)
     if tensor is not None:
-        return tensor.shape[dim]
+        return None if editor.storage.is_tensor_written(tensor) else tensor.shape[dim]
     if dimensions is None or type(module) not in (*CONVS, *TRANSPOSED, nn.Linear) or opaque(module) is not None:
         return None
     return output_channels(module) if dim % dimensions == channel_axis(module, dimensions) else None

@@ -44,10 +44,8 @@ def _value(node: fx.Node, editor: Editor) -> torch.Tensor:
     args, kwargs = fx.map_arg((node.args, node.kwargs), editor.tensor)
     try:
         with torch.no_grad(), _Watch():
-            if node.op == "call_method":
-                value = getattr(args[0], node.target)(*args[1:], **kwargs)
-            else:
-                value = node.target(*args, **kwargs)
+            function = getattr(type(args[0]), node.target) if node.op == "call_method" else node.target
+            value = function(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise MustStay(f"it cannot be run by itself: {error}") from error
     if not isinstance(value, torch.Tensor):

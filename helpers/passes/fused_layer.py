@@ -54,10 +54,6 @@ class FusedLayer(nn.Module):
     """activation(conv(x) + other), with the parameters of the convolution.
 
     Made of a convolution, or of a `FusedLayer` without activation; raises `MustStay` if the layer has no fused form.
-
-    Example:
-        >>> fused = FusedLayer(nn.Conv2d(3, 8, 3), read_activation(node))
-        >>> with torch.no_grad(): fused(images)
     """
 
     only_computes = True  # effects.py: the result is a new tensor, and nothing else happens

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import fx
 
 from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_fresh, is_random
@@ -29,8 +29,6 @@ def _fused(match: Match, editor: Editor, activation: fx.Node | None = None) -> F
     layer, module = match["layer"], editor.module(match["layer"])
     if isinstance(module, FusedLayer) and module.activation is not None:
         raise MustStay(f"{layer} already ends in {module.activation.function.__name__}")
-    if isinstance(module, TRANSPOSED):
-        raise MustStay("it is a transposed convolution, which has no fused form here")
     if layer.kwargs or (len(layer.args) != 1 and not isinstance(module, FusedLayer)):
         raise MustStay("it is not called with its input alone")
     if opaque(module) is not None:
@@ -118,7 +116,8 @@ class Contiguity(Pass):
             is_source = isinstance(editor.module(node), FusedLayer)
             if not _was_contiguous(node) or not (is_source or reordered.intersection(node.all_input_nodes)):
                 continue
-            if all(is_fresh(user, module := editor.module(user)) and not _draws(user, module) for user in node.users):
+            calls = [(user, editor.module(user)) for user in node.users]
+            if all(is_fresh(*call) and not is_random(*call) for call in calls):  # which goes in the order of memory
                 reordered.add(node)
                 continue
             if [user.target for user in node.users] == ["contiguous"]:
@@ -129,11 +128,6 @@ class Contiguity(Pass):
             node.replace_all_uses_with(straight, delete_user_cb=lambda user, straight=straight: user is not straight)
             result.change(node, "its result is put into contiguous memory")
         return result
-
-
-def _draws(node: fx.Node, module: nn.Module | None) -> bool:
-    """Whether it may draw random numbers: in the order of memory, so that another order gives others."""
-    return is_random(node) if module is None else any(part.training for part in module.modules())
 
 
 def _is_channels_last(graph_module: fx.GraphModule) -> bool:

@@ -11,23 +11,10 @@ from helpers import models
 from helpers.equivalence import Answers
 from helpers.graphs.errors import CheckFailed, WrongAnswer
 from helpers.graphs.tracing import trace
-from helpers.passes.passer import Check, Passer, Report, known
+from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, known
 
-# "fold" runs round after round until it changes nothing; "inference" runs once after it.
-PIPELINES: dict[str, list[str]] = {
-    "fold": [
-        "canonicalize",
-        "constant_folding",
-        "elim_identity",
-        "pad_folding",
-        "linear_folding",
-        "conv_bn_folding",
-        "conv_add_folding",
-        "conv_mul_folding",
-        "dead_code",
-    ],
-    "inference": ["fusion", "contiguity"],
-}
+# In this order: "fold" runs round after round until it changes nothing; "inference" runs once after it.
+PIPELINES: dict[str, list[str]] = {"fold": [cls.name for cls in FOLD], "inference": [cls.name for cls in INFERENCE]}
 UNSEEN = "a graph has no hooks or forward set on the network, no isinstance of inputs, no counters but buffers"
 
 

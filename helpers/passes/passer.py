@@ -8,7 +8,7 @@ import difflib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import fx
 
@@ -21,12 +21,10 @@ from helpers.passes.elim_identity import DeadCode, ElimIdentity
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.fusion import Contiguity, Fusion
 
-if TYPE_CHECKING:
-    import pandas
-
-ALL = (Canonicalize, ConstantFolding, ElimIdentity, PadFolding, LinearFolding, ConvBnFolding, ConvAddFolding)
-ALL += (ConvMulFolding, DeadCode, Fusion, Contiguity)
-PASSES = {cls.name: cls for cls in ALL}
+FOLD = (Canonicalize, ConstantFolding, ElimIdentity, PadFolding, LinearFolding, ConvBnFolding, ConvAddFolding)
+FOLD += (ConvMulFolding, DeadCode)
+INFERENCE = (Fusion, Contiguity)
+PASSES = {cls.name: cls for cls in FOLD + INFERENCE}
 # Looks at the graph after a pass, and raises a ValueError, RuntimeError or AssertionError if it is not satisfied.
 Check = Callable[[fx.GraphModule], None]
 
@@ -64,8 +62,8 @@ class Report:
         last = {row.name: row for row in self.rows}
         return list(dict.fromkeys((row.name, *declined) for row in last.values() for declined in row.result.declined))
 
-    def table(self) -> "pandas.DataFrame":
-        """One line per pass and round, ready to be shown."""
+    def table(self) -> Any:
+        """A table of pandas with one line per pass and round."""
         import pandas as pd  # slow to load, and only tables need it
 
         sizes = ["nodes_before", "nodes_after", "params_before", "params_after"]

@@ -102,6 +102,7 @@ def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
     shape, dtype = ("x".join(map(str, value.shape)), _literal(value.dtype)) if known else ("", "")
     stored = (tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_meta)
     weights = digest(tensor if tensor.layout == torch.strided else tensor.to_dense() for tensor in stored)
+    weights += str(fx.node.map_arg((node.args, node.kwargs), lambda _: None))  # lists of numbers, too: axes and strides
     return Box(node.name, node.op, what, shape, dtype, tuple(map(str, node.all_input_nodes)), weights)
 
 

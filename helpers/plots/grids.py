@@ -26,9 +26,8 @@ def number_grids(
     matrices = {title: np.atleast_2d(np.asarray(values, dtype=float)) for title, values in grids.items()}
     widths = [matrix.shape[1] + 0.9 for matrix in matrices.values()]
     height = max(matrix.shape[0] for matrix in matrices.values())
-    figure, axes = subplots(
-        1, len(matrices), size=(0.62 * sum(widths) + 0.4, 0.62 * height + 0.7), width_ratios=widths, squeeze=False
-    )
+    size = (0.62 * sum(widths) + 0.4, 0.62 * height + 0.7)
+    figure, axes = subplots(1, len(matrices), size=size, width_ratios=widths, squeeze=False)
     limit = max(np.abs(matrix).max() for matrix in matrices.values()) or 1.0
     for position, (ax, (title, matrix)) in enumerate(zip(axes[0], matrices.items(), strict=True)):
         number_grid(ax, matrix, title, limit, height)

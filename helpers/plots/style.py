@@ -22,7 +22,6 @@ FIGURES = Path(__file__).resolve().parents[2] / "build" / "figures"
 
 mpl.rcParams.update(
     {
-        "figure.figsize": (8, 4),
         "figure.dpi": 144,
         "font.size": 13,
         "font.family": "DejaVu Sans",

@@ -58,20 +58,16 @@ def queue(
         for number, size in enumerate(sizes.tolist()):  # a group that has no more to give is skipped
             owners = np.delete(owners, np.flatnonzero(owners == number)[clamp(size, size, round_to) :])
         return owners, int(sizes.sum() * ratio + ROUNDING)
-    if allocation == "uniform":
-        speeds = np.ones(len(groups))
-    elif isinstance(allocation, Mapping):
+    if isinstance(allocation, Mapping):
         if unknown := allocation.keys() - {group.name for group in groups}:
             raise PruneError(f"allocation names {sorted(unknown)[0]!r}, which is no prunable group of this scope")
-        given = {name: checked_ratio(r, f"allocation[{name!r}]") for name, r in allocation.items()}
-        speeds, ratio = np.array([given.get(group.name, 0.0) for group in groups]), 1.0
-    else:
+        ratios = [checked_ratio(allocation.get(group.name, 0), f"allocation[{group.name!r}]") for group in groups]
+        owners = np.repeat(np.arange(len(groups)), (sizes * ratios + ROUNDING).astype(int))
+        return owners, len(owners)
+    if allocation != "uniform":
         raise PruneError(f"unknown allocation {allocation!r}; choose 'uniform', 'global' or {{group: ratio}}")
-    place = np.concatenate([np.arange(1, size + 1) for size in sizes]) - ROUNDING
-    with np.errstate(divide="ignore"):
-        at = place / (sizes * speeds)[owners]  # the ratio at which it goes; never, where a group stays whole
-    order = np.argsort(at, kind="stable")[: np.isfinite(at).sum()]
-    return owners[order], int((at <= ratio).sum())
+    at = np.concatenate([(np.arange(1, size + 1) - ROUNDING) / size for size in sizes])  # the ratio at which it goes
+    return owners[np.argsort(at, kind="stable")], int((at <= ratio).sum())
 
 
 def plan_of(groups: list[Group], scores: Scores, front: np.ndarray, round_to: int) -> Plan:

@@ -43,16 +43,12 @@ class Call:
         self.node, self.kwargs = node, kwargs
         self.args = args[:1] if node.target is getattr else args
         self.op = operation(node)  # its one name, or the layer's class
+        self.name = f"{name_of(node)} ({self.op})"  # for people: "layer1.0.add (add)"
         self.module: nn.Module | None = node.meta.get("module")
         self.output = node.meta["value"]  # a meta tensor, a tuple of them or a number
         found = leaves((args, kwargs))
         self.tensors = [a for a in found if isinstance(a, Tensor)]
         self.numbers = [a for a in found if isinstance(a, Number)]
-
-    @property
-    def name(self) -> str:
-        """For people: "layer1.0.add (add)"."""
-        return f"{name_of(self.node)} ({self.op})"
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument, given by position or by name."""

@@ -119,9 +119,10 @@ def grouped(
 
 
 def scaled(labelling: Labelling, call: Call, x: Tensor, *parameters: Tensor | None) -> Tensor:
-    """These parameters have one number for each channel."""
-    for tensor in filter(None, parameters):
-        labelling.bind(tensor, 0, labelling.axis(x, 1), call.name)
+    """These parameters have one number for each channel, or one for all of them."""
+    for tensor in parameters:
+        if tensor is not None and tensor.shape not in ((), (1,)):
+            labelling.bind(tensor, 0, labelling.axis(x, 1), call.name)
     return labelling.like(x)
 
 
@@ -142,8 +143,7 @@ def layer_norm(labelling: Labelling, call: Call) -> Tensor:
 
 def prelu(labelling: Labelling, call: Call) -> Tensor:
     """PReLU: one slope for all, or one for each channel."""
-    x, weight = operands(labelling, call, "weight")
-    return scaled(labelling, call, x, weight if weight.shape not in ((), (1,)) else None)
+    return scaled(labelling, call, *operands(labelling, call, "weight"))
 
 
 def size(labelling: Labelling, call: Call) -> Any:

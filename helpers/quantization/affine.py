@@ -131,10 +131,10 @@ def fixed_point(factor: torch.Tensor, *others: torch.Tensor) -> tuple[list[torch
         others: of terms that may reach 2^8 (codes). The shift is so small that no product leaves 62 bits; a factor for
             which it would have to be larger keeps fewer bits.
     """
-    if not ((factor > 0) & (factor < 2.0**29)).all():
-        reason = "lie outside (0, 2^29): the scales before and after a layer do not belong together"
-        raise QuantizationError(f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} {reason}")
     room = min([LARGEST_SHIFT, *(52 - int(torch.frexp(other.amax()).exponent) for other in others)])
+    if room < 1 or not ((factor > 0) & (factor < 2.0**29)).all():
+        reason = "lie outside (0, 2^29), or another's is too large: the scales around it do not belong together"
+        raise QuantizationError(f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} {reason}")
     shift = (31 - torch.frexp(factor).exponent.long()).clamp(max=room)
     multiplier = torch.ldexp(factor, shift).round().long()
     rounded_up = multiplier == 2**31  # 0.99999999999 became 1.0

@@ -12,7 +12,7 @@ from torch import nn
 
 from helpers.dataset import input_of
 from helpers.quantization.affine import Affine, QuantizationError, choose, code_range
-from helpers.quantization.plan import HANDS_ON, INPUT, Plan, Recipe
+from helpers.quantization.plan import HANDS_ON, Plan, Recipe
 
 BATCH = 64
 BINS = 2048
@@ -124,12 +124,10 @@ def quantized_edges(plan: Plan) -> list[str]:
     All but these: what passes from one operation in float to the next, and the network's output, when an operation
     that adds up computes it. Reshaping does not count.
     """
-    read_as_codes = {edge for op in plan.ops if op.kind != "float" for edge in op.inputs}
-    edges = [INPUT] if INPUT in read_as_codes else []
-    edges += [op.name for op in plan.ops if op.kind != "float" or op.name in read_as_codes]
+    coded = {edge for op in plan.ops if op.kind != "float" for edge in (op.name, *op.inputs)}
     # The last edge before reshaping, and all after it.
     bare = plan.tied(lambda op: op.inputs * (op.kind == "reshape"))[plan.output]
     last = next(op for op in plan.ops if op.name in bare)
     if last.kind not in (*HANDS_ON, "clamp") and last.clamp is None and last.residual is None:
-        edges = [edge for edge in edges if edge not in bare]
-    return edges
+        coded -= {*bare}
+    return [edge for edge in plan.shapes if edge in coded]

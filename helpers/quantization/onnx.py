@@ -35,7 +35,6 @@ from helpers.quantization.weights import pairs_fit
 
 OPSET = 18
 BLOCK = 16  # channels that ONNX Runtime computes at a time
-IR_VERSION = 8  # the one that belongs to the opset
 FLOAT = "in float: "  # begins the names of what PyTorch's exporter wrote
 
 
@@ -65,7 +64,7 @@ def to_onnx(model: QuantizedModel, path: str | Path, block: int = BLOCK) -> Path
     result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", *step.op.shape])
     written = helper.make_graph(graph.in_order(), "quantized", [image], [result], list(graph.constants.values()))
     opset = helper.make_opsetid("", OPSET)
-    proto = helper.make_model(written, opset_imports=[opset], ir_version=IR_VERSION, producer_name="helpers")
+    proto = helper.make_model_gen_version(written, opset_imports=[opset], producer_name="helpers")
     verify_onnx(proto.SerializeToString(), model)
     return write_atomically(Path(path), proto.SerializeToString())
 

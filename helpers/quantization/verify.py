@@ -1,8 +1,4 @@
-"""The last line of defence: is what was made still the network that it was made from? If not, it is not handed out.
-
-A plan is compared with the network that it was read from, in float, and an ONNX file with the quantized network, as
-ONNX Runtime computes it. Whatever a plan or a file cannot say is found here.
-"""
+"""The last line of defence: is what was made still the network that it was made from? If not, it is not handed out."""
 
 import contextlib
 import copy
@@ -10,6 +6,7 @@ import copy
 import torch
 from torch import fx, nn
 
+from helpers.equivalence import gap
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.plan import INPUT, Plan
 
@@ -55,14 +52,7 @@ def _same_answers(plan: Plan, model: nn.Module, images: torch.Tensor) -> bool:
 
 def agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether two results are the same but for the order of sums."""
-    if found.shape != expected.shape:
-        return False
-    return bool(_apart(found, expected).abs().max() <= TOLERANCE * expected.nan_to_num(0, 0, 0).abs().max())
-
-
-def _apart(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """The differences; equal infinities have none."""
-    return (found - expected).masked_fill(found == expected, 0)
+    return gap(expected, found)[1] <= TOLERANCE
 
 
 @torch.random.fork_rng()
@@ -92,7 +82,7 @@ def verify_onnx(proto: bytes, model: nn.Module) -> None:
         more = (torch.rand(shape) < 0.01) * (0.01 if source is None else source.scale)
         size, change = (y.nan_to_num(0, 0, 0).norm() for y in (expected, network(x + more) - expected))
         allowed = max(MOST_OFF * size, 1.5 * change)  # of what is finite, or infinity would allow anything
-        if found.shape != expected.shape or not _apart(found, expected).norm() <= allowed:
+        if found.shape != expected.shape or not (found - expected).masked_fill(found == expected, 0).norm() <= allowed:
             reason = f"ONNX Runtime finds other numbers than the network for {count} images"
             raise QuantizationError(f"{reason}, so the file was not written{left}")
     if session is None:

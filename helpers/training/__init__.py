@@ -1,7 +1,6 @@
 """Training, fine-tuning and evaluation: resumable, seeded, on CPU or GPU."""
 
 import math
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,10 +74,7 @@ def train(
                 bar.update()
                 bar.set_postfix(loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}")
     model.eval().load_state_dict(loop.averaged.state_dict())
-    for tensor in chain(
-        model.parameters(), model.buffers()
-    ):  # as those of a loaded network lie, since that counts in times
-        tensor.data = tensor.data.contiguous()
+    model.to(memory_format=torch.contiguous_format)  # as a loaded network's tensors lie, since that counts in times
     if state.handover is not None:
         state.handover.unlink(missing_ok=True)
     return pd.DataFrame(state.history)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, get_type_hints
 
 
 class TrainingError(RuntimeError):
@@ -57,7 +57,7 @@ class Config:
         for name, hint in get_type_hints(Config, include_extras=True).items():
             low, high = getattr(hint, "__metadata__", (None, None))
             value, whole = getattr(self, name), getattr(hint, "__origin__", None) is int
-            fits = is_whole(value) or (not whole and isinstance(value, float))
+            fits = type(value) is int or (not whole and isinstance(value, float))
             if low is not None and not (fits and low <= value <= high):
                 kind = "be a whole number" if whole else "lie"
                 raise TrainingError(f"{name} must {kind} between {low} and {high}, got {value!r}")
@@ -66,12 +66,7 @@ class Config:
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise TrainingError(f"precision must be auto, float32 or bfloat16, got {self.precision!r}")
         sizes = self.image_sizes
-        if not isinstance(sizes, tuple | list) or not all(is_whole(s) and s >= 8 for s in sizes):
+        if not isinstance(sizes, tuple | list) or not all(type(s) is int and s >= 8 for s in sizes):
             raise TrainingError(f"image_sizes must be a tuple of sides of 8 pixels or more, got {sizes!r}")
         if len(sizes) > self.epochs:  # Some would be left out, the last among them.
             raise TrainingError(f"image_sizes {sizes!r} need an epoch each, and epochs is {self.epochs}")
-
-
-def is_whole(value: Any) -> bool:
-    """Whether this is a whole number; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool)

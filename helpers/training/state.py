@@ -41,7 +41,8 @@ class TrainingState:
         teacher = None if self.loop.teacher is None else digest(self.loop.teacher.state_dict().values())
         images = digest([self.loop.images, self.loop.labels]) + ("" if self.loop.split.mirror else ", never mirrored")
         found = plain(self.loop.config) | {"images": images, "teacher": teacher}
-        found |= {"normalization": repr(self.loop.normalization), "network": of_text(repr(self.loop.model))}
+        network = re.sub(" at 0x[0-9a-f]+", "", repr(self.loop.model)).encode()  # without the addresses of objects
+        found |= {"normalization": repr(self.loop.normalization), "network": hashlib.sha256(network).hexdigest()[:16]}
         return found | ({"starting weights": self.start} if self.start else {})
 
     def finish_epoch(self, row: dict) -> None:
@@ -121,26 +122,19 @@ class TrainingState:
         """A run can only go on with the settings that it was started with; one that is newer had its default then."""
         stored = self.settings | plain(Config()) | stored
         if stored["network"] != self.settings["network"]:
-            raise TrainingError(
-                f"{path} belongs to another network, or its layers were set otherwise; choose another path"
-            )
+            which = "another network, or its layers were set otherwise"
+            raise TrainingError(f"{path} belongs to {which}; choose another path")
         other = [f"{name} was {stored[name]}, now {now}" for name, now in self.settings.items() if stored[name] != now]
         if other:
-            again = (
-                "build or load the network as it was then (after the same torch.manual_seed), and the run goes on; or "
-            )
-            remedy = again * (len(other) == 1 and other[0].startswith("starting weights")) + "delete it, choose another"
+            remedy = "delete it, choose another"
+            if len(other) == 1 and other[0].startswith("starting weights"):
+                remedy = f"build or load the network as it was then (same torch.manual_seed) to go on; or {remedy}"
             raise TrainingError(f"{path} was made with other settings ({'; '.join(other)}); {remedy}")
 
 
 def plain(config: Config) -> dict[str, Any]:
     """The settings as JSON gives them back."""
     return json.loads(json.dumps(asdict(config)))
-
-
-def of_text(text: str) -> str:
-    """Tells one text from another, whatever the addresses of objects in it are."""
-    return hashlib.sha256(re.sub(" at 0x[0-9a-f]+", "", text).encode()).hexdigest()[:16]
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:

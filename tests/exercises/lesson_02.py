@@ -1,6 +1,4 @@
 # fmt: off
-from tests.exercises.trying import Answers
-
 IDENTITY = "node.op == 'call_module' and isinstance(graph_module.get_submodule(node.target), nn.Identity)"
 BYPASS = "node.replace_all_uses_with(node.args[0]); graph_module.graph.erase_node(node)"
 LOOP = f"for node in list(graph_module.graph.nodes):\n    if {IDENTITY}:\n        {BYPASS}\n"
@@ -20,28 +18,28 @@ return offsets
 """
 
 ANSWERS = {
-    "nodes_by_op": Answers(right=[
+    "nodes_by_op": {"right": [
         "from collections import Counter; return Counter(node.op for node in graph.nodes)",
         "c = {}\nfor n in graph.nodes:\n    c[n.op] = c.get(n.op, 0) + 1\nreturn c",
-    ], wrong=[
+    ], "wrong": [
         "return {'call_module': len(graph.nodes)}",
         "from collections import Counter; return Counter(str(node.target) for node in graph.nodes)",
         "return len(graph.nodes)", "return {node.op: 1 for node in graph.nodes}",
         "c = {}\nfor n in list(graph.nodes)[1:]:\n    c[n.op] = c.get(n.op, 0) + 1\nreturn c",
         "c = {'get_attr': 0}\nfor n in graph.nodes:\n    c[n.op] = c.get(n.op, 0) + 1\nreturn c",
-    ]),
-    "remove_identities": Answers(right=[("\nreturn graph_module", "")], wrong=[
+    ]},
+    "remove_identities": {"right": [("\nreturn graph_module", "")], "wrong": [
         "return graph_module", ("node.replace_all_uses_with(node.args[0]); ", ""),
         ("; graph_module.graph.erase_node(node)", ""), (IDENTITY, "node.op == 'call_module'"),
         (BYPASS, BYPASS + "; break"), ("args[0]", "prev"), ("nn.Identity", "(nn.Identity, nn.BatchNorm1d)"),
         (IDENTITY, IDENTITY + " and node.args[0].op == 'call_module'"),
         "for node in graph_module.graph.nodes:\n    node.op = 'output'\nreturn graph_module",
         (BYPASS, "graph_module.set_submodule(node.target, nn.ReLU())"), ("graph_module.recompile()\n", ""),
-    ], base=LOOP),
-    "run_passes": Answers(right=[
+    ], "base": LOOP},
+    "run_passes": {"right": [
         ("class PassFailed(RuntimeError)", "class PassFailed(ValueError, RuntimeError)"),
         ("error).__name__}: {error}", "error).__name__}", " (after ", " failed: before it ran ("),
-    ], wrong=[
+    ], "wrong": [
         ("                graph_module.graph = saved\n", ""), ("                a_pass.requires(graph_module)\n", ""),
         ("                a_pass.ensures(graph_module)\n", ""), ("                graph_module.graph.lint()\n", ""),
         ("                for check in checks:\n                    check(graph_module)\n", ""),
@@ -52,8 +50,8 @@ ANSWERS = {
         ("raise failed from error", "raise"), ("raise failed from error", "return rows"),
         ("                failures.append(failed)\n", "                break\n"),
         (KEPT, KEPT.replace("result.declined", "[]")), ('f"{a_pass.name}{after}', 'f"a pass{after}'),
-    ]),
-    "place_buffers": Answers(right=[("return offsets", "return torch.tensor(offsets)")], wrong=[
+    ]},
+    "place_buffers": {"right": [("return offsets", "return torch.tensor(offsets)")], "wrong": [
         ("f <= last and first <= l", "True"), ("f <= last and first <= l", "f < last and first < l"),
         ("f <= last and first <= l", "f <= first <= l"), ("size <= begin", "size < begin"), ("place = 0", "place = 8"),
         ("max(place, end)", "end"), ("sorted(", "list("), "return [0] * len(buffers)",
@@ -63,5 +61,5 @@ ANSWERS = {
         "    free = (p for p in [0, *(end for _, end in busy)] if all(p + size <= b or e <= p for b, e in busy))\n"
         "    placed.append(next(free))\n"
         "return placed",
-    ], base=FIRST_FIT),
+    ], "base": FIRST_FIT},
 }

@@ -1,6 +1,4 @@
 # fmt: off
-from tests.exercises.trying import Answers
-
 RELU = 'node.op == "call_module" and type(modules[node.target]) is nn.ReLU'
 CONV = 'node.args[0].op == "call_module" and type(modules[node.args[0].target]) is nn.Conv2d'
 ALONE_BEFORE = f"""
@@ -77,28 +75,29 @@ return groups
 """
 
 ANSWERS = {
-    "intensity": Answers(right=[
+    "intensity": {"right": [
         "W = torch.zeros(c_out, c_in // groups, kernel, kernel); x = torch.zeros(c_in, side, side); "
         "y = torch.zeros(c_out, side, side); return 2 * y.numel() * W[0].numel() / (x.nbytes + y.nbytes + W.nbytes)",
-    ], wrong=[
+    ], "wrong": [
         ("2 * w", "w"), (" // groups", ""), ("4 * (", "("), (" + w +", " +"), ("c_in * p + ", ""),
         ("kernel**2", "kernel"),
-    ], base="w = c_out * c_in // groups * kernel**2; p = side**2; return 2 * w * p / (4 * (c_in * p + w + c_out * p))"),
-    "fusable": Answers(right=[
+    ], "base": "w = c_out * c_in // groups * kernel**2; p = side**2; "
+        "return 2 * w * p / (4 * (c_in * p + w + c_out * p))"},
+    "fusable": {"right": [
         ("len(node.args[0].users) == 1", "list(node.args[0].users) == [node]", "node.name", "node"),
-    ], wrong=[
+    ], "wrong": [
         (" and len(node.args[0].users) == 1", ""), (f" and {CONV}", ""), ("len(node.args[0].users)", "len(node.users)"),
         ("users) == 1", "users) == 1 and len(node.users) == 1"), ("node.name", "node.args[0].name"), ("== 1", "<= 2"),
         "return []", (CONV, CONV.partition(" and ")[2]),
         "m, nodes = dict(graph_module.named_modules()), list(graph_module.graph.nodes)\n"
         "return [b.name for a, b in zip(nodes, nodes[1:]) if a.op == b.op == 'call_module'\n"
         "        and type(m[a.target]) is nn.Conv2d and type(m[b.target]) is nn.ReLU]",
-    ], base=ALONE_BEFORE),
-    "waits_for_itself": Answers(right=[
+    ], "base": ALONE_BEFORE},
+    "waits_for_itself": {"right": [
         CLOSURE.format(test=f"{LEFT} and bool({BACK})"),
         "group = set(group)\nreach = {e for s, e in edges if s in group} - group\n"
         "for _ in edges:\n    reach |= {e for s, e in edges if s in reach - group}\nreturn bool(reach & group)",
-    ], wrong=[
+    ], "wrong": [
         CLOSURE.format(test=LEFT), CLOSURE.format(test=f"bool({BACK})"),
         f"return any({DIRECT.format()} for n in {{n for e in edges for n in e}} - set(group))",
         f"return any({DIRECT.format()} for n in {{n for e in edges for n in e}})",
@@ -106,11 +105,11 @@ ANSWERS = {
         "out |= {e for s, e in edges if s in out and e not in group}\n"
         "return any(s in out and e in group for s, e in edges)",
         "return True", "return False", "return len(edges) >= len({n for e in edges for n in e})",
-    ]),
-    "match": Answers(right=[
+    ]},
+    "match": {"right": [
         TRY_ALL,
         ("[operands, operands[::-1]]", "[operands[::-1], operands]"),
-    ], wrong=[
+    ], "wrong": [
         ("[operands, operands[::-1]]", "[operands]"), (" if target in commutative else [operands]", ""),
         ("bound.get(pattern, node) is node", "True"), (" is target and", " is not None and"),
         (" and len(node.args) == len(operands)", ""), ("{**bound, pattern: node}", "{pattern: node}"),
@@ -121,13 +120,13 @@ ANSWERS = {
          "node.args, bound, commutative))\n"),
         ("    for one in match(", "    for one in [bound] and match(", "nodes[1:], one,", "nodes[1:], bound,"),
         "def match(pattern, node, bound, commutative=()):\n    return []",
-    ]),
-    "partition": Answers(right=[SORTER, ("groups.append([node])", "groups += [[node]]")], wrong=[
+    ]},
+    "partition": {"right": [SORTER, ("groups.append([node])", "groups += [[node]]")], "wrong": [
         ALONE, (" and not closes_a_cycle(trial)", ""), ("read & set(group) and ", ""),
         ("                break\n", ""),
         ("enumerate(groups):\n            trial", "list(enumerate(groups))[-1:]:\n            trial"),
         ("    for node in supported:", "    for node in dict.fromkeys(n for edge in edges for n in edge):"),
         ("            groups.append([node])\n", "            pass\n"), ("if not first:", "if len(first) < 2:"),
         "return [[node] for node in supported]", "return [list(supported)]",
-    ]),
+    ]},
 }

@@ -1,6 +1,4 @@
 # fmt: off
-from tests.exercises.trying import Answers
-
 IN_PYTHON = """
 rows, places = weight.reshape(-1, 4).tolist(), []
 for row in rows:
@@ -46,11 +44,11 @@ graph_module.recompile()
 """
 
 ANSWERS = {
-    "keep_two_of_four": Answers(right=[
+    "keep_two_of_four": {"right": [
         IN_PYTHON,
         "fours = weight.reshape(-1, 4); order = fours.abs().argsort(1); kept = order[:, 2:].sort(1)[0]\n"
         "return fours.scatter(1, order[:, :2], 0.0).view_as(weight), kept",
-    ], wrong=[
+    ], "wrong": [
         (".abs()", ""), (".sort(1).values", ""), (".topk(2, dim=1)", ".topk(2, dim=1, largest=False)"),
         ("reshape(-1, 4)", "reshape(4, -1).T"), (".topk(2, dim=1)", ".topk(3, dim=1)"),
         ("fours.gather", "fours.abs().gather"), ("return torch.zeros_like(fours)", "return fours"),
@@ -58,8 +56,8 @@ ANSWERS = {
         "return weight * (weight.abs() > 1.5), kept",
         "kept = weight.abs().topk(weight.shape[1] // 2, dim=1).indices.sort(1).values\n"
         "return torch.zeros_like(weight).scatter(1, kept, weight.gather(1, kept)), (kept % 4).reshape(-1, 2)",
-    ]),
-    "merge_permutes": Answers(right=[BY_PAIRS, NEW_NODES], wrong=[
+    ]},
+    "merge_permutes": {"right": [BY_PAIRS, NEW_NODES], "wrong": [
         ("inner[axis] for axis in axes", "axes[axis] for axis in inner"), ("    graph_module.recompile()\n", ""),
         ("    graph.eliminate_dead_code()\n", ""), ("axis % len(axes) for axis", "axis for axis"),
         ("            node.replace_all_uses_with(source)", "            pass"),
@@ -72,5 +70,5 @@ ANSWERS = {
         "    if node.target is torch.permute and node.args[0].target is torch.permute:\n"
         "        node.replace_all_uses_with(node.args[0].args[0])\n"
         "graph.eliminate_dead_code(); graph_module.recompile()",
-    ]),
+    ]},
 }

@@ -1,6 +1,4 @@
 # fmt: off
-from tests.exercises.trying import Answers
-
 ROLL = """
 moved = torch.zeros_like(images)
 for i, (down, right) in enumerate(shifts.tolist()):
@@ -10,38 +8,39 @@ return moved
 """
 
 ANSWERS = {
-    "convolution_macs": Answers(right=[
+    "convolution_macs": {"right": [
         "side = (size + stride - 1) // stride; return side**2 * c_out * (c_in // groups) * kernel**2",
-    ], wrong=[
+    ], "wrong": [
         ("(size // stride)", "size"), ("(c_in // groups)", "c_in"), ("c_out", "(c_out // groups)"), (") ** 2", ")"),
         ("kernel**2", "kernel"), ("(size // stride)", "((size - kernel) // stride + 1)"), ("return", "return 2 *"),
         ("(size // stride) ** 2 * ", ""),
-    ], base="return (size // stride) ** 2 * c_out * (c_in // groups) * kernel**2"),
-    "block_weights": Answers(right=["return expansion * c_in * (c_in + 9 + c_out)"], wrong=[
+    ], "base": "return (size // stride) ** 2 * c_out * (c_in // groups) * kernel**2"},
+    "block_weights": {"right": ["return expansion * c_in * (c_in + 9 + c_out)"], "wrong": [
         ("9 * h", "9 * h * h"), ("9 * h", "h"), (" + 9 * h", ""), ("n * c_in;", "n * c_out;"),
         "h = expansion * c_in; return 9 * (c_in * h + h + h * c_out)", "return c_in * c_out * 9",
-    ], base="h = expansion * c_in; return c_in * h + 9 * h + h * c_out"),
-    "augment": Answers(right=[ROLL, ("empty_like", "zeros_like")], wrong=[
+    ], "base": "h = expansion * c_in; return c_in * h + 9 * h + h * c_out"},
+    "augment": {"right": [ROLL, ("empty_like", "zeros_like")], "wrong": [
         ("4 - down", "4 + down"), ("4 - right", "4 + right"), ("(down, right)", "(right, down)"),
         ("flip(2)", "flip(1)"), ("if mirror[i]", "if not mirror[i]"),
         ROLL.replace("F.pad(images[i], (4, 4, 4, 4))", "images[i]").replace("[:, 4:-4, 4:-4]", ""), "return images",
-    ]),
-    "rate_at": Answers(right=[
+    ]},
+    "rate_at": {"right": [
         ("math.", "np."), ("math.cos(", "torch.cos(torch.tensor(1.0) * "), ("steps // 10", "int(steps / 10)"),
-    ], wrong=[
+    ], "wrong": [
         ("step + 1", "step"), ("(step - warm) / (steps - warm)", "step / steps"), ("steps // 10", "steps // 5"),
         ("return peak * (1 +", "return 2 * peak * (1 +"), ("1 + math", "1 - math"), "return peak",
-    ]),
-    "average_weights": Answers(right=[
+    ]},
+    "average_weights": {"right": [
         "return {n: a.lerp(current[n], 1 - decay) if a.dtype.is_floating_point else current[n].clone()\n"
         "        for n, a in average.items()}",
-    ], wrong=[
+    ], "wrong": [
         ("decay * a + (1 - decay)", "(1 - decay) * a + decay"), ("else current[n]", "else a"),
         (" + (1 - decay)", " + decay"), ("if a.is_floating_point()", "if a.ndim > 1"), "return current",
         "return average",
+        "return {n: current[n].mul_(1 - decay).add_(decay * a) if a.ndim else current[n] for n, a in average.items()}",
         "for n, a in average.items():\n"
         "    a.copy_(decay * a + (1 - decay) * current[n] if a.ndim else current[n])\n"
         "return average",
-    ], base="return {n: decay * a + (1 - decay) * current[n] if a.is_floating_point() else current[n] "
-        "for n, a in average.items()}"),
+    ], "base": "return {n: decay * a + (1 - decay) * current[n] if a.is_floating_point() else current[n] "
+        "for n, a in average.items()}"},
 }

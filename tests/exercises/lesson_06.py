@@ -1,6 +1,4 @@
 # fmt: off
-from tests.exercises.trying import Answers
-
 SPREAD = """
 marks = {name: {i} for i, (name, _, _) in enumerate(steps)}
 for _ in steps:
@@ -17,36 +15,36 @@ return found.values()
 """
 
 ANSWERS = {
-    "weakest_channels": Answers(right=[
+    "weakest_channels": {"right": [
         "return W.flatten(1).norm(p=1, dim=1).topk(count, largest=False).indices.tolist()",
-    ], wrong=[
+    ], "wrong": [
         ("argsort()", "argsort(descending=True)"), (".abs()", ""), (".sum", ".amax"), ("(1, 2, 3)", "(0, 2, 3)"),
         ("count", "count + 1"), "return list(range(count))",
-    ], base="return W.abs().sum((1, 2, 3)).argsort()[:count]"),
-    "loss_change": Answers(right=[
+    ], "base": "return W.abs().sum((1, 2, 3)).argsort()[:count]"},
+    "loss_change": {"right": [
         "W.requires_grad_(); loss(W).backward(); return (W * W.grad).flatten(1).sum(1).abs()",
         "s = torch.func.grad(loss)(W); return torch.einsum('oikl,oikl->o', W, s).abs()",
-    ], wrong=[
+    ], "wrong": [
         (".sum((1, 2, 3)).abs()", ".abs().sum((1, 2, 3))"), (".abs()", ""), ("W * slopes", "slopes"),
         ("W * slopes", "W"), ("(1, 2, 3)", "(0, 2, 3)"), (".sum((", ".mean(("), ("W * slopes", "W * slopes / loss(W)"),
         ("return", "o = torch.eye(len(W)).bool()[..., None, None, None]\n    "
          "return torch.stack([(loss(W.masked_fill(one, 0)) - loss(W)).abs() for one in o]);"),
         ("W = W.detach().clone().requires_grad_()", "W.requires_grad_(); W.data *= 2"),
-    ]),
-    "cut_block": Answers(right=[
+    ]},
+    "cut_block": {"right": [
         ("copy.deepcopy(block)", "copy.deepcopy(block).eval()"),
         ("cut_conv(project, columns=keep)", "cut_conv(project, columns=keep.tolist())"),
-    ], wrong=[
+    ], "wrong": [
         ("copy.deepcopy(block)", "block"), ("columns=keep)", "columns=torch.arange(len(keep)))"),
         ("small.conv[2] = cut_conv(project, columns=keep)", "pass"),
         ("cut_norm(depthwise_norm, keep)", "nn.BatchNorm2d(len(keep))"),
         ("cut_norm(depthwise_norm, keep)", "cut_norm(norm, keep)"),
         ("cut_conv(depthwise, rows=keep)", "cut_conv(small.conv[0][0], rows=keep)"),
         ("cut_conv(expand, rows=keep)", "cut_conv(expand, rows=torch.arange(len(keep)))"), "return block",
-    ]),
-    "tie_channels": Answers(right=[
+    ]},
+    "tie_channels": {"right": [
         SPREAD, ("parent[root(source)] = root(name)", "parent[root(name)] = root(source)"),
-    ], wrong=[
+    ], "wrong": [
         ("parent[root(source)] = root(name)", "parent[source] = name"),
         ("        while parent[name] != name:\n            name =", "        if name:\n            name ="),
         ('"same", "add")', '"same")'), ('in ("depthwise", "same", "add")', 'in ("same", "add")'),
@@ -55,5 +53,14 @@ ANSWERS = {
         ('kind in ("conv", "depthwise")', 'kind == "conv"'),
         ('if kind == "conv":', 'if kind in ("conv", "depthwise"):'), (" if group[0]]", "]"),
         ("[root(inputs[0])][1]", "[root(name)][1]"),
-    ]),
+    ]},
+    "fill_up": {"right": [
+        ("W1.new_zeros(", "torch.randn("),  # nobody reads these channels
+        "pad, more = torch.nn.functional.pad, -len(W1) % multiple\n"
+        "return pad(W1, [0] * 7 + [more]), pad(b1, [0, more]), pad(W2, [0] * 5 + [more])",
+    ], "wrong": [
+        ("-len(W1) % multiple", "multiple - len(W1) % multiple"), ("-len(W1) % multiple", "0"),
+        ("-len(W1) % multiple", "-len(W1) % 8"), ("[W1, rows]", "[rows, W1]"), ("[W2, columns]", "[columns, W2]"),
+        ("b1.new_zeros(", "torch.ones(", "W2.new_zeros(", "torch.ones("), "return W1, b1, W2",
+    ]},
 }

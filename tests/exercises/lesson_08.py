@@ -1,84 +1,82 @@
 # fmt: off
-from tests.exercises.trying import Answers
-
 LOW, HIGH = "memory * low + (1 - memory) * batch.min()", "memory * high + (1 - memory) * batch.max()"
 ORDERED = "v = torch.cat([b.flatten() for b in batches]).sort().values\n"
 CLAMPED = ".clamp(0, 2**bits - 1)"
 ENDS = "values.min().clamp(max=0), values.max().clamp(min=0)"
 
 ANSWERS = {
-    "choose_scale": Answers(right=[
+    "choose_scale": {"right": [
         "low, high = min(0.0, x.min().item()), max(0.0, x.max().item()); s = (high - low) / (2**bits - 1); "
         "return s, round(-low / s)",
-    ], wrong=[
+    ], "wrong": [
         (".clamp(max=0)", "", ".clamp(min=0)", ""), ("(2**bits - 1)", "2**bits"), ("torch.round(-low / s)", "0"),
         ("-low", "low"), ("(2**bits - 1)", "255"), ("torch.round", "int"), ("torch.round", "torch.ceil"),
         "s = x.abs().max() / (2 ** (bits - 1) - 1); return s, 0",
-    ], base="low, high = x.min().clamp(max=0), x.max().clamp(min=0); s = (high - low) / (2**bits - 1); "
-        "return s, torch.round(-low / s)"),
-    "to_codes": Answers(right=[
+    ], "base": "low, high = x.min().clamp(max=0), x.max().clamp(min=0); s = (high - low) / (2**bits - 1); "
+        "return s, torch.round(-low / s)"},
+    "to_codes": {"right": [
         "return torch.clamp((x / scale).round().to(torch.int64) + zero_point, 0, (1 << bits) - 1)",
-    ], wrong=[
+    ], "wrong": [
         (CLAMPED, ""), (f" + zero_point){CLAMPED}", f"{CLAMPED} + zero_point)"), ("+ zero_point", "- zero_point"),
         ("torch.round(x / scale)", "(x / scale).int()"), (CLAMPED, ".to(torch.uint8)"), ("bits - 1", "bits"),
         ("x / scale", "x * scale"), ("(x / scale) + zero_point", "(x / scale + zero_point)"),
         "return x.div_(scale).round_().add_(zero_point).clamp_(0, 2**bits - 1)",
-    ], base=f"return (torch.round(x / scale) + zero_point){CLAMPED}"),
-    "silence": Answers(right=[
+    ], "base": f"return (torch.round(x / scale) + zero_point){CLAMPED}"},
+    "silence": {"right": [
         "alive = variance >= 1e-8; return weight * alive[:, None, None, None], mean * alive",
         "dead = variance < 1e-8\nreturn weight.masked_fill(dead[:, None, None, None], 0), mean.masked_fill(dead, 0)",
-    ], wrong=[
+    ], "wrong": [
         ("    mean[variance < 1e-8] = 0\n", ""), ("    weight[variance < 1e-8] = 0\n", ""),
         ("variance < 1e-8", "variance == 0"), ("variance < 1e-8", "variance < 1e-5"), ("variance <", "variance >"),
         ("mean[variance < 1e-8]", "mean[:]"), ("variance < 1e-8", "variance < 1e-14"),
         ("return weight, mean", "return mean, weight"),
         "alive = variance >= 1e-8; return weight[alive], mean[alive]", "return weight, mean",
-    ]),
-    "round_per_channel": Answers(right=[
+    ]},
+    "round_per_channel": {"right": [
         "s = W.flatten(1).abs().max(1).values[:, None, None, None] / 127; return (W / s).round() * s",
-    ], wrong=[
+    ], "wrong": [
         ("amax((1, 2, 3), keepdim=True)", "max()"), ("(1, 2, 3)", "(0, 2, 3)"), (" * s", ""), (".abs()", ""),
         ("127", "255", "(W / s)", "(W / s).clamp(-127, 127)"), "return W",
-    ], base="s = W.abs().amax((1, 2, 3), keepdim=True) / 127; return torch.round(W / s) * s"),
-    "there_and_back": Answers(right=[
+    ], "base": "s = W.abs().amax((1, 2, 3), keepdim=True) / 127; return torch.round(W / s) * s"},
+    "there_and_back": {"right": [
         "return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, 0, 2**bits - 1)",
-    ], wrong=[
+    ], "wrong": [
         (" - zero_point)", ")"), ("(to_codes", "to_codes", "- zero_point)", "- zero_point"), ("- zero", "+ zero"),
         "return torch.round(x / scale) * scale", ("scale * (", "(", "- zero_point)", "- zero_point) / scale"),
         ("bits", "8"), "return x",
-    ], base="return scale * (to_codes(x, scale, zero_point, bits) - zero_point)"),
-    "size_in_bytes": Answers(right=[
+    ], "base": "return scale * (to_codes(x, scale, zero_point, bits) - zero_point)"},
+    "size_in_bytes": {"right": [
         "tensors = [*model.parameters(), *model.buffers()]\nreturn sum(t.nbytes for t in tensors)",
-    ], wrong=[
+    ], "wrong": [
         ("t.numel() * t.element_size()", "4 * int(t.count_nonzero())", "state_dict().values", "parameters"),
         ("state_dict().values", "parameters"), ("sum(t.numel() * t.element_size()", "4 * sum(t.numel()"),
         (" * t.element_size()", ""), ("t.numel() * ", ""), ("t.numel()", "int(t.count_nonzero())"),
-    ], base="return sum(t.numel() * t.element_size() for t in model.state_dict().values())"),
-    "moving_average": Answers(right=[
+    ], "base": "return sum(t.numel() * t.element_size() for t in model.state_dict().values())"},
+    "moving_average": {"right": [
         "import functools\nstep = lambda old, new: memory * old + (1 - memory) * new\n"
         "return functools.reduce(step, [torch.stack(b.aminmax()) for b in batches])",
         ("batches[0].aminmax()", "batches[0].min(), batches[0].max()"),
-    ], wrong=[
+    ], "wrong": [
         ("(1 - memory) *", "memory *"), ("batches[0].aminmax()", "0, 0", "batches[1:]", "batches"),
         (LOW, "min(low, batch.min())", HIGH, "max(high, batch.max())"), ("+ (1 - memory) *", "+"),
         "return torch.cat(batches, 1).aminmax()",
         "return sum(b.min() for b in batches) / len(batches), sum(b.max() for b in batches) / len(batches)",
-    ]),
-    "percentile": Answers(right=[
+    ]},
+    "percentile": {"right": [
         "v = torch.cat([b.reshape(-1) for b in batches])\nk = int(share * v.numel()) + 1\n"
         "return v.kthvalue(k).values, (-v).kthvalue(k).values.neg()",
-    ], wrong=[
+    ], "wrong": [
         ("len(v) - 1 - k", "-k"), ("* len(v))", "* len(v) / 2)"), ("v[k]", "v[0]"), (".sort().values", ""),
         ("torch.cat([b.flatten() for b in batches])", "batches[0].flatten()"), ("* len(v))", "* len(v)) + 1"),
         ORDERED + "return v[0], v[-1]",
         ORDERED + "return tuple(v.quantile(q, interpolation='lower') for q in (share, 1 - share))",
-    ], base=ORDERED + "k = int(share * len(v))\nreturn v[k], v[len(v) - 1 - k]"),
-    "least_error": Answers(right=[
+    ], "base": ORDERED + "k = int(share * len(v))\nreturn v[k], v[len(v) - 1 - k]"},
+    "least_error": {"right": [
         (".square().mean()", ".norm()"), (ENDS, "values.clamp(max=0).min(), values.clamp(min=0).max()"),
-    ], wrong=[
+    ], "wrong": [
         ("return min(", "return max("), (".square().mean()", ".abs().max()"), ("- values)", "- values.clamp(*ends))"),
         ("(low * share, high * share)", "(low, high * share)"), ("1, 36)", "1, 20)"),
         (".clamp(max=0)", "", ".clamp(min=0)", ""), ("zero_point, bits) - values", "zero_point, 8) - values"),
         "return torch.cat(batches).aminmax()",
-    ]),
+    ]},
 }

@@ -1,6 +1,4 @@
 # fmt: off
-from tests.exercises.trying import Answers
-
 TOTAL = "(codes.long() - zero_in) @ weight.long().T + bias"
 ROUNDED = "(product + (1 << (shift - 1)) - 1 + odd) >> shift"
 WINDOWS = """
@@ -16,36 +14,36 @@ return (whole + ((twice > 0) | ((twice == 0) & (whole % 2 == 1))) + zero_out).cl
 """
 
 ANSWERS = {
-    "fixed_point": Answers(right=[
+    "fixed_point": {"right": [
         "_, exponent = math.frexp(factor)\nshift = 31 - exponent\nreturn int(round(math.ldexp(factor, shift))), shift",
         ("2 * factor", "factor + factor"),
-    ], wrong=[
+    ], "wrong": [
         ("2**30", "2**31"), ("2**30", "2**29"), ("round(factor)", "int(factor)"), ("round(factor)", "factor + 0.25"),
         ("factor), shift", "factor), -shift"), ("2**30", "2**14", "factor), shift", "factor) << 16, shift + 16"),
         "return round(factor * 2**31), 31",
-    ]),
-    "rescale": Answers(right=[
+    ]},
+    "rescale": {"right": [
         "p = total * multiplier\nodd = (p >> shift) & 1\nreturn (p + (1 << (shift - 1)) - 1 + odd) >> shift",
         "q, rest = divmod(total * multiplier, 2**shift)\nhalf = 2 ** (shift - 1)\n"
         "return q + (rest > half or (rest == half and q % 2 == 1))",
-    ], wrong=[
+    ], "wrong": [
         "return (total * multiplier) >> shift", "return (total * multiplier + (1 << (shift - 1))) >> shift",
         "return round(total * multiplier / 2**shift)",
         "p = total * multiplier\ns = 1 if p >= 0 else -1\nreturn s * ((abs(p) + (1 << (shift - 1))) >> shift)",
         "return int(total * multiplier / 2**shift)", "return (total * multiplier + (1 << (shift - 1)) - 1) >> shift",
         "return (total >> shift) * multiplier",
-    ]),
-    "integer_layer": Answers(right=[
+    ]},
+    "integer_layer": {"right": [
         (TOTAL, "codes.long() @ weight.long().T - zero_in * weight.long().sum(1) + bias.long()"),
         ("rounded + zero_out", "zero_out + rounded"),
-    ], wrong=[
+    ], "wrong": [
         (".clamp(0, 255)", ""), ("(rounded + zero_out).clamp(0, 255)", "(rounded.clamp(0, 255) + zero_out)"),
         (" - 1 + odd", ""), (" - zero_in", ""), ("- zero_in", "+ zero_in"), (" + bias", ""),
         ("codes.long()", "codes.to(torch.int8).long()"), (ROUNDED, "torch.round(total * (multiplier / 2**shift))"),
         "x = codes.to(torch.int8) @ weight.T\n"
         "return ((x.long() + bias) * multiplier / 2**shift).round().add(zero_out).clamp(0, 255)",
-    ]),
-    "integer_convolution": Answers(right=[WINDOWS, (".to(torch.uint8)", ".float()")], wrong=[
+    ]},
+    "integer_convolution": {"right": [WINDOWS, (".to(torch.uint8)", ".float()")], "wrong": [
         ("codes.double() - zero_in", "codes.double()"), ("codes.double() - zero_in", "(codes - zero_in).double()"),
         ("x = codes.double() - zero_in", "x = F.pad(codes.double(), (padding,) * 4) - zero_in; padding = 0"),
         ("multiplier[:, None, None], shift", "multiplier[0], shift"),
@@ -54,11 +52,11 @@ ANSWERS = {
         ("(rounded + zero_out).clamp(0, 255)", "(rounded.clamp(0, 255) + zero_out)"),
         ("weight.double()", "weight.double().flip(2, 3)"),
         ("codes.double()", "codes.float()", "weight.double(), bias.double()", "weight.float(), bias.float()"),
-    ]),
-    "add_shortcut": Answers(right=[
+    ]},
+    "add_shortcut": {"right": [
         ("residual.long() - zero_residual", "residual.int().sub(zero_residual).long()"),
         ("rounded + zero_out", "zero_out + rounded"),
-    ], wrong=[
+    ], "wrong": [
         ("residual.long() - zero_residual", "residual.long()"), ("residual.long() - zero", "residual - zero"),
         (" * multiplier_residual", " * multiplier"), (" - 1 + odd", ""), (" + zero_out", ""), (".clamp(0, 255)", ""),
         ("+ (residual", "- (residual"), (".clamp(0, 255)", ".clamp(max=255)"), ("total.long()", "total"),
@@ -66,5 +64,5 @@ ANSWERS = {
         ("rounded + zero_out", "torch.round(product / 2**shift) + zero_out"),
         ("(rounded + zero_out)", "(((total * multiplier) / 2**shift).round().long() + zero_out + "
          "((residual.long() - zero_residual) * multiplier_residual / 2**shift).round().long())"),
-    ]),
+    ]},
 }

@@ -1,6 +1,4 @@
 # fmt: off
-from tests.exercises.trying import Answers
-
 ONE_BY_ONE = """
 W1, b1, W2 = W1.clone(), b1.clone(), W2.clone()
 for i in range(len(W1)):
@@ -40,16 +38,16 @@ def fake_quantize(x, scale, zero_point, first, last):
 """
 
 ANSWERS = {
-    "equalize": Answers(right=[
+    "equalize": {"right": [
         ONE_BY_ONE, ("torch.sqrt(rows / columns)", "(rows * columns).sqrt() / columns"),
-    ], wrong=[
+    ], "wrong": [
         ("b1 / k", "b1"), ("W2 * k", "W2 / k"), ("torch.sqrt(rows / columns)", "rows / columns"),
         ("(rows > 0) & (columns > 0)", "rows > -1"),
         ("W2.abs().amax((0, 2, 3))", "W2.amax((0, 2, 3)).clamp(min=1e-6)"), ("W1.abs()", "W1.square()"),
         ("torch.sqrt(rows / columns)", "torch.sqrt(columns / rows)"), "return W1, b1, W2",
         ("b1 / k", "b1.div_(k)"), ONE_BY_ONE.replace("W1, b1, W2 = W1.clone(), b1.clone(), W2.clone()", ""),
-    ]),
-    "learn_rounding": Answers(right=[EACH_COLUMN, ("lr=0.05", "lr=0.03")], wrong=[
+    ]},
+    "learn_rounding": {"right": [EACH_COLUMN, ("lr=0.05", "lr=0.03")], "wrong": [
         "return scale * torch.round(W / scale)", "return scale * torch.floor(W / scale)", "return W",
         "low = torch.floor(W / scale); return scale * (low + torch.bernoulli(W / scale - low))",
         ("(scale * (low + (v > 0))).detach()", "(scale * (low + h)).detach()"),
@@ -57,12 +55,12 @@ ANSWERS = {
         ("        optimizer.step()\n", ""),
         "s = torch.linalg.lstsq(x, x @ W.T).solution.T; return scale * torch.round(s / scale)",
         "return scale * torch.round(W / scale - (W / scale - torch.round(W / scale)).mean(1, keepdim=True))",
-    ]),
-    "fake_quantize": Answers(right=[
+    ]},
+    "fake_quantize": {"right": [
         OWN_SLOPE,
         "q = x / scale\nq = q + (torch.round(q) - q).detach()\n"
         "return scale * ((q + zero_point).clamp(first, last) - zero_point)",
-    ], wrong=[
+    ], "wrong": [
         ("(hard - soft).detach()", "(hard - soft)"), ("(hard - soft).detach()", "0"), (".clamp(first, last)", ""),
         ("scale * (", "1 * ("), (" + zero_point", " - zero_point"),
         ("soft = (x / scale + zero_point).clamp(first, last)", "soft = x / scale + zero_point"),
@@ -71,5 +69,5 @@ ANSWERS = {
         "q = x / scale + zero_point\nq = q + (torch.round(q) - q).detach()\n"
         "return scale * (q.clamp(first + 1, last) - zero_point)",
         "return torch.round(x / scale) * scale",
-    ]),
+    ]},
 }

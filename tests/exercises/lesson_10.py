@@ -1,6 +1,4 @@
 # fmt: off
-from tests.exercises.trying import Answers
-
 NO_WORSE = "costs[j] <= costs[i] and accuracies[j] >= accuracies[i]"
 BETTER = "(costs[j] < costs[i] or accuracies[j] > accuracies[i])"
 FRONT = f"""
@@ -17,10 +15,10 @@ return front
 TIMES = '(rows[0]["bytes"] if rows else found["bytes"]) / found["bytes"]'
 
 ANSWERS = {
-    "pareto_front": Answers(right=[
+    "pareto_front": {"right": [
         "c, a = torch.tensor(costs), torch.tensor(accuracies)\nno_worse = (c[:, None] <= c) & (a[:, None] >= a)\n"
         "better = (c[:, None] < c) | (a[:, None] > a)\nreturn (~(no_worse & better).any(0)).nonzero().flatten()",
-    ], wrong=[
+    ], "wrong": [
         *((f"{NO_WORSE} and {BETTER}", beats) for beats in (
             f"j != i and {NO_WORSE}", "costs[j] < costs[i] and accuracies[j] > accuracies[i]",
             "accuracies[j] > accuracies[i]", "costs[j] <= costs[i] and accuracies[j] > accuracies[i]",
@@ -28,29 +26,29 @@ ANSWERS = {
             "costs[j] >= costs[i] and accuracies[j] <= accuracies[i] and i != j",
         )),
         "return list(range(len(costs)))", ("front.append(i)", "front.append(costs[i])"),
-    ], base=FRONT),
-    "difference_interval": Answers(right=[
+    ], "base": FRONT},
+    "difference_interval": {"right": [
         ("d.std()", "d.std(correction=0)"), ("double", "float", "m, d.mean() + m", "m.item(), (d.mean() + m).item()"),
-    ], wrong=[
+    ], "wrong": [
         ("right_b.double() - right_a.double()", "right_a.double() - right_b.double()"), (" / len(d) ** 0.5", ""),
         ("1.96 * ", ""), (" ** 0.5", ""), ("d.mean() - m, d.mean() + m", "d.min(), d.max()"), ("1.96", "2"),
         ("right_b.double() - right_a.double()", "(right_b != right_a).double()"),
         "a, b = right_a.double(), right_b.double(); n = len(a); m = 1.96 * (a.var() / n + b.var() / n) ** 0.5; "
         "d = b.mean() - a.mean(); return d - m, d + m",
-    ], base="d = right_b.double() - right_a.double(); m = 1.96 * d.std() / len(d) ** 0.5; "
-        "return d.mean() - m, d.mean() + m"),
-    "spend_bits": Answers(right=[
+    ], "base": "d = right_b.double() - right_a.double(); m = 1.96 * d.std() / len(d) ** 0.5; "
+        "return d.mean() - m, d.mean() + m"},
+    "spend_bits": {"right": [
         ("total() > budget", "budget < total()"), ("lambda layer: steps[layer][0]", "steps.get"),
-    ], wrong=[
+    ], "wrong": [
         (" / (size[layer][now] - size[layer][below])", ""), ("max(n for", "min(n for"), ("= min(steps", "= max(steps"),
         ("> budget:", ">= budget:"), ("raise ValueError(", "return bits or ("),
         ("harm[layer][below] - harm[layer][now]", "harm[layer][below]"), "return {layer: 8 for layer in size}",
-    ]),
-    "whole_way": Answers(right=[
+    ]},
+    "whole_way": {"right": [
         ("step(current)", "step(deepcopy(current))"), ("str(error)", 'f"{error}"'),
-    ], wrong=[
+    ], "wrong": [
         ("deepcopy(network)", "network"), ("break", "pass"), (TIMES, f"1 / ({TIMES})"), ("rows[0]", "rows[-1]"),
         ("step(current)", "step(deepcopy(network))"), ('    note("dense")\n', ""), ("str(error)", "error"),
         ("current = step(current)", "step(current)"), ("except Exception as error", "except ValueError as error"),
-    ]),
+    ]},
 }

@@ -255,7 +255,6 @@ CALLS = {
 
 
 def functional(run) -> nn.Module:
-    torch.manual_seed(0)
     return Net(run, **{name: torch.rand(shape) + 0.1 for name, shape in W.items()})
 
 

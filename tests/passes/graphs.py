@@ -8,6 +8,7 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
+from helpers.equivalence import gap
 from helpers.graphs.tracing import trace
 from helpers.passes import Passer
 from helpers.passes.passer import Report
@@ -56,7 +57,7 @@ def reasons(report: Report) -> list[str]:
 
 
 TOLERANCE = {torch.float64: 1e-10, torch.complex128: 1e-10, torch.float32: 1e-5, torch.complex64: 1e-5}
-ROUGH = {torch.float16: 2e-2, torch.bfloat16: 8e-2}
+TOLERANCE |= {torch.float16: 2e-2, torch.bfloat16: 8e-2}
 
 
 def example(case, seed: int = 1) -> torch.Tensor:
@@ -94,20 +95,6 @@ def differences(before: nn.Module, after: nn.Module, x: torch.Tensor, calls: int
             results = [*tree_leaves(after(other)), other]
         except RuntimeError as error:
             return [f"does not run: {error}"]
-        found += [difference(a, b) for a, b in zip(expected, results, strict=True)]
-    return [why for why in found if why is not None]
-
-
-def difference(expected: torch.Tensor, result: torch.Tensor) -> str | None:
-    for what in ("dtype", "shape"):
-        if getattr(expected, what) != getattr(result, what):
-            return f"{what} {getattr(result, what)} instead of {getattr(expected, what)}"
-    if expected.numel() == 0 or torch.equal(expected, result):
-        return None
-    finite = expected.isfinite()
-    if not torch.equal(finite, result.isfinite()):
-        return "other numbers are finite"
-    scale = expected[finite].abs().max().item() if finite.any() else 1.0
-    error = (expected[finite] - result[finite]).abs().max().item() if finite.any() else 0.0
-    tolerance = (TOLERANCE | ROUGH).get(expected.dtype, 0)
-    return f"differs by {error:.1e} of {scale:.1e}" if error > tolerance * max(scale, 1e-30) else None
+        gaps = ((a.dtype, *gap(a, b)) for a, b in zip(expected, results, strict=True))
+        found += [why for dtype, why, error in gaps if error > TOLERANCE.get(dtype, 0)]
+    return found

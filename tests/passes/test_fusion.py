@@ -80,7 +80,7 @@ MUST_DECLINE = {
     "tanh gelu": (lambda net, x: F.gelu(net.conv(x), approximate="tanh"), {}, "approximate='tanh'"),
     "a hook": (relu, {"conv": hooked(conv(), lambda _: None)}, "hooks"),
     "reflect": (relu, {"conv": conv(padding_mode="reflect")}, "padding_mode='reflect'"),
-    "transposed": (relu, {"conv": nn.ConvTranspose2d(4, 4, 3)}, "transposed"),
+    "transposed": (relu, {"conv": nn.ConvTranspose2d(4, 4, 3)}, "no fused form of ConvTranspose2d"),
     "one dimension": (lambda net, x: F.relu(net.conv(x[0])), {"conv": nn.Conv1d(8, 4, 3)}, "no fused form of Conv1d"),
     "no batch": (lambda net, x: net.conv(x[0]), {}, "4 dimensions"),
     "uneven same": (relu, {"conv": conv(kernel=2, padding="same")}, "another amount left than right"),

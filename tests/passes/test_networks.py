@@ -32,7 +32,6 @@ SIDES = {"inception_v3": 96, "googlenet": 64, "maxvit_t": 224, "alexnet": 80} | 
 
 def build(name: str) -> nn.Module:
     """The network with random weights and batch-norm statistics that are far from 0 and 1."""
-    torch.manual_seed(0)
     settings = {"init_weights": False, "aux_logits": False} if name in ("googlenet", "inception_v3") else {}
     model = torchvision.models.get_model(name, weights=None, **settings).eval()
     return metrics.randomize_batchnorm(model)

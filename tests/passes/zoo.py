@@ -262,10 +262,6 @@ NORM_CASES = [
 ]  # fmt: skip
 
 
-def sums(run: Callable[..., Any], constant: Callable[[], Any]) -> Callable[[], nn.Module]:
-    return with_conv(run, z=constant)
-
-
 def plus(constant: Callable[[], Any], **parts: Any) -> Callable[[], nn.Module]:
     return with_conv(lambda m, x: m.conv(x) + m.z, z=constant, **parts)
 
@@ -277,22 +273,22 @@ def scalar(value: Any) -> Callable[[], nn.Module]:
 PER_CHANNEL = z(4, 1, 1)
 CONSTANT_CASES = [
     Case("conv + z", plus(PER_CHANNEL), left=1),
-    Case("z + conv", sums(lambda m, x: m.z + m.conv(x), PER_CHANNEL), left=1),
-    Case("conv - z", sums(lambda m, x: m.conv(x) - m.z, PER_CHANNEL), left=1),
-    Case("z - conv", sums(lambda m, x: m.z - m.conv(x), PER_CHANNEL), left=1),
-    Case("conv * z", sums(lambda m, x: m.conv(x) * m.z, PER_CHANNEL), left=1),
-    Case("conv / z", sums(lambda m, x: m.conv(x) / m.z, PER_CHANNEL), left=1),
-    Case("alpha", sums(lambda m, x: torch.add(m.conv(x), m.z, alpha=2), PER_CHANNEL), left=1),
-    Case("alpha, subtracted", sums(lambda m, x: torch.sub(m.conv(x), m.z, alpha=2), PER_CHANNEL), left=1),
-    Case("alpha, later written", sums(lambda m, x: (torch.add(m.conv(x), m.z, alpha=2), m.z.add_(1))[0], PER_CHANNEL),
-         verdict=EITHER, left=3, routes=FX),
-    Case("rsub", sums(lambda m, x: torch.rsub(m.conv(x), 2.5), PER_CHANNEL), left=1),
-    Case("method add_", sums(lambda m, x: m.conv(x).add_(m.z), PER_CHANNEL), left=1),
-    Case("keyword other", sums(lambda m, x: torch.mul(m.conv(x), other=m.z), PER_CHANNEL), left=1),
+    Case("z + conv", with_conv(lambda m, x: m.z + m.conv(x), z=PER_CHANNEL), left=1),
+    Case("conv - z", with_conv(lambda m, x: m.conv(x) - m.z, z=PER_CHANNEL), left=1),
+    Case("z - conv", with_conv(lambda m, x: m.z - m.conv(x), z=PER_CHANNEL), left=1),
+    Case("conv * z", with_conv(lambda m, x: m.conv(x) * m.z, z=PER_CHANNEL), left=1),
+    Case("conv / z", with_conv(lambda m, x: m.conv(x) / m.z, z=PER_CHANNEL), left=1),
+    Case("alpha", with_conv(lambda m, x: torch.add(m.conv(x), m.z, alpha=2), z=PER_CHANNEL), left=1),
+    Case("alpha, subtracted", with_conv(lambda m, x: torch.sub(m.conv(x), m.z, alpha=2), z=PER_CHANNEL), left=1),
+    Case("alpha, later written", with_conv(lambda m, x: (torch.add(m.conv(x), m.z, alpha=2), m.z.add_(1))[0],
+         z=PER_CHANNEL), verdict=EITHER, left=3, routes=FX),
+    Case("rsub", with_conv(lambda m, x: torch.rsub(m.conv(x), 2.5), z=PER_CHANNEL), left=1),
+    Case("method add_", with_conv(lambda m, x: m.conv(x).add_(m.z), z=PER_CHANNEL), left=1),
+    Case("keyword other", with_conv(lambda m, x: torch.mul(m.conv(x), other=m.z), z=PER_CHANNEL), left=1),
     Case("z of rank 4", plus(z(1, 4, 1, 1)), left=1),
     Case("z has one element", plus(z(1)), left=1),
     Case("z is 0-dim f64, network f32", plus(lambda: torch.tensor(0.3, dtype=torch.float64)), left=1),
-    Case("computed constant", sums(lambda m, x: m.conv(x) + m.z.exp() * 2, PER_CHANNEL), left=1),
+    Case("computed constant", with_conv(lambda m, x: m.conv(x) + m.z.exp() * 2, z=PER_CHANNEL), left=1),
     Case("scalar int", scalar(3), left=1),
     Case("scalar float", scalar(-0.3), left=1),
     Case("scalar bool", scalar(True), left=1),
@@ -342,7 +338,7 @@ CONSTANT_CASES = [
     Case("f64 z, f32 network", lambda: Net(lambda m, x: m.conv(x) + m.z.double(), conv=conv(), z=torch.randn(4, 1, 1)),
          verdict=DECLINE, left=2, reason="changes the dtype", dtype=torch.float32, routes=FX),
     Case("complex z", plus(z(4, 1, 1, dtype=torch.complex64)), verdict=DECLINE, left=2, reason="changes the dtype"),
-    Case("z / conv", sums(lambda m, x: m.z / m.conv(x), PER_CHANNEL), verdict=DECLINE, left=2,
+    Case("z / conv", with_conv(lambda m, x: m.z / m.conv(x), z=PER_CHANNEL), verdict=DECLINE, left=2,
          reason="not an affine map"),
     Case("conv / 0", with_conv(lambda m, x: m.conv(x) / 0), verdict=DECLINE, left=2, reason="not finite"),
     Case("conv + conv", with_conv(lambda m, x: m.conv(x) + m.second(x), second=conv), verdict=EITHER, left=3),

@@ -140,6 +140,8 @@ def test_before_and_after_are_compared_and_coloured_by_what_the_pass_did():
     flipped[0].weight.data.neg_()
     assert compare(before, outline(trace(flipped, X)))[1]["_0"] == CHANGED
     assert compare(before, before) == (dict.fromkeys(went, SAME), dict.fromkeys(went, SAME))
+    means = (outline(trace(network(lambda n, x, axes=axes: x.mean(axes)), X)) for axes in ((2, 3), (1,)))
+    assert compare(*means)[1]["mean"] == CHANGED
     figure = graphs.draw_before_after(before, after)
     left, right = ({patch.get_facecolor()[:3] for patch in ax.patches} for ax in figure.axes)
     colours = {what: tuple(part / 255 for part in bytes.fromhex(STYLES[what]["facecolor"][1:])) for what in STYLES}

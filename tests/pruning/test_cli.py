@@ -1,7 +1,6 @@
 """`python -m course prune` from a checkpoint to a checkpoint."""
 
 import pytest
-import torch
 
 from course.__main__ import main
 from helpers import models
@@ -30,7 +29,6 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("options", "right"), COMMANDS)
 def test_writes_a_network_that_loads_or_says_what_cannot_be(options, right, tmp_path, capsys):
-    torch.manual_seed(0)
     dense, ratios = models.mobilenet_v2(width_mult=0.35), tmp_path / "ratios.json"
     ratios.write_text('{"features.17.conv.0.0": 0.5}')
     small = tmp_path / "small.safetensors"

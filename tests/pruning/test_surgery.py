@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers.pruning import prune
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.surgery import cut
 from tests.pruning.zoo import PRUNABLE, Auxiliary, ToyMobile, build, conv, net
@@ -114,22 +113,3 @@ def test_the_attributes_of_layers_follow(maker, plan, expected):
         assert {name: getattr(small.get_submodule(layer), name) for name in attributes} == attributes
     small(EXAMPLE)
     small.train()(EXAMPLE)  # a second head, too
-
-
-def test_a_pruned_network_can_be_pruned_again():
-    model = build(PRUNABLE["whole groups"][0])
-    for left in (5, 4, 3):
-        groups = channel_groups(model, EXAMPLE)
-        model, _ = cut(model, groups, {"0": [1]})
-        assert model[2].groups == left
-        model(torch.randn(1, 3, 8, 8))
-
-
-def test_channels_behind_an_instance_norm_can_be_cut():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8, affine=True), nn.ReLU(), nn.Conv2d(8, 4, 3)).eval()
-    with torch.no_grad():
-        model[0].weight[4:] *= 1e-3
-        model[3].weight[:, 4:] = 0
-    small = prune(model, EXAMPLE, ratio=0.5, importance="l1")
-    assert small[0].out_channels == small[1].num_features == 4
-    torch.testing.assert_close(small(EXAMPLE), model(EXAMPLE))

@@ -161,6 +161,7 @@ PRUNABLE = {
     "shuffle of whole groups": (chain(conv(3, 8), conv(8, 16, groups=8), nn.ChannelShuffle(2), conv(16, 5)), {"0": 4}),
     "whole groups": (chain(conv(3, 12), nn.ReLU(), conv(12, 24, groups=6), conv(24, 5)), {"0": 6}),
     "inside groups": (chain(conv(3, 12), nn.ReLU(), conv(12, 8, groups=2), conv(8, 5)), {"0": 6, "2": 4}),
+    "instance norm": (chain(conv(3, 8), nn.InstanceNorm2d(8, affine=True), nn.ReLU(), conv(8, 5)), {"0": 8}),
     "a slope for each": (chain(conv(3, 6), nn.PReLU(6), conv(6, 5)), {"0": 6}),
     "shared module": (net(lambda s, x: s.c(s.b(F.relu(s.b(s.a(x))))), b=conv(8, 8), c=conv(8, 4)), {"a": 8}),
     "transposed": (chain(conv(3, 6), nn.ConvTranspose2d(6, 8, 2, stride=2), nn.ReLU(), conv(8, 5)), {"0": 6, "1": 8}),

@@ -113,6 +113,12 @@ def test_largest_sums_do_not_overflow():
     assert round_shift(largest * multiplier, shift).tolist() == largest.tolist()
 
 
+@pytest.mark.parametrize("factors", [(2.0**29,), (0.0,), (1.0, 2.0**51)])
+def test_factors_that_no_shift_fits_are_refused(factors):
+    with pytest.raises(QuantizationError, match=r"fixed point: factors .* or another's is too large"):
+        parts(*factors)
+
+
 @settings(max_examples=200, deadline=None)
 @given(total=SUMS, code=st.integers(-255, 255), first=st.floats(2.0**-60, 2.0), second=st.floats(2.0**-8, 2.0**10))
 def test_terms_meet_before_the_rounding_without_overflow(total, code, first, second):

@@ -86,7 +86,6 @@ def floats(middle):
         y = torch.cat([y, F.silu(self.middle(y)) * y], 1)
         return self.b(y).softmax(1)
 
-    torch.manual_seed(0)
     parts = {"pool": nn.MaxPool2d(2, ceil_mode=True), "middle": middle}
     return Net(forward, a=nn.Conv2d(3, 4, 3), b=nn.Conv2d(8, 2, 1), **parts).eval()
 
@@ -105,7 +104,6 @@ def test_what_has_no_onnx_form_is_named_and_no_file_is_written(tmp_path):
 
 def between(layer):
     """A layer between two convolutions, all with weights near 0.3: many more would saturate 16 bits."""
-    torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 8, 1), layer, nn.Conv2d(8, 6, 1)).eval()
     for parameter in network.parameters():
         nn.init.uniform_(parameter, 0.3, 0.31)
@@ -149,7 +147,6 @@ def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(tmp_pat
 
 
 def test_equal_infinities_are_no_difference(tmp_path):
-    torch.manual_seed(0)
     model = Net(lambda m, x: torch.log(torch.softmax(1e6 * m.a(x).mean((2, 3)), 1)), a=nn.Conv2d(3, 5, 3)).eval()
     to_onnx(quantized := quantize(model, images(64)), tmp_path / "model.onnx")
     found = quantized(images(64))
@@ -172,7 +169,6 @@ def rows(mean=False):
         x = self.pads(x)
         return self.head(x.mean((2, 3)) if mean else self.rows(x.flatten(2)).flatten(1))
 
-    torch.manual_seed(0)
     parts = {"rows": nn.Sequential(nn.Linear(25, 16), nn.ReLU(), nn.Linear(16, 4))}
     return Net(forward, pads=nn.Conv2d(3, 8, 3, 2, 1), head=nn.Linear(8 if mean else 32, 10), **parts).eval()
 
@@ -190,7 +186,6 @@ def fire():
         joined = torch.cat([self.a(x).relu(), 9 * self.b(x)], 1)
         return self.last(joined).mean((2, 3), keepdim=True).flatten(1)
 
-    torch.manual_seed(0)
     return Net(forward, a=nn.Conv2d(3, 4, 1), b=nn.Conv2d(3, 6, 3, padding=1), last=nn.Conv2d(10, 7, 1)).eval()
 
 
@@ -211,7 +206,6 @@ def odd():
         x = F.max_pool2d(x + self.narrow(F.relu6(self.depthwise(x))), 2)
         return self.head(self.hidden(x.flatten(1)).relu())
 
-    torch.manual_seed(0)
     parts = {"stem": nn.Conv2d(3, 6, 3), "depthwise": nn.Conv2d(6, 6, 3, padding=1, groups=6)}
     parts |= {"narrow": nn.Conv2d(6, 6, 1), "hidden": nn.Linear(54, 20), "head": nn.Linear(20, 5)}
     return Net(forward, **parts).eval()

@@ -9,7 +9,6 @@ from tests.quantization.networks import images, small, small_mobilenet
 
 
 def test_slopes_are_those_of_torch_and_for_the_scale_those_of_the_paper():
-    torch.manual_seed(0)
     x, slope, zero = torch.randn(4, 3, 5, 5), torch.randn(4, 3, 5, 5), 2
     x[0, 0, 0] = torch.tensor([-4.5, 2.7, 2.8, 0.25, -0.25])  # -9, 5 and 6 steps, and ties
     scale = torch.tensor([0.5, 0.1, 1.0, 0.3])

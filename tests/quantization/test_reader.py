@@ -60,7 +60,6 @@ def decides(self, x, features=False, *, factor=2):
 
 
 def test_a_forward_that_decides_is_read_by_export():
-    torch.manual_seed(0)
     model = Net(decides, conv=nn.Conv2d(3, 8, 3), norm=nn.BatchNorm2d(8), last=nn.Conv2d(8, 4, 1)).eval()
     for x in (images(16), images(16)[..., :-1]):
         quantized = quantize(model, x, Recipe())

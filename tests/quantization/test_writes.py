@@ -14,7 +14,6 @@ def writes(compute):
     def forward(self, x):
         return compute(self, self.a(x)).mean((2, 3))
 
-    torch.manual_seed(0)
     parts = {"relu": nn.ReLU(inplace=True), "selu": nn.SELU(inplace=True), "calls": torch.zeros(1)}
     return Net(forward, a=nn.Conv2d(3, 4, 1), b=nn.Conv2d(4, 4, 1), **parts).eval()
 
@@ -85,7 +84,6 @@ def test_linear_layers_on_more_dimensions_have_an_integer_form(recipe):
         x = m.patches(x).flatten(2).transpose(1, 2)
         return m.head((m.attention(x, x, x)[0] + m.narrow(torch.relu(m.widen(m.norm(x))))).mean(1))
 
-    torch.manual_seed(0)
     parts = {"patches": nn.Conv2d(3, 8, 3, stride=3), "head": nn.Linear(8, 5), "norm": nn.LayerNorm(8)}
     parts |= {"narrow": nn.Linear(24, 8), "widen": nn.Linear(8, 24)}
     model, x = Net(forward, attention=nn.MultiheadAttention(8, 2, batch_first=True), **parts).eval(), images(32)

@@ -10,6 +10,7 @@ from helpers.data import Normalization
 from helpers.training.config import Config, TrainingError
 from helpers.training.loop import TrainingLoop
 from helpers.training.state import TrainingState
+from tests.passes.zoo import Net
 from tests.training.tiny import tied_model, tiny_cifar, tiny_model
 
 CONFIG = Config(epochs=3, batch_size=20)
@@ -33,20 +34,15 @@ class Counting(nn.Module):
         return self.network(x) / (1 + self.calls)
 
 
-class Spare(nn.Module):
+def spare(seed):
     """A network of which one part is frozen and another is never called."""
-
-    def __init__(self, seed=0):
-        super().__init__()
-        self.used, self.unused = tiny_model(seed), nn.Linear(2, 2)
-        self.used[0].bias.requires_grad_(False)
-
-    def forward(self, x):
-        return self.used(x)
+    model = Net(lambda m, x: m.used(x), used=tiny_model(seed), unused=nn.Linear(2, 2))
+    model.used[0].bias.requires_grad_(False)
+    return model
 
 
 @pytest.mark.parametrize(
-    ("make", "muon"), [(tiny_model, 0.0), (tiny_model, 0.02), (Counting, 0.0), (Spare, 0.0), (tied_model, 0.0)]
+    ("make", "muon"), [(tiny_model, 0.0), (tiny_model, 0.02), (Counting, 0.0), (spare, 0.0), (tied_model, 0.0)]
 )
 def test_everything_comes_back_and_leads_to_the_same_end(make, muon, tmp_path):
     config = dataclasses.replace(CONFIG, muon=muon)

@@ -13,6 +13,7 @@ from helpers import pipeline, pruning, training
 from helpers.data import from_arrays
 from helpers.training import Config, TrainingError, evaluate, finetune, train, wilson_interval
 from helpers.training.state import TrainingState
+from tests.passes.zoo import Net
 from tests.training.tiny import tiny_cifar, tiny_model
 
 FAST = Config(epochs=3, batch_size=20, lr=0.1, precision="float32")
@@ -37,6 +38,7 @@ def test_training_learns_and_reports_each_epoch(learned):
     assert history.loss.iloc[-1] < 0.8 * history.loss.iloc[0]
     assert evaluate(model, MANY.test_images, MANY.test_labels).accuracy > 0.4
     assert not model.training
+    assert all(p.stride() == torch.empty(p.shape).stride() for p in model.parameters())  # as if it were loaded
 
 
 def test_the_same_seed_gives_the_same_network_and_leaves_the_callers_random_numbers_alone():
@@ -171,27 +173,14 @@ def test_networks_for_which_channels_last_fails_are_trained_evaluated_measured_a
         assert model(torch.zeros(2, 3, size, size)).shape == (2, 10)
 
 
-class Constant(nn.Module):
-    """Always answers one class, and counts what it was asked."""
-
-    def __init__(self, answer):
-        super().__init__()
-        self.answer, self.asked = answer, 0
-
-    def forward(self, x):
-        self.asked += len(x)
-        assert x.dtype == torch.float32
-        return nn.functional.one_hot(torch.full((len(x),), self.answer), 10).float()
-
-
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
 def test_evaluate_counts_every_image_once(at_once, monkeypatch):
     monkeypatch.setattr(training, "AT_ONCE", at_once)
-    cifar, model = tiny_cifar(), Constant(3)
+    cifar, asked, always = tiny_cifar(), [], torch.eye(10)[3]
     labels = cifar.test_labels.clone()
     labels[:20] = 3
-    result = evaluate(model, cifar.test_images, labels)
-    assert model.asked == result.n == 50
+    result = evaluate(Net(lambda m, x: asked.extend(x) or always.expand(len(x), -1)), cifar.test_images, labels)
+    assert len(asked) == result.n == 50 and {image.dtype for image in asked} == {torch.float32}
     assert result.accuracy == int((labels == 3).sum()) / 50
 
 

@@ -202,13 +202,6 @@ def test_the_right_answer_or_one_sentence(model, refusals, way):
         assert (made(X[:2]) - model(X[:2])).abs().max() < 0.05
 
 
-def test_a_quantized_network_refuses_nan():
-    q = WAYS["quantize"](network())
-    for q.mode in quantization.MODES:
-        with pytest.raises(quantization.QuantizationError, match="NaN"):
-            q(torch.full((1, 3, 8, 8), torch.nan))
-
-
 def test_what_is_no_network_is_named():
     with pytest.raises(UnsupportedCase, match=r"expected a network \(nn.Module\), got str"):
         passes.optimize("m", X)

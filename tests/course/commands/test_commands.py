@@ -97,7 +97,7 @@ def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
         ("prune {tiny} {out} --images many", "argument --images: 'many' is not a whole number of 1 or more"),
         ("prune {tiny} {out} --round-to 1000", "no group has more than 64 units"),
         ("prune {tiny} {out} --allocation {file}", "file.json cannot be read as JSON: Expecting value"),
-        ("prune {tiny} {out} --input-size 64", "--input-size and --arguments belong to --model"),
+        ("prune {tiny} {out} --input-size 64", "--input-size to them or to --data of your own"),
         ("prune {int8} {out}", "is quantized already; start from the network that it was made from"),
         ("evaluate {tiny} --batch 0", "is not a whole number of 1 or more"),
     ],

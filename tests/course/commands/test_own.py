@@ -116,13 +116,10 @@ def test_stopped_while_it_trains_with_rounding_the_same_command_goes_on(own, tmp
 
 
 WRONG = {
-    "no such module": (["--model", "no.such:make"], "'no.such:make' cannot be imported (ModuleNotFoundError"),
-    "no such function": (["--model", f"{__name__}:made"], "has no attribute 'made'"),
     "other sizes": (["--arguments", "width=8"], "weights.pt does not fit Sequential: 0.bias is torch.float32 (16,)"),
     "another head": (["--arguments", "classes=5"], "8.bias is torch.float32 (7,), expected torch.float32 (5,); 8.w"),
     "no argument": (["--arguments", "wide"], "'wide' is not NAME=VALUE, such as num_classes=7"),
     "unknown argument": (["--arguments", "wide=[1]"], "does not take {'wide': [1]}"),
-    "no weights": (["--weights", "nowhere.pt"], "nowhere.pt does not exist"),
     "no folder": (["--data", "nowhere"], "--data nowhere: no such folder, and no source of CIFAR-10 (auto, "),
     "channels": (["--mean", "0.5", "--deviation", "0.2"], "the network does not take images of (1, 64, 64): "),
     "too few numbers": (["--mean", "0.5", "0.5", "0.5"], "3 of --mean and 0 of --deviation; give as many"),
@@ -145,6 +142,7 @@ def test_a_head_for_another_task_and_neither_a_file_nor_weights_with_a_model_are
     for options, says in (
         ([*own, *head], "answer of shape (1, 1) for one image, and images has 7 classes"),
         *((options, either) for options in (own[2:], ["x.safetensors", *own], own[:2])),
+        (["x.safetensors", *own[4:], "--arguments", "classes=1"], "--arguments belongs to --weights"),
     ):
         assert main(["compress", *options, "--output", str(tmp_path / "out")]) == 1
         assert says in capsys.readouterr().err

@@ -108,7 +108,7 @@ FORBIDDEN_CALLS = [
 def test_the_function_itself_is_out_of_reach_while_its_exercise_is_answered(name, item, call):
     names = {"torch": torch, "nn": torch.nn, "numpy": numpy, "x": torch.rand(2, 3, 4, 4)}
     exec(call, names)
-    guard = Guard(EXERCISES[name].assignment.item(item).forbidden)
+    guard = Guard(trying.item_of(EXERCISES[name].assignment, item).forbidden)
     with pytest.raises(Exception, match="write yourself"), guard:
         exec(call, names)
     assert guard.found
@@ -193,7 +193,7 @@ def test_right_answers_of_every_style_get_all_points_through_the_command_line(na
         folder = tmp_path / "incoming" / name / student
         folder.mkdir(parents=True)
         (folder / exercise.notebook.name).write_text(json.dumps(notebook, indent=1), newline="\r\n")
-        for file, data in (exercise.handed_in | files).items():
+        for file, data in (trying.handed_in(exercise) | files).items():
             (folder / file).write_bytes(data)
     assert main(["grade", "collect", *command]) == main(["grade", "run", *command]) == 0
     results = [json.loads(path.read_text()) for path in (tmp_path / "results" / name).iterdir()]

@@ -126,22 +126,13 @@ def test_solutions_earn_all_and_what_goes_wrong_costs_only_its_item(a1, grade, l
     assert peak() - before < 200 * 1024
 
 
-class _Payload:
-    """Runs a shell command in whoever unpickles it."""
-
-    def __init__(self, canary):
-        self.canary = canary
-
-    def __reduce__(self):
-        return os.system, (f"touch {self.canary}",)
-
-
 def test_files_that_run_code_when_they_are_read_run_none_outside(a1, skeleton, sheets, tmp_path):
     folder, canary = tmp_path / "student" / "a1", tmp_path / "canary"
     folder.mkdir(parents=True)
-    payload = pickle.dumps(_Payload(canary))
-    numpy.save(folder / "evil.npy", numpy.array([_Payload(canary)], dtype=object), allow_pickle=True)
-    torch.save({"x": _Payload(canary)}, folder / "evil.pt")
+    evil = type("", (), {"__reduce__": lambda _: (os.system, (f"touch {canary}",))})()
+    payload = pickle.dumps(evil)
+    numpy.save(folder / "evil.npy", numpy.array([evil], dtype=object), allow_pickle=True)
+    torch.save({"x": evil}, folder / "evil.pt")
     modules = [f"{name}.py" for name in ("driver", "sitecustomize", "wire", "guard", "torch", "json")]
     for name in ("evil.pkl", "network.safetensors", "visible.safetensors", *modules):
         (folder / name).write_bytes(payload if "py" not in name else f"open({str(canary)!r}, 'w')".encode())

@@ -29,7 +29,7 @@ INJECTIONS = [
     "$$\\class{x}{</math><script>alert(1)</script>}$$",
     "<svg/onload=alert(1)>",
     "```html\n</pre><script>alert(1)</script>\n```",
-    "FORMULA0END $x$ FORMULA1END FORMULA99END",
+    "\ue0000\ue000 $x$ \ue0001\ue000 \ue00099\ue000",
     '<a href="http://example.org">x</a>',
     "| a | b |\n|---|---|\n| <b onclick=x>1</b> | 2 |",
     "x $" + "{" * 500 + "$",
@@ -85,4 +85,5 @@ def test_answers_and_formulas_can_be_read(teachers_page):
     assert html.count("<math") == of_the_release + 2 and of_the_release > 10
     text = markdown("**Bold** and $a_c^2$ and\n\n$$\\frac{1}{2}$$")
     assert "<strong>Bold</strong>" in text and text.count("<math") == 2 and "<mfrac>" in text
-    assert "a &lt; b" in markdown("a < b") and "FORMULA" in markdown("FORMULA1END") and "cost 5$" in markdown("cost 5$")
+    assert "a &lt; b" in markdown("a < b") and "cost 5$" in markdown("cost 5$")
+    assert "\ue000" not in markdown("\ue0001\ue000 $x$")

@@ -12,6 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from course.grading import answers, course, export, feedback, record, roster, similarity, stats
 from course.grading.classroom import Classroom, ClassroomError, write
 from course.grading.record import AwardPoints
+from tests.course.grading.trying import item_of
 
 
 def enter(room, skeleton, points, arrived=datetime(2030, 1, 1, tzinfo=UTC)):
@@ -111,7 +112,7 @@ def test_pseudonyms_are_stable_and_differ_between_classes(tmp_path):
 
 
 def test_what_a_teacher_gives_and_writes_reaches_the_pages(graded, a1, monkeypatch):
-    for points, told in ((1, True), (a1.assignment.item("fold_conv").points, False)):
+    for points, told in ((1, True), (item_of(a1.assignment, "fold_conv").points, False)):
         give_by_hand(graded, points, "fold_conv", comment="Well tried.")
         page = feedback._table(record.scores(graded, "a1", "ada"), graded.result("a1", "ada"))
         assert "Well tried." in page and ("a sign" in page) == told
@@ -160,7 +161,7 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
 def test_a_gradebook_that_was_lost_is_named_with_what_to_run(graded):
     write(graded.result_path("a1", "ben"), '{"boxed": true}')
     for _ in range(2):  # it lacks a student, then it is gone
-        with pytest.raises(record.RecordError, match=r"gradebook\.db holds nothing of ben's a1.*`grade run a1`"):
+        with pytest.raises(RuntimeError, match=r"gradebook\.db holds nothing of ben's a1.*`grade run a1`"):
             record.scores(graded, "a1", "ben")
         graded.gradebook.unlink(missing_ok=True)
     assert not graded.gradebook.exists()

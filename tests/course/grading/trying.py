@@ -23,14 +23,23 @@ def judge(item, student, case, expected, submitted_bytes=0):
     return item.compare(case, expected, observed, submitted_bytes)
 
 
+def item_of(assignment, name):
+    return next(item for item in assignment.items if item.name == name)
+
+
+def handed_in(exercise):
+    """The files besides the notebook that belong to the solution."""
+    return {path.name: path.read_bytes() for path in sorted(exercise.folder.glob("*.safetensors"))}
+
+
 def try_out(exercise, answer, seed="tests"):
-    item, sources = exercise.assignment.item(answer.item), sources_of(exercise, answer)
+    item, sources = item_of(exercise.assignment, answer.item), sources_of(exercise, answer)
     with contextlib.chdir(exercise.folder):  # where the files lie that belong to the solution
         return check(guarded(item), answers.execute(sources), seed, True, weight(exercise, sources))
 
 
 def weight(exercise, sources):
-    return packed_bytes(sources.values()) + sum(map(len, exercise.handed_in.values()))
+    return packed_bytes(sources.values()) + sum(map(len, handed_in(exercise).values()))
 
 
 def sources_of(exercise, answer):

@@ -1,7 +1,6 @@
 """What lessons import from course.lessons, and the benchmark of zeros by magnitude."""
 
 import sys
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,10 +13,10 @@ from course.benchmarks import pruning_unstructured
 from course.benchmarks.pruning_unstructured import share_of_zeros
 from course.lessons import onnx_float, roofline
 from course.lessons.flow import flow
-from course.lessons.profile import PROFILES, ProfileError
+from course.lessons.profile import PROFILES
 from course.lessons.results import RESULTS
 from course.lessons.zeros import weights_of, zero_small_weights
-from helpers import data, metrics, models, passes
+from helpers import metrics, models, passes
 from tests.pruning.zoo import ToyMobile, build
 
 
@@ -27,13 +26,11 @@ def test_quick_unless_asked(monkeypatch):
     monkeypatch.setenv("PROFILE", "full")
     assert lessons.profile().images == 10_000
     monkeypatch.setenv("PROFILE", "fast")
-    with pytest.raises(ProfileError, match=r"'fast'.*quick or full"):
+    with pytest.raises(ValueError, match=r"'fast'.*quick or full"):
         lessons.profile()
 
 
-def test_reference_results_are_those_measured_last_and_missing_ones_no_error(tmp_path, monkeypatch, capsys):
-    assert lessons.reference("nothing_of_this_name") is None
-    assert "only your run" in capsys.readouterr().out
+def test_reference_results_are_those_measured_last(tmp_path, monkeypatch):
     assert all(len(lessons.reference(path.stem)) for path in RESULTS.glob("*.csv"))
     monkeypatch.setattr(sys.modules["course.lessons.results"], "RESULTS", tmp_path)
     (tmp_path / "some.csv").write_text("sha256,accuracy\na,1\nb,2\na,3\nb,4\n")
@@ -49,18 +46,6 @@ def test_a_long_training_goes_on_only_from_its_own_state(tmp_path, monkeypatch):
     assert full.state("07-rate", network, "two epochs") != first
     assert full.state("07-rate", nn.Linear(2, 2), "one epoch") != first
     assert PROFILES["quick"].state("07-rate", network, "one epoch") is None
-
-
-def test_without_a_checkpoint_the_statistics_are_real_and_the_reader_is_told(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(models, "CHECKPOINTS", tmp_path)
-    monkeypatch.setattr(models, "mobilenet_v2", partial(models.mobilenet_v2, width_mult=0.1))
-    model = lessons.baseline(data.load_cifar10("sample"))
-    assert "random weights" in capsys.readouterr().out and not model.training
-    variances = [m.running_var for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert all((variance - 1).abs().max() > 0.01 for variance in variances)
-    (tmp_path / "dense.safetensors").write_bytes(b"damaged")  # which is no reason to go on with random weights
-    with pytest.raises(models.ModelError, match="not a network saved by this course"):
-        lessons.baseline(data.load_cifar10("sample"))
 
 
 def test_each_level_of_onnx_runtime_leaves_fewer_operators_that_compute_the_same(tmp_path):

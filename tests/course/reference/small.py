@@ -1,7 +1,5 @@
 """A sweep over a narrow network, on the committed sample."""
 
-import torch
-
 from course import reference
 from course.reference import read
 from course.reference.keys import key_of
@@ -39,7 +37,6 @@ def small_sweep(folder, file_bytes=140_000):
     path = folder / "small.toml"
     path.write_text(TEXT.format(folder=folder.as_posix(), bytes=file_bytes))
     sweep = read(str(path))
-    torch.manual_seed(0)
     models.save(models.mobilenet_v2(width_mult=0.1).eval(), sweep.network(sweep.jobs["dense"]))
     return sweep
 

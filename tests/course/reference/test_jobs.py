@@ -9,8 +9,8 @@ from course.reference import SweepError, read
 from course.reference.jobs import FOLDER, Job
 from course.reference.keys import is_done, still_to_do
 from course.reference.measuring import weights_of
-from course.reference.settings import KINDS, SETTINGS
-from helpers import metrics, models
+from course.reference.settings import KINDS, SETTINGS, config, recipe
+from helpers import models
 from tests.course.reference.small import TEXT, rows_of, small_sweep
 
 
@@ -23,16 +23,14 @@ def test_the_sweeps_of_the_course_can_be_read(name):
     assert Job("a", "fine-tuned", "b", None, {"allocation": {"group": 0.5}}, ship=False).cuts  # no amount beside it
 
 
-def test_the_reference_is_a_family_of_twelve_made_from_one_network_in_widths_that_engines_like():
-    jobs, whole = read("reference").jobs, metrics.count_parameters(models.mobilenet_v2())
-    kinds = {"half": ("int8",), "fifth": ("int8", "mixed"), "tenth": ("int8", "mixed"), "fast": ("int8",)}
+def test_the_reference_is_a_family_of_thirteen_made_from_one_network_in_widths_that_engines_like():
+    jobs = read("reference").jobs
+    kinds = {"half": ("int8", "mixed"), "fifth": ("int8", "mixed"), "tenth": ("int8", "mixed"), "fast": ("int8",)}
     quantized = {f"{kind}-{form}" for kind, forms in kinds.items() for form in forms}
     assert set(jobs) == {"dense", "dense-int8", *kinds, *quantized}
-    for name, share in (("half", 0.5), ("fifth", 0.2), ("tenth", 0.1)):
-        assert jobs[name].settings["target_params"] / whole == pytest.approx(share, abs=1e-6)
     for name in kinds:
         assert jobs[name].cuts and jobs[name].settings["round_to"] == 16 and jobs[name].teacher == "dense"
-    assert all(job.recipe().residual == "separate" for job in jobs.values() if job.stage in ("int8", "qat"))
+    assert all(recipe(job.settings).residual == "separate" for job in jobs.values() if job.stage in ("int8", "qat"))
 
 
 def test_a_dry_run_trains_little_on_the_sample_and_writes_into_its_folder(tmp_path, monkeypatch):
@@ -40,12 +38,13 @@ def test_a_dry_run_trains_little_on_the_sample_and_writes_into_its_folder(tmp_pa
     sweep = read("reference", tmp_path.relative_to(tmp_path.parent))
     assert sweep.command(sweep.jobs["half"]) == f"python -m course sweep reference half --dry {tmp_path}"
     assert sweep.data == "sample" and sweep.results.parent == sweep.checkpoints.parent == sweep.work == tmp_path
-    assert all(job.config().epochs == 1 for job in sweep.jobs.values() if job.stage in ("dense", "fine-tuned", "qat"))
+    trained = [job for job in sweep.jobs.values() if job.stage in ("dense", "fine-tuned", "qat")]
+    assert all(config(job.settings).epochs == 1 for job in trained)
 
 
 def test_a_stage_has_defaults_a_job_its_own_settings_and_what_it_needs_comes_before_it(tmp_path):
     sweep = small_sweep(tmp_path)
-    tuned, dense = (sweep.jobs[name].config() for name in ("tuned", "dense"))
+    tuned, dense = (config(sweep.jobs[name].settings) for name in ("tuned", "dense"))
     assert (tuned.image_sizes, tuned.distill, dense.distill) == ((8,), 0.5, 0)
     assert [job.name for job in sweep.needed(["tuned"])] == ["dense", "cut", "tuned"]
     assert [job.name for job in sweep.needed([])] == list(sweep.jobs)

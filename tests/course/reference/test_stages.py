@@ -42,14 +42,6 @@ def test_a_block_left_out_adds_nothing_and_stays_out_in_the_file(cifar, tmp_path
             cut(cifar, ratio=0.5, without=[name])
 
 
-def test_a_trim_takes_its_share_of_every_group_before_one_ranking_goes_on(cifar):
-    settings = {"scope": "all", "allocation": "global", "target_params": 30_000, "tolerance": 0.05}
-    made = (cut(cifar, **settings), cut(cifar, **settings, trim=0.5), network())
-    convs = ((m for m in model.modules() if isinstance(m, torch.nn.Conv2d)) for model in made)
-    plain, trimmed, whole = ([conv.out_channels for conv in one] for one in convs)
-    assert all(width <= -(-full // 2) for width, full in zip(trimmed, whole, strict=True)) and plain != trimmed
-
-
 def test_criteria_that_look_at_images_get_training_images_with_their_labels(cifar):
     made, split = cut(cifar, ratio=0.5, importance="taylor", reestimate=False), cifar.split()
     batches = [(data.normalize(split.train_images), split.train_labels)]
