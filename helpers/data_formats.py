@@ -112,6 +112,9 @@ DECODERS = {"data_batch_*.png": png_batches, "data_batch_*": python_batches, "*.
 
 def write_npz(arrays: Arrays, path: Path) -> None:
     """Write the arrays so that a killed run leaves no half file."""
-    content = io.BytesIO()
-    np.savez(content, **arrays._asdict())
-    write_atomically(path, content.getvalue())
+    content, remedy = io.BytesIO(), "free some space, or set CIFAR10_DIR to a folder you can write to"
+    try:
+        np.savez(content, **arrays._asdict())
+        write_atomically(path, content.getvalue())
+    except OSError as error:
+        raise DataError(f"cannot write {path} ({error.strerror}); {remedy}") from error
