@@ -42,7 +42,7 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Box:
-    """One node: its name, what it does, shape and dtype of its result, its operands, and a digest of its weights."""
+    """One node: its name, what it does, shape and dtype of its result, operands, digest of weights and numbers."""
 
     name: str
     op: str

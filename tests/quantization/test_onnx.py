@@ -151,6 +151,7 @@ def test_equal_infinities_are_no_difference(tmp_path):
     to_onnx(quantized := quantize(model, images(64)), tmp_path / "model.onnx")
     found = quantized(images(64))
     assert found.isinf().any() and agree(found, found) and not agree(found.clamp(min=-99), found)
+    assert not agree(torch.nan * found, torch.nan * found)
 
 
 def test_a_layer_called_output_and_one_number_for_each_image_are_written_and_no_random_number_is_drawn(export):
