@@ -7,16 +7,31 @@ from pathlib import Path
 
 # Each command's module is imported only when it is asked for, so that --help answers at once.
 COMMANDS = {
-    "doctor": ("course.commands.doctor", "check this machine: one line per requirement, with the remedy"),
+    "doctor": (
+        "course.commands.doctor",
+        "check this machine: one line per requirement, with the remedy",
+    ),
     "data": ("course.commands.data", "find or fetch CIFAR-10 and verify it"),
     "train": ("course.commands.train", "train a network from scratch; resumable"),
-    "evaluate": ("course.commands.evaluate", "measure a saved network: accuracy, size, operations, latency"),
+    "evaluate": (
+        "course.commands.evaluate",
+        "measure a saved network: accuracy, size, operations, latency",
+    ),
     "prune": ("course.commands.prune", "remove channels from a saved network"),
-    "finetune": ("course.commands.finetune", "train a saved network on, with a teacher if you like; resumable"),
+    "finetune": (
+        "course.commands.finetune",
+        "train a saved network on, with a teacher if you like; resumable",
+    ),
     "quantize": ("course.commands.quantize", "turn a saved network into int8 or fewer bits"),
-    "compress": ("course.commands.compress", "prune, fine-tune and quantize in one go, with a table of every stage"),
+    "compress": (
+        "course.commands.compress",
+        "prune, fine-tune and quantize in one go, with a table of every stage",
+    ),
     "sweep": ("course.commands.sweep", "a list of jobs, each made once; resumable"),
-    "results": ("course.commands.results", "bring README, the page of results and the chart up to date"),
+    "results": (
+        "course.commands.results",
+        "bring README, the page of results and the chart up to date",
+    ),
     "run": ("course.commands.run", "run the lessons without a screen"),
     "report": ("course.commands.pages", "the course as one page that works offline"),
     "slides": ("course.commands.pages", "a deck of slides per lesson"),
@@ -33,7 +48,9 @@ DERIVED = {"state": ".state", "log": ".csv"}  # beside the output, unless they a
 
 
 def refuse_one_file_for_two(arguments: argparse.Namespace) -> None:
-    """A file that a command writes would destroy what it replaces: what the command reads, or writes as well."""
+    """A file that a command writes would destroy what it replaces: what the command reads, or
+    writes as well.
+    """
     for name, ending in DERIVED.items():
         if getattr(arguments, name, "no such option") is None:
             setattr(arguments, name, arguments.output.with_suffix(ending))
@@ -44,25 +61,35 @@ def refuse_one_file_for_two(arguments: argparse.Namespace) -> None:
         files |= {f"--output's {name}": arguments.output / f"{name}.safetensors" for name in STAGES}
     named: dict[Path, str] = {}
     for name, given in files.items():
-        for path in (one for one in (given if isinstance(given, list) else [given]) if isinstance(one, Path)):
+        for path in (
+            one for one in (given if isinstance(given, list) else [given]) if isinstance(one, Path)
+        ):
             other = named.setdefault(path.expanduser().resolve(), name)
             if other != name and name not in READ:
-                raise ValueError(f"{other} and {name} are one file, {path}: give one of them another name")
+                raise ValueError(
+                    f"{other} and {name} are one file, {path}: give one of them another name"
+                )
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run one command; the exit status is 0, 1 for a failure, 2 for wrong arguments, 130 for Ctrl-C."""
+    """Run one command; the exit status is 0, 1 for a failure, 2 for wrong arguments, 130 for
+    Ctrl-C.
+    """
     words = sys.argv[1:] if words is None else words
     overview = argparse.ArgumentParser(
         prog="python -m course",
         description="From BatchNorm to int8: the course's commands.",
         epilog="python -m course COMMAND --help explains one command.",
     )
-    menu = overview.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
+    menu = overview.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, dest="command"
+    )
     for name, (module, summary) in COMMANDS.items():
         if importlib.util.find_spec(module) is None:  # the students' edition leaves some out
             continue
-        parser = menu.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        parser = menu.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
         if words[:1] == [name]:
             command = importlib.import_module(module)
             command.add_arguments(parser)
@@ -71,7 +98,9 @@ def main(words: list[str] | None = None) -> int:
         refuse_one_file_for_two(arguments)
         return command.run(arguments) or 0
     except KeyboardInterrupt:
-        kept = " What was finished is kept; the same command goes on from there." * (arguments.command in GO_ON)
+        kept = " What was finished is kept; the same command goes on from there." * (
+            arguments.command in GO_ON
+        )
         print(f"\nStopped.{kept}", file=sys.stderr)
         return 130
     except (ValueError, RuntimeError, OSError) as error:

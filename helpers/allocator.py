@@ -1,8 +1,9 @@
 """Keep freed memory in the process while a network computes on a CPU.
 
-glibc gives every block of more than 32 MB back to the system when it is freed, and the kernel zeroes it page by page
-when it is asked for again. Activations are such blocks, made and freed in every step: a third of the time of a
-training step went there. Inside this block freed memory is kept; on leaving it goes back to the system.
+glibc gives every block of more than 32 MB back to the system when it is freed, and the kernel
+zeroes it page by page when it is asked for again. Activations are such blocks, made and freed in
+every step: a third of the time of a training step went there. Inside this block freed memory is
+kept; on leaving it goes back to the system.
 """
 
 import ctypes
@@ -10,12 +11,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Names and default values from glibc's malloc.h; mallopt returns 0 where an option is unknown. Thresholds grow with use
-# up to those here, but no longer once an option was set: so they are set to where they would have come.
+# Names and default values from glibc's malloc.h; mallopt returns 0 where an option is unknown.
+# Thresholds grow with use up to those here, but no longer once an option was set: so they are set
+# to where they would have come.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 GROWN = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 NEVER = 2**31 - 1
-WHOLE_PROCESS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(NEVER)}  # the same, from its environment
+WHOLE_PROCESS = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(NEVER),
+}  # the same, from its environment
 
 try:
     libc = ctypes.CDLL("libc.so.6")  # so it is called where it is glibc
@@ -28,7 +33,8 @@ _open_blocks = 0
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """Hold on to freed memory inside the `with` block; does nothing without glibc, or where it is kept anyway.
+    """Hold on to freed memory inside the `with` block; does nothing without glibc, or where it is
+    kept anyway.
 
     Blocks may be nested: memory goes back when the outermost ends.
     """

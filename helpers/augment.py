@@ -25,7 +25,8 @@ def training_batch(
     normalization: Normalization = CIFAR10,
     mirror: bool = True,
 ) -> torch.Tensor:
-    """Pick images and augment them: crop, flip, optional AutoAugment, normalise, optional cutout, resize.
+    """Pick images and augment them: crop, flip, optional AutoAugment, normalise, optional cutout,
+    resize.
 
     Args:
         images: the whole training set, uint8 (N, C, H, W).
@@ -51,37 +52,49 @@ def training_batch(
     if cutout:
         batch = cut_out(batch, cutout, generator)
     if size is not None and (size, size) != images.shape[2:]:
-        batch = F.interpolate(batch, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
+        batch = F.interpolate(
+            batch, size=(size, size), mode="bilinear", antialias=True, align_corners=False
+        )
     return batch.contiguous(memory_format=torch.channels_last)
 
 
 def random_crop(batch: torch.Tensor, padding: int, generator: torch.Generator) -> torch.Tensor:
-    """Move each image by up to `padding` pixels each way; what comes in at the border is a reflection."""
+    """Move each image by up to `padding` pixels each way; what comes in at the border is a
+    reflection.
+    """
     count, _, height, width = batch.shape
     padded = F.pad(batch, [padding] * 4, mode="reflect")
-    shift = torch.randint(0, 2 * padding + 1, (2, count, 1), generator=generator, device=batch.device)
+    shift = torch.randint(
+        0, 2 * padding + 1, (2, count, 1), generator=generator, device=batch.device
+    )
     rows = shift[0] + torch.arange(height, device=batch.device)  # (B, H)
     columns = shift[1] + torch.arange(width, device=batch.device)  # (B, W)
     image = torch.arange(count, device=batch.device)[:, None, None]
-    # Indexing around the channel dimension puts it last: (B, H, W, 3), which is channels_last without a copy.
+    # Indexing around the channel dimension puts it last: (B, H, W, 3), which is channels_last
+    # without a copy.
     return padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
 def alternating_flip(batch: torch.Tensor, indices: torch.Tensor, epoch: int) -> torch.Tensor:
     """Mirror half of the images, and the other half in the next epoch.
 
-    Which half an image belongs to is a fixed hash of its index, so over two epochs it is seen once each way; coin
-    flips would show a quarter of the images the same way twice.
+    Which half an image belongs to is a fixed hash of its index, so over two epochs it is seen once
+    each way; coin flips would show a quarter of the images the same way twice.
     """
     hashed = (indices * 2654435761 >> 16) + epoch
     return torch.where((hashed % 2 == 0)[:, None, None, None], batch.flip(-1), batch)
 
 
 def cut_out(batch: torch.Tensor, size: int, generator: torch.Generator) -> torch.Tensor:
-    """Blank one square of each normalised image (zero is the mean colour); it may reach over the border."""
+    """Blank one square of each normalised image (zero is the mean colour); it may reach over the
+    border.
+    """
     inside = []  # of the square: which rows (B, H), and which columns (B, W)
     for side in batch.shape[2:]:
-        first = torch.randint(0, side, (len(batch), 1), generator=generator, device=batch.device) - size // 2
+        first = (
+            torch.randint(0, side, (len(batch), 1), generator=generator, device=batch.device)
+            - size // 2
+        )
         place = torch.arange(side, device=batch.device)
         inside.append((place >= first) & (place < first + size))
     return batch.masked_fill((inside[0][:, :, None] & inside[1][:, None, :])[:, None], 0.0)

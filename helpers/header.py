@@ -1,4 +1,6 @@
-"""What the header of a network's file may say. A file may come from anybody, so it is checked before anything is built.
+"""What the header of a network's file may say.
+
+A file may come from anybody, so it is checked before anything is built.
 
 Each value of a header is of a *kind*:
 
@@ -44,7 +46,10 @@ def problem(value: Any, kind: Any, where: str = "") -> str | None:
             found.append(problem(one, known.get(name, kind.get(..., ())), f"{where}.{name:.80}"))
         return next(filter(None, found), None)
     if isinstance(kind, list) and isinstance(value, list):
-        return next(filter(None, (problem(one, kind[0], f"{where}[{at}]") for at, one in enumerate(value))), None)
+        return next(
+            filter(None, (problem(one, kind[0], f"{where}[{at}]") for at, one in enumerate(value))),
+            None,
+        )
     if isinstance(kind, dict | list):
         fits, expected = False, "a table" if isinstance(kind, dict) else "a list"
     elif isinstance(kind, tuple):
@@ -53,7 +58,10 @@ def problem(value: Any, kind: Any, where: str = "") -> str | None:
     elif isinstance(kind, type):
         fits, expected = type(value) is kind, f"of the type {kind.__name__}"
     elif isinstance(kind, range):
-        fits, expected = type(value) is int and value in kind, f"a whole number from {kind[0]} to {kind[-1]}"
+        fits, expected = (
+            type(value) is int and value in kind,
+            f"a whole number from {kind[0]} to {kind[-1]}",
+        )
     elif isinstance(kind, Between):
         fits = type(value) in (int, float) and kind.low <= value <= kind.high
         expected = f"a number from {kind.low} to {kind.high}"
@@ -100,7 +108,12 @@ ARGUMENTS = {
     "dropout?": Between(0, 1),
     ...: (*PLAIN, [PLAIN], [[PLAIN]], {...: PLAIN}),
 }
-SPEC = {"builder": str, "arguments": ARGUMENTS, "steps": [{"step": str, ...: ...}], "normalization?": _normalization}
+SPEC = {
+    "builder": str,
+    "arguments": ARGUMENTS,
+    "steps": [{"step": str, ...: ...}],
+    "normalization?": _normalization,
+}
 METADATA = {
     "metrics?": {"test_accuracy?": Between(0.0, 1.0), ...: ...},
     "provenance?": {"command?": (str, type(None)), ...: ...},
@@ -120,7 +133,9 @@ def checked(header: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
         for at, step in enumerate(() if found else spec["steps"]):
             unknown = f"unknown step {step['step']!r:.40}; a newer version of the course wrote it"
             kind = STEPS.get(step["step"])
-            found = found or (problem(step, {"step": str} | kind, f"spec.steps[{at}]") if kind else unknown)
+            found = found or (
+                problem(step, {"step": str} | kind, f"spec.steps[{at}]") if kind else unknown
+            )
     except (KeyError, ValueError, RecursionError) as error:
         raise ModelError(f"{type(error).__name__}: {error}") from error
     if found:
@@ -135,11 +150,15 @@ class Budget(TorchDispatchMode):
         super().__init__()
         self.left = numbers
 
-    def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: Any = None
+    ) -> Any:
         """Count what `torch.empty` and the like are asked for."""
         sizes = args[0] if args and isinstance(args[0], list | tuple) else ()
         if sizes and all(isinstance(size, int) for size in sizes):
             self.left -= math.prod(sizes)
         if self.left < 0:
-            raise ModelError(f"a tensor of the sizes {list(sizes)} is more than such a file can ask for")
+            raise ModelError(
+                f"a tensor of the sizes {list(sizes)} is more than such a file can ask for"
+            )
         return func(*args, **(kwargs or {}))

@@ -20,11 +20,20 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import models
 from helpers.dataset import Dataset, normalization_of, normalize
-from helpers.equivalence import EquivalenceError, assert_equivalent, randomize_batchnorm  # noqa: F401  (offered here)
+from helpers.equivalence import (  # noqa: F401  (offered here, too)
+    EquivalenceError,
+    assert_equivalent,
+    randomize_batchnorm,
+)
 
 PAUSE_SECONDS = 0.05
-# What PyTorch's counter does not know: oneDNN's layer of an LSTM, from the shapes of its input and its two weights.
-LSTM_FLOPS = {torch.ops.aten.mkldnn_rnn_layer: lambda x, w, u, *_, **__: 2 * prod(x[:-1]) * (prod(w) + prod(u))}
+# What PyTorch's counter does not know: oneDNN's layer of an LSTM, from the shapes of its input and
+# its two weights.
+LSTM_FLOPS = {
+    torch.ops.aten.mkldnn_rnn_layer: lambda x, w, u, *_, **__: (
+        2 * prod(x[:-1]) * (prod(w) + prod(u))
+    )
+}
 
 
 class MeasurementError(ValueError):
@@ -33,7 +42,9 @@ class MeasurementError(ValueError):
 
 @dataclass(frozen=True)
 class Profile:
-    """What a network costs whatever machine it runs on; `file_bytes` is None when it cannot be saved."""
+    """What a network costs whatever machine it runs on; `file_bytes` is None when it cannot be
+    saved.
+    """
 
     params: int
     macs: int
@@ -43,25 +54,38 @@ class Profile:
 @torch.no_grad()
 def check_scores(model: nn.Module, dataset: Dataset) -> None:
     """Refuse a network that does not give one score per class for an image of the data set."""
-    image = normalize(dataset.train_images[:1].to(device_of(model)), normalization=normalization_of(model))
+    image = normalize(
+        dataset.train_images[:1].to(device_of(model)), normalization=normalization_of(model)
+    )
     try:
         with evaluation_mode(model):
             scores = model(image)
     except Exception as error:  # a network may raise anything
         reason = " ".join(str(error).split())[:200]
-        grey = "; for grey images in three channels give a normalization of three numbers (--mean, --deviation)"
+        grey = (
+            "; for grey images in three channels give a normalization of three numbers (--mean,"
+            " --deviation)"
+        )
         reason += grey if image.shape[1] == 1 else ""
-        raise MeasurementError(f"the network does not take images of {tuple(image.shape[1:])}: {reason}") from error
+        raise MeasurementError(
+            f"the network does not take images of {tuple(image.shape[1:])}: {reason}"
+        ) from error
     found, wanted = tuple(getattr(scores, "shape", ())), (1, len(dataset.classes))
     if found != wanted:
         what = f"an answer of shape {found}" if found else type(scores).__name__
         got = f"the network gives {what} for one image, and {dataset.name} has {wanted[1]} classes"
-        needs = f"accuracy, fine-tuning and the choice of scales need one score per class, of shape {wanted}"
+        needs = (
+            "accuracy, fine-tuning and the choice of scales need one score per class, of shape"
+            f" {wanted}"
+        )
         raise MeasurementError(f"{got}: {needs}; regression and detection have none")
 
 
-def faster_format(images: torch.Tensor, *models: nn.Module, teacher: nn.Module | None = None) -> torch.memory_format:
-    """Put models, in place, in channels_last, where convolutions are faster; back if a forward fails, as `view` does.
+def faster_format(
+    images: torch.Tensor, *models: nn.Module, teacher: nn.Module | None = None
+) -> torch.memory_format:
+    """Put models, in place, in channels_last, where convolutions are faster; back if a forward
+    fails, as `view` does.
 
     Args:
         teacher: asked as well, and left as it is.
@@ -94,7 +118,9 @@ def profile(model: nn.Module, example_input: torch.Tensor) -> Profile:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """All parameters; a tensor that two layers share counts once, and buffers, as an int8 network's codes, do not."""
+    """All parameters; a tensor that two layers share counts once, and buffers, as an int8 network's
+    codes, do not.
+    """
     return sum(p.numel() for p in model.parameters())
 
 
@@ -108,19 +134,32 @@ def file_bytes(model: nn.Module) -> int:
 
 def count_macs(model: nn.Module, example_input: torch.Tensor) -> int:
     """Multiply-adds of convolutions and matrix products for one image of `example_input`'s size."""
-    attention, counter = torch.backends.mha, FlopCounterMode(display=False, custom_mapping=LSTM_FLOPS)
+    attention, counter = (
+        torch.backends.mha,
+        FlopCounterMode(display=False, custom_mapping=LSTM_FLOPS),
+    )
     with ExitStack() as afterwards, evaluation_mode(model), torch.no_grad(), counter:
         afterwards.callback(attention.set_fastpath_enabled, attention.get_fastpath_enabled())
-        attention.set_fastpath_enabled(False)  # its kernels take whole layers at once, in which nothing is counted
+        attention.set_fastpath_enabled(
+            False
+        )  # its kernels take whole layers at once, in which nothing is counted
         model(example_input[:1])
     return counter.get_total_flops() // 2
 
 
 def latency(
-    model: nn.Module, example_input: torch.Tensor, threads: int | None = None, runs: int = 30, warmup: int = 5
+    model: nn.Module,
+    example_input: torch.Tensor,
+    threads: int | None = None,
+    runs: int = 30,
+    warmup: int = 5,
 ) -> tuple:
-    """The row that `compare_latency` gives one network, on so many threads of the CPU (None: as it is)."""
-    [row] = compare_latency({"it": model}, example_input, threads, runs, warmup).itertuples(index=False)
+    """The row that `compare_latency` gives one network, on so many threads of the CPU (None: as it
+    is).
+    """
+    [row] = compare_latency({"it": model}, example_input, threads, runs, warmup).itertuples(
+        index=False
+    )
     return row
 
 
@@ -132,22 +171,33 @@ def compare_latency(
     runs: int = 30,
     warmup: int = 5,
 ) -> pd.DataFrame:
-    """Time forward passes in eval mode, without gradients, in rounds (A B C, B A C, ...): a drift meets all alike.
+    """Time forward passes in eval mode, without gradients, in rounds (A B C, B A C, ...): a drift
+    meets all alike.
 
-    The order of each round is drawn anew, so that none has always the same one before it. Before each turn the threads
-    of the one before, if it had several, get time to fall asleep (they spin for a while, on the cores that the next
-    one needs), and an untimed call fetches the weights into the caches.
+    The order of each round is drawn anew, so that none has always the same one before it. Before
+    each turn the threads of the one before, if it had several, get time to fall asleep (they spin
+    for a while, on the cores that the next one needs), and an untimed call fetches the weights into
+    the caches.
 
     Returns:
-        One row per candidate: `median_ms`, `iqr_ms`, the conditions under which they hold, `speedup` against the first.
+        One row per candidate: `median_ms`, `iqr_ms`, the conditions under which they hold,
+            `speedup` against the first.
     """
     if runs < 3 or warmup < 1 or (threads is not None and threads < 1):
         got = f"got runs={runs}, warmup={warmup}, threads={threads}"
-        raise MeasurementError(f"a median needs 3 runs or more, after 1 warm-up or more, on 1 thread or more; {got}")
-    if slow := [name for name, one in candidates.items() if getattr(one, "mode", None) == "simulated"]:
-        raise MeasurementError(f"{slow[0]} computes in float what int8 stands for: set its mode to 'kernel' to time it")
+        raise MeasurementError(
+            f"a median needs 3 runs or more, after 1 warm-up or more, on 1 thread or more; {got}"
+        )
+    if slow := [
+        name for name, one in candidates.items() if getattr(one, "mode", None) == "simulated"
+    ]:
+        raise MeasurementError(
+            f"{slow[0]} computes in float what int8 stands for: set its mode to 'kernel' to time it"
+        )
     taken: dict[str, list[float]] = {name: [] for name in candidates}
-    wait = torch.cuda.synchronize if example_input.is_cuda else lambda: None  # a CPU has finished when the call returns
+    wait = (
+        torch.cuda.synchronize if example_input.is_cuda else lambda: None
+    )  # a CPU has finished when the call returns
     modules = [candidate for candidate in candidates.values() if isinstance(candidate, nn.Module)]
     with evaluation_mode(*modules, threads=threads):
         used = torch.get_num_threads()
@@ -174,7 +224,9 @@ def compare_latency(
 
 @contextmanager
 def evaluation_mode(*candidates: nn.Module, threads: int | None = None):
-    """Eval mode, on so many threads, inside the `with` block; afterwards what was before, module by module."""
+    """Eval mode, on so many threads, inside the `with` block; afterwards what was before, module by
+    module.
+    """
     was_training = [m for model in candidates for m in model.modules() if m.training]
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)

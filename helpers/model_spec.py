@@ -1,7 +1,7 @@
 """How a network's structure is described in plain JSON, and built again from that description.
 
-A specification names a builder, its arguments, and the steps that were taken since: channels removed, passes run,
-quantized. Each step is replayed by one known function, on arbitrary weights.
+A specification names a builder, its arguments, and the steps that were taken since: channels
+removed, passes run, quantized. Each step is replayed by one known function, on arbitrary weights.
 """
 
 import importlib
@@ -25,14 +25,24 @@ REPLAY = {
 }
 MOST_NUMBERS = 2**28  # 1 GB, as much as VGG asks for, however small it was cut
 # The attributes that removing channels changes, and nothing else.
-SIZES = ("in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_parameters")
+SIZES = (
+    "in_channels",
+    "out_channels",
+    "groups",
+    "in_features",
+    "out_features",
+    "num_features",
+    "num_parameters",
+)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """How to build a network's structure again: a builder's name, its arguments, and what was done since.
+    """How to build a network's structure again: a builder's name, its arguments, and what was done
+    since.
 
-    `make` is the builder itself where the caller gave a function; no file holds it. `normalization` is what one says.
+    `make` is the builder itself where the caller gave a function; no file holds it. `normalization`
+    is what one says.
     """
 
     builder: str
@@ -46,8 +56,8 @@ def record(new: nn.Module, source: nn.Module, step: str, **arguments: Any) -> nn
     """Note on `new` that it was made from `source` by `step`, so that it can be saved and rebuilt.
 
     Args:
-        source: the network it was made from; without a specification, `new` gets none either. Images are normalised
-            alike for both.
+        source: the network it was made from; without a specification, `new` gets none either.
+            Images are normalised alike for both.
         arguments: plain JSON values from which the step's replay function finds the same structure.
     """
     if hasattr(source, "input_normalization"):
@@ -72,21 +82,27 @@ def resize(model: nn.Module, changes: dict[str, dict[str, int]]) -> nn.Module:
         module = model.get_submodule(name)
         for attribute, value in attributes.items():
             if attribute not in SIZES or not hasattr(module, attribute):
-                raise ModelError(f"{name}: {type(module).__name__} has no size called {attribute!r}")
+                raise ModelError(
+                    f"{name}: {type(module).__name__} has no size called {attribute!r}"
+                )
             setattr(module, attribute, value)
         reshape_tensors(module, made)
     return model
 
 
 def bypass(model: nn.Module, blocks: list[str]) -> nn.Module:
-    """Leave out blocks whose shortcut is plain: what enters goes on, and nothing is added. Works in place, notes it."""
+    """Leave out blocks whose shortcut is plain: what enters goes on, and nothing is added.
+
+    Works in place, notes it.
+    """
     for name in blocks:
         model.set_submodule(name, nn.Identity(), strict=True)
     return record(model, model, "bypass", blocks=blocks) if blocks else model
 
 
 def reshape_tensors(module: nn.Module, made: dict[int, tuple[Any, Any]]) -> None:
-    """Make a module's own tensors agree with its sizes by asking PyTorch for a fresh module of these sizes.
+    """Make a module's own tensors agree with its sizes by asking PyTorch for a fresh module of
+    these sizes.
 
     Layers that share a tensor share its successor.
     """
@@ -99,19 +115,26 @@ def reshape_tensors(module: nn.Module, made: dict[int, tuple[Any, Any]]) -> None
         with suppress(TypeError):
             fresh = cls(**arguments)
             break
-    for name, old in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+    for name, old in [
+        *module.named_parameters(recurse=False),
+        *module.named_buffers(recurse=False),
+    ]:
         tensor = getattr(fresh, name, old)  # what only the subclass has cannot be known
         tensor.data = tensor.data.to(old.dtype)
         setattr(module, name, made.setdefault(id(old), (old, tensor))[1])
 
 
 def budget_of(path: str | Path) -> Budget:
-    """What a network may have had that was cut down, to 2 bits a weight perhaps, to a file of this size."""
+    """What a network may have had that was cut down, to 2 bits a weight perhaps, to a file of this
+    size.
+    """
     return Budget(max(MOST_NUMBERS, 16 * Path(path).stat().st_size))
 
 
 def replay(model: nn.Module, spec: Spec, path: str | Path) -> nn.Module:
-    """Take the steps of a specification, which its header's check knows, on a freshly built network."""
+    """Take the steps of a specification, which its header's check knows, on a freshly built
+    network.
+    """
     for step in spec.steps:
         module, function = REPLAY[step["step"]]
         arguments = {key: value for key, value in step.items() if key != "step"}

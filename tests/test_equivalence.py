@@ -6,7 +6,13 @@ import torch
 from torch import nn
 from torch.fx.experimental.optimization import fuse
 
-from helpers.equivalence import Answers, EquivalenceError, assert_equivalent, gap, randomize_batchnorm
+from helpers.equivalence import (
+    Answers,
+    EquivalenceError,
+    assert_equivalent,
+    gap,
+    randomize_batchnorm,
+)
 from tests.passes.zoo import Net
 
 X = torch.zeros(2, 3, 8, 8)
@@ -14,7 +20,9 @@ X = torch.zeros(2, 3, 8, 8)
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1), nn.BatchNorm2d(5)).eval()
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1), nn.BatchNorm2d(5)
+    ).eval()
 
 
 def test_a_right_fold_passes_and_neither_network_is_touched():
@@ -43,11 +51,16 @@ def test_wrong_rewrites_are_caught_once_the_statistics_are_no_longer_fresh(wrong
         if wrong != "rounds" and model[1].weight.min() > 0:
             assert_equivalent(model, made, X)
             continue
-        with pytest.raises(EquivalenceError, match=r"trial 0: it is off by .* most at \(\d, \d, \d, \d\): .* instead"):
+        with pytest.raises(
+            EquivalenceError,
+            match=r"trial 0: it is off by .* most at \(\d, \d, \d, \d\): .* instead",
+        ):
             assert_equivalent(model, made, X)
 
 
-@pytest.mark.parametrize("bad", [nn.Flatten(), nn.Threshold(10, float("nan")), Net(lambda m, x: x.double())])
+@pytest.mark.parametrize(
+    "bad", [nn.Flatten(), nn.Threshold(10, float("nan")), Net(lambda m, x: x.double())]
+)
 def test_other_shapes_and_types_and_nan_are_caught(bad):
     with pytest.raises(EquivalenceError):
         assert_equivalent(nn.Identity(), bad, X)
@@ -56,7 +69,10 @@ def test_other_shapes_and_types_and_nan_are_caught(bad):
 
 
 OTHERS = {
-    "in call 2, .* channels_last memory, it does not run": (lambda m, x: x.reshape(2, -1), lambda m, x: x.view(2, -1)),
+    "in call 2, .* channels_last memory, it does not run": (
+        lambda m, x: x.reshape(2, -1),
+        lambda m, x: x.view(2, -1),
+    ),
     "in call 1, .* it is off by": (lambda m, x: x * m.i, lambda m, x: 5 * x * m.i),
 }
 

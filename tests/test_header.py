@@ -1,4 +1,6 @@
-"""A header that somebody changed ends in one named error, before anything large is built, or changes nothing."""
+"""A header that somebody changed ends in one named error, before anything large is built, or
+changes nothing.
+"""
 
 import copy
 import json
@@ -13,7 +15,21 @@ from helpers import models, pruning, quantization
 from helpers.header import Budget, ModelError
 
 SHIPPED = sorted(path.stem for path in models.CHECKPOINTS.glob("*.safetensors"))
-VALUES = ("x", -1, 0, None, [], {}, 1.5, True, 10**9, 10**40, float("nan"), {"step": "exec"}, [2**16] * 4)
+VALUES = (
+    "x",
+    -1,
+    0,
+    None,
+    [],
+    {},
+    1.5,
+    True,
+    10**9,
+    10**40,
+    float("nan"),
+    {"step": "exec"},
+    [2**16] * 4,
+)
 
 
 def opened(path):
@@ -24,7 +40,9 @@ def opened(path):
 
 
 def tables(value, at=""):
-    """Every table and list in a nest of them, with where it is; layers of one kind are at the same place."""
+    """Every table and list in a nest of them, with where it is; layers of one kind are at the same
+    place.
+    """
     if isinstance(value, dict | list):
         yield at, value
         for key, one in value.items() if isinstance(value, dict) else enumerate(value):
@@ -32,7 +50,9 @@ def tables(value, at=""):
 
 
 def changes(header):
-    """Put another value in each place in turn, take it out, and put something beside it; yields what was done where."""
+    """Put another value in each place in turn, take it out, and put something beside it; yields
+    what was done where.
+    """
     for at, table in list(tables(header)):
         kept = copy.copy(table)
         for key in list(kept) if isinstance(kept, dict) else range(len(kept)):
@@ -60,16 +80,28 @@ def written(header):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A small file with all that ours have: a block less, pruned and quantized, with bits of its own for a layer."""
-    small = models.bypass(pruning.prune(models.pretrained("tiny"), torch.zeros(1, 3, 32, 32)), ["block1"]).eval()
+    """A small file with all that ours have: a block less, pruned and quantized, with bits of its
+    own for a layer.
+    """
+    small = models.bypass(
+        pruning.prune(models.pretrained("tiny"), torch.zeros(1, 3, 32, 32)), ["block1"]
+    ).eval()
     recipe = quantization.Recipe(weight_bits=4, layer_bits={"classifier": 8}, observer="minmax")
     quantized = quantization.quantize(small, torch.randn(8, 3, 32, 32), recipe)
-    return models.save(quantized, tmp_path_factory.mktemp("made") / "made.safetensors", metrics={"test_accuracy": 0.5})
+    return models.save(
+        quantized,
+        tmp_path_factory.mktemp("made") / "made.safetensors",
+        metrics={"test_accuracy": 0.5},
+    )
 
 
-@pytest.mark.parametrize("name", ["made", *(pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED)])
+@pytest.mark.parametrize(
+    "name", ["made", *(pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED)]
+)
 def test_a_change_in_one_place_of_each_kind_is_refused_or_changes_nothing(name, made, tmp_path):
-    header, tensors = opened(models.CHECKPOINTS / f"{name}.safetensors" if name in SHIPPED else made)
+    header, tensors = opened(
+        models.CHECKPOINTS / f"{name}.safetensors" if name in SHIPPED else made
+    )
     original, x = copy.deepcopy(header["spec"]), torch.randn(2, 3, 32, 32)
     file, tried = tmp_path / "m.safetensors", set()
     save_file(tensors, file, written(header))
@@ -95,7 +127,9 @@ def test_nothing_large_is_made_on_the_way():
         torch.nn.Linear(30, 30)
 
 
-@pytest.mark.parametrize("change", [{"num_classes": 60_000, "width_mult": 100}, {"num_classes": 10**9}])
+@pytest.mark.parametrize(
+    "change", [{"num_classes": 60_000, "width_mult": 100}, {"num_classes": 10**9}]
+)
 def test_huge_widths_are_refused(change, tmp_path):
     header, tensors = opened(models.CHECKPOINTS / "tenth-mixed.safetensors")
     header["spec"]["arguments"] |= change
@@ -106,8 +140,16 @@ def test_huge_widths_are_refused(change, tmp_path):
 
 def test_the_command_line_says_it_in_one_line(tmp_path, capsys):
     header, tensors = opened(models.CHECKPOINTS / "tiny.safetensors")
-    deep = {"step": "optimize", "level": "fold", "route": "fx", "shapes": json.loads("[" * 300 + "]" * 300)}
-    spec = [{"builder": 3}, *(header["spec"] | {"steps": [step]} for step in ({}, deep, {"step": "exec"}))]
+    deep = {
+        "step": "optimize",
+        "level": "fold",
+        "route": "fx",
+        "shapes": json.loads("[" * 300 + "]" * 300),
+    }
+    spec = [
+        {"builder": 3},
+        *(header["spec"] | {"steps": [step]} for step in ({}, deep, {"step": "exec"})),
+    ]
     for place, value in (("metadata", [1]), *(("spec", one) for one in spec)):
         save_file(tensors, tmp_path / "m.safetensors", written(header | {place: value}))
         assert main(["evaluate", str(tmp_path / "m.safetensors"), "--data", "sample"]) == 1

@@ -16,7 +16,9 @@ def test_every_command_explains_itself(name, capsys):
     assert "show this help message" in told and (name != "run" or "--publish takes one" in told)
 
 
-@pytest.mark.parametrize("words", [[], ["fly"], ["data", "--source", "moon"], ["train", "--epochs", "many"]])
+@pytest.mark.parametrize(
+    "words", [[], ["fly"], ["data", "--source", "moon"], ["train", "--epochs", "many"]]
+)
 def test_wrong_words_exit_with_two_and_one_clear_line(words, capsys):
     with pytest.raises(SystemExit) as stop:
         main(words)
@@ -31,9 +33,22 @@ def test_wrong_words_exit_with_two_and_one_clear_line(words, capsys):
         ("finetune", "net.safetensors", "--output", "net.safetensors", "--log", "net.safetensors"),
         ("train", "--output", "net.safetensors", "--state", "net.safetensors"),
         ("train", "--output", "a.safetensors", "--handover", "a.state"),
-        ("train", "--output", "a.safetensors", "--handover", "a.handover"),  # whose rows go to a.csv, as the log does
+        (
+            "train",
+            "--output",
+            "a.safetensors",
+            "--handover",
+            "a.handover",
+        ),  # whose rows go to a.csv, as the log does
         ("finetune", "net.safetensors", "--output", "net.safetensors"),
-        ("finetune", "other.safetensors", "--teacher", "net.safetensors", "--output", "net.safetensors"),
+        (
+            "finetune",
+            "other.safetensors",
+            "--teacher",
+            "net.safetensors",
+            "--output",
+            "net.safetensors",
+        ),
         ("prune", "net.safetensors", "net.safetensors"),
         ("compress", "fine-tuned.safetensors", "--output", "."),
         ("quantize", "net.safetensors", "net.safetensors"),
@@ -48,7 +63,10 @@ def test_no_file_is_named_for_two_things(tmp_path, monkeypatch, capsys, words):
 
 
 def test_text_is_read_and_written_as_utf_8_on_windows_too():
-    bare = r"read_text\((?!encoding=|\"utf-8)|write_text\((?!.*encoding=)|with open\((?!.*(encoding=|\"[arw]b\"))"
+    bare = (
+        r"read_text\((?!encoding=|\"utf-8)|write_text\((?!.*encoding=)|with"
+        r" open\((?!.*(encoding=|\"[arw]b\"))"
+    )
     files = [path for room in ("course", "helpers") for path in (REPOSITORY / room).rglob("*.py")]
     found = {path.name for path in files if re.search(bare, path.read_text(encoding="utf-8"))}
     assert found <= {"provenance.py"}  # which reads what Linux alone has

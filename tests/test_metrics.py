@@ -11,12 +11,20 @@ from helpers.metrics import compare_latency, count_parameters, latency, profile
 
 def test_multiply_adds_are_counted_inside_of_kernels_too():
     model, x = models.tiny().eval(), torch.randn(16, 3, 32, 32)
-    fused, quantized = passes.optimize(model, x, level="inference")[0], quantization.quantize(model, x)
+    fused, quantized = (
+        passes.optimize(model, x, level="inference")[0],
+        quantization.quantize(model, x),
+    )
     quantized.mode = "kernel"
     assert {metrics.count_macs(network, x) for network in (model, fused, quantized)} == {12_501_632}
     assert count_parameters(model) == 78_042  # both as MLPerf Tiny states its ResNet
-    words, attention = torch.zeros(1, 10, 32), nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-    assert metrics.count_macs(attention, words) == 88_320 and torch.backends.mha.get_fastpath_enabled()
+    words, attention = (
+        torch.zeros(1, 10, 32),
+        nn.TransformerEncoderLayer(32, 4, 64, batch_first=True),
+    )
+    assert (
+        metrics.count_macs(attention, words) == 88_320 and torch.backends.mha.get_fastpath_enabled()
+    )
     assert metrics.count_macs(nn.LSTM(32, 16, batch_first=True), words) == 30_720
 
 
@@ -58,11 +66,15 @@ def test_latency_leaves_the_warm_up_out(clock):
 
 
 def test_candidates_take_turns_and_are_compared_with_the_first(clock):
-    candidates = {name: Slow(clock, seconds, name) for name, seconds in (("a", 0.004), ("b", 0.012))}
+    candidates = {
+        name: Slow(clock, seconds, name) for name, seconds in (("a", 0.004), ("b", 0.012))
+    }
     table = compare_latency(candidates, torch.zeros(1), runs=5, warmup=2)
     calls = "".join(name for name, *_ in clock.log)
     assert calls[:4] == "aabb"  # the warm-up
-    rounds = {calls[at : at + 4] for at in range(4, len(calls), 4)}  # in each turn one call is not timed
+    rounds = {
+        calls[at : at + 4] for at in range(4, len(calls), 4)
+    }  # in each turn one call is not timed
     assert len(calls) == 4 + 5 * 4
     assert rounds == {"aabb", "bbaa"}  # neither is always the first
     assert table.speedup.tolist() == pytest.approx([1, 1 / 3])

@@ -17,7 +17,9 @@ def small():
     return models.mobilenet_v2(width_mult=0.25).eval()
 
 
-@pytest.mark.parametrize("model", [small(), models.build("squeezenet1_1", num_classes=7), models.tiny().half()])
+@pytest.mark.parametrize(
+    "model", [small(), models.build("squeezenet1_1", num_classes=7), models.tiny().half()]
+)
 def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
     x = torch.randn(2, 3, 64, 64).to(next(model.parameters()).dtype)
     path = models.save(model.eval(), tmp_path / "new" / "m.safetensors", metrics={"accuracy": 0.5})
@@ -37,16 +39,30 @@ def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
         (lambda: models.build("resnet18", weights="DEFAULT"), "not from a builder's download"),
         (lambda: models.save(nn.Linear(2, 2), "never.safetensors"), "carries no specification"),
         (lambda: models.resize(small(), {"features.99": {"out_channels": 4}}), r"features\.99"),
-        (lambda: models.resize(small(), {"features.0.0": {"forward": 4}}), "no size called 'forward'"),
+        (
+            lambda: models.resize(small(), {"features.0.0": {"forward": 4}}),
+            "no size called 'forward'",
+        ),
         (lambda: models.pretrained("nonsense"), "no checkpoint 'nonsense'"),
         (lambda: models.load("nowhere.safetensors"), "does not exist"),
-        (lambda: models.build("no.such:make"), "'no.such:make' cannot be imported .*No module named 'no'"),
+        (
+            lambda: models.build("no.such:make"),
+            "'no.such:make' cannot be imported .*No module named 'no'",
+        ),
         (lambda: models.build(f"{__name__}:made"), "cannot be imported .*has no attribute 'made'"),
         (lambda: models.build("helpers.models:name_of", classes=7), "does not take"),
         (lambda: models.build("builtins:dict", classes=7), "gave dict, expected a torch.nn.Module"),
         (lambda: models.build("resnet", classes=7), "package.module:function"),
-        (lambda: models.made_by(make(classes=5), FACTORY), r"Net does not fit what .*bias is .*\(5,\), .*\(7,\); head"),
-        (lambda: models.made_by(models.build("tiny").apply(lambda m: setattr(m, "eps", 9)), "tiny"), "has .*eps=9"),
+        (
+            lambda: models.made_by(make(classes=5), FACTORY),
+            r"Net does not fit what .*bias is .*\(5,\), .*\(7,\); head",
+        ),
+        (
+            lambda: models.made_by(
+                models.build("tiny").apply(lambda m: setattr(m, "eps", 9)), "tiny"
+            ),
+            "has .*eps=9",
+        ),
     ],
 )
 def test_wrong_requests_are_named_in_one_line(call, message):
@@ -60,7 +76,10 @@ def test_wrong_requests_are_named_in_one_line(call, message):
     [
         (lambda t: t.pop("classifier.1.bias"), r"missing classifier\.1\.bias"),
         (lambda t: t.update(extra=torch.zeros(1)), "unexpected extra"),
-        (lambda t: t.update({"classifier.1.bias": torch.zeros(3)}), r"bias is .*\(3,\), expected .*\(10,\)"),
+        (
+            lambda t: t.update({"classifier.1.bias": torch.zeros(3)}),
+            r"bias is .*\(3,\), expected .*\(10,\)",
+        ),
         (lambda t: t.update({"classifier.1.bias": torch.zeros(10).half()}), "float16"),
     ],
 )
@@ -75,7 +94,11 @@ def test_tensors_that_do_not_fit_are_named(change, message, tmp_path):
 
 
 FACTORY = f"{__name__}:make"
-Conv3x3 = type("Conv3x3", (nn.Conv2d,), {"__init__": lambda self, *widths: nn.Conv2d.__init__(self, *widths, 3)})
+Conv3x3 = type(
+    "Conv3x3",
+    (nn.Conv2d,),
+    {"__init__": lambda self, *widths: nn.Conv2d.__init__(self, *widths, 3)},
+)
 
 
 def make(classes=7, channels=3):
@@ -90,18 +113,34 @@ def test_a_network_of_a_factory_comes_back_when_its_name_is_given_again(tmp_path
     small = pruning.prune(model, x, ratio=0.5, scope="all")
     folded, _ = passes.optimize(small, x)
     model.shift.fill_(0.5)  # in a fresh network, in which x - shift is x
-    folded_too, quantized = passes.optimize(model, x)[0], quantization.quantize(model, torch.randn(16, 3, 9, 9))
+    folded_too, quantized = (
+        passes.optimize(model, x)[0],
+        quantization.quantize(model, torch.randn(16, 3, 9, 9)),
+    )
     for network in (model, small, folded, folded_too, quantized):
         path = models.save(network, tmp_path / "own.safetensors")
         assert torch.equal(models.load(path, factory=FACTORY)(x), network(x))
         again = models.load(path, factory=make)
-        assert torch.equal(again(x), network(x)) and metrics.file_bytes(again) == path.stat().st_size
-    assert models.resize(make().double(), {"conv": {"out_channels": 4}}).conv.weight.dtype == torch.float64
+        assert (
+            torch.equal(again(x), network(x)) and metrics.file_bytes(again) == path.stat().st_size
+        )
+    assert (
+        models.resize(make().double(), {"conv": {"out_channels": 4}}).conv.weight.dtype
+        == torch.float64
+    )
 
 
 def test_a_file_that_names_code_runs_nothing(tmp_path, capsys):
-    path, code, told = tmp_path / "hostile.safetensors", "builtins:print", "runs only if you name it too"
-    for builder, factory, why in ((code, None, told), (code, FACTORY, "'builtins:print', not"), ("no:m", None, told)):
+    path, code, told = (
+        tmp_path / "hostile.safetensors",
+        "builtins:print",
+        "runs only if you name it too",
+    )
+    for builder, factory, why in (
+        (code, None, told),
+        (code, FACTORY, "'builtins:print', not"),
+        ("no:m", None, told),
+    ):
         spec = {"builder": builder, "arguments": {"end": "the file ran\n"}, "steps": []}
         save_file({"a": torch.zeros(1)}, path, {"spec": json.dumps(spec)})
         with pytest.raises(ModelError, match=why):
@@ -112,18 +151,31 @@ def test_a_file_that_names_code_runs_nothing(tmp_path, capsys):
 def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
     own, path = make().state_dict(), tmp_path / "weights.pt"
     parallel = {f"module.{name}": tensor for name, tensor in own.items()}
-    states = [own, parallel, {"state_dict": own}, {"epoch": 3, "model": own}, {"state_dict": parallel}]
+    states = [
+        own,
+        parallel,
+        {"state_dict": own},
+        {"epoch": 3, "model": own},
+        {"state_dict": parallel},
+    ]
     for write, stored in ((save_file, own), *((torch.save, state) for state in states)):
         write(stored, path)
         found = models.load_weights(make(), path).state_dict()
         assert all(torch.equal(tensor, found[name]) for name, tensor in own.items())
     models.load_weights(nn.DataParallel(make()), path)  # whose own names begin with module.
-    with pytest.raises(ModelError, match=r"weights.pt does not fit Net: conv.weight is .*; missing head.bias; missing"):
+    with pytest.raises(
+        ModelError,
+        match=r"weights.pt does not fit Net: conv.weight is .*; missing head.bias; missing",
+    ):
         save_file({"conv.weight": torch.zeros(8, 1, 3, 3)}, path)
         models.load_weights(make(), path)
     tied = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     tied[1].weight = tied[0].weight
-    for names in (("0.weight",), ("1.weight",), ("0.weight", "1.weight")):  # either name is enough, and so are both
+    for names in (
+        ("0.weight",),
+        ("1.weight",),
+        ("0.weight", "1.weight"),
+    ):  # either name is enough, and so are both
         torch.save(dict.fromkeys(names, weight := torch.rand(4, 4)), path)
         assert torch.equal(models.load_weights(tied, path)[1].weight, weight)
     numbered, told = {0: torch.zeros(1)}, "holds no state dict"

@@ -12,8 +12,13 @@ from helpers.data import load_cifar10
 def result():
     """A short way with a narrow network, on a few images of the sample."""
     cifar = load_cifar10("sample")
-    images = {f"{part}_images": getattr(cifar, f"{part}_images")[:100, :, ::2, ::2] for part in ("train", "test")}
-    labels = {f"{part}_labels": getattr(cifar, f"{part}_labels")[:100] for part in ("train", "test")}
+    images = {
+        f"{part}_images": getattr(cifar, f"{part}_images")[:100, :, ::2, ::2]
+        for part in ("train", "test")
+    }
+    labels = {
+        f"{part}_labels": getattr(cifar, f"{part}_labels")[:100] for part in ("train", "test")
+    }
     few = dataclasses.replace(cifar, **images, **labels)
     torch.manual_seed(0)
     model = models.mobilenet_v2(width_mult=0.1).eval()
@@ -26,7 +31,11 @@ def result():
 
 def test_one_row_per_stage_and_each_is_what_it_says(result):
     _, _, cifar, made = result
-    assert list(made.table.stage) == list(made.stages) == ["dense", "pruned", "fine-tuned", "quantized"]
+    assert (
+        list(made.table.stage)
+        == list(made.stages)
+        == ["dense", "pruned", "fine-tuned", "quantized"]
+    )
     assert made.model is made.stages["quantized"]
     for row in made.table.itertuples():
         found = training.evaluate(made.stages[row.stage], cifar.test_images, cifar.test_labels)
@@ -41,7 +50,11 @@ def test_dead_channels_are_found_and_each_stage_is_smaller(result):
     assert rows.params["pruned"] < rows.params["dense"]
     assert rows.macs["pruned"] < rows.macs["dense"]
     assert rows.params["fine-tuned"] == rows.params["quantized"] == rows.params["pruned"]
-    assert rows.file_bytes["quantized"] < 0.5 * rows.file_bytes["fine-tuned"] < rows.file_bytes["dense"]
+    assert (
+        rows.file_bytes["quantized"]
+        < 0.5 * rows.file_bytes["fine-tuned"]
+        < rows.file_bytes["dense"]
+    )
 
 
 def test_fine_tuning_changes_a_copy_and_the_given_network_stays_as_it_is(result):
@@ -59,7 +72,12 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
     held = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
     other = copy.deepcopy(model)
     torch.nn.init.normal_(other.classifier[1].weight)
-    for at, network, *how in (("", other, 0.5, 1), ("", model, 0.25, 1), ("", model, 0.5, 0), ("alone", model, 0.5, 1)):
+    for at, network, *how in (
+        ("", other, 0.5, 1),
+        ("", model, 0.25, 1),
+        ("", model, 0.5, 0),
+        ("alone", model, 0.5, 1),
+    ):
         with pytest.raises(models.ModelError, match=r"holds another network.*new folder"):
             pipeline.compress(network, few, *how, folder=tmp_path / at, progress=False)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == held
@@ -69,7 +87,10 @@ def test_a_folder_keeps_the_run_that_it_holds(result, tmp_path):
 def test_what_would_fail_after_the_training_fails_before_it(result, tmp_path):
     model, _, few, _ = result
     recipe = quantization.Recipe(layer_bits={"no such layer": 4})
-    for options, message in (({"latency_runs": 2}, "3 runs or more"), ({"recipe": recipe}, "no such layer")):
+    for options, message in (
+        ({"latency_runs": 2}, "3 runs or more"),
+        ({"recipe": recipe}, "no such layer"),
+    ):
         with pytest.raises(ValueError, match=message):
             pipeline.compress(model, few, **options, folder=tmp_path / "new", progress=False)
         assert not (tmp_path / "new").exists()

@@ -7,10 +7,24 @@ import torch
 
 from helpers.provenance import command, cpu_name, provenance
 
-STARTED = {  # what a row says, and how the process was started: as which module, and with which words
-    "python -m course train --output 'x y.st'": ("course.__main__", "train", "--output", "/home/a=b/x y.st"),
-    "python -m course.benchmarks.training --rounds 3": ("course.benchmarks.training", "--rounds", "3"),
-    "python -m course train '--output=x y.st'": ("course.__main__", "train", "--output=/home/a=b/x y.st"),
+# what a row says, and how the process was started: as which module, and with which words
+STARTED = {
+    "python -m course train --output 'x y.st'": (
+        "course.__main__",
+        "train",
+        "--output",
+        "/home/a=b/x y.st",
+    ),
+    "python -m course.benchmarks.training --rounds 3": (
+        "course.benchmarks.training",
+        "--rounds",
+        "3",
+    ),
+    "python -m course train '--output=x y.st'": (
+        "course.__main__",
+        "train",
+        "--output=/home/a=b/x y.st",
+    ),
     "measure.py --rounds 3": (None, "--rounds", "3"),
 }
 

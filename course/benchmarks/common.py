@@ -1,4 +1,6 @@
-"""What the comparisons share: rows that are kept, networks known by their bytes, turns in processes of their own."""
+"""What the comparisons share: rows that are kept, networks known by their bytes, turns in processes
+of their own.
+"""
 
 import hashlib
 import multiprocessing
@@ -19,15 +21,25 @@ DENSE = CHECKPOINTS / "dense.safetensors"  # the network that all comparisons st
 
 
 class KnownRows:
-    """A table of data/results/ for work that takes long. All rows of a run have its `settings`, unlike other rows."""
+    """A table of data/results/ for work that takes long.
+
+    All rows of a run have its `settings`, unlike other rows.
+    """
 
     def __init__(self, name: str, checkpoint: Path | None = None, **settings: object) -> None:
-        self.path, self.settings = FOLDER / f"{name}.csv", (origin(checkpoint) if checkpoint else {}) | settings
+        self.path, self.settings = (
+            FOLDER / f"{name}.csv",
+            (origin(checkpoint) if checkpoint else {}) | settings,
+        )
         self.rows = self.read()
 
     def read(self) -> list[dict]:
         """All rows of the file."""
-        return pd.read_csv(self.path, dtype={"sha256": str}).to_dict("records") if self.path.exists() else []
+        return (
+            pd.read_csv(self.path, dtype={"sha256": str}).to_dict("records")
+            if self.path.exists()
+            else []
+        )
 
     def mine(self) -> pd.DataFrame:
         """The rows of this run's settings."""
@@ -47,8 +59,14 @@ class KnownRows:
 
 
 def origin(checkpoint: Path) -> dict[str, str]:
-    """The columns that name a network. It is known by its bytes: another one may come to have the same name."""
-    return {"checkpoint": checkpoint.stem, "sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest()[:16]}
+    """The columns that name a network.
+
+    It is known by its bytes: another one may come to have the same name.
+    """
+    return {
+        "checkpoint": checkpoint.stem,
+        "sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest()[:16],
+    }
 
 
 def matches(row: dict, wanted: dict) -> bool:
@@ -61,7 +79,8 @@ class WorkerError(RuntimeError):
 
 
 class Worker:
-    """A contestant in a process of its own: its thread pool, its memory and its crash touch nobody else's.
+    """A contestant in a process of its own: its thread pool, its memory and its crash touch nobody
+    else's.
 
     The process is forked, so nothing may have used several threads here before.
     """
@@ -93,7 +112,9 @@ class Worker:
 
 
 def serve(pipe: Connection, make: Callable[..., Callable], arguments: tuple) -> None:
-    """The process of a worker: make the function, then answer questions with it until something goes wrong."""
+    """The process of a worker: make the function, then answer questions with it until something
+    goes wrong.
+    """
     try:
         answer = make(*arguments)
         while True:

@@ -2,11 +2,12 @@
 
     python -m course.benchmarks.pruning_quality
 
-Every network is cut to the same share of the multiply-adds and gets the same fine-tuning. First each criterion of each
-tool once, on a third of the training images, and the best of each is chosen by its validation accuracy; then the two
-chosen ones on all of them with several seeds, and only these are asked for their test accuracy. Rows go to
-data/results/pruning_quality.csv as soon as they are known, and a row that is there, for the same bytes of the
-checkpoint, is not computed again: delete the file to start anew.
+Every network is cut to the same share of the multiply-adds and gets the same fine-tuning. First
+each criterion of each tool once, on a third of the training images, and the best of each is chosen
+by its validation accuracy; then the two chosen ones on all of them with several seeds, and only
+these are asked for their test accuracy. Rows go to data/results/pruning_quality.csv as soon as they
+are known, and a row that is there, for the same bytes of the checkpoint, is not computed again:
+delete the file to start anew.
 """
 
 import copy
@@ -25,7 +26,10 @@ HALVINGS = 20
 TOLERANCE = 0.005
 SHARE, SEEDS = 0.5, 3  # of the multiply-adds is kept; in the comparison
 CHOOSING_IMAGES = 15_000
-CHOOSING, COMPARING = {"epochs": 1, "image_sizes": (24,)}, {"epochs": 2, "image_sizes": (24, 32)}  # of fine-tuning
+CHOOSING, COMPARING = (
+    {"epochs": 1, "image_sizes": (24,)},
+    {"epochs": 2, "image_sizes": (24, 32)},
+)  # of fine-tuning
 OURS = [
     *[("hidden", "uniform", c) for c in ("l1", "l2", "bn_scale", "geometric_median", "taylor")],
     *[("all", "uniform", c) for c in ("l1", "taylor")],
@@ -40,7 +44,9 @@ Batches = list[tuple[torch.Tensor, torch.Tensor]]
 def ours(model: nn.Module, batches: Batches, how: tuple[str, str, str]) -> nn.Module:
     scope, allocation, importance = how
     settings = {"importance": importance, "allocation": allocation, "scope": scope}
-    return pruning.prune(model, EXAMPLE, **settings, target_macs=SHARE, tolerance=TOLERANCE, batches=batches)
+    return pruning.prune(
+        model, EXAMPLE, **settings, target_macs=SHARE, tolerance=TOLERANCE, batches=batches
+    )
 
 
 def theirs(model: nn.Module, batches: Batches, how: tuple[str, str]) -> nn.Module:
@@ -56,7 +62,9 @@ def theirs(model: nn.Module, batches: Batches, how: tuple[str, str]) -> nn.Modul
         if abs(left - SHARE) <= TOLERANCE:
             return small
         low, high = (ratio, high) if left > SHARE else (low, ratio)
-    raise SystemExit(f"Torch-Pruning, {' '.join(how)}: {SHARE:.0%} of the multiply-adds lies between two steps")
+    raise SystemExit(
+        f"Torch-Pruning, {' '.join(how)}: {SHARE:.0%} of the multiply-adds lies between two steps"
+    )
 
 
 def theirs_at(model: nn.Module, ratio: float, spread: str, criterion: str) -> nn.Module:
@@ -73,7 +81,11 @@ def theirs_at(model: nn.Module, ratio: float, spread: str, criterion: str) -> nn
     for weight, theirs in zip(small.parameters(), model.parameters(), strict=True):
         weight.grad = copy.deepcopy(theirs.grad)
     outputs = [m for m in small.modules() if isinstance(m, nn.Linear)]
-    settings = {"global_pruning": spread == "global", "pruning_ratio": ratio, "ignored_layers": outputs}
+    settings = {
+        "global_pruning": spread == "global",
+        "pruning_ratio": ratio,
+        "ignored_layers": outputs,
+    }
     tp.pruner.BasePruner(small, EXAMPLE, importance, **settings).step()
     return small
 
@@ -83,25 +95,53 @@ METHODS = {f"ours: {' '.join(how)}": partial(ours, how=how) for how in OURS}
 METHODS |= {f"Torch-Pruning: {' '.join(how)}": partial(theirs, how=how) for how in THEIRS}
 
 
-def result(table: KnownRows, cifar: data.Dataset, dense: nn.Module, name: str, config: training.Config, test: bool):
+def result(
+    table: KnownRows,
+    cifar: data.Dataset,
+    dense: nn.Module,
+    name: str,
+    config: training.Config,
+    test: bool,
+):
     """One row: from the table, or computed and put there."""
     split, seen = cifar.split(), cifar
-    if not test:  # of these, too, a tenth is set aside; none of them is a validation image of the whole
+    if (
+        not test
+    ):  # of these, too, a tenth is set aside; none of them is a validation image of the whole
         part = slice(CHOOSING_IMAGES)
-        seen = replace(cifar, train_images=split.train_images[part], train_labels=split.train_labels[part])
+        seen = replace(
+            cifar, train_images=split.train_images[part], train_labels=split.train_labels[part]
+        )
     row = {"method": name, "stage": "compared" if test else "chosen from", "seed": config.seed}
-    row |= {"epochs": config.epochs, "image_sizes": str(config.image_sizes), "images": len(seen.train_images)}
+    row |= {
+        "epochs": config.epochs,
+        "image_sizes": str(config.image_sizes),
+        "images": len(seen.train_images),
+    }
     if known := table.find(**row):
         return known
     torch.manual_seed(config.seed)
-    order = torch.randperm(len(split.train_images))[: GRADIENT_BATCHES * GRADIENT_IMAGES].split(GRADIENT_IMAGES)
-    batches = [(data.normalize(split.train_images[part]), split.train_labels[part]) for part in order]
+    order = torch.randperm(len(split.train_images))[: GRADIENT_BATCHES * GRADIENT_IMAGES].split(
+        GRADIENT_IMAGES
+    )
+    batches = [
+        (data.normalize(split.train_images[part]), split.train_labels[part]) for part in order
+    ]
     small = METHODS[name](dense, batches)
-    row |= {"macs": metrics.count_macs(small, EXAMPLE), "parameters": metrics.count_parameters(small)}
+    row |= {
+        "macs": metrics.count_macs(small, EXAMPLE),
+        "parameters": metrics.count_parameters(small),
+    }
     small.zero_grad(set_to_none=True)
     training.train(small, seen, config, progress=False)
-    row["validation"] = training.evaluate(small, split.validation_images, split.validation_labels).accuracy
-    row["test"] = training.evaluate(small, cifar.test_images, cifar.test_labels).accuracy if test else float("nan")
+    row["validation"] = training.evaluate(
+        small, split.validation_images, split.validation_labels
+    ).accuracy
+    row["test"] = (
+        training.evaluate(small, cifar.test_images, cifar.test_labels).accuracy
+        if test
+        else float("nan")
+    )
     return table.add(row, config.seed)
 
 
@@ -111,13 +151,28 @@ def main() -> None:
     schedule = training.Config(lr=0.02, ema=0.99)
     best: dict[str, dict] = {}
     for name in METHODS:
-        row, tool = result(table, cifar, dense, name, replace(schedule, **CHOOSING), test=False), name.split(":")[0]
+        row, tool = (
+            result(table, cifar, dense, name, replace(schedule, **CHOOSING), test=False),
+            name.split(":")[0],
+        )
         best[tool] = max(best.get(tool, row), row, key=lambda r: r["validation"])
     for seed in range(SEEDS):
         for row in best.values():
-            result(table, cifar, dense, row["method"], replace(schedule, seed=seed, **COMPARING), test=True)
+            result(
+                table,
+                cifar,
+                dense,
+                row["method"],
+                replace(schedule, seed=seed, **COMPARING),
+                test=True,
+            )
     compared = table.mine().query("stage == 'compared'").groupby("method").test
-    print(compared.agg(["mean", "std", "min", "max", "count"]).mul([100, 100, 100, 100, 1]).round(2).to_string())
+    print(
+        compared.agg(["mean", "std", "min", "max", "count"])
+        .mul([100, 100, 100, 100, 1])
+        .round(2)
+        .to_string()
+    )
 
 
 if __name__ == "__main__":

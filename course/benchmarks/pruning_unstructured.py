@@ -1,10 +1,12 @@
-"""Zeros instead of missing channels: what unstructured magnitude pruning costs in accuracy, and what it is worth.
+"""Zeros instead of missing channels: what unstructured magnitude pruning costs in accuracy, and
+what it is worth.
 
     python -m course.benchmarks.pruning_unstructured
 
-For each sparsity one row in data/results/pruning_unstructured.csv: validation accuracy without fine-tuning, bytes of
-the file that `models.save` writes, the same file after entropy coding (deflate), and the latency of one image, all
-of them in turn. The network without zeros is the first row. No choice is made here, and the test images are not read.
+For each sparsity one row in data/results/pruning_unstructured.csv: validation accuracy without
+fine-tuning, bytes of the file that `models.save` writes, the same file after entropy coding
+(deflate), and the latency of one image, all of them in turn. The network without zeros is the first
+row. No choice is made here, and the test images are not read.
 """
 
 import argparse
@@ -35,13 +37,22 @@ def share_of_zeros(model: nn.Module) -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkpoint", type=Path, nargs="?", default=DENSE, help="the dense network")
-    parser.add_argument("--data", choices=data.SOURCES, default="local", help="where CIFAR-10 comes from")
+    parser.add_argument(
+        "--data", choices=data.SOURCES, default="local", help="where CIFAR-10 comes from"
+    )
     parser.add_argument("--runs", type=int, default=31, help="timed passes of each network")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="the table to write (default: %(default)s)")
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS, help="the table to write (default: %(default)s)"
+    )
     arguments = parser.parse_args(argv)
-    split, dense = data.load_cifar10(arguments.data).split(), models.load(arguments.checkpoint).eval()
+    split, dense = (
+        data.load_cifar10(arguments.data).split(),
+        models.load(arguments.checkpoint).eval(),
+    )
     networks = {sparsity: zero_small_weights(dense, sparsity) for sparsity in SPARSITIES}
     timed = metrics.compare_latency(networks, EXAMPLE, threads=1, runs=arguments.runs)
     rows = []
@@ -51,7 +62,9 @@ def main(argv: list[str] | None = None) -> None:
             stored = models.save(network, Path(folder) / "model.safetensors").read_bytes()
         row = {"sparsity": sparsity, "zeros": share_of_zeros(network), "validation": found.accuracy}
         row |= {"low": found.interval[0], "high": found.interval[1], "images": found.n}
-        rows.append(row | {"file_bytes": len(stored), "coded_bytes": len(zlib.compress(stored, level=6))})
+        rows.append(
+            row | {"file_bytes": len(stored), "coded_bytes": len(zlib.compress(stored, level=6))}
+        )
     table = pd.DataFrame(rows).assign(latency_ms=timed.median_ms, iqr_ms=timed.iqr_ms)
     table = table.assign(**origin(arguments.checkpoint) | provenance(0) | {"threads": 1})
     write_atomically(arguments.output, table.to_csv(index=False))

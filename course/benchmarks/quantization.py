@@ -1,9 +1,11 @@
-"""Our int8 beside that of ONNX Runtime and PyTorch, all from one float network, for several calibration draws.
+"""Our int8 beside that of ONNX Runtime and PyTorch, all from one float network, for several
+calibration draws.
 
     python -m course.benchmarks.quantization
 
-Rows go to data/results/quantization_accuracy.csv as soon as they are known, and a row that is there, for the same bytes
-of the checkpoint, is not computed again. torchao is compared with where it is installed.
+Rows go to data/results/quantization_accuracy.csv as soon as they are known, and a row that is
+there, for the same bytes of the checkpoint, is not computed again. torchao is compared with where
+it is installed.
 """
 
 import tempfile
@@ -28,10 +30,14 @@ def main() -> None:
     model, cifar = models.load(DENSE).eval(), data.load_cifar10("local")
     table = KnownRows("quantization_accuracy", DENSE, images=len(cifar.test_images))
     for draw in range(DRAWS):
-        ways = compared(model, calibration(cifar, draw)) | ({"float": lambda: model} if draw == 0 else {})
+        ways = compared(model, calibration(cifar, draw)) | (
+            {"float": lambda: model} if draw == 0 else {}
+        )
         for name, way in ways.items():
             if not table.find(name=name, draw=draw):
-                right = (classes(way(), cifar.test_images) == cifar.test_labels).double().mean().item()
+                right = (
+                    (classes(way(), cifar.test_images) == cifar.test_labels).double().mean().item()
+                )
                 table.add({"name": name, "draw": draw, "accuracy": 100 * right})
     print(table.mine().groupby("name").accuracy.agg(["mean", "min", "max", "count"]).to_string())
 
@@ -56,9 +62,16 @@ def compared(model: nn.Module, images: torch.Tensor) -> dict[str, Way]:
         return rivals.run_onnx(rivals.onnx_runtime_static(model, images, method, target))
 
     ways = {name: partial(ours, options) for name, options in OURS.items()}
-    ways |= {f"ONNX Runtime {method}": partial(onnx_runtime, method) for method in ("MinMax", "Entropy", "Percentile")}
+    ways |= {
+        f"ONNX Runtime {method}": partial(onnx_runtime, method)
+        for method in ("MinMax", "Entropy", "Percentile")
+    }
     ways["PyTorch FX"] = partial(rivals.pytorch_fx, model, images)
-    return ways | ({"PyTorch PT2E": partial(rivals.pytorch_pt2e, model, images)} if find_spec("torchao") else {})
+    return ways | (
+        {"PyTorch PT2E": partial(rivals.pytorch_pt2e, model, images)}
+        if find_spec("torchao")
+        else {}
+    )
 
 
 @torch.no_grad()

@@ -1,7 +1,8 @@
-"""What `quantization.py` compares with: the int8 of ONNX Runtime and of PyTorch, each used as documented.
+"""What `quantization.py` compares with: the int8 of ONNX Runtime and of PyTorch, each used as
+documented.
 
-Every function takes the float network and uint8 calibration images and returns a function from normalised float images
-to logits.
+Every function takes the float network and uint8 calibration images and returns a function from
+normalised float images to logits.
 """
 
 import tempfile
@@ -44,13 +45,23 @@ class Reader(CalibrationDataReader):
 
 
 def export_float(model: nn.Module, path: Path) -> Path:
-    """The float network as ONNX, prepared as ONNX Runtime asks for (shapes inferred, BatchNorm folded)."""
+    """The float network as ONNX, prepared as ONNX Runtime asks for (shapes inferred, BatchNorm
+    folded).
+    """
     raw = path.with_suffix(".raw.onnx")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecation notes
         example = (torch.zeros(2, 3, 32, 32),)
         batch = ({0: torch.export.Dim("batch")},)
-        torch.onnx.export(model, example, raw, dynamo=True, dynamic_shapes=batch, external_data=False, verbose=False)
+        torch.onnx.export(
+            model,
+            example,
+            raw,
+            dynamo=True,
+            dynamic_shapes=batch,
+            external_data=False,
+            verbose=False,
+        )
     quant_pre_process(raw, path)
     return path
 
@@ -59,10 +70,23 @@ def onnx_runtime_static(model: nn.Module, images: torch.Tensor, method: str, tar
     """ONNX Runtime's own static quantization: QDQ, per channel, uint8 activations, int8 weights."""
     with tempfile.TemporaryDirectory() as folder:
         source = export_float(model, Path(folder) / "float.onnx")
-        name = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"]).get_inputs()[0].name
-        kinds = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
-        way = {"calibrate_method": CalibrationMethod[method], "extra_options": {"CalibStridedMinMax": STRIDE}}
-        quantize_static(source, target, Reader(images, name), quant_format=QuantFormat.QDQ, **kinds, **way)
+        name = (
+            onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+            .get_inputs()[0]
+            .name
+        )
+        kinds = {
+            "activation_type": QuantType.QUInt8,
+            "weight_type": QuantType.QInt8,
+            "per_channel": True,
+        }
+        way = {
+            "calibrate_method": CalibrationMethod[method],
+            "extra_options": {"CalibStridedMinMax": STRIDE},
+        }
+        quantize_static(
+            source, target, Reader(images, name), quant_format=QuantFormat.QDQ, **kinds, **way
+        )
     return target
 
 
@@ -81,22 +105,30 @@ def pytorch_fx(model: nn.Module, images: torch.Tensor) -> nn.Module:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # its deprecation notes
         torch.backends.quantized.engine = "x86"
-        prepared = prepare_fx(model, get_default_qconfig_mapping("x86"), (torch.zeros(2, 3, 32, 32),))
+        prepared = prepare_fx(
+            model, get_default_qconfig_mapping("x86"), (torch.zeros(2, 3, 32, 32),)
+        )
         for part in images.split(BATCH):
             prepared(data.normalize(part))
         return convert_fx(prepared)
 
 
 def pytorch_pt2e(model: nn.Module, images: torch.Tensor) -> Network:
-    """PyTorch's PT2E int8 (package torchao) as its reference network, which refuses to be told train or eval."""
+    """PyTorch's PT2E int8 (package torchao) as its reference network, which refuses to be told
+    train or eval.
+    """
     from torchao.quantization.pt2e import quantize_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         batch = ({0: torch.export.Dim("batch", min=2)},)
-        exported = torch.export.export(model, (torch.zeros(2, 3, 32, 32),), dynamic_shapes=batch).module()
-        quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
+        exported = torch.export.export(
+            model, (torch.zeros(2, 3, 32, 32),), dynamic_shapes=batch
+        ).module()
+        quantizer = x86.X86InductorQuantizer().set_global(
+            x86.get_default_x86_inductor_quantization_config()
+        )
         prepared = quantize_pt2e.prepare_pt2e(exported, quantizer)
         for part in images.split(BATCH):
             prepared(data.normalize(part))

@@ -1,12 +1,14 @@
-"""One clock for all speeds: milliseconds of the reference networks in every engine, for 1 image and for 128.
+"""One clock for all speeds: milliseconds of the reference networks in every engine, for 1 image and
+for 128.
 
     python -m course.benchmarks.speed
 
-PyTorch as it comes (eager, channels_last), this course's fused float network and int8 kernels, ONNX Runtime in float32
-and int8, and OpenVINO where it is installed (pip install -e '.[rivals]'), both from the files that this
-course exports. Each engine has a process of its own for each network, because thread pools that spin spoil each other's
-times. Freed memory is kept by all. In each round everybody has a turn, in drawn order. Times depend on the structure of
-a network and not on its weights, so those are drawn. The rows go to data/results/speed.csv.
+PyTorch as it comes (eager, channels_last), this course's fused float network and int8 kernels, ONNX
+Runtime in float32 and int8, and OpenVINO where it is installed (pip install -e '.[rivals]'), both
+from the files that this course exports. Each engine has a process of its own for each network,
+because thread pools that spin spoil each other's times. Freed memory is kept by all. In each round
+everybody has a turn, in drawn order. Times depend on the structure of a network and not on its
+weights, so those are drawn. The rows go to data/results/speed.csv.
 """
 
 import itertools
@@ -55,7 +57,10 @@ def forms(checkpoint: Path, folder: Path) -> Forms:
     torch.manual_seed(0)
     network = float_structure(checkpoint)
     for weight in network.parameters():
-        if weight.dim() > 1:  # as trained ones lie; of evenly spread ones too many are near the largest (`weights.py`)
+        if (
+            weight.dim() > 1
+            # as trained ones lie; of evenly spread ones too many are near the largest (`weights.py`)
+        ):
             nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
     metrics.randomize_batchnorm(network, 0)
     images = torch.randint(0, 256, (CALIBRATION, 3, 32, 32), dtype=torch.uint8)
@@ -73,7 +78,10 @@ def forms(checkpoint: Path, folder: Path) -> Forms:
 
 
 def eager(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
-    model, x = form.network.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    model, x = (
+        form.network.to(memory_format=torch.channels_last),
+        x.to(memory_format=torch.channels_last),
+    )
     return lambda: model(x)
 
 
@@ -84,7 +92,9 @@ def ours_float(form: Forms, x: Tensor, threads: int) -> Callable[[], object]:
 
 
 def onnx_runtime(path: Path, x: Tensor, threads: int) -> Callable[[], object]:
-    from course.benchmarks.quantization_rivals import run_onnx  # here, for no process may have threads when it forks
+    from course.benchmarks.quantization_rivals import (
+        run_onnx,
+    )  # here, for no process may have threads when it forks
 
     return partial(run_onnx(path, threads, exact=False), x)
 
@@ -109,10 +119,15 @@ ENGINES: dict[str, Callable[[Forms, Tensor, int], Callable[[], object]]] = {
 
 
 def contestant(engine: str, form: Forms, threads: int) -> Callable[[int], float]:
-    """One engine with one network; asked for a batch size, it says how many milliseconds one call takes now."""
+    """One engine with one network; asked for a batch size, it says how many milliseconds one call
+    takes now.
+    """
     torch.set_num_threads(threads)
     draw = torch.Generator().manual_seed(1)
-    calls = {batch: ENGINES[engine](form, torch.randn(batch, 3, 32, 32, generator=draw), threads) for batch in BATCHES}
+    calls = {
+        batch: ENGINES[engine](form, torch.randn(batch, 3, 32, 32, generator=draw), threads)
+        for batch in BATCHES
+    }
 
     @torch.inference_mode()
     @kept_memory()
@@ -134,7 +149,9 @@ def turns_of(name: str, form: Forms, engines: list[str]) -> list[tuple]:
     workers = {}
     for engine in engines:
         workers[engine] = Worker(contestant, engine, form, THREADS)
-        [workers[engine].ask(batch) for batch in BATCHES]  # one starts up at a time, and not in a turn
+        [
+            workers[engine].ask(batch) for batch in BATCHES
+        ]  # one starts up at a time, and not in a turn
     places, draw = list(itertools.product(engines, BATCHES)), random.Random(0)
     # In another order each time: what disturbs the machine hits all alike.
     order = [place for _ in range(ROUNDS) for place in draw.sample(places, len(places))]
@@ -150,11 +167,18 @@ def measured(checkpoints: list[Path]) -> pd.DataFrame:
     turns = []
     with tempfile.TemporaryDirectory() as folder:
         ready = {path.stem.partition("-")[0]: forms(path, Path(folder)) for path in checkpoints}
-        for name in [*ready] * PASSES:  # one network after the other, and all again: fewer processes than memory holds
+        for name in [
+            *ready
+        ] * PASSES:  # one network after the other, and all again: fewer processes than memory holds
             turns += turns_of(name, ready[name], engines)
     place = ["name", "engine", "batch"]
     by_place = pd.DataFrame(turns, columns=[*place, "ms"]).groupby(place).ms
-    table = pd.DataFrame({"median_ms": by_place.median(), "iqr_ms": by_place.quantile(0.75) - by_place.quantile(0.25)})
+    table = pd.DataFrame(
+        {
+            "median_ms": by_place.median(),
+            "iqr_ms": by_place.quantile(0.75) - by_place.quantile(0.25),
+        }
+    )
     order = list(itertools.product(ready, engines, BATCHES))
     return table.loc[order].reset_index().assign(rounds=PASSES * ROUNDS)
 
@@ -163,7 +187,10 @@ def file_of(name: str) -> Path:
     """A file of a network's structure, which all of its files in data/checkpoints/ share."""
     if found := sorted(models.CHECKPOINTS.glob(f"{name}[.-]*")):
         return found[0]
-    raise SystemExit(f"data/checkpoints/ has no file of {name}: make one, python -m course sweep reference {name}")
+    raise SystemExit(
+        f"data/checkpoints/ has no file of {name}: make one, python -m course sweep reference"
+        f" {name}"
+    )
 
 
 def main() -> None:
@@ -172,7 +199,9 @@ def main() -> None:
     table = measured(files)
     conditions = provenance() | {"threads": THREADS, "load": round(os.getloadavg()[0], 1)}
     write_atomically(SPEED, table.assign(**conditions).to_csv(index=False, float_format="%.4f"))
-    print(table.pivot_table("median_ms", ["name", "engine"], "batch", sort=False).round(2).to_string())
+    print(
+        table.pivot_table("median_ms", ["name", "engine"], "batch", sort=False).round(2).to_string()
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""What brings `tiny` back after half of its channels are gone? Lesson 07's experiment, with three seeds.
+"""What brings `tiny` back after half of its channels are gone?
+
+Lesson 07's experiment, with three seeds.
 
     python -m course.benchmarks.tiny_recovery
 
-The training loop is the solution of the lesson's own exercise. Accuracies are of the 5,000 validation images. Rows that
-are there are kept; one training takes about a minute on a quiet core.
+The training loop is the solution of the lesson's own exercise. Accuracies are of the 5,000
+validation images. Rows that are there are kept; one training takes about a minute on a quiet core.
 """
 
 import copy
@@ -32,7 +34,10 @@ def solution(name: str) -> Any:
 
 
 class Trials:
-    """A table of what becomes of `tiny`. The dense one is the teacher, and the loop is that of lesson 07."""
+    """A table of what becomes of `tiny`.
+
+    The dense one is the teacher, and the loop is that of lesson 07.
+    """
 
     def __init__(self, table: str, **settings: object) -> None:
         torch.set_num_threads(1)
@@ -44,15 +49,23 @@ class Trials:
         """Make a network and keep its accuracy, if the table has it not yet."""
         if self.rows.find(**row, seed=seed) is None:
             model = make()
-            found = training.evaluate(model, self.split.validation_images, self.split.validation_labels)
+            found = training.evaluate(
+                model, self.split.validation_images, self.split.validation_labels
+            )
             low, high = found.interval
             interval = {"accuracy": found.accuracy, "low": low, "high": high, "images": found.n}
             self.rows.add(row | {"seed": seed} | interval, seed)
 
-    def train(self, student: nn.Module, share: float, seed: int, passes: int, rate: float) -> nn.Module:
+    def train(
+        self, student: nn.Module, share: float, seed: int, passes: int, rate: float
+    ) -> nn.Module:
         """A trained copy of the student."""
-        batches = TrainingBatches(self.split.train_images, self.split.train_labels, passes, seed=seed)
-        return solution("train_with_teacher")(copy.deepcopy(student), self.tiny, batches, rate, share)
+        batches = TrainingBatches(
+            self.split.train_images, self.split.train_labels, passes, seed=seed
+        )
+        return solution("train_with_teacher")(
+            copy.deepcopy(student), self.tiny, batches, rate, share
+        )
 
 
 def in_steps(trials: Trials, seed: int) -> nn.Module:
@@ -61,7 +74,9 @@ def in_steps(trials: Trials, seed: int) -> nn.Module:
     for number in (1, 2):
         share = 1 - (1 - RATIO * number / 2) / (1 - RATIO * (number - 1) / 2)
         student = pruning.prune(student, example, ratio=share)
-        student = trials.train(student, SHARES["with a teacher"], seed + 10 * number, PASSES // 2, RATE)
+        student = trials.train(
+            student, SHARES["with a teacher"], seed + 10 * number, PASSES // 2, RATE
+        )
     return student
 
 

@@ -1,10 +1,12 @@
-"""What do 3 bits cost `tiny`, rounded after training or in training? Lesson 09b's experiment, with three seeds.
+"""What do 3 bits cost `tiny`, rounded after training or in training?
+
+Lesson 09b's experiment, with three seeds.
 
     python -m course.benchmarks.tiny_rounding
 
-The seed draws the images that calibrate, and the order of the training. Weights have few bits; activations have 8, and
-are float in the lesson's own training. Accuracies are of the 5,000 validation images. Rows that are there are kept; one
-training takes about a minute on a quiet core.
+The seed draws the images that calibrate, and the order of the training. Weights have few bits;
+activations have 8, and are float in the lesson's own training. Accuracies are of the 5,000
+validation images. Rows that are there are kept; one training takes about a minute on a quiet core.
 """
 
 from copy import deepcopy
@@ -36,7 +38,12 @@ def quantized(trials: Trials, seed: int, choices: dict) -> quantization.Quantize
 
 def with_rounded_weights(network: nn.Module, bits: int) -> nn.Module:
     """What two cells of the lesson make, with the solution of its exercise."""
-    names = {"fake_quantize": solution("fake_quantize"), "nn": nn, "parametrize": parametrize, "deepcopy": deepcopy}
+    names = {
+        "fake_quantize": solution("fake_quantize"),
+        "nn": nn,
+        "parametrize": parametrize,
+        "deepcopy": deepcopy,
+    }
     for cell in nbformat.read(lessons(["09b"])[0], as_version=4).cells:
         if cell.id in ("qat-rounded", "qat-own"):
             exec(cell.source, names)
@@ -51,7 +58,9 @@ def main() -> None:
     for seed in SEEDS:
         for way, choices in AFTER_TRAINING.items():
             trials.note(partial(quantized, trials, seed, choices), seed, way=way, bits=BITS)
-        trials.note(partial(trials.train, student, SHARE, seed, PASSES, RATE), seed, way="QAT", bits=BITS)
+        trials.note(
+            partial(trials.train, student, SHARE, seed, PASSES, RATE), seed, way="QAT", bits=BITS
+        )
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ from typing import Any
 
 
 def add(parser: Any, table: Mapping[str, tuple]) -> None:
-    """Add options to a parser or a group of one: flag -> (default, what it does) or (default, what it does, choices).
+    """Add options to a parser or a group of one: flag -> (default, what it does) or (default, what
+    it does, choices).
 
-    A default of False makes a switch. A kind, such as `float`, or a function that reads the word makes an option
-    without a default; a pair of a kind and a default has both.
+    A default of False makes a switch. A kind, such as `float`, or a function that reads the word
+    makes an option without a default; a pair of a kind and a default has both.
     """
     for flag, (default, text, *choices) in table.items():
         if default is False:
@@ -17,6 +18,19 @@ def add(parser: Any, table: Mapping[str, tuple]) -> None:
         kind, default = default if isinstance(default, tuple) else (None, default)
         kind, default = (default, None) if callable(default) else (kind or type(default), default)
         told = text if default is None else f"{text} (default: {default})"
-        letter = {"int": "N", "positive": "N", "float": "X", "Path": "FILE", "writable": "FILE"}.get(kind.__name__)
+        letter = {
+            "int": "N",
+            "positive": "N",
+            "float": "X",
+            "Path": "FILE",
+            "writable": "FILE",
+        }.get(kind.__name__)
         few = list(choices[0]) if choices else None
-        parser.add_argument(flag, type=kind, default=default, help=told, choices=few, metavar=None if few else letter)
+        parser.add_argument(
+            flag,
+            type=kind,
+            default=default,
+            help=told,
+            choices=few,
+            metavar=None if few else letter,
+        )

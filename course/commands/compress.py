@@ -1,4 +1,6 @@
-"""`python -m course compress`: dense to pruned to fine-tuned to quantized, with a table and a report of every stage."""
+"""`python -m course compress`: dense to pruned to fine-tuned to quantized, with a table and a
+report of every stage.
+"""
 
 import argparse
 from pathlib import Path
@@ -22,13 +24,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed": (0, "of fine-tuning"),
     }
     options.add(parser, settings)
-    parser.add_argument("--output", type=Path, required=True, help="folder for networks, table.csv and report.md")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="folder for networks, table.csv and report.md"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Take every step; each stage's file is written when it is made, the table and the report at the end."""
+    """Take every step; each stage's file is written when it is made, the table and the report at
+    the end.
+    """
     model, dataset = options.opened(arguments)
-    recipe = Recipe(weight_bits=arguments.weight_bits, residual="separate")  # what engines have int8 kernels for
+    recipe = Recipe(
+        weight_bits=arguments.weight_bits, residual="separate"
+    )  # what engines have int8 kernels for
     settings = (arguments.ratio, arguments.epochs, recipe, arguments.scope)
     result = pipeline.compress(model, dataset, *settings, arguments.output, arguments.seed)
     write_atomically(arguments.output / "table.csv", result.table.to_csv(index=False))

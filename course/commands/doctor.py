@@ -34,7 +34,9 @@ def run(_: argparse.Namespace) -> int:
     """Print every finding; 0 when the course can run."""
     good = True
     for finding in (f for check in CHECKS for f in check()):
-        print(f"[ok ] {finding.what}" if finding.good else f"[fix] {finding.what}: {finding.remedy}")
+        print(
+            f"[ok ] {finding.what}" if finding.good else f"[fix] {finding.what}: {finding.remedy}"
+        )
         good &= finding.good
     return 0 if good else 1
 
@@ -48,9 +50,19 @@ def python() -> Iterator[Finding]:
 def packages() -> Iterator[Finding]:
     """The course itself, and everything that pyproject.toml names."""
     needs = importlib.metadata.requires(COURSE) or [] if installed(COURSE) else []
-    missing = [name for name in (COURSE, *(n.split(";")[0] for n in needs if "extra" not in n)) if not installed(name)]
-    remedy = re.sub(r"(.* .*)", r'"\1"', sys.executable) + " -m pip install -e . -c constraints.txt"  # quotes a space
-    yield Finding(not missing, f"packages: {', '.join(missing) + ' missing' if missing else 'all there'}", remedy)
+    missing = [
+        name
+        for name in (COURSE, *(n.split(";")[0] for n in needs if "extra" not in n))
+        if not installed(name)
+    ]
+    remedy = (
+        re.sub(r"(.* .*)", r'"\1"', sys.executable) + " -m pip install -e . -c constraints.txt"
+    )  # quotes a space
+    yield Finding(
+        not missing,
+        f"packages: {', '.join(missing) + ' missing' if missing else 'all there'}",
+        remedy,
+    )
 
 
 def installed(name: str) -> bool:
@@ -59,7 +71,9 @@ def installed(name: str) -> bool:
 
 
 def torch_pair() -> Iterator[Finding]:
-    """torch and torchvision must come from the same place, or torchvision's operators do not register."""
+    """torch and torchvision must come from the same place, or torchvision's operators do not
+    register.
+    """
     if not (installed("torch") and installed("torchvision")):  # which `packages` has said
         return
     torch, problem = None, ""
@@ -75,11 +89,20 @@ def torch_pair() -> Iterator[Finding]:
     except Exception as error:  # whatever it is, the operators do not work
         problem = (str(error).splitlines() or [type(error).__name__])[0][:100]
     found = f"torch {first} with torchvision {second}{problem and f' do not fit ({problem})'}"
-    remedy = f"take both from one place: make clean lab TORCH_INDEX={CPU_INDEX} (CPU only), or without TORCH_INDEX"
-    yield Finding(not problem, found, f"{remedy}; without make, delete .venv and set up again, as README says")
+    remedy = (
+        f"take both from one place: make clean lab TORCH_INDEX={CPU_INDEX} (CPU only), or without"
+        " TORCH_INDEX"
+    )
+    yield Finding(
+        not problem, found, f"{remedy}; without make, delete .venv and set up again, as README says"
+    )
     if torch is None:
         return
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no NVIDIA GPU, and none is needed"
+    gpu = (
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else "no NVIDIA GPU, and none is needed"
+    )
     yield Finding(True, f"GPU: {gpu}")
     vectors = torch.backends.cpu.get_cpu_capability()
     yield Finding(True, f"{torch.get_num_threads()} threads on {os.cpu_count()} cores, {vectors}")
@@ -88,17 +111,29 @@ def torch_pair() -> Iterator[Finding]:
 def space() -> Iterator[Finding]:
     """Disk for the data set, memory for training."""
     free = shutil.disk_usage(__file__).free / GIB
-    yield Finding(free > 2, f"{free:.0f} GiB of disk free", "the data set and build/ want 2 GiB: make room")
-    yield writing(BUILD if BUILD.exists() else BUILD.parent, "copy the course to a folder you can write to")
+    yield Finding(
+        free > 2, f"{free:.0f} GiB of disk free", "the data set and build/ want 2 GiB: make room"
+    )
+    yield writing(
+        BUILD if BUILD.exists() else BUILD.parent, "copy the course to a folder you can write to"
+    )
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
-        yield Finding(memory > 3.5, f"{memory:.0f} GiB of memory", "4 are needed; close programs, use --batch-size 32")
+        yield Finding(
+            memory > 3.5,
+            f"{memory:.0f} GiB of memory",
+            "4 are needed; close programs, use --batch-size 32",
+        )
 
 
 def writing(folder: Path, remedy: str) -> Finding:
-    """Try to write there: Windows' `os.access` says yes of every folder, and a full quota lets empty files be made."""
+    """Try to write there: Windows' `os.access` says yes of every folder, and a full quota lets
+    empty files be made.
+    """
     with contextlib.suppress(OSError), TemporaryFile(dir=folder, buffering=0) as file:
-        return Finding(file.write(bytes(4096)) > 0, f"{folder.name}/ can be written")  # a lesson shows this line
+        return Finding(
+            file.write(bytes(4096)) > 0, f"{folder.name}/ can be written"
+        )  # a lesson shows this line
     return Finding(False, f"{folder} cannot be written", remedy)
 
 
@@ -109,8 +144,14 @@ def data_source() -> Iterator[Finding]:
     except (ImportError, OSError):  # which `packages` or `torch_pair` has said
         return
     copies = copies_in(folder := data_folder())
-    found = f"local copy {copies[0].name}" if copies else "the committed sample; for all images: python -m course data"
-    yield Finding(bool(copies) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample")
+    found = (
+        f"local copy {copies[0].name}"
+        if copies
+        else "the committed sample; for all images: python -m course data"
+    )
+    yield Finding(
+        bool(copies) or SAMPLE_FOLDER.exists(), f"CIFAR-10: {found}", "git checkout -- data/sample"
+    )
     if not copies:  # then a download goes there
         yield writing(folder, "make it, or set CIFAR10_DIR to a folder you can write to")
 
@@ -123,7 +164,17 @@ def other_programs() -> Iterator[Finding]:
         return
     yield Finding(True, f"bubblewrap, to grade: {obstacle() or 'works'}")
     found = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-    yield Finding(True, f"Chromium, to test slides and report: {'found' if found else 'not found, install it'}")
+    yield Finding(
+        True,
+        f"Chromium, to test slides and report: {'found' if found else 'not found, install it'}",
+    )
 
 
-CHECKS: list[Callable[[], Iterator[Finding]]] = [python, packages, torch_pair, space, data_source, other_programs]
+CHECKS: list[Callable[[], Iterator[Finding]]] = [
+    python,
+    packages,
+    torch_pair,
+    space,
+    data_source,
+    other_programs,
+]

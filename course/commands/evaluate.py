@@ -22,7 +22,11 @@ def run(arguments: argparse.Namespace) -> int:
     for checkpoint in arguments.checkpoint or [None]:
         model, dataset = options.opened(arguments, checkpoint, quantized=True)
         model, path = in_integers(model), checkpoint or arguments.weights
-        stated = (models.read_header(checkpoint)[1] if checkpoint else {}).get("metrics", {}).get("test_accuracy")
+        stated = (
+            (models.read_header(checkpoint)[1] if checkpoint else {})
+            .get("metrics", {})
+            .get("test_accuracy")
+        )
         quantized = isinstance(model, QuantizedModel)
         structure = float_structure(checkpoint, arguments.model) if quantized else model
         result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
@@ -31,10 +35,18 @@ def run(arguments: argparse.Namespace) -> int:
         steps = ", ".join(step["step"] for step in model.spec.steps) or "none"
         print(f"{path.name}: {model.spec.builder}, steps after building: {steps}")
         print(f"  test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%},")
-        print(f"  {result.n:,} images); the file states {'nothing' if stated is None else f'{stated:.2%}'}")
-        parameters, macs = metrics.count_parameters(structure), metrics.count_macs(structure, torch.zeros(1, *shape))
+        print(
+            f"  {result.n:,} images); the file states"
+            f" {'nothing' if stated is None else f'{stated:.2%}'}"
+        )
+        parameters, macs = (
+            metrics.count_parameters(structure),
+            metrics.count_macs(structure, torch.zeros(1, *shape)),
+        )
         print(f"  {parameters:,} parameters, {macs:,} multiply-adds, {path.stat().st_size:,} bytes")
         mode = f", computed in mode {model.mode!r}" if quantized else ""
-        conditions = f"batch {speed.batch} with {speed.threads} thread{'s' * (speed.threads > 1)}{mode}"
+        conditions = (
+            f"batch {speed.batch} with {speed.threads} thread{'s' * (speed.threads > 1)}{mode}"
+        )
         print(f"  {speed.median_ms:.1f} ms (IQR {speed.iqr_ms:.1f}) at {conditions}")
     return 0

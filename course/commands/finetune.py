@@ -1,4 +1,6 @@
-"""`python -m course finetune`: train a saved network on, usually to recover what pruning or quantizing lost."""
+"""`python -m course finetune`: train a saved network on, usually to recover what pruning or
+quantizing lost.
+"""
 
 import argparse
 from pathlib import Path
@@ -16,10 +18,23 @@ from helpers.provenance import provenance
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
     options.add_network(parser)
-    told = "a saved network to learn from, usually the dense one; given again, the mean of their scores teaches"
+    told = (
+        "a saved network to learn from, usually the dense one; given again, the mean of their"
+        " scores teaches"
+    )
     parser.add_argument("--teacher", type=Path, action="append", default=[], help=told)
-    shared.add_settings(parser, training.Config(epochs=5, lr=0.02, ema=0.99), leave_out=("distill",))
-    options.add(parser, {"--distill": (float, "weight of the teacher's answers (default: 0.7 with a teacher, else 0)")})
+    shared.add_settings(
+        parser, training.Config(epochs=5, lr=0.02, ema=0.99), leave_out=("distill",)
+    )
+    options.add(
+        parser,
+        {
+            "--distill": (
+                float,
+                "weight of the teacher's answers (default: 0.7 with a teacher, else 0)",
+            )
+        },
+    )
     parser.add_argument("--output", type=options.network, required=True, help="checkpoint to write")
 
 
@@ -30,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     config = shared.config_from(arguments)
     model, dataset = options.opened(arguments)
     model = model.to(shared.device())
-    builders = [models.read_header(path)[0].builder for path in arguments.teacher]  # --model may name that of some only
+    builders = [
+        models.read_header(path)[0].builder for path in arguments.teacher
+    ]  # --model may name that of some only
     named = [arguments.model if builder == arguments.model else None for builder in builders]
     teachers = [*map(models.load, arguments.teacher, named)]
     teacher = Ensemble(teachers).to(shared.device()) if teachers else None
@@ -38,22 +55,30 @@ def run(arguments: argparse.Namespace) -> int:
         history = training.train(model, dataset, config, teacher=teacher, **places)
     origin = provenance(config.seed)
     header = models.read_header(arguments.checkpoint)[1] if arguments.checkpoint else {}
-    if before := header.get("provenance", {}).get("command"):  # how the network was made that this one starts from
+    if before := header.get("provenance", {}).get(
+        "command"
+    ):  # how the network was made that this one starts from
         origin["command"] = f"{before}; {origin['command']}"
     shared.finish(model, dataset, history, arguments, origin)
     return 0
 
 
 class Ensemble(nn.Module):
-    """Several networks that answer as one, with the mean of their scores: a better teacher than each of them alone."""
+    """Several networks that answer as one, with the mean of their scores: a better teacher than
+    each of them alone.
+    """
 
     def __init__(self, networks: list[nn.Module]):
         super().__init__()
         self.networks = nn.ModuleList(networks)
         ways = {normalization_of(network) for network in self.networks}
         if len(ways) > 1:
-            raise models.ModelError("the networks of an ensemble take images that are normalised differently")
-        if any(hasattr(network, "input_normalization") for network in self.networks):  # or it takes the data set's
+            raise models.ModelError(
+                "the networks of an ensemble take images that are normalised differently"
+            )
+        if any(
+            hasattr(network, "input_normalization") for network in self.networks
+        ):  # or it takes the data set's
             (self.input_normalization,) = ways
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:  # noqa: D102

@@ -6,7 +6,18 @@ from pathlib import Path
 from time import monotonic
 
 from course.commands import add
-from course.grading import answers, collect, course, export, feedback, release, roster, runner, similarity, stats
+from course.grading import (
+    answers,
+    collect,
+    course,
+    export,
+    feedback,
+    release,
+    roster,
+    runner,
+    similarity,
+    stats,
+)
 from course.grading.classroom import DEFAULT, Classroom, ClassroomError, NotReadyError
 from course.grading.course import Exercise
 
@@ -17,16 +28,29 @@ GRADING = {
 PSEUDONYMS = {"--pseudonyms": (False, "replace the students' names")}
 SYSTEMS = {"--for": (str, "write what this system reads", ("moodle", "canvas"))}
 COMMANDS = {
-    "release": ("make the student bundles", {"--edition": (False, "the whole course, without what is secret")}),
-    "collect": ("bring in what was handed in", {"--source": (Path, "where the hand-ins are, if not in incoming/")}),
+    "release": (
+        "make the student bundles",
+        {"--edition": (False, "the whole course, without what is secret")},
+    ),
+    "collect": (
+        "bring in what was handed in",
+        {"--source": (Path, "where the hand-ins are, if not in incoming/")},
+    ),
     "run": ("grade what is new or changed", GRADING),
     "feedback": ("write a page for each student", {}),
     "export": ("write the marks as CSV", PSEUDONYMS | SYSTEMS),
     "stats": ("draw how the class did", PSEUDONYMS),
-    "similarity": ("show hand-ins that resemble each other", {"--threshold": (0.6, "share in common")}),
+    "similarity": (
+        "show hand-ins that resemble each other",
+        {"--threshold": (0.6, "share in common")},
+    ),
     "demo": ("make a small class, then do most of the above with it", GRADING),
 }
-TOGETHER = ("release", "export", "demo")  # take all assignments at once, the others one after the other
+TOGETHER = (
+    "release",
+    "export",
+    "demo",
+)  # take all assignments at once, the others one after the other
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     menu = parser.add_subparsers(dest="grade_command", required=True)
     for name, (explanation, settings) in COMMANDS.items():
         command = menu.add_parser(name, help=explanation)
-        folder = {"--folder": (Path("build/demo") if name == "demo" else DEFAULT, "the class folder")}
-        add(command, folder | settings | {"--new": (False, "make the class folder if it is not there yet")})
+        folder = {
+            "--folder": (Path("build/demo") if name == "demo" else DEFAULT, "the class folder")
+        }
+        add(
+            command,
+            folder | settings | {"--new": (False, "make the class folder if it is not there yet")},
+        )
         if name == "demo":
             command.set_defaults(assignment=["a1"], pseudonyms=False, source=None, edition=False)
         else:
@@ -52,24 +81,39 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _open(args: argparse.Namespace) -> Classroom:
-    """Open the class; a new one is made only on purpose, for a mistyped name would mean another secret."""
+    """Open the class; a new one is made only on purpose, for a mistyped name would mean another
+    secret.
+    """
     room = Classroom(args.folder.resolve())
     if args.grade_command == "demo":
         if room.exists and not (room.folder / "demo").exists():
-            raise ClassroomError(f"{room.folder} is a real class; give the demonstration a --folder of its own")
+            raise ClassroomError(
+                f"{room.folder} is a real class; give the demonstration a --folder of its own"
+            )
     elif not room.exists and not args.new:
-        raise ClassroomError(f"there is no class in {room.folder}. Correct --folder, or add --new to make one")
+        raise ClassroomError(
+            f"there is no class in {room.folder}. Correct --folder, or add --new to make one"
+        )
     return Classroom.open(args.folder)
 
 
 def _do(name: str, room: Classroom, args: argparse.Namespace) -> Iterable:
-    """Do one thing for the assignments that were named; else for all, which after the release means those released."""
-    every = [one for one in course.names() if name == "release" or (room.folder / "released" / one).is_dir()]
+    """Do one thing for the assignments that were named; else for all, which after the release means
+    those released.
+    """
+    every = [
+        one
+        for one in course.names()
+        if name == "release" or (room.folder / "released" / one).is_dir()
+    ]
     names, source = args.assignment or every, getattr(args, "source", None)
     if not names:
         raise ClassroomError(f"nothing was released to {room.folder}: run `grade release` first")
     if source and len(names) > 1:
-        raise ClassroomError(f"--source holds one assignment: name it, such as `grade collect {names[0]} --source ...`")
+        raise ClassroomError(
+            f"--source holds one assignment: name it, such as `grade collect {names[0]} --source"
+            " ...`"
+        )
     exercises, work = [course.load(one) for one in names], globals()[f"_{name}"]
     for some in [exercises] if name in TOGETHER else [[one] for one in exercises]:
         try:
@@ -98,14 +142,20 @@ def _collect(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> I
     new = sum(one.became == "collected" for one in collect.collect(room, name, args.source))
     yield from collect.remarks(room, name)
     students, people = room.students(name), roster.everybody(room, name)
-    late = sum(rules.penalty(name, collect.arrival(room, name, s), 1, *people[s].lateness(name)) > 0 for s in students)
+    late = sum(
+        rules.penalty(name, collect.arrival(room, name, s), 1, *people[s].lateness(name)) > 0
+        for s in students
+    )
     yield f"{name}: {new} collected, {len(students)} in all, {late} late; see collected/{name}.csv"
 
 
 def _run(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> Iterable:
     start, counts = monotonic(), runner.run(room, exercise, args.workers, not args.unsafe)
     each = f"{(monotonic() - start) / max(1, counts['graded']):.1f} s each"
-    yield f"{exercise.assignment.name}: {counts['graded']} graded ({each}), {counts['kept']} unchanged"
+    yield (
+        f"{exercise.assignment.name}: {counts['graded']} graded ({each}), {counts['kept']}"
+        " unchanged"
+    )
     yield from runner.noteworthy(room, exercise)
 
 
@@ -119,10 +169,14 @@ def _feedback(room: Classroom, args: argparse.Namespace, exercise: Exercise) -> 
 def _export(room: Classroom, args: argparse.Namespace, *exercises: Exercise) -> Iterable:
     if system := getattr(args, "for", None):
         if args.pseudonyms:
-            raise ClassroomError(f"{system} needs the students' names: leave --pseudonyms or --for out")
+            raise ClassroomError(
+                f"{system} needs the students' names: leave --pseudonyms or --for out"
+            )
         yield from export.export_for(system, room, [*exercises])
     else:
-        yield from export.export(room, [exercise.assignment.name for exercise in exercises], args.pseudonyms)
+        yield from export.export(
+            room, [exercise.assignment.name for exercise in exercises], args.pseudonyms
+        )
     for exercise in exercises:
         yield from runner.pending(room, exercise)
 

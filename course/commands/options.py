@@ -1,4 +1,6 @@
-"""What several commands take: numbers, files to write, and a network of this course or of your own with its images."""
+"""What several commands take: numbers, files to write, and a network of this course or of your own
+with its images.
+"""
 
 import argparse
 import json
@@ -30,7 +32,9 @@ def above_zero(word: str) -> float:
 
 
 def writable(word: str) -> Path:
-    """A file to write, where a file can be written: better known before hours of training than after them."""
+    """A file to write, where a file can be written: better known before hours of training than
+    after them.
+    """
     path = Path(word).expanduser()
     try:
         if path.is_dir():
@@ -39,23 +43,35 @@ def writable(word: str) -> Path:
         with TemporaryFile(dir=path.parent):
             return path
     except OSError as error:
-        raise argparse.ArgumentTypeError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise argparse.ArgumentTypeError(
+            f"{path} cannot be written: {error.strerror or error}"
+        ) from error
 
 
 def network(word: str) -> Path:
-    """The file of a network to write; beside `x-0.5` and `x-0.7` a training would keep one `x-0.state` for both."""
+    """The file of a network to write; beside `x-0.5` and `x-0.7` a training would keep one
+    `x-0.state` for both.
+    """
     path = writable(word)
     if path.suffix != ".safetensors":
-        raise argparse.ArgumentTypeError(f"{path} does not end as the file of a network: name it {path}.safetensors")
+        raise argparse.ArgumentTypeError(
+            f"{path} does not end as the file of a network: name it {path}.safetensors"
+        )
     return path
 
 
 NETWORK = {
-    "--model": (str, "its builder: package.module:function, which is imported, or a name of torchvision"),
+    "--model": (
+        str,
+        "its builder: package.module:function, which is imported, or a name of torchvision",
+    ),
     "--weights": (Path, "its state dict, of torch.save or safetensors"),
 }
 IMAGES_OF = {
-    "--data": ("auto", f"where CIFAR-10 comes from ({', '.join(data.SOURCES)}), or a folder of images of your own"),
+    "--data": (
+        "auto",
+        f"where CIFAR-10 comes from ({', '.join(data.SOURCES)}), or a folder of images of your own",
+    ),
     "--input-size": (positive, "bring your images to this side"),
     "--no-mirror": (False, "never train on mirrored images, of digits or text for example"),
 }
@@ -64,44 +80,74 @@ IMAGES = "training images to look at, where any are"
 
 def add_network(parser: argparse.ArgumentParser, count: str = "?") -> None:
     """The network and its images; as many files of the course as argparse's `count` says."""
-    parser.add_argument("checkpoint", type=Path, nargs=count, help="a network that this course saved")
+    parser.add_argument(
+        "checkpoint", type=Path, nargs=count, help="a network that this course saved"
+    )
     own = parser.add_argument_group("a network and images of your own")
     add(own, NETWORK | IMAGES_OF)
-    own.add_argument("--arguments", nargs="+", default=[], metavar="NAME=VALUE", help="of the builder: num_classes=7")
+    own.add_argument(
+        "--arguments",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the builder: num_classes=7",
+    )
     for name in Normalization._fields:
-        text = f"{name} per channel that the weights were trained with (default: that of the training images)"
+        text = (
+            f"{name} per channel that the weights were trained with (default: that of the training"
+            " images)"
+        )
         own.add_argument(f"--{name}", nargs="+", type=float, help=text, metavar="X")
 
 
 def opened(
-    arguments: argparse.Namespace, checkpoint: Path | None = None, look: bool = True, quantized: bool = False
+    arguments: argparse.Namespace,
+    checkpoint: Path | None = None,
+    look: bool = True,
+    quantized: bool = False,
 ) -> tuple[nn.Module, Dataset | None]:
     """The network and the images that the options of `add_network` name, which fit together.
 
-    Of several checkpoints one is named. `look=False` spares reading CIFAR-10, for which None stands then; `quantized`
-    says whether the network may be quantized already.
+    Of several checkpoints one is named. `look=False` spares reading CIFAR-10, for which None stands
+    then; `quantized` says whether the network may be quantized already.
     """
     checkpoint = checkpoint or arguments.checkpoint
     if bool(checkpoint) == bool(arguments.weights) or (arguments.weights and not arguments.model):
-        raise models.ModelError("give a file of this course, or --model and --weights for a network of your own")
-    if checkpoint and (arguments.arguments or (arguments.input_size and arguments.data in data.SOURCES)):
+        raise models.ModelError(
+            "give a file of this course, or --model and --weights for a network of your own"
+        )
+    if checkpoint and (
+        arguments.arguments or (arguments.input_size and arguments.data in data.SOURCES)
+    ):
         told = "--arguments belongs to --weights, and --input-size to them or to --data of your own"
         raise models.ModelError(f"{told}; leave it out")
     if checkpoint:
         model = models.load(checkpoint, arguments.model)
         if isinstance(model, QuantizedModel) and not quantized:
-            raise models.ModelError(f"{checkpoint} is quantized already; start from the network that it was made from")
+            raise models.ModelError(
+                f"{checkpoint} is quantized already; start from the network that it was made from"
+            )
     else:
         model = models.build(arguments.model, **dict(map(named, arguments.arguments)))
         models.load_weights(model, arguments.weights).eval()
     ways = Normalization(tuple(arguments.mean or ()), tuple(arguments.deviation or ()))
     if len(ways.mean) != len(ways.deviation):
-        raise models.ModelError(f"{len(ways.mean)} of --mean and {len(ways.deviation)} of --deviation; give as many")
+        raise models.ModelError(
+            f"{len(ways.mean)} of --mean and {len(ways.deviation)} of --deviation; give as many"
+        )
     if ways.mean:
         model.input_normalization = ways
-    elif not checkpoint or (arguments.data not in data.SOURCES and model.spec.normalization is None):
-        name, whose = (checkpoint or arguments.weights).name, "CIFAR-10's" if checkpoint else "the images' own"
-        print(f"{name} states no normalisation: {whose} is taken; if wrong, give --mean and --deviation")
+    elif not checkpoint or (
+        arguments.data not in data.SOURCES and model.spec.normalization is None
+    ):
+        name, whose = (
+            (checkpoint or arguments.weights).name,
+            "CIFAR-10's" if checkpoint else "the images' own",
+        )
+        print(
+            f"{name} states no normalisation: {whose} is taken; if wrong, give --mean and"
+            " --deviation"
+        )
     if not look and arguments.data in data.SOURCES:
         return model, None
     ways = getattr(model, "input_normalization", None)
@@ -113,15 +159,23 @@ def opened(
 
 
 def images(
-    source: str, size: int | None = None, normalization: Normalization | None = None, mirror: bool = True
+    source: str,
+    size: int | None = None,
+    normalization: Normalization | None = None,
+    mirror: bool = True,
 ) -> Dataset:
     """CIFAR-10 from one of its sources, or a folder of your own."""
     if size and source in data.SOURCES:
-        raise data.DataError(f"--input-size {size}: CIFAR-10 has 32 pixels; leave it out, or give --data of your own")
+        raise data.DataError(
+            f"--input-size {size}: CIFAR-10 has 32 pixels; leave it out, or give --data of your own"
+        )
     if source in data.SOURCES:
         return replace(data.load_cifar10(source), mirror=mirror)
     if not Path(source).is_dir():
-        raise data.DataError(f"--data {source}: no such folder, and no source of CIFAR-10 ({', '.join(data.SOURCES)})")
+        raise data.DataError(
+            f"--data {source}: no such folder, and no source of CIFAR-10"
+            f" ({', '.join(data.SOURCES)})"
+        )
     return data.from_folder(source, size, normalization, mirror=mirror)
 
 

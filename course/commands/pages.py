@@ -9,14 +9,21 @@ from helpers import data, models
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument("--output", type=Path, help="page to write, for slides a folder (default: in build/)")
+    parser.add_argument(
+        "--output", type=Path, help="page to write, for slides a folder (default: in build/)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the pages of the notebooks that were run last; without a run, of those that came with the course."""
+    """Write the pages of the notebooks that were run last; without a run, of those that came with
+    the course.
+    """
     name, write = PAGES[arguments.command]
     for path in write(arguments.output or runner.BUILD / name):
-        print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser, with or without a connection")
+        print(
+            f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser, with or without a"
+            " connection"
+        )
     return 0
 
 
@@ -34,11 +41,17 @@ def write_slides(folder: Path) -> list[Path]:
 
 
 def write_demo(target: Path) -> list[Path]:
-    """The networks, which the page computes, and beside them the passes, with pictures of the committed sample."""
+    """The networks, which the page computes, and beside them the passes, with pictures of the
+    committed sample.
+    """
     cifar = data.load_cifar10("sample")
     images = data.normalize(cifar.test_images[:8])
     passes = steps.write_steps(target.with_name("passes.html"), models.pretrained(), images)
     return [demo.write_demo(target, cifar), passes]
 
 
-PAGES = {"report": ("report.html", write_report), "slides": ("slides", write_slides), "demo": ("demo.html", write_demo)}
+PAGES = {
+    "report": ("report.html", write_report),
+    "slides": ("slides", write_slides),
+    "demo": ("demo.html", write_demo),
+}

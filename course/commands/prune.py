@@ -28,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     settings = {
         "--tolerance": (0.01, "how far from a target the result may be, as a share of it"),
         "--importance": ("l1", "what rates a channel", CRITERIA),
-        "--allocation": ((allocation, "uniform"), "uniform, global, or a JSON file of {group: ratio}"),
+        "--allocation": (
+            (allocation, "uniform"),
+            "uniform, global, or a JSON file of {group: ratio}",
+        ),
         "--scope": ("hidden", "hidden spares the trunk and what is in no block", SCOPES),
         "--round-to": (1, "what a group keeps is a multiple of this"),
         "--seed": (0, "of --importance random"),
@@ -40,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def allocation(word: str) -> str | dict[str, float]:
     """A way to share out what goes, or the share of each group, from a JSON file."""
     try:
-        return json.loads(Path(word).read_text(encoding="utf-8")) if word.endswith(".json") else word
+        return (
+            json.loads(Path(word).read_text(encoding="utf-8")) if word.endswith(".json") else word
+        )
     except (OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"{word} cannot be read as JSON: {error}") from error
 
@@ -58,7 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
         chosen["batches"] = list(zip(images.split(BATCH), labels.split(BATCH), strict=True))
     small = prune(model, example, **chosen)
     path = models.save(small, arguments.output, provenance=provenance(arguments.seed))
-    counts = {"parameters": metrics.count_parameters, "multiply-adds": lambda m: metrics.count_macs(m, example)}
+    counts = {
+        "parameters": metrics.count_parameters,
+        "multiply-adds": lambda m: metrics.count_macs(m, example),
+    }
     for what, count in counts.items():
         before, after = count(model), count(small)
         print(f"{what} {before:,} -> {after:,} ({after / before:.1%})")

@@ -11,7 +11,9 @@ from helpers.quantization import QuantizationError, Recipe, mixed_recipe, qat, q
 from helpers.quantization.plan import CHOICES
 
 SCAN_IMAGES = 256
-HEADER_BYTES = 2048  # what a file says about itself comes on top of the bits that a budget is spent on
+HEADER_BYTES = (
+    2048  # what a file says about itself comes on top of the bits that a budget is spent on
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--images": ((options.positive, 1024), options.IMAGES),
     }
     for name in ("observer", "weight_observer", "residual", "rounding"):
-        settings["--" + name.replace("_", "-")] = (getattr(start, name), "see Recipe", CHOICES[name])
+        settings["--" + name.replace("_", "-")] = (
+            getattr(start, name),
+            "see Recipe",
+            CHOICES[name],
+        )
     options.add(parser, settings)
-    parser.set_defaults(state=None, handover=None)  # of the training: the state lies beside the output
+    parser.set_defaults(
+        state=None, handover=None
+    )  # of the training: the state lies beside the output
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,10 +51,17 @@ def run(arguments: argparse.Namespace) -> int:
     images = split.train_images[: arguments.images]
     if arguments.file_bytes is not None:
         if arguments.file_bytes <= HEADER_BYTES:
-            raise QuantizationError(f"--file-bytes {arguments.file_bytes}: the header takes {HEADER_BYTES}; give more")
-        recipe = mixed_recipe(model, images[:SCAN_IMAGES], arguments.file_bytes - HEADER_BYTES, recipe)
+            raise QuantizationError(
+                f"--file-bytes {arguments.file_bytes}: the header takes {HEADER_BYTES}; give more"
+            )
+        recipe = mixed_recipe(
+            model, images[:SCAN_IMAGES], arguments.file_bytes - HEADER_BYTES, recipe
+        )
     if arguments.qat_epochs:
-        network, schedule = qat.prepare(model, images, recipe), replace(qat.SHORT, epochs=arguments.qat_epochs)
+        network, schedule = (
+            qat.prepare(model, images, recipe),
+            replace(qat.SHORT, epochs=arguments.qat_epochs),
+        )
         with saving(arguments) as places:
             training.train(network, dataset, schedule, teacher=model, **places)
         quantized = network.convert()
@@ -55,23 +70,34 @@ def run(arguments: argparse.Namespace) -> int:
     found = training.evaluate(quantized, split.validation_images, split.validation_labels)
     measured = {"validation_accuracy": found.accuracy, "validation_images": found.n}
     measured |= {"validation_interval": found.interval}
-    path = models.save(quantized, arguments.output, metrics=measured, provenance=provenance(qat.SHORT.seed))
+    path = models.save(
+        quantized, arguments.output, metrics=measured, provenance=provenance(qat.SHORT.seed)
+    )
     if arguments.qat_epochs:
         arguments.state.unlink(missing_ok=True)  # the next one of this name may have other settings
-    before, after = (file.stat().st_size for file in (arguments.checkpoint or arguments.weights, path))
+    before, after = (
+        file.stat().st_size for file in (arguments.checkpoint or arguments.weights, path)
+    )
     print(f"{before:,} -> {after:,} bytes ({after / before:.1%}); written to {path}")
     if quantized.float_layers:
         print(f"left in float: {', '.join(quantized.float_layers)}")
     if arguments.onnx:
         print(f"ONNX: written to {to_onnx(quantized, arguments.onnx)}")
     low, high = found.interval
-    print(f"validation accuracy {found.accuracy:.2%} ({low:.2%} to {high:.2%}, {found.n:,} images, {quantized.mode})")
+    print(
+        f"validation accuracy {found.accuracy:.2%} ({low:.2%} to {high:.2%}, {found.n:,} images,"
+        f" {quantized.mode})"
+    )
     return 0
 
 
 def recipe_from(arguments: argparse.Namespace) -> Recipe:
     """The recipe that the options describe."""
     if arguments.qat_epochs and (arguments.rounding == "learned" or arguments.bias_correction):
-        raise QuantizationError("training chooses codes and biases itself: leave --rounding and --bias-correction out")
-    chosen = {f.name: getattr(arguments, f.name) for f in fields(Recipe) if hasattr(arguments, f.name)}
+        raise QuantizationError(
+            "training chooses codes and biases itself: leave --rounding and --bias-correction out"
+        )
+    chosen = {
+        f.name: getattr(arguments, f.name) for f in fields(Recipe) if hasattr(arguments, f.name)
+    }
     return Recipe(per_channel=not arguments.per_tensor, **chosen)

@@ -1,4 +1,6 @@
-"""`python -m course results`: from the tables about saved networks to the pages and the chart that show them."""
+"""`python -m course results`: from the tables about saved networks to the pages and the chart that
+show them.
+"""
 
 import argparse
 
@@ -7,7 +9,9 @@ from course.reference import readme
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument("--check", action="store_true", help="write nothing; status 1 when a page is out of date")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; status 1 when a page is out of date"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

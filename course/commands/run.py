@@ -15,27 +15,53 @@ from helpers.allocator import WHOLE_PROCESS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument("lessons", nargs="*", metavar="LESSON", help="such as 01 or talk (default: all and the report)")
+    parser.add_argument(
+        "lessons",
+        nargs="*",
+        metavar="LESSON",
+        help="such as 01 or talk (default: all and the report)",
+    )
     folder = (runner.BUILD / "notebooks", "folder for the executed notebooks")
-    jobs = ((options.positive, 1), "how many at a time, which share the cores: times mean little; --publish takes one")
+    jobs = (
+        (options.positive, 1),
+        "how many at a time, which share the cores: times mean little; --publish takes one",
+    )
     options.add(parser, {"--output": folder, "--jobs": jobs})
-    parser.add_argument("--publish", action="store_true", help="write the outputs into notebooks/ too, to be committed")
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="write the outputs into notebooks/ too, to be committed",
+    )
     parser.epilog = "PROFILE=full in the environment uses all the data and the full budgets."
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run every lesson, also after one has failed, and write the report of all; the status is 1 if any failed."""
+    """Run every lesson, also after one has failed, and write the report of all; the status is 1 if
+    any failed.
+    """
     start, name, failed = time.perf_counter(), profile().name, []
     chosen = runner.lessons(arguments.lessons, talk=True)
     jobs = 1 if arguments.publish else arguments.jobs
-    shared = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // jobs))} | WHOLE_PROCESS if jobs > 1 else {}
+    shared = (
+        {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // jobs))} | WHOLE_PROCESS
+        if jobs > 1
+        else {}
+    )
     with ThreadPool(jobs) as pool:
-        outcomes = pool.imap(lambda path: runner.run_lesson(path, arguments.output / path.name, name, **shared), chosen)
+        outcomes = pool.imap(
+            lambda path: runner.run_lesson(path, arguments.output / path.name, name, **shared),
+            chosen,
+        )
         for path, outcome in zip(chosen, outcomes, strict=True):
             print(outcome.line(), flush=True)
-            if outcome.failure or (arguments.publish and not runner.publish(arguments.output / path.name, path)):
+            if outcome.failure or (
+                arguments.publish and not runner.publish(arguments.output / path.name, path)
+            ):
                 failed.append(outcome.name)
-    print(f"{time.perf_counter() - start:.0f} s in all, {name} profile{'; failed: ' * bool(failed)}{', '.join(failed)}")
+    print(
+        f"{time.perf_counter() - start:.0f} s in all, {name}"
+        f" profile{'; failed: ' * bool(failed)}{', '.join(failed)}"
+    )
     if not arguments.lessons:
         notebooks = [arguments.output / path.name for path in runner.lessons()]
         print(f"report: {write_report(notebooks, arguments.output.parent / 'report.html')}")

@@ -12,12 +12,26 @@ from course.reference.keys import still_to_do
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be chosen."""
-    parser.add_argument("sweep", metavar="SWEEP", help="reference, ablations, tiny, or a TOML file of your own")
-    parser.add_argument("names", metavar="JOB", nargs="*", help="only these, and what they need (default: all)")
-    parser.add_argument("--dry", type=Path, metavar="FOLDER", help="on the sample, one epoch each, everything in there")
-    parser.add_argument("--commit", action="store_true", help="commit each finished row with its file, by git")
+    parser.add_argument(
+        "sweep", metavar="SWEEP", help="reference, ablations, tiny, or a TOML file of your own"
+    )
+    parser.add_argument(
+        "names", metavar="JOB", nargs="*", help="only these, and what they need (default: all)"
+    )
+    parser.add_argument(
+        "--dry",
+        type=Path,
+        metavar="FOLDER",
+        help="on the sample, one epoch each, everything in there",
+    )
+    parser.add_argument(
+        "--commit", action="store_true", help="commit each finished row with its file, by git"
+    )
     parser.add_argument("--list", action="store_true", help="only say what is done and what is not")
-    parser.epilog = "Stopped with Ctrl-C or killed, the same command goes on from the last finished epoch of each job."
+    parser.epilog = (
+        "Stopped with Ctrl-C or killed, the same command goes on from the last finished epoch of"
+        " each job."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.commit:
         commits.prepare(sweep)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops the job too, as Ctrl-C does
+    before = signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # `kill` stops the job too, as Ctrl-C does
     try:
         keep = partial(commits.commit, sweep=sweep) if arguments.commit else lambda job: None
         failed = reference.run(sweep, arguments.names, partial(print, flush=True), keep)

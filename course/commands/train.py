@@ -1,4 +1,6 @@
-"""`python -m course train`: from random weights to a checkpoint and a log; and what `finetune` shares."""
+"""`python -m course train`: from random weights to a checkpoint and a log; and what `finetune`
+shares.
+"""
 
 import re
 from argparse import ArgumentParser, Namespace
@@ -26,14 +28,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     options.add(parser, {"--model": (WITH_WIDTH, "a builder's name")} | options.IMAGES_OF)
     add_settings(parser, training.Config())
     output = {"--output": ((options.network, "build/trained.safetensors"), "checkpoint to write")}
-    options.add(parser, {"--width": ((options.above_zero, 1.0), f"width multiplier of {WITH_WIDTH}")} | output)
+    options.add(
+        parser,
+        {"--width": ((options.above_zero, 1.0), f"width multiplier of {WITH_WIDTH}")} | output,
+    )
 
 
 def run(arguments: Namespace) -> int:
     """Train, write the checkpoint, and read the test images once, at the end."""
     config = config_from(arguments)
     if arguments.width != 1 and arguments.model != WITH_WIDTH:
-        told = f"--width {arguments.width:g} belongs to {WITH_WIDTH}, and --model is {arguments.model}"
+        told = (
+            f"--width {arguments.width:g} belongs to {WITH_WIDTH}, and --model is {arguments.model}"
+        )
         raise models.ModelError(f"{told}: leave one of them out")
     dataset = options.images(arguments.data, arguments.input_size, mirror=not arguments.no_mirror)
     torch.manual_seed(config.seed)
@@ -45,39 +52,66 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def add_settings(parser: ArgumentParser, defaults: training.Config, leave_out: tuple[str, ...] = ()) -> None:
-    """One option per setting, with the default that `defaults` holds, explained as in the settings' docstring."""
+def add_settings(
+    parser: ArgumentParser, defaults: training.Config, leave_out: tuple[str, ...] = ()
+) -> None:
+    """One option per setting, with the default that `defaults` holds, explained as in the settings'
+    docstring.
+    """
     explained = dict(re.findall(r"^ +(\w+): (.+)$", training.Config.__doc__ or "", re.MULTILINE))
     for field in (field for field in fields(defaults) if field.name not in leave_out):
-        value, option, text = getattr(defaults, field.name), f"--{field.name.replace('_', '-')}", explained[field.name]
+        value, option, text = (
+            getattr(defaults, field.name),
+            f"--{field.name.replace('_', '-')}",
+            explained[field.name],
+        )
         if isinstance(value, tuple):
             told = f"{text} (default: {' '.join(map(str, value))})"
-            parser.add_argument(option, type=int, nargs="+", default=value, help=told, metavar="SIDE")
+            parser.add_argument(
+                option, type=int, nargs="+", default=value, help=told, metavar="SIDE"
+            )
         else:
             options.add(parser, {option: (value, text)})
     files = {
-        "--state": (options.writable, "resumable state (default: beside the output, with the ending .state)"),
-        "--handover": (options.writable, "small file, written after each epoch, from which another machine goes on"),
-        "--log": (options.writable, "CSV of the epochs (default: beside the output, with the ending .csv)"),
+        "--state": (
+            options.writable,
+            "resumable state (default: beside the output, with the ending .state)",
+        ),
+        "--handover": (
+            options.writable,
+            "small file, written after each epoch, from which another machine goes on",
+        ),
+        "--log": (
+            options.writable,
+            "CSV of the epochs (default: beside the output, with the ending .csv)",
+        ),
     }
     options.add(parser, files)
 
 
 def config_from(arguments: Namespace) -> training.Config:
     """The settings that the options chose."""
-    chosen = {f.name: getattr(arguments, f.name) for f in fields(training.Config) if hasattr(arguments, f.name)}
+    chosen = {
+        f.name: getattr(arguments, f.name)
+        for f in fields(training.Config)
+        if hasattr(arguments, f.name)
+    }
     return training.Config(**chosen | {"image_sizes": tuple(arguments.image_sizes)})
 
 
 @contextmanager
 def saving(arguments: Namespace) -> Iterator[dict[str, Path | None]]:
-    """Where the resumable state of this run is kept; nobody else can write there until it ends, however it ends."""
+    """Where the resumable state of this run is kept; nobody else can write there until it ends,
+    however it ends.
+    """
     state = arguments.state
     lock = FileLock(state.with_name(f"{state.name}.lock"))
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        raise RuntimeError(f"another training writes {state}: wait for its end, or choose another output") from error
+        raise RuntimeError(
+            f"another training writes {state}: wait for its end, or choose another output"
+        ) from error
     try:
         yield {"checkpoint": state, "handover": arguments.handover}
     finally:
@@ -91,13 +125,24 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def finish(model: nn.Module, dataset: Dataset, history: pd.DataFrame, arguments: Namespace, origin: dict) -> None:
+def finish(
+    model: nn.Module, dataset: Dataset, history: pd.DataFrame, arguments: Namespace, origin: dict
+) -> None:
     """Read the test images once; write log and checkpoint; say where they are."""
     result = training.evaluate(model, dataset.test_images, dataset.test_labels, progress=True)
-    metrics = {"test_accuracy": result.accuracy, "test_images": result.n, "test_interval": result.interval}
+    metrics = {
+        "test_accuracy": result.accuracy,
+        "test_images": result.n,
+        "test_interval": result.interval,
+    }
     metrics["validation_accuracy"] = float(history.validation_accuracy.iloc[-1])
     write_atomically(arguments.log, history.to_csv(index=False))
-    models.save(model, arguments.output, metrics=metrics, provenance=origin | {"data": dataset.source})
+    models.save(
+        model, arguments.output, metrics=metrics, provenance=origin | {"data": dataset.source}
+    )
     low, high = result.interval
-    print(f"test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {result.n:,} images)")
+    print(
+        f"test accuracy {result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {result.n:,}"
+        " images)"
+    )
     print(f"checkpoint {arguments.output}, log {arguments.log}")

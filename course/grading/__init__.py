@@ -1,1 +1,3 @@
-"""Assignments whose marks mean something: student code computes in a box, a trusted process judges outside."""
+"""Assignments whose marks mean something: student code computes in a box, a trusted process judges
+outside.
+"""

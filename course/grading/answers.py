@@ -1,4 +1,6 @@
-"""The right and wrong answers that go with an assignment, for its tests, and a demonstration class made of them."""
+"""The right and wrong answers that go with an assignment, for its tests, and a demonstration class
+made of them.
+"""
 
 import copy
 import re
@@ -31,10 +33,15 @@ def read(exercise: Exercise) -> list[Answer]:
 
     A line such as "# - rounds up: `round(x)` -> `ceil(x)`" changes the solution of the notebook.
     """
-    text, solutions = Path(exercise.folder, "answers.py").read_text(encoding="utf-8"), solution_cells(exercise)
+    text, solutions = (
+        Path(exercise.folder, "answers.py").read_text(encoding="utf-8"),
+        solution_cells(exercise),
+    )
     common, *parts = _HEAD.split(text)
     common, found = common[common.index("import ") :], []
-    for item, kind, label, code in zip(parts[0::4], parts[1::4], parts[2::4], parts[3::4], strict=True):
+    for item, kind, label, code in zip(
+        parts[0::4], parts[1::4], parts[2::4], parts[3::4], strict=True
+    ):
         if label:
             found.append(Answer(item, kind == "right", label, common + code))
             continue
@@ -42,7 +49,9 @@ def read(exercise: Exercise) -> list[Answer]:
             code = solutions[f"{item}_solution"]
             for old, new in _EDIT.findall(edits):
                 if old not in code:
-                    raise ValueError(f"{exercise.folder / 'answers.py'}: {item} has no {old!r} to be changed")
+                    raise ValueError(
+                        f"{exercise.folder / 'answers.py'}: {item} has no {old!r} to be changed"
+                    )
                 code = code.replace(old, new)
             found.append(Answer(item, kind == "right", label, common + code))
     return found
@@ -92,7 +101,10 @@ print(os.listdir("/job"), open("/job/job.json").read()[:200])
 
 
 def make_class(room: Classroom, exercise: Exercise) -> list[str]:
-    """Write the submissions of a demonstration class into its incoming folder. Returns the students' names."""
+    """Write the submissions of a demonstration class into its incoming folder.
+
+    Returns the students' names.
+    """
     skeleton = skeleton_of(room, exercise)
     students = {name: fill(skeleton, sources) for name, sources in _people(exercise).items()}
     students["lena"] = _rearranged(copy.deepcopy(students["ada"]))
@@ -104,7 +116,9 @@ def make_class(room: Classroom, exercise: Exercise) -> list[str]:
 
 
 def fill(skeleton, sources: dict[str, str]):
-    """A copy of the released notebook with some cells replaced; "own" becomes a cell of the student's own, in front."""
+    """A copy of the released notebook with some cells replaced; "own" becomes a cell of the
+    student's own, in front.
+    """
     notebook = copy.deepcopy(skeleton)
     for cell in notebook.cells:
         cell.source = sources.get(cell.metadata.nbgrader.grade_id, cell.source)
@@ -117,15 +131,24 @@ def variant(exercise: Exercise, right: bool, index: int) -> dict[str, str]:
     """Of every item the listed answer at a place in the list of the right or wrong ones."""
     of_kind = [answer for answer in read(exercise) if answer.right == right]
     return {
-        f"{item.name}_solution": [answer for answer in of_kind if answer.item == item.name][index].code
+        f"{item.name}_solution": (
+            [answer for answer in of_kind if answer.item == item.name][index].code
+        )
         for item in exercise.assignment.items
     }
 
 
 def _people(exercise: Exercise) -> dict[str, dict[str, str]]:
-    solved = {name: text for name, text in solution_cells(exercise).items() if name.endswith("_solution")}
+    solved = {
+        name: text for name, text in solution_cells(exercise).items() if name.endswith("_solution")
+    }
     wrong, names = variant(exercise, False, 0), list(solved)
-    loop = {names[1]: "def update_statistics(x, running_mean, running_var, momentum):\n    while True:\n        pass"}
+    loop = {
+        names[1]: (
+            "def update_statistics(x, running_mean, running_var, momentum):\n    while True:\n     "
+            "   pass"
+        )
+    }
     return {
         "ada": solved | {"padding_answer": WRITTEN},
         "bela": variant(exercise, True, 0),
@@ -142,8 +165,12 @@ def _people(exercise: Exercise) -> dict[str, dict[str, str]]:
 
 
 def _rearranged(notebook):
-    """The same answers after a bad afternoon: a check is gone, a cell is doubled, another one re-pointed."""
-    checks = [cell for cell in notebook.cells if cell.metadata.nbgrader.grade and cell.cell_type == "code"]
+    """The same answers after a bad afternoon: a check is gone, a cell is doubled, another one
+    re-pointed.
+    """
+    checks = [
+        cell for cell in notebook.cells if cell.metadata.nbgrader.grade and cell.cell_type == "code"
+    ]
     notebook.cells.remove(checks[0])
     notebook.cells.append(nbformat.from_dict(notebook.cells[3] | {"id": "again"}))
     checks[1].metadata.nbgrader |= {"points": 1000}

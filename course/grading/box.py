@@ -1,8 +1,9 @@
 """Run a student's code where it can do no harm: bubblewrap on Linux.
 
-The box has no network, sees no file but Python and its own job, writes only to small memory disks, runs as
-nobody, and dies with everything it started when it ends or oversteps. Results leave through a pipe, of which
-the reader takes a limited number of bytes, so nothing that the box writes ever lies on the grader's disk.
+The box has no network, sees no file but Python and its own job, writes only to small memory disks,
+runs as nobody, and dies with everything it started when it ends or oversteps. Results leave through
+a pipe, of which the reader takes a limited number of bytes, so nothing that the box writes ever
+lies on the grader's disk.
 """
 
 import os
@@ -22,9 +23,14 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Limits:
-    """What one submission may use. Memory and processor time are counted per process and for the whole box."""
+    """What one submission may use.
 
-    wall_seconds: float = 240.0  # without the time that the box waited for a processor that others kept busy
+    Memory and processor time are counted per process and for the whole box.
+    """
+
+    wall_seconds: float = (
+        240.0  # without the time that the box waited for a processor that others kept busy
+    )
     cpu_seconds: int = 90
     total_cpu_seconds: float = 180.0
     process_bytes: int = 2048 * MIB
@@ -44,15 +50,22 @@ class Limits:
 
     def as_rlimits(self, boxed: bool) -> dict[str, int]:
         """The limits that the kernel enforces for each process."""
-        limits = {"RLIMIT_CPU": self.cpu_seconds, "RLIMIT_DATA": self.process_bytes, "RLIMIT_CORE": 0}
+        limits = {
+            "RLIMIT_CPU": self.cpu_seconds,
+            "RLIMIT_DATA": self.process_bytes,
+            "RLIMIT_CORE": 0,
+        }
         limits |= {"RLIMIT_FSIZE": self.file_bytes, "RLIMIT_NOFILE": self.open_files}
-        # Outside the box this limit counts all of the user's own programs too, so it would stop honest work.
+        # Outside the box this limit counts all of the user's own programs too, so it would stop
+        # honest work.
         return limits | ({"RLIMIT_NPROC": self.processes} if boxed else {})
 
 
 @dataclass
 class BoxResult:
-    """What came out: frames by name (the first of each name counts), the head of the prints, and how it ended."""
+    """What came out: frames by name (the first of each name counts), the head of the prints, and
+    how it ended.
+    """
 
     frames: dict[str, bytes] = field(default_factory=dict)
     printed: str = ""
@@ -61,11 +74,19 @@ class BoxResult:
 
 def command(job: Path, limits: Limits) -> list[str]:
     """Return the bubblewrap command line that runs `job/inside.py` in the box."""
-    words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    words = [
+        "bwrap",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]
     words += ["--die-with-parent", "--new-session", "--clearenv"]
     if os.geteuid() == 0:
-        # Mapped users of root still count as root for the process limit. So root builds the box with real
-        # rights and the program inside becomes an unused user id before it reads anything of the student.
+        # Mapped users of root still count as root for the process limit. So root builds the box
+        # with real rights and the program inside becomes an unused user id before it reads anything
+        # of the student.
         words += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         words += ["--unshare-user", "--uid", "65534", "--gid", "65534", "--disable-userns"]
@@ -82,11 +103,16 @@ def command(job: Path, limits: Limits) -> list[str]:
             above = [str(parent) for parent in reversed(Path(folder).parents)][1:]
             words += [word for parent in above for word in ("--perms", "0755", "--dir", parent)]
             words += ["--ro-bind", folder, folder]
-    # Where the grader is no root, the box's first process has the student's user id: its memory must stay out of reach.
+    # Where the grader is no root, the box's first process has the student's user id: its memory
+    # must stay out of reach.
     hidden = ["/proc/1"]
     installed = [Path(sysconfig.get_path("purelib"), name) for name in ("helpers", "course")]
-    hidden += [str(folder) for folder in installed if folder.is_dir()]  # the library is an answer key
-    for folder in hidden:  # read-only, or an ordinary user's students could fill these with as much as they like
+    hidden += [
+        str(folder) for folder in installed if folder.is_dir()
+    ]  # the library is an answer key
+    for folder in (
+        hidden
+    ):  # read-only, or an ordinary user's students could fill these with as much as they like
         words += ["--tmpfs", folder, "--remount-ro", folder]
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
     for name, value in _environment("/tmp").items():
@@ -100,12 +126,17 @@ def _environment(home: str) -> dict[str, str]:
 
 
 def run(job: Path, limits: Limits, boxed: bool = True) -> BoxResult:
-    """Run a job folder, all of which can be read, and return what it sent; unboxed has but the kernel's limits."""
+    """Run a job folder, all of which can be read, and return what it sent; unboxed has but the
+    kernel's limits.
+    """
     if boxed:
         machine.require(boxed)
         words, environment = command(job, limits), {"PATH": os.environ.get("PATH", "/usr/bin")}
     else:
-        words, environment = [sys.executable, "-IB", str(job / "inside.py"), str(job)], _environment(str(job))
+        words, environment = (
+            [sys.executable, "-IB", str(job / "inside.py"), str(job)],
+            _environment(str(job)),
+        )
     process = subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=job,
         start_new_session=True,

@@ -1,4 +1,5 @@
-"""The class folder: where one class's released, submitted and graded work lives, never inside the repository.
+"""The class folder: where one class's released, submitted and graded work lives, never inside the
+repository.
 
 released/<assignment>/      what students get, and <assignment>.zip
 incoming/                   what the learning-management system delivered, before `collect`
@@ -65,14 +66,25 @@ class Rules:
     due: dict[str, datetime]
 
     def penalty(
-        self, assignment: str, arrived: datetime, points: float, extra_days: float = 0.0, late_days: float | None = None
+        self,
+        assignment: str,
+        arrived: datetime,
+        points: float,
+        extra_days: float = 0.0,
+        late_days: float | None = None,
     ) -> float:
-        """Points lost by arriving late; `extra_days` are free; `late_days`, if given, counts instead of dates."""
+        """Points lost by arriving late; `extra_days` are free; `late_days`, if given, counts
+        instead of dates.
+        """
         if late_days is None:
             due = self.due.get(assignment, arrived)
             late_days = (arrived - due) / timedelta(days=1) - extra_days
         days = max(0, math.ceil(late_days))  # each day begun counts
-        return round(points * (1.0 if days > self.late_days else min(1.0, days * self.late_percent_per_day / 100)), 2)
+        return round(
+            points
+            * (1.0 if days > self.late_days else min(1.0, days * self.late_percent_per_day / 100)),
+            2,
+        )
 
 
 @dataclass(frozen=True)
@@ -114,11 +126,18 @@ class Classroom:
             except BlockingIOError:
                 file.seek(0)
                 holder = file.read().strip()
-                raise ClassroomError(f"{self.folder} is in use by {holder}; wait for it, or end it") from None
+                raise ClassroomError(
+                    f"{self.folder} is in use by {holder}; wait for it, or end it"
+                ) from None
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now(UTC):%H:%M:%S} UTC")
+            file.write(
+                f"process {os.getpid()} on {socket.gethostname()}, since"
+                f" {datetime.now(UTC):%H:%M:%S} UTC"
+            )
             file.flush()
-            for part in self.folder.rglob("*.part"):  # begun by a command that was killed, or a download of the user's
+            for part in self.folder.rglob(
+                "*.part"
+            ):  # begun by a command that was killed, or a download of the user's
                 ours = re.fullmatch(r".+\.\d+\.part", part.name)
                 if ours and part.relative_to(self.folder).parts[0] not in ("incoming", "submitted"):
                     part.unlink()
@@ -144,15 +163,31 @@ class Classroom:
         """Read class.toml."""
         try:
             values = DEFAULTS | tomllib.loads(self.settings.read_text(encoding="utf-8-sig"))
-            for kind, given, known in ("setting", values, DEFAULTS), ("assignment", values["due"], course.names()):
+            for kind, given, known in (
+                ("setting", values, DEFAULTS),
+                ("assignment", values["due"], course.names()),
+            ):
                 if unknown := given.keys() - known:
                     names = ", ".join(sorted(unknown))
-                    raise ValueError(f"there is no {kind} called {names}; there are {', '.join(known)}")
+                    raise ValueError(
+                        f"there is no {kind} called {names}; there are {', '.join(known)}"
+                    )
             if values["resubmission"] not in ("last", "first"):
-                raise ValueError(f'resubmission is {values["resubmission"]!r}; use "last" or "first"')
+                raise ValueError(
+                    f'resubmission is {values["resubmission"]!r}; use "last" or "first"'
+                )
             due = {name: _moment(when) for name, when in values["due"].items()}
-            return Rules(values["resubmission"], float(values["late_percent_per_day"]), float(values["late_days"]), due)
-        except (AttributeError, TypeError, ValueError) as problem:  # of which TOMLDecodeError is one
+            return Rules(
+                values["resubmission"],
+                float(values["late_percent_per_day"]),
+                float(values["late_days"]),
+                due,
+            )
+        except (
+            AttributeError,
+            TypeError,
+            ValueError,
+        ) as problem:  # of which TOMLDecodeError is one
             raise ClassroomError(f"{self.settings} cannot be used: {problem}") from problem
 
     def submission(self, student: str, assignment: str) -> Path:
@@ -175,7 +210,9 @@ class Classroom:
 
     def log(self, event: str, **details: Any) -> None:
         """Append one line to the log; nothing in it is ever changed."""
-        line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details})
+        line = json.dumps(
+            {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details}
+        )
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
             file.write(line + "\n")
 
@@ -192,12 +229,16 @@ def _moment(when: Any) -> datetime:
 def checked_name(student: str) -> str:
     """Return a student's name if it is safe as the name of a folder, else raise `ClassroomError`."""
     if not NAME.fullmatch(student):
-        raise ClassroomError(f"{student[:80]!r} cannot name a student; use letters, digits and . _ - @ (64 at most)")
+        raise ClassroomError(
+            f"{student[:80]!r} cannot name a student; use letters, digits and . _ - @ (64 at most)"
+        )
     return student
 
 
 def name_of(words: str) -> str:
-    """The name under which a student is known: as given where it can name a folder, else made of it alone."""
+    """The name under which a student is known: as given where it can name a folder, else made of it
+    alone.
+    """
     words = unicodedata.normalize("NFC", words)
     if NAME.fullmatch(words):
         return words
@@ -206,11 +247,19 @@ def name_of(words: str) -> str:
     return f"{re.sub('[^A-Za-z0-9]+', '_', plain).strip('_')[:50] or 'student'}-{digest}"
 
 
-def write_table(path: Path, header: list[str], rows: Iterable[Iterable], encoding: str = "utf-8") -> Path:
-    """Write a CSV file that harms no spreadsheet, where formulas would be computed. Excel reads "utf-8-sig" best."""
+def write_table(
+    path: Path, header: list[str], rows: Iterable[Iterable], encoding: str = "utf-8"
+) -> Path:
+    """Write a CSV file that harms no spreadsheet, where formulas would be computed.
+
+    Excel reads "utf-8-sig" best.
+    """
     text = io.StringIO()
     for row in [header, *rows]:
-        cells = [f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@") else cell for cell in row]
+        cells = [
+            f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@") else cell
+            for cell in row
+        ]
         csv.writer(text, lineterminator="\r\n").writerow(cells)
     write(path, text.getvalue().encode(encoding, "backslashreplace"))
     return path
@@ -218,4 +267,6 @@ def write_table(path: Path, header: list[str], rows: Iterable[Iterable], encodin
 
 def write(path: Path, text: str | bytes) -> None:
     """Write a file whole or not at all, whatever half characters it holds."""
-    write_atomically(path, text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text)
+    write_atomically(
+        path, text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text
+    )

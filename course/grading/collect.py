@@ -1,9 +1,11 @@
-"""Bring in what the learning-management system delivered: one folder, notebook or zip file per student.
+"""Bring in what the learning-management system delivered: one folder, notebook or zip file per
+student.
 
 incoming/a1/<student>/a1.ipynb        incoming/a1/<student>.ipynb        incoming/a1/<student>.zip
 
-Whatever lies there, the rest is still collected, and it can always be done again. collected/a1.csv says what became of
-each hand-in: under which name its student is known, what was left out of it and what to do about that.
+Whatever lies there, the rest is still collected, and it can always be done again. collected/a1.csv
+says what became of each hand-in: under which name its student is known, what was left out of it and
+what to do about that.
 """
 
 import csv
@@ -17,9 +19,18 @@ from pathlib import Path
 
 from course.grading import course, machine, roster
 from course.grading.classroom import Classroom, NotReadyError, write, write_table
-from course.grading.handed_in import NOT_HANDED_IN, IntakeError, cells_of, files_of, parts_of_folder, shown
+from course.grading.handed_in import (
+    NOT_HANDED_IN,
+    IntakeError,
+    cells_of,
+    files_of,
+    parts_of_folder,
+    shown,
+)
 
-UNREADABLE = ".unreadable"  # lies in the folder of a submission of which nothing could be read, and says why
+UNREADABLE = (  # lies in the folder of a submission of which nothing could be read, and says why
+    ".unreadable"
+)
 
 
 @dataclass
@@ -36,19 +47,33 @@ class HandIn:
 
 
 def collect(room: Classroom, assignment: str, source: Path | None = None) -> list[HandIn]:
-    """Copy submissions into the class, by its rule of resubmission. Returns every entry, with what became of it."""
+    """Copy submissions into the class, by its rule of resubmission.
+
+    Returns every entry, with what became of it.
+    """
     machine.require(boxed=False)
     source = source or room.folder / "incoming" / assignment
     if not source.is_dir():
-        raise NotReadyError(f"{source} is not a folder; put one folder, notebook or zip file per student there")
+        raise NotReadyError(
+            f"{source} is not a folder; put one folder, notebook or zip file per student there"
+        )
     first = room.rules.resubmission == "first"
     entries = [path for path in source.iterdir() if not path.name.startswith((".", "__MACOSX"))]
     named, parts = roster.students(entries, roster.read(room)), {}
     age, lost = {path: path.lstat().st_mtime for path in entries}, {}
-    for path in sorted(entries, key=lambda path: (age[path], path.name)):  # of two files of one name the newer counts
-        group, name = parts.setdefault(named[path][0] if roster.is_part(path) else path, {}), roster.own_name(path)
-        if name in group and age[path] - age[group[name]] < 60:  # of one download, so it is no second hand-in
-            lost[named[path][0]] = f"{group[name].name} was left out for {path.name}: rename one, and collect again"
+    for path in sorted(
+        entries, key=lambda path: (age[path], path.name)
+    ):  # of two files of one name the newer counts
+        group, name = (
+            parts.setdefault(named[path][0] if roster.is_part(path) else path, {}),
+            roster.own_name(path),
+        )
+        if (
+            name in group and age[path] - age[group[name]] < 60
+        ):  # of one download, so it is no second hand-in
+            lost[named[path][0]] = (
+                f"{group[name].name} was left out for {path.name}: rename one, and collect again"
+            )
         group[name] = path
     hand_ins = sorted(sorted(group.values()) for group in parts.values())
     found = [_look_at(assignment, paths, *named[paths[0]]) for paths in hand_ins]
@@ -57,7 +82,9 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
     for student in dict.fromkeys(hand_in.student for hand_in in found if hand_in.student):
         several = [hand_in for hand_in in found if hand_in.student == student]
         several.sort(key=lambda hand_in: hand_in.arrived, reverse=not first)
-        several.sort(key=lambda hand_in: bool(hand_in.damage))  # such a one counts where there is no other
+        several.sort(
+            key=lambda hand_in: bool(hand_in.damage)
+        )  # such a one counts where there is no other
         for counts in several:
             _take(room, assignment, counts, first)
             if counts.became in ("collected", "unchanged"):
@@ -67,7 +94,10 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
                 words = [other.damage, f"{counts.entry} is by the same student and counts"]
                 other.remark = "; ".join(filter(None, words))
     dates = [f"{one.arrived:%Y-%m-%d %H:%M:%S}" if one.student else "" for one in found]
-    rows = [[one.entry, one.student, date, one.became, one.remark] for one, date in zip(found, dates, strict=True)]
+    rows = [
+        [one.entry, one.student, date, one.became, one.remark]
+        for one, date in zip(found, dates, strict=True)
+    ]
     header = ["entry", "student", "arrived (UTC)", "became", "remark"]
     write_table(room.folder / "collected" / f"{assignment}.csv", header, rows, "utf-8-sig")
     return found
@@ -75,15 +105,24 @@ def collect(room: Classroom, assignment: str, source: Path | None = None) -> lis
 
 def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> HandIn:
     """When a hand-in came, and whether it can be graded; without its student where it is none."""
-    hand_in, path = HandIn(paths, ", ".join(shown(path.name) for path in paths), remark=remark), paths[0]
+    hand_in, path = (
+        HandIn(paths, ", ".join(shown(path.name) for path in paths), remark=remark),
+        paths[0],
+    )
     try:
         is_folder = stat.S_ISDIR(path.lstat().st_mode)
         usable = is_folder or roster.is_part(path) or path.suffix.lower() in (".ipynb", ".zip")
         if path.is_symlink() or not usable:
-            hand_in.remark = "only folders, notebooks and zip files named like a student are collected, no links"
+            hand_in.remark = (
+                "only folders, notebooks and zip files named like a student are collected, no links"
+            )
             return hand_in
         # Whoever looks into a folder changes its own date, and may leave a checkpoint there.
-        inside = [path / part.name for part in parts_of_folder(path) if not NOT_HANDED_IN.search(str(part.name))]
+        inside = [
+            path / part.name
+            for part in parts_of_folder(path)
+            if not NOT_HANDED_IN.search(str(part.name))
+        ]
         times = [part.lstat().st_mtime for part in inside or paths]
         hand_in.arrived, hand_in.student = datetime.fromtimestamp(max(times), UTC), student
         hand_in.damage = _damage(paths, assignment)
@@ -94,12 +133,20 @@ def _look_at(assignment: str, paths: list[Path], student: str, remark: str) -> H
 
 def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> None:
     """Copy a hand-in, unless what is there already counts."""
-    target, match = room.submission(hand_in.student, assignment), roster.CANVAS.fullmatch(hand_in.paths[0].name)
+    target, match = (
+        room.submission(hand_in.student, assignment),
+        roster.CANVAS.fullmatch(hand_in.paths[0].name),
+    )
     if match:
-        write(target.parent / f"{roster.NUMBER}{match['number']}", "")  # by which the class list finds the student
+        write(
+            target.parent / f"{roster.NUMBER}{match['number']}", ""
+        )  # by which the class list finds the student
     usable, in_time = any(target.glob("*.ipynb")), bool(match and not match["late"])
     files, problems = files_of(hand_in.paths, assignment)
-    readable, sound_before = f"{assignment}.ipynb" in files, usable and not _damage([target], assignment)
+    readable, sound_before = (
+        f"{assignment}.ipynb" in files,
+        usable and not _damage([target], assignment),
+    )
     if usable:
         hand_in.became, (before, was_in_time) = "unchanged", _noted(target)
         if _holds(target, files):  # the first of its dates counts
@@ -113,7 +160,9 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
         hand_in.remark += "; the hand-in before it still counts"
         return
     hand_in.became = "collected" if readable else "unreadable"
-    files |= {} if readable else {UNREADABLE: "; ".join(problems).encode("utf-8", "replace")}  # for the student's page
+    files |= (
+        {} if readable else {UNREADABLE: "; ".join(problems).encode("utf-8", "replace")}
+    )  # for the student's page
     _replace(target, files, hand_in.arrived)
     _note(target, hand_in.arrived, in_time)
     room.log("collected", assignment=assignment, student=hand_in.student, arrived=hand_in.arrived.isoformat(),
@@ -123,7 +172,9 @@ def _take(room: Classroom, assignment: str, hand_in: HandIn, first: bool) -> Non
 def _holds(target: Path, files: dict[str, bytes]) -> bool:
     """Whether just these files lie there; what whoever looked into it left does not count."""
     there = {path.name: path for path in target.iterdir() if not NOT_HANDED_IN.search(path.name)}
-    return there.keys() == files.keys() and all(p.is_file() and p.read_bytes() == files[n] for n, p in there.items())
+    return there.keys() == files.keys() and all(
+        p.is_file() and p.read_bytes() == files[n] for n, p in there.items()
+    )
 
 
 def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
@@ -133,45 +184,69 @@ def _replace(target: Path, files: dict[str, bytes], arrived: datetime) -> None:
     new.mkdir(parents=True)
     for name, data in files.items():
         write(new / name, data)
-    os.utime(new, (arrived.timestamp(), arrived.timestamp()))  # for `_noted`, should this be killed before it is noted
-    (target.parent / f".{target.name}.arrived").unlink(missing_ok=True)  # it speaks of what goes now
+    os.utime(
+        new, (arrived.timestamp(), arrived.timestamp())
+    )  # for `_noted`, should this be killed before it is noted
+    (target.parent / f".{target.name}.arrived").unlink(
+        missing_ok=True
+    )  # it speaks of what goes now
     shutil.rmtree(target, ignore_errors=True)
     new.rename(target)
 
 
 def _note(submission: Path, arrived: datetime, in_time: bool) -> None:
-    """Note the date of a hand-in, and whether Canvas, whose files have the date of the download, calls it in time."""
-    write(submission.parent / f".{submission.name}.arrived", f"{arrived.isoformat()}{' in-time' * in_time}")
+    """Note the date of a hand-in, and whether Canvas, whose files have the date of the download,
+    calls it in time.
+    """
+    write(
+        submission.parent / f".{submission.name}.arrived",
+        f"{arrived.isoformat()}{' in-time' * in_time}",
+    )
 
 
 def _noted(submission: Path) -> tuple[datetime, bool]:
     """What `_note` noted, else the time of the folder itself."""
     try:
-        date, *rest = (submission.parent / f".{submission.name}.arrived").read_text(encoding="utf-8").split()
+        date, *rest = (
+            (submission.parent / f".{submission.name}.arrived").read_text(encoding="utf-8").split()
+        )
         return datetime.fromisoformat(date), bool(rest)
     except (OSError, ValueError):
         return datetime.fromtimestamp(submission.lstat().st_mtime, UTC), False
 
 
 def arrival(room: Classroom, assignment: str, student: str) -> datetime:
-    """When a submission came in, in UTC; what came in time is no later than the deadline, as it stands now."""
+    """When a submission came in, in UTC; what came in time is no later than the deadline, as it
+    stands now.
+    """
     arrived, in_time = _noted(room.submission(student, assignment))
-    return (min(arrived, room.rules.due.get(assignment, arrived)) if in_time else arrived).astimezone(UTC)
+    return (
+        min(arrived, room.rules.due.get(assignment, arrived)) if in_time else arrived
+    ).astimezone(UTC)
 
 
 def remarks(room: Classroom, assignment: str) -> list[str]:
     """What the last `collect` had to say about hand-ins that it could not take as they were."""
     path = room.folder / "collected" / f"{assignment}.csv"
-    rows = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()) if path.exists() else ()
+    rows = (
+        csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()) if path.exists() else ()
+    )
     return [f"{row['entry']} was {row['became']}: {row['remark']}" for row in rows if row["remark"]]
 
 
 # The marks of the cells for answers, which no two assignments share.
-_answers = cache(lambda assignment: {f"{item.name}_solution" for item in course.load(assignment).assignment.items})
+_answers = cache(
+    lambda assignment: {
+        f"{item.name}_solution" for item in course.load(assignment).assignment.items
+    }
+)
 
 
 def _damage(paths: list[Path], assignment: str) -> str:
-    """Why nothing could be graded of a hand-in, or nothing. A notebook without any marks may hold the answers."""
+    """Why nothing could be graded of a hand-in, or nothing.
+
+    A notebook without any marks may hold the answers.
+    """
     if (notebook := files_of(paths, assignment)[0].get(f"{assignment}.ipynb")) is None:
         return "no notebook in it can be read"
     try:

@@ -43,13 +43,17 @@ def names(folder: Path = FOLDER) -> list[str]:
 def load(name: str, folder: Path = FOLDER) -> Exercise:
     """Load one assignment."""
     if name not in names(folder):
-        raise ValueError(f"there is no assignment {name!r} in {folder}; there are {', '.join(names(folder))}")
+        raise ValueError(
+            f"there is no assignment {name!r} in {folder}; there are {', '.join(names(folder))}"
+        )
     with _loading:
         # Every specification says `from driver import ...` and means the one beside it.
         before = sys.modules.get("driver")
         sys.modules["driver"] = _import(folder / name / "driver.py", f"{name}_driver")
         try:
-            assignment = _import(folder / name / "specification.py", f"{name}_specification").ASSIGNMENT
+            assignment = _import(
+                folder / name / "specification.py", f"{name}_specification"
+            ).ASSIGNMENT
         finally:
             sys.modules.pop("driver")
             if before is not None:

@@ -22,16 +22,33 @@ def table(room: Classroom, assignments: list[str], pseudonyms: bool = False) -> 
     for assignment in assignments:
         students = room.students(assignment)
         # In the order of what is shown: that of the names would give pseudonyms away.
-        for shown, student in sorted((pseudonym(room, one) if pseudonyms else one, one) for one in students):
+        for shown, student in sorted(
+            (pseudonym(room, one) if pseudonyms else one, one) for one in students
+        ):
             if not (result := room.result(assignment, student)):
                 continue
             for item, row in record.scores(room, assignment, student).items():
-                rows.append([shown, assignment, item, row["points"], row["of"], row["waiting"], result["boxed"]])
-    return pd.DataFrame(rows, columns=["student", "assignment", "item", "points", "of", "waiting", "boxed"])
+                rows.append(
+                    [
+                        shown,
+                        assignment,
+                        item,
+                        row["points"],
+                        row["of"],
+                        row["waiting"],
+                        result["boxed"],
+                    ]
+                )
+    return pd.DataFrame(
+        rows, columns=["student", "assignment", "item", "points", "of", "waiting", "boxed"]
+    )
 
 
 def export(room: Classroom, assignments: list[str], pseudonyms: bool = False) -> list[Path]:
-    """Write items.csv (long), and per assignment a table with all items and the total in columns. Returns the files."""
+    """Write items.csv (long), and per assignment a table with all items and the total in columns.
+
+    Returns the files.
+    """
     marks, folder = table(room, assignments, pseudonyms), room.folder / "export"
     tables = {"items": marks}
     for assignment, part in marks.groupby("assignment"):
@@ -43,35 +60,61 @@ def export(room: Classroom, assignments: list[str], pseudonyms: bool = False) ->
         tables[assignment] = wide.reset_index()
     room.log("export", assignments=assignments, pseudonyms=pseudonyms)
     return [
-        write_table(folder / f"{name}.csv", list(frame), frame.astype(object).where(frame.notna(), "").to_numpy())
+        write_table(
+            folder / f"{name}.csv",
+            list(frame),
+            frame.astype(object).where(frame.notna(), "").to_numpy(),
+        )
         for name, frame in tables.items()
     ]
 
 
 def export_for(system: str, room: Classroom, exercises: list[Exercise]) -> list[Path | str]:
-    """Write the files of one system. Returns them, and remarks: marks left empty, students who are not on the list."""
+    """Write the files of one system.
+
+    Returns them, and remarks: marks left empty, students who are not on the list.
+    """
     folder, listed = room.folder / "export" / system, roster.read(room)
     handed_in = {exercise: room.students(exercise.assignment.name) for exercise in exercises}
-    remarks = [] if listed else [f"without {room.folder / roster.FILE} the numbers of the students are missing"]
+    remarks = (
+        []
+        if listed
+        else [f"without {room.folder / roster.FILE} the numbers of the students are missing"]
+    )
     for exercise, students in handed_in.items():
         odd = [student for student in students if listed and student not in listed]
         remarks += _remark(exercise, "handed in, but not on the class list", odd)
     totals = {exercise.assignment.name: _totals(room, exercise, remarks) for exercise in exercises}
     people = {s: listed.get(s) or roster.Listed(s) for marks in totals.values() for s in marks}
     if system == "moodle":
-        new = {n: [[people[s].id, people[s].name or s, mark] for s, mark in m.items()] for n, m in totals.items()}
-        return [*(write_table(folder / f"{n}.csv", ["ID number", "Full name", n], r) for n, r in new.items()), *remarks]
+        new = {
+            n: [[people[s].id, people[s].name or s, mark] for s, mark in m.items()]
+            for n, m in totals.items()
+        }
+        return [
+            *(
+                write_table(folder / f"{n}.csv", ["ID number", "Full name", n], r)
+                for n, r in new.items()
+            ),
+            *remarks,
+        ]
     return [_canvas(people, exercises, totals, folder), *remarks]
 
 
 def _remark(exercise: Exercise, words: str, students: list[str]) -> list[str]:
     """One line with some of the students whom it concerns, or none."""
     more = f" and {len(students) - 10} more" if len(students) > 10 else ""
-    return [f"{exercise.assignment.name}: {words}: {', '.join(students[:10])}{more}"] if students else []
+    return (
+        [f"{exercise.assignment.name}: {words}: {', '.join(students[:10])}{more}"]
+        if students
+        else []
+    )
 
 
 def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str, str]:
-    """The points of everybody; none where nothing was handed in, nothing graded, or answers wait to be read."""
+    """The points of everybody; none where nothing was handed in, nothing graded, or answers wait to
+    be read.
+    """
     name, found, unread = exercise.assignment.name, {}, []
     for student in roster.everybody(room, name):
         rows = record.scores(room, name, student) if room.result(name, student) else {}
@@ -83,9 +126,18 @@ def _totals(room: Classroom, exercise: Exercise, remarks: list[str]) -> dict[str
     return found
 
 
-def _canvas(people: dict[str, roster.Listed], exercises: list[Exercise], totals: dict[str, dict], folder: Path) -> Path:
-    """What Canvas's gradebook reads: its five columns first, and a line with the points that are possible."""
-    rows = [["    Points Possible", "", "", "", "", *(f"{e.assignment.points:g}" for e in exercises)]]
+def _canvas(
+    people: dict[str, roster.Listed],
+    exercises: list[Exercise],
+    totals: dict[str, dict],
+    folder: Path,
+) -> Path:
+    """What Canvas's gradebook reads: its five columns first, and a line with the points that are
+    possible.
+    """
+    rows = [
+        ["    Points Possible", "", "", "", "", *(f"{e.assignment.points:g}" for e in exercises)]
+    ]
     for student, person in people.items():
         marks = [of_one.get(student, "") for of_one in totals.values()]
         rows.append([person.name or student, person.id, "", student, person.section, *marks])

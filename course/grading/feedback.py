@@ -16,9 +16,21 @@ from course.publish.page import with_formulas
 
 MOST_FORMULA = 2000
 MATHML = "http://www.w3.org/1998/Math/MathML"
-NAMES = "math mrow mi mo mn mtext mspace mstyle mfrac msqrt mroot mover munder munderover msup msub msubsup mtable mtr"
+NAMES = (
+    "math mrow mi mo mn mtext mspace mstyle mfrac msqrt mroot mover munder munderover msup msub"
+    " msubsup mtable mtr"
+)
 SAFE_ELEMENTS = {f"{{{MATHML}}}{name}" for name in f"{NAMES} mtd mpadded mphantom menclose".split()}
-SAFE_ATTRIBUTES = {"display", "mathvariant", "stretchy", "fence", "form", "columnalign", "rowspacing", "movablelimits"}
+SAFE_ATTRIBUTES = {
+    "display",
+    "mathvariant",
+    "stretchy",
+    "fence",
+    "form",
+    "columnalign",
+    "rowspacing",
+    "movablelimits",
+}
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -28,7 +40,8 @@ pre { background: #f3f3f3; padding: .6rem; overflow-x: auto; }
 .stamp { border: 3px solid #a00; color: #a00; padding: .5rem; } .lost { border-left: 4px solid #a60; padding: 0 .6rem; }
 """
 
-# The page may use its own style and nothing else: no script, no image, no font, no form, no connection.
+# The page may use its own style and nothing else: no script, no image, no font, no form, no
+# connection.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
 
 
@@ -61,17 +74,27 @@ def markdown(text: str) -> str:
 
 
 def formula(latex: str, display: str) -> str:
-    """Turn a formula into MathML, which browsers draw themselves; one that cannot be read stays text."""
+    """Turn a formula into MathML, which browsers draw themselves; one that cannot be read stays
+    text.
+    """
     try:
-        tree = ElementTree.fromstring(latex2mathml.converter.convert(latex[:MOST_FORMULA], display=display))
+        tree = ElementTree.fromstring(
+            latex2mathml.converter.convert(latex[:MOST_FORMULA], display=display)
+        )
     except Exception:  # the converter fails in many ways on bad formulas
         tree = None
     # The converter does not escape \\text, so elements of any kind may come out of it.
-    if tree is None or len(latex) > MOST_FORMULA or not all(part.tag in SAFE_ELEMENTS for part in tree.iter()):
+    if (
+        tree is None
+        or len(latex) > MOST_FORMULA
+        or not all(part.tag in SAFE_ELEMENTS for part in tree.iter())
+    ):
         return f"<code>{html.escape(latex)}</code>"
     for element in tree.iter():
         # \\href and \\style reach attributes; only those that concern layout are kept.
-        element.attrib = {name: value for name, value in element.attrib.items() if name in SAFE_ATTRIBUTES}
+        element.attrib = {
+            name: value for name, value in element.attrib.items() if name in SAFE_ATTRIBUTES
+        }
     ElementTree.register_namespace("", MATHML)
     return ElementTree.tostring(tree, encoding="unicode")
 
@@ -80,7 +103,10 @@ STAMP = "Graded without the box (--unsafe): these marks are not protected agains
 
 
 def write_all(room: Classroom, exercise: Exercise) -> list[Path]:
-    """Write the feedback page of everybody whose submission was graded. Returns the pages, in order of names."""
+    """Write the feedback page of everybody whose submission was graded.
+
+    Returns the pages, in order of names.
+    """
     name, pages = exercise.assignment.name, []
     for student in room.students(name):
         if result := room.result(name, student):
@@ -125,15 +151,36 @@ def _table(scores: dict, result: dict) -> str:
     for name, row in scores.items():
         if name == "late penalty":
             continue
-        item = result["items"].get(name, {}) if row["points"] != row["of"] else {}  # it may be given by hand
+        item = (
+            result["items"].get(name, {}) if row["points"] != row["of"] else {}
+        )  # it may be given by hand
         message = item.get("message", "")
         # The hint stands in most messages already.
-        shown = [(word, text[:600]) for word, text in item.get("shown", {}).items() if text and text not in message]
-        points = f"waiting, {row['of']:g} at most" if row["waiting"] else f"{row['points']:g} of {row['of']:g}"
-        lost = "".join(f'<div class="lost">{html.escape(text)}</div>' for text in (message, row["comment"]) if text)
-        lost += "".join(f"<div><b>{word}</b> <code>{html.escape(text)}</code></div>" for word, text in shown)
-        rows.append(f'<tr><td>{html.escape(name)}</td><td class="number">{points}</td><td>{lost}</td></tr>')
-    return f"<table><tr><th>Exercise</th><th>Points</th><th>What was lost and why</th></tr>{''.join(rows)}</table>"
+        shown = [
+            (word, text[:600])
+            for word, text in item.get("shown", {}).items()
+            if text and text not in message
+        ]
+        points = (
+            f"waiting, {row['of']:g} at most"
+            if row["waiting"]
+            else f"{row['points']:g} of {row['of']:g}"
+        )
+        lost = "".join(
+            f'<div class="lost">{html.escape(text)}</div>'
+            for text in (message, row["comment"])
+            if text
+        )
+        lost += "".join(
+            f"<div><b>{word}</b> <code>{html.escape(text)}</code></div>" for word, text in shown
+        )
+        rows.append(
+            f'<tr><td>{html.escape(name)}</td><td class="number">{points}</td><td>{lost}</td></tr>'
+        )
+    return (
+        "<table><tr><th>Exercise</th><th>Points</th><th>What was lost and"
+        f" why</th></tr>{''.join(rows)}</table>"
+    )
 
 
 def _cells(notebook, scores: dict) -> list[str]:

@@ -1,7 +1,10 @@
-"""Stop an answer that calls what its exercise asks the student to write. Travels to students and into the box.
+"""Stop an answer that calls what its exercise asks the student to write.
 
-What counts is what is called while the answer is computed, by whatever name and however deep: no name, comment, import
-or test in another cell costs anything. Best effort: code that shares a process with this one can switch it off.
+Travels to students and into the box.
+
+What counts is what is called while the answer is computed, by whatever name and however deep: no
+name, comment, import or test in another cell costs anything. Best effort: code that shares a
+process with this one can switch it off.
 """
 
 import linecache
@@ -15,7 +18,10 @@ from torch.overrides import TorchFunctionMode
 
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 IMPORTING = "<frozen importlib._bootstrap>"
-_set_profile, _frame = sys.setprofile, sys._getframe  # before a student's cell can put others in their place
+_set_profile, _frame = (
+    sys.setprofile,
+    sys._getframe,
+)  # before a student's cell can put others in their place
 
 
 class Forbidden(RuntimeError):
@@ -23,11 +29,14 @@ class Forbidden(RuntimeError):
 
 
 class Guard(TorchFunctionMode):
-    """Raise `Forbidden` at calls of library functions whose full names match a pattern, such as "torch.*batch_norm*".
+    """Raise `Forbidden` at calls of library functions whose full names match a pattern, such as
+    "torch.*batch_norm*".
 
-    Python's functions are seen by a profile function, those that torch wrote in C++ by a mode of torch.
+    Python's functions are seen by a profile function, those that torch wrote in C++ by a mode of
+    torch.
 
-    `found` says afterwards what was called, and in which line, for an answer may swallow the exception.
+    `found` says afterwards what was called, and in which line, for an answer may swallow the
+    exception.
     """
 
     def __init__(self, patterns):
@@ -49,7 +58,9 @@ class Guard(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """See a call of one of torch's functions."""
-        self._judge(f"{getattr(func, '__module__', None) or 'torch.Tensor'}.{func.__name__}", _frame(1))
+        self._judge(
+            f"{getattr(func, '__module__', None) or 'torch.Tensor'}.{func.__name__}", _frame(1)
+        )
         return func(*args, **(kwargs or {}))
 
     def _see(self, frame, event, argument):
@@ -70,7 +81,9 @@ def _matches(name, patterns):
 
 def _where(frame):
     """From where a student called a library, in words; empty while a module is only being imported."""
-    while frame and (frame.f_code.co_filename.startswith(LIBRARIES) or frame.f_code.co_filename == __file__):
+    while frame and (
+        frame.f_code.co_filename.startswith(LIBRARIES) or frame.f_code.co_filename == __file__
+    ):
         frame = frame.f_back
     if frame is None:
         return "a thread"

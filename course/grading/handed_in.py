@@ -1,7 +1,8 @@
-"""The files of one hand-in: a folder, a notebook, a zip file, or several parts of these, read with care.
+"""The files of one hand-in: a folder, a notebook, a zip file, or several parts of these, read with
+care.
 
-Whoever hands in decides what lies there: links, pipes, damaged or endless archives, odd names, many or large files.
-What is left out comes back with a reason for the student.
+Whoever hands in decides what lies there: links, pipes, damaged or endless archives, odd names, many
+or large files. What is left out comes back with a reason for the student.
 """
 
 import hashlib
@@ -24,9 +25,14 @@ MOST_FILES = 20
 MOST_NAME = 100
 MOST_NOTEBOOK_BYTES = 5 * 2**20  # of its cells; pictures and outputs beside them do no harm
 MOST_CELLS = 500
-NEITHER_LINK_NOR_PIPE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK"))  # Windows has no such flags
-# What systems and Python leave in a folder; compiled modules are no work of the student's, whose bytes may count.
-NOT_HANDED_IN = re.compile(r"(?i)(^|/)(\.[^./]|(__MACOSX|__pycache__)(/|$)|(Thumbs\.db|desktop\.ini)$)|\.pyc$")
+NEITHER_LINK_NOR_PIPE = sum(
+    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK")
+)  # Windows has no such flags
+# What systems and Python leave in a folder; compiled modules are no work of the student's, whose
+# bytes may count.
+NOT_HANDED_IN = re.compile(
+    r"(?i)(^|/)(\.[^./]|(__MACOSX|__pycache__)(/|$)|(Thumbs\.db|desktop\.ini)$)|\.pyc$"
+)
 
 
 class IntakeError(ValueError):
@@ -52,20 +58,31 @@ def shown(text: str, most: int = 80) -> str:
 
 
 def files_of(paths: list[Path], assignment: str) -> tuple[dict[str, bytes], list[str]]:
-    """The files of one hand-in, with its notebook under the assignment's name, and what was left out of it."""
+    """The files of one hand-in, with its notebook under the assignment's name, and what was left
+    out of it.
+    """
     try:
-        named = [Part(PurePosixPath(roster.own_name(path)), partial(read_regular, path)) for path in paths]
+        named = [
+            Part(PurePosixPath(roster.own_name(path)), partial(read_regular, path))
+            for path in paths
+        ]
         parts = list(parts_of_folder(paths[0])) if paths[0].is_dir() else named
         zips = [part for part in parts if part.name.suffix.lower() == ".zip"]
         if len(zips) != 1 or any(part.is_notebook for part in parts):
             return _choose(parts, assignment)
         with zipfile.ZipFile(io.BytesIO(zips[0].read(MOST_FILES_BYTES))) as archive:
-            return _choose([*_parts_of_zip(archive), *(part for part in parts if part is not zips[0])], assignment)
+            return _choose(
+                [*_parts_of_zip(archive), *(part for part in parts if part is not zips[0])],
+                assignment,
+            )
     except IntakeError as problem:
         return {}, [str(problem)]
     except Exception as problem:  # a damaged zip file fails in many ways; all of them mean the same
         words = f"{type(problem).__name__}: {problem}"[:200]
-        return {}, [f"the zip file is damaged and cannot be unpacked ({words}): make it anew and hand it in again"]
+        return {}, [
+            f"the zip file is damaged and cannot be unpacked ({words}): make it anew and hand it in"
+            " again"
+        ]
 
 
 def parts_of_folder(folder: Path) -> Iterator[Part]:
@@ -76,17 +93,23 @@ def parts_of_folder(folder: Path) -> Iterator[Part]:
 
 def _parts_of_zip(archive: zipfile.ZipFile) -> Iterator[Part]:
     for info in (info for info in archive.infolist() if not info.is_dir()):
-        yield Part(PurePosixPath(info.filename.replace("\\", "/")), partial(_unpacked, archive, info))
+        yield Part(
+            PurePosixPath(info.filename.replace("\\", "/")), partial(_unpacked, archive, info)
+        )
 
 
 def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
-    """Part of an archive; the size that it states may be a lie, so no more than `left` bytes are ever unpacked."""
+    """Part of an archive; the size that it states may be a lie, so no more than `left` bytes are
+    ever unpacked.
+    """
     try:
         with archive.open(info) as file:
             data = b"" if info.file_size > left else file.read(left + 1)
     except Exception as problem:  # damaged, encrypted, packed in an unknown way
         remedy = "make the zip file anew, without a password, and hand it in again"
-        raise IntakeError(f"{shown(info.filename)} cannot be unpacked ({problem}): {remedy}") from None
+        raise IntakeError(
+            f"{shown(info.filename)} cannot be unpacked ({problem}): {remedy}"
+        ) from None
     if max(len(data), info.file_size) > left:
         raise IntakeError(f"{shown(info.filename)} is too large when unpacked")
     return data
@@ -94,27 +117,43 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> byt
 
 def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[str]]:
     """Read the notebook and the files that go with it, until the allowed number or size is used up."""
-    parts = sorted((p for p in parts if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name))
+    parts = sorted(
+        (p for p in parts if not NOT_HANDED_IN.search(str(p.name))), key=lambda p: str(p.name)
+    )
     notebooks = [part for part in parts if part.is_notebook]
-    named = [p for p in notebooks if re.fullmatch(rf"(copy of )?{assignment}(\W|_|\d|copy)*", p.name.stem.lower())]
+    named = [
+        p
+        for p in notebooks
+        if re.fullmatch(rf"(copy of )?{assignment}(\W|_|\d|copy)*", p.name.stem.lower())
+    ]
     if not notebooks:
         raise IntakeError(f"there is no notebook in it: {assignment}.ipynb is missing")
     if len(notebooks) > 1 and len(named) != 1:
         names = ", ".join(shown(str(part.name)) for part in (named or notebooks)[:4])
-        raise IntakeError(f"which of its notebooks counts: {names}? Delete the others and collect again")
+        raise IntakeError(
+            f"which of its notebooks counts: {names}? Delete the others and collect again"
+        )
     notebook = (named or notebooks)[0]
     files, problems, left = {}, [], MOST_FILES_BYTES
     # Where two files have one name, the one beside the notebook is meant.
-    others = sorted((p for p in parts if not p.is_notebook), key=lambda part: part.name.parent != notebook.name.parent)
+    others = sorted(
+        (p for p in parts if not p.is_notebook),
+        key=lambda part: part.name.parent != notebook.name.parent,
+    )
     for part in [notebook, *others]:
         name = f"{assignment}.ipynb" if part is notebook else part.name.name
         if len(files) == MOST_FILES or len(problems) > MOST_FILES:
             rest = f"{shown(str(part.name))} and others were left out"
             remedy = "hand in again with only what the assignment asks for"
-            problems.append(f"it holds {len(parts):,} files, more than {MOST_FILES}: {rest}; {remedy}")
+            problems.append(
+                f"it holds {len(parts):,} files, more than {MOST_FILES}: {rest}; {remedy}"
+            )
             break
         try:
-            if name in ("", "..", *files) or len(name.encode("utf-8", "surrogateescape")) > MOST_NAME:
+            if (
+                name in ("", "..", *files)
+                or len(name.encode("utf-8", "surrogateescape")) > MOST_NAME
+            ):
                 problem = "is not a usable file name, is too long, or occurs twice: rename it"
                 raise IntakeError(f"{shown(str(part.name))} {problem}")
             files[name] = part.read(left)
@@ -125,18 +164,33 @@ def _choose(parts: list[Part], assignment: str) -> tuple[dict[str, bytes], list[
 
 
 def cells_of(data: bytes) -> list[dict]:
-    """The cells of a notebook, each with a text as source, the name in its mark, and whether it holds pictures."""
+    """The cells of a notebook, each with a text as source, the name in its mark, and whether it
+    holds pictures.
+    """
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError):
-        raise IntakeError("the notebook is not valid JSON: save it in JupyterLab and hand it in again") from None
-    if not isinstance(tree, dict) or tree.get("nbformat") != 4 or not isinstance(tree.get("cells"), list):
-        raise IntakeError("the file is not a notebook of format 4: save it in JupyterLab and hand it in again")
+        raise IntakeError(
+            "the notebook is not valid JSON: save it in JupyterLab and hand it in again"
+        ) from None
+    if (
+        not isinstance(tree, dict)
+        or tree.get("nbformat") != 4
+        or not isinstance(tree.get("cells"), list)
+    ):
+        raise IntakeError(
+            "the file is not a notebook of format 4: save it in JupyterLab and hand it in again"
+        )
     if len(tree["cells"]) > MOST_CELLS:
-        raise IntakeError(f"the notebook has more than {MOST_CELLS} cells: delete some and hand it in again")
+        raise IntakeError(
+            f"the notebook has more than {MOST_CELLS} cells: delete some and hand it in again"
+        )
     cells = [cell for cell in map(_plain_cell, tree["cells"]) if cell]
     if (size := sum(len(cell["source"].encode()) for cell in cells)) > MOST_NOTEBOOK_BYTES:
-        raise IntakeError(f"its cells hold {size:,} bytes of text; {MOST_NOTEBOOK_BYTES:,} are allowed: shorten them")
+        raise IntakeError(
+            f"its cells hold {size:,} bytes of text; {MOST_NOTEBOOK_BYTES:,} are allowed: shorten"
+            " them"
+        )
     return cells
 
 
@@ -161,19 +215,28 @@ def _plain_cell(cell: Any) -> dict | None:
 def read_regular(path: Path, most: int) -> bytes:
     """Read a regular file of limited size, without following a link or waiting on a pipe."""
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NEITHER_LINK_NOR_PIPE)) as file:
+        with open(
+            path, "rb", opener=lambda name, flags: os.open(name, flags | NEITHER_LINK_NOR_PIPE)
+        ) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise IntakeError(f"{shown(path.name)} is not an ordinary file")
             if status.st_size > most:
-                raise IntakeError(f"{shown(path.name)} has {status.st_size:,} bytes; {most:,} are allowed: shrink it")
+                raise IntakeError(
+                    f"{shown(path.name)} has {status.st_size:,} bytes; {most:,} are allowed:"
+                    " shrink it"
+                )
             return file.read(most)
     except OSError as problem:
-        raise IntakeError(f"{shown(path.name)} cannot be read ({problem.strerror}); links are not followed") from None
+        raise IntakeError(
+            f"{shown(path.name)} cannot be read ({problem.strerror}); links are not followed"
+        ) from None
 
 
 def fingerprint(folder: Path, files: str = "*") -> str:
-    """A digest of everything in a folder, or of some files, cheap for those that are too large to be read."""
+    """A digest of everything in a folder, or of some files, cheap for those that are too large to
+    be read.
+    """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob(files)) if not folder.is_symlink() else []:
         status = path.lstat()

@@ -1,7 +1,8 @@
 """The program that runs in the box: it executes a student's cells, then each item on its inputs.
 
-Everything here is at the mercy of the student's code, and none of it is trusted: it only computes. It knows
-no expected value, no seed and no name. It imports nothing of the grader but `wire`, copied next to it.
+Everything here is at the mercy of the student's code, and none of it is trusted: it only computes.
+It knows no expected value, no seed and no name. It imports nothing of the grader but `wire`, copied
+next to it.
 
     python inside.py JOB_FOLDER        results leave by standard output, prints by standard error
 
@@ -29,7 +30,9 @@ from pathlib import Path
 
 MOST_RESULT_BYTES = 32 * 2**20
 CELLS_SECONDS = 60  # of work for all cells; after that each gets a second
-WAITING = 4  # how much longer than its own work an answer may take where others keep the machine busy
+WAITING = (
+    4  # how much longer than its own work an answer may take where others keep the machine busy
+)
 
 
 _compile = Compile()  # as in IPython: what a cell imports from __future__ holds for those after it
@@ -40,11 +43,15 @@ class OutOfTime(BaseException):
     """A cell or an item used up its time."""
 
 
-# System calls with which a boxed process could get round its limits. A new user namespace would bring back the right to
-# mount memory disks of any size; memfd, System V's memory and queues and full sockets are counted by no limit; a
-# session of its own gets a share of the processors of its own; ptrace and io_uring have no honest use in an assignment.
-# The filter is a small program for the kernel (classic BPF, see linux/seccomp.h), the numbers are the kernel's.
-MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # with AUDIT_ARCH; below, one number for each of these
+# System calls with which a boxed process could get round its limits. A new user namespace would
+# bring back the right to mount memory disks of any size; memfd, System V's memory and queues and
+# full sockets are counted by no limit; a session of its own gets a share of the processors of its
+# own; ptrace and io_uring have no honest use in an assignment. The filter is a small program for
+# the kernel (classic BPF, see linux/seccomp.h), the numbers are the kernel's.
+MACHINES = {
+    "x86_64": 0xC000003E,
+    "aarch64": 0xC00000B7,
+}  # with AUDIT_ARCH; below, one number for each of these
 CLONE, CLONE3, MMAP = (56, 220), (435, 435), (9, 222)
 FORBIDDEN = {
     "ptrace": (101, 117), "pivot_root": (155, 41), "mount": (165, 40), "umount2": (166, 39), "add_key": (248, 217),
@@ -60,16 +67,28 @@ CLONE_NEWUSER = 0x10000000
 SHARED_ANONYMOUS = 0x01 | 0x20  # such memory stays when no process counts it any more
 LOAD, AND, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 40  # offsets in struct seccomp_data
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, FOURTH_ARGUMENT = (
+    0,
+    4,
+    16,
+    40,
+)  # offsets in struct seccomp_data
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 
 
 def call_filter(machine):
     """Return the filter as bytes: one (code, jump if true, jump if false, value) per instruction."""
     architecture, which = MACHINES[machine], list(MACHINES).index(machine)
-    clone, clone3, mmap, *forbidden = (numbers[which] for numbers in (CLONE, CLONE3, MMAP, *FORBIDDEN.values()))
+    clone, clone3, mmap, *forbidden = (
+        numbers[which] for numbers in (CLONE, CLONE3, MMAP, *FORBIDDEN.values())
+    )
     deny = (RETURN, 0, 0, ERROR | errno.EPERM)
-    steps = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
+    steps = [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (EQUAL, 1, 0, architecture),
+        (RETURN, 0, 0, KILL),
+        (LOAD, 0, 0, NUMBER),
+    ]
     steps += [(AT_LEAST, 0, 1, 0x40000000), deny]  # x86's second numbering of the same calls
     for number in forbidden:
         steps += [(EQUAL, 0, 1, number), deny]
@@ -77,7 +96,12 @@ def call_filter(machine):
     steps += [(EQUAL, 0, 1, clone3), (RETURN, 0, 0, ERROR | errno.ENOSYS)]
     steps += [(EQUAL, 0, 4, mmap), (LOAD, 0, 0, FOURTH_ARGUMENT), (AND, 0, 0, SHARED_ANONYMOUS)]
     steps += [(EQUAL, 0, 1, SHARED_ANONYMOUS), deny, (LOAD, 0, 0, NUMBER)]
-    steps += [(EQUAL, 0, 3, clone), (LOAD, 0, 0, FIRST_ARGUMENT), (ANY_BIT, 0, 1, CLONE_NEWUSER), deny]
+    steps += [
+        (EQUAL, 0, 3, clone),
+        (LOAD, 0, 0, FIRST_ARGUMENT),
+        (ANY_BIT, 0, 1, CLONE_NEWUSER),
+        deny,
+    ]
     steps += [(RETURN, 0, 0, ALLOW)]
     return b"".join(struct.pack("HBBI", *step) for step in steps)
 
@@ -99,7 +123,9 @@ def forbid_calls():
 
 def give_up_rights(job):
     """Become nobody, then take limits that cannot be raised again."""
-    if job["become"] is not None:  # the grader is root: its own box cannot map users, so drop them here
+    if (
+        job["become"] is not None
+    ):  # the grader is root: its own box cannot map users, so drop them here
         os.setgroups([])
         os.setresgid(*[job["become"]] * 3)
         os.setresuid(*[job["become"]] * 3)
@@ -118,7 +144,9 @@ def starved(pid="self"):
 
 
 def alarm(seconds):
-    """Raise `OutOfTime` in this process after so many seconds of its own work; it may wait longer. 0 cancels."""
+    """Raise `OutOfTime` in this process after so many seconds of its own work; it may wait longer.
+    0 cancels.
+    """
     known = starved()
 
     def ring(signum, frame):
@@ -134,7 +162,9 @@ def alarm(seconds):
 
 
 class Shell:
-    """Stands for IPython: what measures or captures code executes it, %%writefile writes, all else does nothing."""
+    """Stands for IPython: what measures or captures code executes it, %%writefile writes, all else
+    does nothing.
+    """
 
     def __init__(self, namespace):
         self.namespace = namespace
@@ -165,10 +195,14 @@ class Shell:
 
 
 def run_cells(cells, seconds):
-    """Execute the cells as a notebook does, also after one fails. Returns the namespace, and what went wrong where."""
+    """Execute the cells as a notebook does, also after one fails.
+
+    Returns the namespace, and what went wrong where.
+    """
     import IPython
 
-    # A module of its own: a student's `from time import time` must not reach the names of this file.
+    # A module of its own: a student's `from time import time` must not reach the names of this
+    # file.
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     namespace, problems = vars(module), []
     shell = Shell(namespace)
@@ -187,11 +221,18 @@ def run_cells(cells, seconds):
 
 
 def run_cell(source, file, namespace):
-    """Execute one cell, whose notebook extras such as %magic and !shell lines become calls of the shell above."""
+    """Execute one cell, whose notebook extras such as %magic and !shell lines become calls of the
+    shell above.
+    """
     from IPython.core.inputtransformer2 import TransformerManager
 
     source = TransformerManager().transform_cell(source)
-    linecache.cache[file] = len(source), None, source.splitlines(True), file  # for words about a line
+    linecache.cache[file] = (
+        len(source),
+        None,
+        source.splitlines(True),
+        file,
+    )  # for words about a line
     waiting = eval(_compile(source, file, "exec"), namespace)
     while waiting is not None:  # a cell that awaits is a coroutine
         try:
@@ -207,8 +248,12 @@ def answer_item(item, namespace, folder):
     from guard import Guard
 
     inputs = wire.decode((folder / "inputs" / item["name"]).read_bytes())
-    run = driver.RUNS.get(item["exercise"], lambda student, case: wire.call(student[item["function"]], case))
-    if item["view"]:  # the second box: inputs are answers to look at, and there is no code of the student
+    run = driver.RUNS.get(
+        item["exercise"], lambda student, case: wire.call(student[item["function"]], case)
+    )
+    if item[
+        "view"
+    ]:  # the second box: inputs are answers to look at, and there is no code of the student
         run = lambda student, case: driver.VIEWS[item["exercise"]](**case)  # noqa: E731
     answers, problem, guard = [], None, Guard(item["forbidden"])
     try:
@@ -223,21 +268,33 @@ def answer_item(item, namespace, folder):
         problem = str(error)
     except BaseException as error:
         missing = (
-            isinstance(error, KeyError) and error.args == (item["function"],) and item["function"] not in namespace
+            isinstance(error, KeyError)
+            and error.args == (item["function"],)
+            and item["function"] not in namespace
         )
-        problem = f"there is no function called {item['function']}" if missing else wire.described(error, namespace)
+        problem = (
+            f"there is no function called {item['function']}"
+            if missing
+            else wire.described(error, namespace)
+        )
     finally:
         alarm(0)
-    return wire.encode({"answers": answers, "problem": guard.found or problem, "refused": bool(guard.found)})
+    return wire.encode(
+        {"answers": answers, "problem": guard.found or problem, "refused": bool(guard.found)}
+    )
 
 
 def answer_in_child(item, namespace, folder, scratch):
-    """Answer an item in a process of its own, so that its death or its endless loop costs only itself."""
+    """Answer an item in a process of its own, so that its death or its endless loop costs only
+    itself.
+    """
     path = scratch / f"answer-{item['name']}"
     child = os.fork()
     if child == 0:
         try:
-            most = math.ceil(item["seconds"]) + 2  # for code that catches `OutOfTime`; it sleeps no longer than below
+            most = (
+                math.ceil(item["seconds"]) + 2
+            )  # for code that catches `OutOfTime`; it sleeps no longer than below
             resource.setrlimit(resource.RLIMIT_CPU, (most, most))
             path.write_bytes(answer_item(item, namespace, folder))
         finally:
@@ -274,14 +331,17 @@ def main():
     sys.path.append(str(scratch))  # last, so that a bundle handed in whole hides nothing
     for file in (folder / "files").iterdir():  # what was handed in besides the notebook
         os.symlink(file, scratch / file.name)
-    gc.disable()  # what is imported here stays: to look through it for garbage takes a sixth of the time
+    # what is imported here stays: to look through it for garbage takes a sixth of the time
+    gc.disable()
     import guard  # noqa: F401  now, before a cell can change what it keeps
     import torch
 
     gc.freeze()
     gc.enable()
     namespace, problems = run_cells(job["cells"], job["cell_seconds"])
-    torch.set_num_threads(1)  # as OMP_NUM_THREADS says before: forking is safe while torch has started no threads
+    torch.set_num_threads(
+        1
+    )  # as OMP_NUM_THREADS says before: forking is safe while torch has started no threads
     send(channel, "cells", json.dumps(problems).encode())
     for item in job["items"]:
         send(channel, item["name"], answer_in_child(item, namespace, folder, scratch))

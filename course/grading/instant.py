@@ -20,7 +20,9 @@ _misses = Counter()
 
 
 def check(name):
-    """Say whether an exercise gives the right answers on the visible inputs; each wrong try gets a further hint."""
+    """Say whether an exercise gives the right answers on the visible inputs; each wrong try gets a
+    further hint.
+    """
     item = _items[name]
     if item["function"] not in vars(__main__):
         print(f"{name}: there is no function called {item['function']} yet")
@@ -30,13 +32,17 @@ def check(name):
         right, words = _try(name, item, case)
         if not right:
             break
-    absent = " (answers must do without `helpers`: grading has none)" if "helpers" in sys.modules else ""
+    absent = (
+        " (answers must do without `helpers`: grading has none)" if "helpers" in sys.modules else ""
+    )
     print(f"{name}: {words}{absent}")
 
 
 def _try(name, item, case):
     """Answer one case: whether it is right, and what to say."""
-    run = driver.RUNS.get(name, lambda student, inputs: wire.call(student[item["function"]], inputs))
+    run = driver.RUNS.get(
+        name, lambda student, inputs: wire.call(student[item["function"]], inputs)
+    )
     view = driver.VIEWS.get(name, lambda answer, probe: answer)
     try:
         with Guard(item["forbidden"]) as guard:
@@ -55,7 +61,9 @@ def _try(name, item, case):
         return False, _wrong(name, case, f"the answer cannot be used ({error})")
     if name in driver.SCORES:
         share, words, _ = driver.SCORES[name](case["expected"], observed)
-        return share == 1, f"right on the visible inputs. {words}" if share == 1 else _wrong(name, case, words)
+        return share == 1, f"right on the visible inputs. {words}" if share == 1 else _wrong(
+            name, case, words
+        )
     found = difference(case["expected"], observed, Tolerance(*item["tolerance"]))
     return not found, _wrong(name, case, *found) if found else "right on the visible inputs"
 
@@ -64,5 +72,13 @@ def _wrong(name, case, words, shown=""):
     """What differs; then, try by try, a nudge, the way, and the first wrong value with it."""
     _misses[name] += 1
     text, (nudge, hint) = f"not right yet. {case['label']}: {words}.", _items[name]["hints"]
-    steps = (" Read this first; the next try gets a hint.", f"\n  Hint: {nudge}", f"\n  Hint: {hint}")
-    return text + steps[min(_misses[name], 3) - 1] + (f"\n  {shown}" if shown and _misses[name] > 3 else "")
+    steps = (
+        " Read this first; the next try gets a hint.",
+        f"\n  Hint: {nudge}",
+        f"\n  Hint: {hint}",
+    )
+    return (
+        text
+        + steps[min(_misses[name], 3) - 1]
+        + (f"\n  {shown}" if shown and _misses[name] > 3 else "")
+    )

@@ -1,8 +1,9 @@
 """Read a submission that may be broken or hostile, and rebuild it on the released notebook.
 
-Only two things are taken from the student: the sources of the cells meant for answers, and cells of the
-student's own. Everything else, locked cells, ids, points and metadata, comes from the release. So a deleted,
-edited, duplicated or re-pointed cell changes nothing, and nbgrader only ever sees a well-formed notebook.
+Only two things are taken from the student: the sources of the cells meant for answers, and cells of
+the student's own. Everything else, locked cells, ids, points and metadata, comes from the release.
+So a deleted, edited, duplicated or re-pointed cell changes nothing, and nbgrader only ever sees a
+well-formed notebook.
 """
 
 import copy
@@ -33,23 +34,35 @@ class Submission:
     def code(self) -> list[dict[str, str]]:
         """The cells to execute, in order: everything but the graded checks."""
         return [
-            {"name": cell.metadata.get("nbgrader", {}).get("grade_id", "a cell of your own"), "source": cell.source}
+            {
+                "name": cell.metadata.get("nbgrader", {}).get("grade_id", "a cell of your own"),
+                "source": cell.source,
+            }
             for cell in self.notebook.cells
             if cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("grade")
         ]
 
     @property
     def submitted_bytes(self) -> int:
-        """What enters the box of the student: files, answer cells and own cells. The rest is of no use there."""
+        """What enters the box of the student: files, answer cells and own cells.
+
+        The rest is of no use there.
+        """
         cells = (cell for cell in self.notebook.cells if cell.cell_type == "code")
-        texts = [cell.source for cell in cells if not cell.metadata.get("nbgrader", {}).get("locked")]
-        texts += [data.decode("latin-1") for name, data in self.files.items() if name.endswith(".py")]
+        texts = [
+            cell.source for cell in cells if not cell.metadata.get("nbgrader", {}).get("locked")
+        ]
+        texts += [
+            data.decode("latin-1") for name, data in self.files.items() if name.endswith(".py")
+        ]
         others = sum(len(data) for name, data in self.files.items() if not name.endswith(".py"))
         return packed_bytes(texts) + others + sum(len(name.encode()) for name in self.files)
 
 
 def packed_bytes(texts: Iterable[str]) -> int:
-    """What code weighs: its bytes when packed, so that words cost little, and weights as much as in a file."""
+    """What code weighs: its bytes when packed, so that words cost little, and weights as much as in
+    a file.
+    """
     return len(zlib.compress("\n".join(texts).encode(), 9))
 
 
@@ -58,8 +71,12 @@ def empty(skeleton: Any, note: str) -> Submission:
     return Submission(copy.deepcopy(skeleton), [note], readable=False)
 
 
-def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None = None) -> Submission:
-    """Read a submission; what cannot be read becomes a note, and files named as in the folder `released` stay out."""
+def read(
+    folder: Path, notebook_name: str, skeleton: Any, released: Path | None = None
+) -> Submission:
+    """Read a submission; what cannot be read becomes a note, and files named as in the folder
+    `released` stay out.
+    """
     if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
         return empty(skeleton, "The submission is not an ordinary folder.")
     files, problems = files_of([folder], Path(notebook_name).stem)
@@ -70,7 +87,9 @@ def read(folder: Path, notebook_name: str, skeleton: Any, released: Path | None 
         submission = rebuild(cells_of(files.pop(notebook_name)), skeleton)
     except IntakeError as problem:
         return empty(skeleton, f"Nothing could be graded: {problem}.")
-    given = {path.name for path in released.iterdir()} if released else set()  # of another release or line ends, too
+    given = (
+        {path.name for path in released.iterdir()} if released else set()
+    )  # of another release or line ends, too
     submission.files = {name: data for name, data in files.items() if name not in given}
     submission.notes += [f"Not everything was taken: {problem}." for problem in problems]
     return submission
@@ -89,7 +108,11 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
             last = name
         else:  # a cell that was split or copied keeps its mark, and both parts are executed
             own_after.setdefault(last, []).append(cell)
-            notes += [f"A second cell marked {name} was taken for one of your own."] if name in answers else []
+            notes += (
+                [f"A second cell marked {name} was taken for one of your own."]
+                if name in answers
+                else []
+            )
     notebook = copy.deepcopy(skeleton)
     made, own = [], own_after.get(None, [])
     for cell in notebook.cells:
@@ -97,7 +120,9 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
         if marks.grade_id not in answers:
             notes.append(f"The cell {marks.grade_id} was missing.")
             if not marks.locked and cell.cell_type == "code":
-                cell.source = ""  # the answer may stand in any other cell: what was released would undo it
+                cell.source = (
+                    ""  # the answer may stand in any other cell: what was released would undo it
+                )
             made.append(cell)
             continue
         answer = answers[marks.grade_id]
@@ -105,9 +130,14 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
         if not marks.locked:
             cell.source = answer["source"]
         elif (given := cell.source.split()) != (found := answer["source"].split()):
-            rest = iter(found)  # a text of another release has no words just between those of this one
+            rest = iter(
+                found
+            )  # a text of another release has no words just between those of this one
             if cell.cell_type == "code" or all(word in rest for word in given):
-                own = [answer, *own]  # many write imports, or an answer, into a cell that they were given
+                own = [
+                    answer,
+                    *own,
+                ]  # many write imports, or an answer, into a cell that they were given
         made += [*map(_own_cell, before), cell]
     made += map(_own_cell, own)
     for index, cell in enumerate(made):
@@ -117,4 +147,8 @@ def rebuild(cells: list[dict], skeleton: Any) -> Submission:
 
 
 def _own_cell(cell: dict) -> Any:
-    return new_code_cell(cell["source"]) if cell["type"] == "code" else new_markdown_cell(cell["source"])
+    return (
+        new_code_cell(cell["source"])
+        if cell["type"] == "code"
+        else new_markdown_cell(cell["source"])
+    )

@@ -17,19 +17,25 @@ CELL_SECONDS = 20.0
 # The instant check is not part of the marks, so in the box it does nothing.
 SILENT_CHECK = "def check(name):\n    pass\n"
 
-Work = dict[str, tuple[Item, bytes]]  # what to answer, with the encoded inputs, under names for the results
+Work = dict[
+    str, tuple[Item, bytes]
+]  # what to answer, with the encoded inputs, under names for the results
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the work on one submission is done: for which assignment, within which limits, in a box or not."""
+    """Where the work on one submission is done: for which assignment, within which limits, in a box
+    or not.
+    """
 
     exercise: Exercise
     limits: box.Limits
     boxed: bool
 
     def run(self, submission: Submission, work: Work, view: bool = False) -> box.BoxResult:
-        """Run the submission's cells, then each item; with `view` the inputs are answers to look at."""
+        """Run the submission's cells, then each item; with `view` the inputs are answers to look
+        at.
+        """
         if self.boxed:
             machine.require_unseen(self.exercise.folder)
         with machine.private_folder() as folder:
@@ -56,7 +62,9 @@ class Place:
         settings = {"cells": submission.code, "cell_seconds": CELL_SECONDS, "items": items}
         settings |= {"limits": self.limits.as_rlimits(self.boxed), "filter_calls": self.boxed}
         settings["scratch"] = "/tmp" if self.boxed else str(folder / "scratch")
-        settings["become"] = secrets.randbelow(10**8) + 10**9 if self.boxed and os.geteuid() == 0 else None
+        settings["become"] = (
+            secrets.randbelow(10**8) + 10**9 if self.boxed and os.geteuid() == 0 else None
+        )
         (folder / "job.json").write_text(json.dumps(settings), encoding="utf-8")
         for path in [folder, *folder.rglob("*")]:
             os.chmod(path, 0o755 if path.is_dir() else 0o644)  # nobody reads it

@@ -1,12 +1,13 @@
 """Grade submissions: inputs into the box, answers out of it, points awarded outside.
 
-What enters the box: the student's cells, `inside.py`, `wire.py`, `guard.py`, the assignment's driver
-and the inputs. What stays outside: the seeds, the specification with its oracles, the expected
-values, the probes and the names of the students.
+What enters the box: the student's cells, `inside.py`, `wire.py`, `guard.py`, the assignment's
+driver and the inputs. What stays outside: the seeds, the specification with its oracles, the
+expected values, the probes and the names of the students.
 
-Where an answer has to be computed with before it can be compared, as a network has, that happens in a second
-box, for what a student designed may need any amount of time and memory. This box sees the answers of a few hand-ins
-and the probes, such as images, but neither the students' code nor what is expected.
+Where an answer has to be computed with before it can be compared, as a network has, that happens in
+a second box, for what a student designed may need any amount of time and memory. This box sees the
+answers of a few hand-ins and the probes, such as images, but neither the students' code nor what is
+expected.
 """
 
 import json
@@ -40,13 +41,17 @@ class Sheet:
 
 
 def prepare(exercise: Exercise, *seed: str) -> list[Sheet]:
-    """Draw the hidden inputs of an assignment from a class secret, once for all, and compute the expected answers."""
+    """Draw the hidden inputs of an assignment from a class secret, once for all, and compute the
+    expected answers.
+    """
     sheets = []
     for item in exercise.assignment.items:
         cases = item.make_cases(*seed, exercise.assignment.name, hidden=True)
         # Encoded first: an oracle that changed its inputs could not reach the box.
         inputs = wire.encode([case.inputs for case in cases])
-        sheets.append(Sheet(item, cases, inputs, [item.oracle(case.inputs, case.probe) for case in cases]))
+        sheets.append(
+            Sheet(item, cases, inputs, [item.oracle(case.inputs, case.probe) for case in cases])
+        )
     return sheets
 
 
@@ -54,18 +59,29 @@ def grade(
     exercise: Exercise, submissions: list[Submission], sheets: list[Sheet], limits: box.Limits | None = None,
     boxed: bool = True,
 ) -> list[dict]:  # fmt: skip
-    """Run submissions, each in a box of its own, and judge them; one box, which takes long to start, looks for all."""
+    """Run submissions, each in a box of its own, and judge them; one box, which takes long to
+    start, looks for all.
+    """
     place = Place(exercise, limits or box.Limits(), boxed)
     work = {sheet.item.name: (sheet.item, sheet.inputs) for sheet in sheets}
     unread = box.BoxResult(reason="nothing could be read")
-    outcomes = [place.run(submission, work) if submission.readable else unread for submission in submissions]
-    given = [{sheet.item.name: _answers(sheet, outcome, sheet.item.name) for sheet in sheets} for outcome in outcomes]
+    outcomes = [
+        place.run(submission, work) if submission.readable else unread for submission in submissions
+    ]
+    given = [
+        {sheet.item.name: _answers(sheet, outcome, sheet.item.name) for sheet in sheets}
+        for outcome in outcomes
+    ]
     _look(place, [sheet for sheet in sheets if sheet.item.view], given)
     return [_result(*one, sheets, boxed) for one in zip(submissions, outcomes, given, strict=True)]
 
 
 def _result(
-    submission: Submission, outcome: box.BoxResult, given: dict[str, Given], sheets: list[Sheet], boxed: bool
+    submission: Submission,
+    outcome: box.BoxResult,
+    given: dict[str, Given],
+    sheets: list[Sheet],
+    boxed: bool,
 ) -> dict:
     """What is kept of a submission; `refused` says that an answer called what its exercise forbids."""
     notes = [*submission.notes, *_cell_problems(outcome)]
@@ -81,47 +97,71 @@ def _result(
         row["shown"] = _shown(sheet, answers, verdict) if verdict.share < 1 else {}
         items[sheet.item.name] = row
     printed = outcome.printed[:4000]
-    return {"items": items, "notes": notes, "printed": printed, "boxed": boxed, "readable": submission.readable}
+    return {
+        "items": items,
+        "notes": notes,
+        "printed": printed,
+        "boxed": boxed,
+        "readable": submission.readable,
+    }
 
 
 def _answers(sheet: Sheet, outcome: box.BoxResult, name: str) -> Given:
     """What came out of a box for one item, by that name: one answer for each case."""
     if name not in outcome.frames:
-        return Verdict(0.0, f"No answer: {outcome.reason or 'the program ended before it came to this exercise'}")
+        return Verdict(
+            0.0,
+            f"No answer: {outcome.reason or 'the program ended before it came to this exercise'}",
+        )
     try:
         answer = wire.decode(outcome.frames[name])
         problem, answers, refused = answer["problem"], answer["answers"], answer.get("refused")
     except (wire.WireError, KeyError, TypeError):
         answers = None
     if not isinstance(answers, list):
-        return Verdict(0.0, "No answer: the function ended the program, ran out of time or returned too much")
+        return Verdict(
+            0.0, "No answer: the function ended the program, ran out of time or returned too much"
+        )
     if refused is True:
         return Verdict(0.0, f"{REFUSED}{problem}"[:400])
     if problem is not None:
-        general = str(problem).startswith(("not done yet", "there is no function")) or len(answers) >= len(sheet.cases)
-        return Verdict(0.0, f"{'' if general else f'{sheet.cases[len(answers)].label}: '}{problem}"[:400])
+        general = str(problem).startswith(("not done yet", "there is no function")) or len(
+            answers
+        ) >= len(sheet.cases)
+        return Verdict(
+            0.0, f"{'' if general else f'{sheet.cases[len(answers)].label}: '}{problem}"[:400]
+        )
     if len(answers) != len(sheet.cases):
         return Verdict(0.0, "No answer: some cases were not answered")
     return answers
 
 
 def _look(place: Place, sheets: list[Sheet], given: list[dict[str, Given]]) -> None:
-    """Put in place of answers what a second box, in which none of the students' code runs, sees of them."""
+    """Put in place of answers what a second box, in which none of the students' code runs, sees of
+    them.
+    """
     work, asked = {}, {}
     for number, answers_of in enumerate(given):
         for sheet in sheets:
             if isinstance(answers := answers_of[sheet.item.name], Verdict):
                 continue
-            pairs = [{"answer": answer, "probe": case.probe} for answer, case in zip(answers, sheet.cases, strict=True)]
+            pairs = [
+                {"answer": answer, "probe": case.probe}
+                for answer, case in zip(answers, sheet.cases, strict=True)
+            ]
             name = f"{sheet.item.name} {number}"
             try:
                 work[name], asked[name] = (sheet.item, wire.encode(pairs)), (sheet, answers_of)
             except wire.WireError as problem:
-                answers_of[sheet.item.name] = Verdict(0.0, f"The answer cannot be used: {problem}"[:400])
+                answers_of[sheet.item.name] = Verdict(
+                    0.0, f"The answer cannot be used: {problem}"[:400]
+                )
     if not work:
         return
     outcome = replace(place, limits=place.limits.times(len(given))).run(NOBODY, work, view=True)
-    if len(given) > 1 and asked.keys() - outcome.frames.keys():  # it was stopped: nobody is to pay for others
+    if (
+        len(given) > 1 and asked.keys() - outcome.frames.keys()
+    ):  # it was stopped: nobody is to pay for others
         for answers_of in given:
             _look(place, sheets, [answers_of])
         return
@@ -135,13 +175,20 @@ def _award(sheet: Sheet, given: Given, submitted_bytes: int) -> Verdict:
         return given
     triples = zip(sheet.cases, sheet.expected, given, strict=True)
     smallest_first = sorted(triples, key=lambda triple: len(brief(triple[0].inputs, most=10_000)))
-    return combine(sheet.item, [sheet.item.compare(*triple, submitted_bytes) for triple in smallest_first])
+    return combine(
+        sheet.item, [sheet.item.compare(*triple, submitted_bytes) for triple in smallest_first]
+    )
 
 
 def _shown(sheet: Sheet, given: Given, verdict: Verdict) -> dict[str, str]:
-    """The case that a lost point is told of: what went in, what was expected, what came, and the first hint."""
+    """The case that a lost point is told of: what went in, what was expected, what came, and the
+    first hint.
+    """
     shown = {"first hint": sheet.item.nudge or sheet.item.hint}
-    place = next((i for i, case in enumerate(sheet.cases) if verdict.message.startswith(f"{case.label}: ")), None)
+    place = next(
+        (i for i, case in enumerate(sheet.cases) if verdict.message.startswith(f"{case.label}: ")),
+        None,
+    )
     if place is None or not sheet.cases[place].inputs:
         return shown
     expected = sheet.expected[place]
@@ -156,9 +203,13 @@ def brief(tree: Tree, most: int = 12) -> str:
     """A tree of data in a few words: the first numbers of everything."""
     if isinstance(tree, torch.Tensor):
         numbers = [f"{number:.5g}" for number in tree.flatten()[: most + 1].tolist()]
-        return f"{tuple(tree.shape)} {', '.join([*numbers[:most], *['...'][: len(numbers) - most]])}"
+        return (
+            f"{tuple(tree.shape)} {', '.join([*numbers[:most], *['...'][: len(numbers) - most]])}"
+        )
     if isinstance(tree, dict):
-        return "; ".join(f"{name} = {brief(value, most)}" for name, value in list(tree.items())[:most])
+        return "; ".join(
+            f"{name} = {brief(value, most)}" for name, value in list(tree.items())[:most]
+        )
     if isinstance(tree, list | tuple):
         return f"[{', '.join([*(brief(value, most) for value in tree[:most]), *['...'][: len(tree) - most]])}]"
     return repr(tree)[: 5 * most]

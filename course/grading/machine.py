@@ -1,4 +1,6 @@
-"""What grading needs of a machine: what is missing and the remedy, processes that end, folders that go."""
+"""What grading needs of a machine: what is missing and the remedy, processes that end, folders that
+go.
+"""
 
 import os
 import shutil
@@ -24,13 +26,23 @@ class BoxError(RuntimeError):
 def obstacle() -> str | None:
     """Return why the box cannot work here, with the remedy, or None when it works."""
     if not sys.platform.startswith("linux"):
-        return f"the box needs Linux (this is {sys.platform}); grade in a Linux machine, or WSL2, or a container"
+        return (
+            f"the box needs Linux (this is {sys.platform}); grade in a Linux machine, or WSL2, or a"
+            " container"
+        )
     if shutil.which("bwrap") is None:
-        return "bubblewrap is not installed; install it with your package manager (Debian: apt install bubblewrap)"
+        return (
+            "bubblewrap is not installed; install it with your package manager (Debian: apt install"
+            " bubblewrap)"
+        )
     trial = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--", "/bin/true"]
-    done = subprocess.run(trial, capture_output=True, text=True, timeout=20, env={"PATH": os.environ.get("PATH", "")})
+    done = subprocess.run(
+        trial, capture_output=True, text=True, timeout=20, env={"PATH": os.environ.get("PATH", "")}
+    )
     if done.returncode:
-        remedy = "Ubuntu 24.04: an AppArmor profile for bwrap; Docker: --security-opt seccomp=unconfined"
+        remedy = (
+            "Ubuntu 24.04: an AppArmor profile for bwrap; Docker: --security-opt seccomp=unconfined"
+        )
         why = f"bubblewrap may not make its namespaces here ({done.stderr.strip()})"
         return f"{why}; allow unprivileged user namespaces ({remedy}) or move"
     return None
@@ -39,7 +51,9 @@ def obstacle() -> str | None:
 def require(boxed: bool) -> None:
     """Raise `BoxError` where grading does not work, be it in the box or even without it."""
     if sys.platform == "win32":
-        raise BoxError("collecting and grading need Linux, or macOS with --unsafe; on Windows, use WSL2")
+        raise BoxError(
+            "collecting and grading need Linux, or macOS with --unsafe; on Windows, use WSL2"
+        )
     if boxed and (reason := obstacle()):
         raise BoxError(f"{reason}. Or accept the risk with --unsafe, which stamps every result")
 
@@ -50,10 +64,15 @@ def pythons() -> list[str]:
 
 
 def require_unseen(folder: Path) -> None:
-    """Raise `BoxError` if student code could read a folder, because it lies where the box needs Python from."""
+    """Raise `BoxError` if student code could read a folder, because it lies where the box needs
+    Python from.
+    """
     for shown in ("/usr", *pythons()):
         if folder.resolve().is_relative_to(Path(shown).resolve()):
-            raise BoxError(f"{folder} lies below {shown}, which every box shows to the student code in it: move it")
+            raise BoxError(
+                f"{folder} lies below {shown}, which every box shows to the student code in it:"
+                " move it"
+            )
 
 
 def family(pid: int) -> list[int]:
@@ -74,7 +93,9 @@ def _told(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a box uses: bytes of memory, seconds of all processors, seconds in which it waited for one, and files."""
+    """What a box uses: bytes of memory, seconds of all processors, seconds in which it waited for
+    one, and files.
+    """
 
     memory: int = 0
     cpu_seconds: float = 0.0
@@ -88,14 +109,20 @@ def usage(pid: int) -> Usage:
     for member in family(pid):
         place = Path(f"/proc/{member}")
         try:
-            lines = _told(place / "status").split("\n")  # a name may hold what `splitlines` takes for an end
+            lines = _told(place / "status").split(
+                "\n"
+            )  # a name may hold what `splitlines` takes for an end
             ticks += sum(map(int, _told(place / "stat").rpartition(")")[2].split()[11:15]))
             waited = max(waited, int(_told(place / "schedstat").split()[1]))
             files = max(files, *(_files_on(place / "root", disk) for disk in DISKS))
         except (OSError, IndexError):  # it has just ended
             continue
         # Page tables are memory, too, and those of a sparse mapping are all there is of it.
-        sizes = (line.split()[1] for line in lines if line.startswith(("RssAnon:", "RssShmem:", "VmPTE:")))
+        sizes = (
+            line.split()[1]
+            for line in lines
+            if line.startswith(("RssAnon:", "RssShmem:", "VmPTE:"))
+        )
         memory += 1024 * sum(map(int, sizes))
     return Usage(memory, ticks / os.sysconf("SC_CLK_TCK"), waited / 1e9, files)
 
@@ -108,7 +135,9 @@ def _files_on(root: Path, disk: str) -> int:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Kill the box and wait until all of it, and the memory it held, is gone: the next box should not have to share."""
+    """Kill the box and wait until all of it, and the memory it held, is gone: the next box should
+    not have to share.
+    """
     members = family(process.pid) if process.poll() is None else []
     for member in members:
         with suppress(ProcessLookupError):
@@ -133,7 +162,9 @@ PREFIX = "grading-"
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """An empty folder that goes with its user; where that one is killed the lock goes, so `clear_leftovers` sees it."""
+    """An empty folder that goes with its user; where that one is killed the lock goes, so
+    `clear_leftovers` sees it.
+    """
     import fcntl  # which only Unix has, while a release is made anywhere
 
     with tempfile.TemporaryDirectory(prefix=PREFIX) as private:

@@ -1,8 +1,10 @@
-"""Hand points to nbgrader, which keeps the gradebook, the manual grading and the autograded notebooks.
+"""Hand points to nbgrader, which keeps the gradebook, the manual grading and the autograded
+notebooks.
 
-nbgrader would execute the notebook and read points off the outputs. Here no student code runs: a preprocessor
-takes the place of its `Execute` and puts the points that the judge awarded into the graded cells, as the
-plain number that nbgrader expects (anything else, such as `tensor(0.)`, would count as full marks).
+nbgrader would execute the notebook and read points off the outputs. Here no student code runs: a
+preprocessor takes the place of its `Execute` and puts the points that the judge awarded into the
+graded cells, as the plain number that nbgrader expects (anything else, such as `tensor(0.)`, would
+count as full marks).
 """
 
 import logging
@@ -56,18 +58,26 @@ class AwardPoints(NbGraderPreprocessor):
             marks = cell.metadata.get("nbgrader", {})
             if marks.get("grade"):
                 given = float(self.points.get(marks["grade_id"], 0.0))
-                value = min(float(marks["points"]), max(0.0, given)) if math.isfinite(given) else 0.0
-                cell.outputs = [new_output("execute_result", {"text/plain": repr(value)}, execution_count=1)]
+                value = (
+                    min(float(marks["points"]), max(0.0, given)) if math.isfinite(given) else 0.0
+                )
+                cell.outputs = [
+                    new_output("execute_result", {"text/plain": repr(value)}, execution_count=1)
+                ]
         return cell, resources
 
 
 class SaveMarks(SaveAutoGrades):
-    """Write the marks into the gradebook; a written answer that was read, and is as it was, does not wait once more."""
+    """Write the marks into the gradebook; a written answer that was read, and is as it was, does
+    not wait once more.
+    """
 
     same_words = Bool(help="whether the written answers are those of last time")
 
     def preprocess(self, nb, resources):
-        """Take all marks; texts in cells of the student's own may be written answers, so somebody has to read them."""
+        """Take all marks; texts in cells of the student's own may be written answers, so somebody
+        has to read them.
+        """
         texts = (cell for cell in nb.cells if cell.cell_type == "markdown" and cell.source.strip())
         self.own_words = any("nbgrader" not in cell.metadata for cell in texts)
         return super().preprocess(nb, resources)
@@ -78,12 +88,18 @@ class SaveMarks(SaveAutoGrades):
         written = cell.cell_type == "markdown"
         read = written and grade.manual_score is not None and not grade.needs_manual_grade
         super()._add_score(cell, resources)
-        grade.needs_manual_grade |= written and self.own_words  # where nbgrader settles a cell left as it was with 0
+        grade.needs_manual_grade |= (
+            written and self.own_words
+        )  # where nbgrader settles a cell left as it was with 0
         grade.needs_manual_grade &= not (read and self.same_words)  # what comes next commits it
 
 
 def _coursedir(room: Classroom, assignment: str, student: str = "*") -> CourseDirectory:
-    folders = {"root": str(room.folder), "db_url": f"sqlite:///{room.gradebook}", "submitted_directory": "checked"}
+    folders = {
+        "root": str(room.folder),
+        "db_url": f"sqlite:///{room.gradebook}",
+        "submitted_directory": "checked",
+    }
     return CourseDirectory(course_id="", assignment_id=assignment, student_id=student, **folders)
 
 
@@ -96,7 +112,8 @@ def _nbgrader(what: str) -> Iterator[None]:
     log = logging.getLogger("traitlets")
     handlers, propagate, path = log.handlers, log.propagate, os.environ.get("PATH", "")
     log.handlers, log.propagate = [handler], False
-    # nbgrader calls `alembic` by name, which is not on the path of an environment that is not activated.
+    # nbgrader calls `alembic` by name, which is not on the path of an environment that is not
+    # activated.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{path}"
     try:
         with warnings.catch_warnings():
@@ -112,7 +129,10 @@ def _nbgrader(what: str) -> Iterator[None]:
 
 
 def register(room: Classroom, assignment: str, source: Path) -> Path:
-    """Let nbgrader make the student version of a source notebook and enter it in the gradebook. Returns its folder."""
+    """Let nbgrader make the student version of a source notebook and enter it in the gradebook.
+
+    Returns its folder.
+    """
     target = room.folder / "source" / assignment
     target.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
@@ -126,7 +146,9 @@ def enter(
     room: Classroom, assignment: str, student: str, notebook: Any, points: dict[str, float], arrived: datetime,
     same_words: bool = False,
 ) -> None:  # fmt: skip
-    """Enter a graded submission, a rebuilt notebook; manual scores stay, and with `same_words` wait no second time."""
+    """Enter a graded submission, a rebuilt notebook; manual scores stay, and with `same_words` wait
+    no second time.
+    """
     folder = room.folder / "checked" / student / assignment
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{assignment}.ipynb"
@@ -134,13 +156,19 @@ def enter(
     (folder / "timestamp.txt").write_text(f"{arrived:%Y-%m-%d %H:%M:%S.%f} UTC", encoding="utf-8")
     converter = Autograde(coursedir=_coursedir(room, assignment, student), config=_FORCE)
     converter.sanitize_preprocessors = [CheckCellMetadata]
-    converter.autograde_preprocessors = [AwardPoints(points=points), SaveMarks(same_words=same_words)]
+    converter.autograde_preprocessors = [
+        AwardPoints(points=points),
+        SaveMarks(same_words=same_words),
+    ]
     with _nbgrader(f"autograde of {student}'s {assignment}"):
         converter.start()
 
 
 def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
-    """What the gradebook holds of each graded cell. The late penalty is worked out anew: points by hand count, too."""
+    """What the gradebook holds of each graded cell.
+
+    The late penalty is worked out anew: points by hand count, too.
+    """
     rows, person = {}, roster.read(room).get(student) or roster.Listed(student)
     try:
         if not room.gradebook.exists():  # where nbgrader would begin an empty one
@@ -148,22 +176,43 @@ def scores(room: Classroom, assignment: str, student: str) -> dict[str, dict]:
         with Gradebook(f"sqlite:///{room.gradebook}") as book:
             submission = book.find_submission(assignment, student)
             arrived = submission.timestamp.replace(tzinfo=UTC)
-            if room.submission(student, assignment).exists():  # its date or the deadline may be corrected afterwards
+            if room.submission(
+                student, assignment
+            ).exists():  # its date or the deadline may be corrected afterwards
                 arrived = collect.arrival(room, assignment, student)
             for notebook in submission.notebooks:
                 comments = {comment.name: comment.comment for comment in notebook.comments}
                 # The Formgrader takes words below a solution, not below its check.
                 by_hand = [comment for comment in notebook.comments if comment.manual_comment]
-                comments |= {comment.name.removesuffix("_solution"): comment.comment for comment in by_hand}
+                comments |= {
+                    comment.name.removesuffix("_solution"): comment.comment for comment in by_hand
+                }
                 for grade in notebook.grades:
-                    row = {"points": grade.score, "of": grade.max_score, "comment": comments.get(grade.name) or ""}
+                    row = {
+                        "points": grade.score,
+                        "of": grade.max_score,
+                        "comment": comments.get(grade.name) or "",
+                    }
                     rows[grade.name] = row | {"waiting": bool(grade.needs_manual_grade)}
-                late = room.rules.penalty(assignment, arrived, notebook.score, *person.lateness(assignment))
+                late = room.rules.penalty(
+                    assignment, arrived, notebook.score, *person.lateness(assignment)
+                )
                 notebook.late_submission_penalty = late
-                rows["late penalty"] = {"points": 0.0 - late, "of": 0, "comment": "", "waiting": False}
+                rows["late penalty"] = {
+                    "points": 0.0 - late,
+                    "of": 0,
+                    "comment": "",
+                    "waiting": False,
+                }
             book.db.commit()
     except MissingEntry:
-        again = f"`grade release {assignment}`, delete results/{assignment} and `grade run {assignment}`"
-        why = f"{room.gradebook} holds nothing of {student}'s {assignment}, which was graded: restore it from a backup"
+        again = (
+            f"`grade release {assignment}`, delete results/{assignment} and `grade run"
+            f" {assignment}`"
+        )
+        why = (
+            f"{room.gradebook} holds nothing of {student}'s {assignment}, which was graded: restore"
+            " it from a backup"
+        )
         raise RuntimeError(f"{why}, or without the points given by hand: {again}") from None
     return rows

@@ -1,7 +1,7 @@
 """Make what students get from one source notebook: no solution, no specification, no oracle.
 
-The instant check needs right answers to compare with. They are computed here for one visible seed and travel as
-data; the functions that computed them do not.
+The instant check needs right answers to compare with. They are computed here for one visible seed
+and travel as data; the functions that computed them do not.
 """
 
 import io
@@ -26,13 +26,18 @@ GUIDE = "STUDENT.md"
 NOT_FOR_STUDENTS = ("notebooks/assignments/", "course/grading/", "course/commands/grade.py",
                     "tests/", ".ci/", "CONTRIBUTING.md")  # fmt: skip
 
-# Lines of README and Makefile about what an edition does not hold, each with those that continue it.
+# Lines of README and Makefile about what an edition does not hold, each with those that continue
+# it.
 FOR_TEACHERS = re.compile(
     r"^(\| see how grading|\| run the tests|\| rebuild the reference|.*pytest|(grade|test|check.*|reference): |"
     r"# (One thread|After each|A represent|The reference|Each finished)).*\n([ \t]+.*\n)*", re.MULTILINE)  # fmt: skip
 GRADE = re.compile(r"^\* \*\*Grade.*\n([ \t]+.*\n)*", re.MULTILINE)
-HAND_IN = "* **Hand in**: the assignments lie in `notebooks/assignments/`; read `STUDENT.md` in one of them first.\n"
-HELP = "`python -m course grade --help` says how to hand them out, collect and grade them."  # of lesson 00
+HAND_IN = (
+    "* **Hand in**: the assignments lie in `notebooks/assignments/`; read `STUDENT.md` in one of"
+    " them first.\n"
+)
+# of lesson 00
+HELP = "`python -m course grade --help` says how to hand them out, collect and grade them."
 
 
 def for_students(text: str) -> str:
@@ -51,15 +56,28 @@ def verify(exercise: Exercise) -> None:
     for cell in nbformat.read(exercise.notebook, as_version=4).cells:
         marks = cell.metadata.get("nbgrader")
         if not marks:
-            raise ValueError(f"{exercise.notebook.name}: mark this cell as read-only: {cell.source[:60]!r}")
+            raise ValueError(
+                f"{exercise.notebook.name}: mark this cell as read-only: {cell.source[:60]!r}"
+            )
         cells[marks["grade_id"]] = (cell.cell_type, marks)
-    graded = {name: marks["points"] for name, (kind, marks) in cells.items() if marks["grade"] and kind == "code"}
+    graded = {
+        name: marks["points"]
+        for name, (kind, marks) in cells.items()
+        if marks["grade"] and kind == "code"
+    }
     wanted = {item.name: item.points for item in assignment.items}
     if graded != wanted:
-        raise ValueError(f"{exercise.notebook.name} grades {graded}, but the specification says {wanted}")
-    manual = sum(marks["points"] for kind, marks in cells.values() if marks["grade"] and kind == "markdown")
+        raise ValueError(
+            f"{exercise.notebook.name} grades {graded}, but the specification says {wanted}"
+        )
+    manual = sum(
+        marks["points"] for kind, marks in cells.values() if marks["grade"] and kind == "markdown"
+    )
     if manual != assignment.manual_points:
-        raise ValueError(f"{exercise.notebook.name} gives {manual} points by hand, not {assignment.manual_points}")
+        raise ValueError(
+            f"{exercise.notebook.name} gives {manual} points by hand, not"
+            f" {assignment.manual_points}"
+        )
     if missing := [name for name in wanted if f"{name}_solution" not in cells]:
         raise ValueError(f"{exercise.notebook.name} has no cell <name>_solution for {missing}")
 
@@ -69,9 +87,15 @@ def visible_answers(exercise: Exercise) -> bytes:
     items = {}
     for item in exercise.assignment.items:
         visible = item.make_cases(VISIBLE_SEED)
-        cases = [vars(case) | {"expected": item.oracle(case.inputs, case.probe)} for case in visible]
+        cases = [
+            vars(case) | {"expected": item.oracle(case.inputs, case.probe)} for case in visible
+        ]
         tolerance = [item.tolerance.relative, item.tolerance.absolute]
-        rules = {"function": item.function, "forbidden": list(item.forbidden), "tolerance": tolerance}
+        rules = {
+            "function": item.function,
+            "forbidden": list(item.forbidden),
+            "tolerance": tolerance,
+        }
         items[item.name] = rules | {"hints": [item.nudge, item.hint], "cases": cases}
     return wire.encode(items)
 
@@ -86,7 +110,11 @@ def release(room: Classroom, exercise: Exercise) -> Path:
         shutil.rmtree(bundle)
     bundle.mkdir(parents=True)
     shutil.copy(student_version / exercise.notebook.name, bundle)
-    for path in (*SUPPORT, exercise.driver, exercise.folder.parent / GUIDE):  # what it needs to run, and to be read
+    for path in (
+        *SUPPORT,
+        exercise.driver,
+        exercise.folder.parent / GUIDE,
+    ):  # what it needs to run, and to be read
         shutil.copy(path, bundle)
     write(bundle / "visible.safetensors", visible_answers(exercise))
     with zipfile.ZipFile(bundle.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive:
@@ -97,18 +125,29 @@ def release(room: Classroom, exercise: Exercise) -> Path:
 
 
 def edition(room: Classroom, exercises: list[Exercise]) -> Path:
-    """Write one zip file with the course without what is secret, and the bundles in the place of their sources."""
+    """Write one zip file with the course without what is secret, and the bundles in the place of
+    their sources.
+    """
     root, data = FOLDER.parents[1], io.BytesIO()
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, encoding="utf-8", check=False)
+    listed = subprocess.run(
+        ["git", "-C", root, "ls-files", "-z"], capture_output=True, encoding="utf-8", check=False
+    )
     if listed.returncode:
-        raise ValueError(f"{root} is no git repository, whose list of files an edition is made of: clone the course")
+        raise ValueError(
+            f"{root} is no git repository, whose list of files an edition is made of: clone the"
+            " course"
+        )
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in filter(None, listed.stdout.split("\0")):
             if name == "notebooks/00_start_here.ipynb":
                 told = (root / name).read_text(encoding="utf-8")
-                archive.writestr(f"course/{name}", told.replace(HELP, "Read `STUDENT.md` in one of them first."))
+                archive.writestr(
+                    f"course/{name}", told.replace(HELP, "Read `STUDENT.md` in one of them first.")
+                )
             elif name in ("README.md", "Makefile"):
-                archive.writestr(f"course/{name}", for_students((root / name).read_text(encoding="utf-8")))
+                archive.writestr(
+                    f"course/{name}", for_students((root / name).read_text(encoding="utf-8"))
+                )
             elif not name.startswith(NOT_FOR_STUDENTS) and (root / name).is_file():
                 archive.write(root / name, Path("course", name))
         for exercise in exercises:

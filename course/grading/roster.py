@@ -1,15 +1,19 @@
-"""Who is in the class, under which number the university knows them, who has more time, and whose a hand-in is.
+"""Who is in the class, under which number the university knows them, who has more time, and whose a
+hand-in is.
 
-`class_list.csv` in the class folder. Any learning-management system or spreadsheet can write it. Each line needs the
-`student`, as in collected/a1.csv or as hand-ins are called, or else the full `name`:
+`class_list.csv` in the class folder. Any learning-management system or spreadsheet can write it.
+Each line needs the `student`, as in collected/a1.csv or as hand-ins are called, or else the full
+`name`:
 
     student,id,name,section,group,moodle,extra_days,extra_days_a3,late_days_a1
     ada,1001,Ada Lovelace,A,1,,,,
     ,1002,Benjamin Peirce,A,1,4711 5822,1,7,2
 
-What systems deliver is named so; Moodle's number is another one in each assignment, Canvas's first one the student's:
+What systems deliver is named so; Moodle's number is another one in each assignment, Canvas's first
+one the student's:
 
-    Ada Lovelace_4711_assignsubmission_file_/a1.ipynb        lovelaceada_LATE_12345_67890_a1-2.ipynb (handed in again)
+    Ada Lovelace_4711_assignsubmission_file_/a1.ipynb        lovelaceada_LATE_12345_67890_a1-2.ipynb
+    (handed in again)
 """
 
 import csv
@@ -21,17 +25,31 @@ from pathlib import Path
 from course.grading.classroom import Classroom, ClassroomError, name_of
 
 FILE = "class_list.csv"
-COLUMNS = ("student", "id", "name", "section", "moodle", "group")  # the last is for the teacher alone
-MOODLE = re.compile(r"(?P<name>[^_]+)_(?P<number>\d+)_assignsubmission_[a-z]+_?(?P<file>.*)(?P<ending>)")
-CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>.+?)(-\d+)?(?P<ending>\.\w+)")
-NUMBER = ".canvas-"  # with a student's number, the name of a file that `collect` leaves in the student's folder
+COLUMNS = (
+    "student",
+    "id",
+    "name",
+    "section",
+    "moodle",
+    "group",
+)  # the last is for the teacher alone
+MOODLE = re.compile(
+    r"(?P<name>[^_]+)_(?P<number>\d+)_assignsubmission_[a-z]+_?(?P<file>.*)(?P<ending>)"
+)
+CANVAS = re.compile(
+    r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>.+?)(-\d+)?(?P<ending>\.\w+)"
+)
+# with a student's number, the name of a file that `collect` leaves in the student's folder
+NUMBER = ".canvas-"
 DAYS = re.compile(r"extra_days(_\w+)?|late_days_\w+")
 NUMBER_OF_DAYS = re.compile(r"(\d{1,3}([.,]\d+)?)?")
 
 
 @dataclass(frozen=True)
 class Listed:
-    """One line of the class list; `moodle` holds Moodle's numbers, `days` the columns that speak of days."""
+    """One line of the class list; `moodle` holds Moodle's numbers, `days` the columns that speak of
+    days.
+    """
 
     student: str
     id: str = ""
@@ -41,13 +59,17 @@ class Listed:
     days: dict[str, float] = field(default_factory=dict)
 
     def lateness(self, assignment: str) -> tuple[float, float | None]:
-        """How many days later than others this student may hand in, and how many days late the list says it was."""
+        """How many days later than others this student may hand in, and how many days late the list
+        says it was.
+        """
         extra = self.days.get(f"extra_days_{assignment}", self.days.get("extra_days", 0.0))
         return extra, self.days.get(f"late_days_{assignment}")
 
 
 def read(room: Classroom) -> dict[str, Listed]:
-    """The class list by student, empty where there is none; a `ClassroomError` names the line and what is wrong."""
+    """The class list by student, empty where there is none; a `ClassroomError` names the line and
+    what is wrong.
+    """
     path = room.folder / FILE
     if not path.exists():
         return {}
@@ -56,9 +78,13 @@ def read(room: Classroom) -> dict[str, Listed]:
     by_id = {note.name.removeprefix(NUMBER): note.parent.name for note in notes}
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-        rows = csv.DictReader(lines, delimiter=next((mark for mark in ";\t" if mark in "".join(lines[:1])), ","))
+        rows = csv.DictReader(
+            lines, delimiter=next((mark for mark in ";\t" if mark in "".join(lines[:1])), ",")
+        )
         columns = [(column or "").strip() for column in rows.fieldnames or []]
-        unknown = [column for column in columns if column not in COLUMNS and not DAYS.fullmatch(column)]
+        unknown = [
+            column for column in columns if column not in COLUMNS and not DAYS.fullmatch(column)
+        ]
         if not {"student", "name"} & {*columns} or unknown:
             right = f"{', '.join(COLUMNS)}, extra_days, extra_days_a1, late_days_a1"
             raise ValueError(f"the columns are {', '.join(columns) or 'missing'}; use {right}")
@@ -71,7 +97,9 @@ def read(room: Classroom) -> dict[str, Listed]:
                 raise ValueError("neither `student` nor `name` is given")
             listed = _listed(cells, by_id)
             if listed.student in found:
-                raise ValueError(f"{listed.student} is listed twice; each line needs a `student` of its own")
+                raise ValueError(
+                    f"{listed.student} is listed twice; each line needs a `student` of its own"
+                )
             found[listed.student] = listed
     except (ValueError, csv.Error) as problem:  # of which UnicodeDecodeError is one
         how = "as CSV in UTF-8 (in Excel: Save As, CSV UTF-8)"
@@ -82,7 +110,9 @@ def read(room: Classroom) -> dict[str, Listed]:
 def _listed(row: dict[str, str], by_id: dict[str, str]) -> Listed:
     days, student = {}, by_id.get(row.get("id") or "-") or row.get("student") or row["name"]
     for column, value in row.items():
-        if DAYS.fullmatch(column) and (value or column.startswith("late")):  # there, nothing means in time
+        if DAYS.fullmatch(column) and (
+            value or column.startswith("late")
+        ):  # there, nothing means in time
             if not NUMBER_OF_DAYS.fullmatch(value):
                 raise ValueError(f"{column} is {value}; write a number of days, such as 2 or 1.5")
             days[column] = float(value.replace(",", ".") or 0)
@@ -92,7 +122,9 @@ def _listed(row: dict[str, str], by_id: dict[str, str]) -> Listed:
 def everybody(room: Classroom, assignment: str) -> dict[str, Listed]:
     """The class list, and after it those who handed in and are not on it."""
     listed = read(room)
-    return listed | {student: Listed(student) for student in room.students(assignment) if student not in listed}
+    return listed | {
+        student: Listed(student) for student in room.students(assignment) if student not in listed
+    }
 
 
 def own_name(path: Path) -> str:
@@ -108,7 +140,10 @@ def is_part(path: Path) -> bool:
 
 def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[str, str]]:
     """The student of each path, the same for all assignments, and what is to be said of it."""
-    whose, known = {n: one.student for one in people.values() for n in one.moodle.split()}, {*people}
+    whose, known = (
+        {n: one.student for one in people.values() for n in one.moodle.split()},
+        {*people},
+    )
     matches = {path: MOODLE.fullmatch(path.name) for path in paths}
     bearers, found = defaultdict(set), {}
     for match in filter(None, matches.values()):
@@ -119,13 +154,22 @@ def students(paths: list[Path], people: dict[str, Listed]) -> dict[Path, tuple[s
             student, number = name_of(match["name"]), match["number"]
             if number in whose:
                 student = whose[number]
-            elif len(bearers[student]) > 1 or sum(name_of(one.name) == student for one in people.values()) > 1:
+            elif (
+                len(bearers[student]) > 1
+                or sum(name_of(one.name) == student for one in people.values()) > 1
+            ):
                 student = name_of(f"{student}-{number}")
-                remark = f"several are called {match['name']}: write whose {number} is into the column moodle of {FILE}"
+                remark = (
+                    f"several are called {match['name']}: write whose {number} is into the column"
+                    f" moodle of {FILE}"
+                )
         elif match := CANVAS.fullmatch(path.name):
             student = name_of(f"{match['name']}_{match['number']}")
             known |= {student} if match["number"] in {one.id for one in people.values()} else set()
         if people and student not in known:
-            remark = remark or f"{student} is not on the class list: correct {FILE} or the name of the entry"
+            remark = (
+                remark
+                or f"{student} is not on the class list: correct {FILE} or the name of the entry"
+            )
         found[path] = student, remark
     return found

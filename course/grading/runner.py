@@ -1,8 +1,9 @@
 """Grade a whole class: in parallel, resumable, and no submission stops another.
 
-Boxes run side by side in threads that mostly wait; the gradebook is written by this thread alone. A result is written
-last, whole or not at all, with a fingerprint of what it was made from. So a run that is killed loses nothing that was
-finished, and the next one grades only what is missing or has changed.
+Boxes run side by side in threads that mostly wait; the gradebook is written by this thread alone. A
+result is written last, whole or not at all, with a fingerprint of what it was made from. So a run
+that is killed loses nothing that was finished, and the next one grades only what is missing or has
+changed.
 """
 
 import hashlib
@@ -21,7 +22,18 @@ import nbformat
 import torch
 from tqdm import tqdm
 
-from course.grading import box, collect, course, handed_in, intake, job, judge, machine, record, roster
+from course.grading import (
+    box,
+    collect,
+    course,
+    handed_in,
+    intake,
+    job,
+    judge,
+    machine,
+    record,
+    roster,
+)
 from course.grading.classroom import Classroom, write
 from course.grading.course import Exercise
 from course.grading.intake import Submission
@@ -34,7 +46,9 @@ def skeleton_of(room: Classroom, exercise: Exercise):
     """The released notebook, on which every submission is rebuilt."""
     path = room.folder / "released" / exercise.assignment.name / exercise.notebook.name
     if not path.exists():
-        raise FileNotFoundError(f"{exercise.assignment.name} was not released to this class: run `grade release` first")
+        raise FileNotFoundError(
+            f"{exercise.assignment.name} was not released to this class: run `grade release` first"
+        )
     return nbformat.read(path, as_version=4)
 
 
@@ -42,12 +56,16 @@ def version(assignment: str) -> str:
     """A digest of the code that marks depend on: exercise, grader, torch."""
     exercise, digest = course.load(assignment), hashlib.sha256(torch.__version__.encode())
     folders = (exercise.folder, job.HERE, Path(checks.__file__).parent)
-    for path in sorted([exercise.notebook, *(path for folder in folders for path in folder.glob("*.py"))]):
+    for path in sorted(
+        [exercise.notebook, *(path for folder in folders for path in folder.glob("*.py"))]
+    ):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def run(room: Classroom, exercise: Exercise, workers: int | None = None, boxed: bool = True) -> dict[str, int]:
+def run(
+    room: Classroom, exercise: Exercise, workers: int | None = None, boxed: bool = True
+) -> dict[str, int]:
     """Grade what is new or changed. Returns how many were graded and kept."""
     if boxed:
         machine.require_unseen(room.folder)
@@ -55,16 +73,25 @@ def run(room: Classroom, exercise: Exercise, workers: int | None = None, boxed: 
     machine.clear_leftovers()
     name, (todo, kept) = exercise.assignment.name, _to_do(room, exercise, boxed)
     room.log("run", assignment=name, students=len(todo), boxed=boxed, limits=asdict(box.Limits()))
-    sheets = judge.prepare(exercise, room.secret) if todo else []  # hidden inputs and expected answers
+    sheets = (
+        judge.prepare(exercise, room.secret) if todo else []
+    )  # hidden inputs and expected answers
     read = partial(intake.read, notebook_name=exercise.notebook.name, skeleton=skeleton_of(room, exercise),
                    released=room.folder / "released" / name)  # fmt: skip
     at_a_time, work = workers or os.cpu_count(), partial(grade, exercise, sheets, boxed)
     threads = ThreadPoolExecutor(at_a_time)
     try:
         with tqdm(total=len(todo), desc=f"grading {name}", leave=False) as bar:
-            tasks = ((part, [read(room.submission(who, name)) for who, _ in part]) for part in _parts(todo, at_a_time))
-            for part, submissions, results in _as_they_finish(threads, work, tasks, most=2 * at_a_time):
-                for (student, mark), submission, result in zip(part, submissions, results, strict=True):
+            tasks = (
+                (part, [read(room.submission(who, name)) for who, _ in part])
+                for part in _parts(todo, at_a_time)
+            )
+            for part, submissions, results in _as_they_finish(
+                threads, work, tasks, most=2 * at_a_time
+            ):
+                for (student, mark), submission, result in zip(
+                    part, submissions, results, strict=True
+                ):
                     _keep(room, name, student, mark, submission, result)
                     bar.update()
     finally:
@@ -73,7 +100,9 @@ def run(room: Classroom, exercise: Exercise, workers: int | None = None, boxed: 
 
 
 def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
-    """What a teacher should look at before the marks go out: what was not read, refused or left out; or nothing."""
+    """What a teacher should look at before the marks go out: what was not read, refused or left
+    out; or nothing.
+    """
     name = exercise.assignment.name
     lines = collect.remarks(room, name)
     for student in room.students(name):
@@ -82,27 +111,52 @@ def noteworthy(room: Classroom, exercise: Exercise) -> list[str]:
             lines.append(f"{student}: a text holds pictures: look into submitted/{student}/{name}")
         if not result.get("readable", True):
             lines.append(f"{student}: {result['notes'][0]}")
-        refused = {item: row["message"] for item, row in result["items"].items() if row.get("refused")}
-        lines += [f"{student}: {item} earned nothing. {message}" for item, message in refused.items()]
+        refused = {
+            item: row["message"] for item, row in result["items"].items() if row.get("refused")
+        }
+        lines += [
+            f"{student}: {item} earned nothing. {message}" for item, message in refused.items()
+        ]
     known, said = roster.read(room), " ".join(lines)
-    strays = [s for s in room.students(name) if known and s not in known and f"{s} is not on" not in said]
-    lines += [f"{s} is not on the class list: correct {roster.FILE}, or delete submitted/{s}" for s in strays]
-    odd = {path.parent.name for path in (room.folder / "submitted").glob(f"*/{name}")} - {*room.students(name)}
-    lines += [f"{s!r} in submitted/ was left out: rename the folder to letters and digits" for s in sorted(odd)]
+    strays = [
+        s for s in room.students(name) if known and s not in known and f"{s} is not on" not in said
+    ]
+    lines += [
+        f"{s} is not on the class list: correct {roster.FILE}, or delete submitted/{s}"
+        for s in strays
+    ]
+    odd = {path.parent.name for path in (room.folder / "submitted").glob(f"*/{name}")} - {
+        *room.students(name)
+    }
+    lines += [
+        f"{s!r} in submitted/ was left out: rename the folder to letters and digits"
+        for s in sorted(odd)
+    ]
     shown = [f"  {handed_in.shown(line, 500)}" for line in lines]
     return ["Please look at these before the marks go out:", *shown] if lines else []
 
 
 def pending(room: Classroom, exercise: Exercise) -> list[str]:
-    """One line where hand-ins have no marks yet, or those of an older one, or of older rules; or none."""
+    """One line where hand-ins have no marks yet, or those of an older one, or of older rules; or
+    none.
+    """
     name, (todo, _) = exercise.assignment.name, _to_do(room, exercise, boxed=None)
-    return [f"{name}: hand-ins that are new or changed: {len(todo)}. `grade run {name}` first"] if todo else []
+    return (
+        [f"{name}: hand-ins that are new or changed: {len(todo)}. `grade run {name}` first"]
+        if todo
+        else []
+    )
 
 
 def _to_do(room: Classroom, exercise: Exercise, boxed: bool | None) -> tuple[list[tuple], int]:
-    """Students whose submission is new or changed (None: graded as before), and a mark of what would be graded."""
+    """Students whose submission is new or changed (None: graded as before), and a mark of what
+    would be graded.
+    """
     name, todo, kept = exercise.assignment.name, [], 0
-    base = f"{version(name)} {room.secret} {handed_in.fingerprint(room.folder / 'released' / name, '*.ipynb')}"
+    base = (
+        f"{version(name)} {room.secret}"
+        f" {handed_in.fingerprint(room.folder / 'released' / name, '*.ipynb')}"
+    )
     for student in room.students(name):
         old = room.result(name, student) or {}
         way = old.get("boxed") if boxed is None else boxed
@@ -122,7 +176,9 @@ def _parts(todo: list, at_a_time: int) -> Iterator[list]:
         todo = todo[len(part) :]
 
 
-def _as_they_finish(threads: ThreadPoolExecutor, work: Callable, tasks: Iterator, most: int) -> Iterator[tuple]:
+def _as_they_finish(
+    threads: ThreadPoolExecutor, work: Callable, tasks: Iterator, most: int
+) -> Iterator[tuple]:
     """Grade with a few submissions in memory at a time, however large the class."""
     running: dict[Future, tuple] = {}
     while True:
@@ -135,8 +191,12 @@ def _as_they_finish(threads: ThreadPoolExecutor, work: Callable, tasks: Iterator
             yield (*running.pop(future), future.result())
 
 
-def grade(exercise: Exercise, sheets: list[judge.Sheet], boxed: bool, submissions: list[Submission]) -> list[dict]:
-    """Grade some submissions; a failure of the grader itself becomes a result that says so, and costs nobody else."""
+def grade(
+    exercise: Exercise, sheets: list[judge.Sheet], boxed: bool, submissions: list[Submission]
+) -> list[dict]:
+    """Grade some submissions; a failure of the grader itself becomes a result that says so, and
+    costs nobody else.
+    """
     try:
         return judge.grade(exercise, submissions, sheets, boxed=boxed)
     except machine.BoxError:
@@ -145,12 +205,19 @@ def grade(exercise: Exercise, sheets: list[judge.Sheet], boxed: bool, submission
         if len(submissions) > 1:
             return [grade(exercise, sheets, boxed, [one])[0] for one in submissions]
         message = "The grader failed; tell your teacher"
-        items = {s.item.name: {"points": 0.0, "of": s.item.points, "message": message} for s in sheets}
-        note = f"The grader failed on this submission: {type(problem).__name__}: {problem}; the next run tries again"
+        items = {
+            s.item.name: {"points": 0.0, "of": s.item.points, "message": message} for s in sheets
+        }
+        note = (
+            f"The grader failed on this submission: {type(problem).__name__}: {problem}; the next"
+            " run tries again"
+        )
         return [{"items": items, "notes": [note], "printed": "", "boxed": boxed, "readable": False}]
 
 
-def _keep(room: Classroom, name: str, student: str, mark: str, submission: Submission, result: dict) -> None:
+def _keep(
+    room: Classroom, name: str, student: str, mark: str, submission: Submission, result: dict
+) -> None:
     """Enter the points in the gradebook, then write the result."""
     old, words = room.result(name, student) or {}, words_of(submission.notebook)
     same_words = old.get("words") == words
@@ -160,10 +227,14 @@ def _keep(room: Classroom, name: str, student: str, mark: str, submission: Submi
     result |= {"student": student, "assignment": name, "words": words}
     result |= {"graded": datetime.now(UTC).isoformat(timespec="seconds")}
     result |= {"versions": {"python": platform.python_version(), "torch": torch.__version__}}
-    failed = submission.readable and not result.get("readable", True)  # the grader, so that the next run tries again
+    failed = submission.readable and not result.get(
+        "readable", True
+    )  # the grader, so that the next run tries again
     result["fingerprint"] = "" if failed else mark
     write(room.result_path(name, student), json.dumps(result, indent=1))
-    seeds = hashlib.sha256(room.secret.encode()).hexdigest()[:12]  # which secret it was, not the secret
+    seeds = hashlib.sha256(room.secret.encode()).hexdigest()[
+        :12
+    ]  # which secret it was, not the secret
     room.log("graded", assignment=name, student=student, points=sum(points.values()), fingerprint=mark[:12],
              seeds=seeds, boxed=result["boxed"], versions=result["versions"])  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Trees of data as bytes that cannot execute: JSON for the structure, safetensors for the tensors.
 
-What comes out of the box was written by somebody who may wish the grader ill, so `decode` trusts nothing:
-sizes are capped before anything is parsed, and whatever is wrong ends in a `WireError`.
+What comes out of the box was written by somebody who may wish the grader ill, so `decode` trusts
+nothing: sizes are capped before anything is parsed, and whatever is wrong ends in a `WireError`.
 Needs only torch and safetensors, because it also runs inside the box and in the student's bundle.
 """
 
@@ -16,7 +16,9 @@ import safetensors.torch
 import torch
 
 MOST_BYTES = 64 * 2**20
-MOST_TEXT_BYTES = 4 * 2**20  # of the structure, which takes twenty times as much memory once it is parsed
+MOST_TEXT_BYTES = (
+    4 * 2**20
+)  # of the structure, which takes twenty times as much memory once it is parsed
 MOST_PARTS = 20_000
 _MARK = "tensor number"
 
@@ -36,19 +38,25 @@ def encode(tree: Any) -> bytes:
 def decode(data: bytes) -> Any:
     """Turn the bytes of `encode` back into a tree, or raise `WireError`."""
     _require_at_most(MOST_BYTES, len(data))
-    _require_at_most(MOST_TEXT_BYTES, int.from_bytes(data[:8], "little"))  # the header, which names the tensors
+    _require_at_most(
+        MOST_TEXT_BYTES, int.from_bytes(data[:8], "little")
+    )  # the header, which names the tensors
     try:
         tensors = safetensors.torch.load(data)
         _require_at_most(MOST_TEXT_BYTES, tensors["tree"].nbytes)
         return _put_tensors_in(json.loads(tensors["tree"].numpy().tobytes()), tensors)
     except WireError:
         raise
-    except Exception as problem:  # parsers fail in many ways on hostile bytes, and each of them means the same
+    except (
+        Exception
+    ) as problem:  # parsers fail in many ways on hostile bytes, and each of them means the same
         raise WireError(f"not an encoded answer ({type(problem).__name__})") from None
 
 
 def call(function: Callable, inputs: dict[str, Any]) -> Any:
-    """Call an answer; refuse one that changes what it was given, for somebody else may still use it."""
+    """Call an answer; refuse one that changes what it was given, for somebody else may still use
+    it.
+    """
     before = encode(inputs)
     answer = function(**inputs)
     if encode(inputs) != before:
@@ -58,9 +66,15 @@ def call(function: Callable, inputs: dict[str, Any]) -> Any:
 
 def described(problem: BaseException, student: dict[str, Any]) -> str:
     """An error in one line, with the last line of the student's own code on the way to it."""
-    own = [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(problem.__traceback__) if f.f_globals is student]
+    own = [
+        (f.f_code.co_filename, n)
+        for f, n in traceback.walk_tb(problem.__traceback__)
+        if f.f_globals is student
+    ]
     line = linecache.getline(*own[-1]).strip() if own else ""
-    return f"{type(problem).__name__}: {problem}"[:300] + (f", in the line `{line[:100]}`" if line else "")
+    return f"{type(problem).__name__}: {problem}"[:300] + (
+        f", in the line `{line[:100]}`" if line else ""
+    )
 
 
 def _require_at_most(allowed: int, length: int) -> None:
@@ -83,7 +97,9 @@ def _take_tensors_out(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return [_take_tensors_out(value, tensors) for value in tree]
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
-    raise WireError(f"an answer may hold tensors, numbers, texts, lists and dictionaries, but not {type(tree)}")
+    raise WireError(
+        f"an answer may hold tensors, numbers, texts, lists and dictionaries, but not {type(tree)}"
+    )
 
 
 def _put_tensors_in(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
@@ -96,7 +112,9 @@ def _put_tensors_in(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
             raise WireError(f"an answer may have {MOST_PARTS} parts at most")
         if isinstance(node, dict):
             if set(node) == {_MARK}:
-                return tensors.pop(node[_MARK])  # once each, for a tensor that stands in many places would be copied
+                return tensors.pop(
+                    node[_MARK]
+                )  # once each, for a tensor that stands in many places would be copied
             return {key: walk(value) for key, value in node.items()}
         return [walk(value) for value in node] if isinstance(node, list) else node
 

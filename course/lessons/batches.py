@@ -10,7 +10,9 @@ from helpers.augment import training_batch
 
 @dataclass
 class TrainingBatches:
-    """Several times through the images, in another order each time: pairs of normalised images and labels."""
+    """Several times through the images, in another order each time: pairs of normalised images and
+    labels.
+    """
 
     images: torch.Tensor  # uint8 (N, 3, 32, 32)
     labels: torch.Tensor

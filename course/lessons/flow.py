@@ -10,12 +10,22 @@ from helpers.plots.style import COLOURS, INK, subplots
 FILLS = ("#eef1f5", COLOURS["sky"])
 
 
-def flow(boxes: Sequence[tuple[str, str]], arrows: Sequence[str] = (), strong: Sequence[int] = ()) -> Figure:
-    """Draw boxes, each a title and a content, from left to right, words over the arrows; stress those at `strong`."""
+def flow(
+    boxes: Sequence[tuple[str, str]], arrows: Sequence[str] = (), strong: Sequence[int] = ()
+) -> Figure:
+    """Draw boxes, each a title and a content, from left to right, words over the arrows; stress
+    those at `strong`.
+    """
     figure, ax = subplots(size=(2.15 * len(boxes), 1.9))
     for place, (title, content) in enumerate(boxes):
-        look = {"facecolor": FILLS[place in strong], "edgecolor": INK, "linewidth": 2.4 if place in strong else 1.0}
-        ax.add_patch(FancyBboxPatch((place - 0.36, -0.42), 0.72, 0.84, boxstyle="round,pad=0.02", **look))
+        look = {
+            "facecolor": FILLS[place in strong],
+            "edgecolor": INK,
+            "linewidth": 2.4 if place in strong else 1.0,
+        }
+        ax.add_patch(
+            FancyBboxPatch((place - 0.36, -0.42), 0.72, 0.84, boxstyle="round,pad=0.02", **look)
+        )
         ax.text(place, 0.26, title, ha="center", va="center", fontsize=13, fontweight="bold")
         ax.text(place, -0.1, content, ha="center", va="center", fontsize=13, linespacing=1.4)
     for place in range(len(boxes) - 1):

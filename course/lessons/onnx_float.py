@@ -18,12 +18,22 @@ def export(model: nn.Module, x: Tensor, path: Path) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's notes about its own future
         keep = torch.onnx.TrainingMode.PRESERVE  # else the exporter itself folds BatchNorm
-        torch.onnx.export(model, (x,), path, dynamo=False, input_names=["x"], training=keep, do_constant_folding=False)
+        torch.onnx.export(
+            model,
+            (x,),
+            path,
+            dynamo=False,
+            input_names=["x"],
+            training=keep,
+            do_constant_folding=False,
+        )
     return path
 
 
 def operators(path: Path, level: str) -> Counter[str]:
-    """How often each operator runs after ONNX Runtime's passes: "off", "basic" (no kernel chosen yet), or "all"."""
+    """How often each operator runs after ONNX Runtime's passes: "off", "basic" (no kernel chosen
+    yet), or "all".
+    """
     with TemporaryDirectory() as folder:
         options = options_for(level)
         options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
@@ -41,7 +51,9 @@ def session(path: Path, threads: int, exact: bool = False) -> onnxruntime.Infere
 
 
 def options_for(level: str) -> onnxruntime.SessionOptions:
-    """The settings of a level; its note that the result fits this processor only is meant, and not shown."""
+    """The settings of a level; its note that the result fits this processor only is meant, and not
+    shown.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])

@@ -21,14 +21,18 @@ class Profile:
     repeats: int  # how often a time is measured
 
     def cifar10(self) -> Dataset:
-        """The data: whatever is on this machine in the quick profile, fetched when needed in the full one."""
+        """The data: whatever is on this machine in the quick profile, fetched when needed in the
+        full one.
+        """
         return load_cifar10("offline" if self.name == "quick" else "auto")
 
     def state(self, name: str, network: nn.Module, settings: object) -> Path | None:
-        """Where a long training keeps what it has reached, so that a lesson that was stopped goes on from there.
+        """Where a long training keeps what it has reached, so that a lesson that was stopped goes
+        on from there.
 
-        Another network to start from, or other settings (all that decides how it ends), make another file, so that
-        nothing old is taken for new. None in the quick profile, whose trainings take seconds.
+        Another network to start from, or other settings (all that decides how it ends), make
+        another file, so that nothing old is taken for new. None in the quick profile, whose
+        trainings take seconds.
         """
         if self.name == "quick":
             return None
@@ -39,7 +43,10 @@ class Profile:
         return STATES / f"{name}-{digest.hexdigest()[:12]}.state"
 
 
-PROFILES = {"quick": Profile("quick", images=500, repeats=6), "full": Profile("full", images=10_000, repeats=50)}
+PROFILES = {
+    "quick": Profile("quick", images=500, repeats=6),
+    "full": Profile("full", images=10_000, repeats=50),
+}
 
 
 def profile() -> Profile:

@@ -3,7 +3,8 @@
     intensity = operations / bytes moved         rate = operations / seconds
     rate <= min(peak, memory rate * intensity)   the roof
 
-A multiply-add counts as two operations. Bytes are those of input, weights and output, each moved once.
+A multiply-add counts as two operations. Bytes are those of input, weights and output, each moved
+once.
 """
 
 from dataclasses import dataclass
@@ -38,10 +39,14 @@ class Measured:
 
 @torch.no_grad()
 def measure_layers(model: nn.Module, x: Tensor, repeats: int = 10) -> list[Measured]:
-    """Time every convolution of a network in eval mode alone, on the input that it gets, and a ReLU6 on the largest."""
+    """Time every convolution of a network in eval mode alone, on the input that it gets, and a
+    ReLU6 on the largest.
+    """
     calls: list[tuple[str, nn.Module, Tensor]] = []
     hooks = [
-        module.register_forward_hook(lambda module, args, _, name=name: calls.append((name, module, args[0])))
+        module.register_forward_hook(
+            lambda module, args, _, name=name: calls.append((name, module, args[0]))
+        )
         for name, module in model.named_modules()
         if isinstance(module, nn.Conv2d)
     ]
@@ -62,9 +67,13 @@ def measure_layers(model: nn.Module, x: Tensor, repeats: int = 10) -> list[Measu
 
 
 def bytes_moved(graph_module: fx.GraphModule) -> int:
-    """Bytes of the maps, not weights, that all nodes read and write; they know their shapes after `passes.optimize`."""
+    """Bytes of the maps, not weights, that all nodes read and write; they know their shapes after
+    `passes.optimize`.
+    """
     calls = [node for node in graph_module.graph.nodes if node.op.startswith("call")]
-    values = [value for node in calls for value in (node, *node.all_input_nodes) if value.op != "get_attr"]
+    values = [
+        value for node in calls for value in (node, *node.all_input_nodes) if value.op != "get_attr"
+    ]
     return sum(value.meta["val"].nbytes for value in values)
 
 

@@ -1,4 +1,6 @@
-"""One page about a compressed network: what each stage reached, what was spared and why, and how to make it again."""
+"""One page about a compressed network: what each stage reached, what was spared and why, and how to
+make it again.
+"""
 
 import shlex
 from collections.abc import Callable
@@ -29,22 +31,34 @@ COLUMNS = {
 
 
 def write(result: Compressed, dataset: Dataset, folder: Path) -> Path:
-    """Write report.md, and each stage as ONNX, into the folder with the stages of what `pipeline.compress` gave."""
+    """Write report.md, and each stage as ONNX, into the folder with the stages of what
+    `pipeline.compress` gave.
+    """
     table, model = result.table, result.model
-    rows = pd.DataFrame({name: [cell(row) for row in table.itertuples()] for name, cell in COLUMNS.items()})
+    rows = pd.DataFrame(
+        {name: [cell(row) for row in table.itertuples()] for name, cell in COLUMNS.items()}
+    )
     count = len(dataset.test_images)
-    some = torch.linspace(0, count - 1, min(IMAGES, count)).long()  # of all classes: they may come in their order
+    some = torch.linspace(
+        0, count - 1, min(IMAGES, count)
+    ).long()  # of all classes: they may come in their order
     images = normalize(dataset.test_images[some], normalization=normalization_of(model))
     mean, deviation = (", ".join(map(str, numbers)) for numbers in normalization_of(model))
     origin = table.iloc[0]
     parts = [
         f"# {model.spec.builder}, compressed",
-        f"{dataset.describe()}. Accuracy on the test images, each stage measured once; times on {origin.device},"
-        f" {origin.threads} {'thread' if origin.threads == 1 else 'threads'}, median and half the interquartile range.",
+        (
+            f"{dataset.describe()}. Accuracy on the test images, each stage measured once; times on"
+            f" {origin.device}, {origin.threads} {'thread' if origin.threads == 1 else 'threads'},"
+            " median and half the interquartile range."
+        ),
         as_markdown(rows.assign(**in_onnx_runtime(result, images, folder))),
-        f"Every network takes `(image / 255 - mean) / deviation`, mean {mean}, deviation {deviation}; the ONNX files"
-        f" take one image of {' x '.join(map(str, images.shape[1:]))} (*quantized* any number). *Same answer*: so"
-        " many of these test images get the same class from ONNX Runtime as from PyTorch.",
+        (
+            f"Every network takes `(image / 255 - mean) / deviation`, mean {mean}, deviation"
+            f" {deviation}; the ONNX files take one image of"
+            f" {' x '.join(map(str, images.shape[1:]))} (*quantized* any number). *Same answer*: so"
+            " many of these test images get the same class from ONNX Runtime as from PyTorch."
+        ),
         "## Layers that stayed in float",
         in_float(model),
         "## Channels that were not cut",
@@ -66,7 +80,9 @@ def loading(model: nn.Module) -> str:
 
 
 def in_onnx_runtime(result: Compressed, images: Tensor, folder: Path) -> dict[str, list[str]]:
-    """Two columns: the time of one image, all stages in turn, and how often the answer is that of PyTorch."""
+    """Two columns: the time of one image, all stages in turn, and how often the answer is that of
+    PyTorch.
+    """
     calls, same = {}, {}
     for stage, network in result.stages.items():
         try:
@@ -78,8 +94,15 @@ def in_onnx_runtime(result: Compressed, images: Tensor, folder: Path) -> dict[st
             expected = network(images).argmax(1)
         equal = torch.cat([call(image) for image in images.split(1)]).argmax(1) == expected
         same[stage] = f"{int(equal.sum())} of {len(images)}"
-    timed = metrics.compare_latency(calls, images[:1], runs=RUNS, warmup=2).set_index("name") if calls else None
-    times = [f"{timed.median_ms[s]:.2f} ms ± {timed.iqr_ms[s] / 2:.2f}" if s in calls else "-" for s in result.stages]
+    timed = (
+        metrics.compare_latency(calls, images[:1], runs=RUNS, warmup=2).set_index("name")
+        if calls
+        else None
+    )
+    times = [
+        f"{timed.median_ms[s]:.2f} ms ± {timed.iqr_ms[s] / 2:.2f}" if s in calls else "-"
+        for s in result.stages
+    ]
     return {"one image, ONNX Runtime": times, "same answer": list(same.values())}
 
 
@@ -100,7 +123,12 @@ def in_float(model: quantization.QuantizedModel) -> str:
     for step in (step for step in model.steps.values() if step.op.kind == "float"):
         (node,) = step.module.graph.output_node().all_input_nodes
         target = step.module.get_submodule(node.target) if node.op == "call_module" else node.target
-        found.append((f"`{step.op.name}`", f"`{getattr(target, '__name__', target)}` has no integer form here"))
+        found.append(
+            (
+                f"`{step.op.name}`",
+                f"`{getattr(target, '__name__', target)}` has no integer form here",
+            )
+        )
     if not found:
         return "None: from the first layer to the last, all is integers."
     return as_markdown(pd.DataFrame(found, columns=["layer", "why"]))

@@ -1,7 +1,8 @@
 """The networks as one page that computes them in integers: no server, no connection, any photo.
 
-The page holds each network as JSON: its steps in order, weights in the packed bytes of the shipped file, and the whole
-numbers that the integer mode computes with. `demo/interpreter.js` does the rest.
+The page holds each network as JSON: its steps in order, weights in the packed bytes of the shipped
+file, and the whole numbers that the integer mode computes with. `demo/interpreter.js` does the
+rest.
 """
 
 import base64
@@ -37,15 +38,25 @@ def write_demo(target: Path, cifar: data.Dataset, networks: dict[str, str] | Non
 
 def pictures(cifar: data.Dataset) -> torch.Tensor:
     """Which test images the page shows, in its order: the first few of each class."""
-    return torch.cat([(cifar.test_labels == c).nonzero()[:IMAGES_PER_CLASS, 0] for c in range(len(cifar.classes))])
+    return torch.cat(
+        [
+            (cifar.test_labels == c).nonzero()[:IMAGES_PER_CLASS, 0]
+            for c in range(len(cifar.classes))
+        ]
+    )
 
 
 def pack_network(name: str, path: Path) -> dict[str, Any]:
     """A shipped network with its size, and a checksum by which the page sees damage."""
     model = models.load(path)
     if model.input_shape != (3, 32, 32):
-        raise ValueError(f"{path.stem} takes inputs of {tuple(model.input_shape)}; the page has photos of (3, 32, 32)")
-    greys = torch.arange(256, dtype=torch.uint8).reshape(256, 1, 1, 1).expand(256, 3, 1, 1)  # every byte, every colour
+        raise ValueError(
+            f"{path.stem} takes inputs of {tuple(model.input_shape)}; the page has photos of (3,"
+            " 32, 32)"
+        )
+    greys = (
+        torch.arange(256, dtype=torch.uint8).reshape(256, 1, 1, 1).expand(256, 3, 1, 1)
+    )  # every byte, every colour
     network = {
         "shape": list(model.input_shape),
         "zero": int(model.edges[INPUT].zero_point),
@@ -53,21 +64,38 @@ def pack_network(name: str, path: Path) -> dict[str, Any]:
         "steps": [pack_step(step, model) for step in model.steps.values()],
     }
     letters = np.frombuffer(as_json(network).encode(), np.uint8)
-    return {"name": name, "bytes": path.stat().st_size, "checksum": checksum(letters), "network": network}
+    return {
+        "name": name,
+        "bytes": path.stat().st_size,
+        "checksum": checksum(letters),
+        "network": network,
+    }
 
 
 def pack_step(step: Step, model: QuantizedModel) -> dict[str, Any]:
-    """One step as the interpreter reads it; whole numbers and text only, so that JSON is the same everywhere."""
+    """One step as the interpreter reads it; whole numbers and text only, so that JSON is the same
+    everywhere.
+    """
     op = step.op
-    packed = {"name": op.name, "kind": op.kind, "inputs": list(op.inputs), "shape": [*op.shape, 1, 1][:3]}
+    packed = {
+        "name": op.name,
+        "kind": op.kind,
+        "inputs": list(op.inputs),
+        "shape": [*op.shape, 1, 1][:3],
+    }
     packed["coded"] = step.coded or op.kind == "reshape"
     if isinstance(step, Layer):
         packed |= pack_layer(step)
     elif op.kind != "add" or [model.step(name).op.shape for name in op.inputs] != [op.shape] * 2:
         before = model.step(op.inputs[0]).op.shape
-        whole_map = op.kind == "average_pool" and tuple(op.attributes["kernel"]) == tuple(before[1:])
+        whole_map = op.kind == "average_pool" and tuple(op.attributes["kernel"]) == tuple(
+            before[1:]
+        )
         if not whole_map and not (op.kind == "reshape" and before == (*op.shape, 1, 1)):
-            raise ValueError(f"{op.name} ({op.kind}) has no form in the page's interpreter; leave this network out")
+            raise ValueError(
+                f"{op.name} ({op.kind}) has no form in the page's interpreter; leave this"
+                " network out"
+            )
     return packed | (pack_factors(step) if step.coded else {})
 
 
@@ -76,7 +104,10 @@ def pack_layer(layer: Layer) -> dict[str, Any]:
     op, weight, geometry, channels = layer.op, layer.codes, layer.geometry, len(layer.codes)
     depthwise = channels > 1 and geometry["groups"] == channels and weight.shape[1] == 1
     if geometry["dilation"] != (1, 1) or not (depthwise or geometry["groups"] == 1):
-        raise ValueError(f"{op.name}: the page's interpreter knows no dilation and no groups; leave this network out")
+        raise ValueError(
+            f"{op.name}: the page's interpreter knows no dilation and no groups; leave this"
+            " network out"
+        )
     packed = {
         "kind": "conv",
         "depthwise": depthwise,
@@ -96,7 +127,10 @@ def pack_factors(step: Step) -> dict[str, Any]:
     multipliers = [flat(multiplier, step) for multiplier in step.multipliers]
     shift = flat(step.shift, step)
     if int(shift.min()) < LEAST_SHIFT:
-        raise ValueError(f"{step.op.name}: its factor is too large for the page's interpreter; leave this network out")
+        raise ValueError(
+            f"{step.op.name}: its factor is too large for the page's interpreter; leave this"
+            " network out"
+        )
     packed = {
         "zero": int(step.out_zero_point),
         "first": int(step.first),
@@ -104,7 +138,9 @@ def pack_factors(step: Step) -> dict[str, Any]:
         "multiplier": text_of(multipliers[0].int()),
         "shift": text_of(shift.byte()),
     }
-    return packed | ({"residualMultiplier": text_of(multipliers[1].double())} if len(multipliers) > 1 else {})
+    return packed | (
+        {"residualMultiplier": text_of(multipliers[1].double())} if len(multipliers) > 1 else {}
+    )
 
 
 def flat(numbers: torch.Tensor, step: Step) -> torch.Tensor:
@@ -113,7 +149,9 @@ def flat(numbers: torch.Tensor, step: Step) -> torch.Tensor:
 
 
 def checksum(values: np.ndarray) -> int:
-    """As in `demo/interpreter.js`: a signed 32-bit number that changes with any single value and its place."""
+    """As in `demo/interpreter.js`: a signed 32-bit number that changes with any single value and
+    its place.
+    """
     places = np.arange(values.size, dtype=np.uint32) * np.uint32(2654435761) | np.uint32(1)
     total = int((values.ravel().astype(np.uint32) * places).sum(dtype=np.uint32))
     return total - 2**32 if total >= 2**31 else total

@@ -1,4 +1,6 @@
-"""Notebook cells as HTML that needs nothing from outside: formulas as MathML, code coloured, figures inside."""
+"""Notebook cells as HTML that needs nothing from outside: formulas as MathML, code coloured,
+figures inside.
+"""
 
 import html
 import json
@@ -16,24 +18,38 @@ from pygments.lexers import PythonLexer
 
 # Code first, so that a dollar sign inside code is no formula.
 CODE_OR_MATH = re.compile(r"(```.*?```|`[^`\n]+`)|\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.S)
-PLACE = "\ue000"  # stands on both sides of a formula's number; no text has it, for it is nobody's letter
+# stands on both sides of a formula's number; no text has it, for it is nobody's letter
+PLACE = "\ue000"
 FORMATTER = HtmlFormatter(cssclass="code", style="friendly")
 
 
 def style(name: str) -> str:
     """The CSS of notebook cells, and that of a kind of page."""
     sheets = (Path(__file__).parent / "styles" / f"{sheet}.css" for sheet in ("notebook", name))
-    return "\n".join([FORMATTER.get_style_defs(".code"), *(sheet.read_text(encoding="utf-8") for sheet in sheets)])
+    return "\n".join(
+        [
+            FORMATTER.get_style_defs(".code"),
+            *(sheet.read_text(encoding="utf-8") for sheet in sheets),
+        ]
+    )
 
 
 def markdown(text: str, links: dict[str, str] | None = None) -> str:
-    """Turn a markdown cell, with formulas between dollar signs, into HTML; `links` says where links to files lead."""
-    render = mistune.create_markdown(escape=False, plugins=["table"], renderer=Renderer(links or {}))
+    """Turn a markdown cell, with formulas between dollar signs, into HTML; `links` says where links
+    to files lead.
+    """
+    render = mistune.create_markdown(
+        escape=False, plugins=["table"], renderer=Renderer(links or {})
+    )
     return with_formulas(text, render, formula)
 
 
-def with_formulas(text: str, render: Callable[[str], str], formula: Callable[[str, str], str]) -> str:
-    """Render markdown around its formulas, of which `formula` makes HTML from LaTeX and "block" or "inline"."""
+def with_formulas(
+    text: str, render: Callable[[str], str], formula: Callable[[str, str], str]
+) -> str:
+    """Render markdown around its formulas, of which `formula` makes HTML from LaTeX and "block" or
+    "inline".
+    """
     formulas: list[str] = []
 
     def keep(match: re.Match) -> str:
@@ -48,7 +64,10 @@ def with_formulas(text: str, render: Callable[[str], str], formula: Callable[[st
 
 
 def formula(latex: str, display: str) -> str:
-    """MathML of a formula. A prime is high up already, so it is set beside its letter and not above it."""
+    """MathML of a formula.
+
+    A prime is high up already, so it is set beside its letter and not above it.
+    """
     prime = r"<msup>(<mi>\w</mi>)<mi>&#x02032;</mi></msup>"
     return re.sub(prime, r"\1<mo lspace='0'>&#x02032;</mo>", convert(latex, display=display))
 
@@ -85,13 +104,19 @@ def output_html(output: NotebookNode) -> str:
     if output.output_type == "stream":
         return f'<pre class="printed">{html.escape(output.text)}</pre>'
     if output.output_type == "error":
-        return f'<pre class="printed">{html.escape(output.ename)}: {html.escape(output.evalue)}</pre>'
+        return (
+            f'<pre class="printed">{html.escape(output.ename)}: {html.escape(output.evalue)}</pre>'
+        )
     data = output.data
     if "application/vnd.jupyter.widget-view+json" in data:
         return ""
     if "text/html" in data:
         name = output.get("metadata", {}).get("figure")  # the list of figures leads to its picture
-        shown = data["text/html"].replace("<img ", f'<img id="{name}" ', 1) if name else data["text/html"]
+        shown = (
+            data["text/html"].replace("<img ", f'<img id="{name}" ', 1)
+            if name
+            else data["text/html"]
+        )
         return f'<div class="shown">{shown}</div>'
     if "image/png" in data:
         return f'<img src="data:image/png;base64,{data["image/png"].strip()}" alt="">'
@@ -101,7 +126,11 @@ def output_html(output: NotebookNode) -> str:
 def figures(notebook: NotebookNode) -> list[tuple[str, NotebookNode]]:
     """Name and forms of each figure that a notebook shows: as HTML, and in words as plain text."""
     outputs = (output for cell in notebook.cells for output in cell.get("outputs", []))
-    return [(output.metadata["figure"], output.data) for output in outputs if "figure" in output.get("metadata", {})]
+    return [
+        (output.metadata["figure"], output.data)
+        for output in outputs
+        if "figure" in output.get("metadata", {})
+    ]
 
 
 def title_of(notebook: NotebookNode) -> str:
@@ -116,7 +145,9 @@ PARTS = Path(__file__).parent / "demo"
 def filled(name: str, contents: dict[str, Any]) -> str:
     """A page of demo/ with its styles and scripts inside, and contents where it says "... go here"."""
     parts = (PARTS / name).read_text(encoding="utf-8")
-    text = re.sub(r"/\* ([\w.]+) \*/", lambda match: (PARTS / match[1]).read_text(encoding="utf-8"), parts)
+    text = re.sub(
+        r"/\* ([\w.]+) \*/", lambda match: (PARTS / match[1]).read_text(encoding="utf-8"), parts
+    )
     for key, content in contents.items():
         text = text.replace(f'"{key} go here"', as_json(content))
     return text

@@ -1,4 +1,6 @@
-"""Run notebooks from top to bottom, each in a fresh kernel, and say in one line per notebook how it went."""
+"""Run notebooks from top to bottom, each in a fresh kernel, and say in one line per notebook how it
+went.
+"""
 
 import hashlib
 import os
@@ -33,7 +35,10 @@ READS = {
     r"ablations\.": ["results/ablations.csv"],
     r"write_demo\(": [f"checkpoints/{name}.safetensors" for name in demo.SHOWN.values()],
 }
-NAMED = {r'reference\("(\w+)"\)': "results/{}.csv", r'pretrained\("(\w+)"\)': "checkpoints/{}.safetensors"}
+NAMED = {
+    r'reference\("(\w+)"\)': "results/{}.csv",
+    r'pretrained\("(\w+)"\)': "checkpoints/{}.safetensors",
+}
 # Quick cells take less than a minute; a cell of the full profile may train for hours.
 SECONDS_PER_CELL = {"quick": 600, "full": 24 * 3600}
 
@@ -48,26 +53,42 @@ class Outcome:
 
     def line(self) -> str:
         """The progress line."""
-        return f"{self.name:<28} {self.seconds:6.1f} s  {f'FAILED  {self.failure}' if self.failure else 'ok'}"
+        return (
+            f"{self.name:<28} {self.seconds:6.1f} s "
+            f" {f'FAILED  {self.failure}' if self.failure else 'ok'}"
+        )
 
 
 def lessons(names: Iterable[str] = (), folder: Path = NOTEBOOKS, talk: bool = False) -> list[Path]:
-    """The notebooks in order, or those whose names start with one of `names` (04 is not 04b); the talk if you like."""
+    """The notebooks in order, or those whose names start with one of `names` (04 is not 04b); the
+    talk if you like.
+    """
     everything = sorted(folder.glob("[0-9][0-9]*_*.ipynb")) + [folder / TALK] * talk
-    starts = {name: f"{name}_" if name[:2].isdigit() and "_" not in name else name for name in names}
+    starts = {
+        name: f"{name}_" if name[:2].isdigit() and "_" not in name else name for name in names
+    }
     for name, start in starts.items():
         if not any(path.name.startswith(start) for path in everything):
-            raise ValueError(f"no lesson starts with {name!r}; there are {', '.join(p.stem for p in everything)}")
-    return [path for path in everything if not starts or path.name.startswith(tuple(starts.values()))]
+            raise ValueError(
+                f"no lesson starts with {name!r}; there are {', '.join(p.stem for p in everything)}"
+            )
+    return [
+        path for path in everything if not starts or path.name.startswith(tuple(starts.values()))
+    ]
 
 
 def executed(path: Path) -> Path:
-    """A notebook as it was run here last, or as it came with the course if its present cells were not run here."""
+    """A notebook as it was run here last, or as it came with the course if its present cells were
+    not run here.
+    """
     run_here = BUILD / "notebooks" / path.name
     if run_here.exists():
         if sources(run_here) == sources(path):
             return run_here
-        print(f"{path.name} was edited since it was run here: shown with the outputs that {path.parent.name}/ has")
+        print(
+            f"{path.name} was edited since it was run here: shown with the outputs that"
+            f" {path.parent.name}/ has"
+        )
     return path
 
 
@@ -77,7 +98,9 @@ def sources(path: Path) -> list[str]:
 
 
 def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
-    """Run one notebook in a kernel of its own; the copy with its outputs is written even when a cell fails."""
+    """Run one notebook in a kernel of its own; the copy with its outputs is written even when a
+    cell fails.
+    """
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -89,24 +112,37 @@ def run_lesson(path: Path, output: Path, profile: str, **env: str) -> Outcome:
     )  # fmt: skip
     try:
         # Whoever runs it headless moves no slider.
-        client.execute(env=env | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"})
-    except (CellExecutionError, CellTimeoutError, RuntimeError) as error:  # the last: no kernel, or it died
+        client.execute(
+            env=env | {"PROFILE": profile, "COURSE_HEADLESS": "1", "PYTHONHASHSEED": "0"}
+        )
+    except (
+        CellExecutionError,
+        CellTimeoutError,
+        RuntimeError,
+    ) as error:  # the last: no kernel, or it died
         failure = describe_failure(notebook, error)
     seconds = time.perf_counter() - start
     here = provenance()
-    notebook.metadata[RUN] = here | {"profile": profile, "threads": env.get("OMP_NUM_THREADS", here["threads"])}
+    notebook.metadata[RUN] = here | {
+        "profile": profile,
+        "threads": env.get("OMP_NUM_THREADS", here["threads"]),
+    }
     write_atomically(output, nbformat.writes(notebook))
     return Outcome(path.stem, seconds, failure)
 
 
 def describe_failure(notebook: NotebookNode, error: Exception) -> str:
     """Name the cell and the error in one line."""
-    code = [(number, cell) for number, cell in enumerate(notebook.cells, 1) if cell.cell_type == "code"]
+    code = [
+        (number, cell) for number, cell in enumerate(notebook.cells, 1) if cell.cell_type == "code"
+    ]
     for number, cell in code:
         for output in cell.outputs:
             if output.output_type == "error":
                 return f"cell {number} ({cell.id}): {output.ename}: {first_line(output.evalue)}"
-    number, cell = next((pair for pair in reversed(code) if "execution" in pair[1].metadata), (0, None))
+    number, cell = next(
+        (pair for pair in reversed(code) if "execution" in pair[1].metadata), (0, None)
+    )
     where = f"cell {number} ({cell.id})" if cell else "before the first cell"
     return f"{where}: {type(error).__name__}: {first_line(str(error))}"
 
@@ -117,15 +153,23 @@ def first_line(text: str) -> str:
 
 
 def made_from(notebook: NotebookNode) -> dict[str, str]:
-    """The tables and networks of data/ that a notebook's code reads, each with the start of its SHA-256."""
+    """The tables and networks of data/ that a notebook's code reads, each with the start of its
+    SHA-256.
+    """
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    read = {name for call, names in READS.items() if re.search(rf"\b(?:{call})", code) for name in names}
+    read = {
+        name for call, names in READS.items() if re.search(rf"\b(?:{call})", code) for name in names
+    }
     read |= {path.format(name) for call, path in NAMED.items() for name in re.findall(call, code)}
-    return {name: hashlib.sha256((DATA / name).read_bytes()).hexdigest()[:12] for name in sorted(read)}
+    return {
+        name: hashlib.sha256((DATA / name).read_bytes()).hexdigest()[:12] for name in sorted(read)
+    }
 
 
 def publish(executed: Path, target: Path) -> bool:
-    """Write an executed notebook as it is committed, without widgets and times; False if it was edited meanwhile."""
+    """Write an executed notebook as it is committed, without widgets and times; False if it was
+    edited meanwhile.
+    """
     if sources(executed) != sources(target):
         print(f"{target.name} was edited while it ran, and is left as it is: run it again")
         return False
@@ -134,9 +178,15 @@ def publish(executed: Path, target: Path) -> bool:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             # A live widget, such as a progress bar or sliders, is of no use to a later reader.
-            cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
+            cell.outputs = [
+                output for output in cell.outputs if WIDGET not in output.get("data", {})
+            ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    notebook.metadata = {"kernelspec": kernel, "language_info": {"name": "python"}, "made_from": made_from(notebook)}
+    notebook.metadata = {
+        "kernelspec": kernel,
+        "language_info": {"name": "python"},
+        "made_from": made_from(notebook),
+    }
     nbformat.validate(notebook)
     write_atomically(target, nbformat.writes(notebook) + "\n")
     return True

@@ -1,7 +1,8 @@
 """A notebook as one self-contained reveal.js deck, speaker notes included.
 
-Which cells are slides is said in the notebook itself, in JupyterLab's own slide types: "slide" and "subslide" start
-one, "-" goes on, "fragment" appears on a key press, "skip" stays away. Code cells show their outputs, not their code.
+Which cells are slides is said in the notebook itself, in JupyterLab's own slide types: "slide" and
+"subslide" start one, "-" goes on, "fragment" appears on a key press, "skip" stays away. Code cells
+show their outputs, not their code.
 """
 
 import html
@@ -17,7 +18,10 @@ from helpers.files import write_atomically
 
 # An exercise, or the word "library" alone, would say nothing about the figure that follows.
 HEADING = re.compile(r"^##+ (?!Exercise|The library version)(.+)$", re.M)
-START = 'Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720, plugins: [RevealNotes] });'
+START = (
+    'Reveal.initialize({ hash: true, slideNumber: "c/t", width: 1280, height: 720, plugins:'
+    " [RevealNotes] });"
+)
 
 
 def write_deck(notebook_path: Path, target: Path) -> Path:
@@ -25,8 +29,12 @@ def write_deck(notebook_path: Path, target: Path) -> Path:
     notebook = nbformat.read(notebook_path, as_version=4)
     slides = [f"<section>{''.join(parts)}</section>" for parts in slides_of(notebook)]
     if not slides:
-        raise RuntimeError(f"{notebook_path.name} marks no cell as a slide; set a slide type in JupyterLab")
-    theme = re.sub("^@import.*", "", reveal("dist/theme/white.css"), flags=re.M)  # which would fetch a font
+        raise RuntimeError(
+            f"{notebook_path.name} marks no cell as a slide; set a slide type in JupyterLab"
+        )
+    theme = re.sub(
+        "^@import.*", "", reveal("dist/theme/white.css"), flags=re.M
+    )  # which would fetch a font
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(page.title_of(notebook))}</title>
 <style>{reveal("dist/reset.css")}{reveal("dist/reveal.css")}{theme}{page.style("slides")}</style></head>
@@ -37,7 +45,10 @@ def write_deck(notebook_path: Path, target: Path) -> Path:
 
 
 def slides_of(notebook: NotebookNode) -> list[list[str]]:
-    """The HTML of each slide, in parts. One that begins with a figure gets the heading that it stands under."""
+    """The HTML of each slide, in parts.
+
+    One that begins with a figure gets the heading that it stands under.
+    """
     slides: list[list[str]] = []
     heading = ""
     for cell in notebook.cells:
@@ -49,7 +60,9 @@ def slides_of(notebook: NotebookNode) -> list[list[str]]:
         if kind in ("slide", "subslide") or not slides:
             slides.append([page.markdown(f"### {heading}")] if cell.cell_type == "code" else [])
         shown = page.markdown(cell.source) if cell.cell_type == "markdown" else page.outputs(cell)
-        shown = shown.replace("<iframe src=", "<iframe data-src=")  # which begins to compute when its slide comes
+        shown = shown.replace(
+            "<iframe src=", "<iframe data-src="
+        )  # which begins to compute when its slide comes
         slides[-1].append(f'<div class="fragment">{shown}</div>' if kind == "fragment" else shown)
         notes = cell.metadata.get("speaker_notes")
         if notes:
@@ -60,6 +73,8 @@ def slides_of(notebook: NotebookNode) -> list[list[str]]:
 def reveal(name: str) -> str:
     """A file of reveal.js, from the Python package that carries it."""
     try:
-        return (files("sphinx_revealjs") / "_static" / "revealjs" / name).read_text(encoding="utf-8")
+        return (files("sphinx_revealjs") / "_static" / "revealjs" / name).read_text(
+            encoding="utf-8"
+        )
     except ModuleNotFoundError as error:
         raise RuntimeError("reveal.js is missing; pip install sphinx_revealjs brings it") from error

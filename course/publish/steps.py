@@ -17,7 +17,9 @@ ROWS = 16  # of boxes above each other, before the drawing goes on in the next c
 
 
 def write_steps(target: Path, model: nn.Module, images: torch.Tensor) -> Path:
-    """Write the page; the answers to the images, which are normalised, are compared after each pass."""
+    """Write the page; the answers to the images, which are normalised, are compared after each
+    pass.
+    """
     return write_atomically(target, filled("steps.html", {"stages": stages(model, images)}))
 
 
@@ -44,7 +46,9 @@ def stages(model: nn.Module, images: torch.Tensor) -> list[dict[str, Any]]:
 
 
 def stage(row: Row, before: Outline, after: Outline) -> dict[str, Any]:
-    """What a pass found and what it left, drawn, with the notes of its report at the nodes that they name."""
+    """What a pass found and what it left, drawn, with the notes of its report at the nodes that
+    they name.
+    """
     went, came = compare(before, after)
     declined = dict(row.result.declined)
     notes = dict(row.result.changed) | declined
@@ -68,4 +72,9 @@ def drawing(graph: Outline, status: dict[str, str], notes: dict[str, str]) -> di
         for box in graph
     ]
     lines = [[[round(x, 2), round(y, 2)] for x, y in path] for path in layout.paths.values()]
-    return {"width": round(layout.width, 2), "height": layout.height, "boxes": boxes, "lines": lines}
+    return {
+        "width": round(layout.width, 2),
+        "height": layout.height,
+        "boxes": boxes,
+        "lines": lines,
+    }

@@ -1,6 +1,8 @@
-"""The reference networks: sweeps that make them, the tables about them, and the pages that show the tables.
+"""The reference networks: sweeps that make them, the tables about them, and the pages that show the
+tables.
 
-jobs.py, settings.py    read a sweep, a small TOML file with one line per network, and check it before anything runs
+jobs.py, settings.py    read a sweep, a small TOML file with one line per network, and check it
+before anything runs
 stages.py               makes the network of a job
 keys.py                 tells whether a job was done already, with these very settings
 work.py, runner.py      do one job in a process of its own; all jobs, one after the other

@@ -5,7 +5,10 @@ import pandas as pd
 from course.reference.table import FOLDER
 
 ABLATIONS = FOLDER / "ablations.csv"
-NOTE = "One thing changed at a time; a training is the same short one for all: `python -m course sweep ablations`."
+NOTE = (
+    "One thing changed at a time; a training is the same short one for all: `python -m course sweep"
+    " ablations`."
+)
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -16,13 +19,23 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     measured = table[table.status == "measured"]
     names = [row.name.removesuffix(f"-{row.seed}") for row in measured.itertuples(index=False)]
     by_name = measured.assign(name=names).groupby(["name", "stage"], sort=False)
-    return by_name.accuracy.agg(mean="mean", lowest="min", highest="max", seeds="count").reset_index()
+    return by_name.accuracy.agg(
+        mean="mean", lowest="min", highest="max", seeds="count"
+    ).reset_index()
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """The summary as the page of results shows it."""
     rows = [
-        (row.name, row.stage, f"{row.mean:.2%}", f"{row.lowest:.2%} to {row.highest:.2%}" * (row.seeds > 1), row.seeds)
+        (
+            row.name,
+            row.stage,
+            f"{row.mean:.2%}",
+            f"{row.lowest:.2%} to {row.highest:.2%}" * (row.seeds > 1),
+            row.seeds,
+        )
         for row in summary(table).itertuples(index=False)
     ]
-    return pd.DataFrame(rows, columns=["changed", "stage", "test accuracy", "lowest to highest", "seeds"])
+    return pd.DataFrame(
+        rows, columns=["changed", "stage", "test accuracy", "lowest to highest", "seeds"]
+    )

@@ -1,4 +1,6 @@
-"""The one chart of the front page: accuracy against bytes, ours beside what others published, sizes counted alike."""
+"""The one chart of the front page: accuracy against bytes, ours beside what others published, sizes
+counted alike.
+"""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,7 +14,9 @@ from helpers.plots.style import COLOURS, GREY, INK, subplots
 
 LOWEST = 0.915  # what is further below would squeeze the axis; the table of the results page has it
 NAMED = ("preethibosco/CS6886-A2", "RakshithaKalkura/cs6886-A3-mobileNet-v2")
-PLACES = [(right, up) for up in (6, -4, -14, 16, -24) for right in (9, -46, -130)]  # points from a dot to its name
+PLACES = [
+    (right, up) for up in (6, -4, -14, 16, -24) for right in (9, -46, -130)
+]  # points from a dot to its name
 
 
 def coded_size(rows: pd.DataFrame) -> pd.Series:
@@ -31,13 +35,22 @@ def chart(table: pd.DataFrame | None = None, others: pd.DataFrame | None = None)
     others = comparable(published() if others is None else others)
     others = others[others.accuracy >= LOWEST]
     figure, ax = subplots(size=(8, 4.4))
-    ax.plot(others.file_bytes, 100 * others.accuracy, "x", color=GREY, markersize=8, markeredgewidth=2)
+    ax.plot(
+        others.file_bytes, 100 * others.accuracy, "x", color=GREY, markersize=8, markeredgewidth=2
+    )
     named = [others[others.label == label].sort_values("file_bytes") for label in NAMED]
     for points in named:
         ax.plot(points.file_bytes, 100 * points.accuracy, color=GREY, linewidth=1.2)
     size = coded_size(ours)
     bars = [100 * (ours.accuracy - ours.low), 100 * (ours.high - ours.accuracy)]
-    look = {"fmt": "o", "color": COLOURS["blue"], "ecolor": INK, "elinewidth": 1.2, "capsize": 3, "markersize": 9}
+    look = {
+        "fmt": "o",
+        "color": COLOURS["blue"],
+        "ecolor": INK,
+        "elinewidth": 1.2,
+        "capsize": 3,
+        "markersize": 9,
+    }
     ax.errorbar(size, 100 * ours.accuracy, bars, zorder=3, **look)
     ax.set_xscale("log")
     ax.set_xticks([0.1e6, 0.2e6, 0.5e6, 1e6, 2e6, 5e6, 10e6])
@@ -48,12 +61,22 @@ def chart(table: pd.DataFrame | None = None, others: pd.DataFrame | None = None)
     ax.set_ylabel("accuracy on the test images, %")
     figure.draw_without_rendering()  # now everything has its place
     taken = [place_of(ax, *point) for point in zip(size, ours.low, ours.high, strict=True)]
-    taken += [place_of(ax, *point) for point in zip(others.file_bytes, others.accuracy, others.accuracy, strict=True)]
+    taken += [
+        place_of(ax, *point)
+        for point in zip(others.file_bytes, others.accuracy, others.accuracy, strict=True)
+    ]
     for name, bytes_, accuracy in zip(ours["name"], size, ours.accuracy, strict=True):
         name_point(ax, taken, name, bytes_, accuracy, color=COLOURS["blue"], fontweight="bold")
     for label, points in zip(NAMED, named, strict=True):
         if len(points):
-            name_point(ax, taken, label.split("/")[0], points.file_bytes.max(), points.accuracy.max(), color="#5b6672")
+            name_point(
+                ax,
+                taken,
+                label.split("/")[0],
+                points.file_bytes.max(),
+                points.accuracy.max(),
+                color="#5b6672",
+            )
     return figure
 
 
@@ -62,12 +85,23 @@ def place_of(ax: Axes, size: float, low: float, high: float) -> Bbox:
     return Bbox(ax.transData.transform([(size, 100 * low), (size, 100 * high)])).padded(10)
 
 
-def name_point(ax: Axes, taken: list[Bbox], name: str, size: float, accuracy: float, **style: str) -> None:
-    """Write a name beside its point, at the first place inside the axes where nothing lies, and note that place."""
+def name_point(
+    ax: Axes, taken: list[Bbox], name: str, size: float, accuracy: float, **style: str
+) -> None:
+    """Write a name beside its point, at the first place inside the axes where nothing lies, and
+    note that place.
+    """
     for place in PLACES:
-        text = ax.annotate(name, (size, 100 * accuracy), place, textcoords="offset points", fontsize=11.5, **style)
+        text = ax.annotate(
+            name, (size, 100 * accuracy), place, textcoords="offset points", fontsize=11.5, **style
+        )
         box = text.get_window_extent()
-        inside = ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1 and ax.bbox.y0 <= box.y0 and box.y1 <= ax.bbox.y1
+        inside = (
+            ax.bbox.x0 <= box.x0
+            and box.x1 <= ax.bbox.x1
+            and ax.bbox.y0 <= box.y0
+            and box.y1 <= ax.bbox.y1
+        )
         if inside and not any(map(box.overlaps, taken)):
             taken.append(box)
             return
@@ -81,5 +115,8 @@ def alternative_text(table: pd.DataFrame) -> str:
         f"{name} {accuracy:.1%} in {size / 1e6:.2g} MB"
         for name, accuracy, size in zip(rows["name"], rows.accuracy, coded_size(rows), strict=True)
     ]
-    head = "Accuracy against entropy-coded size (float32: as it is), the course's networks blue, others as grey crosses"
+    head = (
+        "Accuracy against entropy-coded size (float32: as it is), the course's networks blue,"
+        " others as grey crosses"
+    )
     return f"{head}: {', '.join(points)}."

@@ -9,26 +9,48 @@ from course.reference.table import RESULTS
 
 
 def prepare(sweep: Sweep) -> None:
-    """Find out whether git would commit, before hours of training, with what an earlier run has left."""
+    """Find out whether git would commit, before hours of training, with what an earlier run has
+    left.
+    """
     sweep.results.parent.mkdir(parents=True, exist_ok=True)
     git(sweep, "var", "GIT_COMMITTER_IDENT")
     commit(None, sweep)
 
 
 def commit(job: Job | None, sweep: Sweep) -> None:
-    """Keep a finished row, its file, the pages that show it, what is under way, and what an earlier commit has not."""
+    """Keep a finished row, its file, the pages that show it, what is under way, and what an earlier
+    commit has not.
+    """
     pages = readme.write() if job and sweep.results == RESULTS else []
-    networks = [path for one in sweep.jobs.values() if one.ship and (path := sweep.network(one)).exists()]
+    networks = [
+        path for one in sweep.jobs.values() if one.ship and (path := sweep.network(one)).exists()
+    ]
     files = ["--", sweep.results.parent, *pages, *networks]
     git(sweep, "add", *files)
-    if new := git(sweep, "diff", "--cached", "--name-only", "--no-renames", "-z", *files).split("\0")[:-1]:
-        message = f"Network {job.name} of the sweep {sweep.name}" if job else f"Left by the sweep {sweep.name}"
-        git(sweep, "commit", "--quiet", "--message", message, "--", *(f":(top,literal){name}" for name in new))
+    if new := git(sweep, "diff", "--cached", "--name-only", "--no-renames", "-z", *files).split(
+        "\0"
+    )[:-1]:
+        message = (
+            f"Network {job.name} of the sweep {sweep.name}"
+            if job
+            else f"Left by the sweep {sweep.name}"
+        )
+        git(
+            sweep,
+            "commit",
+            "--quiet",
+            "--message",
+            message,
+            "--",
+            *(f":(top,literal){name}" for name in new),
+        )
 
 
 def git(sweep: Sweep, *words: str | Path) -> str:
     """What git says; its failure in its own words."""
-    done = subprocess.run(["git", *words], cwd=sweep.results.parent, capture_output=True, encoding="utf-8")
+    done = subprocess.run(
+        ["git", *words], cwd=sweep.results.parent, capture_output=True, encoding="utf-8"
+    )
     if done.returncode:
         raise RuntimeError(f"git {words[0]}: {(done.stderr or done.stdout).strip()}")
     return done.stdout

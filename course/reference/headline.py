@@ -5,22 +5,33 @@ import pandas as pd
 from course.reference.table import load, speeds
 
 # What a stranger is told, and the row of the results that it is.
-SHOWN = {"dense": "dense", "half": "half-mixed", "a fifth": "fifth-mixed", "smallest": "tenth-mixed"}
+SHOWN = {
+    "dense": "dense",
+    "half": "half-mixed",
+    "a fifth": "fifth-mixed",
+    "smallest": "tenth-mixed",
+}
 
 
 def headline(table: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The rows of SHOWN that are there, under the names that strangers are told, with their times in ONNX Runtime."""
+    """The rows of SHOWN that are there, under the names that strangers are told, with their times
+    in ONNX Runtime.
+    """
     table = load() if table is None else table
     rows = table[table.name.isin(SHOWN.values())].set_index("name")
     shown = {told: name for told, name in SHOWN.items() if name in rows.index}
     rows = rows.loc[list(shown.values())].assign(row=list(shown.values()), name=list(shown))
     for batch in (1, 128):
-        rows[f"batch{batch}_ms"] = [milliseconds(row.row, row.weight_bits, batch) for row in rows.itertuples()]
+        rows[f"batch{batch}_ms"] = [
+            milliseconds(row.row, row.weight_bits, batch) for row in rows.itertuples()
+        ]
     return rows.reset_index(drop=True)
 
 
 def milliseconds(name: str, weight_bits: str, batch: int) -> float:
-    """The median time of a network in ONNX Runtime; fewer bits than 8 are stored, and computed with as 8."""
+    """The median time of a network in ONNX Runtime; fewer bits than 8 are stored, and computed with
+    as 8.
+    """
     found = speeds()
     engine = "ONNX Runtime float32" if weight_bits == "32" else "ONNX Runtime int8"
     structure = name.partition("-")[0]
@@ -33,9 +44,14 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
     first = rows.file_bytes.iloc[0]
     columns = {
         "network": list(rows["name"]),
-        "weights": ["8 bits or fewer" if bits == "mixed" else f"{bits} bits each" for bits in rows.weight_bits],
+        "weights": [
+            "8 bits or fewer" if bits == "mixed" else f"{bits} bits each"
+            for bits in rows.weight_bits
+        ],
         "parameters": [f"{count / 1e6:.2f} M" for count in rows.params],
-        "accuracy": [f"{row.accuracy:.2%} ± {(row.high - row.low) / 2:.1%}" for row in rows.itertuples()],
+        "accuracy": [
+            f"{row.accuracy:.2%} ± {(row.high - row.low) / 2:.1%}" for row in rows.itertuples()
+        ],
         "file": [f"{size / 1e6:.2f} MB" for size in rows.file_bytes],
         "times smaller": [f"{first / size:.1f}" for size in rows.file_bytes],
         "one image": [f"{time:.2f} ms" if pd.notna(time) else "-" for time in rows.batch1_ms],

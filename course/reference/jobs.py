@@ -37,7 +37,9 @@ class Job:
     stage: str  # dense, pruned, fine-tuned, int8 or qat
     source: str | None  # the job whose network this one starts from; None for dense
     teacher: str | None  # the job whose network this one learns from, if any
-    settings: dict[str, Any] = field(hash=False)  # everything else that decides how the network comes out
+    settings: dict[str, Any] = field(
+        hash=False
+    )  # everything else that decides how the network comes out
     ship: bool  # whether the network goes to the checkpoints that come with the course
 
     @property
@@ -49,7 +51,11 @@ class Job:
     def cuts(self) -> bool:
         """Whether channels or blocks go before anything else happens."""
         by_group = isinstance(self.settings.get("allocation"), dict)
-        return self.stage == "pruned" or by_group or any(name in self.settings for name in (*rules.AMOUNTS, "without"))
+        return (
+            self.stage == "pruned"
+            or by_group
+            or any(name in self.settings for name in (*rules.AMOUNTS, "without"))
+        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,10 @@ class Sweep:
         return (self.checkpoints if job.ship else self.work) / f"{job.name}.safetensors"
 
     def unfinished(self, job: Job, key: str, ending: str) -> Path:
-        """A small file of a job under way. It lies beside the results: committed, it lets another machine go on."""
+        """A small file of a job under way.
+
+        It lies beside the results: committed, it lets another machine go on.
+        """
         return self.results.parent / "unfinished" / f"{job.name}-{key}.{ending}"
 
     def command(self, job: Job) -> str:
@@ -81,7 +90,9 @@ class Sweep:
         """The named jobs and whatever they need; all jobs when none is named."""
         wanted = set(names or self.jobs)
         if unknown := wanted - self.jobs.keys():
-            raise SweepError(f"{self.name} has no job {sorted(unknown)[0]!r}; it has {', '.join(self.jobs)}")
+            raise SweepError(
+                f"{self.name} has no job {sorted(unknown)[0]!r}; it has {', '.join(self.jobs)}"
+            )
         for job in reversed(self.jobs.values()):
             if job.name in wanted:
                 wanted.update(job.inputs)
@@ -91,14 +102,17 @@ class Sweep:
 def read(name: str, dry: Path | None = None) -> Sweep:
     """Read a sweep by its name (a file beside this one) or by its path.
 
-    With `dry`, a folder, it is a dry run, on the sample, with trainings of one epoch: it shows that all works, no more.
+    With `dry`, a folder, it is a dry run, on the sample, with trainings of one epoch: it shows that
+    all works, no more.
     """
     path = FOLDER / f"{name}.toml" if (FOLDER / f"{name}.toml").exists() else Path(name)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
-        raise SweepError(f"{name!r} is neither a sweep of the course ({known}) nor a file that can be read") from error
+        raise SweepError(
+            f"{name!r} is neither a sweep of the course ({known}) nor a file that can be read"
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise SweepError(f"{path} is not TOML: {error}") from error
     if dry is not None:
@@ -107,8 +121,12 @@ def read(name: str, dry: Path | None = None) -> Sweep:
         content |= {"data": "sample"} | {key: str(place) for key, place in places.items()}
     missing = [key for key in (*PLACES, "jobs") if key not in content]
     if missing or content["data"] not in SOURCES:
-        what = f"lacks {', '.join(missing)}" if missing else f"asks for the data {content['data']!r}"
-        raise SweepError(f"{path} {what}; see the top of jobs.py for the form, and `course data --help`")
+        what = (
+            f"lacks {', '.join(missing)}" if missing else f"asks for the data {content['data']!r}"
+        )
+        raise SweepError(
+            f"{path} {what}; see the top of jobs.py for the form, and `course data --help`"
+        )
     rules.check_kinds(path.name, content, rules.FILE, "a sweep")
     rules.check_defaults(path.name, content.get("defaults", {}))
     places = {key: REPOSITORY / content[key] for key in PLACES[1:]}
@@ -120,7 +138,9 @@ def read(name: str, dry: Path | None = None) -> Sweep:
     return Sweep(name, content["data"], **places, jobs=jobs, dry=dry)
 
 
-def make_job(path: Path, name: str, stated: dict[str, Any], defaults: dict[str, Any], before: dict[str, Job]) -> Job:
+def make_job(
+    path: Path, name: str, stated: dict[str, Any], defaults: dict[str, Any], before: dict[str, Job]
+) -> Job:
     """Check one line of a sweep; `before` are the lines above it."""
     where = f"{path.name}, job {name}"
     rules.check_table(where, stated)
@@ -128,9 +148,15 @@ def make_job(path: Path, name: str, stated: dict[str, Any], defaults: dict[str, 
     if not isinstance(stage, str) or stage not in SETTINGS:
         raise SweepError(f"{where}: stage is {stage!r}; choose one of {', '.join(SETTINGS)}")
     settings = defaults.get(stage, {}) | stated
-    rules.check_kinds(where, settings, {"stage": str} | rules.OF_ANY_STAGE | SETTINGS[stage], f"the stage {stage}")
+    rules.check_kinds(
+        where, settings, {"stage": str} | rules.OF_ANY_STAGE | SETTINGS[stage], f"the stage {stage}"
+    )
     rules.check_values(where, stage, settings)
-    source, teacher, ship = settings.pop("from", None), settings.pop("teacher", None), settings.pop("ship", False)
+    source, teacher, ship = (
+        settings.pop("from", None),
+        settings.pop("teacher", None),
+        settings.pop("ship", False),
+    )
     settings.pop("stage")
     job = Job(name, stage, source, teacher, settings, ship)
     check_inputs(where, job, before)
@@ -138,14 +164,28 @@ def make_job(path: Path, name: str, stated: dict[str, Any], defaults: dict[str, 
 
 
 def check_inputs(where: str, job: Job, before: dict[str, Job]) -> None:
-    """A job starts from a job above it, and learns from one if it learns from another network at all."""
+    """A job starts from a job above it, and learns from one if it learns from another network at
+    all.
+    """
     if (job.source is None) != (job.stage == "dense"):
-        raise SweepError(f"{where}: every job but a dense one starts `from` another; from is {job.source!r}")
+        raise SweepError(
+            f"{where}: every job but a dense one starts `from` another; from is {job.source!r}"
+        )
     for name in (job.source, job.teacher):
         if name is not None and name not in before:
-            raise SweepError(f"{where}: {name!r} is not a job above this one; there are {', '.join(before) or 'none'}")
+            raise SweepError(
+                f"{where}: {name!r} is not a job above this one; there are"
+                f" {', '.join(before) or 'none'}"
+            )
     if job.teacher is not None and job.stage in ("pruned", "int8"):
-        raise SweepError(f"{where}: a network of the stage {job.stage} is not trained; remove the teacher")
+        raise SweepError(
+            f"{where}: a network of the stage {job.stage} is not trained; remove the teacher"
+        )
     learns, taught = rules.config(job.settings).distill > 0, job.teacher is not None
-    if learns != taught and not (learns and job.stage == "qat"):  # with rounding, a network may be its own teacher
-        raise SweepError(f"{where}: distillation needs both a teacher and distill > 0; only one of them was given")
+    if learns != taught and not (
+        learns and job.stage == "qat"
+    ):  # with rounding, a network may be its own teacher
+        raise SweepError(
+            f"{where}: distillation needs both a teacher and distill > 0; only one of them was"
+            " given"
+        )

@@ -1,4 +1,6 @@
-"""Whether a job was done already: its key is a hash of its settings and of the networks that it starts from."""
+"""Whether a job was done already: its key is a hash of its settings and of the networks that it
+starts from.
+"""
 
 import hashlib
 import json
@@ -20,7 +22,9 @@ def key_of(job: Job, sweep: Sweep, rows: pd.DataFrame) -> str | None:
     if None in inputs.values():
         return None
     settings = {} if job.name in inputs else job.settings
-    turned = [job.inputs] if job.inputs < job.inputs[::-1] else []  # a table has no order; older keys have no more
+    turned = (
+        [job.inputs] if job.inputs < job.inputs[::-1] else []
+    )  # a table has no order; older keys have no more
     content = json.dumps([job.stage, settings, sweep.data, inputs, *turned], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -35,19 +39,25 @@ def known_weights(job: Job, sweep: Sweep, rows: pd.DataFrame) -> str | None:
 
 
 def is_done(job: Job, sweep: Sweep, rows: pd.DataFrame) -> bool:
-    """Whether the table has the row of this job, made with these settings from these networks, and of its file."""
+    """Whether the table has the row of this job, made with these settings from these networks, and
+    of its file.
+    """
     key = key_of(job, sweep, rows)
     found = rows[(rows.name == job.name) & (rows.key == key)]
     return key is not None and known_weights(job, sweep, found) in set(found.weights)
 
 
 def still_to_do(wanted: list[Job], sweep: Sweep, rows: pd.DataFrame) -> list[Job]:
-    """The jobs to run, in order: those not done, those after them, and those whose missing network these need."""
+    """The jobs to run, in order: those not done, those after them, and those whose missing network
+    these need.
+    """
     names = set()
     for job in wanted:
         if names.intersection(job.inputs) or not is_done(job, sweep, rows):
             names.add(job.name)
     for job in reversed(wanted):
         if job.name in names:
-            names.update(name for name in job.inputs if not sweep.network(sweep.jobs[name]).exists())
+            names.update(
+                name for name in job.inputs if not sweep.network(sweep.jobs[name]).exists()
+            )
     return [job for job in wanted if job.name in names]

@@ -19,7 +19,9 @@ from helpers.quantization.integer import Layer
 
 
 def row(path: Path, evaluated: Mapping[str, Any]) -> dict[str, Any]:
-    """All columns of a network but its names: what follows from its file, and what `evaluate` found for it."""
+    """All columns of a network but its names: what follows from its file, and what `evaluate` found
+    for it.
+    """
     origin, here = models.read_header(path)[1].get("provenance", {}), provenance()
     return {
         "status": "measured",
@@ -36,17 +38,27 @@ def row(path: Path, evaluated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluate(model: nn.Module, cifar: Dataset) -> dict[str, Any]:
-    """Accuracy on the test images, read once, on the images to choose with, and on the committed sample."""
+    """Accuracy on the test images, read once, on the images to choose with, and on the committed
+    sample.
+    """
     split, found = cifar.split(), training.evaluate(model, cifar.test_images, cifar.test_labels)
-    chosen_on, (low, high) = training.evaluate(model, split.validation_images, split.validation_labels), found.interval
-    accuracies = {"validation_accuracy": chosen_on.accuracy, "sample_accuracy": sample_accuracy(model)}
+    chosen_on, (low, high) = (
+        training.evaluate(model, split.validation_images, split.validation_labels),
+        found.interval,
+    )
+    accuracies = {
+        "validation_accuracy": chosen_on.accuracy,
+        "sample_accuracy": sample_accuracy(model),
+    }
     return {"accuracy": found.accuracy, "low": low, "high": high, "images": found.n} | accuracies
 
 
 def weights_of(path: Path) -> str:
     """A short hash of a network: its structure and its tensors, not what its file says about them."""
     spec, _ = models.read_header(path)
-    digest = hashlib.sha256(json.dumps([spec.builder, spec.arguments, spec.steps], sort_keys=True).encode())
+    digest = hashlib.sha256(
+        json.dumps([spec.builder, spec.arguments, spec.steps], sort_keys=True).encode()
+    )
     with safe_open(path, "pt") as file:
         for name in sorted(file.keys()):
             tensor = file.get_tensor(name)
@@ -66,20 +78,34 @@ def derived(path: Path) -> dict[str, Any]:
     """What follows from the file alone, on any machine: parameters, multiply-adds, bits and bytes."""
     model, structure, example = models.load(path), float_structure(path), torch.zeros(1, 3, 32, 32)
     quantized = isinstance(model, QuantizedModel)
-    bits = {step.bits for step in model.steps.values() if isinstance(step, Layer)} if quantized else {32}
+    bits = (
+        {step.bits for step in model.steps.values() if isinstance(step, Layer)}
+        if quantized
+        else {32}
+    )
     return {
         "params": metrics.count_parameters(structure),
         "macs": metrics.count_macs(structure, example),
-        "dead_channels": None if quantized else sum(map(len, pruning.remove_dead_channels(model, example)[1].values())),
+        "dead_channels": (
+            None
+            if quantized
+            else sum(map(len, pruning.remove_dead_channels(model, example)[1].values()))
+        ),
         "weight_bits": str(*bits) if len(bits) == 1 else "mixed",
         "file_bytes": path.stat().st_size,
         # As xz -6e writes it: the entropy coder of LZMA, which gives back the very same bytes.
-        "coded_bytes": len(lzma.compress(path.read_bytes(), preset=6 | lzma.PRESET_EXTREME)) if quantized else None,
+        "coded_bytes": (
+            len(lzma.compress(path.read_bytes(), preset=6 | lzma.PRESET_EXTREME))
+            if quantized
+            else None
+        ),
     }
 
 
 def float_structure(path: Path, factory: str | None = None) -> nn.Module:
-    """The network that a file's one was quantized from, with any weights: integers multiply as often."""
+    """The network that a file's one was quantized from, with any weights: integers multiply as
+    often.
+    """
     spec, _ = models.read_header(path)
     steps = [step["step"] for step in spec.steps]
     before = spec.steps[: steps.index("quantize")] if "quantize" in steps else spec.steps

@@ -1,11 +1,14 @@
-"""data/results/README.md: every table about the reference networks, and which command writes which file."""
+"""data/results/README.md: every table about the reference networks, and which command writes which
+file.
+"""
 
 import pandas as pd
 
 from course.reference import ablations
 from course.reference.table import load, published, speeds
 
-# The plan at the outset: stage, parameters, megabytes, accuracy; and the row and column that say what came out.
+# The plan at the outset: stage, parameters, megabytes, accuracy; and the row and column that say
+# what came out.
 PLAN = (
     ("dense: nothing cut", "2.3 M, 9.0 MB, 94 %", "dense", "accuracy"),
     ("half of the parameters cut", "1.15 M, 4.5 MB, 91 %", "half", "cut_accuracy"),
@@ -20,7 +23,9 @@ FILES = {
     "tiny.csv": "python -m course sweep tiny",
     "dense_training.csv, tiny_training.csv": "python -m course train, as the checkpoints state",
     "tiny_recovery.csv": "python -m course.benchmarks.tiny_recovery",
-    "pruning_networks.csv, unprunable.csv": "python -m course.benchmarks.pruning_networks [--unprunable]",
+    "pruning_networks.csv, unprunable.csv": (
+        "python -m course.benchmarks.pruning_networks [--unprunable]"
+    ),
     "pruning_quality.csv": "python -m course.benchmarks.pruning_quality",
     "pruning_unstructured.csv": "python -m course.benchmarks.pruning_unstructured",
     "tiny_rounding.csv": "python -m course.benchmarks.tiny_rounding",
@@ -28,16 +33,25 @@ FILES = {
     "README.md, chart.svg, and the first screen of the course's README": "python -m course results",
 }
 NAMES = (
-    "The names say roughly what share of the parameters is left; *fast* is made for speed. *fifth* lacks four"
-    " residual blocks; *tenth* and *fast* are made from it, and *fast* lacks five more. *-int8* has 8 bits a weight,"
-    " *-mixed* 8 or fewer, layer by layer; *half-mixed*, *fifth-mixed* and *tenth-mixed* are the first page's *half*,"
-    " *a fifth* and *smallest*. Accuracy is on 10,000 test images. *just cut*: with BatchNorm measured again, before"
-    " any training. Commands are in results.csv; that of *dense* names files that have since been removed. Bytes are"
-    " those of the file as reloaded and evaluated; files of the names in **bold** are in `data/checkpoints/`."
-    " Entropy-coded: as `xz -6e` writes the file."
+    "The names say roughly what share of the parameters is left; *fast* is made for speed. *fifth*"
+    " lacks four residual blocks; *tenth* and *fast* are made from it, and *fast* lacks five more."
+    " *-int8* has 8 bits a weight, *-mixed* 8 or fewer, layer by layer; *half-mixed*, *fifth-mixed*"
+    " and *tenth-mixed* are the first page's *half*, *a fifth* and *smallest*. Accuracy is on"
+    " 10,000 test images. *just cut*: with BatchNorm measured again, before any training. Commands"
+    " are in results.csv; that of *dense* names files that have since been removed. Bytes are those"
+    " of the file as reloaded and evaluated; files of the names in **bold** are in"
+    " `data/checkpoints/`. Entropy-coded: as `xz -6e` writes the file."
 )
-MADE = {"dense": "training", "fine-tuned": "cutting, fine-tuning", "int8": "rounding", "qat": "training with rounding"}
-SPEED = "Median milliseconds, each engine in a process of its own, freed memory kept, rounds in drawn order"
+MADE = {
+    "dense": "training",
+    "fine-tuned": "cutting, fine-tuning",
+    "int8": "rounding",
+    "qat": "training with rounding",
+}
+SPEED = (
+    "Median milliseconds, each engine in a process of its own, freed memory kept, rounds in drawn"
+    " order"
+)
 
 
 def text(table: pd.DataFrame) -> str:
@@ -54,22 +68,31 @@ def text(table: pd.DataFrame) -> str:
         "## The plan, and what came out",
         as_markdown(plan(table)),
         "## Others",
-        "What others state for MobileNetV2 on CIFAR-10, in their words. None of it was measured here.",
+        (
+            "What others state for MobileNetV2 on CIFAR-10, in their words. None of it was measured"
+            " here."
+        ),
         as_markdown(others()),
         "## Ablations",
         ablations.NOTE,
         as_markdown(ablations.readable(load(ablations.ABLATIONS))),
         "## Files",
-        as_markdown(pd.DataFrame({"file": FILES.keys(), "written by": [f"`{c}`" for c in FILES.values()]})),
+        as_markdown(
+            pd.DataFrame({"file": FILES.keys(), "written by": [f"`{c}`" for c in FILES.values()]})
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def as_markdown(table: pd.DataFrame) -> str:
-    """A table whose first column is text and the rest, if they are numbers with units, stand to the right."""
+    """A table whose first column is text and the rest, if they are numbers with units, stand to the
+    right.
+    """
     rows = [list(map(str, row)) for row in table.itertuples(index=False)]
     columns = range(len(table.columns))
-    right = ["---:" if all(row[at][:1].isdigit() for row in rows if row[at]) else "---" for at in columns]
+    right = [
+        "---:" if all(row[at][:1].isdigit() for row in rows if row[at]) else "---" for at in columns
+    ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [list(table.columns), right, *rows])
 
 
@@ -94,8 +117,14 @@ def networks(table: pd.DataFrame) -> pd.DataFrame:
 
 def dead(table: pd.DataFrame) -> str:
     """How many channels training has switched off, in the networks where this is known."""
-    left = [f"*{row.name}* {row.dead_channels}" for row in table.dropna(subset="dead_channels").itertuples()]
-    how = "no image changes. After fine-tuning all are removed, unless a width would no longer be a multiple of 16"
+    left = [
+        f"*{row.name}* {row.dead_channels}"
+        for row in table.dropna(subset="dead_channels").itertuples()
+    ]
+    how = (
+        "no image changes. After fine-tuning all are removed, unless a width would no longer be a"
+        " multiple of 16"
+    )
     return f"**Dead channels** are those that {how}. Left: {', '.join(left)}."
 
 
@@ -110,8 +139,13 @@ def speed() -> list[str]:
     tables = []
     for batch, rows in found.assign(cell=cells).groupby("batch"):
         wide = rows.pivot_table("cell", "name", "engine", aggfunc="first").reindex(**order)
-        tables.append(as_markdown(wide.rename_axis(f"{batch} image{'s' * (batch > 1)}").reset_index()))
-    how = f"{first.device}, {first.threads} threads, {first.rounds} rounds, load of the machine {first.load:.0f}"
+        tables.append(
+            as_markdown(wide.rename_axis(f"{batch} image{'s' * (batch > 1)}").reset_index())
+        )
+    how = (
+        f"{first.device}, {first.threads} threads, {first.rounds} rounds, load of the machine"
+        f" {first.load:.0f}"
+    )
     return [f"{SPEED} ({how}), ± half the interquartile range.", *tables]
 
 
@@ -121,8 +155,14 @@ def plan(table: pd.DataFrame) -> pd.DataFrame:
     for stage, planned, name, column in PLAN:
         if name in rows.index:
             row, dense = rows.loc[name], rows.loc[PLAN[0][2]]
-            times = f", {dense.file_bytes / row.file_bytes:.1f} times smaller" if "times" in planned else ""
-            came = f"{row.params / 1e6:.2f} M, {row.file_bytes / 1e6:.2f} MB{times}, {row[column]:.2%}"
+            times = (
+                f", {dense.file_bytes / row.file_bytes:.1f} times smaller"
+                if "times" in planned
+                else ""
+            )
+            came = (
+                f"{row.params / 1e6:.2f} M, {row.file_bytes / 1e6:.2f} MB{times}, {row[column]:.2%}"
+            )
             lines.append((stage, planned, came))
     return pd.DataFrame(lines, columns=["stage", "planned", "achieved"])
 

@@ -1,4 +1,6 @@
-"""All jobs of a sweep, one after the other, each in a process of its own: one that dies takes none with it."""
+"""All jobs of a sweep, one after the other, each in a process of its own: one that dies takes none
+with it.
+"""
 
 import os
 import subprocess
@@ -12,9 +14,13 @@ from course.reference.keys import still_to_do
 
 
 def run(
-    sweep: Sweep, names: list[str], say: Callable[[str], None] = print, keep: Callable[[Job], object] = lambda job: None
+    sweep: Sweep,
+    names: list[str],
+    say: Callable[[str], None] = print,
+    keep: Callable[[Job], object] = lambda job: None,
 ) -> dict[str, str]:
-    """Do what is not done yet of the named jobs (none means all) and of what they need, and call `keep` after each.
+    """Do what is not done yet of the named jobs (none means all) and of what they need, and call
+    `keep` after each.
 
     Returns for each job that failed, or that needs one that did, why.
     """
@@ -34,7 +40,11 @@ def run(
             say(f"finished {job.name}")
             try:
                 keep(job)
-            except (RuntimeError, ValueError, OSError) as error:  # another git may be at work, and hours are to come
+            except (
+                RuntimeError,
+                ValueError,
+                OSError,
+            ) as error:  # another git may be at work, and hours are to come
                 say(f"not committed yet: {job.name} ({error}); the next commit takes it along")
     return failed
 
@@ -53,7 +63,14 @@ def do(job: Job, sweep: Sweep) -> int:
 
 def command(job: Job, sweep: Sweep) -> list[str | Path]:
     """What does one job, in a process of its own."""
-    return [sys.executable, "-m", "course.reference.work", sweep.name, job.name, *filter(None, [sweep.dry])]
+    return [
+        sys.executable,
+        "-m",
+        "course.reference.work",
+        sweep.name,
+        job.name,
+        *filter(None, [sweep.dry]),
+    ]
 
 
 def log_of(job: Job, sweep: Sweep) -> Path:
@@ -63,5 +80,13 @@ def log_of(job: Job, sweep: Sweep) -> Path:
 
 def last_line(log: Path, status: int) -> str:
     """Why a process ended: the last thing that it said."""
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines and status == 1 else f"ended with status {status}; see {os.path.relpath(log)}"
+    lines = [
+        line
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip()
+    ]
+    return (
+        lines[-1]
+        if lines and status == 1
+        else f"ended with status {status}; see {os.path.relpath(log)}"
+    )

@@ -1,4 +1,6 @@
-"""What may be set in a sweep and of which kind each value is, so that a slip is told before anything runs."""
+"""What may be set in a sweep and of which kind each value is, so that a slip is told before
+anything runs.
+"""
 
 from collections.abc import Mapping
 from typing import Any, get_type_hints
@@ -11,7 +13,9 @@ from helpers.quantization import Recipe
 from helpers.training import Config
 
 AMOUNTS = ("ratio", "target_params", "target_macs")
-PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(("scope", "importance"), str)
+PRUNING: dict[str, Any] = dict.fromkeys(AMOUNTS, float) | dict.fromkeys(
+    ("scope", "importance"), str
+)
 PRUNING |= dict.fromkeys(("round_to", "seed"), int) | {"without": list}  # blocks
 PRUNING |= {"tolerance": float, "allocation": str | Mapping[str, float], "reestimate": bool}
 TRAINING = get_type_hints(Config)
@@ -25,7 +29,14 @@ SETTINGS = {
     "qat": QUANTIZING | TRAINING,
 }
 OF_ANY_STAGE = {"from": str, "teacher": str, "ship": bool}
-FILE = {"data": str, "results": str, "checkpoints": str, "work": str, "defaults": dict, "jobs": dict}
+FILE = {
+    "data": str,
+    "results": str,
+    "checkpoints": str,
+    "work": str,
+    "defaults": dict,
+    "jobs": dict,
+}
 # Words that nothing else checks before a network is there.
 CHOICES = {"network": ("mobilenet_v2", "tiny"), "allocation": ("uniform", "global")}
 CHOICES |= {"scope": SCOPES, "importance": CRITERIA}
@@ -53,14 +64,19 @@ KINDS: dict[Any, tuple[str, Any]] = {  # what is told, and the kind of `helpers.
 def check_table(where: str, stated: Any) -> None:
     """Settings are a table."""
     if not isinstance(stated, dict):
-        raise SweepError(f"{where}: {stated!r} is not a table; see the top of course/reference/jobs.py for the form")
+        raise SweepError(
+            f"{where}: {stated!r} is not a table; see the top of course/reference/jobs.py for the"
+            " form"
+        )
 
 
 def check_kinds(where: str, stated: dict[str, Any], kinds: Mapping[str, Any], place: str) -> None:
     """Every key is known in this place, and every value of its kind."""
     if unknown := stated.keys() - kinds.keys():
         known = ", ".join(sorted(kinds))
-        raise SweepError(f"{where}: {sorted(unknown)[0]!r} is not a setting of {place}; there are {known}")
+        raise SweepError(
+            f"{where}: {sorted(unknown)[0]!r} is not a setting of {place}; there are {known}"
+        )
     for name, value in stated.items():
         told, kind = KINDS[kinds[name]]
         if problem(value, kind):
@@ -71,7 +87,10 @@ def check_defaults(where: str, defaults: dict[str, Any]) -> None:
     """The settings that all jobs of a stage share, also of a stage that has no job yet."""
     if unknown := defaults.keys() - SETTINGS.keys():
         name = sorted(unknown)[0]
-        raise SweepError(f"{where}, [defaults.{name}]: there is no such stage; choose one of {', '.join(SETTINGS)}")
+        raise SweepError(
+            f"{where}, [defaults.{name}]: there is no such stage; choose one of"
+            f" {', '.join(SETTINGS)}"
+        )
     for stage, stated in defaults.items():
         place = f"{where}, [defaults.{stage}]"
         check_table(place, stated)
@@ -83,7 +102,9 @@ def check_values(where: str, stage: str, settings: dict[str, Any]) -> None:
     """The values, of the right kind already, are ones that the stage can do something with."""
     for name, known in CHOICES.items():
         if isinstance(settings.get(name), str) and settings[name] not in known:
-            raise SweepError(f"{where}: {name} is {settings[name]!r}; choose one of {', '.join(known)}")
+            raise SweepError(
+                f"{where}: {name} is {settings[name]!r}; choose one of {', '.join(known)}"
+            )
     for name in ("target_params", "target_macs", "file_bytes"):
         if not settings.get(name, 1) > 0:
             raise SweepError(f"{where}: {name} is {settings[name]!r}; give a number above 0")

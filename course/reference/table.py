@@ -1,4 +1,6 @@
-"""data/results/results.csv: one row per network, written whole and under a lock: processes do not undo each other."""
+"""data/results/results.csv: one row per network, written whole and under a lock: processes do not
+undo each other.
+"""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,7 +17,17 @@ TEXT = ("name", "stage", "status", "source", "split", "weight_bits", "checkpoint
 TEXT += ("command", "date", "torch", "torchvision", "python", "device", "trained_on")
 COLUMNS = (
     *("name", "stage", "status", "source"),
-    *("accuracy", "low", "high", "images", "split", "sample_accuracy", "validation_accuracy", "cut_accuracy", "seed"),
+    *(
+        "accuracy",
+        "low",
+        "high",
+        "images",
+        "split",
+        "sample_accuracy",
+        "validation_accuracy",
+        "cut_accuracy",
+        "seed",
+    ),
     *("params", "macs", "dead_channels", "weight_bits", "file_bytes", "coded_bytes"),
     *("checkpoint", "weights", "key"),
     *("command", "date", "torch", "torchvision", "python", "device", "trained_on"),
@@ -26,10 +38,14 @@ WHOLE = ("images", "seed", "params", "macs", "dead_channels", "file_bytes", "cod
 def load(path: Path = RESULTS) -> pd.DataFrame:
     """The table, with every column; without the file, an empty one."""
     if not path.exists():
-        return pd.DataFrame({name: pd.Series(dtype="str" if name in TEXT else "float64") for name in COLUMNS})
+        return pd.DataFrame(
+            {name: pd.Series(dtype="str" if name in TEXT else "float64") for name in COLUMNS}
+        )
     table = pd.read_csv(path, dtype=dict.fromkeys(TEXT, "str") | dict.fromkeys(WHOLE, "Int64"))
     if list(table.columns) != list(COLUMNS):
-        raise ValueError(f"{path} has other columns than this version writes: delete it, or restore it with git")
+        raise ValueError(
+            f"{path} has other columns than this version writes: delete it, or restore it with git"
+        )
     return table
 
 
@@ -39,13 +55,17 @@ def published(path: Path = PUBLISHED) -> pd.DataFrame:
 
 
 def speeds(path: Path = SPEED) -> pd.DataFrame:
-    """Median milliseconds of each network in each engine, all in one run; empty where nothing was timed."""
+    """Median milliseconds of each network in each engine, all in one run; empty where nothing was
+    timed.
+    """
     columns = ["name", "engine", "batch", "median_ms", "load"]
     return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
 
 
 def put(rows: Iterable[Mapping[str, Any]], path: Path = RESULTS) -> pd.DataFrame:
-    """Write rows in the place of those of the same name, which keep what the new ones lack; new names come last."""
+    """Write rows in the place of those of the same name, which keep what the new ones lack; new
+    names come last.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         kept = {row["name"]: row for row in load(path).astype(object).to_dict("records")}
@@ -53,6 +73,8 @@ def put(rows: Iterable[Mapping[str, Any]], path: Path = RESULTS) -> pd.DataFrame
             if unknown := row.keys() - set(COLUMNS):
                 raise ValueError(f"{path.name} has no column {sorted(unknown)[0]!r}")
             kept[row["name"]] = kept.get(row["name"], {}) | dict(row)
-        table = pd.DataFrame(kept.values(), columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
+        table = pd.DataFrame(kept.values(), columns=list(COLUMNS)).astype(
+            dict.fromkeys(WHOLE, "Int64")
+        )
         write_atomically(path, table.to_csv(index=False))
     return load(path)

@@ -21,7 +21,9 @@ def do(job: Job, sweep: Sweep) -> None:
         with FileLock(sweep.work / f"{job.name}.lock", timeout=0):
             do_alone(job, sweep)
     except Timeout as error:
-        raise SweepError(f"{job.name} is being done by another process; wait for it, or stop it") from error
+        raise SweepError(
+            f"{job.name} is being done by another process; wait for it, or stop it"
+        ) from error
 
 
 def do_alone(job: Job, sweep: Sweep) -> None:
@@ -31,30 +33,54 @@ def do_alone(job: Job, sweep: Sweep) -> None:
         raise SweepError(f"{sweep.name} needs all of CIFAR-10; fetch it: python -m course data")
     path, key = sweep.network(job), key_of(job, sweep, table.load(sweep.results))
     if key is None:
-        raise SweepError(f"{job.name} needs {', '.join(job.inputs)}, which are not there; run the sweep, not the job")
-    dense = job.stage == "dense"  # which counts as what it is, however it was trained; any other was made under its key
-    if path.exists() and (dense or models.read_header(path)[1].get("key") == key):  # only its row was missing
+        raise SweepError(
+            f"{job.name} needs {', '.join(job.inputs)}, which are not there; run the sweep, not"
+            " the job"
+        )
+    dense = (
+        job.stage == "dense"
+    )  # which counts as what it is, however it was trained; any other was made under its key
+    if path.exists() and (
+        dense or models.read_header(path)[1].get("key") == key
+    ):  # only its row was missing
         evaluated = measuring.evaluate(measuring.in_integers(models.load(path)), cifar)
     else:
         evaluated = make(job, sweep, cifar, key)
     key = key_of(job, sweep, table.load(sweep.results)) if dense else key
-    row = {"name": job.name, "stage": job.stage, "source": job.source, "key": key} | measuring.row(path, evaluated)
+    row = {"name": job.name, "stage": job.stage, "source": job.source, "key": key} | measuring.row(
+        path, evaluated
+    )
     table.put([row | {"checkpoint": path.name if job.ship else None}], sweep.results)
 
 
 def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any]:
-    """Make the network, write it with what it reached and where it comes from, and return what it reached."""
-    source, teacher = (models.load(sweep.network(sweep.jobs[n])) if n else None for n in (job.source, job.teacher))
-    path, unfinished = sweep.network(job), [sweep.unfinished(job, key, end) for end in ("handover", "cut")]
+    """Make the network, write it with what it reached and where it comes from, and return what it
+    reached.
+    """
+    source, teacher = (
+        models.load(sweep.network(sweep.jobs[n])) if n else None for n in (job.source, job.teacher)
+    )
+    path, unfinished = (
+        sweep.network(job),
+        [sweep.unfinished(job, key, end) for end in ("handover", "cut")],
+    )
     files = stages.Files(sweep.work / f"{job.name}-{key}.state", *unfinished)
-    written = models.save(stages.make(job, source, teacher, cifar, files), path.with_suffix(".part"))
+    written = models.save(
+        stages.make(job, source, teacher, cifar, files), path.with_suffix(".part")
+    )
     reloaded = measuring.in_integers(models.load(written))
-    evaluated = measuring.evaluate(reloaded, cifar) | {"cut_accuracy": None}  # an older row of the name may have one
+    evaluated = measuring.evaluate(reloaded, cifar) | {
+        "cut_accuracy": None
+    }  # an older row of the name may have one
     if files.cut.exists():
         just_cut = training.evaluate(models.load(files.cut), cifar.test_images, cifar.test_labels)
         evaluated["cut_accuracy"] = just_cut.accuracy
-    origin = provenance(job.settings.get("seed", 0)) | {"command": sweep.command(job), "data": cifar.source}
-    # Whoever finds a file of this name with this key takes the job for done: it gets the name after the checks.
+    origin = provenance(job.settings.get("seed", 0)) | {
+        "command": sweep.command(job),
+        "data": cifar.source,
+    }
+    # Whoever finds a file of this name with this key takes the job for done: it gets the name after
+    # the checks.
     final = path.with_suffix(".final.part")
     metrics = {"test_accuracy": evaluated["accuracy"], "test_images": evaluated["images"]}
     metrics |= {"test_interval": [evaluated["low"], evaluated["high"]]}
@@ -65,7 +91,9 @@ def make(job: Job, sweep: Sweep, cifar: data.Dataset, key: str) -> dict[str, Any
         told = f"{job.name}: the file has {size} bytes, more than its file_bytes = {budget}"
         raise SweepError(f"{told}; allow more, or start from a smaller network")
     if measuring.weights_of(written) != measuring.weights_of(final):
-        raise SweepError(f"{final} differs from the network that was measured, {written}; run the job again")
+        raise SweepError(
+            f"{final} differs from the network that was measured, {written}; run the job again"
+        )
     os.replace(final, path)
     written.unlink()
     for left in (*files, files.handover.with_suffix(".csv")):

@@ -1,14 +1,18 @@
-"""Exercises inside the lessons: checked at once, with hints in steps; what is right is kept for later lessons.
+"""Exercises inside the lessons: checked at once, with hints in steps; what is right is kept for
+later lessons.
 
 checks.use("exercises/lesson_05.py")      # once per notebook: where its exercises are
 def output_size(...): ...                 # the learner's cell
-checks.check(output_size)                 # says that it is right and keeps it, or raises with a hint
+checks.check(output_size)                 # says that it is right and keeps it, or raises with a
+hint
 fold = checks.yours("fold_conv_bn")       # in a later lesson: the learner's own, or the course's
 
-specification.py   what an exercise is: inputs from a seed, an independent oracle, a tolerance, hints
+specification.py   what an exercise is: inputs from a seed, an independent oracle, a tolerance,
+hints
 compare.py         where two answers differ, in words
 trying.py          one try at an exercise: what is wrong, in terms of the learner's own lines
-lessons.py         the exercises of all lessons, mine.py with the answers that were right, the course's solutions
+lessons.py         the exercises of all lessons, mine.py with the answers that were right, the
+course's solutions
 """
 
 import os
@@ -27,11 +31,14 @@ def use(file: str | Path) -> None:
     """Say where the exercises of this notebook are; those of the other lessons lie beside them.
 
     Args:
-        file: the lesson's exercises; answers that are right are kept in `mine.py`, two folders up from it.
+        file: the lesson's exercises; answers that are right are kept in `mine.py`, two folders up
+            from it.
     """
     path = Path(file).resolve()
     if not path.is_file():
-        raise NotRightYet(f"there are no exercises at {path}; give the path from the folder of the notebook")
+        raise NotRightYet(
+            f"there are no exercises at {path}; give the path from the folder of the notebook"
+        )
     _lessons[:] = [Lessons(path.parent)]
 
 
@@ -43,7 +50,9 @@ def lessons() -> Lessons:
 
 
 def check(function: Callable) -> None:
-    """Try a learner's function on fresh random inputs. The more often it was wrong, the more the hint says.
+    """Try a learner's function on fresh random inputs.
+
+    The more often it was wrong, the more the hint says.
 
     Args:
         function: what the learner wrote; its name says which exercise it answers.
@@ -60,7 +69,9 @@ def check(function: Callable) -> None:
         failure = first_failure(item, function)
     except NotImplementedError as problem:
         names = [frame.name for frame in traceback.extract_tb(problem.__traceback__)]
-        empty = next(filter(lessons().items.__contains__, reversed(names)), name)  # it may call an earlier exercise
+        empty = next(
+            filter(lessons().items.__contains__, reversed(names)), name
+        )  # it may call an earlier exercise
         print(f"{empty}: not done yet. Write it, then run the cell again.")
         return
     if failure:

@@ -1,8 +1,8 @@
 """Compare two answers and say in words where they differ.
 
-An answer is a tree of dictionaries, lists, tensors, numbers, strings, booleans and None. Whole numbers are
-compared as such: no float holds every integer.
-This file knows no exercise, so it travels with the student's bundle.
+An answer is a tree of dictionaries, lists, tensors, numbers, strings, booleans and None. Whole
+numbers are compared as such: no float holds every integer. This file knows no exercise, so it
+travels with the student's bundle.
 """
 
 import math
@@ -12,7 +12,12 @@ from typing import Any
 import torch
 
 Found = tuple[str, str] | None  # what differs in words, and the two values where values differ
-KINDS = {bool: "True or False", int | float: "a number", dict: "a dictionary", list | tuple: "a list or tuple"}
+KINDS = {
+    bool: "True or False",
+    int | float: "a number",
+    dict: "a dictionary",
+    list | tuple: "a list or tuple",
+}
 KINDS |= {torch.Tensor: "a tensor", str: "a text", type(None): "None"}
 
 
@@ -34,7 +39,8 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the 
         where: what to call the answer.
 
     Returns:
-        One sentence, and the first value that differs in both answers; empty where their kinds or shapes differ.
+        One sentence, and the first value that differs in both answers; empty where their kinds or
+        shapes differ.
 
     Example:
         >>> difference({"a": 1.0}, {"a": 2.0}, Tolerance())
@@ -54,14 +60,22 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the 
         if set(expected) != set(got):
             entries = (_short(sorted(str(key) for key in tree)) for tree in (expected, got))
             return "{} should have the entries {}, but has {}".format(where, *entries), ""
-        parts = [(value, got[key], tolerance, f'{where}["{key}"]') for key, value in expected.items()]
+        parts = [
+            (value, got[key], tolerance, f'{where}["{key}"]') for key, value in expected.items()
+        ]
     elif kind == list | tuple:
         if len(expected) != len(got):
             return f"{where} should have {len(expected)} parts, but has {len(got)}", ""
-        parts = [(value, got[place], tolerance, f"{where}[{place}]") for place, value in enumerate(expected)]
+        parts = [
+            (value, got[place], tolerance, f"{where}[{place}]")
+            for place, value in enumerate(expected)
+        ]
     elif kind is torch.Tensor:
         if expected.shape != got.shape:
-            return f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}", ""
+            return (
+                f"{where} should have shape {tuple(expected.shape)}, but has {tuple(got.shape)}",
+                "",
+            )
         if expected.is_floating_point() != got.is_floating_point() or got.is_complex():
             return f"{where} should hold numbers like {expected.dtype}, but holds {got.dtype}", ""
         flat = (tensor.flatten().tolist() for tensor in (expected, got))
@@ -69,11 +83,16 @@ def difference(expected: Any, got: Any, tolerance: Tolerance, where: str = "the 
     elif kind == int | float:
         return _difference_of_numbers([expected], [got], (), tolerance, where)
     elif expected != got:
-        return f"{where} is {_short(got)}, which is not right", f"expected {_short(expected)}, got {_short(got)}"
+        return (
+            f"{where} is {_short(got)}, which is not right",
+            f"expected {_short(expected)}, got {_short(got)}",
+        )
     return next(filter(None, (difference(*part) for part in parts)), None)
 
 
-def _difference_of_numbers(expected: list, got: list, shape: tuple, tolerance: Tolerance, where: str) -> Found:
+def _difference_of_numbers(
+    expected: list, got: list, shape: tuple, tolerance: Tolerance, where: str
+) -> Found:
     """The largest distance in words, and the first pair that lies too far apart."""
     if not all(isinstance(value, int) for value in (*expected, *got)):
         expected, got = (list(map(_double, values)) for values in (expected, got))
@@ -86,11 +105,17 @@ def _difference_of_numbers(expected: list, got: list, shape: tuple, tolerance: T
     if first is None:
         return None
     index = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
-    pair = (f"{v:.6g}" if isinstance(v, float) else _short(v) for v in (expected[first], got[first]))
+    pair = (
+        f"{v:.6g}" if isinstance(v, float) else _short(v) for v in (expected[first], got[first])
+    )
     values = "{}expected {}, got {}".format(f"at {index}: " if index else "", *pair)
     if not all(distance < math.inf for distance in apart):
         return f"{where} holds values that are not finite", values
-    bound = "" if isinstance(apart[first], int) and allowed < 1 else f" where at most {allowed:.3g} is allowed"
+    bound = (
+        ""
+        if isinstance(apart[first], int) and allowed < 1
+        else f" where at most {allowed:.3g} is allowed"
+    )
     return f"{where} differs by {_double(max(apart)):.3g}{bound}", values
 
 

@@ -1,16 +1,18 @@
-"""An exercise, said once: inputs from a seed, an independent oracle, a tolerance, points and a message.
+"""An exercise, said once: inputs from a seed, an independent oracle, a tolerance, points and a
+message.
 
-The same `Item` serves three uses: the instant check beside the exercise (its own seed), the hidden grading
-(secret seeds, edge cases) and the tests of the exercise itself. What happens to one case of an item:
+The same `Item` serves three uses: the instant check beside the exercise (its own seed), the hidden
+grading (secret seeds, edge cases) and the tests of the exercise itself. What happens to one case of
+an item:
 
     inputs --run--> answer --view--> observed --score--> share of the points
     \\______________ probe __/           expected = oracle(inputs, probe)
 
-`run` is the only step that touches student code. It takes and returns plain data (dictionaries, lists,
-tensors, numbers, strings), so that grading can do it in a box. `probe` holds what the box must not see,
-such as the images on which a returned network is tried. `view` turns the answer into something comparable, as
-running a returned network does. It computes what a student designed, so grading does that in a second box,
-which holds none of the student's code.
+`run` is the only step that touches student code. It takes and returns plain data (dictionaries,
+lists, tensors, numbers, strings), so that grading can do it in a box. `probe` holds what the box
+must not see, such as the images on which a returned network is tried. `view` turns the answer into
+something comparable, as running a returned network does. It computes what a student designed, so
+grading does that in a second box, which holds none of the student's code.
 """
 
 import hashlib
@@ -44,7 +46,9 @@ class Verdict:
 
     share: float
     message: str = ""
-    measured: dict[str, float] = field(default_factory=dict)  # such as an accuracy, for the statistics of a class
+    measured: dict[str, float] = field(
+        default_factory=dict
+    )  # such as an accuracy, for the statistics of a class
     values: str = ""  # the first value that differs, in both answers
 
 
@@ -55,21 +59,24 @@ class Item:
     Args:
         name: also the id of its graded cell; the answer's cell is `<name>_solution`.
         cases: makes the cases from a generator; called again with every seed.
-        oracle: the right answer from `inputs` and `probe`, computed in another way than the solution.
+        oracle: the right answer from `inputs` and `probe`, computed in another way than the
+            solution.
         hint: the way to the answer, for somebody whose answer is wrong.
         function: the name that the learner must define; by default that of the item.
         points: earned when every case is right.
         nudge: a first hint that gives less away.
         minutes: how long it takes somebody who has read the lesson so far.
         dots: how hard it is, from 1 to 3.
-        edges: further cases, which the instant check of an assignment leaves out: what is easily forgotten.
+        edges: further cases, which the instant check of an assignment leaves out: what is easily
+            forgotten.
         run: calls the learner's functions on the inputs; by default `function(**inputs)`.
-        view: turns the answer into what is compared, and stands in the driver under VIEWS; may fail on a malformed
-            answer. By default the answer itself is compared.
-        score: judges what was observed, given also how many bytes were submitted; by default all or nothing
-            within `tolerance`.
-        forbidden: full names, or patterns of them, of library functions that the answer must not call, such as
-            "torch.nn.utils.fusion.*". Only calls count, and only those made while the answer is computed.
+        view: turns the answer into what is compared, and stands in the driver under VIEWS; may fail
+            on a malformed answer. By default the answer itself is compared.
+        score: judges what was observed, given also how many bytes were submitted; by default all or
+            nothing within `tolerance`.
+        forbidden: full names, or patterns of them, of library functions that the answer must not
+            call, such as "torch.nn.utils.fusion.*". Only calls count, and only those made while the
+            answer is computed.
         seconds: time that one case may take in the lesson.
     """
 
@@ -93,7 +100,9 @@ class Item:
     def __post_init__(self):
         object.__setattr__(self, "function", self.function or self.name)
         if not self.points > 0:
-            raise SpecificationError(f"item {self.name!r} is worth {self.points} points; give it a positive number")
+            raise SpecificationError(
+                f"item {self.name!r} is worth {self.points} points; give it a positive number"
+            )
 
     def answer(self, student: Mapping[str, Any], inputs: dict[str, Tree]) -> Tree:
         """Run the learner's code on one case's inputs."""
@@ -106,7 +115,9 @@ class Item:
             made += self.edges(generator(*seed, self.name, "edges"))
         return made
 
-    def compare(self, case: Case, expected: Tree, observed: Tree, submitted_bytes: int = 0) -> Verdict:
+    def compare(
+        self, case: Case, expected: Tree, observed: Tree, submitted_bytes: int = 0
+    ) -> Verdict:
         """Judge what was observed of an answer."""
         if self.score:
             verdict = self.score(expected, observed, submitted_bytes)
@@ -140,10 +151,18 @@ def generator(*parts: str | int) -> torch.Generator:
 def combine(item: Item, verdicts: list[Verdict]) -> Verdict:
     """Join the verdicts of an item's cases: the worst case counts, and its message is told."""
     if not verdicts:
-        raise SpecificationError(f"item {item.name!r} has no cases; its `cases` must return at least one")
-    worst = min(verdicts, key=lambda verdict: max(0.0, verdict.share))  # 0 where the share is no number
+        raise SpecificationError(
+            f"item {item.name!r} has no cases; its `cases` must return at least one"
+        )
+    worst = min(
+        verdicts, key=lambda verdict: max(0.0, verdict.share)
+    )  # 0 where the share is no number
     share = min(1.0, max(0.0, float(worst.share)))
-    return replace(worst, share=share, message=worst.message if share == 1.0 else f"{worst.message}. {item.hint}")
+    return replace(
+        worst,
+        share=share,
+        message=worst.message if share == 1.0 else f"{worst.message}. {item.hint}",
+    )
 
 
 def copy_tree(tree: Tree) -> Tree:

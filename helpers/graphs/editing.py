@@ -1,7 +1,9 @@
-"""Reads and writes what hangs on a graph: modules, tensors, names. Every pass that folds edits through this.
+"""Reads and writes what hangs on a graph: modules, tensors, names.
 
-Nothing that exists is overwritten: a module with new weights is a new module, and it only takes over the old name when
-nobody else calls it or reads from it.
+Every pass that folds edits through this.
+
+Nothing that exists is overwritten: a module with new weights is a new module, and it only takes
+over the old name when nobody else calls it or reads from it.
 """
 
 import functools
@@ -20,9 +22,15 @@ class Editor:
 
     def __init__(self, graph_module: fx.GraphModule):
         self.graph_module, self.graph = graph_module, graph_module.graph
-        self.layers: dict[Any, str] = {}  # made of functional calls (layers.py): what tells two apart -> path
-        self.parameters: dict[int, tuple] = {}  # id of a buffer that a layer now holds -> parameter, and the buffer
-        self.folded: dict[Any, tuple] = {}  # a layer, and what is folded into it -> path and new layer, to be shared
+        self.layers: dict[
+            Any, str
+        ] = {}  # made of functional calls (layers.py): what tells two apart -> path
+        self.parameters: dict[
+            int, tuple
+        ] = {}  # id of a buffer that a layer now holds -> parameter, and the buffer
+        self.folded: dict[
+            Any, tuple
+        ] = {}  # a layer, and what is folded into it -> path and new layer, to be shared
 
     @functools.cached_property
     def storage(self) -> Storage:
@@ -44,28 +52,46 @@ class Editor:
         """A tensor as the parameter of a layer, the same one for all layers that read it."""
         if tensor is None or isinstance(tensor, nn.Parameter):
             return tensor
-        return self.parameters.setdefault(id(tensor), (nn.Parameter(tensor, requires_grad=False), tensor))[0]
+        return self.parameters.setdefault(
+            id(tensor), (nn.Parameter(tensor, requires_grad=False), tensor)
+        )[0]
 
     def swap_module(self, node: fx.Node, module: nn.Module) -> None:
-        """Make a call_module node call another module, under the old name if nobody else reads anything there."""
+        """Make a call_module node call another module, under the old name if nobody else reads
+        anything there.
+        """
         path, inside = node.target, f"{node.target}."
-        readers = (n for op in ("call_module", "get_attr") for n in self.graph.find_nodes(op=op, sort=False))
+        readers = (
+            n
+            for op in ("call_module", "get_attr")
+            for n in self.graph.find_nodes(op=op, sort=False)
+        )
         others = {reader.target for reader in readers if reader is not node}
         # A network may call both a block as a whole and, elsewhere, one of its layers.
-        if not others.isdisjoint(prefixes(path)) or any(other.startswith(inside) for other in others):
+        if not others.isdisjoint(prefixes(path)) or any(
+            other.startswith(inside) for other in others
+        ):
             path = self.free_name(path)
         owner, _, name = path.rpartition(".")  # set_submodule asks five times as long
         setattr(attribute(self.graph_module, owner), name, module)
         node.target = path
 
-    def retarget(self, node: fx.Node, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def retarget(
+        self, node: fx.Node, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Make a node do something else; it keeps its users, its name and its source line."""
         node.op, node.target, node.args, node.kwargs = op, target, args, kwargs
 
     def put_tensor(self, tensor: torch.Tensor, hint: str, before: fx.Node) -> fx.Node:
-        """A get_attr node for a new constant, which becomes a buffer of the network, or a parameter."""
+        """A get_attr node for a new constant, which becomes a buffer of the network, or a
+        parameter.
+        """
         name = self.free_name(hint)
-        setattr(self.graph_module, name, tensor if isinstance(tensor, nn.Parameter) else nn.Buffer(tensor))
+        setattr(
+            self.graph_module,
+            name,
+            tensor if isinstance(tensor, nn.Parameter) else nn.Buffer(tensor),
+        )
         with self.graph.inserting_before(before):
             node = self.graph.get_attr(name)
         node.meta["val"] = torch.empty_like(tensor, device="meta")
@@ -108,12 +134,18 @@ def with_tensors(module: nn.Module, **tensors: torch.Tensor | None) -> nn.Module
     new = object.__new__(type(module))  # the constructor would draw random weights
     for name, value in vars(module).items():
         vars(new)[name] = value.copy() if isinstance(value, (dict, list, set)) else value
-    some = any(parameter.requires_grad for parameter in module._parameters.values() if parameter is not None)
+    some = any(
+        parameter.requires_grad
+        for parameter in module._parameters.values()
+        if parameter is not None
+    )
     for name, tensor in tensors.items():
         if tensor is not None and not isinstance(tensor, nn.Parameter):
             old = module._parameters.get(name)
             trains = some if old is None else old.requires_grad
             tensor = nn.Parameter(tensor, requires_grad=trains and tensor.is_floating_point())
-        new._buffers.pop(name, None)  # a weight may have been one, and would come first in a saved file
+        new._buffers.pop(
+            name, None
+        )  # a weight may have been one, and would come first in a saved file
         new._parameters[name] = tensor
     return new

@@ -1,7 +1,8 @@
-"""What a node does besides computing its result: what it writes to, what it shares storage with, whether it is random.
+"""What a node does besides computing its result: what it writes to, what it shares storage with,
+whether it is random.
 
-Whoever moves, merges or deletes a node asks here first. All answers err on the safe side: a function or module that is
-not known to be torch's own may do anything.
+Whoever moves, merges or deletes a node asks here first. All answers err on the safe side: a
+function or module that is not known to be torch's own may do anything.
 """
 
 import functools
@@ -16,22 +17,45 @@ from torch import fx, nn
 from helpers.graphs.operations import ARITHMETIC, FRESH, FRESH_MODULES
 
 # What an augmented assignment does to a tensor, into which it writes, and what it does to a number.
-_NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+_NAMES = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+)
 AUGMENTED = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in _NAMES}
 WRITING = {*AUGMENTED, operator.setitem, operator.delitem}
-# What writes into the tensors behind its first argument, unless a setting is off: its place, its name, its default.
-KEEPING_COUNT = {"batch_norm": (5, "training", False), "instance_norm": (5, "use_input_stats", True)}
+# What writes into the tensors behind its first argument, unless a setting is off: its place, its
+# name, its default.
+KEEPING_COUNT = {
+    "batch_norm": (5, "training", False),
+    "instance_norm": (5, "use_input_stats", True),
+}
 KEEPING_COUNT |= {"embedding": (3, "max_norm", None), "embedding_bag": (3, "max_norm", None)}
 
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
 def op_name(node: fx.Node) -> str:
-    """The bare name of what a function or method node calls: "add_" for `x.add_(y)`, `aten.add_.Tensor`, ..."""
+    """The bare name of what a function or method node calls: "add_" for `x.add_(y)`,
+    `aten.add_.Tensor`, ...
+    """
     if isinstance(node.target, _OPERATORS):
-        return str(node.target).removeprefix("aten.").split(".")[0]  # of another library its name: it may do anything
+        return (
+            str(node.target).removeprefix("aten.").split(".")[0]
+        )  # of another library its name: it may do anything
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name.rstrip("_") if hasattr(operator, name) else name  # operator.and_ writes into nothing
+    return (
+        name.rstrip("_") if hasattr(operator, name) else name
+    )  # operator.and_ writes into nothing
 
 
 def target_name(target: Any) -> str:
@@ -51,7 +75,9 @@ def called_modules(graph_module: fx.GraphModule) -> dict[str, nn.Module]:
 
 
 def callee(node: fx.Node, modules: Mapping[str, nn.Module]) -> Any:
-    """What a node calls, as patterns name it: a function, a method name or a module class; None if it calls nothing."""
+    """What a node calls, as patterns name it: a function, a method name or a module class; None if
+    it calls nothing.
+    """
     if node.op == "call_module":
         return type(modules.get(node.target))
     return node.target if node.op in ("call_function", "call_method") else None
@@ -80,18 +106,27 @@ def has_hooks(module: nn.Module) -> bool:
 
 def _is_known(module: nn.Module | None) -> bool:
     parts = [] if module is None else [*module.modules()]
-    ours = (type(part).__module__.startswith("torch.nn.") or _is_fresh_class(type(part)) for part in parts)
+    ours = (
+        type(part).__module__.startswith("torch.nn.") or _is_fresh_class(type(part))
+        for part in parts
+    )
     return bool(parts) and all(ours) and not any(map(has_hooks, parts))
 
 
 def _is_fresh_class(cls: type) -> bool:
-    """Whether it makes a new tensor and does nothing else; a class of our own, as `FusedLayer`, says that it does."""
+    """Whether it makes a new tensor and does nothing else; a class of our own, as `FusedLayer`,
+    says that it does.
+    """
     return cls in FRESH_MODULES or getattr(cls, "only_computes", False)
 
 
 def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.Node]:
     """The nodes into whose values this one writes; `module` is what a call_module node calls."""
-    name, first, written = op_name(node), node.args[:1] or tuple(node.kwargs.values())[:1], node.kwargs.get("out")
+    name, first, written = (
+        op_name(node),
+        node.args[:1] or tuple(node.kwargs.values())[:1],
+        node.kwargs.get("out"),
+    )
     if node.op == "call_module":
         if not _is_known(module):
             return node.all_input_nodes
@@ -100,11 +135,18 @@ def written_inputs(node: fx.Node, module: nn.Module | None = None) -> list[fx.No
         return []
     elif not is_torch(node):
         return node.all_input_nodes
-    elif (how := KEEPING_COUNT.get(name.removeprefix("native_"))) and _setting(node, *how) not in (False, None):
+    elif (how := KEEPING_COUNT.get(name.removeprefix("native_"))) and _setting(node, *how) not in (
+        False,
+        None,
+    ):
         written = (node.args[1:], node.kwargs)
     elif isinstance(node.target, torch._ops.OpOverload):
         written = written_arguments(node.target, node.args, node.kwargs)
-    elif node.target in WRITING or (name.endswith("_") and not name.endswith("__")) or _is_in_place(node):
+    elif (
+        node.target in WRITING
+        or (name.endswith("_") and not name.endswith("__"))
+        or _is_in_place(node)
+    ):
         written = first
     return nodes_in(written)
 
@@ -117,7 +159,9 @@ def nodes_in(value: Any) -> list[fx.Node]:
 
 
 def writes_own(module: nn.Module | None) -> bool:
-    """Whether a call of this module may write into its own tensors: statistics of the batch, rows above `max_norm`."""
+    """Whether a call of this module may write into its own tensors: statistics of the batch, rows
+    above `max_norm`.
+    """
     if module is None or not _is_known(module):
         return module is not None
     norms = (part for part in module.modules() if isinstance(part, nn.modules.batchnorm._NormBase))
@@ -125,11 +169,17 @@ def writes_own(module: nn.Module | None) -> bool:
     return any(norm.training for norm in norms) or any(limit is not None for limit in limits)
 
 
-def written_arguments(function: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any]) -> list[Any]:
+def written_arguments(
+    function: torch._ops.OpOverload, args: Any, kwargs: Mapping[str, Any]
+) -> list[Any]:
     """Those of the arguments into which an ATen operation writes, by its schema."""
     takes = function._schema.arguments
     given = dict(zip((one.name for one in takes), args, strict=False)) | dict(kwargs)
-    return [given.get(one.name) for one in takes if one.alias_info is not None and one.alias_info.is_write]
+    return [
+        given.get(one.name)
+        for one in takes
+        if one.alias_info is not None and one.alias_info.is_write
+    ]
 
 
 def _is_in_place(node: fx.Node) -> bool:
@@ -155,10 +205,19 @@ def _inplace_position(function: Any) -> int:
 def is_fresh(node: fx.Node, module: nn.Module | None = None) -> bool:
     """Whether the result is a new tensor that shares storage with none of the node's inputs."""
     if node.op == "call_module":
-        return _is_fresh_class(type(module)) and not has_hooks(module) and not getattr(module, "inplace", False)
+        return (
+            _is_fresh_class(type(module))
+            and not has_hooks(module)
+            and not getattr(module, "inplace", False)
+        )
     if op_name(node) in ARITHMETIC and not isinstance(node.meta.get("val"), torch.Tensor):
         return False  # tuples add, too, and hold the same tensors afterwards
-    return is_torch(node) and op_name(node) in FRESH and not _is_in_place(node) and "out" not in node.kwargs
+    return (
+        is_torch(node)
+        and op_name(node) in FRESH
+        and not _is_in_place(node)
+        and "out" not in node.kwargs
+    )
 
 
 def is_random(node: fx.Node, module: nn.Module | None = None) -> bool:
@@ -167,19 +226,28 @@ def is_random(node: fx.Node, module: nn.Module | None = None) -> bool:
         return any(part.training for part in module.modules())
     name = op_name(node)
     if "dropout" in name:
-        flags = [value for value in (*node.args[2:], *node.kwargs.values()) if isinstance(value, (bool, fx.Node))]
+        flags = [
+            value
+            for value in (*node.args[2:], *node.kwargs.values())
+            if isinstance(value, (bool, fx.Node))
+        ]
         return flags[:1] != [False]
     return draws(name)
 
 
 @functools.cache
 def draws(name: str) -> bool:
-    """Whether the operation of this name draws random numbers by its nature (dropout does when training)."""
+    """Whether the operation of this name draws random numbers by its nature (dropout does when
+    training).
+    """
     if name in ("dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"):  # written in Python
         return True
     packet = getattr(torch.ops.aten, name, None)
     overloads = packet.overloads() if packet is not None else []
-    return any(torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags for overload in overloads)
+    return any(
+        torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags
+        for overload in overloads
+    )
 
 
 def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
@@ -188,14 +256,20 @@ def is_pure(node: fx.Node, module: nn.Module | None = None) -> bool:
         return not (writes_own(module) or is_random(node, module) or written_inputs(node, module))
     if node.op == "get_attr":
         return True
-    return is_torch(node) and not (written_inputs(node) or is_random(node) or op_name(node).startswith("_assert"))
+    return is_torch(node) and not (
+        written_inputs(node) or is_random(node) or op_name(node).startswith("_assert")
+    )
 
 
 class Storage:
-    """Which values of a graph may share storage, and which of them somebody writes to, the caller among them."""
+    """Which values of a graph may share storage, and which of them somebody writes to, the caller
+    among them.
+    """
 
     def __init__(self, graph_module: fx.GraphModule):
-        self._shared: dict[Any, set[Any]] = {}  # a node, or the address of a tensor's storage -> all that share it
+        self._shared: dict[
+            Any, set[Any]
+        ] = {}  # a node, or the address of a tensor's storage -> all that share it
         modules, written, returned = called_modules(graph_module), [], []
         self.writers: list[fx.Node] = []  # in graph order
         for node in graph_module.graph.nodes:
@@ -215,7 +289,9 @@ class Storage:
         self._written, self._returned = map(self._reached, (written, returned))
 
     def is_written(self, node: fx.Node) -> bool:
-        """Whether the graph may write into the value of `node`, directly or through something that shares storage."""
+        """Whether the graph may write into the value of `node`, directly or through something that
+        shares storage.
+        """
         return node in self._written
 
     def is_tensor_written(self, tensor: torch.Tensor | None) -> bool:
@@ -223,19 +299,25 @@ class Storage:
         return tensor is not None and address(tensor) in self._written
 
     def is_returned(self, node: fx.Node) -> bool:
-        """Whether the network returns the value of `node`, or a view of it: the caller may write into that."""
+        """Whether the network returns the value of `node`, or a view of it: the caller may write
+        into that.
+        """
         return node in self._returned
 
     def is_kept(self, node: fx.Node) -> bool:
         """Whether the value of `node` may be, or be a view of, an input or a tensor of the network."""
-        return any(not isinstance(one, fx.Node) or one.op == "placeholder" for one in self._reached([node]))
+        return any(
+            not isinstance(one, fx.Node) or one.op == "placeholder" for one in self._reached([node])
+        )
 
     def _reached(self, values: list[Any]) -> set[Any]:
         """All that shares storage with any of the values."""
         return set().union(*(self._shared.get(value, {value}) for value in values))
 
     def _join(self, one: Any, other: Any) -> None:
-        small, large = sorted((self._shared.setdefault(key, {key}) for key in (one, other)), key=len)
+        small, large = sorted(
+            (self._shared.setdefault(key, {key}) for key in (one, other)), key=len
+        )
         if small is not large:
             large |= small
             self._shared.update(dict.fromkeys(small, large))
@@ -245,5 +327,8 @@ def address(tensor: Any) -> Any:
     """The same for all tensors on the same storage; anything else is its own."""
     try:
         return tensor.untyped_storage()._cdata
-    except (AttributeError, NotImplementedError):  # no tensor, or one without a storage of its own, as a sparse one
+    except (
+        AttributeError,
+        NotImplementedError,
+    ):  # no tensor, or one without a storage of its own, as a sparse one
         return id(tensor)

@@ -1,4 +1,6 @@
-"""The errors of reading and changing graphs: who complains, the node (its source line, if exported) and the reason."""
+"""The errors of reading and changing graphs: who complains, the node (its source line, if exported)
+and the reason.
+"""
 
 import os
 import re
@@ -20,7 +22,9 @@ class MustStay(Exception):
 
 
 class PassError(RuntimeError):
-    """Something went wrong in a pass, a check or the tracer (`pass_name`); `reason` says what, and what to do."""
+    """Something went wrong in a pass, a check or the tracer (`pass_name`); `reason` says what, and
+    what to do.
+    """
 
     def __init__(self, pass_name: str, reason: str, node: fx.Node | None = None):
         self.pass_name, self.reason = pass_name, reason
@@ -42,4 +46,6 @@ class CheckFailed(PassError):
 
 
 class WrongAnswer(PassError):
-    """The optimised network answers otherwise than the one it was made of; `pass_name` is the first pass to blame."""
+    """The optimised network answers otherwise than the one it was made of; `pass_name` is the first
+    pass to blame.
+    """

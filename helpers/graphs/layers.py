@@ -1,9 +1,11 @@
-"""Functional convolutions, batch norms and linear maps become modules, sharing the tensors that they read.
+"""Functional convolutions, batch norms and linear maps become modules, sharing the tensors that
+they read.
 
-    F.conv2d(x, w, b, stride=2)  or  aten.conv2d.default(x, w, b, [2, 2])   ->   nn.Conv2d(..., stride=2)(x)
+    F.conv2d(x, w, b, stride=2)  or  aten.conv2d.default(x, w, b, [2, 2])   ->   nn.Conv2d(...,
+    stride=2)(x)
 
-A layer's settings must be literals and its tensors constants of the network that no node writes to. Otherwise the call
-stays as it is, and the reason is given.
+A layer's settings must be literals and its tensors constants of the network that no node writes to.
+Otherwise the call stays as it is, and the reason is given.
 """
 
 from typing import Any
@@ -22,12 +24,17 @@ TENSORS = ("weight", "bias", "running_mean", "running_var")
 def opaque(module: nn.Module) -> str | None:
     """Why a module may compute something else than its class says, or None."""
     if "parametrizations" in module._modules:
-        return "its weight is computed anew at each call (parametrised): remove the parametrisation first"
+        return (
+            "its weight is computed anew at each call (parametrised): remove the parametrisation"
+            " first"
+        )
     if isinstance(module, FOLDABLE) and type(module) not in FOLDABLE:
         return f"{type(module).__name__} is a subclass, which may compute something else"
     if has_hooks(module):
         return "it has hooks, which may see or change its input and output: remove them first"
-    if replaced := {"forward", *TENSORS} & vars(module).keys():  # a plain attribute hides the parameter of its name
+    if (
+        replaced := {"forward", *TENSORS} & vars(module).keys()
+    ):  # a plain attribute hides the parameter of its name
         return f"its {min(replaced)} was replaced on the instance"
     return None
 
@@ -38,7 +45,9 @@ def output_channels(layer: nn.Module) -> int:
 
 
 def channel_axis(layer: nn.Module, dimensions: int) -> int:
-    """The axis of a layer's output that counts its channels: from the end, for images may come without a batch."""
+    """The axis of a layer's output that counts its channels: from the end, for images may come
+    without a batch.
+    """
     return dimensions - 1 - (0 if isinstance(layer, nn.Linear) else len(layer.kernel_size))
 
 
@@ -49,9 +58,13 @@ def rank(node: fx.Node) -> int | None:
 
 
 def convert(node: fx.Node, editor: Editor) -> None:
-    """Turn a functional call into a module call, or raise `MustStay`; calls that agree in all share one module."""
+    """Turn a functional call into a module call, or raise `MustStay`; calls that agree in all share
+    one module.
+    """
     name, names = op_name(node), LAYERS[op_name(node)]
-    if name == "batch_norm" and (isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm):
+    if name == "batch_norm" and (
+        isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm
+    ):
         names = (*TENSORS, *names[4:], "cudnn_enabled")
     arguments = by_name(node, ("input", *names))
     source = arguments.pop("input")
@@ -64,7 +77,11 @@ def convert(node: fx.Node, editor: Editor) -> None:
     reads = [read for read in node.all_input_nodes if read.op == "get_attr"]
     if key not in editor.layers:
         held = tensors | {part: editor.parameter(tensors[part]) for part in ("weight", "bias")}
-        module = _norm(rank(node), settings, **held) if name == "batch_norm" else _layer(name, settings, **held)
+        module = (
+            _norm(rank(node), settings, **held)
+            if name == "batch_norm"
+            else _layer(name, settings, **held)
+        )
         editor.layers[key] = _place(node, reads[0].target.rpartition(".")[0], tensors, editor)
         editor.graph_module.set_submodule(editor.layers[key], module.eval())
     editor.retarget(node, "call_module", editor.layers[key], (source,), {})
@@ -88,13 +105,21 @@ def _literal(name: str, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _place(node: fx.Node, owner: str, tensors: dict[str, torch.Tensor | None], editor: Editor) -> str:
-    """Where the tensors came from, if that is a bare holder of just these tensors; a new name otherwise."""
+def _place(
+    node: fx.Node, owner: str, tensors: dict[str, torch.Tensor | None], editor: Editor
+) -> str:
+    """Where the tensors came from, if that is a bare holder of just these tensors; a new name
+    otherwise.
+    """
     holder = attribute(editor.graph_module, owner)
     held = {**holder._parameters, **holder._buffers}
     held.pop("num_batches_tracked", None)
     bare = type(holder) is nn.Module and not holder._modules
-    return owner if bare and all(tensors.get(name) is held[name] for name in held) else editor.free_name(node.name)
+    return (
+        owner
+        if bare and all(tensors.get(name) is held[name] for name in held)
+        else editor.free_name(node.name)
+    )
 
 
 def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any) -> nn.Module:
@@ -109,16 +134,27 @@ def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any
         settings.pop("output_padding", None)
     dimensions, groups = weight.dim() - 2, settings.pop("groups", 1)
     for key, value in settings.items():  # ATen writes one number for all dimensions as a list, too
-        settings[key] = value * dimensions if isinstance(value, tuple) and len(value) == 1 else value
+        settings[key] = (
+            value * dimensions if isinstance(value, tuple) and len(value) == 1 else value
+        )
     # (Cout, Cin / groups, *kernel), and for transposed convolutions (Cin, Cout / groups, *kernel)
     channels = weight.shape[0], weight.shape[1] * groups
-    settings |= {"kernel_size": tuple(weight.shape[2:]), "groups": groups, "bias": False, "device": "meta"}
+    settings |= {
+        "kernel_size": tuple(weight.shape[2:]),
+        "groups": groups,
+        "bias": False,
+        "device": "meta",
+    }
     cls = (TRANSPOSED if transposed else CONVS)[dimensions - 1]
     return with_tensors(cls(*(channels if transposed else channels[::-1]), **settings), **tensors)
 
 
 def _norm(
-    dimensions: int | None, settings: dict[str, Any], running_mean: Any, running_var: Any, **affine: Any
+    dimensions: int | None,
+    settings: dict[str, Any],
+    running_mean: Any,
+    running_var: Any,
+    **affine: Any,
 ) -> nn.Module:
     """A batch norm."""
     if dimensions not in (2, 3, 4, 5):

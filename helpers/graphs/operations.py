@@ -1,9 +1,11 @@
-"""What the operations of a graph are, said once: how each is written in canonical form, and what is known of it.
+"""What the operations of a graph are, said once: how each is written in canonical form, and what is
+known of it.
 
-The same operation has many spellings: `nn.ReLU(inplace=True)`, `F.relu`, `torch.relu_`, `x.relu()`, `aten.relu`.
-They agree in their bare name and in the order of their arguments, so a table by name is enough. The canonical spelling
-calls one function, with the input first, required arguments by position, and whatever differs from the default by name.
-Layers with parameters are an exception: their canonical spelling is the module (layers.py).
+The same operation has many spellings: `nn.ReLU(inplace=True)`, `F.relu`, `torch.relu_`, `x.relu()`,
+`aten.relu`. They agree in their bare name and in the order of their arguments, so a table by name
+is enough. The canonical spelling calls one function, with the input first, required arguments by
+position, and whatever differs from the default by name. Layers with parameters are an exception:
+their canonical spelling is the module (layers.py).
 """
 
 import operator
@@ -21,7 +23,9 @@ class Operation(NamedTuple):
     """One operation."""
 
     function: Any  # what the canonical node calls
-    modules: tuple[type[nn.Module], ...] = ()  # do the same; their settings are attributes with the arguments' names
+    modules: tuple[
+        type[nn.Module], ...
+    ] = ()  # do the same; their settings are attributes with the arguments' names
     arguments: dict[str, Any] = {}  # after the input, with their defaults, in order  # noqa: RUF012  (never written)
 
 
@@ -32,7 +36,9 @@ OPERATIONS = {
     "hardswish": Operation(F.hardswish, (nn.Hardswish,), IN_PLACE),
     "hardsigmoid": Operation(F.hardsigmoid, (nn.Hardsigmoid,), IN_PLACE),
     "silu": Operation(F.silu, (nn.SiLU,), IN_PLACE),
-    "hardtanh": Operation(F.hardtanh, (nn.Hardtanh,), {"min_val": -1.0, "max_val": 1.0, **IN_PLACE}),
+    "hardtanh": Operation(
+        F.hardtanh, (nn.Hardtanh,), {"min_val": -1.0, "max_val": 1.0, **IN_PLACE}
+    ),
     "leaky_relu": Operation(F.leaky_relu, (nn.LeakyReLU,), {"negative_slope": 0.01, **IN_PLACE}),
     "gelu": Operation(F.gelu, (nn.GELU,), {"approximate": "none"}),
     "sigmoid": Operation(torch.sigmoid, (nn.Sigmoid,)),
@@ -54,7 +60,8 @@ for _d in (1, 2, 3):
         _module = getattr(nn, f"{_name.title().replace('_', '')}{_d}d")
         OPERATIONS[f"{_name}{_d}d"] = Operation(getattr(F, f"{_name}{_d}d"), (_module,), _arguments)
 MODULES = {module: name for name, known in OPERATIONS.items() for module in known.modules}
-# Other names of the same thing, of the same argument, and of an argument where it is a module's attribute.
+# Other names of the same thing, of the same argument, and of an argument where it is a module's
+# attribute.
 SYNONYMS = {"mm": "matmul", "bmm": "matmul"}
 ARGUMENT_SYNONYMS = {"train": "training", "mat2": "other", "self": "input"}
 ATTRIBUTES = {"pad": "padding"}
@@ -77,26 +84,56 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 FOLDABLE = (*CONVS, *TRANSPOSED, *NORMS, nn.Linear)
 # The arguments of layers after the input, in order. torch.nn.functional and ATen agree on them.
 LAYERS = {
-    **{f"conv{d}d": ("weight", "bias", "stride", "padding", "dilation", "groups") for d in (1, 2, 3)},
+    **{
+        f"conv{d}d": ("weight", "bias", "stride", "padding", "dilation", "groups")
+        for d in (1, 2, 3)
+    },
     **dict.fromkeys(
         [f"conv_transpose{d}d" for d in (1, 2, 3)],
         ("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"),
     ),
-    "convolution": ("weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"),
+    "convolution": (
+        "weight",
+        "bias",
+        "stride",
+        "padding",
+        "dilation",
+        "transposed",
+        "output_padding",
+        "groups",
+    ),
     "linear": ("weight", "bias"),
-    # But for this one, of which ATen has the order (weight, bias, running_mean, running_var, ..., cudnn_enabled).
+    # But for this one, of which ATen has the order (weight, bias, running_mean, running_var, ...,
+    # cudnn_enabled).
     "batch_norm": ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
 }
 
 # The result never shares storage with an operand.
 _OTHERS = """neg pow abs exp sqrt rsqrt elu softmax addmm cat stack mean sum layer_norm group_norm zeros ones full
     zeros_like ones_like clone rand randn mm bmm"""
-FRESH = frozenset((*LAYERS, *ARITHMETIC, *OPERATIONS, *_OTHERS.split())) - {"dropout", "flatten", "pad"}
-FRESH_MODULES = frozenset((*FOLDABLE, nn.LayerNorm, nn.GroupNorm, *(m for m, name in MODULES.items() if name in FRESH)))
+FRESH = frozenset((*LAYERS, *ARITHMETIC, *OPERATIONS, *_OTHERS.split())) - {
+    "dropout",
+    "flatten",
+    "pad",
+}
+FRESH_MODULES = frozenset(
+    (*FOLDABLE, nn.LayerNorm, nn.GroupNorm, *(m for m, name in MODULES.items() if name in FRESH))
+)
 
-# These return something of their first input's shape and dtype (the sum and the product when both inputs agree). Asking
-# torch gives the same answer, but its rules for batch norm and ReLU6 take 20 times as long as that for a convolution.
+# These return something of their first input's shape and dtype (the sum and the product when both
+# inputs agree). Asking torch gives the same answer, but its rules for batch norm and ReLU6 take 20
+# times as long as that for a convolution.
 KEEPS_SHAPE = frozenset(
-    (*NORMS, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU, nn.Hardsigmoid, nn.Identity, nn.Dropout, torch.relu)
+    (
+        *NORMS,
+        nn.ReLU,
+        nn.ReLU6,
+        nn.Hardswish,
+        nn.SiLU,
+        nn.Hardsigmoid,
+        nn.Identity,
+        nn.Dropout,
+        torch.relu,
+    )
     + (F.relu, F.relu6, F.hardswish, F.silu, operator.add, operator.mul)
 )

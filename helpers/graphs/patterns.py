@@ -1,14 +1,16 @@
 """The pattern language: what a piece of graph looks like, written as data.
 
-A pattern is a small tree (or DAG) that is read from its result towards its inputs. Four kinds of node make it up:
+A pattern is a small tree (or DAG) that is read from its result towards its inputs. Four kinds of
+node make it up:
 
     Op(targets, args)   a node that computes: one of `targets`, whose operands look like `args`
     Value(name)         any input; where the pattern ends
     Constant(name)      a number, or a parameter or buffer of the network; `where` may ask for more
     a Python literal    must be equal; `...` as the last operand stands for any others
 
-An operation inside a pattern is an *intermediate*: a rewrite makes it vanish, so nobody outside the match may use it
-and the network may not return it. The outermost one (the *anchor*) is replaced, and may have any number of users.
+An operation inside a pattern is an *intermediate*: a rewrite makes it vanish, so nobody outside the
+match may use it and the network may not return it. The outermost one (the *anchor*) is replaced,
+and may have any number of users.
 """
 
 import functools
@@ -25,12 +27,14 @@ COMMUTATIVE_NAMES = {"add", "mul", "maximum", "minimum"}
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """Any input of a pattern. The same `Value` object in two places must be the same node in the graph.
+    """Any input of a pattern.
+
+    The same `Value` object in two places must be the same node in the graph.
 
     Args:
         name: the key under which a match gives the node back.
-        where: a further condition on the node (or on the literal that stands there): returns None, or one line on what
-            is wrong.
+        where: a further condition on the node (or on the literal that stands there): returns None,
+            or one line on what is wrong.
     """
 
     name: str
@@ -38,10 +42,11 @@ class Value:
 
 
 class Constant(Value):
-    """An input that does not depend on the network's inputs; `where` gets the number or the tensor itself.
+    """An input that does not depend on the network's inputs; `where` gets the number or the tensor
+    itself.
 
-    A Python number counts, and so does a `get_attr` of a tensor that the graph never writes to. A match gives back the
-    node or the number, and `Match.constant(name)` gives its value.
+    A Python number counts, and so does a `get_attr` of a tensor that the graph never writes to. A
+    match gives back the node or the number, and `Match.constant(name)` gives its value.
     """
 
 
@@ -49,11 +54,13 @@ class Op:
     """A node that computes.
 
     Args:
-        targets: what it may call: functions and ATen overloads, method names (strings), module classes. A subclass of a
-            module class is not that class, for it may compute something else.
-        args: patterns of the positional operands, `...` last for 'and any others'; None for any operands at all.
-        kwargs: patterns of the keyword operands. Keywords that are not named here must be absent, unless `args` is None
-            or ends in `...`.
+        targets: what it may call: functions and ATen overloads, method names (strings), module
+            classes. A subclass of a module class is not that class, for it may compute something
+            else.
+        args: patterns of the positional operands, `...` last for 'and any others'; None for any
+            operands at all.
+        kwargs: patterns of the keyword operands. Keywords that are not named here must be absent,
+            unless `args` is None or ends in `...`.
         name: the key under which a match gives the node back.
         commutative: the first two operands may be swapped.
     """
@@ -72,7 +79,9 @@ class Op:
         self.args = tuple(arg for arg in args or () if arg is not ...)
         self.kwargs, self.name, self.commutative = dict(kwargs or {}), name, commutative
         if not self.targets or (commutative and len(self.args) < 2):
-            raise ValueError(f"operation {self} needs at least one target, and two operands if it is commutative")
+            raise ValueError(
+                f"operation {self} needs at least one target, and two operands if it is commutative"
+            )
 
     def __repr__(self) -> str:
         return self.name or "/".join(sorted(target_name(target) for target in self.targets))
@@ -99,7 +108,9 @@ class Match:
     @functools.cached_property
     def vanishing(self) -> tuple[fx.Node, ...]:
         """The matched operations, all of which a rewrite removes."""
-        return tuple(dict.fromkeys(node for part, node in self.nodes.items() if isinstance(part, Op)))
+        return tuple(
+            dict.fromkeys(node for part, node in self.nodes.items() if isinstance(part, Op))
+        )
 
     @property
     def returning(self) -> tuple[fx.Node, ...]:
@@ -111,7 +122,10 @@ class Match:
         for part, node in self.nodes.items():
             if part.name == name:
                 return node
-        raise KeyError(f"the pattern has no node {name!r}; it has {[part.name for part in self.nodes if part.name]}")
+        raise KeyError(
+            f"the pattern has no node {name!r}; it has"
+            f" {[part.name for part in self.nodes if part.name]}"
+        )
 
     def constant(self, name: str) -> Any:
         """The number or tensor of the constant that the pattern calls `name`."""
@@ -120,10 +134,11 @@ class Match:
 
 
 def traced(function: Callable[..., Any]) -> Op:
-    """The pattern that a function of one result computes: its arguments become values, its operations become `Op`s.
+    """The pattern that a function of one result computes: its arguments become values, its
+    operations become `Op`s.
 
-    Module calls match by the class of the module, so `function` may be an `nn.Module` whose submodules are examples.
-    Addition and multiplication of two nodes match in either order.
+    Module calls match by the class of the module, so `function` may be an `nn.Module` whose
+    submodules are examples. Addition and multiplication of two nodes match in either order.
     """
     example = fx.symbolic_trace(function)
     made: dict[fx.Node, Any] = {}
@@ -131,13 +146,22 @@ def traced(function: Callable[..., Any]) -> Op:
         if node.op in ("placeholder", "get_attr"):
             made[node] = (Value if node.op == "placeholder" else Constant)(node.name)
         elif node.op != "output":
-            target = type(example.get_submodule(node.target)) if node.op == "call_module" else node.target
+            target = (
+                type(example.get_submodule(node.target))
+                if node.op == "call_module"
+                else node.target
+            )
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
             two_nodes = len(node.args) == 2 and all(isinstance(arg, fx.Node) for arg in node.args)
             commutative = two_nodes and target_name(target).split(".")[0] in COMMUTATIVE_NAMES
-            made[node] = Op([target], tuple(args), kwargs=kwargs, name=node.name, commutative=commutative)
+            made[node] = Op(
+                [target], tuple(args), kwargs=kwargs, name=node.name, commutative=commutative
+            )
     result = example.graph.output_node().args[0]
     result = made[result] if isinstance(result, fx.Node) else result
     if not isinstance(result, Op):
-        raise ValueError("a pattern must return the result of one operation: no input, literal or several results")
+        raise ValueError(
+            "a pattern must return the result of one operation: no input, literal or several"
+            " results"
+        )
     return result

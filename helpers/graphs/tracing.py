@@ -3,8 +3,8 @@
     route="fx"      torch.fx runs the model's Python code on stand-ins; layers stay module calls
     route="export"  torch.export runs it on fake tensors and records ATen operations
 
-Either way parameters keep their names in the module tree, and `node.meta["val"]` holds a tensor without data for each
-value: its shape and dtype count, its device does not.
+Either way parameters keep their names in the module tree, and `node.meta["val"]` holds a tensor
+without data for each value: its shape and dtype count, its device does not.
 """
 
 import copy
@@ -24,8 +24,11 @@ from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
 from helpers.graphs.tracer import KeepTensors, Tracer
 
 ROUTES = ("fx", "export")
-VMAP = "torch._functorch.predispatch"  # the module of what export writes around the inside of torch.vmap
-TAKEN = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))  # names that no layer or tensor of the root can have
+# the module of what export writes around the inside of torch.vmap
+VMAP = "torch._functorch.predispatch"
+TAKEN = frozenset(
+    dir(fx.GraphModule(nn.Module(), fx.Graph()))
+)  # names that no layer or tensor of the root can have
 
 
 class WrongSize(ValueError):
@@ -41,7 +44,8 @@ def trace(
         model: in eval mode; it is not changed.
         example_inputs: the positional arguments of one call.
         route: "fx" or "export".
-        any_batch: False leaves the graph as export records it by itself, for the sizes of the example, unchecked.
+        any_batch: False leaves the graph as export records it by itself, for the sizes of the
+            example, unchecked.
 
     Returns:
         A GraphModule that shares nothing with the model.
@@ -53,18 +57,28 @@ def trace(
     if route not in ROUTES:
         raise ValueError(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
     if not isinstance(model, nn.Module):
-        raise UnsupportedCase("tracing", f"expected a network (nn.Module), got {type(model).__name__}")
+        raise UnsupportedCase(
+            "tracing", f"expected a network (nn.Module), got {type(model).__name__}"
+        )
     if not any(isinstance(value, torch.Tensor) for value in tree_leaves(example_inputs)):
         kinds = ", ".join(type(value).__name__ for value in example_inputs)
-        raise GraphMismatch("tracing", f"the example inputs must hold a tensor, got {kinds or 'none'}")
+        raise GraphMismatch(
+            "tracing", f"the example inputs must hold a tensor, got {kinds or 'none'}"
+        )
     if model.training:
-        raise UnsupportedCase("tracing", f"{type(model).__name__} is in train mode: call model.eval() first")
+        raise UnsupportedCase(
+            "tracing", f"{type(model).__name__} is in train mode: call model.eval() first"
+        )
     for name in TAKEN.intersection((*model._modules, *model._parameters, *model._buffers)):
-        raise UnsupportedCase("tracing", f"a graph has a {name!r} of its own: rename what the network calls so")
+        raise UnsupportedCase(
+            "tracing", f"a graph has a {name!r} of its own: rename what the network calls so"
+        )
     try:
         own = copy.deepcopy(model)
     except Exception as error:
-        raise UnsupportedCase("tracing", f"{type(model).__name__} cannot be copied: {error}") from error
+        raise UnsupportedCase(
+            "tracing", f"{type(model).__name__} cannot be copied: {error}"
+        ) from error
     try:
         if route == "export":
             return _export(own, example_inputs, any_batch)
@@ -82,9 +96,14 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     # A tensor that is given twice would be one input.
     inputs = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), example_inputs)
     # What the network itself runs under `no_grad` would become a subgraph.
-    with torch.no_grad(), warnings.catch_warnings():  # an LSTM lists its weights anew, which is no state
+    with (
+        torch.no_grad(),
+        warnings.catch_warnings(),
+    ):  # an LSTM lists its weights anew, which is no state
         warnings.filterwarnings("ignore", ".*_flat_weights.* assigned during export")
-        exported = (any_batch and _for_any_batch(model, inputs)) or torch.export.export(model, inputs).module()
+        exported = (any_batch and _for_any_batch(model, inputs)) or torch.export.export(
+            model, inputs
+        ).module()
     graph = exported.graph
     if any(getattr(node.target, "__module__", "") == VMAP for node in graph.nodes):
         raise RuntimeError("it calls torch.vmap, of which export records the inside")
@@ -101,10 +120,12 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
 
 
 def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule | None:
-    """Record a graph that takes any number of images; None when the network is written for the example's alone.
+    """Record a graph that takes any number of images; None when the network is written for the
+    example's alone.
 
-    Export takes a size of 1 for a constant. So one image is given twice; the guards of the graph say whether it stands
-    for one image, too, which it does not where the network decides by their number.
+    Export takes a size of 1 for a constant. So one image is given twice; the guards of the graph
+    say whether it stands for one image, too, which it does not where the network decides by their
+    number.
     """
     if not all(isinstance(x, torch.Tensor) and x.dim() > 0 for x in inputs):
         return None
@@ -113,17 +134,23 @@ def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule 
     names = inspect.signature(model.forward).parameters.values()
     packed = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in names)
     try:
-        exported = torch.export.export(model, several, dynamic_shapes=(first_axes,) if packed else first_axes).module()
+        exported = torch.export.export(
+            model, several, dynamic_shapes=(first_axes,) if packed else first_axes
+        ).module()
         exported._guards_fn(*inputs)
-    except Exception:  # whatever is wrong with the network itself, the export of the example says it
+    except (
+        Exception
+    ):  # whatever is wrong with the network itself, the export of the example says it
         return None
     return exported
 
 
 class _Guards:
-    """Refuses inputs that a graph was not recorded for, by the guards that export wrote down with it.
+    """Refuses inputs that a graph was not recorded for, by the guards that export wrote down with
+    it.
 
-    Where export left a size open, any will do. That an argument was None is no guard of export's, and is asked here.
+    Where export left a size open, any will do. That an argument was None is no guard of export's,
+    and is asked here.
     """
 
     def __init__(self, guards: nn.Module, example: list[Any]):
@@ -141,18 +168,28 @@ class _Guards:
         if len(given) != len(self.absent):
             return  # which the graph says itself
         try:
-            torch._assert([value is None for value in given] == self.absent, "what was None has to stay None")
+            torch._assert(
+                [value is None for value in given] == self.absent, "what was None has to stay None"
+            )
             self.guards(*given)
         except Exception as error:
             advice = "optimize with an example like these, or by the route fx"
-            raise WrongSize(f"this graph was recorded for other inputs: {error} ({advice})") from error
+            raise WrongSize(
+                f"this graph was recorded for other inputs: {error} ({advice})"
+            ) from error
 
 
 def _simplify_signature(graph: fx.Graph) -> None:
-    """Export packs inputs and results into trees; where these are plain positional tensors, so is the signature."""
+    """Export packs inputs and results into trees; where these are plain positional tensors, so is
+    the signature.
+    """
     info = graph._codegen.pytree_info
     args, kwargs = info.in_spec.children()
-    if kwargs.num_children == 0 and all(spec.is_leaf() for spec in args.children()) and info.out_spec.is_leaf():
+    if (
+        kwargs.num_children == 0
+        and all(spec.is_leaf() for spec in args.children())
+        and info.out_spec.is_leaf()
+    ):
         graph.set_codegen(fx.graph.CodeGen())
         output = graph.output_node()
         output.args = (output.args[0][0],)
@@ -162,7 +199,13 @@ def _untraceable(model: nn.Module, error: Exception) -> PassError:
     """The error with the line of the model, which belongs neither to torch nor to this folder."""
     names = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     others = (f"{os.sep}torch{os.sep}", os.path.dirname(__file__))
-    own = [name for name in names if not any(other in name[0] for other in others) and not name[0].startswith("<")]
+    own = [
+        name
+        for name in names
+        if not any(other in name[0] for other in others) and not name[0].startswith("<")
+    ]
     place = f" at {own[-1][0]}:{own[-1][1]}" if own else ""
     advice = "mark the part that cannot be traced with torch.fx.wrap, or try the other route"
-    return UnsupportedCase("tracing", f"{type(model).__name__} cannot be traced{place}: {error} ({advice})")
+    return UnsupportedCase(
+        "tracing", f"{type(model).__name__} cannot be traced{place}: {error} ({advice})"
+    )

@@ -1,7 +1,8 @@
 """What depends on parameters alone is computed once.
 
-Left to the graph: random numbers, whatever writes into a tensor or is written to, and results that the network returns,
-or returns a view of (the caller could write into them, and would then write into the network).
+Left to the graph: random numbers, whatever writes into a tensor or is written to, and results that
+the network returns, or returns a view of (the caller could write into them, and would then write
+into the network).
 """
 
 from typing import Any
@@ -17,7 +18,9 @@ from helpers.passes.rewriter import NodeRewriter
 
 
 class ConstantFolding(NodeRewriter):
-    """Replaces each node whose inputs are all constants by its value; a whole subgraph of them collapses in one go."""
+    """Replaces each node whose inputs are all constants by its value; a whole subgraph of them
+    collapses in one go.
+    """
 
     name = "constant_folding"
 
@@ -27,7 +30,9 @@ class ConstantFolding(NodeRewriter):
         if node.op not in ("call_function", "call_method") or not constant:
             return None
         value = _value(node, editor)
-        if value.is_floating_point() and any(editor.tensor(one).requires_grad for one in node.all_input_nodes):
+        if value.is_floating_point() and any(
+            editor.tensor(one).requires_grad for one in node.all_input_nodes
+        ):
             value = nn.Parameter(value)  # what is computed of something that trains, trains
         editor.replace(node, editor.put_tensor(value, f"{node.name}_constant", before=node))
         return f"computed once: {tuple(value.shape)} {value.dtype}"
@@ -44,7 +49,9 @@ def _value(node: fx.Node, editor: Editor) -> torch.Tensor:
     args, kwargs = fx.map_arg((node.args, node.kwargs), editor.tensor)
     try:
         with torch.no_grad(), _Watch():
-            function = getattr(type(args[0]), node.target) if node.op == "call_method" else node.target
+            function = (
+                getattr(type(args[0]), node.target) if node.op == "call_method" else node.target
+            )
             value = function(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise MustStay(f"it cannot be run by itself: {error}") from error
@@ -56,9 +63,13 @@ def _value(node: fx.Node, editor: Editor) -> torch.Tensor:
 
 
 class _Watch(TorchDispatchMode):
-    """Sees every ATen operation that a call really makes, and stops it before it draws a random number."""
+    """Sees every ATen operation that a call really makes, and stops it before it draws a random
+    number.
+    """
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if torch.Tag.nondeterministic_seeded in function.tags:
             raise MustStay(f"it draws random numbers ({function})")
         return function(*args, **(kwargs or {}))

@@ -1,12 +1,15 @@
-"""What stands beside a convolution or linear layer, and is no layer: constants after it, and zeros before it.
+"""What stands beside a convolution or linear layer, and is no layer: constants after it, and zeros
+before it.
 
-    (W x + b) + z  ->  b' = b + z        (W x + b) - z  ->  b' = b - z        z - (W x + b)  ->  W' = -W, b' = z - b
+    (W x + b) + z  ->  b' = b + z        (W x + b) - z  ->  b' = b - z        z - (W x + b)  ->  W'
+    = -W, b' = z - b
     (W x + b) z    ->  W' = z W, b' = z b                (W x + b) / z  ->  W' = W / z, b' = b / z
     conv(pad(x, p), padding=q)  ->  conv(x, padding=p + q)
-    x @ W, addmm(b, x, W)       ->  nn.Linear with the weight W^T, so that what follows folds as after any layer
+    x @ W, addmm(b, x, W)       ->  nn.Linear with the weight W^T, so that what follows folds as
+    after any layer
 
-A constant folds when it is a number or differs along the channels only, and neither shape nor dtype of the result
-depend on it; padding when it is by zeros, and the same on both sides.
+A constant folds when it is a number or differs along the channels only, and neither shape nor dtype
+of the result depend on it; padding when it is by zeros, and the same on both sides.
 """
 
 import operator
@@ -29,7 +32,8 @@ Z = Constant("z")
 
 
 def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
-    """A constant operand of a call of a layer as one number per output channel, or one for all, in double precision.
+    """A constant operand of a call of a layer as one number per output channel, or one for all, in
+    double precision.
 
     Raises:
         MustStay: the constant differs along another axis than the channels.
@@ -39,13 +43,18 @@ def per_channel(value: Any, node: fx.Node, layer: nn.Module) -> torch.Tensor:
         return torch.as_tensor(value, dtype=wide)
     shape, axis = (*[1] * (rank(node) - value.dim()), *value.shape), channel_axis(layer, rank(node))
     if any(size != 1 for position, size in enumerate(shape) if position != axis):
-        raise MustStay(f"the constant of shape {tuple(value.shape)} differs along another axis than the channels")
+        raise MustStay(
+            f"the constant of shape {tuple(value.shape)} differs along another axis than the"
+            " channels"
+        )
     return value.detach().reshape(-1).to(wide)
 
 
 def _constant(affine: Callable[[torch.Tensor], tuple[PerChannel, PerChannel]]) -> Rule:
     """The rule of a map that is given by the constant z."""
-    return after_layer(lambda match, layer: affine(per_channel(match.constant("z"), match["layer"], layer)))
+    return after_layer(
+        lambda match, layer: affine(per_channel(match.constant("z"), match["layer"], layer))
+    )
 
 
 def _not_affine(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
@@ -95,7 +104,9 @@ def _pad(match: Match, editor: Editor) -> tuple[fx.Node, str]:
         raise MustStay(f"it pads differently on both sides, or crops: {pad.args[1]}")
     new = with_tensors(conv)
     new.padding = tuple(own + more for own, more in zip(conv.padding, low, strict=True))
-    new._reversed_padding_repeated_twice = [amount for amount in new.padding[::-1] for _ in range(2)]
+    new._reversed_padding_repeated_twice = [
+        amount for amount in new.padding[::-1] for _ in range(2)
+    ]
     editor.swap_module(node, new)
     node.args = pad.args[:1]
     editor.erase(pad)
@@ -123,7 +134,9 @@ def _linear(match: Match, editor: Editor) -> tuple[fx.Node, str]:
         if not isinstance(bias, torch.Tensor) or bias.shape != weight.shape[:1]:
             raise MustStay("what it adds is not one number per output feature")
         bias = nn.Parameter(bias.detach(), requires_grad=bias.requires_grad)
-    layer = nn.Linear(*weight.shape[::-1], bias=False, device="meta").requires_grad_(matrix.requires_grad)
+    layer = nn.Linear(*weight.shape[::-1], bias=False, device="meta").requires_grad_(
+        matrix.requires_grad
+    )
     path, sources = editor.free_name(node.name), node.all_input_nodes
     editor.graph_module.set_submodule(path, with_tensors(layer, weight=weight, bias=bias).eval())
     editor.retarget(node, "call_module", path, (match["x"],), {})
@@ -138,5 +151,7 @@ class LinearFolding(MatchRewriter):
     weight = Constant("weight", _is_matrix)
     rules: ClassVar[Rules] = {
         Op([torch.matmul], (Value("x"), weight)): _linear,
-        Op([torch.addmm, torch.ops.aten.addmm.default], (Constant("bias"), Value("x"), weight)): _linear,
+        Op(
+            [torch.addmm, torch.ops.aten.addmm.default], (Constant("bias"), Value("x"), weight)
+        ): _linear,
     }

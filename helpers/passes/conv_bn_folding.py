@@ -7,9 +7,10 @@ and a (W x + b) + z is the layer with
 
     W' = a W,   b' = a b + z = a (b - mu) + beta,
 
-a and b' computed in double precision. Output channels are axis 0 of W, and axis 1, for each group separately, of a
-transposed convolution's. Folds when: the batch norm normalises by its running statistics, its channels are those of the
-layer (which they are not when an image comes without a batch dimension), and nobody else reads what the layer computes.
+a and b' computed in double precision. Output channels are axis 0 of W, and axis 1, for each group
+separately, of a transposed convolution's. Folds when: the batch norm normalises by its running
+statistics, its channels are those of the layer (which they are not when an image comes without a
+batch dimension), and nobody else reads what the layer computes.
 
 `after_layer` folds every such map y -> a y + z; conv_add_folding.py has the others.
 """
@@ -45,9 +46,17 @@ def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Modu
     # Not a question of the summand's values: the structure must come out the same for any weights.
     needs_bias = layer.bias is not None or isinstance(summand, torch.Tensor) or summand != 0
     with torch.no_grad():
-        like = {"dtype": torch.complex128 if dtype.is_complex else torch.float64, "device": layer.weight.device}
-        a, z = (torch.as_tensor(value, **like).expand(output_channels(layer)) for value in (factor, summand))
-        weight = layer.weight * _along_output_axis(layer, a.to(torch.promote_types(dtype, torch.float32)))
+        like = {
+            "dtype": torch.complex128 if dtype.is_complex else torch.float64,
+            "device": layer.weight.device,
+        }
+        a, z = (
+            torch.as_tensor(value, **like).expand(output_channels(layer))
+            for value in (factor, summand)
+        )
+        weight = layer.weight * _along_output_axis(
+            layer, a.to(torch.promote_types(dtype, torch.float32))
+        )
         bias = z if layer.bias is None else a * layer.bias.to(a.dtype) + z
         new = {"weight": weight.to(dtype), "bias": bias.to(dtype) if needs_bias else None}
     if not all(t.sum().isfinite() or t.isfinite().all() for t in new.values() if t is not None):
@@ -60,11 +69,15 @@ def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:
     ones = [1] * (layer.weight.dim() - 2)
     if type(layer) not in TRANSPOSED:
         return factor.reshape(-1, 1, *ones)
-    return factor.reshape(layer.groups, -1, *ones).repeat_interleave(layer.in_channels // layer.groups, 0)
+    return factor.reshape(layer.groups, -1, *ones).repeat_interleave(
+        layer.in_channels // layer.groups, 0
+    )
 
 
 def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChannel]]) -> Rule:
-    """The rule that folds a map into the layer before it; `affine` gives its factor and summand, or says why not."""
+    """The rule that folds a map into the layer before it; `affine` gives its factor and summand, or
+    says why not.
+    """
 
     def rule(match: Match, editor: Editor) -> tuple[fx.Node, str]:
         layer = editor.module(match["layer"])
@@ -78,7 +91,12 @@ def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChanne
             match["layer"].target = path
         else:
             editor.swap_module(match["layer"], new := folded(layer, factor, summand))
-            editor.folded[key] = match["layer"].target, new, layer, other  # the last two keep their ids for themselves
+            editor.folded[key] = (
+                match["layer"].target,
+                new,
+                layer,
+                other,
+            )  # the last two keep their ids for themselves
         editor.replace(match.anchor, match["layer"])
         return match.anchor, f"folded into {match['layer']}"
 
@@ -86,9 +104,13 @@ def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChanne
 
 
 def _refuse(match: Match, editor: Editor, layer: nn.Module) -> None:
-    """What holds for every map: an ordinary layer, tensors that nobody writes to, shape and dtype that stay."""
+    """What holds for every map: an ordinary layer, tensors that nobody writes to, shape and dtype
+    that stay.
+    """
     node, norm = match["layer"], editor.module(match.anchor)
-    ordinary = norm is not None and not norm.training and opaque(norm) is None  # or `_norm` has a better reason
+    ordinary = (
+        norm is not None and not norm.training and opaque(norm) is None
+    )  # or `_norm` has a better reason
     own = (*norm._parameters.values(), *norm._buffers.values()) if ordinary else ()
     if any(map(editor.storage.is_tensor_written, own)):
         raise MustStay("the graph writes to its statistics or parameters")
@@ -120,7 +142,9 @@ def _norm(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
     if channel_axis(layer, rank(node)) != 1:
         raise MustStay(f"axis 1 of the {rank(node)}-D output of {node} does not count its channels")
     if norm.running_mean.numel() != output_channels(layer):
-        raise MustStay(f"it has {norm.running_mean.numel()} channels and {node} has {output_channels(layer)}")
+        raise MustStay(
+            f"it has {norm.running_mean.numel()} channels and {node} has {output_channels(layer)}"
+        )
     return norm_as_affine(norm)
 
 

@@ -3,9 +3,9 @@
     nn.Identity, dropout in eval mode                                     hand on the input itself
     x + 0, x - 0, x * 1, x / 1, padding by nothing                        make a copy
 
-A copy may only go when nobody writes into it or into the input, for then they would write into the other as well; the
-caller may write into what is returned. What has a side effect stays, used or not. Views that change nothing stay, too:
-they cost nothing.
+A copy may only go when nobody writes into it or into the input, for then they would write into the
+other as well; the caller may write into what is returned. What has a side effect stays, used or
+not. Views that change nothing stay, too: they cost nothing.
 """
 
 import operator
@@ -22,9 +22,21 @@ from helpers.graphs.layers import opaque
 from helpers.passes.folder import Pass, PassResult
 from helpers.passes.rewriter import NodeRewriter, check_same_form
 
-IDENTITY_MODULES = (nn.Identity, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+IDENTITY_MODULES = (
+    nn.Identity,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
 # The number that changes nothing, and the positions at which it may stand.
-NEUTRAL = {operator.add: (0, (1, 0)), operator.sub: (0, (1,)), operator.mul: (1, (1, 0)), operator.truediv: (1, (1,))}
+NEUTRAL = {
+    operator.add: (0, (1, 0)),
+    operator.sub: (0, (1,)),
+    operator.mul: (1, (1, 0)),
+    operator.truediv: (1, (1,)),
+}
 
 
 class ElimIdentity(NodeRewriter):
@@ -34,13 +46,19 @@ class ElimIdentity(NodeRewriter):
 
     def visit(self, node: fx.Node, editor: Editor) -> str | None:
         """Ask the node what it hands on, and whether its users may have that instead."""
-        handed_on, copies = _passed_through(node, editor), node.target in NEUTRAL or node.target is F.pad
+        handed_on, copies = (
+            _passed_through(node, editor),
+            node.target in NEUTRAL or node.target is F.pad,
+        )
         if not isinstance(handed_on, fx.Node):
             return None
         if node.op != "call_module":
             check_same_form(handed_on, node)
         if node.target in NEUTRAL and all(isinstance(argument, fx.Node) for argument in node.args):
-            raise MustStay("a tensor holds the neutral number everywhere, which it need not in the next such network")
+            raise MustStay(
+                "a tensor holds the neutral number everywhere, which it need not in the next such"
+                " network"
+            )
         if copies and (editor.storage.is_written(node) or editor.storage.is_written(handed_on)):
             raise MustStay("it is a copy, and somebody writes into it or into the original")
         if copies and _caller_can_tell(node, handed_on, editor.storage):
@@ -52,25 +70,36 @@ class ElimIdentity(NodeRewriter):
 
 
 def _caller_can_tell(copy: fx.Node, original: fx.Node, storage: Storage) -> bool:
-    """Whether whoever writes into the returned copy would write into another result, an input or the network."""
-    return storage.is_returned(copy) and (storage.is_returned(original) or storage.is_kept(original))
+    """Whether whoever writes into the returned copy would write into another result, an input or
+    the network.
+    """
+    return storage.is_returned(copy) and (
+        storage.is_returned(original) or storage.is_kept(original)
+    )
 
 
 def _passed_through(node: fx.Node, editor: Editor) -> Any:
     """The input that a node returns, or None if it computes something."""
     if node.op == "call_module":
         module = editor.module(node)
-        idle = isinstance(module, nn.Identity) or not module.training  # a fresh one is in train mode
+        idle = (
+            isinstance(module, nn.Identity) or not module.training
+        )  # a fresh one is in train mode
         hands_on = type(module) in IDENTITY_MODULES and idle and opaque(module) is None
     elif node.target in NEUTRAL:
         neutral, positions = NEUTRAL[node.target]
         others = [node.args[1 - at] for at in positions if _is_all(node.args[at], neutral, editor)]
         return next((other for other in others if isinstance(other, fx.Node)), None)
     elif node.target is F.pad:
-        hands_on = isinstance(node.args[1], (list, tuple)) and all(amount == 0 for amount in node.args[1])
+        hands_on = isinstance(node.args[1], (list, tuple)) and all(
+            amount == 0 for amount in node.args[1]
+        )
     else:
         place = {F.dropout: 2, stochastic_depth: 3}.get(node.target, 99)  # of `training`
-        hands_on = place < 99 and (*node.args[place : place + 1], node.kwargs.get("training", True))[0] is False
+        hands_on = (
+            place < 99
+            and (*node.args[place : place + 1], node.kwargs.get("training", True))[0] is False
+        )
     return node.args[0] if hands_on and node.args else None
 
 
@@ -82,7 +111,9 @@ def _is_all(value: Any, number: int, editor: Editor) -> bool:
 
 
 class DeadCode(Pass):
-    """Removes unused pure nodes, and the modules, parameters and buffers that no node reads any more."""
+    """Removes unused pure nodes, and the modules, parameters and buffers that no node reads any
+    more.
+    """
 
     name = "dead_code"
 
@@ -102,7 +133,9 @@ class DeadCode(Pass):
 
 
 def _drop_unread(graph_module: fx.GraphModule, result: PassResult) -> None:
-    """Take away modules and tensors that no node reads; what is part of a called module goes or stays with it."""
+    """Take away modules and tensors that no node reads; what is part of a called module goes or
+    stays with it.
+    """
     nodes = [node for node in graph_module.graph.nodes if node.op in ("get_attr", "call_module")]
     called = {node.target for node in nodes if node.op == "call_module"}
     needed = {"", *(prefix for node in nodes for prefix in prefixes(node.target))}

@@ -13,24 +13,38 @@ from helpers.graphs.errors import CheckFailed, WrongAnswer
 from helpers.graphs.tracing import trace
 from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, known
 
-# In this order: "fold" runs round after round until it changes nothing; "inference" runs once after it.
-PIPELINES: dict[str, list[str]] = {"fold": [cls.name for cls in FOLD], "inference": [cls.name for cls in INFERENCE]}
-UNSEEN = "a graph has no hooks or forward set on the network, no isinstance of inputs, no counters but buffers"
+# In this order: "fold" runs round after round until it changes nothing; "inference" runs once after
+# it.
+PIPELINES: dict[str, list[str]] = {
+    "fold": [cls.name for cls in FOLD],
+    "inference": [cls.name for cls in INFERENCE],
+}
+UNSEEN = (
+    "a graph has no hooks or forward set on the network, no isinstance of inputs, no counters but"
+    " buffers"
+)
 
 
 def optimize(
-    model: nn.Module, example_inputs: Any, level: str = "fold", route: str = "fx", verify: bool = True
+    model: nn.Module,
+    example_inputs: Any,
+    level: str = "fold",
+    route: str = "fx",
+    verify: bool = True,
 ) -> tuple[fx.GraphModule, Report]:
-    """Fold BatchNorm and constants into the layers before them; the result gives the same answers with fewer nodes.
+    """Fold BatchNorm and constants into the layers before them; the result gives the same answers
+    with fewer nodes.
 
     Args:
         model: in eval mode; it is never changed.
-        example_inputs: the positional arguments of one call as a tuple, or a lone tensor. Of tensors shapes, dtypes and
-            memory formats count, numbers and flags as they are.
-        level: "fold" leaves ordinary modules and functions, ready to save, prune, quantize and export. "inference" adds
-            fused kernels on top.
-        route: the tracer, "fx" or "export". A graph of the latter refuses other image sizes than the example's.
-        verify: compare the answers of both networks before the new one is handed out, see equivalence.py.
+        example_inputs: the positional arguments of one call as a tuple, or a lone tensor. Of
+            tensors shapes, dtypes and memory formats count, numbers and flags as they are.
+        level: "fold" leaves ordinary modules and functions, ready to save, prune, quantize and
+            export. "inference" adds fused kernels on top.
+        route: the tracer, "fx" or "export". A graph of the latter refuses other image sizes than
+            the example's.
+        verify: compare the answers of both networks before the new one is handed out, see
+            equivalence.py.
 
     Returns:
         The optimised network, and the report of what each pass did and declined.
@@ -47,7 +61,14 @@ def optimize(
     graph_module, report = _optimized(model, inputs, level, route)
     if verify:
         _verify(model, inputs, graph_module, level, route)
-    models.record(graph_module, source=model, step="optimize", level=level, route=route, shapes=_described(inputs))
+    models.record(
+        graph_module,
+        source=model,
+        step="optimize",
+        level=level,
+        route=route,
+        shapes=_described(inputs),
+    )
     return graph_module, report
 
 
@@ -55,12 +76,14 @@ def _optimized(
     model: nn.Module, inputs: tuple[Any, ...], level: str, route: str, checks: Iterable[Check] = ()
 ) -> tuple[fx.GraphModule, Report]:
     """Trace and run the passes; the checks look at the graph as it was traced, and after each pass."""
-    # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not count its changes.
+    # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not
+    # count its changes.
     with torch.inference_mode(False):
         graph_module = trace(model, inputs, route)
         for check in checks:
             check(graph_module)
-        # Every change takes at least one node away or puts it into its final form, so this bound is never the limit.
+        # Every change takes at least one node away or puts it into its final form, so this bound is
+        # never the limit.
         rounds = 2 + 2 * len(graph_module.graph.nodes)
         report = Passer(PIPELINES["fold"], checks, rounds=rounds).run(graph_module)
         if level == "inference":
@@ -68,10 +91,13 @@ def _optimized(
     return graph_module, report
 
 
-def _verify(model: nn.Module, inputs: tuple[Any, ...], made: fx.GraphModule, level: str, route: str) -> None:
+def _verify(
+    model: nn.Module, inputs: tuple[Any, ...], made: fx.GraphModule, level: str, route: str
+) -> None:
     """The last line of defence: `made` is handed out only if it answers like `model`.
 
-    Passes decline what they must not touch; this finds what they overlook, and the first pass after which it is wrong.
+    Passes decline what they must not touch; this finds what they overlook, and the first pass after
+    which it is wrong.
     """
     answers = Answers(model, inputs, any_batch=route == "fx")
     reason = answers.difference(made)
@@ -89,11 +115,15 @@ def _verify(model: nn.Module, inputs: tuple[Any, ...], made: fx.GraphModule, lev
         blamed = error.pass_name
     except AssertionError:
         blamed, reason = "tracing", f"{reason} ({UNSEEN}: try the other route)"
-    raise WrongAnswer(blamed, f"the network answers differently afterwards: {reason}. verify=False hands it out anyway")
+    raise WrongAnswer(
+        blamed,
+        f"the network answers differently afterwards: {reason}. verify=False hands it out anyway",
+    )
 
 
 def replay(model: nn.Module, level: str, route: str, shapes: list[list[Any]]) -> fx.GraphModule:
-    """Repeat an optimisation on a model with arbitrary weights, for the structure that the saved tensors fit.
+    """Repeat an optimisation on a model with arbitrary weights, for the structure that the saved
+    tensors fit.
 
     `shapes` has for each input its sizes and dtype, as recorded: `[[1, 3, 32, 32, "float32"]]`.
     """
@@ -108,7 +138,9 @@ def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
 
 def _described(inputs: Any) -> Any:
     """Inputs as plain JSON: a tensor by its sizes and dtype, anything else by itself."""
-    return tree_map_only(torch.Tensor, lambda x: [*x.shape, str(x.dtype).removeprefix("torch.")], list(inputs))
+    return tree_map_only(
+        torch.Tensor, lambda x: [*x.shape, str(x.dtype).removeprefix("torch.")], list(inputs)
+    )
 
 
 def _zeros(described: Any) -> Any:

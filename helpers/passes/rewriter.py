@@ -1,19 +1,20 @@
 """The three shapes of rewrites: node by node, match by match, and call by call.
 
-`NodeRewriter` visits each node once. `MatchRewriter` has a table of rules: match -> may I? -> rewrite.
+`NodeRewriter` visits each node once. `MatchRewriter` has a table of rules: match -> may I? ->
+rewrite.
 
-`Rewriter` reads like an interpreter: the graph is run on fake tensors, and every call passes through one method.
-`call_operator` gets the operation and its operands and returns the result. What it emits on the way becomes the new
-graph:
+`Rewriter` reads like an interpreter: the graph is run on fake tensors, and every call passes
+through one method. `call_operator` gets the operation and its operands and returns the result. What
+it emits on the way becomes the new graph:
 
     one to one      return self.emit(another_target, args, kwargs)
     one to several  emit several operations, return the last result
     one to none     return an operand
     unchanged       return super().call_operator(target, args, kwargs)
 
-Operands are `Traced` values: they know the node that makes them and their fake tensor, so a rewrite can ask for shapes
-and dtypes at any point, also of what it has just emitted. Emitted nodes inherit the source line and the module stack of
-the node they stand for, and get a fake value of their own.
+Operands are `Traced` values: they know the node that makes them and their fake tensor, so a rewrite
+can ask for shapes and dtypes at any point, also of what it has just emitted. Emitted nodes inherit
+the source line and the module stack of the node they stand for, and get a fake value of their own.
 
 Example:
     >>> class UseSilu(Rewriter):
@@ -38,7 +39,8 @@ from helpers.graphs.matching import PROVENANCE, find
 from helpers.graphs.patterns import Match, Op
 from helpers.passes.folder import Pass, PassResult
 
-# Rewrites a match and says at which node it did what, or raises `MustStay` before it has changed anything.
+# Rewrites a match and says at which node it did what, or raises `MustStay` before it has changed
+# anything.
 Rule = Callable[[Match, Editor], tuple[fx.Node, str]]
 Rules = dict[Op, Rule]
 
@@ -47,8 +49,13 @@ class NodeRewriter(Pass):
     """A pass that visits each node once, in the order of the graph; override `visit`."""
 
     def visit(self, node: fx.Node, editor: Editor) -> str | None:
-        """Abstract: rewrite a node and say what was done, or None. Raises `MustStay` when it may not be."""
-        raise NotImplementedError(f"pass {type(self).__name__} has no visit(): it must say what becomes of a node")
+        """Abstract: rewrite a node and say what was done, or None.
+
+        Raises `MustStay` when it may not be.
+        """
+        raise NotImplementedError(
+            f"pass {type(self).__name__} has no visit(): it must say what becomes of a node"
+        )
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Node by node."""
@@ -71,13 +78,23 @@ class MatchRewriter(Pass):
 
     def run(self, graph_module: fx.GraphModule) -> PassResult:
         """Rule by rule."""
-        result, editor, limit = PassResult(), Editor(graph_module), 2 * len(graph_module.graph.nodes)
+        result, editor, limit = (
+            PassResult(),
+            Editor(graph_module),
+            2 * len(graph_module.graph.nodes),
+        )
         for pattern, rule in self.rules.items():
-            # A match is rewritten as soon as it is found: the search goes on behind it, in the new graph.
+            # A match is rewritten as soon as it is found: the search goes on behind it, in the new
+            # graph.
             rewrite = functools.partial(_rewrite, rule, editor, result)
-            while (found := find(graph_module, pattern, filters=[rewrite], allow_overlap=True)).matches:
+            while (
+                found := find(graph_module, pattern, filters=[rewrite], allow_overlap=True)
+            ).matches:
                 if len(result.changed) > limit:
-                    reason = f"a rule still matches after {len(result.changed)} rewrites: it must change its match"
+                    reason = (
+                        f"a rule still matches after {len(result.changed)} rewrites: it must change"
+                        " its match"
+                    )
                     raise PassError(self.name, reason, found.matches[-1].anchor)
             for refusal in found.refused:
                 result.decline(refusal.node, refusal.reason)
@@ -124,11 +141,15 @@ class Rewriter(Pass):
         """Every input must have a fake value to start from."""
         for node in graph_module.graph.nodes:
             if node.op == "placeholder" and "val" not in node.meta:
-                reason = "has no fake value: trace the model with example inputs, or run tracing.annotate first"
+                reason = (
+                    "has no fake value: trace the model with example inputs, or run"
+                    " tracing.annotate first"
+                )
                 raise UnsupportedCase(self.name, reason, node)
 
     def call_operator(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Rewrite the call of the node `self.old` and return its result: a `Traced`, or a structure of them.
+        """Rewrite the call of the node `self.old` and return its result: a `Traced`, or a structure
+        of them.
 
         Args:
             target: what the node calls: a function, the name of a method, or the path of a module.
@@ -136,8 +157,13 @@ class Rewriter(Pass):
         """
         return self.emit(target, args, kwargs)
 
-    def emit(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Traced:
-        """Add one call to the new graph. A string is a method when the old node called one, else a module path."""
+    def emit(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> Traced:
+        """Add one call to the new graph.
+
+        A string is a method when the old node called one, else a module path.
+        """
         named = "call_method" if self.old.op == "call_method" else "call_module"
         op = named if isinstance(target, str) else "call_function"
         node = self.graph.create_node(op, target, _nodes(args), _nodes(kwargs or {}))
@@ -148,7 +174,10 @@ class Rewriter(Pass):
                 operands = fx.map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
                 value = getattr(interpreter, op)(target, *operands)
         except Exception as error:
-            reason = f"was rewritten to {target_name(target)}, which does not accept its operands: {error}"
+            reason = (
+                f"was rewritten to {target_name(target)}, which does not accept its operands:"
+                f" {error}"
+            )
             raise GraphMismatch(self.name, reason, self.old) from error
         return self._emitted(node, value)
 
@@ -189,26 +218,34 @@ class Rewriter(Pass):
             node = self.graph.node_copy(old, lambda source: _node(made[source]))
             if old.op in ("get_attr", "placeholder"):
                 read = old.op == "get_attr"
-                node.meta["val"] = self._fake(attribute(self.graph_module, old.target) if read else old.meta["val"])
+                node.meta["val"] = self._fake(
+                    attribute(self.graph_module, old.target) if read else old.meta["val"]
+                )
             return Traced(node, node.meta.get("val"))
         args, kwargs = fx.node.map_arg((old.args, old.kwargs), made.__getitem__)
         self.emitted: list[fx.Node] = []
         result = self.call_operator(old.target, tuple(args), dict(kwargs))
         as_it_was = [(old.target, _nodes(args), _nodes(kwargs))]
         is_result = isinstance(result, Traced) and [result.node] == self.emitted
-        if not is_result or as_it_was != [(node.target, node.args, node.kwargs) for node in self.emitted]:
+        if not is_result or as_it_was != [
+            (node.target, node.args, node.kwargs) for node in self.emitted
+        ]:
             made_here = ", ".join(map(str, self.emitted)) or "its operand"
             self.result.change(old, f"{target_name(old.target)} became {made_here}")
         return result
 
     def _fake(self, value: Any) -> Any:
-        """The fake tensor that stands for a real one, or for one on the meta device that stands for the network's."""
+        """The fake tensor that stands for a real one, or for one on the meta device that stands for
+        the network's.
+        """
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
             return value
         if value.device.type != "meta":
             return self.mode.from_tensor(value, static_shapes=True)
         with self.mode:
-            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self.device)
+            return torch.empty_strided(
+                value.shape, value.stride(), dtype=value.dtype, device=self.device
+            )
 
 
 def _node(value: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Every figure of the course: one style, readable on a projector, in greyscale and by a screen reader.
+"""Every figure of the course: one style, readable on a projector, in greyscale and by a screen
+reader.
 
 fig, ax = plots.subplots()
 ax.plot(epochs, accuracy, **plots.line(0), label="reference")

@@ -1,4 +1,6 @@
-"""Figures that compare: values, times and accuracies side by side, lines, and what is left after each step."""
+"""Figures that compare: values, times and accuracies side by side, lines, and what is left after
+each step.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +11,9 @@ from helpers.plots.style import COLOURS, GREY, INK, bar, line, subplots
 from helpers.training import Evaluation
 
 
-def bars(values: Mapping[str, Sequence[float]], names: Sequence[str], label: str, number: str = "{:.3g}") -> Figure:
+def bars(
+    values: Mapping[str, Sequence[float]], names: Sequence[str], label: str, number: str = "{:.3g}"
+) -> Figure:
     """Draw groups of bars with their numbers above.
 
     Args:
@@ -48,9 +52,16 @@ def waterfall(steps: Mapping[str, float], label: str, number: str = "{:.2f}") ->
 
 
 def lines(
-    values: Mapping[str, tuple[Sequence, Sequence]], x: str, y: str, marker: bool = True, **settings: object
+    values: Mapping[str, tuple[Sequence, Sequence]],
+    x: str,
+    y: str,
+    marker: bool = True,
+    **settings: object,
 ) -> Figure:
-    """Draw lines: legend entry -> places and heights. Settings are those of the axes, such as ylim=(0, 100)."""
+    """Draw lines: legend entry -> places and heights.
+
+    Settings are those of the axes, such as ylim=(0, 100).
+    """
     figure, ax = subplots(size=(8, 3.4))
     for position, (legend, points) in enumerate(values.items()):
         ax.plot(*points, label=legend, **line(position, marker))
@@ -60,12 +71,18 @@ def lines(
 
 
 def times(table: pd.DataFrame, batch: int) -> Figure:
-    """Draw median times with their interquartile ranges; the table is that of `metrics.compare_latency`."""
+    """Draw median times with their interquartile ranges; the table is that of
+    `metrics.compare_latency`.
+    """
     figure, ax = subplots(size=(8, 0.5 * len(table) + 1.1))
     for position, row in enumerate(table.itertuples()):
-        ax.barh(row.name, row.median_ms, xerr=row.iqr_ms / 2, capsize=5, height=0.6, **bar(position))
+        ax.barh(
+            row.name, row.median_ms, xerr=row.iqr_ms / 2, capsize=5, height=0.6, **bar(position)
+        )
     ax.invert_yaxis()
-    ax.set_xlabel(f"ms for {batch} image{'s' * (batch > 1)} (median ± half the interquartile range)")
+    ax.set_xlabel(
+        f"ms for {batch} image{'s' * (batch > 1)} (median ± half the interquartile range)"
+    )
     return figure
 
 
@@ -78,7 +95,8 @@ def accuracies(
     """Draw accuracies on validation images with their 95 % intervals.
 
     Args:
-        found: a bar for each entry; with `names`, a line for each entry, with one point for each name.
+        found: a bar for each entry; with `names`, a line for each entry, with one point for each
+            name.
         names: of the points of the lines.
         dense: the float network, for a dotted line.
     """
@@ -86,9 +104,14 @@ def accuracies(
     series = found if names else {"": list(found.values())}
     for position, (legend, results) in enumerate(series.items()):
         percent = [100 * result.accuracy for result in results]
-        ends = [[100 * abs(result.accuracy - result.interval[side]) for result in results] for side in (0, 1)]
+        ends = [
+            [100 * abs(result.accuracy - result.interval[side]) for result in results]
+            for side in (0, 1)
+        ]
         if names:
-            places = [place + 0.06 * (position - (len(series) - 1) / 2) for place in range(len(names))]
+            places = [
+                place + 0.06 * (position - (len(series) - 1) / 2) for place in range(len(names))
+            ]
             ax.errorbar(places, percent, yerr=ends, capsize=4, label=legend, **line(position))
         else:
             ax.bar(range(len(found)), percent, 0.55, yerr=ends, capsize=6, color=COLOURS["sky"])
@@ -97,5 +120,7 @@ def accuracies(
     if names:
         ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     ax.set_xticks(range(len(names or found)), names or found)
-    ax.set(xlabel=label, ylabel=f"accuracy in %\n({results[0].n:,} validation images)", ylim=(0, 100))
+    ax.set(
+        xlabel=label, ylabel=f"accuracy in %\n({results[0].n:,} validation images)", ylim=(0, 100)
+    )
     return figure

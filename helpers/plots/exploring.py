@@ -1,4 +1,6 @@
-"""Sliders: a figure that follows them in JupyterLab, and a plain sentence where there is no reader to move them."""
+"""Sliders: a figure that follows them in JupyterLab, and a plain sentence where there is no reader
+to move them.
+"""
 
 import os
 from collections.abc import Callable
@@ -18,12 +20,17 @@ def explore(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float,
     """
     if os.environ.get("COURSE_HEADLESS"):
         names = ", ".join(ranges)
-        print(f"Run this cell in JupyterLab to get sliders for {names}. The figure above shows the same without them.")
+        print(
+            f"Run this cell in JupyterLab to get sliders for {names}. The figure above shows the"
+            " same without them."
+        )
         return
     import ipywidgets as widgets  # slow to import, and of no use when headless
 
     sliders = {
-        name: widgets.FloatSlider(start, min=low, max=high, step=(high - low) / 40, description=name)
+        name: widgets.FloatSlider(
+            start, min=low, max=high, step=(high - low) / 40, description=name
+        )
         for name, (low, start, high) in ranges.items()
     }
     picture = widgets.HTML()

@@ -1,16 +1,20 @@
-"""What a graph looked like at one moment: enough to print it, compare it with a later moment, and draw both.
+"""What a graph looked like at one moment: enough to print it, compare it with a later moment, and
+draw both.
 
-Passes work in place, so the graph before a pass is gone after it. An outline is plain data that stays.
+Passes work in place, so the graph before a pass is gone after it. An outline is plain data that
+stays.
 
-In a drawing, boxes stand one below the other in the order of the graph, in columns of equal height. What a node hands
-to the one below it is a straight line; every other line runs down or up in a lane of its own beside the column, so that
-none runs through a box. Constants are not drawn: a box that reads some tells the shape of the first, which is the
-weight. Colour and line both tell what a pass did, so the picture can be read in greyscale.
+In a drawing, boxes stand one below the other in the order of the graph, in columns of equal height.
+What a node hands to the one below it is a straight line; every other line runs down or up in a lane
+of its own beside the column, so that none runs through a box. Constants are not drawn: a box that
+reads some tells the shape of the first, which is the weight. Colour and line both tell what a pass
+did, so the picture can be read in greyscale.
 
 Example:
     >>> before = outline(graph_module)
     >>> Passer(["conv_bn_folding"]).run(graph_module)
-    >>> plots.show(draw_before_after(before, outline(graph_module)), "folding", alt="The batch norm is gone.")
+    >>> figure = draw_before_after(before, outline(graph_module))
+    >>> plots.show(figure, "folding", alt="The batch norm is gone.")
 """
 
 import math
@@ -36,13 +40,20 @@ STYLES = {
     SAME: {"facecolor": "#eef1f5", "edgecolor": "#7a8594", "linewidth": 0.8},
     MADE: {"facecolor": "#c9ecd2", "edgecolor": "#0b6b3a", "linewidth": 2.4},
     CHANGED: {"facecolor": "#fde7b0", "edgecolor": "#9a5b00", "linewidth": 2.4},
-    REMOVED: {"facecolor": "#f8d3d0", "edgecolor": "#a3201b", "linewidth": 1.6, "linestyle": (0, (3, 2))},
+    REMOVED: {
+        "facecolor": "#f8d3d0",
+        "edgecolor": "#a3201b",
+        "linewidth": 1.6,
+        "linestyle": (0, (3, 2)),
+    },
 }
 
 
 @dataclass(frozen=True)
 class Box:
-    """One node: its name, what it does, shape and dtype of its result, operands, digest of weights and numbers."""
+    """One node: its name, what it does, shape and dtype of its result, operands, digest of weights
+    and numbers.
+    """
 
     name: str
     op: str
@@ -64,21 +75,29 @@ def outline(graph_module: fx.GraphModule) -> Outline:
 def compare(before: Outline, after: Outline) -> tuple[dict[str, str], dict[str, str]]:
     """What happened to each node between two moments.
 
-    A node is the same if it has the same name and does the same with the same weights, even if an operand of it was
-    replaced: that shows at the operand.
+    A node is the same if it has the same name and does the same with the same weights, even if an
+    operand of it was replaced: that shows at the operand.
 
     Returns:
-        Node name -> "removed" or "" for the boxes before, and "made", "changed" or "" for those after.
+        Node name -> "removed" or "" for the boxes before, and "made", "changed" or "" for those
+        after.
     """
-    old, new = ({box.name: (box.op, box.what, box.weights) for box in boxes} for boxes in (before, after))
+    old, new = (
+        {box.name: (box.op, box.what, box.weights) for box in boxes} for boxes in (before, after)
+    )
     stayed = {name for name in old if name in new and new[name][0] == old[name][0]}
-    came = {name: MADE if name not in stayed else SAME if new[name] == old[name] else CHANGED for name in new}
+    came = {
+        name: MADE if name not in stayed else SAME if new[name] == old[name] else CHANGED
+        for name in new
+    }
     return {name: SAME if name in stayed else REMOVED for name in old}, came
 
 
 def table(graph: Outline) -> pd.DataFrame:
     """A graph as text, one line per node: columns node, op, what, shape, dtype, inputs."""
-    lines = [(box.name, box.op, box.what, box.shape, box.dtype, ", ".join(box.inputs)) for box in graph]
+    lines = [
+        (box.name, box.op, box.what, box.shape, box.dtype, ", ".join(box.inputs)) for box in graph
+    ]
     return pd.DataFrame(lines, columns=["node", "op", "what", "shape", "dtype", "inputs"])
 
 
@@ -96,14 +115,26 @@ def _box(graph_module: fx.GraphModule, node: fx.Node) -> Box:
     elif node.op != "output":
         number = (bool, int, float, torch.dtype)
         literals = [_literal(value) for value in node.args if isinstance(value, number)]
-        literals += [f"{key}={_literal(value)}" for key, value in node.kwargs.items() if isinstance(value, number)]
+        literals += [
+            f"{key}={_literal(value)}"
+            for key, value in node.kwargs.items()
+            if isinstance(value, number)
+        ]
         what = " ".join([target_name(node.target), *literals])
     known = hasattr(value, "shape") and hasattr(value, "dtype")
     shape, dtype = ("x".join(map(str, value.shape)), _literal(value.dtype)) if known else ("", "")
-    stored = (tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_meta)
-    weights = digest(tensor if tensor.layout == torch.strided else tensor.to_dense() for tensor in stored)
-    weights += str(fx.node.map_arg((node.args, node.kwargs), lambda _: None))  # lists of numbers, too: axes and strides
-    return Box(node.name, node.op, what, shape, dtype, tuple(map(str, node.all_input_nodes)), weights)
+    stored = (
+        tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_meta
+    )
+    weights = digest(
+        tensor if tensor.layout == torch.strided else tensor.to_dense() for tensor in stored
+    )
+    weights += str(
+        fx.node.map_arg((node.args, node.kwargs), lambda _: None)
+    )  # lists of numbers, too: axes and strides
+    return Box(
+        node.name, node.op, what, shape, dtype, tuple(map(str, node.all_input_nodes)), weights
+    )
 
 
 def _module(module: nn.Module) -> str:
@@ -117,7 +148,11 @@ def _module(module: nn.Module) -> str:
         return f"{kind} {kernel}{stride} {module.in_channels}→{module.out_channels}{groups}{bias}"
     if isinstance(module, nn.Linear):
         return f"Linear {module.in_features}→{module.out_features}{bias}"
-    return f"{kind} {module.num_features}" if isinstance(module, nn.modules.batchnorm._BatchNorm) else kind
+    return (
+        f"{kind} {module.num_features}"
+        if isinstance(module, nn.modules.batchnorm._BatchNorm)
+        else kind
+    )
 
 
 def _literal(value: Any) -> str:
@@ -125,7 +160,9 @@ def _literal(value: Any) -> str:
 
 
 class Layout(NamedTuple):
-    """Places in units of one box, x to the right and y downwards: centres by name, corners of the line of each edge."""
+    """Places in units of one box, x to the right and y downwards: centres by name, corners of the
+    line of each edge.
+    """
 
     places: dict[str, tuple[float, float]]
     paths: dict[tuple[str, str], list[tuple[float, float]]]
@@ -143,7 +180,9 @@ def arrange(edges: dict[str, tuple[str, ...]], rows_per_column: int) -> Layout:
     columns = -(-len(edges) // rows_per_column)
     height = -(-len(edges) // columns)
     at = {name: divmod(number, height) for number, name in enumerate(edges)}
-    lanes: list[list[set[int]]] = [[] for _ in range(columns)]  # of each column: the gaps that each lane passes
+    lanes: list[list[set[int]]] = [
+        [] for _ in range(columns)
+    ]  # of each column: the gaps that each lane passes
     lines = [(source, user) for user, operands in edges.items() for source in operands]
     lane_of = {line: _lane(lanes[at[line[0]][0]], *(at[name] for name in line)) for line in lines}
     widths = [1 + LANE * (len(lanes_here) + 1) + GAP for lanes_here in lanes]
@@ -158,11 +197,15 @@ def arrange(edges: dict[str, tuple[str, ...]], rows_per_column: int) -> Layout:
 
 
 def _lane(lanes: list[set[int]], source: tuple[int, int], user: tuple[int, int]) -> int | None:
-    """The first lane that is free between the gap below the source and the gap above its user; None for a neighbour."""
+    """The first lane that is free between the gap below the source and the gap above its user; None
+    for a neighbour.
+    """
     if user == (source[0], source[1] + 1):
         return None
     gaps = set(range(min(source[1] + 1, user[1]), max(source[1] + 1, user[1]) + 1))
-    number = next((number for number, taken in enumerate(lanes) if taken.isdisjoint(gaps)), len(lanes))
+    number = next(
+        (number for number, taken in enumerate(lanes) if taken.isdisjoint(gaps)), len(lanes)
+    )
     lanes += [set()] if number == len(lanes) else []
     lanes[number] |= gaps
     return number
@@ -193,21 +236,34 @@ def _without_constants(graph: Outline) -> Outline:
 
 def _figure(panels: list[tuple[Outline, dict[str, str], str]]) -> Figure:
     graphs = [_without_constants(graph) for graph, _, _ in panels]
-    rows = max(MIN_ROWS, math.ceil(math.sqrt(sum(map(len, graphs)) * BOX_WIDTH / BOX_HEIGHT)))  # as wide as a screen
+    rows = max(
+        MIN_ROWS, math.ceil(math.sqrt(sum(map(len, graphs)) * BOX_WIDTH / BOX_HEIGHT))
+    )  # as wide as a screen
     layouts = [arrange({box.name: box.inputs for box in graph}, rows) for graph in graphs]
     tallest, widths = max(layout.height for layout in layouts), [layout.width for layout in layouts]
     height = BOX_HEIGHT * (tallest + 1) + 0.9
-    figure = Figure(figsize=(max(BOX_WIDTH * (sum(widths) + 0.6 * (len(widths) - 1)) + 0.4, 5.0), height))
+    figure = Figure(
+        figsize=(max(BOX_WIDTH * (sum(widths) + 0.6 * (len(widths) - 1)) + 0.4, 5.0), height)
+    )
     axes = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
     shown = set()
     for ax, graph, layout, (_, status, title) in zip(axes, graphs, layouts, panels, strict=True):
         for corners in layout.paths.values():
             ax.plot(*zip(*corners, strict=True), color=LINE, linewidth=1.0, linestyle="-", zorder=1)
-            arrow = {"arrowstyle": "-|>", "color": LINE, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
+            arrow = {
+                "arrowstyle": "-|>",
+                "color": LINE,
+                "linewidth": 1.0,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            }
             ax.annotate("", corners[-1], corners[-2], arrowprops=arrow)
         for box in graph:
             x, y = layout.places[box.name]
-            rounded = {"boxstyle": "round,pad=0,rounding_size=0.05", "mutation_aspect": BOX_WIDTH / BOX_HEIGHT}
+            rounded = {
+                "boxstyle": "round,pad=0,rounding_size=0.05",
+                "mutation_aspect": BOX_WIDTH / BOX_HEIGHT,
+            }
             look = {**STYLES[status[box.name]], **rounded, "zorder": 2}
             ax.add_patch(FancyBboxPatch((x - 0.46, y - HALF), 0.92, 2 * HALF, **look))
             what, centred = box.what, {"ha": "center", "va": "center", "zorder": 3}
@@ -219,8 +275,14 @@ def _figure(panels: list[tuple[Outline, dict[str, str], str]]) -> Figure:
         ax.set(xlim=(-0.1, layout.width + 0.1), ylim=(tallest + 0.4, -0.4))
         ax.set_title(title, fontsize=12, fontweight="bold")
         ax.set_axis_off()
-    legend = [Patch(**STYLES[one], label=f"{one} by the pass") for one in (MADE, CHANGED, REMOVED) if one in shown]
+    legend = [
+        Patch(**STYLES[one], label=f"{one} by the pass")
+        for one in (MADE, CHANGED, REMOVED)
+        if one in shown
+    ]
     if legend:
-        figure.legend(handles=legend, loc="lower center", ncols=len(legend), frameon=False, fontsize=10)
+        figure.legend(
+            handles=legend, loc="lower center", ncols=len(legend), frameon=False, fontsize=10
+        )
     figure.tight_layout(rect=(0, 0.45 / height, 1, 1))
     return figure

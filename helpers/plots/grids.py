@@ -10,11 +10,15 @@ from matplotlib.patches import Rectangle
 from helpers.plots.style import COLOURS, INK, subplots
 
 # Light in the middle and dark at one end only, so that sign and size survive greyscale.
-DIVERGING = LinearSegmentedColormap.from_list("course", [COLOURS["orange"], "#ffffff", COLOURS["blue"]])
+DIVERGING = LinearSegmentedColormap.from_list(
+    "course", [COLOURS["orange"], "#ffffff", COLOURS["blue"]]
+)
 
 
 def number_grids(
-    grids: dict[str, torch.Tensor], signs: str = "", highlight: dict[str, tuple[int, int, int, int]] | None = None
+    grids: dict[str, torch.Tensor],
+    signs: str = "",
+    highlight: dict[str, tuple[int, int, int, int]] | None = None,
 ) -> Figure:
     """Draw matrices side by side with every number written into its cell.
 
@@ -23,7 +27,9 @@ def number_grids(
         signs: one character between each two neighbours, such as "*=".
         highlight: title -> (row, column, height, width) of a frame to draw.
     """
-    matrices = {title: np.atleast_2d(np.asarray(values, dtype=float)) for title, values in grids.items()}
+    matrices = {
+        title: np.atleast_2d(np.asarray(values, dtype=float)) for title, values in grids.items()
+    }
     widths = [matrix.shape[1] + 0.9 for matrix in matrices.values()]
     height = max(matrix.shape[0] for matrix in matrices.values())
     size = (0.62 * sum(widths) + 0.4, 0.62 * height + 0.7)
@@ -33,22 +39,45 @@ def number_grids(
         number_grid(ax, matrix, title, limit, height)
         if highlight and title in highlight:
             row, column, high, wide = highlight[title]
-            ax.add_patch(Rectangle((column - 0.5, row - 0.5), wide, high, fill=False, edgecolor=INK, linewidth=3))
+            ax.add_patch(
+                Rectangle(
+                    (column - 0.5, row - 0.5), wide, high, fill=False, edgecolor=INK, linewidth=3
+                )
+            )
         if position < len(signs):
-            ax.text(matrix.shape[1] - 0.05, (matrix.shape[0] - 1) / 2, signs[position], fontsize=20, va="center")
+            ax.text(
+                matrix.shape[1] - 0.05,
+                (matrix.shape[0] - 1) / 2,
+                signs[position],
+                fontsize=20,
+                va="center",
+            )
     return figure
 
 
 def number_grid(ax: Axes, matrix: np.ndarray, title: str, limit: float, height: int) -> None:
-    """One matrix of `number_grids`; `limit` is the largest value of all, `height` that of the tallest."""
+    """One matrix of `number_grids`; `limit` is the largest value of all, `height` that of the
+    tallest.
+    """
     rows, columns = matrix.shape
     ax.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
     for (row, column), value in np.ndenumerate(matrix):
         colour = "white" if value > 0.55 * limit else INK
         ax.text(column, row, f"{value:.4g}", ha="center", va="center", color=colour, fontsize=13)
     middle = (columns - 1) / 2
-    ax.text(middle, -0.65 - (height - rows) / 2, title, ha="center", va="bottom", fontsize=12, fontweight="bold")
-    ax.set(xlim=(-0.5, columns + 0.4), ylim=(max(rows, 1) - 0.5 + (height - rows) / 2, -0.5 - (height - rows) / 2))
+    ax.text(
+        middle,
+        -0.65 - (height - rows) / 2,
+        title,
+        ha="center",
+        va="bottom",
+        fontsize=12,
+        fontweight="bold",
+    )
+    ax.set(
+        xlim=(-0.5, columns + 0.4),
+        ylim=(max(rows, 1) - 0.5 + (height - rows) / 2, -0.5 - (height - rows) / 2),
+    )
     ax.set_axis_off()
 
 

@@ -4,7 +4,8 @@ To read in this order:
 
     reader       a forward, as a graph whose values are known
     atoms        numbers for channels, and which of them are tied
-    labelling    the channels of every value; rules, rules_value, rules_shape say what an operation does
+    labelling    the channels of every value; rules, rules_value, rules_shape say what an operation
+    does
     groups       channels that can only go together; discovery finds them, and tries them out
     surgery      a copy without some of them
     importance   how much a channel matters; allocation: how many go from where

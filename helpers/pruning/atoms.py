@@ -1,8 +1,9 @@
 """Channel atoms: the bookkeeping behind "these channels can only be cut together".
 
-Every index of every axis that holds channels carries the number of an *atom*. Two indices that must be cut together
-have their atoms *tied*; an atom that must stay is *pinned*, with the reason. Ties are only noted down while the
-network is read, and resolved once at the end, so that a network of a hundred thousand channels takes milliseconds.
+Every index of every axis that holds channels carries the number of an *atom*. Two indices that must
+be cut together have their atoms *tied*; an atom that must stay is *pinned*, with the reason. Ties
+are only noted down while the network is read, and resolved once at the end, so that a network of a
+hundred thousand channels takes milliseconds.
 """
 
 from collections import defaultdict
@@ -41,9 +42,13 @@ class Atoms:
             self.ties.append((first, second))
 
     def in_step(self, first: Labels, second: Labels) -> bool:
-        """Whether the two always lose the same share: by the ties so far, they hold the same atoms equally often."""
+        """Whether the two always lose the same share: by the ties so far, they hold the same atoms
+        equally often.
+        """
         roots = self.roots()
-        often, as_often = (np.bincount(roots[labels], minlength=self.count) for labels in (first, second))
+        often, as_often = (
+            np.bincount(roots[labels], minlength=self.count) for labels in (first, second)
+        )
         return np.array_equal(often * len(second), as_often * len(first))
 
     def pin(self, labels: Labels | None, reason: str) -> None:
@@ -54,11 +59,13 @@ class Atoms:
     def roots(self) -> Labels:
         """For each atom the smallest atom it is tied to, directly or along a chain.
 
-        Each round hooks the larger root of every tie under the smaller one and flattens the trees again; whole arrays
-        at a time, and a handful of rounds even for long chains.
+        Each round hooks the larger root of every tie under the smaller one and flattens the trees
+        again; whole arrays at a time, and a handful of rounds even for long chains.
         """
         root, none = np.arange(self.count), np.arange(0)
-        first, second = (np.concatenate(side) for side in zip((none, none), *self.ties, strict=True))
+        first, second = (
+            np.concatenate(side) for side in zip((none, none), *self.ties, strict=True)
+        )
         while True:
             one, other = root[first], root[second]
             low, high = np.minimum(one, other), np.maximum(one, other)
@@ -69,6 +76,11 @@ class Atoms:
                 root = shorter
 
     def pinned(self, roots: Labels) -> dict[str, np.ndarray]:
-        """The roots that must stay, once the ties are resolved: a mask for each reason, in the order of discovery."""
+        """The roots that must stay, once the ties are resolved: a mask for each reason, in the
+        order of discovery.
+        """
         found = {reason: roots[np.concatenate(labels)] for reason, labels in self.pins.items()}
-        return {reason: np.bincount(labels, minlength=self.count) > 0 for reason, labels in found.items()}
+        return {
+            reason: np.bincount(labels, minlength=self.count) > 0
+            for reason, labels in found.items()
+        }

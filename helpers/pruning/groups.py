@@ -12,7 +12,9 @@ from helpers.pruning.labelling import Labelling
 
 
 class PruneError(ValueError):
-    """What is asked for cannot be pruned, or not in this way; says what, where, and what to do instead."""
+    """What is asked for cannot be pruned, or not in this way; says what, where, and what to do
+    instead.
+    """
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ class ChannelGroups:
     def table(self) -> pd.DataFrame:
         """One row for each group."""
         rows = [(g.name, g.size, len(g.members), g.hidden, g.reason or "") for g in self]
-        return pd.DataFrame(rows, columns=["group", "units", "tensors", "hidden", "unprunable because"])
+        return pd.DataFrame(
+            rows, columns=["group", "units", "tensors", "hidden", "unprunable because"]
+        )
 
 
 def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
@@ -75,8 +79,12 @@ def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     roots = labelling.atoms.roots()
     pinned = labelling.atoms.pinned(roots)
     tensors = labelling.tensors.items()
-    axes = {name: {d: roots[a] for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)} for name, t in tensors}
-    # Most axes are cut with others (a convolution's rows, its bias, four tensors of BatchNorm, ...): each kind once.
+    axes = {
+        name: {d: roots[a] for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)}
+        for name, t in tensors
+    }
+    # Most axes are cut with others (a convolution's rows, its bias, four tensors of BatchNorm,
+    # ...): each kind once.
     kinds = {units.tobytes(): units for tensor in axes.values() for units in tensor.values()}
     stays = np.concatenate([*map(np.flatnonzero, pinned.values()), roots[:0]])
     classes = classes_of(len(roots), [stays, *kinds.values()])
@@ -85,14 +93,20 @@ def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     for name, tensor in axes.items():
         for dim, axis in tensor.items():
             for number, (positions, units, numbers) in places[axis.tobytes()].items():
-                found.setdefault(number, (units, []))[1].append(Member(name, dim, positions, numbers))
+                found.setdefault(number, (units, []))[1].append(
+                    Member(name, dim, positions, numbers)
+                )
     trunk = set(roots[np.concatenate(labelling.trunk)].tolist()) if labelling.trunk else set()
-    paths = [path for path, module in labelling.model.named_modules() if type(module) in labelling.blocks]
+    paths = [
+        path for path, module in labelling.model.named_modules() if type(module) in labelling.blocks
+    ]
     blocks = [f"{path}." if path else "" for path in paths] if labelling.blocks else [""]
     groups: dict[str, Group] = {}
     for units, members in found.values():
         first = members[0].tensor.rpartition(".")[0] or members[0].tensor
-        before = sum(name.partition("#")[0] == first for name in groups)  # a layer may produce several groups
+        before = sum(
+            name.partition("#")[0] == first for name in groups
+        )  # a layer may produce several groups
         name = f"{first}#{before + 1}" if before else first
         inside = any(all(member.tensor.startswith(block) for member in members) for block in blocks)
         hidden = inside and trunk.isdisjoint(units.tolist())
@@ -102,7 +116,9 @@ def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
 
 
 def classes_of(count: int, axes: list[Labels]) -> Labels:
-    """Give two units the same class if the same axes hold them: every axis splits the classes that it cuts through."""
+    """Give two units the same class if the same axes hold them: every axis splits the classes that
+    it cuts through.
+    """
     classes, following = np.zeros(count, dtype=np.int64), 1
     for units in map(np.unique, axes):
         old, split = np.unique(classes[units], return_inverse=True)
@@ -112,16 +128,27 @@ def classes_of(count: int, axes: list[Labels]) -> Labels:
 
 
 def places_of(axis: Labels, classes: Labels) -> dict[int, tuple[np.ndarray, Labels, np.ndarray]]:
-    """Where each class is found on an axis, its units in order, and the number of the unit at each of these places."""
+    """Where each class is found on an axis, its units in order, and the number of the unit at each
+    of these places.
+    """
     held = classes[axis]
     places = {number: np.flatnonzero(held == number) for number in np.unique(held).tolist()}
-    return {number: (where, *np.unique(axis[where], return_inverse=True)) for number, where in places.items()}
+    return {
+        number: (where, *np.unique(axis[where], return_inverse=True))
+        for number, where in places.items()
+    }
 
 
 def why_not(units: Labels, pinned: dict[str, np.ndarray], produced: bool) -> str | None:
-    """The reasons why these units stay, the three first found; or that there is nothing to choose from, or by."""
+    """The reasons why these units stay, the three first found; or that there is nothing to choose
+    from, or by.
+    """
     if reasons := [reason for reason, mask in pinned.items() if mask[units].any()]:
         return "; ".join(reasons[:3])
     if not produced:
         return "no layer has filters for these channels, by which they could be rated"
-    return "all its channels are tied into one, and cutting that would empty it" if len(units) == 1 else None
+    return (
+        "all its channels are tied into one, and cutting that would empty it"
+        if len(units) == 1
+        else None
+    )

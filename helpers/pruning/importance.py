@@ -1,7 +1,7 @@
 """How much a channel matters: scores for the units of a group. The lowest go first.
 
-A unit usually holds a filter in more than one layer (an expansion and the depthwise convolution after it, or every
-layer that adds to a residual trunk); its score adds up all of these.
+A unit usually holds a filter in more than one layer (an expansion and the depthwise convolution
+after it, or every layer that adds to a residual trunk); its score adds up all of these.
 
     l1, l2             norm of the filters
     bn_scale           size of the BatchNorm scales gamma
@@ -30,9 +30,13 @@ FEWEST_IMAGES = 16
 # What each of the filters (one in a row) counts for; a BatchNorm's filters are its scales.
 OF_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "l1": lambda filters: filters.abs().sum(1),
-    "l2": lambda filters: filters.square().sum(1, dtype=torch.float64),  # of the sum over all layers, the root
+    "l2": lambda filters: filters.square().sum(
+        1, dtype=torch.float64
+    ),  # of the sum over all layers, the root
     "bn_scale": lambda scales: scales.abs().sum(1),
-    "geometric_median": lambda f: torch.cdist(f.double(), f.double(), 2, "donot_use_mm_for_euclid_dist").sum(1),
+    "geometric_median": lambda f: torch.cdist(
+        f.double(), f.double(), 2, "donot_use_mm_for_euclid_dist"
+    ).sum(1),
 }
 OF_IMAGES = ("taylor",)
 CRITERIA = (*OF_WEIGHTS, "random", *OF_IMAGES)
@@ -40,17 +44,27 @@ COMPARABLE = ("random", *OF_IMAGES)  # these scores mean the same in every group
 
 
 def producers(groups: ChannelGroups, group: Group, importance: str) -> list[Member]:
-    """The weights with one filter for each channel of the group, in the order in which they run; or the scales."""
+    """The weights with one filter for each channel of the group, in the order in which they run; or
+    the scales.
+    """
     rows = groups.labelling.rows
     if importance == "bn_scale":
         layers = groups.labelling.model.named_modules()
-        rows = {(f"{path}.weight", 0) for path, m in layers if isinstance(m, nn.modules.batchnorm._NormBase)}
+        rows = {
+            (f"{path}.weight", 0)
+            for path, m in layers
+            if isinstance(m, nn.modules.batchnorm._NormBase)
+        }
     if found := [member for member in group.members if (member.tensor, member.dim) in rows]:
         return found
-    raise PruneError(f"group {group.name} has no BatchNorm scale; use importance='l1' for this network")
+    raise PruneError(
+        f"group {group.name} has no BatchNorm scale; use importance='l1' for this network"
+    )
 
 
-def rated(groups: ChannelGroups, chosen: list[Group], importance: str, tensors: dict, rate: Callable) -> Scores:
+def rated(
+    groups: ChannelGroups, chosen: list[Group], importance: str, tensors: dict, rate: Callable
+) -> Scores:
     """For each unit the sum of what its filters count for."""
     found = {group.name: np.zeros(group.size) for group in chosen}
     for group in chosen:
@@ -63,29 +77,49 @@ def rated(groups: ChannelGroups, chosen: list[Group], importance: str, tensors: 
 
 @torch.enable_grad()
 @kept_memory()
-def taylor(model: nn.Module, groups: ChannelGroups, chosen: list[Group], batches: Batches) -> Scores:
+def taylor(
+    model: nn.Module, groups: ChannelGroups, chosen: list[Group], batches: Batches
+) -> Scores:
     """Mean over the batches of |sum of w * dL/dw| over the unit's filters.
 
-    L(w = 0) - L(w) is -w * dL/dw to first order, so this estimates how much the loss changes without the unit.
+    L(w = 0) - L(w) is -w * dL/dw to first order, so this estimates how much the loss changes
+    without the unit.
     """
     if (images := sum(len(inputs) for inputs, _ in batches)) < FEWEST_IMAGES:
         needs = f"it needs batches=[(inputs, labels), ...] with {FEWEST_IMAGES} or more"
         raise PruneError(f"importance 'taylor' looks at data and got {images} images; {needs}")
     twin = copy.deepcopy(model).requires_grad_(True)
-    tensors = {m.tensor: twin.get_parameter(m.tensor) for g in chosen for m in producers(groups, g, "taylor")}
+    tensors = {
+        m.tensor: twin.get_parameter(m.tensor)
+        for g in chosen
+        for m in producers(groups, g, "taylor")
+    }
     totals = {group.name: np.zeros(group.size) for group in chosen}
-    unused = {"allow_unused": True, "materialize_grads": True}  # a layer that only training calls changes no loss
+    unused = {
+        "allow_unused": True,
+        "materialize_grads": True,
+    }  # a layer that only training calls changes no loss
     for inputs, labels in batches:
         loss = F.cross_entropy(twin(input_of(model, inputs)), labels)
         gradients = torch.autograd.grad(loss, [*tensors.values()], **unused)
-        change = {name: tensors[name].detach() * slope for name, slope in zip(tensors, gradients, strict=True)}
-        for name, values in rated(groups, chosen, "taylor", change, lambda filters: filters.sum(1)).items():
+        change = {
+            name: tensors[name].detach() * slope
+            for name, slope in zip(tensors, gradients, strict=True)
+        }
+        for name, values in rated(
+            groups, chosen, "taylor", change, lambda filters: filters.sum(1)
+        ).items():
             totals[name] += np.abs(values) / len(batches)
     return totals
 
 
 def scores(
-    model: nn.Module, groups: ChannelGroups, chosen: list[Group], importance: str, batches: Batches = (), seed: int = 0
+    model: nn.Module,
+    groups: ChannelGroups,
+    chosen: list[Group],
+    importance: str,
+    batches: Batches = (),
+    seed: int = 0,
 ) -> Scores:
     """Score every unit of the chosen groups."""
     batches = list(batches)
@@ -93,17 +127,28 @@ def scores(
         raise PruneError(f"unknown importance {importance!r}; choose one of {', '.join(CRITERIA)}")
     if importance == "random":
         if seed < 0:
-            raise PruneError(f"seed is {seed!r}; importance='random' needs a whole number of 0 or more")
+            raise PruneError(
+                f"seed is {seed!r}; importance='random' needs a whole number of 0 or more"
+            )
         place = {group.name: number for number, group in enumerate(groups)}
         return {g.name: np.random.default_rng([seed, place[g.name]]).random(g.size) for g in chosen}
     if importance == "taylor":
         found = taylor(model, groups, chosen, batches)
     else:
         found = rated(groups, chosen, importance, stored_tensors(model), OF_WEIGHTS[importance])
-        found = {name: np.sqrt(values) if importance == "l2" else values for name, values in found.items()}
+        found = {
+            name: np.sqrt(values) if importance == "l2" else values
+            for name, values in found.items()
+        }
     for name, values in found.items():
         if not np.isfinite(values).all():
-            bad = (f"inputs of batches[{i}]" for i, (inputs, _) in enumerate(batches) if not inputs.isfinite().all())
+            bad = (
+                f"inputs of batches[{i}]"
+                for i, (inputs, _) in enumerate(batches)
+                if not inputs.isfinite().all()
+            )
             what = next(bad, "weights")
-            raise PruneError(f"group {name}: importance {importance!r} is not finite; check the {what} for NaN")
+            raise PruneError(
+                f"group {name}: importance {importance!r} is not finite; check the {what} for NaN"
+            )
     return found

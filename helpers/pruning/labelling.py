@@ -1,7 +1,8 @@
 """Carry atoms through a graph: which channel sits at each index of each axis of each value.
 
-One rule per operation (rules_*.py) says which atoms its result holds and which it ties. There is no rule for any
-architecture. An operation without a rule pins every channel that reaches it: nothing is ever guessed.
+One rule per operation (rules_*.py) says which atoms its result holds and which it ties. There is no
+rule for any architecture. An operation without a rule pins every channel that reaches it: nothing
+is ever guessed.
 """
 
 from collections.abc import Callable, Container
@@ -18,9 +19,11 @@ from helpers.pruning.reader import leaves, name_of, operation, stored_tensors
 
 @dataclass
 class Tensor:
-    """A value of the graph: `axes[d]` holds the atom at each index of axis d, None if the axis cannot be cut.
+    """A value of the graph: `axes[d]` holds the atom at each index of axis d, None if the axis
+    cannot be cut.
 
-    The axes of a parameter are filled in by the first operation that uses them as channels; until then Ellipsis.
+    The axes of a parameter are filled in by the first operation that uses them as channels; until
+    then Ellipsis.
     """
 
     shape: tuple[int, ...]
@@ -30,14 +33,18 @@ class Tensor:
 
 @dataclass
 class Number:
-    """A number that the network computed from sizes of axes that hold channels: it changes when they are cut."""
+    """A number that the network computed from sizes of axes that hold channels: it changes when
+    they are cut.
+    """
 
     value: Any
     axes: list[Labels]
 
 
 class Call:
-    """One operation: its arguments are Tensors, Numbers and plain values, in the nesting that the graph gives them."""
+    """One operation: its arguments are Tensors, Numbers and plain values, in the nesting that the
+    graph gives them.
+    """
 
     def __init__(self, node: fx.Node, args: tuple, kwargs: dict[str, Any]) -> None:
         self.node, self.kwargs = node, kwargs
@@ -54,7 +61,9 @@ class Call:
         """An argument, given by position or by name."""
         if position < len(self.args):
             return self.args[position]
-        return self.kwargs.get(name, self.kwargs.get("axis", default) if name == "dim" else default)  # as in NumPy
+        return self.kwargs.get(
+            name, self.kwargs.get("axis", default) if name == "dim" else default
+        )  # as in NumPy
 
 
 class Labelling:
@@ -65,14 +74,18 @@ class Labelling:
         self.tensors: dict[str, Tensor] = {}  # parameters and buffers, by canonical name
         self.whole: set[str] = set()  # convolutions that lose whole groups
         self.rows: set[tuple[str, int]] = set()  # (weight, axis) with the outputs of a layer
-        self.columns: dict[tuple[str, int], dict[str, fx.Node]] = {}  # and with its inputs; the calls, by name
+        self.columns: dict[
+            tuple[str, int], dict[str, fx.Node]
+        ] = {}  # and with its inputs; the calls, by name
         self.trunk: list[Labels] = []  # atoms that meet in an addition or concatenation
         self.blocks: set[type] = set()  # classes whose forward has such a place
         stored = stored_tensors(model)
         first = {id(tensor): name for name, tensor in reversed(stored.items())}
         self.canonical = {name: first[id(tensor)] for name, tensor in stored.items()}
         self.shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
-        self.learned = {first[id(tensor)] for tensor in stored.values() if isinstance(tensor, nn.Parameter)}
+        self.learned = {
+            first[id(tensor)] for tensor in stored.values() if isinstance(tensor, nn.Parameter)
+        }
 
     def label(self, nodes: list[fx.Node], apply: "Rule") -> None:
         """Go through the network once, in order, and label every value."""
@@ -80,13 +93,20 @@ class Labelling:
             if node.op == "output":
                 self.pin_all(fx.map_arg(node.args, self.known), "it is an output of the network")
             elif node.op not in ("placeholder", "get_attr"):
-                node.meta["labels"] = apply(self, Call(node, *fx.map_arg((node.args, node.kwargs), self.known)))
+                node.meta["labels"] = apply(
+                    self, Call(node, *fx.map_arg((node.args, node.kwargs), self.known))
+                )
 
     def known(self, node: fx.Node) -> Any:
-        """What is known about the value of a node. What comes from outside is labelled when somebody uses it."""
+        """What is known about the value of a node.
+
+        What comes from outside is labelled when somebody uses it.
+        """
         if "labels" not in node.meta:
             stored = node.op == "get_attr" and node.target in self.canonical
-            node.meta["labels"] = self.parameter(node.target) if stored else uncut(node.meta["value"])
+            node.meta["labels"] = (
+                self.parameter(node.target) if stored else uncut(node.meta["value"])
+            )
         return node.meta["labels"]
 
     def parameter(self, name: str) -> Tensor:
@@ -115,7 +135,9 @@ class Labelling:
     def tie(self, first: Labels | None, second: Labels | None, why: str) -> None:
         """Two axes are cut together; if one of them cannot be cut, neither can the other."""
         if first is None or second is None:
-            self.atoms.pin(first if second is None else second, f"{why}: meets an axis that cannot be cut")
+            self.atoms.pin(
+                first if second is None else second, f"{why}: meets an axis that cannot be cut"
+            )
         else:
             self.atoms.tie(first, second)
 
@@ -151,4 +173,8 @@ def uncut(output: Any) -> Any:
     """The label of a result about which nothing is known: no axis can be cut."""
     if isinstance(output, list | tuple):
         return [*map(uncut, output)]
-    return Tensor(tuple(output.shape), [None] * output.dim()) if isinstance(output, torch.Tensor) else output
+    return (
+        Tensor(tuple(output.shape), [None] * output.dim())
+        if isinstance(output, torch.Tensor)
+        else output
+    )

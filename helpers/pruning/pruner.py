@@ -7,7 +7,14 @@ import torch
 from torch import nn
 
 from helpers import models
-from helpers.pruning.allocation import checked_multiple, checked_ratio, cost_of, meet, plan_of, queue
+from helpers.pruning.allocation import (
+    checked_multiple,
+    checked_ratio,
+    cost_of,
+    meet,
+    plan_of,
+    queue,
+)
 from helpers.pruning.discovery import channel_groups, first_misfit
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import Batches, scores
@@ -36,13 +43,17 @@ def prune(
 
     Args:
         example_inputs: a tensor or a tuple of them, as forward takes them.
-        ratio: the share of channels taken from each group, 0 <= ratio < 1; at 0 the result is a plain copy.
+        ratio: the share of channels taken from each group, 0 <= ratio < 1; at 0 the result is a
+            plain copy.
         importance: l1, l2, bn_scale, geometric_median, random or taylor.
-        allocation: "uniform"; "global" (one ranking over all groups, of scores over their group's mean unless taylor or
-            random gave them); or a ratio for each group, by name, instead of `ratio` and of a target.
-        scope: "hidden" cuts only channels inside a block, "all" also those outside the blocks and the trunk.
-        target_params, target_macs: instead of `ratio`: what the whole network keeps, as a share up to 1 or as a number
-            above 1, of multiply-adds for one of the inputs, whose first axis counts them; at most one target.
+        allocation: "uniform"; "global" (one ranking over all groups, of scores over their group's
+            mean unless taylor or random gave them); or a ratio for each group, by name, instead of
+            `ratio` and of a target.
+        scope: "hidden" cuts only channels inside a block, "all" also those outside the blocks and
+            the trunk.
+        target_params, target_macs: instead of `ratio`: what the whole network keeps, as a share up
+            to 1 or as a number above 1, of multiply-adds for one of the inputs, whose first axis
+            counts them; at most one target.
         tolerance: how far from the target the result may be.
         round_to: what a group keeps is a multiple of this.
         batches: [(normalised inputs, labels), ...] for taylor.
@@ -56,11 +67,15 @@ def prune(
         >>> sum(p.numel() for p in small.parameters())
         1333226
     """
-    targets = {what: n for what, n in (("params", target_params), ("macs", target_macs)) if n is not None}
+    targets = {
+        what: n for what, n in (("params", target_params), ("macs", target_macs)) if n is not None
+    }
     if len(targets) > 1:
         raise PruneError("give one target, not target_params and target_macs")
     if isinstance(allocation, Mapping) and (targets or ratio != 0.5):
-        raise PruneError("allocation gives each group its ratio: leave out ratio, target_params and target_macs")
+        raise PruneError(
+            "allocation gives each group its ratio: leave out ratio, target_params and target_macs"
+        )
     ratio, round_to = checked_ratio(ratio), checked_multiple(round_to)
     groups = channel_groups(model, example_inputs)
     chosen = in_scope(groups, scope)
@@ -71,7 +86,11 @@ def prune(
     for what, target in targets.items():
         cost = cost_of(model, example_inputs, groups, what)
         left = lambda length: cost(plan_of(chosen, found, line[:length], round_to))  # noqa: B023, E731
-        room = " or ".join(["scope='all'"] * (scope == "hidden") + ["round_to=1"] * (round_to > 1) + ["more tolerance"])
+        room = " or ".join(
+            ["scope='all'"] * (scope == "hidden")
+            + ["round_to=1"] * (round_to > 1)
+            + ["more tolerance"]
+        )
         length = meet(what, target, len(line), left, tolerance, room)
     return without(model, groups, plan_of(chosen, found, line[:length], round_to), example_inputs)
 
@@ -83,21 +102,30 @@ def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
     chosen = groups.prunable(scope)
     if not chosen:
         why = "; ".join(f"{g.name}: {g.reason or 'outside the scope'}" for g in list(groups)[:3])
-        why = f"scope={scope!r} ({why or 'no layer makes channels'}); see channel_groups(...).table()"
+        why = (
+            f"scope={scope!r} ({why or 'no layer makes channels'}); see channel_groups(...).table()"
+        )
         raise PruneError(f"nothing can be pruned with {why}")
     return chosen
 
 
 def without(model: nn.Module, groups: ChannelGroups, plan: Plan, example_inputs: Any) -> nn.Module:
-    """Carry a plan out, see that forward does the same as before, and note how the structure can be built again.
+    """Carry a plan out, see that forward does the same as before, and note how the structure can be
+    built again.
 
-    Nothing is noted if a parameter was cut whose layer has no sizes to note; `models.save` will say so.
+    Nothing is noted if a parameter was cut whose layer has no sizes to note; `models.save` will say
+    so.
     """
     small, changes = cut(model, groups, plan)
     if misfit := first_misfit(groups, plan, on_meta(small), example_inputs):
-        advice = "choose another ratio or round_to, or leave the layers before it whole by allocation={group: ratio}"
+        advice = (
+            "choose another ratio or round_to, or leave the layers before it whole by"
+            " allocation={group: ratio}"
+        )
         raise PruneError(f"{misfit[1]}, which depends on how many are left; {advice}")
     if all(changes.values()):
-        return models.record(small, source=model, step="resize", changes=changes) if changes else small
+        return (
+            models.record(small, source=model, step="resize", changes=changes) if changes else small
+        )
     vars(small).pop("spec", None)
     return small

@@ -1,9 +1,11 @@
-"""Read a network: the graph of torch.fx, with the value of each node worked out while it is recorded.
+"""Read a network: the graph of torch.fx, with the value of each node worked out while it is
+recorded.
 
-Values are tensors of torch's "meta" device, which have a shape and no content, so that a network of a gigabyte is read
-as quickly as a small one. A forward may compute with sizes and even decide by them: its numbers are stand-ins, too,
-that know their value. What it computes is in the graph. How it decides is not: with another number of channels it could
-decide otherwise, which a graph that is read again shows.
+Values are tensors of torch's "meta" device, which have a shape and no content, so that a network of
+a gigabyte is read as quickly as a small one. A forward may compute with sizes and even decide by
+them: its numbers are stand-ins, too, that know their value. What it computes is in the graph. How
+it decides is not: with another number of channels it could decide otherwise, which a graph that is
+read again shows.
 """
 
 import copy
@@ -23,13 +25,22 @@ from helpers.graphs.operations import KEEPS_SHAPE
 from helpers.graphs.tracer import Tracer, _Proxy
 from helpers.passes.optimizer import as_tuple
 
-CONSTRUCTORS = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.tensor)  # ask for no stand-ins
+CONSTRUCTORS = (
+    torch.zeros,
+    torch.ones,
+    torch.full,
+    torch.empty,
+    torch.arange,
+    torch.tensor,
+)  # ask for no stand-ins
 # Their result is like their inputs, if these agree; torch's own rule is slow.
 SAME_SHAPE = KEEPS_SHAPE | {nn.LayerNorm, nn.GELU, nn.Sigmoid, operator.iadd, operator.imul}
 
 
 class TraceError(ValueError):
-    """The network cannot be read; says where and what to do, and for a trial the node's position and a short cause."""
+    """The network cannot be read; says where and what to do, and for a trial the node's position
+    and a short cause.
+    """
 
     def __init__(self, message: str, position: int = 0, cause: str = "") -> None:
         super().__init__(message)
@@ -60,7 +71,9 @@ def plainly(kind: Callable[[Any], Any]) -> Callable[[Proxy], Any]:
     return lambda self: kind(self.node.meta["value"])
 
 
-Proxy.__bool__, Proxy.__int__, Proxy.__float__, Proxy.__index__ = map(plainly, (bool, int, float, operator.index))
+Proxy.__bool__, Proxy.__int__, Proxy.__float__, Proxy.__index__ = map(
+    plainly, (bool, int, float, operator.index)
+)
 Proxy.__round__ = plainly(round)
 
 
@@ -75,8 +88,13 @@ class Sizes(tuple):
         return math.prod(self)
 
 
-def isinstance_of_value(x: Any, kinds: Any, plainly: Callable[[Any, Any], bool] = isinstance) -> bool:
-    """`isinstance` for a forward that asks. (C code that takes `__class__`'s word for a tensor would crash.)"""
+def isinstance_of_value(
+    x: Any, kinds: Any, plainly: Callable[[Any, Any], bool] = isinstance
+) -> bool:
+    """`isinstance` for a forward that asks.
+
+    (C code that takes `__class__`'s word for a tensor would crash.)
+    """
     return plainly(x, kinds) or (type(x) is Proxy and plainly(x.node.meta["value"], kinds))
 
 
@@ -117,13 +135,20 @@ class Reader(Tracer):
         return None if node.op == "output" else perform(node, args, kwargs)
 
     def proxy(self, node: fx.Node) -> Any:
-        """A tensor or number is followed, and so are those in a tuple; anything else (x.dtype) is what it is."""
+        """A tensor or number is followed, and so are those in a tuple; anything else (x.dtype) is
+        what it is.
+        """
         value = node.meta["value"]
         if isinstance(value, tuple | list):
             whole = Proxy(node, self)
-            items = [self.create_proxy("call_function", operator.getitem, (whole, i), {}) for i in range(len(value))]
+            items = [
+                self.create_proxy("call_function", operator.getitem, (whole, i), {})
+                for i in range(len(value))
+            ]
             return (Sizes if isinstance(value, torch.Size) else type(value))(items)
-        followed = isinstance(value, torch.Tensor | int | float) and not (isinstance(value, bool) and tensors_of(node))
+        followed = isinstance(value, torch.Tensor | int | float) and not (
+            isinstance(value, bool) and tensors_of(node)
+        )
         return Proxy(node, self) if followed else value
 
     def create_arg(self, a: Any) -> Any:
@@ -132,7 +157,9 @@ class Reader(Tracer):
             return a.node if isinstance(a, Proxy) else a
         return super().create_arg(tuple(a) if isinstance(a, tuple) else a)
 
-    def call_module(self, m: nn.Module, forward: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def call_module(
+        self, m: nn.Module, forward: Callable, args: tuple, kwargs: dict[str, Any]
+    ) -> Any:
         """What a layer does inside is its own business; so below."""
         if torch._C._is_torch_function_all_disabled():
             return forward(*args, **kwargs)
@@ -162,11 +189,16 @@ def tensors_of(node: fx.Node) -> list[fx.Node]:
 
 
 def operation(node: fx.Node) -> str:
-    """One name for each operation, however it is written: `x + y`, `x += y`, `torch.add`, `x.add_` are all "add"."""
+    """One name for each operation, however it is written: `x + y`, `x += y`, `torch.add`, `x.add_`
+    are all "add".
+    """
     if "module" in node.meta:
         return type(node.meta["module"]).__name__
     value = node.meta["value"]
-    if isinstance(value, bool | torch.dtype | torch.device | torch.layout | str) and len(tensors_of(node)) == 1:
+    if (
+        isinstance(value, bool | torch.dtype | torch.device | torch.layout | str)
+        and len(tensors_of(node)) == 1
+    ):
         return "ndim"  # or another question about a tensor: x.dtype
     if node.target is getattr:
         return node.args[1]
@@ -190,39 +222,60 @@ def leaves(value: Any) -> list:
 
 def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """Every parameter and then every buffer, by every name that it has."""
-    return dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    return dict(model.named_parameters(remove_duplicate=False)) | dict(
+        model.named_buffers(remove_duplicate=False)
+    )
 
 
-def on_new_tensors(model: nn.Module, replacement: Callable[[str, torch.Tensor], torch.Tensor]) -> nn.Module:
-    """A copy with other tensors, each asked for once; a parameter's replacement becomes a parameter."""
+def on_new_tensors(
+    model: nn.Module, replacement: Callable[[str, torch.Tensor], torch.Tensor]
+) -> nn.Module:
+    """A copy with other tensors, each asked for once; a parameter's replacement becomes a
+    parameter.
+    """
     memo: dict[int, Any] = {}
     for name, tensor in stored_tensors(model).items():
         if id(tensor) not in memo:
             new = replacement(name, tensor)
-            memo[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+            memo[id(tensor)] = (
+                nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+            )
     try:
         return copy.deepcopy(model, memo)
     except RuntimeError as error:  # a weight that is computed, as the old weight_norm does
         cause, name = str(error).partition(". ")[0], type(model).__name__
-        raise TraceError(f"{name} cannot be copied, remove what computes its weights: {cause}") from error
+        raise TraceError(
+            f"{name} cannot be copied, remove what computes its weights: {cause}"
+        ) from error
 
 
 def on_meta(model: nn.Module) -> nn.Module:
-    """A copy in eval mode whose tensors have shapes and no content; nothing large is copied on the way."""
-    return on_new_tensors(model, lambda _, tensor: torch.empty_like(tensor, device="meta", requires_grad=False)).eval()
+    """A copy in eval mode whose tensors have shapes and no content; nothing large is copied on the
+    way.
+    """
+    return on_new_tensors(
+        model, lambda _, tensor: torch.empty_like(tensor, device="meta", requires_grad=False)
+    ).eval()
 
 
 def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
-    """Read a network that is on the meta device, in the mode in which it is; a forward may leave things in it.
+    """Read a network that is on the meta device, in the mode in which it is; a forward may leave
+    things in it.
 
     Returns:
         One node for each operation, with its value in `meta["value"]`.
     """
     inputs = as_tuple(example_inputs)
     if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs):
-        raise TraceError("example_inputs: expected one tensor or a tuple of them, as the network's forward takes them")
+        raise TraceError(
+            "example_inputs: expected one tensor or a tuple of them, as the network's forward takes"
+            " them"
+        )
     if root._forward_pre_hooks or root._forward_hooks or "forward" in vars(root):
-        raise TraceError(f"{type(root).__name__}: hooks or a forward set on it are not read; wrap it in nn.Sequential")
+        raise TraceError(
+            f"{type(root).__name__}: hooks or a forward set on it are not read; wrap it in"
+            " nn.Sequential"
+        )
     reader = Reader(root, inputs)
     try:
         with torch.no_grad(), patch("builtins.isinstance", isinstance_of_value):
@@ -231,6 +284,10 @@ def read(root: nn.Module, example_inputs: Any) -> list[fx.Node]:
         nodes = [*getattr(reader, "graph", fx.Graph()).nodes]
         place = f"at node {name_of(nodes[-1])}" if nodes else "before its first node"
         cause = (str(error).strip() or repr(error)).splitlines()[0]
-        remedy = " (control flow that depends on values has to be rewritten)" if "meta" in cause else ""
-        what = f"{type(root).__name__} does not run without content on inputs of this shape and type"
+        remedy = (
+            " (control flow that depends on values has to be rewritten)" if "meta" in cause else ""
+        )
+        what = (
+            f"{type(root).__name__} does not run without content on inputs of this shape and type"
+        )
         raise TraceError(f"{what}, {place}: {cause}{remedy}", len(nodes) - 1, cause) from error

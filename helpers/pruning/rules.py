@@ -1,4 +1,7 @@
-"""The table of rules: what each operation does to the channels. An operation that is not here is not understood."""
+"""The table of rules: what each operation does to the channels.
+
+An operation that is not here is not understood.
+"""
 
 from typing import Any
 
@@ -20,19 +23,27 @@ OVER_SPACE = " ".join(f"{POOLS} {PADDINGS}".format(n) for n in (1, 2, 3))
 
 TABLE: dict[Rule, str] = {
     value.elementwise: ELEMENTWISE,
-    value.over_space: f"{OVER_SPACE} interpolate upsample upsampling_nearest2d upsampling_bilinear2d",
+    value.over_space: (
+        f"{OVER_SPACE} interpolate upsample upsampling_nearest2d upsampling_bilinear2d"
+    ),
     value.along_axes: "softmax log_softmax cumsum mean sum amax amin",
     value.size: "size shape",
     lambda labelling, call: call.output: "assert dim ndimension ndim",  # whatever is cut
-    shape.moved: """
+    shape.moved: (
+        """
         view reshape flatten unflatten unsqueeze permute transpose swapaxes swapdims movedim moveaxis
         expand repeat tile flip chunk tensor_split split unbind squeeze channel_shuffle
-    """,
+    """
+    ),
     shape.item: "getitem",
     shape.concatenate: "cat concat concatenate",
     shape.pad: "pad",
-    value.weighted: "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear",
-    value.batch_norm: "batch_norm " + " ".join(f"batch_norm{n}d instance_norm{n}d" for n in (1, 2, 3)),
+    value.weighted: (
+        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear"
+    ),
+    value.batch_norm: (
+        "batch_norm " + " ".join(f"batch_norm{n}d instance_norm{n}d" for n in (1, 2, 3))
+    ),
     value.layer_norm: "layer_norm rms_norm group_norm",
     value.prelu: "prelu",
 }
@@ -49,8 +60,12 @@ RULES = {plain(name): rule for rule, names in TABLE.items() for name in names.sp
 
 def apply(labelling: Labelling, call: Call) -> Any:
     """The rule of an operation, after the checks that hold for all of them."""
-    ordinary = call.module is None or not (opaque(call.module) or {"weight", "bias"} & call.module._buffers.keys())
+    ordinary = call.module is None or not (
+        opaque(call.module) or {"weight", "bias"} & call.module._buffers.keys()
+    )
     if ordinary and call.tensors and call.numbers and call.op not in TAKES_SIZES:
         labelling.pin_all(call.numbers, f"{call.name}: computes with the number of channels")
     understood = ordinary and (call.tensors or call.op in TAKES_SIZES) and "out" not in call.kwargs
-    return (RULES.get(plain(call.op), value.unknown) if understood else value.unknown)(labelling, call)
+    return (RULES.get(plain(call.op), value.unknown) if understood else value.unknown)(
+        labelling, call
+    )

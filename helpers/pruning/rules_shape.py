@@ -1,4 +1,6 @@
-"""Rules for operations that move values about (reshape, permute, chunk, index), and that put them side by side."""
+"""Rules for operations that move values about (reshape, permute, chunk, index), and that put them
+side by side.
+"""
 
 from collections.abc import Container
 from typing import Any
@@ -16,21 +18,32 @@ FIXED_NUMBERS = "takes channels by fixed numbers"
 
 
 def moved(labelling: Labelling, call: Call) -> Any:
-    """view, permute, chunk, x[...] and the like: done to the numbers of the channels, they show where each one goes.
+    """view, permute, chunk, x[...] and the like: done to the numbers of the channels, they show
+    where each one goes.
 
-    Done to twice as many channels, with twice the size where a size follows them, they show which axis of the result
-    has the channels: the one that is twice as long.
+    Done to twice as many channels, with twice the size where a size follows them, they show which
+    axis of the result has the channels: the one that is twice as long.
     """
-    x, result, elsewhere = call.tensors[0], uncut(call.output), {id(number): number for number in call.numbers}
+    x, result, elsewhere = (
+        call.tensors[0],
+        uncut(call.output),
+        {id(number): number for number in call.numbers},
+    )
     expected = [(piece.shape, torch.int32) for piece in leaves(result)]
     for dim, labels in enumerate(labelling.like(x).axes):
         if labels is None:
             continue
-        if dim == 1 and "shuffle" in call.op.lower():  # which channels meet depends on the size of a group
-            labelling.tie_rows(labels, getattr(call.module, "groups", None) or call.argument(1, "groups"))
+        if (
+            dim == 1 and "shuffle" in call.op.lower()
+        ):  # which channels meet depends on the size of a group
+            labelling.tie_rows(
+                labels, getattr(call.module, "groups", None) or call.argument(1, "groups")
+            )
         followed = {id(number) for number in call.numbers if follows(labelling, labels, number)}
         elsewhere = {key: number for key, number in elsewhere.items() if key not in followed}
-        rows = torch.arange(len(labels), dtype=torch.int32).view(-1, *[1] * (len(x.shape) - dim - 1))
+        rows = torch.arange(len(labels), dtype=torch.int32).view(
+            -1, *[1] * (len(x.shape) - dim - 1)
+        )
         once = performed(call, rows.expand(x.shape).contiguous())
         longer = (*x.shape[:dim], 2 * len(labels), *x.shape[dim + 1 :])
         twice = performed(call, rows.new_empty(longer, device="meta"), followed)
@@ -38,13 +51,18 @@ def moved(labelling: Labelling, call: Call) -> Any:
             return unknown(labelling, call)  # view(dtype), or nothing to be seen in an empty tensor
         axes = [*map(doubled, once, twice)]
         if len(once) != len(twice) or None in axes:
-            labelling.atoms.pin(labels, f"{call.name}: {FIXED_NUMBERS if call.op == 'getitem' else FIXED_SIZE}")
+            labelling.atoms.pin(
+                labels, f"{call.name}: {FIXED_NUMBERS if call.op == 'getitem' else FIXED_SIZE}"
+            )
             continue
         for piece, one, axis in zip(leaves(result), once, axes, strict=True):
             if piece.axes[axis] is not None:
                 labelling.pin_all(x, f"{call.name}: merges two axes that both hold channels")
             piece.axes[axis] = tied(labelling, call, labels, one.movedim(axis, -1).numpy())
-    labelling.pin_all([*elsewhere.values()], f"{call.name}: a size here follows the number of channels of another axis")
+    labelling.pin_all(
+        [*elsewhere.values()],
+        f"{call.name}: a size here follows the number of channels of another axis",
+    )
     return result
 
 
@@ -66,19 +84,26 @@ def performed(call: Call, x: torch.Tensor, followed: Container[int] = ()) -> lis
 def doubled(before: torch.Tensor, after: torch.Tensor) -> int | None:
     """The axis of a tensor that is twice as long as before."""
     shape = before.shape
-    return next((d for d, n in enumerate(shape) if after.shape == (*shape[:d], 2 * n, *shape[d + 1 :])), None)
+    return next(
+        (d for d, n in enumerate(shape) if after.shape == (*shape[:d], 2 * n, *shape[d + 1 :])),
+        None,
+    )
 
 
 def tied(labelling: Labelling, call: Call, labels: Labels, channels: np.ndarray) -> Labels | None:
-    """The labels of an axis, from the channels that lie along it: the last axis of this table, whose rows are tied.
+    """The labels of an axis, from the channels that lie along it: the last axis of this table,
+    whose rows are tied.
 
-    If it holds only some of the channels, these have to be one of several equal pieces, which are tied as well.
+    If it holds only some of the channels, these have to be one of several equal pieces, which are
+    tied as well.
     """
     for dim in range(channels.ndim - 1):
         first = channels.take([0], dim)
         channels = first if (channels == first).all() else channels
     held = np.unique(channels)
-    if len(held) > 1 and (channels == channels[..., :1]).all():  # the fixed size is that of all channels
+    if (
+        len(held) > 1 and (channels == channels[..., :1]).all()
+    ):  # the fixed size is that of all channels
         labelling.atoms.pin(labels, f"{call.name}: {FIXED_SIZE}")
         return None
     pieces, rest = divmod(len(labels), len(held))
@@ -90,7 +115,9 @@ def tied(labelling: Labelling, call: Call, labels: Labels, channels: np.ndarray)
 
 
 def follows(labelling: Labelling, labels: Labels, size: Number) -> bool:
-    """Whether a size was worked out from the channels of this axis, or of one that is from now on cut with it."""
+    """Whether a size was worked out from the channels of this axis, or of one that is from now on
+    cut with it.
+    """
     counted = np.concatenate([*{id(axis): axis for axis in size.axes}.values()])
     if len(counted) == len(labels):
         labelling.atoms.tie(labels, counted)
@@ -104,13 +131,19 @@ def item(labelling: Labelling, call: Call) -> Any:
 
 
 def concatenate(labelling: Labelling, call: Call) -> Tensor:
-    """cat: along its axis the parts stand one after the other; along the others they are cut together."""
+    """cat: along its axis the parts stand one after the other; along the others they are cut
+    together.
+    """
     result = uncut(call.output)
-    parts = [part for part in call.tensors if len(part.shape) == len(result.shape)]  # cat skips a lone empty vector
+    parts = [
+        part for part in call.tensors if len(part.shape) == len(result.shape)
+    ]  # cat skips a lone empty vector
     dim = call.argument(1, "dim", 0) % len(result.shape)
     for d, axes in enumerate(zip(*(labelling.like(part).axes for part in parts), strict=True)):
         if d == dim:
-            result.axes[d] = chained(labelling, call, [*zip(axes, (part.shape[d] for part in parts), strict=True)])
+            result.axes[d] = chained(
+                labelling, call, [*zip(axes, (part.shape[d] for part in parts), strict=True)]
+            )
             if result.axes[d] is not None:
                 labelling.join(call, [result.axes[d]])
             continue
@@ -120,12 +153,18 @@ def concatenate(labelling: Labelling, call: Call) -> Tensor:
     return result
 
 
-def chained(labelling: Labelling, call: Call, parts: list[tuple[Labels | None, int]]) -> Labels | None:
-    """Labels one after the other, each with its length; a part that holds no channels stays as it is."""
+def chained(
+    labelling: Labelling, call: Call, parts: list[tuple[Labels | None, int]]
+) -> Labels | None:
+    """Labels one after the other, each with its length; a part that holds no channels stays as it
+    is.
+    """
     if all(labels is None for labels, _ in parts):
         return None
     why = f"{call.name}: this part of the result has a fixed size"
-    return np.concatenate([labelling.atoms.fresh(n, why) if labels is None else labels for labels, n in parts])
+    return np.concatenate(
+        [labelling.atoms.fresh(n, why) if labels is None else labels for labels, n in parts]
+    )
 
 
 def pad(labelling: Labelling, call: Call) -> Tensor:
@@ -137,5 +176,7 @@ def pad(labelling: Labelling, call: Call) -> Tensor:
         if labels is not None and (before, after) != (0, 0):
             if not (constant and all(isinstance(n, int) and n >= 0 for n in (before, after))):
                 return unknown(labelling, call)
-            axes[-1 - i] = chained(labelling, call, [(None, before), (labels, len(labels)), (None, after)])
+            axes[-1 - i] = chained(
+                labelling, call, [(None, before), (labels, len(labels)), (None, after)]
+            )
     return Tensor(tuple(call.output.shape), axes)

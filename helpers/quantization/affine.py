@@ -1,24 +1,26 @@
 """Affine quantization: one convention everywhere, x ~ scale * (code - zero_point).
 
-`scale` is a positive float32, `zero_point` an integer inside the code range, so that the real number 0 always has a
-code of its own (padding and ReLU depend on that). Codes are whole numbers of 2 to 8 bits:
+`scale` is a positive float32, `zero_point` an integer inside the code range, so that the real
+number 0 always has a code of its own (padding and ReLU depend on that). Codes are whole numbers of
+2 to 8 bits:
 
     signed    -(2^(b-1) - 1) .. 2^(b-1) - 1, the same on both sides, kept in int8
     unsigned  0 .. 2^b - 1, kept in uint8 (codes above 127 would wrap in int8)
 
-Rounding is half to even, as in the ONNX standard and in the int8 kernels: code = clamp(round(x / scale) + zero_point).
-One pair (scale, zero_point) serves a whole tensor or one channel (`axis`).
+Rounding is half to even, as in the ONNX standard and in the int8 kernels: code = clamp(round(x /
+scale) + zero_point). One pair (scale, zero_point) serves a whole tensor or one channel (`axis`).
 
-**Fixed point.** The sum of a layer has the unit (input scale * weight scale), its output code the unit (output scale).
-The factor between them, M = input scale * weight scale / output scale, becomes a whole number and a shift:
+**Fixed point.** The sum of a layer has the unit (input scale * weight scale), its output code the
+unit (output scale). The factor between them, M = input scale * weight scale / output scale, becomes
+a whole number and a shift:
 
     M ~ multiplier * 2^-shift        2^30 <= multiplier < 2^31, so that M keeps 31 significant bits
 
     code = round(sum * multiplier / 2^shift)        in 64-bit integers
 
-With the product p = 2^shift * q + rest the rounding is (p + half - 1 + (q & 1)) >> shift: a rest below half stays below
-the next multiple, one above half crosses it, and exactly half crosses it only when q is odd. (The shift rounds down,
-for negative p too.)
+With the product p = 2^shift * q + rest the rounding is (p + half - 1 + (q & 1)) >> shift: a rest
+below half stays below the next multiple, one above half crosses it, and exactly half crosses it
+only when q is odd. (The shift rounds down, for negative p too.)
 """
 
 from dataclasses import dataclass
@@ -34,17 +36,23 @@ class QuantizationError(ValueError):
 
 
 def code_range(bits: int, signed: bool) -> tuple[int, int]:
-    """The smallest and the largest code: -127 and 127 for 8 signed bits, 0 and 255 for unsigned ones."""
+    """The smallest and the largest code: -127 and 127 for 8 signed bits, 0 and 255 for unsigned
+    ones.
+    """
     if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 8:
         raise QuantizationError(f"bits: expected a whole number from 2 to 8, got {bits!r}")
     last = 2 ** (bits - signed) - 1
     return -last * signed, last
 
 
-def choose(low: torch.Tensor, high: torch.Tensor, bits: int, signed: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scale (float32) and zero point (int32) for values between `low` and `high`, which are widened to take in 0.
+def choose(
+    low: torch.Tensor, high: torch.Tensor, bits: int, signed: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scale (float32) and zero point (int32) for values between `low` and `high`, which are widened
+    to take in 0.
 
-        unsigned  scale = (high - low) / (last - first)    zero_point = round(first - low / scale): asymmetric
+        unsigned  scale = (high - low) / (last - first)    zero_point = round(first - low / scale):
+        asymmetric
         signed    scale = max(-low, high) / last           zero_point = 0: symmetric
 
     A range that is only 0 gets scale 1.
@@ -55,7 +63,9 @@ def choose(low: torch.Tensor, high: torch.Tensor, bits: int, signed: bool = Fals
     """
     low, high = low.double().clamp(max=0), high.double().clamp(min=0)
     if not (torch.isfinite(low).all() and torch.isfinite(high).all()):
-        raise QuantizationError("range: a bound is NaN or infinite; look for the layer that overflows first")
+        raise QuantizationError(
+            "range: a bound is NaN or infinite; look for the layer that overflows first"
+        )
     first, last = code_range(bits, signed)
     width = torch.maximum(-low, high) / last if signed else (high - low) / (last - first)
     scale = torch.where(width > 0, width.clamp(min=_SMALLEST_SCALE), 1.0).float()
@@ -72,7 +82,9 @@ def decode(codes: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor) -
 
 @dataclass(frozen=True)
 class Affine:
-    """How one tensor is quantized; scale and zero point are scalars, or (C,) along the channel dimension `axis`."""
+    """How one tensor is quantized; scale and zero point are scalars, or (C,) along the channel
+    dimension `axis`.
+    """
 
     scale: torch.Tensor
     zero_point: torch.Tensor
@@ -86,10 +98,16 @@ class Affine:
         return code_range(self.bits, self.signed)
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
-        """Codes (int8 or uint8) of the shape of x; values outside the range saturate, NaN is refused."""
+        """Codes (int8 or uint8) of the shape of x; values outside the range saturate, NaN is
+        refused.
+        """
         if torch.isnan(x).any():
-            raise QuantizationError(f"quantize: a tensor of shape {tuple(x.shape)} holds NaN; repair it first")
-        scale, zero_point = self._spread(x)  # divided by a scalar, bfloat16 would stay so and round the quotient
+            raise QuantizationError(
+                f"quantize: a tensor of shape {tuple(x.shape)} holds NaN; repair it first"
+            )
+        scale, zero_point = self._spread(
+            x
+        )  # divided by a scalar, bfloat16 would stay so and round the quotient
         codes = torch.round(x / scale.expand(x.shape)).add_(zero_point).clamp_(*self.codes)
         return codes.to(torch.int8 if self.signed else torch.uint8)
 
@@ -106,40 +124,62 @@ class Affine:
 
 
 def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, axis: int | None = None) -> Affine:
-    """Parameters that cover the whole range of x (the min-max rule), or of each index along the dimension `axis`.
+    """Parameters that cover the whole range of x (the min-max rule), or of each index along the
+    dimension `axis`.
 
     Example:
         >>> affine = fit(torch.tensor([-1.27, 0.0, 0.5]))
         >>> affine.quantize(torch.tensor([-1.27, 0.0, 0.5, 9.0])).tolist()
         [-127, 0, 50, 127]
     """
-    bounds = torch.aminmax(x) if axis is None else torch.aminmax(x.movedim(axis, 0).reshape(x.shape[axis], -1), dim=1)
+    bounds = (
+        torch.aminmax(x)
+        if axis is None
+        else torch.aminmax(x.movedim(axis, 0).reshape(x.shape[axis], -1), dim=1)
+    )
     return Affine(*choose(*bounds, bits, signed), bits, signed, axis=axis)
 
 
 def sqnr(reference: torch.Tensor, approximation: torch.Tensor) -> float:
-    """Signal to quantization noise in decibels, 10 log10(sum reference^2 / sum error^2); a bit is worth about 6 dB."""
+    """Signal to quantization noise in decibels, 10 log10(sum reference^2 / sum error^2); a bit is
+    worth about 6 dB.
+    """
     noise = (reference.double() - approximation.double()).square().sum()
     return float(10 * torch.log10(reference.double().square().sum() / noise))
 
 
-def fixed_point(factor: torch.Tensor, *others: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Multipliers (int64) and a common shift for terms that are added before one rounding: sum of term_i * factor_i.
+def fixed_point(
+    factor: torch.Tensor, *others: torch.Tensor
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Multipliers (int64) and a common shift for terms that are added before one rounding: sum of
+    term_i * factor_i.
 
     Args:
-        factor: of a term that may reach 2^31 (the sums of a layer); float64, 0 < factor < 2^29, any shape.
-        others: of terms that may reach 2^8 (codes). The shift is so small that no product leaves 62 bits; a factor for
-            which it would have to be larger keeps fewer bits.
+        factor: of a term that may reach 2^31 (the sums of a layer); float64, 0 < factor < 2^29, any
+            shape.
+        others: of terms that may reach 2^8 (codes). The shift is so small that no product leaves 62
+            bits; a factor for which it would have to be larger keeps fewer bits.
     """
     room = min([LARGEST_SHIFT, *(52 - int(torch.frexp(other.amax()).exponent) for other in others)])
     if room < 1 or not ((factor > 0) & (factor < 2.0**29)).all():
-        reason = "lie outside (0, 2^29), or another's is too large: the scales around it do not belong together"
-        raise QuantizationError(f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} {reason}")
+        reason = (
+            "lie outside (0, 2^29), or another's is too large: the scales around it do not belong"
+            " together"
+        )
+        raise QuantizationError(
+            f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} {reason}"
+        )
     shift = (31 - torch.frexp(factor).exponent.long()).clamp(max=room)
     multiplier = torch.ldexp(factor, shift).round().long()
     rounded_up = multiplier == 2**31  # 0.99999999999 became 1.0
-    multiplier, shift = torch.where(rounded_up, multiplier // 2, multiplier), shift - rounded_up.long()
-    return [multiplier, *(torch.ldexp(other.expand_as(shift), shift).round().long() for other in others)], shift
+    multiplier, shift = (
+        torch.where(rounded_up, multiplier // 2, multiplier),
+        shift - rounded_up.long(),
+    )
+    return [
+        multiplier,
+        *(torch.ldexp(other.expand_as(shift), shift).round().long() for other in others),
+    ], shift
 
 
 def round_shift(product: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:

@@ -1,20 +1,25 @@
-"""Two changes to channels after which a network computes what it computed before: other scales, and more channels.
+"""Two changes to channels after which a network computes what it computed before: other scales, and
+more channels.
 
-Edges that are added to each other, or joined by a pooling, must be changed alike: together they are a *space*, with all
-layers that write to it and all that read from it.
+Edges that are added to each other, or joined by a pooling, must be changed alike: together they are
+a *space*, with all layers that write to it and all that read from it.
 
-**Cross-layer equalization** brings the ranges of a layer's channels closer together. A channel whose weights are 100
-times smaller than the largest loses all its bits when one scale serves the whole tensor. A clamp at zero lets a
-positive factor pass, relu(x / s) = relu(x) / s, so for each channel
+**Cross-layer equalization** brings the ranges of a layer's channels closer together. A channel
+whose weights are 100 times smaller than the largest loses all its bits when one scale serves the
+whole tensor. A clamp at zero lets a positive factor pass, relu(x / s) = relu(x) / s, so for each
+channel
 
-    W1 -> W1 / s     b1 -> b1 / s     upper clamp h -> h / s (ReLU6 becomes a limit per channel)     W2 -> W2 * s
+    W1 -> W1 / s     b1 -> b1 / s     upper clamp h -> h / s (ReLU6 becomes a limit per channel)
+    W2 -> W2 * s
 
-leaves the network as it was. s = sqrt(range of W1 / range of W2) gives both layers the same range in that channel.
-After M. Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", arXiv:1906.04721; the
-limit per channel is exact, the paper replaces ReLU6. Weights that read a channel which is always 0 become 0.
+leaves the network as it was. s = sqrt(range of W1 / range of W2) gives both layers the same range
+in that channel. After M. Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
+Correction", arXiv:1906.04721; the limit per channel is exact, the paper replaces ReLU6. Weights
+that read a channel which is always 0 become 0.
 
-**Widening** rounds widths up with channels that only weights of 0 read. Odd widths cost ONNX Runtime more time than the
-next multiple of 16, and an image with three channels more than one with four.
+**Widening** rounds widths up with channels that only weights of 0 read. Odd widths cost ONNX
+Runtime more time than the next multiple of 16, and an image with three channels more than one with
+four.
 """
 
 import copy
@@ -43,15 +48,21 @@ def equalize(plan: Plan) -> None:
 
 
 def _same_factor(plan: Plan, op: Op) -> tuple[str, ...] | None:
-    """The inputs of an operation that must carry the factors of its output; None where no factor per channel passes."""
+    """The inputs of an operation that must carry the factors of its output; None where no factor
+    per channel passes.
+    """
     if op.kind == "conv" or (op.kind == "linear" and len(op.shape) == 1):
         return op.inputs[1:]
-    flattens_nothing = op.kind == "reshape" and op.shape == plan.shapes[op.inputs[0]][:1]  # drops dimensions of size 1
+    flattens_nothing = (
+        op.kind == "reshape" and op.shape == plan.shapes[op.inputs[0]][:1]
+    )  # drops dimensions of size 1
     return op.inputs if op.kind in CARRIERS or flattens_nothing else None
 
 
 def _may_scale(plan: Plan, space: tuple[str, ...]) -> bool:
-    """Whether every operation around a space lets a factor per channel pass, and there are layers to take it up."""
+    """Whether every operation around a space lets a factor per channel pass, and there are layers
+    to take it up.
+    """
     inside = [op for op in plan.ops if op.name in space]
     cut = any(op.clamp is not None and op.clamp[0] not in (-math.inf, 0.0) for op in inside)
     foreign = any(_same_factor(plan, op) is None for op in inside + plan.readers(*space))
@@ -61,7 +72,9 @@ def _may_scale(plan: Plan, space: tuple[str, ...]) -> bool:
 
 def _layers(plan: Plan, space: tuple[str, ...]) -> tuple[list[Op], list[Op]]:
     """Those that write to a space, and those that read from it."""
-    return [op for op in plan.layers if op.name in space], [op for op in plan.layers if op.inputs[0] in space]
+    return [op for op in plan.layers if op.name in space], [
+        op for op in plan.layers if op.inputs[0] in space
+    ]
 
 
 def _equalize_space(plan: Plan, space: tuple[str, ...]) -> float:
@@ -79,17 +92,23 @@ def _equalize_space(plan: Plan, space: tuple[str, ...]) -> float:
         op.clamp = (op.clamp[0], op.clamp[1] / factor)
     for op in readers:
         view = input_view(op)
-        op.weight = (view * factor.masked_fill(unread, 0).reshape(len(view), 1, -1, 1)).view_as(op.weight)
+        op.weight = (view * factor.masked_fill(unread, 0).reshape(len(view), 1, -1, 1)).view_as(
+            op.weight
+        )
     return float((factor - 1).abs().max())
 
 
 def input_view(op: Op) -> torch.Tensor:
-    """The weights seen from their input channels: (groups, outputs per group, inputs per group, kernel)."""
+    """The weights seen from their input channels: (groups, outputs per group, inputs per group,
+    kernel).
+    """
     return op.weight[:, :, None].flatten(2).unflatten(0, (op.attributes.get("groups", 1), -1))
 
 
 def widened(model: nn.Module, block: int) -> nn.Module:
-    """A copy of a quantized network whose widths are multiples of `block` where that is possible; no code changes."""
+    """A copy of a quantized network whose widths are multiples of `block` where that is possible;
+    no code changes.
+    """
     model = copy.deepcopy(model)
     plan = model.plan
     width = {edge: (*shape, 1)[0] for edge, shape in plan.shapes.items()}
@@ -106,7 +125,9 @@ def widened(model: nn.Module, block: int) -> nn.Module:
         depthwise = op.attributes.get("groups", 1) > 1
         if op.name not in fixed:
             like = same[op.name]
-            wide[op.name] = own * wide[like[0]] // width[like[0]] if like else -(-own // block) * block
+            wide[op.name] = (
+                own * wide[like[0]] // width[like[0]] if like else -(-own // block) * block
+            )
         more = wide[op.name] - own
         if isinstance(step, Layer):
             before, inputs = op.inputs[0], step.codes.shape[1]
@@ -123,10 +144,18 @@ def widened(model: nn.Module, block: int) -> nn.Module:
 
 
 def _same_width(op: Op, width: dict[str, int]) -> tuple[str, ...] | None:
-    """The inputs that are as wide as the output, or as a fixed part of it; None where no width may change."""
+    """The inputs that are as wide as the output, or as a fixed part of it; None where no width may
+    change.
+    """
     if op.kind == "conv" and op.attributes["groups"] == 1:
         return op.inputs[1:]
-    if op.kind in ("linear", "reshape") and len(op.shape) == 1:  # flat, a channel's pixels lie side by side
+    if (
+        op.kind in ("linear", "reshape") and len(op.shape) == 1
+    ):  # flat, a channel's pixels lie side by side
         return op.inputs if op.kind == "reshape" else ()
-    counts = {width[op.name], *map(width.get, op.inputs), op.attributes.get("groups", width[op.name])}
+    counts = {
+        width[op.name],
+        *map(width.get, op.inputs),
+        op.attributes.get("groups", width[op.name]),
+    }
     return op.inputs if op.kind in ("conv", *CARRIERS) and len(counts) == 1 else None

@@ -1,4 +1,6 @@
-"""From a float network and calibration images to a quantized network: one list of steps that three executors share."""
+"""From a float network and calibration images to a quantized network: one list of steps that three
+executors share.
+"""
 
 import dataclasses
 import warnings
@@ -30,7 +32,8 @@ def quantize(
 
     Args:
         model: in eval mode, on the CPU; BatchNorm is folded here.
-        images: calibration images from the training set, uint8, or float already normalised; (N, C, H, W).
+        images: calibration images from the training set, uint8, or float already normalised; (N, C,
+            H, W).
         recipe: what to choose; the defaults are 8 bits, per channel.
         verify: compare the plan, in float, with the network on the first 16 calibration images.
 
@@ -46,12 +49,21 @@ def quantize(
     return QuantizedModel(model, plan, edges, weights, recipe)
 
 
-def replay(model: nn.Module, recipe: Mapping[str, Any], input_shape: Sequence[int]) -> "QuantizedModel":
-    """The structure of a quantized network, for a file's tensors to fill: weights are 0, ranges placeholders."""
+def replay(
+    model: nn.Module, recipe: Mapping[str, Any], input_shape: Sequence[int]
+) -> "QuantizedModel":
+    """The structure of a quantized network, for a file's tensors to fill: weights are 0, ranges
+    placeholders.
+    """
     plan = make_plan(model.eval(), input_shape, recipe := Recipe(**recipe))
-    placeholder = Affine(torch.tensor(1.0), torch.tensor(0, dtype=torch.int32), recipe.activation_bits, signed=False)
+    placeholder = Affine(
+        torch.tensor(1.0), torch.tensor(0, dtype=torch.int32), recipe.activation_bits, signed=False
+    )
     edges = dict.fromkeys(quantized_edges(plan), placeholder)
-    zeros = {name: dataclasses.replace(one, codes=0 * one.codes) for name, one in encode_weights(plan, recipe).items()}
+    zeros = {
+        name: dataclasses.replace(one, codes=0 * one.codes)
+        for name, one in encode_weights(plan, recipe).items()
+    }
     return QuantizedModel(model, plan, edges, zeros, recipe)
 
 
@@ -64,24 +76,42 @@ class QuantizedModel(nn.Module):
     """
 
     def __init__(
-        self, source: Any, plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], recipe: Recipe
+        self,
+        source: Any,
+        plan: Plan,
+        edges: dict[str, Affine],
+        weights: dict[str, LayerWeights],
+        recipe: Recipe,
     ) -> None:
         super().__init__()
         self.recipe, self.input_shape, self._mode = recipe, plan.input_shape, "simulated"
-        self.input, self.steps = Step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT)), nn.ModuleDict()
+        self.input, self.steps = (
+            Step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT)),
+            nn.ModuleDict(),
+        )
         for op in plan.ops:
             step = make_step(op, edges.get(op.name), weights.get(op.name), edges.get(op.inputs[0]))
             # A ModuleDict refuses dots and the names of its own methods.
-            self.steps[f"{op.name}/" if hasattr(nn.ModuleDict, op.name) else op.name.replace(".", "/")] = step
+            self.steps[
+                f"{op.name}/" if hasattr(nn.ModuleDict, op.name) else op.name.replace(".", "/")
+            ] = step
         self.settle()
         self.register_load_state_dict_post_hook(QuantizedModel.settle)
         self.eval()
-        models.record(self, source=source, step="quantize", recipe=recipe.to_json(), input_shape=[*plan.input_shape])
+        models.record(
+            self,
+            source=source,
+            step="quantize",
+            recipe=recipe.to_json(),
+            input_shape=[*plan.input_shape],
+        )
 
     def step(self, name: str) -> Step:
         """The step of one operation."""
         if name not in self._by_name:
-            raise QuantizationError(f"there is no step {name!r} in this network; there are {[*self._by_name]}")
+            raise QuantizationError(
+                f"there is no step {name!r} in this network; there are {[*self._by_name]}"
+            )
         return self._by_name[name]
 
     @property
@@ -99,13 +129,18 @@ class QuantizedModel(nn.Module):
         if mode not in MODES:
             raise QuantizationError(f"mode: expected one of {MODES}, got {mode!r}")
         if mode == "kernel" and not kernels.available():
-            note = "this PyTorch build or processor has no oneDNN int8 convolutions: integers are used instead"
+            note = (
+                "this PyTorch build or processor has no oneDNN int8 convolutions: integers are used"
+                " instead"
+            )
             warnings.warn(note, stacklevel=3)
             mode = "integer"
         self._mode = mode
 
     def settle(self, _: Any = None) -> None:
-        """Compute every integer that follows from the scales and zero points; done after building and after loading."""
+        """Compute every integer that follows from the scales and zero points; done after building
+        and after loading.
+        """
         self.edges: dict[str, Affine | None] = {INPUT: self.input.out}
         for step in self.steps.values():
             self.edges[step.op.name] = step.settle([self.edges[name] for name in step.op.inputs])
@@ -114,13 +149,29 @@ class QuantizedModel(nn.Module):
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
-        """Compute the network; `watch` gets every edge's name and value: uint8 codes, floats where nothing is coded."""
-        if tuple(x.shape[1:]) != self.input_shape or not x.is_floating_point() or not x.isfinite().all():
+        """Compute the network; `watch` gets every edge's name and value: uint8 codes, floats where
+        nothing is coded.
+        """
+        if (
+            tuple(x.shape[1:]) != self.input_shape
+            or not x.is_floating_point()
+            or not x.isfinite().all()
+        ):
             shape = ", ".join(map(str, self.input_shape))
-            found = f"{x.dtype} {tuple(x.shape)}{' with NaN or infinity in it' * (not x.isfinite().all())}"
-            raise QuantizationError(f"quantized network: expected normalised float images (N, {shape}), got {found}")
+            found = (
+                f"{x.dtype}"
+                f" {tuple(x.shape)}{' with NaN or infinity in it' * (not x.isfinite().all())}"
+            )
+            raise QuantizationError(
+                f"quantized network: expected normalised float images (N, {shape}), got {found}"
+            )
         codes = self.input.encode(x) if self.input.coded else x
-        y = execute(self.plan.ops, codes, lambda op, *given: getattr(self._by_name[op.name], self._mode)(*given), watch)
+        y = execute(
+            self.plan.ops,
+            codes,
+            lambda op, *given: getattr(self._by_name[op.name], self._mode)(*given),
+            watch,
+        )
         output = self.edges[self.plan.output]
         return y if output is None else output.dequantize(y)
 

@@ -1,6 +1,8 @@
-"""Calibration: observers watch the values on each edge and then name the range that the codes should cover.
+"""Calibration: observers watch the values on each edge and then name the range that the codes
+should cover.
 
-A wide range makes every rounding error larger; a narrow one cuts off large values. The rules settle this differently:
+A wide range makes every rounding error larger; a narrow one cuts off large values. The rules settle
+this differently:
 
     minmax      the smallest and largest value ever seen: nothing is cut off
     percentile  all but 0.01 % of the values on each side, at most
@@ -24,8 +26,8 @@ _MOST_AT_ONCE = 2**22  # values, of which histc needs copies
 class Observer:
     """Watches values, their extremes and a histogram, then names a range.
 
-    The histogram counts (float64) in equal bins from `start` on. A value outside doubles the bin width as often as
-    needed, which loses nothing: two neighbouring counts become one.
+    The histogram counts (float64) in equal bins from `start` on. A value outside doubles the bin
+    width as often as needed, which loses nothing: two neighbouring counts become one.
     """
 
     def __init__(self, rule: str, bits: int = 8) -> None:
@@ -40,26 +42,38 @@ class Observer:
         if self.rule == "minmax":
             return
         if not self.counts.any():
-            self.start, self.width = low, max((high - low) / BINS, abs(low) * 1e-6, torch.finfo(torch.float32).tiny)
+            self.start, self.width = (
+                low,
+                max((high - low) / BINS, abs(low) * 1e-6, torch.finfo(torch.float32).tiny),
+            )
         while low < self.start or high > self.start + self.width * BINS:
             merged = self.counts.reshape(-1, 2).sum(1)
             halves = [merged, torch.zeros_like(merged)]
             if low < self.start:
                 halves, self.start = halves[::-1], self.start - self.width * BINS
             self.counts, self.width = torch.cat(halves), self.width * 2
-        for part in x.detach().flatten().split(_MOST_AT_ONCE):  # in float64, so that no bound is rounded to the inside
-            self.counts += torch.histc(part.double(), BINS, self.start, self.start + self.width * BINS).cpu()
+        for part in (
+            x.detach().flatten().split(_MOST_AT_ONCE)
+        ):  # in float64, so that no bound is rounded to the inside
+            self.counts += torch.histc(
+                part.double(), BINS, self.start, self.start + self.width * BINS
+            ).cpu()
 
     def range(self) -> tuple[float, float]:
         """The range to cover."""
         if self.rule == "minmax":
             return self.low, self.high
         used = self.counts > 0
-        centres, counts = (self.start + self.width * (torch.arange(BINS) + 0.5).double())[used], self.counts[used]
+        centres, counts = (
+            (self.start + self.width * (torch.arange(BINS) + 0.5).double())[used],
+            self.counts[used],
+        )
         if self.rule == "mse":
             return self._least_error(centres, counts)
         below = counts.cumsum(0) / counts.sum()
-        low, high = (centres[torch.searchsorted(below, at)].item() for at in (OUTERMOST, 1 - OUTERMOST))
+        low, high = (
+            centres[torch.searchsorted(below, at)].item() for at in (OUTERMOST, 1 - OUTERMOST)
+        )
         # Up to the bins' outer edges: beside an outlier one bin may hold most values.
         return max(low - self.width / 2, self.low), min(high + self.width / 2, self.high)
 
@@ -68,7 +82,9 @@ class Observer:
 
         def best(lows: torch.Tensor, highs: torch.Tensor) -> int:
             scale, zero_point = (p.double().unsqueeze(1) for p in choose(lows, highs, self.bits))
-            codes = torch.round(centres / scale + zero_point).clamp(*code_range(self.bits, signed=False))
+            codes = torch.round(centres / scale + zero_point).clamp(
+                *code_range(self.bits, signed=False)
+            )
             errors = ((codes - zero_point) * scale - centres).square() @ counts
             return len(errors) - 1 - int(errors.flip(0).argmin())
 
@@ -80,7 +96,9 @@ class Observer:
 
 
 def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Affine]:
-    """Choose an unsigned per-tensor `Affine` for every edge that carries codes, from what images give in float."""
+    """Choose an unsigned per-tensor `Affine` for every edge that carries codes, from what images
+    give in float.
+    """
     edges, bits, origins = quantized_edges(plan), recipe.activation_bits, plan.origins()
     observers = {origins[edge]: Observer(recipe.observer, bits) for edge in edges}
     moved = {op.name for op in plan.ops if op.kind in HANDS_ON}
@@ -89,30 +107,46 @@ def calibrate(plan: Plan, images: torch.Tensor, recipe: Recipe) -> dict[str, Aff
         if edge in moved or edge not in edges:
             return
         if not value.numel() or not all(bound.isfinite() for bound in value.aminmax()):
-            raise QuantizationError(f"edge {edge!r} holds nothing, NaN or infinity; check images and weights")
+            raise QuantizationError(
+                f"edge {edge!r} holds nothing, NaN or infinity; check images and weights"
+            )
         observers[origins[edge]].observe(value)
 
     for batch in images.split(BATCH):
         plan.run(batch, watch)
     ranges = {edge: map(torch.tensor, observer.range()) for edge, observer in observers.items()}
-    chosen = {edge: Affine(*choose(*bounds, bits), bits, signed=False) for edge, bounds in ranges.items()}
+    chosen = {
+        edge: Affine(*choose(*bounds, bits), bits, signed=False) for edge, bounds in ranges.items()
+    }
     return {edge: chosen[origins[edge]] for edge in edges}
 
 
 def normalised(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
-    """Calibration images as the network takes them; what neither images nor weights may be is refused."""
+    """Calibration images as the network takes them; what neither images nor weights may be is
+    refused.
+    """
     kind = getattr(images, "dtype", type(images).__name__)
     if kind not in (torch.uint8, torch.float32):
-        remedy = "; call .float() on the images and the network" if isinstance(kind, torch.dtype) else ""
-        raise QuantizationError(f"calibration images: expected a uint8 or float32 tensor, got {kind}{remedy}")
+        remedy = (
+            "; call .float() on the images and the network" if isinstance(kind, torch.dtype) else ""
+        )
+        raise QuantizationError(
+            f"calibration images: expected a uint8 or float32 tensor, got {kind}{remedy}"
+        )
     if not images.numel():
-        raise QuantizationError(f"calibration images: there are none in a tensor of shape {tuple(images.shape)}")
+        raise QuantizationError(
+            f"calibration images: there are none in a tensor of shape {tuple(images.shape)}"
+        )
     if not torch.isfinite(images).all():
         bad = int((~torch.isfinite(images)).flatten(1).any(1).sum())
-        raise QuantizationError(f"calibration images: {bad} of {len(images)} hold NaN or infinity; leave them out")
+        raise QuantizationError(
+            f"calibration images: {bad} of {len(images)} hold NaN or infinity; leave them out"
+        )
     for name, tensor in model.named_parameters():
         if tensor.is_floating_point() and tensor.dtype != torch.float32:
-            raise QuantizationError(f"{name} is {tensor.dtype}, not float32; call .float() on the network")
+            raise QuantizationError(
+                f"{name} is {tensor.dtype}, not float32; call .float() on the network"
+            )
         if not tensor.isfinite().all():
             raise QuantizationError(f"{name} holds NaN or infinity; check the checkpoint")
     return input_of(model, images)
@@ -121,7 +155,8 @@ def normalised(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
 def quantized_edges(plan: Plan) -> list[str]:
     """The edges that carry codes, in the order of the plan.
 
-    All but these: what passes from one operation in float to the next, and the network's output, when an operation
+    All but these: what passes from one operation in float to the next, and the network's output,
+        when an operation
     that adds up computes it. Reshaping does not count.
     """
     coded = {edge for op in plan.ops if op.kind != "float" for edge in (op.name, *op.inputs)}

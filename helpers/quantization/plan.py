@@ -1,8 +1,10 @@
-"""What is to be done and how: a `Plan` is a folded network as a short list of operations, a `Recipe` says how to round.
+"""What is to be done and how: a `Plan` is a folded network as a short list of operations, a
+`Recipe` says how to round.
 
-A graph says how the network was written; the plan says what an integer engine has to do. An activation that follows
-an operation is that operation's `clamp`, and (for residual="fused") an addition belongs to the convolution before it.
-Float network, quantized network and network in training run through the same loop, `execute`.
+A graph says how the network was written; the plan says what an integer engine has to do. An
+activation that follows an operation is that operation's `clamp`, and (for residual="fused") an
+addition belongs to the convolution before it. Float network, quantized network and network in
+training run through the same loop, `execute`.
 """
 
 import dataclasses
@@ -20,7 +22,10 @@ INPUT = "input"  # the edge that the network's input travels on
 HANDS_ON = ("reshape", "max_pool", "concat")  # their output has the codes of their inputs
 Watch = Callable[[str, torch.Tensor], None] | None
 
-CHOICES: dict[str, tuple] = {"observer": ("minmax", "percentile", "mse"), "weight_observer": ("minmax", "mse")}
+CHOICES: dict[str, tuple] = {
+    "observer": ("minmax", "percentile", "mse"),
+    "weight_observer": ("minmax", "mse"),
+}
 CHOICES |= {"residual": ("fused", "separate"), "bias_correction": (None, "empirical")}
 CHOICES |= {"rounding": ("nearest", "learned")}
 
@@ -30,11 +35,14 @@ class Recipe:
     """How to quantize a network. It goes into the saved file.
 
     Attributes:
-        weight_bits, layer_bits: 2 to 8, for all layers, and for single ones by name (a further call has its own).
+        weight_bits, layer_bits: 2 to 8, for all layers, and for single ones by name (a further call
+            has its own).
         activation_bits: 2 to 8; activations are unsigned codes with a zero point.
         per_channel: one weight scale per output channel instead of one per layer.
-        observer, weight_observer: how the range of an activation follows from calibration, and of weights below 8 bits.
-        residual: "fused" adds the residual before the one rounding; "separate" rounds the convolution first.
+        observer, weight_observer: how the range of an activation follows from calibration, and of
+            weights below 8 bits.
+        residual: "fused" adds the residual before the one rounding; "separate" rounds the
+            convolution first.
         equalize, bias_correction, rounding: the repairs, see `channels.py` and `repairs.py`.
     """
 
@@ -54,7 +62,9 @@ class Recipe:
             code_range(bits, signed=True)
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise QuantizationError(f"Recipe.{name}: expected one of {allowed}, got {getattr(self, name)!r}")
+                raise QuantizationError(
+                    f"Recipe.{name}: expected one of {allowed}, got {getattr(self, name)!r}"
+                )
 
     def bits_of(self, layer: str) -> int:
         """The weight bits of one layer."""
@@ -70,10 +80,12 @@ class Op:
     Attributes:
         name: of the operation and of the edge that carries its output.
         kind: one of `_FLOAT`.
-        inputs: names of the edges it reads; a conv with two inputs adds the second one (the residual) to its output.
+        inputs: names of the edges it reads; a conv with two inputs adds the second one (the
+            residual) to its output.
         weight, bias: float parameters of conv and linear; the bias is never None there.
         clamp: (low, high), applied last; either may be infinite, and high one number per channel.
-        attributes: stride, padding, dilation, groups of a conv; kernel, stride, padding of a pool; dim of a concat.
+        attributes: stride, padding, dilation, groups of a conv; kernel, stride, padding of a pool;
+            dim of a concat.
         shape: of one output, without the batch.
         module: what computes a "float" operation.
         node: name of the graph's node whose value the edge carries.
@@ -110,29 +122,48 @@ class Op:
         return F.hardtanh(y, low, high)  # the same numbers as clamp, and a much faster way back
 
 
-WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode")  # attributes of a pool, as PyTorch takes them
+WINDOW = (
+    "kernel",
+    "stride",
+    "padding",
+    "dilation",
+    "ceil_mode",
+)  # attributes of a pool, as PyTorch takes them
 _FLOAT: dict[str, Callable[..., torch.Tensor]] = {
-    "conv": lambda op, x, *residual: sum(residual, F.conv2d(x, op.weight, op.bias, **op.attributes)),
+    "conv": lambda op, x, *residual: sum(
+        residual, F.conv2d(x, op.weight, op.bias, **op.attributes)
+    ),
     "linear": lambda op, x: F.linear(x, op.weight, op.bias),
     "add": lambda op, x, y: x + y,
     # The dimensions of size 1 may be gone.
-    "average_pool": lambda op, x: F.avg_pool2d(x, *map(op.attributes.get, WINDOW[:2])).reshape(len(x), *op.shape),
-    # In channels_last PyTorch counts the places of an image in the image's own type, which ends at 255 for codes.
+    "average_pool": lambda op, x: F.avg_pool2d(x, *map(op.attributes.get, WINDOW[:2])).reshape(
+        len(x), *op.shape
+    ),
+    # In channels_last PyTorch counts the places of an image in the image's own type, which ends at
+    # 255 for codes.
     "max_pool": lambda op, x: F.max_pool2d(x.contiguous(), *map(op.attributes.get, WINDOW)),
     "reshape": lambda op, x: x.reshape(x.shape[0], *op.shape),
     "concat": lambda op, *inputs: torch.cat(inputs, **op.attributes),
     "clamp": lambda op, x: x,
-    # A copy, since it may write in place, and in the order that it was written for: it may call view.
-    "float": lambda op, *inputs: op.module(*(x.clone(memory_format=torch.contiguous_format) for x in inputs)),
+    # A copy, since it may write in place, and in the order that it was written for: it may call
+    # view.
+    "float": lambda op, *inputs: op.module(
+        *(x.clone(memory_format=torch.contiguous_format) for x in inputs)
+    ),
 }
 
 
 def execute(ops: list[Op], x: Any, compute: Callable[..., Any], watch: Watch = None) -> Any:
-    """Run operations in order, let go of each edge after its last reader, and return the value of the last edge.
+    """Run operations in order, let go of each edge after its last reader, and return the value of
+    the last edge.
 
-    `x` is the network's input; for the last operations of a network, what all edges before them carry, by name.
+    `x` is the network's input; for the last operations of a network, what all edges before them
+    carry, by name.
     """
-    last_reader, edges = {edge: op for op in ops for edge in op.inputs}, {**x} if isinstance(x, dict) else {INPUT: x}
+    last_reader, edges = (
+        {edge: op for op in ops for edge in op.inputs},
+        {**x} if isinstance(x, dict) else {INPUT: x},
+    )
     if watch:
         watch(INPUT, x)
     for op in ops:
@@ -175,19 +206,28 @@ class Plan:
         return [op for op in self.ops if not set(edges).isdisjoint(op.inputs)]
 
     def tied(self, inputs: Callable[[Op], tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-        """For each edge those, in order, that it belongs with, if an output belongs with these inputs of its op."""
+        """For each edge those, in order, that it belongs with, if an output belongs with these
+        inputs of its op.
+        """
         groups = {edge: (edge,) for edge in self.shapes}
         for op in self.ops:
             for edge in inputs(op):
-                together = tuple(name for name in self.shapes if name in groups[edge] + groups[op.name])
+                together = tuple(
+                    name for name in self.shapes if name in groups[edge] + groups[op.name]
+                )
                 groups |= dict.fromkeys(together, together)
         return groups
 
     def origins(self) -> dict[str, str]:
         """For each edge the first that has the same codes: some operations only hand codes on."""
-        return {edge: tied[0] for edge, tied in self.tied(lambda op: op.inputs * (op.kind in HANDS_ON)).items()}
+        return {
+            edge: tied[0]
+            for edge, tied in self.tied(lambda op: op.inputs * (op.kind in HANDS_ON)).items()
+        }
 
     @torch.no_grad()
     def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
-        """Compute the network in float from normalised input; `watch` gets the name and the value of every edge."""
+        """Compute the network in float from normalised input; `watch` gets the name and the value
+        of every edge.
+        """
         return execute(self.ops, x, Op.run, watch)

@@ -1,7 +1,9 @@
-"""From a folded graph to a plan: each node becomes one operation, then activations and additions join their producers.
+"""From a folded graph to a plan: each node becomes one operation, then activations and additions
+join their producers.
 
-A table (`_FORMS`) proposes an integer operation for a node; it is taken if it gives the same numbers for random inputs.
-Any other node stays in float, as a small graph of its own. At last the plan is compared with the network (`verify.py`).
+A table (`_FORMS`) proposes an integer operation for a node; it is taken if it gives the same
+numbers for random inputs. Any other node stays in float, as a small graph of its own. At last the
+plan is compared with the network (`verify.py`).
 """
 
 import math
@@ -20,11 +22,15 @@ from helpers.quantization.channels import equalize
 from helpers.quantization.plan import INPUT, WINDOW, Op, Plan, Recipe
 from helpers.quantization.verify import agree, verify_plan
 
-IMAGES = 5  # in the example: few networks have a dimension of this size, which could be taken for the images
+# in the example: few networks have a dimension of this size, which could be taken for the images
+IMAGES = 5
 
 
-def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, images: torch.Tensor | None = None) -> Plan:
-    """Fold a float network in eval mode and read it as a plan; `residual` and `equalize` of the recipe matter.
+def make_plan(
+    model: nn.Module, input_shape: Sequence[int], recipe: Recipe, images: torch.Tensor | None = None
+) -> Plan:
+    """Fold a float network in eval mode and read it as a plan; `residual` and `equalize` of the
+    recipe matter.
 
     With normalised images, the plan is compared with the network on them.
     """
@@ -34,7 +40,9 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
     run.run(example.clone())
     edges, output = _edges(folded), folded.graph.output_node().args[0]
     if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
-        raise QuantizationError("plan: a network must compute and return exactly one float32 tensor; wrap it for that")
+        raise QuantizationError(
+            "plan: a network must compute and return exactly one float32 tensor; wrap it for that"
+        )
     plan, needed = Plan([], tuple(input_shape)), {edges[output]}
     plan.input_normalization = normalization_of(model)
     for node in reversed(edges):
@@ -51,11 +59,15 @@ def make_plan(model: nn.Module, input_shape: Sequence[int], recipe: Recipe, imag
 
 
 def _folded(model: nn.Module, example: torch.Tensor) -> fx.GraphModule:
-    """The folded graph by torch.fx, or where that cannot follow (loops over parts, decisions by a size) by export."""
+    """The folded graph by torch.fx, or where that cannot follow (loops over parts, decisions by a
+    size) by export.
+    """
     reasons = []
     for route in ("fx", "export"):
         try:
-            return passes.optimize(model, (example,), route=route, verify=False)[0]  # the plan is compared instead
+            return passes.optimize(model, (example,), route=route, verify=False)[
+                0
+            ]  # the plan is compared instead
         except UnsupportedCase as error:
             reasons.append(error.reason.partition(" (mark")[0])
     reason = "; nor on the other route: ".join(dict.fromkeys(reasons))
@@ -63,7 +75,8 @@ def _folded(model: nn.Module, example: torch.Tensor) -> fx.GraphModule:
 
 
 class _Run(fx.Interpreter):
-    """Runs a graph, notes a copy of each value, and sees what operates in place: it hands its own input on.
+    """Runs a graph, notes a copy of each value, and sees what operates in place: it hands its own
+    input on.
 
     Whoever reads that input later reads the result in its stead.
     """
@@ -80,9 +93,11 @@ class _Run(fx.Interpreter):
 
 
 def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
-    """The nodes whose value is made of the input, in float and for each image, with the names of their edges.
+    """The nodes whose value is made of the input, in float and for each image, with the names of
+    their edges.
 
-    What else is computed of the input (masks, indices, sizes, a mean over all images) belongs to its readers.
+    What else is computed of the input (masks, indices, sizes, a mean over all images) belongs to
+    its readers.
     """
     edges: dict[fx.Node, str] = {}
     depends: set[fx.Node] = set()
@@ -93,7 +108,9 @@ def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
             edges[node] = INPUT
         elif depends.isdisjoint(node.all_input_nodes):
             continue
-        elif getattr(value, "dtype", None) == torch.float32 and (output in node.users or value.shape[:1] == (IMAGES,)):
+        elif getattr(value, "dtype", None) == torch.float32 and (
+            output in node.users or value.shape[:1] == (IMAGES,)
+        ):
             name = str(node.target) if node.op == "call_module" else node.name
             edges[node] = f"{name}.{node.name}" if name in edges.values() else name
         depends.add(node)
@@ -104,12 +121,17 @@ def _read_node(node: fx.Node, edges: dict[fx.Node, str], run: _Run) -> Op:
     sources = [arg for arg in nodes_in((node.args, node.kwargs)) if arg in edges]
     op = _integer_form(node, sources, run)
     if op is None:
-        graph, made = fx.Graph(), {}  # the node with what else it needs: constants, sizes, parts of a tuple
+        graph, made = (
+            fx.Graph(),
+            {},
+        )  # the node with what else it needs: constants, sizes, parts of a tuple
 
         def take(needed: fx.Node) -> fx.Node:
             if needed not in made:
                 given = needed is not node and needed in edges
-                made[needed] = graph.placeholder(needed.name) if given else graph.node_copy(needed, take)
+                made[needed] = (
+                    graph.placeholder(needed.name) if given else graph.node_copy(needed, take)
+                )
             return made[needed]
 
         graph.output(take(node))
@@ -128,8 +150,12 @@ def _integer_form(node: fx.Node, sources: list[fx.Node], run: _Run) -> Op | None
     if form is None or not sources or min(source.meta["val"].ndim for source in sources) < 2:
         return None
     random = torch.Generator().manual_seed(0)
-    inputs = {source: 9 * torch.randn(source.meta["val"].shape, generator=random) for source in sources}
-    known = {arg: arg.meta["val"] for arg in node.all_input_nodes} | {arg: x.clone() for arg, x in inputs.items()}
+    inputs = {
+        source: 9 * torch.randn(source.meta["val"].shape, generator=random) for source in sources
+    }
+    known = {arg: arg.meta["val"] for arg in node.all_input_nodes} | {
+        arg: x.clone() for arg, x in inputs.items()
+    }
     args, kwargs = fx.map_arg((node.args, node.kwargs), known.get)
     try:
         expected = getattr(run, node.op)(node.target, args, kwargs)
@@ -140,11 +166,22 @@ def _integer_form(node: fx.Node, sources: list[fx.Node], run: _Run) -> Op | None
         return None  # settings that the form, or the operation, does not have
     shapes = [x.shape for x in inputs.values()]
     fits = expected.shape[0] == shapes[0][0] and (op.kind not in _ON_MAPS or len(shapes[0]) == 4)
-    fits = fits and (op.kind != "clamp" or len(node.all_input_nodes) == 1)  # a bound that is computed is no constant
-    return op if fits and (op.kind != "add" or {*shapes} == {expected.shape}) and agree(found, expected) else None
+    fits = fits and (
+        op.kind != "clamp" or len(node.all_input_nodes) == 1
+    )  # a bound that is computed is no constant
+    return (
+        op
+        if fits and (op.kind != "add" or {*shapes} == {expected.shape}) and agree(found, expected)
+        else None
+    )
 
 
-def _op(kind: str, *parameters: torch.Tensor, clamp: tuple[float, float] | None = None, **attributes: Any) -> Op:
+def _op(
+    kind: str,
+    *parameters: torch.Tensor,
+    clamp: tuple[float, float] | None = None,
+    **attributes: Any,
+) -> Op:
     """An operation without names; what windows are described by is a pair."""
     for name in attributes.keys() & {*WINDOW[:4]}:
         size = attributes[name]
@@ -159,13 +196,23 @@ def _layer(layer: nn.Linear | nn.Conv2d) -> Op:
         return _op("linear", weight, bias)
     both = layer._reversed_padding_repeated_twice  # in numbers, where it is "same" or "valid", too
     if (padding := both[::-2]) != both[-2::-2] or (any(padding) and layer.padding_mode != "zeros"):
-        raise ValueError("no integer form, whatever the weights are: those of a fresh network may all be 0")
-    geometry = {"stride": layer.stride, "padding": padding, "dilation": layer.dilation, "groups": layer.groups}
+        raise ValueError(
+            "no integer form, whatever the weights are: those of a fresh network may all be 0"
+        )
+    geometry = {
+        "stride": layer.stride,
+        "padding": padding,
+        "dilation": layer.dilation,
+        "groups": layer.groups,
+    }
     return _op("conv", weight, bias, **geometry)
 
 
 def _clamp(low: float | None = None, high: float | None = None) -> Op:
-    return _op("clamp", clamp=(-math.inf if low is None else float(low), math.inf if high is None else float(high)))
+    return _op(
+        "clamp",
+        clamp=(-math.inf if low is None else float(low), math.inf if high is None else float(high)),
+    )
 
 
 def _average(y: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> Op:
@@ -173,21 +220,39 @@ def _average(y: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> Op:
     return _op("average_pool", kernel=kernel, stride=kernel)
 
 
-def _maximum(y: Any, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, **rest: Any) -> Op:
-    window = {"kernel": kernel, "stride": stride or kernel, "padding": padding, "dilation": dilation}
+def _maximum(
+    y: Any,
+    x: Any,
+    kernel: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    **rest: Any,
+) -> Op:
+    window = {
+        "kernel": kernel,
+        "stride": stride or kernel,
+        "padding": padding,
+        "dilation": dilation,
+    }
     return _op("max_pool", **window, ceil_mode=rest.get("ceil_mode", False))
 
 
-# By class or bare name. A function's form gets what it returned and its arguments; what is not taken is not looked at.
+# By class or bare name. A function's form gets what it returned and its arguments; what is not
+# taken is not looked at.
 _FORMS = {
     nn.Linear: _layer,
     nn.Conv2d: _layer,
     "relu": lambda y, x, **_: _clamp(0),
     "relu6": lambda y, x, **_: _clamp(0, 6),
     "hardtanh": lambda y, x, min_val=-1, max_val=1, **_: _clamp(min_val, max_val),
-    **dict.fromkeys(("clamp", "clamp_", "clip", "clip_"), lambda y, x, min=None, max=None: _clamp(min, max)),
+    **dict.fromkeys(
+        ("clamp", "clamp_", "clip", "clip_"), lambda y, x, min=None, max=None: _clamp(min, max)
+    ),
     **dict.fromkeys(("add", "add_", "iadd"), lambda y, *_, **__: _op("add")),
-    "avg_pool2d": lambda y, x, kernel, stride=None, **_: _op("average_pool", kernel=kernel, stride=stride or kernel),
+    "avg_pool2d": lambda y, x, kernel, stride=None, **_: _op(
+        "average_pool", kernel=kernel, stride=stride or kernel
+    ),
     **dict.fromkeys(("adaptive_avg_pool2d", "mean"), _average),
     "max_pool2d": _maximum,
     **dict.fromkeys(("cat", "concat", "concatenate"), lambda y, _, dim=0: _op("concat", dim=dim)),
@@ -197,10 +262,18 @@ _ON_MAPS = ("conv", "average_pool", "max_pool")  # of four dimensions, batch inc
 
 
 def _join(plan: Plan, kind: str, takers: tuple[str, ...]) -> None:
-    """Let operations of a kind join one before them that nobody else reads: a clamp, or the addition of a residual."""
+    """Let operations of a kind join one before them that nobody else reads: a clamp, or the
+    addition of a residual.
+    """
     for op in [op for op in plan.ops if op.kind == kind]:
-        ready = [one for one in plan.ops if one.kind in takers and one.clamp is None and plan.readers(one.name) == [op]]
-        ready = [one for one in ready if one.residual is None and len({*op.inputs}) == len(op.inputs)]
+        ready = [
+            one
+            for one in plan.ops
+            if one.kind in takers and one.clamp is None and plan.readers(one.name) == [op]
+        ]
+        ready = [
+            one for one in ready if one.residual is None and len({*op.inputs}) == len(op.inputs)
+        ]
         if not ready:
             continue
         taker = ready[-1]  # of two the one that runs later

@@ -1,20 +1,28 @@
-"""Repairs of the rounded weights, layer by layer, on what the quantized network really gives each layer.
+"""Repairs of the rounded weights, layer by layer, on what the quantized network really gives each
+layer.
 
-**Learned rounding.** Rounding to the nearest code is best for each weight alone, but errors of neighbouring weights add
-up or cancel in the output. With x the exact input, y the input in the quantized network, W the weights and V the
-rounded weights of one output channel, and the means taken care of by the bias,
+**Learned rounding.** Rounding to the nearest code is best for each weight alone, but errors of
+neighbouring weights add up or cancel in the output. With x the exact input, y the input in the
+quantized network, W the weights and V the rounded weights of one output channel, and the means
+taken care of by the bias,
 
     E |W x - V y|^2 = [W -V] C [W -V]'      with C the covariance matrix of x and y together
 
-so of the images only C is needed. Each weight is written as scale * (floor(W / scale) + h(v)) with a soft switch
-h(v) = clamp(1.2 sigmoid(v) - 0.1, 0, 1), and gradient descent on v lowers the error while a growing penalty
-1 - |2 h - 1|^beta pushes every switch to 0 or 1. After M. Nagel et al., "Up or Down? Adaptive Rounding for
-Post-Training Quantization" (AdaRound), arXiv:2004.10568, which follows the same loss with mini-batches of images.
+so of the images only C is needed. Each weight is written as scale * (floor(W / scale) + h(v)) with
+a soft switch
+h(v) = clamp(1.2 sigmoid(v) - 0.1, 0, 1), and gradient descent on v lowers the error while a growing
+penalty
+1 - |2 h - 1|^beta pushes every switch to 0 or 1. After M. Nagel et al., "Up or Down? Adaptive
+Rounding for
+Post-Training Quantization" (AdaRound), arXiv:2004.10568, which follows the same loss with
+mini-batches of images.
 
-**Bias correction.** Rounded weights and a quantized input give, on average, E[V y] instead of E[W x]. The difference is
-a constant per output channel: b' = b + W E[x] - V E[y]. After arXiv:1906.04721.
+**Bias correction.** Rounded weights and a quantized input give, on average, E[V y] instead of E[W
+x]. The difference is a constant per output channel: b' = b + W E[x] - V E[y]. After
+arXiv:1906.04721.
 
-A convolution is a matrix product with the *columns* of its input: the patch under the kernel at every place.
+A convolution is a matrix product with the *columns* of its input: the patch under the kernel at
+every place.
 """
 
 import dataclasses
@@ -29,7 +37,9 @@ from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
 from helpers.quantization.weights import LayerWeights, per_row
 
 REPAIR_IMAGES = 512  # the means and covariances of a layer's input are known well enough from these
-ENOUGH_PLACES = 1 << 14  # to know the covariances of a few inputs; of many inputs, PLACES_PER_INPUT for each
+ENOUGH_PLACES = (
+    1 << 14
+)  # to know the covariances of a few inputs; of many inputs, PLACES_PER_INPUT for each
 PLACES_PER_INPUT = 64
 STEPS = 200
 LEARNING_RATE = 0.05
@@ -43,11 +53,16 @@ Batches = list[torch.Tensor]
 
 @torch.no_grad()
 def repair_weights(
-    plan: Plan, edges: dict[str, Affine], weights: dict[str, LayerWeights], images: torch.Tensor, recipe: Recipe
+    plan: Plan,
+    edges: dict[str, Affine],
+    weights: dict[str, LayerWeights],
+    images: torch.Tensor,
+    recipe: Recipe,
 ) -> dict[str, LayerWeights]:
     """Choose roundings and biases anew, as a recipe asks; the weights given are not changed.
 
-    The plan runs in float and quantized side by side; all images pass one operation before the next one begins.
+    The plan runs in float and quantized side by side; all images pass one operation before the next
+    one begins.
     """
     if recipe.rounding == "nearest" and not recipe.bias_correction:
         return weights
@@ -55,7 +70,11 @@ def repair_weights(
 
     def through(edge: str, values: Batches) -> Batches:
         affine = edges.get(edge)
-        return values if affine is None else [affine.dequantize(affine.quantize(value)) for value in values]
+        return (
+            values
+            if affine is None
+            else [affine.dequantize(affine.quantize(value)) for value in values]
+        )
 
     def compute(op: Op, *inputs: tuple[Batches, Batches]) -> tuple[Batches, Batches]:
         layer = weights.get(op.name)
@@ -65,7 +84,9 @@ def repair_weights(
             layer = correct_bias(op, layer, *inputs[0])
         repaired.update({op.name: layer} if layer else {})
         sides = zip((op, quantized_op(op, layer)), zip(*inputs, strict=True), strict=True)
-        exact, rounded = ([one.run(*batch) for batch in zip(*values, strict=True)] for one, values in sides)
+        exact, rounded = (
+            [one.run(*batch) for batch in zip(*values, strict=True)] for one, values in sides
+        )
         return exact, through(op.name, rounded)
 
     given = list(images[:REPAIR_IMAGES].split(BATCH))
@@ -79,10 +100,15 @@ def quantized_op(op: Op, layer: LayerWeights | None) -> Op:
 
 
 def correct_bias(op: Op, layer: LayerWeights, exact: Batches, rounded: Batches) -> LayerWeights:
-    """Take back the shift of a layer's mean output. The output of the mean image is the mean of the outputs."""
+    """Take back the shift of a layer's mean output.
+
+    The output of the mean image is the mean of the outputs.
+    """
     alone = dataclasses.replace(op, inputs=op.inputs[:1], clamp=None)
     coded = dataclasses.replace(alone, weight=layer.decode())
-    means = (sum(batch.sum(0, keepdim=True) for batch in x) / sum(map(len, x)) for x in (exact, rounded))
+    means = (
+        sum(batch.sum(0, keepdim=True) for batch in x) / sum(map(len, x)) for x in (exact, rounded)
+    )
     wanted, found = (one.run(mean) for one, mean in zip((alone, coded), means, strict=True))
     shift = (wanted - found).movedim(1 if op.kind == "conv" else -1, 0).flatten(1).mean(1)
     return dataclasses.replace(layer, bias=op.bias + shift)
@@ -97,14 +123,18 @@ def columns(op: Op, x: torch.Tensor) -> torch.Tensor:
     """The patches that a layer multiplies with its weights: (groups, size, places)."""
     if op.kind == "linear":
         return x.reshape(-1, x.shape[-1]).t().unsqueeze(0)
-    x = F.unfold(x, op.weight.shape[2:], *(op.attributes[name] for name in ("dilation", "padding", "stride")))
+    x = F.unfold(
+        x, op.weight.shape[2:], *(op.attributes[name] for name in ("dilation", "padding", "stride"))
+    )
     return x.transpose(0, 1).unflatten(0, (op.attributes["groups"], -1)).flatten(2)
 
 
 def covariance(op: Op, exact: Batches, rounded: Batches) -> torch.Tensor:
-    """The covariance of the columns x and y of a layer, from as many images as are enough: (groups, 2 size, 2 size).
+    """The covariance of the columns x and y of a layer, from as many images as are enough: (groups,
+    2 size, 2 size).
 
-    A little independent noise is added, the same to x and y, which keeps V near W where the images say nothing.
+    A little independent noise is added, the same to x and y, which keeps V near W where the images
+    say nothing.
     """
     size = op.weight[0].numel()
     places_per_image = math.prod(op.shape[:-1] if op.kind == "linear" else op.shape[1:])
@@ -114,7 +144,10 @@ def covariance(op: Op, exact: Batches, rounded: Batches) -> torch.Tensor:
         if enough <= 0:
             break
         both = torch.cat([columns(op, x[:enough]), columns(op, y[:enough])], dim=1)
-        products, sums = products + (both @ both.mT).double(), sums + both.double().sum(2, keepdim=True)
+        products, sums = (
+            products + (both @ both.mT).double(),
+            sums + both.double().sum(2, keepdim=True),
+        )
         places, enough = places + both.shape[2], enough - len(x)
     seen = (products - sums @ sums.mT / places).div(places).float()
     noise = DAMPING * seen.diagonal(dim1=1, dim2=2)[:, size:].mean(1)
@@ -129,9 +162,14 @@ def output_error(weight: torch.Tensor, rounded: torch.Tensor, seen: torch.Tensor
 
 @torch.enable_grad()
 def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeights:
-    """Choose the codes of one layer anew, given the covariance of its input; no row becomes worse than in `layer`."""
+    """Choose the codes of one layer anew, given the covariance of its input; no row becomes worse
+    than in `layer`.
+    """
     limits = code_range(layer.bits, signed=True)
-    weight, scale = rows(op, op.weight.detach()), rows(op, per_row(layer.scale, layer.codes).expand_as(layer.codes))
+    weight, scale = (
+        rows(op, op.weight.detach()),
+        rows(op, per_row(layer.scale, layer.codes).expand_as(layer.codes)),
+    )
     nearest = rows(op, layer.codes).float()
     worst = output_error(weight, nearest * scale, seen).clamp(min=1e-12)
     size, floor = weight.shape[2], torch.floor(weight / scale)
@@ -142,7 +180,8 @@ def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeig
     for step in range(STEPS):
         soft = (1.2 * torch.sigmoid(switch) - 0.1).clamp(0, 1)
         rounded = (floor + soft).clamp(*limits) * scale
-        # the error's slope in V is 2 (V cov(y, y) - W cov(x, y)): backward() needs no second matrix product
+        # the error's slope in V is 2 (V cov(y, y) - W cov(x, y)): backward() needs no second matrix
+        # product
         slope = 2 * (rounded.detach() @ seen[:, size:, size:] - target) / worst
         loss = (rounded * slope).sum()
         progress = (step / STEPS - WARM_UP) / (1 - WARM_UP)

@@ -1,16 +1,18 @@
-"""Integer weights of the layers: symmetric codes (-127..127 for 8 bits), one scale per output channel or per layer.
+"""Integer weights of the layers: symmetric codes (-127..127 for 8 bits), one scale per output
+channel or per layer.
 
-Why neighbours matter. Without VNNI, x86 processors multiply int8 with the instruction `vpmaddubsw`: it multiplies two
-neighbouring input channels (2i, 2i+1), unsigned activation times signed weight, and adds the two products into *16
-bits, saturating*. The sum is exact as long as 255 * (w0 + w1) fits, that is, as long as the weights of one sign in a
-pair add up to at most 128. Many channels have a pair beyond that. So the sum of a pair counts like a weight when the
-scale of 8 bits is chosen: then each pair of codes adds up to at most 127 + 1 (both rounded up), and the int8 kernels
-are exact on every processor. A layer whose scales would grow by more than half keeps them, and learned rounding or
-training may lead beyond: such a layer is computed in integers where kernels could saturate. Up to 7 bits every pair
-fits (63 + 63 = 126).
+Why neighbours matter. Without VNNI, x86 processors multiply int8 with the instruction `vpmaddubsw`:
+it multiplies two neighbouring input channels (2i, 2i+1), unsigned activation times signed weight,
+and adds the two products into *16 bits, saturating*. The sum is exact as long as 255 * (w0 + w1)
+fits, that is, as long as the weights of one sign in a pair add up to at most 128. Many channels
+have a pair beyond that. So the sum of a pair counts like a weight when the scale of 8 bits is
+chosen: then each pair of codes adds up to at most 127 + 1 (both rounded up), and the int8 kernels
+are exact on every processor. A layer whose scales would grow by more than half keeps them, and
+learned rounding or training may lead beyond: such a layer is computed in integers where kernels
+could saturate. Up to 7 bits every pair fits (63 + 63 = 126).
 
-In a file, codes of fewer than 8 bits are packed without gaps: they become one stream of bits, lowest bit first, in
-two's complement, cut into bytes; only the last byte may carry padding (zeros).
+In a file, codes of fewer than 8 bits are packed without gaps: they become one stream of bits,
+lowest bit first, in two's complement, cut into bytes; only the last byte may carry padding (zeros).
 """
 
 import math
@@ -24,12 +26,16 @@ from helpers.quantization.plan import Op, Plan, Recipe
 
 PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
 MOST_GROWTH = 1.5  # of a layer's scales, for the sake of pairs
-SHARES = torch.linspace(0.4, 1.0, 61, dtype=torch.float64)  # of a row's largest value, which "mse" tries
+SHARES = torch.linspace(
+    0.4, 1.0, 61, dtype=torch.float64
+)  # of a row's largest value, which "mse" tries
 
 
 @dataclass
 class LayerWeights:
-    """The weights of one layer: int8 codes of so many bits; scale and bias, in float, have one number per channel."""
+    """The weights of one layer: int8 codes of so many bits; scale and bias, in float, have one
+    number per channel.
+    """
 
     codes: torch.Tensor
     scale: torch.Tensor
@@ -46,7 +52,9 @@ def per_row(scale: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return scale.reshape(-1, *[1] * (weight.ndim - 1))
 
 
-def nearest(weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor, bits: int) -> LayerWeights:
+def nearest(
+    weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor, bits: int
+) -> LayerWeights:
     """Round a weight to the nearest codes."""
     affine = Affine(scale, torch.tensor(0), bits, signed=True, axis=0)
     return LayerWeights(affine.quantize(weight), scale, bias, bits)
@@ -55,7 +63,9 @@ def nearest(weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor, bits:
 def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
     """Round the weights of every layer of a plan to the nearest code."""
     if not (names := [op.name for op in plan.layers]):
-        raise QuantizationError("no layer of the network has an integer form; Conv2d and Linear have one")
+        raise QuantizationError(
+            "no layer of the network has an integer form; Conv2d and Linear have one"
+        )
     if unknown := sorted({*recipe.layer_bits} - {*names}):
         raise QuantizationError(f"layer_bits: no layer is called {unknown}; the layers are {names}")
     return {op.name: encode_layer(op, recipe) for op in plan.layers}
@@ -64,7 +74,9 @@ def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
 def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
     """Round the weights of one layer to the nearest code."""
     bits, weight = recipe.bits_of(op.name), op.weight.detach()
-    rows = weight.double().reshape(len(weight) if recipe.per_channel else 1, -1)  # each with a scale of its own
+    rows = weight.double().reshape(
+        len(weight) if recipe.per_channel else 1, -1
+    )  # each with a scale of its own
     largest = rows.abs().amax(1)
     if recipe.weight_observer == "mse":
         largest = _least_error(rows, largest, code_range(bits, signed=True)[1])
@@ -76,12 +88,17 @@ def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
 
 
 def _least_error(rows: torch.Tensor, largest: torch.Tensor, last: int) -> torch.Tensor:
-    """For each row the clipping bound, a share of its largest value, with the least squared rounding error."""
+    """For each row the clipping bound, a share of its largest value, with the least squared
+    rounding error.
+    """
     best, least = largest, torch.full_like(largest, torch.inf)
     for share in SHARES:
         scale = (share * largest / last).clamp(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
         error = ((rows / scale).round().clamp(-last, last) * scale - rows).square().sum(1)
-        best, least = torch.where(error <= least, share * largest, best), torch.minimum(error, least)
+        best, least = (
+            torch.where(error <= least, share * largest, best),
+            torch.minimum(error, least),
+        )
     return best
 
 
@@ -100,7 +117,9 @@ def pairs_fit(codes: torch.Tensor) -> bool:
 
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """Pack signed integer codes of 2 to 8 bits, of any shape, into a row of bytes (uint8)."""
-    flat = codes.detach().cpu().reshape(-1, 1).to(torch.int16).numpy().astype(np.uint8)  # two's complement wraps
+    flat = (
+        codes.detach().cpu().reshape(-1, 1).to(torch.int16).numpy().astype(np.uint8)
+    )  # two's complement wraps
     stream = np.unpackbits(flat, axis=1, count=bits, bitorder="little")
     return torch.from_numpy(np.packbits(stream, bitorder="little")).to(codes.device)
 
@@ -109,5 +128,9 @@ def unpack(packed: torch.Tensor, bits: int, shape: tuple[int, ...]) -> torch.Ten
     """Undo `pack`: int8 codes of the given shape."""
     count = math.prod(shape)
     stream = np.unpackbits(packed.cpu().numpy().reshape(-1), count=count * bits, bitorder="little")
-    codes = torch.from_numpy(np.packbits(stream.reshape(count, bits), axis=1, bitorder="little")).reshape(shape)
-    return ((codes << (8 - bits)).view(torch.int8) >> (8 - bits)).to(packed.device)  # the highest bit is the sign
+    codes = torch.from_numpy(
+        np.packbits(stream.reshape(count, bits), axis=1, bitorder="little")
+    ).reshape(shape)
+    return ((codes << (8 - bits)).view(torch.int8) >> (8 - bits)).to(
+        packed.device
+    )  # the highest bit is the sign

@@ -40,41 +40,58 @@ def train(
 ) -> pd.DataFrame:
     """Train `model` in place; it ends with the averaged weights, in eval mode.
 
-    Started again with the same checkpoint path, settings, images, teacher and weights after a kill, it goes on from the
-    last finished epoch and gives what an undisturbed run would have given.
+    Started again with the same checkpoint path, settings, images, teacher and weights after a kill,
+    it goes on from the last finished epoch and gives what an undisturbed run would have given.
 
     Args:
         model: the network, on the device where it shall be trained.
         cifar: the data; a tenth of its training images is kept for validation.
         checkpoint: where to keep the resumable state; None keeps none.
-        teacher: a network to learn from (with ``config.distill`` > 0); its modules stay in their modes.
-        handover: where to keep a small file, with a CSV of the epochs beside it, from which another machine goes on
-            with the same run, within noise of an undisturbed one; it is removed at the end.
+        teacher: a network to learn from (with ``config.distill`` > 0); its modules stay in their
+            modes.
+        handover: where to keep a small file, with a CSV of the epochs beside it, from which another
+            machine goes on with the same run, within noise of an undisturbed one; it is removed at
+            the end.
 
     Returns:
-        One row per epoch: loss, validation accuracy, learning rate, image size, seconds. No test image is looked at.
+        One row per epoch: loss, validation accuracy, learning rate, image size, seconds. No test
+            image is looked at.
     """
     config = config or Config()
     if (config.distill > 0) != (teacher is not None):
-        raise TrainingError("distillation needs both a teacher and distill > 0; only one of them was given")
+        raise TrainingError(
+            "distillation needs both a teacher and distill > 0; only one of them was given"
+        )
     if teacher is model:
-        raise TrainingError("the teacher is the network itself; give a copy: teacher=copy.deepcopy(model)")
+        raise TrainingError(
+            "the teacher is the network itself; give a copy: teacher=copy.deepcopy(model)"
+        )
     adopt(cifar, model, teacher)
     check_scores(model, cifar)
     with evaluation_mode(*([] if teacher is None else [teacher])):
         loop = TrainingLoop(model, cifar.split(), config, teacher)
         state = TrainingState(loop, checkpoint, handover, digest(model.state_dict().values()))
         validation = loop.split.validation_images, loop.split.validation_labels
-        bar = tqdm(total=config.epochs, initial=state.resume(), desc="training", unit="epoch", disable=not progress)
+        bar = tqdm(
+            total=config.epochs,
+            initial=state.resume(),
+            desc="training",
+            unit="epoch",
+            disable=not progress,
+        )
         with kept_memory(), bar:
             while len(state.history) < config.epochs:
                 row = loop.run_epoch(len(state.history), progress)
                 row["validation_accuracy"] = evaluate(loop.averaged, *validation).accuracy
                 state.finish_epoch(row)
                 bar.update()
-                bar.set_postfix(loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}")
+                bar.set_postfix(
+                    loss=f"{row['loss']:.3f}", validation=f"{row['validation_accuracy']:.2%}"
+                )
     model.eval().load_state_dict(loop.averaged.state_dict())
-    model.to(memory_format=torch.contiguous_format)  # as a loaded network's tensors lie, since that counts in times
+    model.to(
+        memory_format=torch.contiguous_format
+    )  # as a loaded network's tensors lie, since that counts in times
     if state.handover is not None:
         state.handover.unlink(missing_ok=True)
     return pd.DataFrame(state.history)
@@ -88,16 +105,22 @@ def finetune(
     checkpoint: str | Path | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Train on from good weights: `train` with a short schedule, a low rate, and a teacher's answers when there is one.
+    """Train on from good weights: `train` with a short schedule, a low rate, and a teacher's
+    answers when there is one.
 
-    The network has usually lost some accuracy (pruned, quantized), and the teacher is what it was before.
+    The network has usually lost some accuracy (pruned, quantized), and the teacher is what it was
+    before.
     """
-    config = config or Config(epochs=5, lr=0.02, ema=0.99, distill=0.7 if teacher is not None else 0.0)
+    config = config or Config(
+        epochs=5, lr=0.02, ema=0.99, distill=0.7 if teacher is not None else 0.0
+    )
     return train(model, cifar, config, checkpoint, teacher, progress)
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, progress: bool = False) -> Evaluation:
+def evaluate(
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, progress: bool = False
+) -> Evaluation:
     """Measure accuracy on uint8 images.
 
     Args:
@@ -106,10 +129,15 @@ def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, progr
         labels: (N,), counted from 0.
     """
     if len(images) == 0 or len(images) != len(labels):
-        raise TrainingError(f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not zero")
+        raise TrainingError(
+            f"evaluate: {len(images)} images and {len(labels)} labels; both must be equal and not"
+            " zero"
+        )
     device, form, loss, correct = device_of(model), torch.channels_last, 0.0, 0
     with evaluation_mode(model), kept_memory():
-        for start in tqdm(range(0, len(images), AT_ONCE), desc="evaluating", leave=False, disable=not progress):
+        for start in tqdm(
+            range(0, len(images), AT_ONCE), desc="evaluating", leave=False, disable=not progress
+        ):
             batch = images[start : start + AT_ONCE].to(device).contiguous(memory_format=form)
             batch = normalize(batch, normalization=normalization_of(model))
             truth = labels[start : start + AT_ONCE].to(device)
@@ -121,9 +149,13 @@ def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, progr
             loss = loss + F.cross_entropy(scores.float(), truth, reduction="sum")
             correct += (scores.argmax(1) == truth).sum()
     if math.isnan(loss := float(loss)):
-        raise TrainingError("evaluate: the network answers NaN or infinity: see its weights, or train at a lower lr")
+        raise TrainingError(
+            "evaluate: the network answers NaN or infinity: see its weights, or train at a lower lr"
+        )
     accuracy = int(correct) / len(images)
-    return Evaluation(accuracy, len(images), wilson_interval(accuracy, len(images)), loss / len(images))
+    return Evaluation(
+        accuracy, len(images), wilson_interval(accuracy, len(images)), loss / len(images)
+    )
 
 
 def wilson_interval(share: float, n: int, z: float = 1.96) -> tuple[float, float]:

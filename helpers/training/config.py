@@ -11,27 +11,35 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that decides how a network is trained; from equal weights, two runs with equal settings are equal.
+    """Everything that decides how a network is trained; from equal weights, two runs with equal
+    settings are equal.
 
     Attributes:
         epochs: passes over the training images.
         batch_size: images per step.
         lr: peak learning rate of SGD.
-        muon: peak learning rate of Muon, which then steps the dense convolutions; 0 leaves them to SGD.
-        weight_decay: of SGD, on dense weights, of no BatchNorm, bias or depthwise filter; Muon has a decay of its own.
+        muon: peak learning rate of Muon, which then steps the dense convolutions; 0 leaves them to
+            SGD.
+        weight_decay: of SGD, on dense weights, of no BatchNorm, bias or depthwise filter; Muon has
+            a decay of its own.
         label_smoothing: how far labels are softened.
-        warmup: share of all steps in which the rate rises; after it the rate falls to zero along a cosine.
-        ema: decay of the averaged weights, which are what is evaluated and kept; 0 switches averaging off.
+        warmup: share of all steps in which the rate rises; after it the rate falls to zero along a
+            cosine.
+        ema: decay of the averaged weights, which are what is evaluated and kept; 0 switches
+            averaging off.
         clip: largest norm of the gradient; 0 switches clipping off.
-        image_sizes: sides of the images, in equal parts of the run: (24, 32) trains the first half small; none: as are.
+        image_sizes: sides of the images, in equal parts of the run: (24, 32) trains the first half
+            small; none: as are.
         cutout: side of the blanked square; 0 for none.
         autoaugment: use torchvision's AutoAugment policy for CIFAR-10.
         skip: share of the easy images that an epoch leaves out, while the rest of them weighs more.
         distill: weight of the teacher's softened answers against the labels, 0 to 1.
         temperature: how far the teacher's answers are softened.
         precision: "auto" (bfloat16 where the hardware computes in it), "float32" or "bfloat16".
-        compile: let torch.compile write the kernels; takes a C++ compiler, and a minute for each size of the images.
-        seed: of the order of the images and their augmentation; what a network starts from, torch.manual_seed decides.
+        compile: let torch.compile write the kernels; takes a C++ compiler, and a minute for each
+            size of the images.
+        seed: of the order of the images and their augmentation; what a network starts from,
+            torch.manual_seed decides.
     """
 
     epochs: Annotated[int, 1, 10**6] = 30
@@ -64,9 +72,15 @@ class Config:
             if hint is bool and not isinstance(value, bool):
                 raise TrainingError(f"{name} must be True or False, got {value!r}")
         if self.precision not in ("auto", "float32", "bfloat16"):
-            raise TrainingError(f"precision must be auto, float32 or bfloat16, got {self.precision!r}")
+            raise TrainingError(
+                f"precision must be auto, float32 or bfloat16, got {self.precision!r}"
+            )
         sizes = self.image_sizes
         if not isinstance(sizes, tuple | list) or not all(type(s) is int and s >= 8 for s in sizes):
-            raise TrainingError(f"image_sizes must be a tuple of sides of 8 pixels or more, got {sizes!r}")
+            raise TrainingError(
+                f"image_sizes must be a tuple of sides of 8 pixels or more, got {sizes!r}"
+            )
         if len(sizes) > self.epochs:  # Some would be left out, the last among them.
-            raise TrainingError(f"image_sizes {sizes!r} need an epoch each, and epochs is {self.epochs}")
+            raise TrainingError(
+                f"image_sizes {sizes!r} need an epoch each, and epochs is {self.epochs}"
+            )

@@ -24,28 +24,43 @@ start anew with another checkpoint, since a checkpoint goes on only with the set
 
 
 class TrainingLoop:
-    """A model, its averaged twin, its optimizers and the data; `run_epoch` trains through the data once."""
+    """A model, its averaged twin, its optimizers and the data; `run_epoch` trains through the data
+    once.
+    """
 
-    def __init__(self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None):
+    def __init__(
+        self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None
+    ):
         """Move data to the model's device and set up the optimizers; `model` is trained in place."""
         if not len(split.train_images):
-            raise TrainingError("no image is left to train on: one is set aside for validation, so give two or more")
+            raise TrainingError(
+                "no image is left to train on: one is set aside for validation, so give two or more"
+            )
         self.model, self.config, self.split = model, config, split
         self.device, self.normalization = device_of(model), normalization_of(model)
         if teacher is not None and normalization_of(teacher) != self.normalization:
-            raise TrainingError(f"the teacher's images are normalised otherwise: {normalization_of(teacher)}")
+            raise TrainingError(
+                f"the teacher's images are normalised otherwise: {normalization_of(teacher)}"
+            )
         height, width = split.train_images.shape[2:]
         if config.image_sizes and height != width:
-            raise TrainingError(f"image_sizes are sides of squares, and the images have {width} x {height} pixels")
+            raise TrainingError(
+                f"image_sizes are sides of squares, and the images have {width} x {height} pixels"
+            )
         if min(height, width) <= PADDING:
-            raise TrainingError(f"images of {width} x {height} pixels are too small to be shifted by {PADDING}")
+            raise TrainingError(
+                f"images of {width} x {height} pixels are too small to be shifted by {PADDING}"
+            )
         image = normalize(split.train_images[:1].to(self.device), normalization=self.normalization)
         self.form = faster_format(image, model, teacher=teacher)
         self.averaged = copy.deepcopy(model).eval()
         self.averaged.input_normalization = self.normalization  # a copied graph forgets it
         self.teacher = teacher.eval() if teacher is not None else None
         self.scores_of = torch.compile(model, dynamic=False) if config.compile else model
-        self.images, self.labels = split.train_images.to(self.device), split.train_labels.to(self.device)
+        self.images, self.labels = (
+            split.train_images.to(self.device),
+            split.train_labels.to(self.device),
+        )
         self.batch_size = min(config.batch_size, len(self.images))
         self.steps_per_epoch = len(self.images) // self.batch_size
         self.weights = torch.ones(len(self.labels), device=self.device)
@@ -54,20 +69,31 @@ class TrainingLoop:
         self.policy = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10) if config.autoaugment else None
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
-        """Train through the images once, but for a last batch that is not full; equal seeds see equal batches."""
+        """Train through the images once, but for a last batch that is not full; equal seeds see
+        equal batches.
+        """
         started, losses, size = time.perf_counter(), [], self.image_size(epoch)
         self.model.train()
         with torch.random.fork_rng():
             seed = self.config.seed * 100_003 + epoch
-            torch.manual_seed(seed)  # For what draws from the global generator: dropout, AutoAugment.
+            torch.manual_seed(
+                seed
+            )  # For what draws from the global generator: dropout, AutoAugment.
             generator = torch.Generator(self.device).manual_seed(seed)
             order = self.choose(epoch, generator)
             self.steps_per_epoch = max(1, len(order) // self.batch_size)
-            for step in tqdm(range(self.steps_per_epoch), desc=f"epoch {epoch + 1}", leave=False, disable=not progress):
+            for step in tqdm(
+                range(self.steps_per_epoch),
+                desc=f"epoch {epoch + 1}",
+                leave=False,
+                disable=not progress,
+            ):
                 indices = order[step * self.batch_size : (step + 1) * self.batch_size]
                 losses.append(self.step(epoch, step, indices, size, generator))
                 if not losses[-1].isfinite():
-                    raise TrainingError(WITHOUT_END.format(loss=float(losses[-1]), epoch=epoch + 1, step=step + 1))
+                    raise TrainingError(
+                        WITHOUT_END.format(loss=float(losses[-1]), epoch=epoch + 1, step=step + 1)
+                    )
         return {
             "epoch": epoch + 1,
             "loss": float(torch.stack(losses).mean()),
@@ -79,8 +105,9 @@ class TrainingLoop:
     def choose(self, epoch: int, generator: torch.Generator) -> torch.Tensor:
         """The images of this epoch, in a new order; sets how much each of them weighs.
 
-        Of the easy ones, with a loss below the mean when last seen, a share is skipped, and the rest of them weighs
-        more: the sum of gradients to be expected stays the same (InfoBatch, Qin et al. 2024). At the end all are seen.
+        Of the easy ones, with a loss below the mean when last seen, a share is skipped, and the
+        rest of them weighs more: the sum of gradients to be expected stays the same (InfoBatch, Qin
+        et al. 2024). At the end all are seen.
         """
         order = torch.randperm(len(self.labels), generator=generator, device=self.device)
         self.weights.fill_(1)
@@ -92,14 +119,22 @@ class TrainingLoop:
             order = order[~(easy & (drawn < self.config.skip))[order]]
         return order
 
-    def step(self, epoch: int, step: int, indices: torch.Tensor, size: int, generator: torch.Generator) -> torch.Tensor:
+    def step(
+        self, epoch: int, step: int, indices: torch.Tensor, size: int, generator: torch.Generator
+    ) -> torch.Tensor:
         """One optimizer step; the learning rate is set anew for each."""
         done = epoch * self.steps_per_epoch + step
         share = share_of_peak(done, self.config.epochs * self.steps_per_epoch, self.config.warmup)
         for group in chain.from_iterable(optimizer.param_groups for optimizer in self.optimizers):
             group["lr"] = group["peak"] * share
-        options = {"cutout": self.config.cutout, "policy": self.policy, "normalization": self.normalization}
-        batch = training_batch(self.images, indices, epoch, generator, size, mirror=self.split.mirror, **options)
+        options = {
+            "cutout": self.config.cutout,
+            "policy": self.policy,
+            "normalization": self.normalization,
+        }
+        batch = training_batch(
+            self.images, indices, epoch, generator, size, mirror=self.split.mirror, **options
+        )
         batch = batch.contiguous(memory_format=self.form)
         lower = uses_bfloat16(self.config.precision, self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=lower):
@@ -115,41 +150,62 @@ class TrainingLoop:
         return losses.detach().mean()
 
     def losses(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """For each image its cross-entropy with the label, mixed with the teacher's softened answers."""
+        """For each image its cross-entropy with the label, mixed with the teacher's softened
+        answers.
+        """
         scores = self.scores_of(batch)
         if not isinstance(scores, torch.Tensor):
             kind = type(scores).__name__
-            raise TrainingError(f"in train mode the network gives {kind}, not scores: build it with aux_logits=False")
-        hard = F.cross_entropy(scores, labels, label_smoothing=self.config.label_smoothing, reduction="none")
+            raise TrainingError(
+                f"in train mode the network gives {kind}, not scores: build it with"
+                " aux_logits=False"
+            )
+        hard = F.cross_entropy(
+            scores, labels, label_smoothing=self.config.label_smoothing, reduction="none"
+        )
         if self.teacher is None:
             return hard
         with torch.no_grad():
             wanted = F.log_softmax(self.teacher(batch) / self.config.temperature, 1)
         softened = F.log_softmax(scores / self.config.temperature, 1)
-        soft = F.kl_div(softened, wanted, reduction="none", log_target=True).sum(1) * self.config.temperature**2
+        soft = (
+            F.kl_div(softened, wanted, reduction="none", log_target=True).sum(1)
+            * self.config.temperature**2
+        )
         return (1 - self.config.distill) * hard + self.config.distill * soft
 
     @torch.no_grad()
     def update_average(self, done: int) -> None:
-        """Move the averaged twin a little towards the model; early on, when weights still race, by more."""
+        """Move the averaged twin a little towards the model; early on, when weights still race, by
+        more.
+        """
         keep = min(self.config.ema, (1 + done) / (10 + done))
         mine, theirs = (m.state_dict(keep_vars=True) for m in (self.averaged, self.model))
         # A tensor that two layers share has two names, and moves once all the same.
-        floats = {id(average): (average, theirs[n]) for n, average in mine.items() if average.is_floating_point()}
+        floats = {
+            id(average): (average, theirs[n])
+            for n, average in mine.items()
+            if average.is_floating_point()
+        }
         torch._foreach_lerp_(*zip(*floats.values(), strict=True), 1 - keep)
         for name, average in self.averaged.named_buffers():
-            # Counters, and what no state dict has: `train` hands it out as the model has it, perhaps in another shape.
+            # Counters, and what no state dict has: `train` hands it out as the model has it,
+            # perhaps in another shape.
             if name not in mine or not average.is_floating_point():
                 average.data = self.model.get_buffer(name).clone()
 
     def image_size(self, epoch: int) -> int | None:
-        """The side of the images in this epoch: the run is cut into equal parts, one for each; None keeps theirs."""
+        """The side of the images in this epoch: the run is cut into equal parts, one for each; None
+        keeps theirs.
+        """
         sizes = self.config.image_sizes or (None,)
         return sizes[epoch * len(sizes) // self.config.epochs]
 
 
 def share_of_peak(step: int, steps: int, warmup: float) -> float:
-    """How much of its peak a learning rate has at a step: it rises in a line, then falls to zero along a cosine."""
+    """How much of its peak a learning rate has at a step: it rises in a line, then falls to zero
+    along a cosine.
+    """
     rising = warmup * steps
     if step < rising:
         return (step + 1) / (rising + 1)
@@ -157,9 +213,13 @@ def share_of_peak(step: int, steps: int, warmup: float) -> float:
 
 
 def uses_bfloat16(precision: str, device: torch.device) -> bool:
-    """Whether to compute in bfloat16: "auto" asks for hardware that multiplies in it, since emulation is slower."""
+    """Whether to compute in bfloat16: "auto" asks for hardware that multiplies in it, since
+    emulation is slower.
+    """
     if precision != "auto":
         return precision == "bfloat16"
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    return device.type == "cpu" and (
+        torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    )

@@ -1,4 +1,6 @@
-"""Which optimizer steps which weights: SGD all of them, or Muon the dense convolutions and SGD the rest."""
+"""Which optimizer steps which weights: SGD all of them, or Muon the dense convolutions and SGD the
+rest.
+"""
 
 import torch
 from torch import nn
@@ -7,7 +9,9 @@ from helpers.training.config import Config
 
 
 def optimizers(model: nn.Module, config: Config) -> list[torch.optim.Optimizer]:
-    """SGD with momentum, and Muon if the settings give it a rate; each group keeps its peak rate as ``peak``."""
+    """SGD with momentum, and Muon if the settings give it a rate; each group keeps its peak rate as
+    ``peak``.
+    """
     decayed, spared = weight_groups(model, config.weight_decay)
     filters = [p for p in decayed["params"] if p.dim() == 4 and config.muon]
     decayed["params"] = [p for p in decayed["params"] if p.dim() != 4 or not config.muon]
@@ -19,13 +23,20 @@ def optimizers(model: nn.Module, config: Config) -> list[torch.optim.Optimizer]:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose step is made orthogonal: no direction of a filter matrix moves farther than another (Jordan 2024).
+    """Momentum whose step is made orthogonal: no direction of a filter matrix moves farther than
+    another (Jordan 2024).
 
-    As `torch.optim.Muon`, for filters of any shape. That one iterates in bfloat16, which took 3.1 s a step for
-    MobileNetV2 on one core without bfloat16 instructions; float32 took 0.15 s.
+    As `torch.optim.Muon`, for filters of any shape. That one iterates in bfloat16, which took 3.1 s
+    a step for MobileNetV2 on one core without bfloat16 instructions; float32 took 0.15 s.
     """
 
-    def __init__(self, filters: list[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.1):
+    def __init__(
+        self,
+        filters: list[nn.Parameter],
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.1,
+    ):
         super().__init__(filters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
@@ -42,7 +53,9 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: torch.Tensor, steps: int = 5) -> torch.Tensor:
-    """Newton-Schulz: bring all singular values near 1 (0.7 to 1.2) by an odd polynomial of the matrix."""
+    """Newton-Schulz: bring all singular values near 1 (0.7 to 1.2) by an odd polynomial of the
+    matrix.
+    """
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x / x.norm().clamp(min=1e-7)
     for _ in range(steps):
@@ -56,7 +69,12 @@ def weight_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     convolutions = [m for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd)]
     depthwise = {id(m.weight) for m in convolutions if m.groups == m.in_channels > 1}
     loose = {*map(id, model.parameters())} - {id(m.weight) for m in convolutions}  # a QatNetwork's
-    depthwise |= {id(p) for p in model.parameters() if id(p) in loose and p.dim() == 4 and p.shape[1] == 1}
+    depthwise |= {
+        id(p) for p in model.parameters() if id(p) in loose and p.dim() == 4 and p.shape[1] == 1
+    }
     decayed = [p for p in model.parameters() if p.dim() > 1 and id(p) not in depthwise]
     spared = [p for p in model.parameters() if p.dim() <= 1 or id(p) in depthwise]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
+    return [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": spared, "weight_decay": 0.0},
+    ]

@@ -1,9 +1,10 @@
 """What a training run writes after each epoch, so that it can be stopped at any time and go on.
 
-Two safetensors files, both written whole. The *checkpoint* holds everything, and a run that goes on from it ends as if
-it had never been stopped. The *hand-over* is small enough to be committed, and takes the run to another machine: the
-weights in float16, from which the average starts again, and the rows of the finished epochs. The average would do worse
-in their place: it lags behind them by some 1 / (1 - ema) steps, which would be lost each time.
+Two safetensors files, both written whole. The *checkpoint* holds everything, and a run that goes on
+from it ends as if it had never been stopped. The *hand-over* is small enough to be committed, and
+takes the run to another machine: the weights in float16, from which the average starts again, and
+the rows of the finished epochs. The average would do worse in their place: it lags behind them by
+some 1 / (1 - ema) steps, which would be lost each time.
 """
 
 import hashlib
@@ -31,18 +32,41 @@ Place = str | Path | None
 class TrainingState:
     """Weights, averaged weights, momenta, and the rows of the finished epochs."""
 
-    def __init__(self, loop: TrainingLoop, checkpoint: Place = None, handover: Place = None, start: str | None = None):
-        self.loop, self.start, self.history = loop, start, []  # of the history, a row for each epoch
-        self.checkpoint, self.handover = (None if place is None else Path(place) for place in (checkpoint, handover))
+    def __init__(
+        self,
+        loop: TrainingLoop,
+        checkpoint: Place = None,
+        handover: Place = None,
+        start: str | None = None,
+    ):
+        self.loop, self.start, self.history = (
+            loop,
+            start,
+            [],
+        )  # of the history, a row for each epoch
+        self.checkpoint, self.handover = (
+            None if place is None else Path(place) for place in (checkpoint, handover)
+        )
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that the end of a run depends on; of the weights that it starts with a digest, where it is known."""
-        teacher = None if self.loop.teacher is None else digest(self.loop.teacher.state_dict().values())
-        images = digest([self.loop.images, self.loop.labels]) + ("" if self.loop.split.mirror else ", never mirrored")
+        """All that the end of a run depends on; of the weights that it starts with a digest, where
+        it is known.
+        """
+        teacher = (
+            None if self.loop.teacher is None else digest(self.loop.teacher.state_dict().values())
+        )
+        images = digest([self.loop.images, self.loop.labels]) + (
+            "" if self.loop.split.mirror else ", never mirrored"
+        )
         found = plain(self.loop.config) | {"images": images, "teacher": teacher}
-        network = re.sub(" at 0x[0-9a-f]+", "", repr(self.loop.model)).encode()  # without the addresses of objects
-        found |= {"normalization": repr(self.loop.normalization), "network": hashlib.sha256(network).hexdigest()[:16]}
+        network = re.sub(
+            " at 0x[0-9a-f]+", "", repr(self.loop.model)
+        ).encode()  # without the addresses of objects
+        found |= {
+            "normalization": repr(self.loop.normalization),
+            "network": hashlib.sha256(network).hexdigest()[:16],
+        }
         return found | ({"starting weights": self.start} if self.start else {})
 
     def finish_epoch(self, row: dict) -> None:
@@ -52,19 +76,32 @@ class TrainingState:
             self.write(self.checkpoint, self.tensors())
         if self.handover is not None:
             self.write(self.handover, self.small_tensors())
-            write_atomically(self.handover.with_suffix(".csv"), pd.DataFrame(self.history).to_csv(index=False))
+            write_atomically(
+                self.handover.with_suffix(".csv"), pd.DataFrame(self.history).to_csv(index=False)
+            )
 
     def write(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
         """One file, in one piece."""
         header = {"settings": json.dumps(self.settings), "history": json.dumps(self.history)}
-        # Copies: safetensors refuses tensors that share memory, as those of two layers with the same weight do.
+        # Copies: safetensors refuses tensors that share memory, as those of two layers with the
+        # same weight do.
         apart = {"device": "cpu", "copy": True, "memory_format": torch.contiguous_format}
-        write_atomically(path, save({name: t.detach().to(**apart) for name, t in tensors.items()}, header))
+        write_atomically(
+            path, save({name: t.detach().to(**apart) for name, t in tensors.items()}, header)
+        )
 
     def resume(self) -> int:
-        """Go back to the last finished epoch that a file knows, if there is one; returns how many are finished."""
-        found = [self.read(path) for path in (self.checkpoint, self.handover) if path is not None and path.exists()]
-        if found:  # Another machine may have brought the hand-over further than this one's checkpoint.
+        """Go back to the last finished epoch that a file knows, if there is one; returns how many
+        are finished.
+        """
+        found = [
+            self.read(path)
+            for path in (self.checkpoint, self.handover)
+            if path is not None and path.exists()
+        ]
+        if (
+            found
+        ):  # Another machine may have brought the hand-over further than this one's checkpoint.
             path, self.history, tensors = max(found, key=lambda state: len(state[1]))
             self.restore(path, tensors)
         return len(self.history)
@@ -78,14 +115,19 @@ class TrainingState:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return path, json.loads(header["history"]), tensors
         except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-            raise TrainingError(f"{path} is not a training state ({error}); delete it to start anew") from error
+            raise TrainingError(
+                f"{path} is not a training state ({error}); delete it to start anew"
+            ) from error
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Every tensor of the state, by a flat name."""
         found = {"last_losses": self.loop.last_losses}
         for twin, model in (("model", self.loop.model), ("averaged", self.loop.averaged)):
             # Buffers that a checkpoint leaves out may change in training all the same.
-            found |= {f"{twin}.{name}": t for name, t in (dict(model.named_buffers()) | model.state_dict()).items()}
+            found |= {
+                f"{twin}.{name}": t
+                for name, t in (dict(model.named_buffers()) | model.state_dict()).items()
+            }
         for place, optimizer in enumerate(self.loop.optimizers):
             for number, state in optimizer.state_dict()["state"].items():
                 if state.get("momentum_buffer") is not None:
@@ -93,43 +135,71 @@ class TrainingState:
         return found
 
     def small_tensors(self) -> dict[str, torch.Tensor]:
-        """No momenta and no average, and weights in half the bytes; scales and statistics stay exact."""
+        """No momenta and no average, and weights in half the bytes; scales and statistics stay
+        exact.
+        """
         parameters = self.loop.model.named_parameters(remove_duplicate=False)
-        halved = {f"model.{name}" for name, weight in parameters if weight.dim() > 1}  # step sizes of 1e-8 would be 0
+        halved = {
+            f"model.{name}" for name, weight in parameters if weight.dim() > 1
+        }  # step sizes of 1e-8 would be 0
         halved.add("last_losses")
-        kept = {name: t for name, t in self.tensors().items() if not name.startswith(("averaged.", "momentum."))}
+        kept = {
+            name: t
+            for name, t in self.tensors().items()
+            if not name.startswith(("averaged.", "momentum."))
+        }
         return {name: t.half() if name in halved else t for name, t in kept.items()}
 
     @torch.no_grad()
     def restore(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
         """Put every tensor back where `tensors` found it."""
         if not any(name.startswith("averaged.") for name in tensors):  # A hand-over.
-            tensors |= {name.replace("model.", "averaged.", 1): tensor for name, tensor in tensors.items()}
+            tensors |= {
+                name.replace("model.", "averaged.", 1): tensor for name, tensor in tensors.items()
+            }
         for place, optimizer in enumerate(self.loop.optimizers):
-            for number, parameter in enumerate(chain.from_iterable(one["params"] for one in optimizer.param_groups)):
-                # An empty place for the momentum, which the optimizer makes only at the first gradient: a parameter
-                # that is frozen, or that no image has reached, has none.
+            for number, parameter in enumerate(
+                chain.from_iterable(one["params"] for one in optimizer.param_groups)
+            ):
+                # An empty place for the momentum, which the optimizer makes only at the first
+                # gradient: a parameter that is frozen, or that no image has reached, has none.
                 if f"momentum.{place}.{number}" in tensors:
                     optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         places = self.tensors()
-        mine, theirs = ({name: tensor.shape for name, tensor in some.items()}.items() for some in (places, tensors))
+        mine, theirs = (
+            {name: tensor.shape for name, tensor in some.items()}.items()
+            for some in (places, tensors)
+        )
         if wrong := sorted(mine ^ theirs):
-            raise TrainingError(f"{path} belongs to another network (see {wrong[0][0]}); choose another path")
+            raise TrainingError(
+                f"{path} belongs to another network (see {wrong[0][0]}); choose another path"
+            )
         for name, place in places.items():
             place.copy_(tensors[name])
 
     def refuse_other_settings(self, path: Path, stored: dict) -> None:
-        """A run can only go on with the settings that it was started with; one that is newer had its default then."""
+        """A run can only go on with the settings that it was started with; one that is newer had
+        its default then.
+        """
         stored = self.settings | plain(Config()) | stored
         if stored["network"] != self.settings["network"]:
             which = "another network, or its layers were set otherwise"
             raise TrainingError(f"{path} belongs to {which}; choose another path")
-        other = [f"{name} was {stored[name]}, now {now}" for name, now in self.settings.items() if stored[name] != now]
+        other = [
+            f"{name} was {stored[name]}, now {now}"
+            for name, now in self.settings.items()
+            if stored[name] != now
+        ]
         if other:
             remedy = "delete it, choose another"
             if len(other) == 1 and other[0].startswith("starting weights"):
-                remedy = f"build or load the network as it was then (same torch.manual_seed) to go on; or {remedy}"
-            raise TrainingError(f"{path} was made with other settings ({'; '.join(other)}); {remedy}")
+                remedy = (
+                    "build or load the network as it was then (same torch.manual_seed) to go on;"
+                    f" or {remedy}"
+                )
+            raise TrainingError(
+                f"{path} was made with other settings ({'; '.join(other)}); {remedy}"
+            )
 
 
 def plain(config: Config) -> dict[str, Any]:

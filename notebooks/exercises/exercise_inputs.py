@@ -14,7 +14,9 @@ def normal(rng: torch.Generator, *shape: int) -> torch.Tensor:
 
 
 def statistics(rng: torch.Generator, channels: int) -> dict[str, torch.Tensor | float]:
-    """BatchNorm's numbers, with variances so small that eps matters, and at least one negative gamma."""
+    """BatchNorm's numbers, with variances so small that eps matters, and at least one negative
+    gamma.
+    """
     gamma = normal(rng, channels)
     gamma[0] = -gamma[0].abs()
     return {
@@ -28,11 +30,16 @@ def statistics(rng: torch.Generator, channels: int) -> dict[str, torch.Tensor | 
 
 def layer_of(answer: object) -> tuple[torch.Tensor, torch.Tensor]:
     """The weights and the bias of an answer, in float64; says in words what came instead."""
-    if not isinstance(answer, list) or [isinstance(part, torch.Tensor) for part in answer] != [True, True]:
+    if not isinstance(answer, list) or [isinstance(part, torch.Tensor) for part in answer] != [
+        True,
+        True,
+    ]:
         raise ValueError("return a tuple of two tensors, the weights and the bias")
     weight, bias = answer
     if bias.shape != weight.shape[:1]:
-        raise ValueError(f"the bias should have the shape {tuple(weight.shape[:1])}, but has {tuple(bias.shape)}")
+        raise ValueError(
+            f"the bias should have the shape {tuple(weight.shape[:1])}, but has {tuple(bias.shape)}"
+        )
     return weight.double(), bias.double()
 
 

@@ -9,7 +9,9 @@ from helpers.checks.specification import Case, Item
 
 
 def size_cases(rng: torch.Generator) -> list[Case]:
-    """Counts and bits whose product is and is not a whole number of bytes; so few that a part of a byte shows."""
+    """Counts and bits whose product is and is not a whole number of bytes; so few that a part of a
+    byte shows.
+    """
     inputs = [{"numbers": between(rng, 1, 10**7), "bits": bits} for bits in (32, 8, 4)]
     inputs.append({"numbers": 8 * between(rng, 1, 9) + 5, "bits": 3})
     return [Case(f"{one['numbers']} numbers of {one['bits']} bits", one) for one in inputs]
@@ -21,7 +23,9 @@ def size_oracle(inputs: dict, probe: dict) -> float:
 
 
 def accuracy_cases(rng: torch.Generator) -> list[Case]:
-    """Scores of a few images; two of three are right, so that the share of wrong ones is another number."""
+    """Scores of a few images; two of three are right, so that the share of wrong ones is another
+    number.
+    """
     cases = []
     for images in (between(rng, 20, 60), between(rng, 5, 9)):
         scores = torch.randn(images, 10, generator=rng)
@@ -34,7 +38,9 @@ def accuracy_cases(rng: torch.Generator) -> list[Case]:
 def accuracy_oracle(inputs: dict, probe: dict) -> float:
     """Image by image, in plain Python."""
     rows = zip(inputs["scores"].tolist(), inputs["labels"].tolist(), strict=True)
-    return statistics.fmean(max(range(len(row)), key=row.__getitem__) == label for row, label in rows)
+    return statistics.fmean(
+        max(range(len(row)), key=row.__getitem__) == label for row, label in rows
+    )
 
 
 ITEMS = (

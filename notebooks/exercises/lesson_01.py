@@ -13,12 +13,18 @@ from helpers.checks.specification import Case, Item
 CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right as well
 
 
-# output_size ----------------------------------------------------------------------------------------------------
+# output_size
+# ----------------------------------------------------------------------------------------------------
 
 
 def output_size_cases(rng: torch.Generator) -> list[Case]:
     """Sizes that leave one pixel over, or two, of three, and sizes that leave none."""
-    left_over = {"size": 2 * between(rng, 2, 20), "kernel": 3, "stride": 2, "padding": between(rng, 0, 3)}
+    left_over = {
+        "size": 2 * between(rng, 2, 20),
+        "kernel": 3,
+        "stride": 2,
+        "padding": between(rng, 0, 3),
+    }
     padded = {"size": between(rng, 5, 20), "kernel": 3, "stride": 1, "padding": between(rng, 2, 3)}
     two_of_three = {"size": 3 * between(rng, 0, 8) + 5, "kernel": 3, "stride": 3, "padding": 0}
     chosen = [left_over, padded, two_of_three]
@@ -26,7 +32,10 @@ def output_size_cases(rng: torch.Generator) -> list[Case]:
         kernel = between(rng, 1, 5)
         inputs = {"size": between(rng, kernel, 40), "kernel": kernel}
         chosen.append(inputs | {"stride": between(rng, 1, 4), "padding": between(rng, 0, 3)})
-    return [Case(", ".join(f"{name} {value}" for name, value in inputs.items()), inputs) for inputs in chosen]
+    return [
+        Case(", ".join(f"{name} {value}" for name, value in inputs.items()), inputs)
+        for inputs in chosen
+    ]
 
 
 def output_size_oracle(inputs: dict, probe: dict) -> int:
@@ -40,15 +49,24 @@ def whole(answer: int, probe: dict) -> int:
     return operator.index(answer)
 
 
-# convolve -------------------------------------------------------------------------------------------------------
+# convolve
+# -------------------------------------------------------------------------------------------------------
 
 
 def convolve_cases(rng: torch.Generator) -> list[Case]:
     """An image that is not square; with and without bias, stride and padding."""
     cases = []
-    for stride, padding in ((1, 0), (1, between(rng, 1, 3)), (between(rng, 2, 3), 0), (2, between(rng, 1, 2))):
+    for stride, padding in (
+        (1, 0),
+        (1, between(rng, 1, 3)),
+        (between(rng, 2, 3), 0),
+        (2, between(rng, 1, 2)),
+    ):
         rows = between(rng, 6, 9)
-        inputs = {"x": normal(rng, rows, rows + between(rng, 1, 3)), "W": normal(rng, *[between(rng, 2, 4)] * 2)}
+        inputs = {
+            "x": normal(rng, rows, rows + between(rng, 1, 3)),
+            "W": normal(rng, *[between(rng, 2, 4)] * 2),
+        }
         inputs |= {"b": normal(rng, 1).item(), "stride": stride, "padding": padding}
         cases.append(Case(f"stride {stride}, padding {padding}", inputs))
     return cases
@@ -57,10 +75,13 @@ def convolve_cases(rng: torch.Generator) -> list[Case]:
 def convolve_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     """torch's convolution; it knows no flipping of the window either."""
     x, weight = inputs["x"][None, None], inputs["W"][None, None]
-    return F.conv2d(x, weight, stride=inputs["stride"], padding=inputs["padding"])[0, 0] + inputs["b"]
+    return (
+        F.conv2d(x, weight, stride=inputs["stride"], padding=inputs["padding"])[0, 0] + inputs["b"]
+    )
 
 
-# update_statistics ----------------------------------------------------------------------------------------------
+# update_statistics
+# ----------------------------------------------------------------------------------------------
 
 
 def statistics_cases(rng: torch.Generator) -> list[Case]:
@@ -69,7 +90,10 @@ def statistics_cases(rng: torch.Generator) -> list[Case]:
     for images in (2, between(rng, 3, 5)):
         channels = between(rng, 2, 4)
         inputs = {"mu": normal(rng, channels), "variance": normal(rng, channels).abs() + 0.1}
-        inputs |= {"y": 3 * normal(rng, images, channels, 2, 3) + 1, "momentum": between(rng, 1, 4) / 10}
+        inputs |= {
+            "y": 3 * normal(rng, images, channels, 2, 3) + 1,
+            "momentum": between(rng, 1, 4) / 10,
+        }
         cases.append(Case(f"{images} images of 2 x 3 pixels", inputs))
     return cases
 
@@ -81,27 +105,37 @@ def statistics_oracle(inputs: dict, probe: dict) -> list[torch.Tensor]:
     return [mu, variance]
 
 
-# scale_and_shift ------------------------------------------------------------------------------------------------
+# scale_and_shift
+# ------------------------------------------------------------------------------------------------
 
 
 def scale_and_shift_cases(rng: torch.Generator) -> list[Case]:
     """Ordinary statistics, and a single channel."""
-    return [Case(f"{channels} channels", statistics(rng, channels)) for channels in (between(rng, 2, 9), 1)]
+    return [
+        Case(f"{channels} channels", statistics(rng, channels))
+        for channels in (between(rng, 2, 9), 1)
+    ]
 
 
 def scale_and_shift_oracle(inputs: dict, probe: dict) -> list[torch.Tensor]:
     """What BatchNorm makes of 0 is c; what it makes of 1 is a + c."""
-    zero, one = (batch_norm(torch.full((1, len(inputs["mu"])), value).double(), inputs)[0] for value in (0.0, 1.0))
+    zero, one = (
+        batch_norm(torch.full((1, len(inputs["mu"])), value).double(), inputs)[0]
+        for value in (0.0, 1.0)
+    )
     return [one - zero, zero]
 
 
 def batch_norm(y: torch.Tensor, inputs: dict) -> torch.Tensor:
     """torch's BatchNorm in inference."""
     gamma, beta = inputs["gamma"], inputs["beta"]
-    return F.batch_norm(y, inputs["mu"].clone(), inputs["variance"].clone(), gamma, beta, eps=inputs["eps"])
+    return F.batch_norm(
+        y, inputs["mu"].clone(), inputs["variance"].clone(), gamma, beta, eps=inputs["eps"]
+    )
 
 
-# fold_into_convolution ------------------------------------------------------------------------------------------
+# fold_into_convolution
+# ------------------------------------------------------------------------------------------
 
 
 def fold_cases(rng: torch.Generator) -> list[Case]:
@@ -113,7 +147,10 @@ def fold_cases(rng: torch.Generator) -> list[Case]:
         ("with C_in > C_out", False, 2),
     ):
         channels = between(rng, 3, 6)
-        layer = {"W": normal(rng, channels, channels + more, 3, 3), "b": normal(rng, channels) if has_bias else None}
+        layer = {
+            "W": normal(rng, channels, channels + more, 3, 3),
+            "b": normal(rng, channels) if has_bias else None,
+        }
         probe = {"x": normal(rng, 2, channels + more, 6, 6)}
         cases.append(Case(f"a convolution {label}", layer | statistics(rng, channels), probe))
     return cases
@@ -121,7 +158,11 @@ def fold_cases(rng: torch.Generator) -> list[Case]:
 
 def fold_oracle(inputs: dict, probe: dict) -> dict:
     """What the two layers compute, one after the other."""
-    return {"output with W' and b'": batch_norm(F.conv2d(probe["x"], inputs["W"], inputs["b"], padding=1), inputs)}
+    return {
+        "output with W' and b'": batch_norm(
+            F.conv2d(probe["x"], inputs["W"], inputs["b"], padding=1), inputs
+        )
+    }
 
 
 def fold_view(answer: list, probe: dict) -> dict:
@@ -129,7 +170,8 @@ def fold_view(answer: list, probe: dict) -> dict:
     return {"output with W' and b'": F.conv2d(probe["x"], *layer_of(answer), padding=1)}
 
 
-# fold_conv_bn ---------------------------------------------------------------------------------------------------
+# fold_conv_bn
+# ---------------------------------------------------------------------------------------------------
 
 LAYERS = {
     "a plain convolution": {},
@@ -144,13 +186,20 @@ def fold_layer_cases(rng: torch.Generator) -> list[Case]:
     """Layers of all kinds, and three that must be refused."""
     kinds = [(label, settings, "eval") for label, settings in LAYERS.items()]
     kinds += [("BatchNorm without gamma and beta", {}, "affine=False")]
-    kinds += [(f"BatchNorm {state}", {}, state) for state in ("in training mode", "without statistics")]
+    kinds += [
+        (f"BatchNorm {state}", {}, state) for state in ("in training mode", "without statistics")
+    ]
     kinds += [("a BatchNorm of another number of channels", {}, "wider")]
     cases = []
     for label, settings, state in kinds:
         seed = between(rng, 0, 2**30)
         settings = {"out_channels": 4, "bias": False} | settings
-        cases.append(Case(label, {"settings": settings, "state": state, "seed": seed, "x": normal(rng, 2, 4, 7, 7)}))
+        cases.append(
+            Case(
+                label,
+                {"settings": settings, "state": state, "seed": seed, "x": normal(rng, 2, 4, 7, 7)},
+            )
+        )
     return cases
 
 
@@ -159,7 +208,9 @@ def two_layers(inputs: dict) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
     rng, state = torch.Generator().manual_seed(inputs["seed"]), inputs["state"]
     conv = nn.Conv2d(4, kernel_size=3, dtype=torch.float64, **inputs["settings"]).eval()
     kept = {"affine": state != "affine=False", "track_running_stats": state != "without statistics"}
-    norm = nn.BatchNorm2d(conv.out_channels + (state == "wider"), eps=1e-2, dtype=torch.float64, **kept)
+    norm = nn.BatchNorm2d(
+        conv.out_channels + (state == "wider"), eps=1e-2, dtype=torch.float64, **kept
+    )
     norm.train(state == "in training mode")
     for tensor in (*conv.parameters(), *norm.parameters(), *norm.buffers()):
         if tensor.is_floating_point():
@@ -170,21 +221,32 @@ def two_layers(inputs: dict) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
 
 
 def run_fold_layers(student: dict, inputs: dict) -> dict:
-    """What the folded layer makes of x, or that it was refused; and whether the old layers are as they were."""
+    """What the folded layer makes of x, or that it was refused; and whether the old layers are as
+    they were.
+    """
     conv, norm = two_layers(inputs)
     before = [tensor.clone() for layer in (conv, norm) for tensor in layer.state_dict().values()]
     try:
         layer = student["fold_conv_bn"](conv, norm)
     except ValueError:
-        return {"a ValueError was raised": True, "output of the new layer": None, "old layers changed": False}
+        return {
+            "a ValueError was raised": True,
+            "output of the new layer": None,
+            "old layers changed": False,
+        }
     if not isinstance(layer, nn.Conv2d):
         raise TypeError(
-            f"fold_conv_bn must return an nn.Conv2d or raise a ValueError; this is a {type(layer).__name__}"
+            "fold_conv_bn must return an nn.Conv2d or raise a ValueError; this is a"
+            f" {type(layer).__name__}"
         )
     after = [tensor for layer in (conv, norm) for tensor in layer.state_dict().values()]
     changed = not all(map(torch.equal, before, after))
     output = layer.double()(inputs["x"])
-    return {"a ValueError was raised": False, "output of the new layer": output, "old layers changed": changed}
+    return {
+        "a ValueError was raised": False,
+        "output of the new layer": output,
+        "old layers changed": changed,
+    }
 
 
 def fold_layers_oracle(inputs: dict, probe: dict) -> dict:
@@ -192,7 +254,11 @@ def fold_layers_oracle(inputs: dict, probe: dict) -> dict:
     conv, norm = two_layers(inputs)
     refused = inputs["state"] in ("in training mode", "without statistics", "wider")
     y = None if refused else norm(conv(inputs["x"])).detach()
-    return {"a ValueError was raised": refused, "output of the new layer": y, "old layers changed": False}
+    return {
+        "a ValueError was raised": refused,
+        "output of the new layer": y,
+        "old layers changed": False,
+    }
 
 
 ITEMS = (

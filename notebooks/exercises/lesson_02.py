@@ -1,4 +1,7 @@
-"""Lesson 02. The learner's functions get a traced network; the oracles know how it was put together."""
+"""Lesson 02.
+
+The learner's functions get a traced network; the oracles know how it was put together.
+"""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +23,9 @@ LAYERS = {
 
 
 class Branches(nn.Module):
-    """Layers in a row, and the sum of the last two values: so that a value is read twice; identities may cross over."""
+    """Layers in a row, and the sum of the last two values: so that a value is read twice;
+    identities may cross over.
+    """
 
     def __init__(self, kinds: list[str], crossing: bool):
         super().__init__()
@@ -31,7 +36,9 @@ class Branches(nn.Module):
         """Run them."""
         values = [x]
         for layer in self.layers:
-            values.append(layer(values[-2 if self.crossing and isinstance(layer, nn.Identity) else -1]))
+            values.append(
+                layer(values[-2 if self.crossing and isinstance(layer, nn.Identity) else -1])
+            )
         return values[-1] + values[-2]
 
 
@@ -45,16 +52,30 @@ def traced(inputs: dict) -> fx.GraphModule:
 def layer_cases(rng: torch.Generator) -> list[Case]:
     """Rows of layers with identities in all places: at the front, at the end, two in a row."""
     cases = []
-    endings = {"an identity at the end": ["linear", "identity"], "two identities in a row": ["identity", "identity"]}
+    endings = {
+        "an identity at the end": ["linear", "identity"],
+        "two identities in a row": ["identity", "identity"],
+    }
     for label, ends in endings.items():
         kinds = [list(LAYERS)[between(rng, 0, 2)] for _ in range(between(rng, 2, 6))] + ["relu"]
         cases.append(Case(label, {"kinds": kinds + ends, "seed": between(rng, 0, 10**6)}))
     kinds = ["identity", "linear", "identity", "relu"]
     cases.append(Case("an identity in front", {"kinds": kinds, "seed": between(rng, 0, 10**6)}))
-    crossing = {"kinds": ["linear", "relu", "identity", "linear"], "seed": between(rng, 0, 10**6), "crossing": True}
+    crossing = {
+        "kinds": ["linear", "relu", "identity", "linear"],
+        "seed": between(rng, 0, 10**6),
+        "crossing": True,
+    }
     cases.append(Case("an identity that reads another layer than the one before it", crossing))
-    cases.append(Case("a BatchNorm that changes little", {"kinds": ["linear", "norm"], "seed": between(rng, 0, 10**6)}))
-    cases.append(Case("no identity at all", {"kinds": ["linear", "relu"], "seed": between(rng, 0, 10**6)}))
+    cases.append(
+        Case(
+            "a BatchNorm that changes little",
+            {"kinds": ["linear", "norm"], "seed": between(rng, 0, 10**6)},
+        )
+    )
+    cases.append(
+        Case("no identity at all", {"kinds": ["linear", "relu"], "seed": between(rng, 0, 10**6)})
+    )
     return cases
 
 
@@ -74,7 +95,10 @@ def as_plain(answer: Any, probe: dict) -> dict:
 
 
 def run_remove(student: Mapping[str, Any], inputs: dict) -> dict:
-    """Hand over the network; look at what became of it. Returning it is allowed, changing it in place too."""
+    """Hand over the network; look at what became of it.
+
+    Returning it is allowed, changing it in place too.
+    """
     graph_module = traced(inputs)
     graph_module = student["remove_identities"](graph_module) or graph_module
     graph_module.graph.lint()
@@ -103,7 +127,9 @@ def remove_oracle(inputs: dict, probe: dict) -> dict:
 
 
 def plan_cases(rng: torch.Generator) -> list[Case]:
-    """Lifetimes that touch, that nest, and that leave gaps which are just large enough or just too small."""
+    """Lifetimes that touch, that nest, and that leave gaps which are just large enough or just too
+    small.
+    """
     chain = [(8 * between(rng, 1, 9), step, step + 1) for step in range(between(rng, 4, 7))]
     gap = 8 * between(rng, 2, 5)
     gaps = [(gap, 0, 2), (gap, 0, 9), (gap, 3, 5), (gap + 8, 6, 9), (8, 3, 4), (gap, 6, 7)]
@@ -113,18 +139,30 @@ def plan_cases(rng: torch.Generator) -> list[Case]:
         mixed.append((8 * between(rng, 1, 9), first, first + between(rng, 0, 5)))
     nested = [(4 * gap, 0, 2), (8, 3, 5), (8, 3, 5), (8, 0, 5)]
     below = [(4 * gap, 0, 2), (8, 0, 5), (8, 3, 5), (8, 4, 5)]
-    cases = {"a chain": chain, "gaps": gaps, "one beside two": nested, "the lower of two places": below}
+    cases = {
+        "a chain": chain,
+        "gaps": gaps,
+        "one beside two": nested,
+        "the lower of two places": below,
+    }
     cases["lifetimes in any order"] = mixed
     cases["a single buffer"] = [(8, 0, 1)]
     cases["one that begins before the one before it"] = [(gap, 2, 3), (8, 0, 2)]
-    return [Case(f"{label}, buffers {buffers}", {"buffers": buffers}) for label, buffers in cases.items()]
+    return [
+        Case(f"{label}, buffers {buffers}", {"buffers": buffers})
+        for label, buffers in cases.items()
+    ]
 
 
 def plan_oracle(inputs: dict, probe: dict) -> list[int]:
     """Try every offset from 0 on, byte by byte in steps of 8, which all sizes are multiples of."""
     placed = []
     for size, first, last in inputs["buffers"]:
-        busy = [(place, place + other) for other, begin, end, place in placed if begin <= last and first <= end]
+        busy = [
+            (place, place + other)
+            for other, begin, end, place in placed
+            if begin <= last and first <= end
+        ]
         offset = 0
         while any(offset < end and begin < offset + size for begin, end in busy):
             offset += 8
@@ -154,7 +192,10 @@ class Did:
 
 
 class Peel:
-    """Takes two neighbouring negations out, one pair in each run. `flaw` says what goes wrong in it."""
+    """Takes two neighbouring negations out, one pair in each run.
+
+    `flaw` says what goes wrong in it.
+    """
 
     def __init__(self, name: str, log: list, flaw: str = ""):
         self.name, self.log, self.flaw = name, log, flaw
@@ -169,7 +210,9 @@ class Peel:
         """Remove a pair; or do harm."""
         self.log.append(f"{self.name} runs")
         nodes = list(graph_module.graph.nodes)
-        found = [node for node in nodes if node.target is torch.neg and node.args[0].target is torch.neg]
+        found = [
+            node for node in nodes if node.target is torch.neg and node.args[0].target is torch.neg
+        ]
         gone = found[:1] if not self.flaw else [node for node in nodes if node.target is torch.relu]
         for node in gone:
             inner = node.args[0]
@@ -189,7 +232,9 @@ class Peel:
 
 
 def runner_cases(rng: torch.Generator) -> list[Case]:
-    """Passes that need many rounds, that fail in each of the ways in which one can, and failures to be collected."""
+    """Passes that need many rounds, that fail in each of the ways in which one can, and failures to
+    be collected.
+    """
     plans = {
         "to a fixed point": (["peel", "strip"], 9, False),
         "no more rounds than allowed": (["peel"], 2, False),
@@ -201,13 +246,23 @@ def runner_cases(rng: torch.Generator) -> list[Case]:
         "failures are collected": (["peel", "strip", "unfit", "spoiler"], 9, True),
     }
     return [
-        Case(label, {"passes": names, "rounds": rounds, "collect": collect, "length": 2 * between(rng, 4, 6) + 1})
+        Case(
+            label,
+            {
+                "passes": names,
+                "rounds": rounds,
+                "collect": collect,
+                "length": 2 * between(rng, 4, 6) + 1,
+            },
+        )
         for label, (names, rounds, collect) in plans.items()
     ]
 
 
 def runner_parts(inputs: dict) -> tuple:
-    """The graph, the passes, a check that notices stale code, and the list in which all of them note what they do."""
+    """The graph, the passes, a check that notices stale code, and the list in which all of them
+    note what they do.
+    """
     log, x = [], torch.linspace(-2, 2, 7)
     graph_module = fx.symbolic_trace(Chain(inputs["length"]))
     some = [Peel(name, log, "" if name in ("peel", "strip") else name) for name in inputs["passes"]]
@@ -215,27 +270,38 @@ def runner_parts(inputs: dict) -> tuple:
     def check(graph_module: fx.GraphModule) -> None:
         log.append("checked")
         assert torch.equal(graph_module(x), Chain(inputs["length"])(x)), "the answers changed"
-        assert graph_module.code.count("neg(") == sum(node.target is torch.neg for node in graph_module.graph.nodes)
+        assert graph_module.code.count("neg(") == sum(
+            node.target is torch.neg for node in graph_module.graph.nodes
+        )
 
     return graph_module, some, check, log
 
 
 def run_runner(student: Mapping[str, Any], inputs: dict) -> dict:
-    """Let the learner's runner run; look at its rows, at what it called, at its errors and at what is left."""
+    """Let the learner's runner run; look at its rows, at what it called, at its errors and at what
+    is left.
+    """
     graph_module, some, check, log = runner_parts(inputs)
     failures, rows = [] if inputs["collect"] else None, None
     try:
-        rows = student["run_passes"](some, graph_module, checks=[check], rounds=inputs["rounds"], failures=failures)
+        rows = student["run_passes"](
+            some, graph_module, checks=[check], rounds=inputs["rounds"], failures=failures
+        )
     except NotImplementedError:
         raise
     except RuntimeError as error:
-        if set(inputs["passes"]) <= {"peel", "strip"}:  # nothing fails here but the runner: show its line
+        if set(inputs["passes"]) <= {
+            "peel",
+            "strip",
+        }:  # nothing fails here but the runner: show its line
             raise
         failures = [error]
     plain = [(*row[:4], len(row[4]), len(row[5])) for row in rows or []]
     return {
         "errors": [f"{type(error).__name__}: {error}" for error in failures or []],
-        "rows": ["round {}, {}: {} nodes, then {}; {} changed, {} declined".format(*row) for row in plain],
+        "rows": [
+            "round {}, {}: {} nodes, then {}; {} changed, {} declined".format(*row) for row in plain
+        ],
         "calls": log,
         "nodes": len(graph_module.graph.nodes),
         "code": graph_module.code.count("neg(") + 100 * graph_module.code.count("relu("),
@@ -274,7 +340,9 @@ def runner_view(answer: dict, probe: dict) -> dict:
     for text in answer["errors"]:
         kind, _, message = text.partition(": ")
         names = re.findall(r"\b(peel|strip|unfit|liar|spoiler|tangler)\b", message)
-        errors.append(said(names) if kind == "PassFailed" and message.startswith(tuple(names)) else text)
+        errors.append(
+            said(names) if kind == "PassFailed" and message.startswith(tuple(names)) else text
+        )
     return answer | {"errors": errors}
 
 

@@ -23,8 +23,15 @@ def addition_cases(rng: torch.Generator) -> list[Case]:
     for has_bias, is_number in itertools.product((True, False), repeat=2):
         channels = between(rng, 3, 6)
         z = float(normal(rng, 1)) if is_number else normal(rng, channels, 1, 1)
-        label = f"z {'a number' if is_number else 'of shape (C, 1, 1)'}, {'a' if has_bias else 'no'} bias"
-        inputs = {"W": normal(rng, channels, 3, 3, 3), "b": normal(rng, channels) if has_bias else None, "z": z}
+        label = (
+            f"z {'a number' if is_number else 'of shape (C, 1, 1)'}, {'a' if has_bias else 'no'}"
+            " bias"
+        )
+        inputs = {
+            "W": normal(rng, channels, 3, 3, 3),
+            "b": normal(rng, channels) if has_bias else None,
+            "z": z,
+        }
         cases.append(Case(label, inputs, {"x": normal(rng, 2, 3, channels + 2, channels + 2)}))
     return cases
 
@@ -61,9 +68,16 @@ def applied(answer: list, probe: dict) -> dict:
 def transposed_cases(rng: torch.Generator) -> list[Case]:
     """As many input as output channels, in one group and in two; then more of the latter."""
     cases = []
-    for label, groups, more in (("one group", 1, 0), ("two groups", 2, 0), ("two groups, C_in < C_out", 2, 4)):
+    for label, groups, more in (
+        ("one group", 1, 0),
+        ("two groups", 2, 0),
+        ("two groups, C_in < C_out", 2, 4),
+    ):
         channels = 2 * between(rng, 2, 3)
-        W, a = normal(rng, channels, (channels + more) // groups, 2, 2), normal(rng, channels + more)
+        W, a = (
+            normal(rng, channels, (channels + more) // groups, 2, 2),
+            normal(rng, channels + more),
+        )
         probe = {"x": normal(rng, 2, channels, 4, 4), "groups": groups}
         cases.append(Case(label, {"W": W, "a": a, "groups": groups}, probe))
     return cases
@@ -77,7 +91,11 @@ def transposed_oracle(inputs: dict, probe: dict) -> dict:
 
 def transposed(answer: torch.Tensor, probe: dict) -> dict:
     """What the scaled weights compute."""
-    return {"output with your weights": F.conv_transpose2d(probe["x"], answer.double(), groups=probe["groups"])}
+    return {
+        "output with your weights": F.conv_transpose2d(
+            probe["x"], answer.double(), groups=probe["groups"]
+        )
+    }
 
 
 class Net(nn.Module):
@@ -87,7 +105,10 @@ class Net(nn.Module):
         super().__init__()
         conv = nn.ConvTranspose2d if way == "transposed" else nn.Conv2d
         self.conv, self.way = conv(4, 4, 3, padding=1, groups=groups, bias=bias), way
-        statistics = {"affine": way != "no gamma and beta", "track_running_stats": way != "no stored statistics"}
+        statistics = {
+            "affine": way != "no gamma and beta",
+            "track_running_stats": way != "no stored statistics",
+        }
         self.norm = nn.BatchNorm2d(4, **statistics)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -99,14 +120,27 @@ class Net(nn.Module):
             return y + self.norm(y)
         if self.way == "a method called norm":
             return self.norm(x) / y.norm()
-        return self.norm(y) * (self.conv.weight.abs().mean() if self.way == "weight read elsewhere" else 1.0)
+        return self.norm(y) * (
+            self.conv.weight.abs().mean() if self.way == "weight read elsewhere" else 1.0
+        )
 
 
 MUST_FOLD = ("straight", "no gamma and beta", "layers of a block")
 WAYS = (
     *MUST_FOLD,
-    *("output read twice", "convolution called twice", "weight read elsewhere", "transposed", "no stored statistics"),
-    *("a method called norm", "norm in training mode", "convolution with a hook", "norm with a hook"),
+    *(
+        "output read twice",
+        "convolution called twice",
+        "weight read elsewhere",
+        "transposed",
+        "no stored statistics",
+    ),
+    *(
+        "a method called norm",
+        "norm in training mode",
+        "convolution with a hook",
+        "norm with a hook",
+    ),
 )
 
 
@@ -120,7 +154,13 @@ def fold_cases(rng: torch.Generator) -> list[Case]:
     return [
         Case(
             f"{way}{', 2 groups' * (groups == 2)}{', no bias' * (not bias)}",
-            {"way": way, "groups": groups, "bias": bias, "seed": between(rng, 0, 10**6), "x": normal(rng, 2, 4, 6, 6)},
+            {
+                "way": way,
+                "groups": groups,
+                "bias": bias,
+                "seed": between(rng, 0, 10**6),
+                "x": normal(rng, 2, 4, 6, 6),
+            },
         )
         for way, groups, bias in settings
     ]
@@ -148,15 +188,21 @@ def _halve(module: nn.Module, inputs: tuple, output: torch.Tensor) -> torch.Tens
 
 
 def run_fold(student: Mapping[str, Any], inputs: dict) -> dict:
-    """Fold, run the result, look whether the argument was left alone and how many BatchNorms are still called."""
+    """Fold, run the result, look whether the argument was left alone and how many BatchNorms are
+    still called.
+    """
     net = network_of(inputs)
     before = copy.deepcopy(net.state_dict())
     folded = student["careful_fold"](net)
     kept = all(torch.equal(before[name], value) for name, value in net.state_dict().items())
     if not isinstance(folded, fx.GraphModule):
-        raise TypeError(f"careful_fold must return a graph module, and this is a {type(folded).__name__}")
+        raise TypeError(
+            f"careful_fold must return a graph module, and this is a {type(folded).__name__}"
+        )
     modules = dict(folded.named_modules())
-    norms = sum(isinstance(modules.get(str(node.target)), nn.BatchNorm2d) for node in folded.graph.nodes)
+    norms = sum(
+        isinstance(modules.get(str(node.target)), nn.BatchNorm2d) for node in folded.graph.nodes
+    )
     return {
         "the argument was left alone": kept,
         "no BatchNorm is left": norms == 0 if inputs["way"] in MUST_FOLD else True,

@@ -20,7 +20,11 @@ from helpers.checks.specification import Case, Item
 def intensity_cases(rng: torch.Generator) -> list[Case]:
     """The three convolutions of a block: pointwise, depthwise, ordinary."""
     cases = []
-    for label, kernel, depthwise in (("pointwise", 1, False), ("depthwise", 3, True), ("ordinary", 3, False)):
+    for label, kernel, depthwise in (
+        ("pointwise", 1, False),
+        ("depthwise", 3, True),
+        ("ordinary", 3, False),
+    ):
         c_in, side = 4 * between(rng, 2, 9), between(rng, 5, 30)
         c_out, groups = (c_in, c_in) if depthwise else (4 * between(rng, 10, 19), 1)
         inputs = {"c_in": c_in, "c_out": c_out, "side": side, "kernel": kernel, "groups": groups}
@@ -31,7 +35,9 @@ def intensity_cases(rng: torch.Generator) -> list[Case]:
 def intensity_oracle(inputs: dict, probe: dict) -> float:
     """torch counts the operations; the tensors know their bytes."""
     x = torch.zeros(1, inputs["c_in"], inputs["side"], inputs["side"])
-    weight = torch.zeros(inputs["c_out"], inputs["c_in"] // inputs["groups"], inputs["kernel"], inputs["kernel"])
+    weight = torch.zeros(
+        inputs["c_out"], inputs["c_in"] // inputs["groups"], inputs["kernel"], inputs["kernel"]
+    )
     with FlopCounterMode(display=False) as counter:
         out = F.conv2d(x, weight, padding="same", groups=inputs["groups"])
     return counter.get_total_flops() / (x.nbytes + weight.nbytes + out.nbytes)
@@ -42,7 +48,11 @@ class Rows(nn.Module):
 
     def __init__(self, kinds: list[str], read_twice: list[int]):
         super().__init__()
-        made = {"conv": lambda: nn.Conv2d(2, 2, 1), "linear": lambda: nn.Linear(4, 4), "relu": nn.ReLU}
+        made = {
+            "conv": lambda: nn.Conv2d(2, 2, 1),
+            "linear": lambda: nn.Linear(4, 4),
+            "relu": nn.ReLU,
+        }
         self.layers, self.read_twice = nn.ModuleList([made[kind]() for kind in kinds]), read_twice
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -57,12 +67,24 @@ class Rows(nn.Module):
 def fusable_cases(rng: torch.Generator) -> list[Case]:
     """Convolutions with one reader, with two, and activations after something else."""
     cases = []
-    for label, read_twice in (("every value is read once", False), ("some values are read twice", True)):
-        blocks = [["conv", "relu"], ["linear", "relu"], ["relu", "relu"], ["conv", "conv"], ["conv", "relu"]]
+    for label, read_twice in (
+        ("every value is read once", False),
+        ("some values are read twice", True),
+    ):
+        blocks = [
+            ["conv", "relu"],
+            ["linear", "relu"],
+            ["relu", "relu"],
+            ["conv", "conv"],
+            ["conv", "relu"],
+        ]
         order = torch.randperm(len(blocks), generator=rng).tolist()
-        kinds = ["relu"] * read_twice + [kind for block in order for kind in blocks[block]]  # it may read the input
+        kinds = ["relu"] * read_twice + [
+            kind for block in order for kind in blocks[block]
+        ]  # it may read the input
         pairs = [i for i in range(len(kinds) - 1) if kinds[i : i + 2] == ["conv", "relu"]]
-        # A convolution that is read twice must not be fused; an activation that is read twice may be.
+        # A convolution that is read twice must not be fused; an activation that is read twice may
+        # be.
         twice = [pairs[0], pairs[1] + 1] if read_twice else []
         cases.append(Case(label, {"kinds": kinds, "read_twice": twice}))
     return cases
@@ -87,19 +109,30 @@ def in_order(answer: Any, probe: dict) -> str:
 
 
 def cycle_cases(rng: torch.Generator) -> list[Case]:
-    """Ways back over one node and over many, none at all though edges enter and leave, and one from the middle."""
+    """Ways back over one node and over many, none at all though edges enter and leave, and one from
+    the middle.
+    """
     names = [f"n{number}" for number in torch.randperm(90, generator=rng)[:7].tolist()]
     a, b, c, d, e, f, g = names
     graphs = {
         "a way back over one node": ([(a, b), (b, c), (a, c), (c, d)], [a, c]),
         "a way back over two nodes": ([(a, b), (b, c), (c, d), (a, d), (d, e)], [a, d]),
-        "a way back over five nodes": ([(a, b), (b, c), (c, d), (d, e), (e, f), (f, g), (a, g)], [a, g]),
+        "a way back over five nodes": (
+            [(a, b), (b, c), (c, d), (d, e), (e, f), (f, g), (a, g)],
+            [a, g],
+        ),
         "edges enter and leave": ([(e, a), (a, b), (b, c), (f, b), (c, d)], [a, b]),
         "two ways, both inside": ([(a, b), (a, c), (b, d), (c, d), (d, e)], [a, b, c, d]),
-        "a way back in a larger group": ([(a, b), (b, c), (b, e), (e, f), (f, d), (c, d)], [a, b, c, d]),
+        "a way back in a larger group": (
+            [(a, b), (b, c), (b, e), (e, f), (f, d), (c, d)],
+            [a, b, c, d],
+        ),
     }
     return [
-        Case(f"{label} (edges {arrows(edges)}; group {' '.join(group)})", {"edges": edges, "group": group})
+        Case(
+            f"{label} (edges {arrows(edges)}; group {' '.join(group)})",
+            {"edges": edges, "group": group},
+        )
         for label, (edges, group) in graphs.items()
     ]
 
@@ -127,7 +160,9 @@ def expression(inputs: dict) -> fx.Graph:
     graph = fx.Graph()
     values = [graph.placeholder(name) for name in ("a", "b")]
     for name, reads in inputs["calls"]:
-        values.append(graph.call_function(getattr(operator, name), tuple(values[number] for number in reads)))
+        values.append(
+            graph.call_function(getattr(operator, name), tuple(values[number] for number in reads))
+        )
     graph.output(tuple(values[2:]))
     return graph
 
@@ -140,7 +175,9 @@ def named(pattern: list | str) -> tuple | str:
 
 
 def match_cases(rng: torch.Generator) -> list[Case]:
-    """Operands in either order, values that must be the same, first tries that fail later on, near misses."""
+    """Operands in either order, values that must be the same, first tries that fail later on, near
+    misses.
+    """
     turn = between(rng, 0, 1)
 
     def pair(one: int, other: int) -> tuple:
@@ -150,9 +187,18 @@ def match_cases(rng: torch.Generator) -> list[Case]:
     both = ["mul", ["neg", "x"], ["abs", "y"]]
     nested = ["add", ["mul", "x", "y"], ["mul", "y", "z"]]
     graphs = {
-        "either order": (swish, [("neg", (0,)), ("mul", pair(0, 2)), ("mul", pair(1, 2)), ("mul", pair(2, 2))]),
-        "two names": (both, [("neg", (0,)), ("abs", (1,)), ("mul", pair(2, 3)), ("mul", (2, 2)), ("add", (2, 3))]),
-        "both orders fit": (["add", "x", "y"], [("add", (0, 1)), ("add", (1, 1)), ("mul", (0, 1)), ("sub", (0, 1))]),
+        "either order": (
+            swish,
+            [("neg", (0,)), ("mul", pair(0, 2)), ("mul", pair(1, 2)), ("mul", pair(2, 2))],
+        ),
+        "two names": (
+            both,
+            [("neg", (0,)), ("abs", (1,)), ("mul", pair(2, 3)), ("mul", (2, 2)), ("add", (2, 3))],
+        ),
+        "both orders fit": (
+            ["add", "x", "y"],
+            [("add", (0, 1)), ("add", (1, 1)), ("mul", (0, 1)), ("sub", (0, 1))],
+        ),
         "a first try that fails": (
             ["mul", ["add", "x", "y"], "x"],
             [("add", pair(0, 1)), ("mul", (2, 1)), ("mul", (0, 2)), ("mul", (2, 2)), ("neg", (2,))],
@@ -184,8 +230,14 @@ def spelled(pattern: list | str) -> str:
 def ways(found: list[dict], node: fx.Node, bound: dict) -> tuple[str, str]:
     """A node as it is computed, and the ways to match it, both for a reader."""
     is_call = node.op == "call_function"
-    place = f"{node} = {node.target.__name__}({', '.join(map(str, node.args))})" if is_call else str(node)
-    texts = {", ".join(f"{name} is {value}" for name, value in sorted(one.items())) for one in found}
+    place = (
+        f"{node} = {node.target.__name__}({', '.join(map(str, node.args))})"
+        if is_call
+        else str(node)
+    )
+    texts = {
+        ", ".join(f"{name} is {value}" for name, value in sorted(one.items())) for one in found
+    }
     return f"{place}{', x bound to a' if bound else ''}", "; ".join(sorted(texts)) or "no match"
 
 
@@ -195,7 +247,9 @@ def run_match(student: Mapping[str, Any], inputs: dict) -> dict:
     nodes = list(expression(inputs).nodes)[:-1]
     for node in nodes:
         for bound in ({}, {"x": nodes[0]}):
-            solutions = [dict(one) for one in student["match"](named(inputs["pattern"]), node, dict(bound))]
+            solutions = [
+                dict(one) for one in student["match"](named(inputs["pattern"]), node, dict(bound))
+            ]
             place, words = ways(solutions, node, bound)
             found[place] = words
     return found
@@ -216,23 +270,35 @@ def match_oracle(inputs: dict, probe: dict) -> dict:
 
     found = {}
     for node in nodes:
-        every = [dict(zip(names, values, strict=True)) for values in product(nodes, repeat=len(names))]
+        every = [
+            dict(zip(names, values, strict=True)) for values in product(nodes, repeat=len(names))
+        ]
         fitting = [given for given in every if fits(inputs["pattern"], node, given)]
         for bound in ({}, {"x": nodes[0]}):
-            place, words = ways([one for one in fitting if not bound or one["x"] is nodes[0]], node, bound)
+            place, words = ways(
+                [one for one in fitting if not bound or one["x"] is nodes[0]], node, bound
+            )
             found[place] = words
     return found
 
 
 def partition_cases(rng: torch.Generator) -> list[Case]:
-    """Chains, ways around, two groups that are fine alone and wait for each other together, and drawn graphs."""
+    """Chains, ways around, two groups that are fine alone and wait for each other together, and
+    drawn graphs.
+    """
     names = [f"n{number}" for number in torch.randperm(90, generator=rng)[:9].tolist()]
     a, b, c, d, u, v, w = names[:7]
     graphs = {
         "a chain with a gap": ([(a, b), (b, u), (u, c), (c, d)], [a, b, c, d]),
         "a way around": ([(a, b), (a, u), (u, b), (b, c), (a, c)], [a, b, c]),
-        "a long way around": ([(a, u), (u, v), (v, w), (w, b), (a, b), (a, c), (c, d)], [a, c, d, b]),
-        "two that wait for each other": ([(a, d), (b, c), (a, u), (u, c), (b, v), (v, d)], [a, b, c, d]),
+        "a long way around": (
+            [(a, u), (u, v), (v, w), (w, b), (a, b), (a, c), (c, d)],
+            [a, c, d, b],
+        ),
+        "two that wait for each other": (
+            [(a, d), (b, c), (a, u), (u, c), (b, v), (v, d)],
+            [a, b, c, d],
+        ),
         "two groups to choose from": ([(a, c), (b, c), (a, d), (b, d), (c, d)], [a, b, c, d]),
         "nothing touches": ([(a, u), (b, u), (u, c), (u, d)], [a, b, c, d]),
     }
@@ -246,7 +312,10 @@ def partition_cases(rng: torch.Generator) -> list[Case]:
         supported = [name for name in names if torch.rand((), generator=rng) < 0.7]
         graphs[f"drawn at random, {number}"] = (edges, supported)
     return [
-        Case(f"{label} (edges {arrows(edges)}; supported {' '.join(known)})", {"edges": edges, "supported": known})
+        Case(
+            f"{label} (edges {arrows(edges)}; supported {' '.join(known)})",
+            {"edges": edges, "supported": known},
+        )
         for label, (edges, known) in graphs.items()
     ]
 
@@ -258,7 +327,9 @@ def partition_oracle(inputs: dict, probe: dict) -> str:
         sources = [start for start, end in inputs["edges"] if end == node]
         for group in sorted({home[source] for source in sources if source in home}):
             trial = home | {node: group}
-            arrows = {(trial.get(start, start), trial.get(end, end)) for start, end in inputs["edges"]}
+            arrows = {
+                (trial.get(start, start), trial.get(end, end)) for start, end in inputs["edges"]
+            }
             order = TopologicalSorter()
             for start, end in arrows:
                 if start != end:
@@ -271,7 +342,9 @@ def partition_oracle(inputs: dict, probe: dict) -> str:
             break
         else:
             home[node] = len(set(home.values()))
-    return as_groups([[node for node in home if home[node] == number] for number in set(home.values())], probe)
+    return as_groups(
+        [[node for node in home if home[node] == number] for number in set(home.values())], probe
+    )
 
 
 def as_groups(answer: Any, probe: dict) -> str:

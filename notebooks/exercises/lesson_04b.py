@@ -1,4 +1,7 @@
-"""Lesson 04b. Weights are sorted out in plain Python; graphs are run, and the permutations in their code counted."""
+"""Lesson 04b.
+
+Weights are sorted out in plain Python; graphs are run, and the permutations in their code counted.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,12 +18,22 @@ FORTH, BACK, OTHER = (0, 3, 1, 2), (0, 2, 3, 1), (0, 2, 1, 3)
 def sparsity_cases(rng: torch.Generator) -> list[Case]:
     """Weights of both signs, no two of a four of the same magnitude."""
     cases = []
-    sides = {"one row of four": (1, 1), "small weights": (3, 2), "more rows": (between(rng, 4, 6), 3)}
+    sides = {
+        "one row of four": (1, 1),
+        "small weights": (3, 2),
+        "more rows": (between(rng, 4, 6), 3),
+    }
     for label, (rows, fours) in sides.items():
-        sizes = torch.rand(rows * fours, 4, generator=rng).argsort(1) + torch.rand(rows * fours, 1, generator=rng) + 0.1
+        sizes = (
+            torch.rand(rows * fours, 4, generator=rng).argsort(1)
+            + torch.rand(rows * fours, 1, generator=rng)
+            + 0.1
+        )
         sizes[::2] *= 9  # so that half of a whole row is another answer
         signs = 1 - 2 * torch.randint(0, 2, sizes.shape, generator=rng)
-        weight = (0.1 if label == "small weights" else 1.0) * (sizes * signs).reshape(rows, 4 * fours)
+        weight = (0.1 if label == "small weights" else 1.0) * (sizes * signs).reshape(
+            rows, 4 * fours
+        )
         cases.append(Case(label, {"weight": weight}))
     return cases
 
@@ -34,7 +47,10 @@ def sparsity_oracle(inputs: dict, probe: dict) -> dict:
         kept = sorted(sorted(range(4), key=lambda place: -abs(four[place]))[:2])
         sparse += [value if place in kept else 0.0 for place, value in enumerate(four)]
         places.append(kept)
-    return {"sparse": torch.tensor(sparse).reshape(inputs["weight"].shape), "kept": torch.tensor(places)}
+    return {
+        "sparse": torch.tensor(sparse).reshape(inputs["weight"].shape),
+        "kept": torch.tensor(places),
+    }
 
 
 def sparsity_view(answer: list, probe: dict) -> dict:
@@ -44,9 +60,11 @@ def sparsity_view(answer: list, probe: dict) -> dict:
 
 
 def permute_cases(rng: torch.Generator) -> list[Case]:
-    """Pairs that cancel or not, chains, values that something else reads as well, and axes counted from the end.
+    """Pairs that cancel or not, chains, values that something else reads as well, and axes counted
+    from the end.
 
-    A step is the number of the value that it reads (0 is the input), and its axes, or None for a ReLU.
+    A step is the number of the value that it reads (0 is the input), and its axes, or None for a
+    ReLU.
     """
     some = tuple(torch.randperm(4, generator=rng).tolist())
     steps = {
@@ -69,7 +87,10 @@ def permute_cases(rng: torch.Generator) -> list[Case]:
 def spelled(calls: list[tuple]) -> str:
     """The graph for a reader."""
     names = ["x", *(f"v{number}" for number in range(1, len(calls) + 1))]
-    texts = (f"permute({names[source]}, {axes})" if axes else f"relu({names[source]})" for source, axes in calls)
+    texts = (
+        f"permute({names[source]}, {axes})" if axes else f"relu({names[source]})"
+        for source, axes in calls
+    )
     return "; ".join(f"{name} = {text}" for name, text in zip(names[1:], texts, strict=True))
 
 
@@ -84,18 +105,26 @@ def run_merge(student: Mapping[str, Any], inputs: dict) -> dict:
     graph_module = fx.GraphModule(nn.Module(), graph)
     student["merge_permutes"](graph_module)
     graph_module.graph.lint()
-    return {"outputs": graph_module(inputs["x"]), "permutations left in .code": graph_module.code.count("permute(")}
+    return {
+        "outputs": graph_module(inputs["x"]),
+        "permutations left in .code": graph_module.code.count("permute("),
+    }
 
 
 def merge_oracle(inputs: dict, probe: dict) -> dict:
-    """Every value as it was; a permutation is needed if it moves something and anything but a permutation reads it."""
+    """Every value as it was; a permutation is needed if it moves something and anything but a
+    permutation reads it.
+    """
     values, moved, needed = [inputs["x"]], [(0, 1, 2, 3)], set(inputs["returned"])
     for source, order in inputs["calls"]:
         values.append(values[source].permute(order) if order else values[source].relu())
         moved.append(tuple(moved[source][axis] for axis in order) if order else moved[0])
         needed |= set() if order else {source}
     left = [n for n in needed if n and inputs["calls"][n - 1][1] and moved[n] != moved[0]]
-    return {"outputs": [values[n] for n in inputs["returned"]], "permutations left in .code": len(left)}
+    return {
+        "outputs": [values[n] for n in inputs["returned"]],
+        "permutations left in .code": len(left),
+    }
 
 
 ITEMS = (

@@ -17,14 +17,22 @@ from helpers.checks.specification import Case, Item
 def macs_cases(rng: torch.Generator) -> list[Case]:
     """Ordinary, grouped and depthwise convolutions, with several strides."""
     cases = []
-    kinds = (("an ordinary convolution", 1, 2), ("a grouped one", 2, 1), ("a depthwise one", None, 2))
+    kinds = (
+        ("an ordinary convolution", 1, 2),
+        ("a grouped one", 2, 1),
+        ("a depthwise one", None, 2),
+    )
     for label, groups, stride in kinds:
         kernel = 1 if groups == 2 else 2 * between(rng, 1, 2) + 1
         inputs = {"c_in": 4 * between(rng, 1, 5), "kernel": kernel, "stride": stride}
         inputs["groups"] = groups or inputs["c_in"]
         inputs["c_out"] = inputs["c_in"] if groups is None else 2 * between(rng, 1, 9)
         inputs["size"] = 2 * between(rng, 3, 8)
-        cases.append(Case(f"{label}: {', '.join(f'{name} {value}' for name, value in inputs.items())}", inputs))
+        cases.append(
+            Case(
+                f"{label}: {', '.join(f'{name} {value}' for name, value in inputs.items())}", inputs
+            )
+        )
     return cases
 
 
@@ -46,25 +54,36 @@ def block_cases(rng: torch.Generator) -> list[Case]:
     """Blocks of several widths and expansions."""
     cases = []
     for _ in range(4):
-        inputs = {"c_in": 8 * between(rng, 1, 9), "c_out": 8 * between(rng, 1, 9), "expansion": between(rng, 2, 8)}
+        inputs = {
+            "c_in": 8 * between(rng, 1, 9),
+            "c_out": 8 * between(rng, 1, 9),
+            "expansion": between(rng, 2, 8),
+        }
         cases.append(Case(", ".join(f"{name} {value}" for name, value in inputs.items()), inputs))
     return cases
 
 
 def block_oracle(inputs: dict, probe: dict) -> int:
     """Build torchvision's block and count its weights without BatchNorm."""
-    block = InvertedResidual(inputs["c_in"], inputs["c_out"], stride=1, expand_ratio=inputs["expansion"])
+    block = InvertedResidual(
+        inputs["c_in"], inputs["c_out"], stride=1, expand_ratio=inputs["expansion"]
+    )
     return sum(m.weight.numel() for m in block.modules() if isinstance(m, nn.Conv2d))
 
 
 def augment_cases(rng: torch.Generator) -> list[Case]:
     """Images that are not square, moved in all directions."""
     images = torch.randint(1, 256, (6, 3, 8, 9), generator=rng, dtype=torch.uint8)
-    shifts = torch.tensor([[1, 0], [-2, 0], [0, 3], [0, -1], [-4, 4], [between(rng, -4, 4), between(rng, -4, 4)]])
+    shifts = torch.tensor(
+        [[1, 0], [-2, 0], [0, 3], [0, -1], [-4, 4], [between(rng, -4, 4), between(rng, -4, 4)]]
+    )
     mirror = torch.tensor([False, True])[torch.randint(2, (6,), generator=rng)]
     mirror[2:4] = torch.tensor([True, False])
     still = {"images": images, "shifts": torch.zeros_like(shifts), "mirror": mirror}
-    return [Case("images that are only mirrored", still), Case("images that move", still | {"shifts": shifts})]
+    return [
+        Case("images that are only mirrored", still),
+        Case("images that move", still | {"shifts": shifts}),
+    ]
 
 
 def augment_oracle(inputs: dict, probe: dict) -> torch.Tensor:
@@ -81,10 +100,15 @@ def augment_oracle(inputs: dict, probe: dict) -> torch.Tensor:
 
 
 def rate_cases(rng: torch.Generator) -> list[Case]:
-    """In the warm-up, at its end, after it, at the very end; and a number of steps that ten does not divide."""
+    """In the warm-up, at its end, after it, at the very end; and a number of steps that ten does
+    not divide.
+    """
     steps, peak = 10 * between(rng, 3, 9) + between(rng, 1, 9), between(rng, 1, 20) / 10
     places = (0, steps // 10 - 1, steps // 10, between(rng, steps // 2, steps - 2), steps - 1)
-    return [Case(f"step {step} of {steps}", {"step": step, "steps": steps, "peak": peak}) for step in places]
+    return [
+        Case(f"step {step} of {steps}", {"step": step, "steps": steps, "peak": peak})
+        for step in places
+    ]
 
 
 def rate_oracle(inputs: dict, probe: dict) -> float:
@@ -102,7 +126,12 @@ def average_cases(rng: torch.Generator) -> list[Case]:
         layers = {"weight": normal(rng, 3, 2), "running_var": normal(rng, 3).abs()}
         pair.append(layers | {"num_batches_tracked": torch.tensor(between(rng, 1, 10**6))})
     average, current = pair
-    return [Case("two sets of weights", {"average": average, "current": current, "decay": between(rng, 6, 9) / 10})]
+    return [
+        Case(
+            "two sets of weights",
+            {"average": average, "current": current, "decay": between(rng, 6, 9) / 10},
+        )
+    ]
 
 
 def run_average(student: Mapping[str, Any], inputs: dict) -> dict:
@@ -117,7 +146,11 @@ def run_average(student: Mapping[str, Any], inputs: dict) -> dict:
 def average_oracle(inputs: dict, probe: dict) -> dict:
     """Each weight moves towards its present value by 1 - decay of the way."""
     current, part = inputs["current"], 1 - inputs["decay"]
-    moved = {name: old + part * (current[name] - old) for name, old in inputs["average"].items() if old.ndim}
+    moved = {
+        name: old + part * (current[name] - old)
+        for name, old in inputs["average"].items()
+        if old.ndim
+    }
     moved["num_batches_tracked"] = current["num_batches_tracked"]
     return {"new average": moved, "both were left alone": True}
 

@@ -1,4 +1,7 @@
-"""Lesson 06. The oracles look at what the network computes once the unwanted channels are held at zero."""
+"""Lesson 06.
+
+The oracles look at what the network computes once the unwanted channels are held at zero.
+"""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -15,11 +18,15 @@ from helpers.checks.specification import Case, Item
 
 
 def weakest_cases(rng: torch.Generator) -> list[Case]:
-    """Filters of many sizes: the smallest sum holds the largest weight, and a large sum has negative weights alone."""
+    """Filters of many sizes: the smallest sum holds the largest weight, and a large sum has
+    negative weights alone.
+    """
     cases = []
     for _ in range(3):
         channels = between(rng, 6, 12)
-        W = normal(rng, channels, 4, 3, 3) * torch.empty(channels, 1, 1, 1).uniform_(0.5, 0.8, generator=rng)
+        W = normal(rng, channels, 4, 3, 3) * torch.empty(channels, 1, 1, 1).uniform_(
+            0.5, 0.8, generator=rng
+        )
         W[0], W[1] = 0.0, -1.2
         W[0, 0, 0, 0] = 7.0
         cases.append(Case(f"{channels} filters", {"W": W, "count": between(rng, 2, channels - 2)}))
@@ -28,20 +35,29 @@ def weakest_cases(rng: torch.Generator) -> list[Case]:
 
 def weakest_oracle(inputs: dict, probe: dict) -> list[str]:
     """In plain Python: add up, sort, take the first ones."""
-    sizes = [(sum(abs(w) for w in filters.flatten().tolist()), o) for o, filters in enumerate(inputs["W"])]
+    sizes = [
+        (sum(abs(w) for w in filters.flatten().tolist()), o)
+        for o, filters in enumerate(inputs["W"])
+    ]
     return as_set([o for _, o in sorted(sizes)[: inputs["count"]]], probe)
 
 
 def as_set(answer: object, probe: dict) -> list[str]:
-    """Channel numbers in any order and any container; as names, because their distance means nothing."""
+    """Channel numbers in any order and any container; as names, because their distance means
+    nothing.
+    """
     return [f"channel {one}" for one in sorted(map(int, answer))]
 
 
 def change_cases(rng: torch.Generator) -> list[Case]:
-    """A layer of a small network and a batch of images: what its weights are worth shows at its output."""
+    """A layer of a small network and a batch of images: what its weights are worth shows at its
+    output.
+    """
     W, reads = normal(rng, between(rng, 4, 7), 3, 3, 3), {"x": normal(rng, 6, 3, 5, 5)}
     reads |= {"reader": normal(rng, 4, len(W)), "labels": torch.randint(4, (6,), generator=rng)}
-    others = [reads | {"labels": (reads["labels"] + k) % 4} for k in range(4)]  # some slope is negative, so abs counts
+    others = [
+        reads | {"labels": (reads["labels"] + k) % 4} for k in range(4)
+    ]  # some slope is negative, so abs counts
     return [Case(f"{len(W)} filters", {"W": W} | one) for one in others]
 
 
@@ -52,16 +68,24 @@ def loss_of(W: torch.Tensor, inputs: dict) -> torch.Tensor:
 
 
 def run_change(student: Mapping[str, Any], inputs: dict) -> dict:
-    """Hand over weights and a function; look at the numbers, and whether the weights are still the same."""
-    found = student["loss_change"](W := inputs["W"].clone(), lambda weights: loss_of(weights, inputs))
+    """Hand over weights and a function; look at the numbers, and whether the weights are still the
+    same.
+    """
+    found = student["loss_change"](
+        W := inputs["W"].clone(), lambda weights: loss_of(weights, inputs)
+    )
     return {"importance": found, "W is as it was": torch.equal(W, inputs["W"])}
 
 
 def change_oracle(inputs: dict, probe: dict) -> dict:
-    """No gradient: each filter is made a little larger and a little smaller, and the loss looked at."""
+    """No gradient: each filter is made a little larger and a little smaller, and the loss looked
+    at.
+    """
     W, step = inputs["W"], 1e-4
     larger = 1 + step * torch.eye(len(W), dtype=W.dtype)[..., None, None, None]
-    slopes = [(loss_of(W * s, inputs) - loss_of(W * (2 - s), inputs)).abs() / (2 * step) for s in larger]
+    slopes = [
+        (loss_of(W * s, inputs) - loss_of(W * (2 - s), inputs)).abs() / (2 * step) for s in larger
+    ]
     return {"importance": torch.stack(slopes), "W is as it was": True}
 
 
@@ -78,18 +102,29 @@ def real_block(inputs: dict) -> nn.Module:
 
 
 def cut_cases(rng: torch.Generator) -> list[Case]:
-    """Blocks with and without a shortcut; the first channel never stays, so that each that stays moves."""
+    """Blocks with and without a shortcut; the first channel never stays, so that each that stays
+    moves.
+    """
     cases = []
     for label, stride in (("a block with a shortcut", 1), ("a block that halves the map", 2)):
         c_in = between(rng, 4, 6)
         keep = 1 + torch.randperm(2 * c_in - 2, generator=rng)[: c_in - 1].sort().values
-        inputs = {"c_in": c_in, "c_out": c_in + stride - 1, "stride": stride, "seed": between(rng, 0, 10**6)}
-        cases.append(Case(label, inputs | {"keep": torch.cat([keep, torch.tensor([2 * c_in - 1])])}))
+        inputs = {
+            "c_in": c_in,
+            "c_out": c_in + stride - 1,
+            "stride": stride,
+            "seed": between(rng, 0, 10**6),
+        }
+        cases.append(
+            Case(label, inputs | {"keep": torch.cat([keep, torch.tensor([2 * c_in - 1])])})
+        )
     return cases
 
 
 def run_cut(student: Mapping[str, Any], inputs: dict) -> dict:
-    """Hand over a block; look at what the small one computes and stores, and whether the old one is still whole."""
+    """Hand over a block; look at what the small one computes and stores, and whether the old one is
+    still whole.
+    """
     block = real_block(inputs)
     before = deepcopy(block.state_dict())
     with torch.random.fork_rng(devices=[]):
@@ -103,27 +138,48 @@ def run_cut(student: Mapping[str, Any], inputs: dict) -> dict:
     return {
         "output": output,
         "numbers stored": sum(tensor.numel() for tensor in small.state_dict().values()),
-        "the old block is as it was": whole and all(map(torch.equal, before.values(), block.state_dict().values())),
+        "the old block is as it was": (
+            whole and all(map(torch.equal, before.values(), block.state_dict().values()))
+        ),
     }
 
 
 def cut_oracle(inputs: dict, probe: dict) -> dict:
-    """The whole block, in which the output of the depthwise part is held at zero; and what is stored per channel."""
+    """The whole block, in which the output of the depthwise part is held at zero; and what is
+    stored per channel.
+    """
     block, hidden, kept = real_block(inputs), 2 * inputs["c_in"], len(inputs["keep"])
     alive = torch.zeros(hidden)
     alive[inputs["keep"]] = 1
     block.conv[1].register_forward_hook(lambda layer, given, y: y * alive[:, None, None])
     x = torch.linspace(-2, 2, 2 * inputs["c_in"] * 36).reshape(2, inputs["c_in"], 6, 6)
     per_channel = inputs["c_in"] + inputs["c_out"] + 9 + 2 * 4
-    stored = sum(tensor.numel() for tensor in block.state_dict().values()) - (hidden - kept) * per_channel
-    return {"output": block(x).detach(), "numbers stored": stored, "the old block is as it was": True}
+    stored = (
+        sum(tensor.numel() for tensor in block.state_dict().values())
+        - (hidden - kept) * per_channel
+    )
+    return {
+        "output": block(x).detach(),
+        "numbers stored": stored,
+        "the old block is as it was": True,
+    }
 
 
 def tie_cases(rng: torch.Generator) -> list[Case]:
-    """Blocks in a row whose additions reach back by any number of blocks; layers are named in no order."""
+    """Blocks in a row whose additions reach back by any number of blocks; layers are named in no
+    order.
+    """
     cases = []
-    for label, shortcuts in (("no shortcut", 0), ("one shortcut", 1), ("shortcuts in a row", 4), ("many blocks", 7)):
-        steps, values = [("x", "image", ()), ("stem", "conv", ("x",)), ("stem norm", "same", ("stem",))], ["stem norm"]
+    for label, shortcuts in (
+        ("no shortcut", 0),
+        ("one shortcut", 1),
+        ("shortcuts in a row", 4),
+        ("many blocks", 7),
+    ):
+        steps, values = (
+            [("x", "image", ()), ("stem", "conv", ("x",)), ("stem norm", "same", ("stem",))],
+            ["stem norm"],
+        )
         numbers = torch.randperm(40, generator=rng).tolist()
         for block in range(shortcuts + 1):
             for kind in ("conv", "same", "depthwise", "same", "conv")[2 * between(rng, 0, 1) :]:
@@ -136,12 +192,19 @@ def tie_cases(rng: torch.Generator) -> list[Case]:
         steps.append(("classifier", "conv", (steps[-1][0],)))
         cases.append(Case(label, {"steps": steps}))
     late = [("x", "image", ()), *((name, "conv", ("x",)) for name in "abcd")]
-    late += [("ab", "add", ("a", "b")), ("cd", "add", ("c", "d")), ("bc", "add", ("b", "c")), ("end", "conv", ("bc",))]
+    late += [
+        ("ab", "add", ("a", "b")),
+        ("cd", "add", ("c", "d")),
+        ("bc", "add", ("b", "c")),
+        ("end", "conv", ("bc",)),
+    ]
     return [*cases, Case("two sums that are tied later", {"steps": late})]
 
 
 def tie_oracle(inputs: dict, probe: dict) -> list:
-    """Powers of the matrix of direct ties say what reaches what; no group is ever joined to another."""
+    """Powers of the matrix of direct ties say what reaches what; no group is ever joined to
+    another.
+    """
     steps = inputs["steps"]
     place = {name: i for i, (name, _, _) in enumerate(steps)}
     tied = torch.eye(len(steps), dtype=torch.float64)
@@ -153,7 +216,9 @@ def tie_oracle(inputs: dict, probe: dict) -> list:
     groups = []
     for row in tied.unique(dim=0):
         inside = {name for name, i in place.items() if row[i]}
-        writers = [name for name, kind, _ in steps if name in inside and kind in ("conv", "depthwise")]
+        writers = [
+            name for name, kind, _ in steps if name in inside and kind in ("conv", "depthwise")
+        ]
         readers = [name for name, kind, sources in steps if kind == "conv" and sources[0] in inside]
         groups.append((writers, readers))
     return as_groups([group for group in groups if group[0]], probe)
@@ -165,7 +230,9 @@ def as_groups(answer: list, probe: dict) -> list:
 
 
 def fill_cases(rng: torch.Generator) -> list[Case]:
-    """Widths below, at and above a multiple; every channel has a bias, so that one that is read would be seen."""
+    """Widths below, at and above a multiple; every channel has a bias, so that one that is read
+    would be seen.
+    """
     cases = []
     for hidden, multiple in ((5, 8), (8, 8), (17, 16), (10, 4)):
         c_in, c_out, K = between(rng, 2, 4), between(rng, 2, 4), 2 * between(rng, 0, 1) + 1

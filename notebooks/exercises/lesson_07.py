@@ -20,7 +20,9 @@ def statistics_cases(rng: torch.Generator) -> list[Case]:
     cases = []
     for count in (1, between(rng, 2, 5)):
         shape = (between(rng, 4, 8), 3, 4, 4)
-        batches = [normal(rng, *shape) * between(rng, 1, 4) + between(rng, -3, 3) for _ in range(count)]
+        batches = [
+            normal(rng, *shape) * between(rng, 1, 4) + between(rng, -3, 3) for _ in range(count)
+        ]
         cases.append(Case("one batch" if count == 1 else "several batches", {"batches": batches}))
     return cases
 
@@ -52,7 +54,9 @@ def distillation_oracle(inputs: dict, probe: dict) -> torch.Tensor:
 
 def network_of(rng: torch.Generator, inputs: int, inner: int) -> nn.Module:
     """A small classifier with BatchNorm, so that it matters which mode it is in."""
-    net = nn.Sequential(nn.Linear(inputs, inner), nn.BatchNorm1d(inner), nn.ReLU(), nn.Linear(inner, 4)).double()
+    net = nn.Sequential(
+        nn.Linear(inputs, inner), nn.BatchNorm1d(inner), nn.ReLU(), nn.Linear(inner, 4)
+    ).double()
     for weight in net.parameters():
         weight.data = normal(rng, *weight.shape) / 2
     net[1].running_mean += 0.3
@@ -64,10 +68,16 @@ def teaching_cases(rng: torch.Generator) -> list[Case]:
     cases = []
     for label, share in (("labels and teacher", 0.7), ("mostly labels", 0.2)):
         size = between(rng, 3, 6)
-        student, teacher = network_of(rng, size, between(rng, 4, 6)), network_of(rng, size, between(rng, 7, 9))
+        student, teacher = (
+            network_of(rng, size, between(rng, 4, 6)),
+            network_of(rng, size, between(rng, 7, 9)),
+        )
         student.eval()
         teacher.train()
-        batches = [(normal(rng, 8, size), torch.randint(4, (8,), generator=rng)) for _ in range(between(rng, 3, 6))]
+        batches = [
+            (normal(rng, 8, size), torch.randint(4, (8,), generator=rng))
+            for _ in range(between(rng, 3, 6))
+        ]
         given = {"student": student, "teacher": teacher, "batches": batches}
         cases.append(Case(label, given | {"rate": 0.01 * between(rng, 5, 20), "share": share}))
     return cases
@@ -89,7 +99,9 @@ class Batches:
 def teaching_run(student: Mapping[str, Any], inputs: dict) -> list:
     """What became of copies of both networks."""
     networks = {name: copy.deepcopy(inputs[name]) for name in ("student", "teacher")}
-    trained = student["train_with_teacher"](**inputs | networks | {"batches": Batches(inputs["batches"])})
+    trained = student["train_with_teacher"](
+        **inputs | networks | {"batches": Batches(inputs["batches"])}
+    )
     if trained is not networks["student"]:  # later cells go on with the network that they gave
         raise TypeError("train the student that you are given, and return it")
     return state_of(trained, networks["teacher"])
@@ -102,13 +114,18 @@ def state_of(trained: nn.Module, teacher: nn.Module) -> list:
 
 def teaching_oracle(inputs: dict, probe: dict) -> list:
     """Momentum written out, one weight after the other; the divergence is torch's."""
-    student, teacher = copy.deepcopy(inputs["student"]).train(), copy.deepcopy(inputs["teacher"]).eval()
+    student, teacher = (
+        copy.deepcopy(inputs["student"]).train(),
+        copy.deepcopy(inputs["teacher"]).eval(),
+    )
     weights, count = list(student.parameters()), len(inputs["batches"])
     moved = [torch.zeros_like(weight) for weight in weights]
     for step, (x, labels) in enumerate(inputs["batches"]):
         soft, wanted = student(x), teacher(x).detach()
         given = {"student": soft, "teacher": wanted, "temperature": 4.0}
-        loss = (1 - inputs["share"]) * F.cross_entropy(soft, labels) + inputs["share"] * distillation_oracle(given, {})
+        loss = (1 - inputs["share"]) * F.cross_entropy(soft, labels) + inputs[
+            "share"
+        ] * distillation_oracle(given, {})
         for place, slope in enumerate(torch.autograd.grad(loss, weights)):
             moved[place] = 0.9 * moved[place] + slope
             weights[place].data -= inputs["rate"] * (count - step) / count * moved[place]

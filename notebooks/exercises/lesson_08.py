@@ -1,4 +1,7 @@
-"""Lesson 08. The oracles try every code, or use torch's own quantizer, NumPy, or the length of a written file."""
+"""Lesson 08.
+
+The oracles try every code, or use torch's own quantizer, NumPy, or the length of a written file.
+"""
 
 import numpy as np
 import torch
@@ -15,9 +18,17 @@ CLOSE = Tolerance(relative=1e-6, absolute=1e-7)
 def choose_cases(rng: torch.Generator) -> list[Case]:
     """Ranges on both sides of zero, and on one side only, which must be widened to take zero in."""
     cases = []
-    for label, low, high in (("both sides", -3, 4), ("only positive", 1, 5), ("only negative", -6, -2)):
+    for label, low, high in (
+        ("both sides", -3, 4),
+        ("only positive", 1, 5),
+        ("only negative", -6, -2),
+    ):
         values = low + (high - low) * torch.rand(between(rng, 20, 60), generator=rng)
-        cases.append(Case(f"values on {label}, 8 bits" if low < 0 < high else label, {"x": values, "bits": 8}))
+        cases.append(
+            Case(
+                f"values on {label}, 8 bits" if low < 0 < high else label, {"x": values, "bits": 8}
+            )
+        )
     cases.append(Case("4 bits", {"x": normal(rng, 40).float(), "bits": 4}))
     for label, mark in (("zero a little below a mark", 5.7), ("zero a little above a mark", 5.3)):
         ends = torch.tensor([-mark, 15 - mark]) * (0.5 + torch.rand((), generator=rng))
@@ -33,18 +44,27 @@ def choose_oracle(inputs: dict, probe: dict) -> list:
 
 
 def quantize_cases(rng: torch.Generator) -> list[Case]:
-    """Values inside the range and far outside it, on both sides, and halves that show how one rounds."""
+    """Values inside the range and far outside it, on both sides, and halves that show how one
+    rounds.
+    """
     cases = []
     for bits, zero_point in ((8, 2 * between(rng, 2, 6)), (5, 2 * between(rng, 1, 5) + 1)):
         scale = 0.25 * between(rng, 1, 3)  # never 1
         values = 300 * scale * normal(rng, 60).float()
         values[:10] = scale * (torch.arange(10) + 0.5)
-        cases.append(Case(f"{bits} bits", {"x": values, "scale": scale, "zero_point": zero_point, "bits": bits}))
+        cases.append(
+            Case(
+                f"{bits} bits",
+                {"x": values, "scale": scale, "zero_point": zero_point, "bits": bits},
+            )
+        )
     return cases
 
 
 def quantize_oracle(inputs: dict, probe: dict) -> torch.Tensor:
-    """Try every code and take the nearest; of two equally near ones the even distance from the zero point."""
+    """Try every code and take the nearest; of two equally near ones the even distance from the zero
+    point.
+    """
     codes = torch.arange(2 ** inputs["bits"], dtype=torch.float64)
     values = (codes - inputs["zero_point"]) * inputs["scale"]
     away = (inputs["x"].double()[:, None] - values).abs()
@@ -59,7 +79,9 @@ def per_channel_cases(rng: torch.Generator) -> list[Case]:
     W = sizes * normal(rng, channels, channels, 3, 3).float()
     W[0] = -W[0].abs()  # here the largest weight is not the one that is largest in size
     steps = W / (W.abs().amax((1, 2, 3), keepdim=True) / 127)
-    W *= 1 - 0.2 * (steps - steps.round()) / steps  # no weight half way between two codes, where both are right
+    W *= (
+        1 - 0.2 * (steps - steps.round()) / steps
+    )  # no weight half way between two codes, where both are right
     return [Case("filters of very different size", {"W": W})]
 
 
@@ -79,15 +101,23 @@ def dead_cases(rng: torch.Generator) -> list[Case]:
     """Channels whose variance is 0, next to nothing, and only small."""
     channels = between(rng, 6, 9)
     variance = 0.5 + torch.rand(channels, generator=rng).double()
-    variance[torch.randperm(channels, generator=rng)[:4]] = torch.tensor([0, 1e-40, 5e-12, 1e-6]).double()
-    layer = {"weight": normal(rng, channels, 4, 3, 3), "mean": 2 * normal(rng, channels), "variance": variance}
+    variance[torch.randperm(channels, generator=rng)[:4]] = torch.tensor(
+        [0, 1e-40, 5e-12, 1e-6]
+    ).double()
+    layer = {
+        "weight": normal(rng, channels, 4, 3, 3),
+        "mean": 2 * normal(rng, channels),
+        "variance": variance,
+    }
     return [Case("three dead channels and one that hardly varies", layer)]
 
 
 def dead_oracle(inputs: dict, probe: dict) -> list[torch.Tensor]:
     """Channel by channel; the sum of a filter of zeros is 0, so its mean is 0, too."""
     found = zip(inputs["weight"], inputs["mean"], inputs["variance"] >= 1e-8, strict=True)
-    weights, means = zip(*((W, mean) if alive else (0 * W, 0 * mean) for W, mean, alive in found), strict=True)
+    weights, means = zip(
+        *((W, mean) if alive else (0 * W, 0 * mean) for W, mean, alive in found), strict=True
+    )
     return [torch.stack(weights), torch.stack(means)]
 
 
@@ -119,24 +149,41 @@ def batches_of(rng: torch.Generator, count: int) -> list[torch.Tensor]:
 
 def average_cases(rng: torch.Generator) -> list[Case]:
     """Several memories, and a single batch."""
-    several = {"batches": batches_of(rng, between(rng, 3, 5)), "memory": 0.5 + 0.05 * between(rng, 1, 8)}
-    return [Case("several batches", several), Case("one batch", {"batches": batches_of(rng, 1), "memory": 0.9})]
+    several = {
+        "batches": batches_of(rng, between(rng, 3, 5)),
+        "memory": 0.5 + 0.05 * between(rng, 1, 8),
+    }
+    return [
+        Case("several batches", several),
+        Case("one batch", {"batches": batches_of(rng, 1), "memory": 0.9}),
+    ]
 
 
 def average_oracle(inputs: dict, probe: dict) -> list[float]:
-    """The same average written as a weighted sum: a later batch weighs more, the first has the rest."""
+    """The same average written as a weighted sum: a later batch weighs more, the first has the
+    rest.
+    """
     memory, count = inputs["memory"], len(inputs["batches"])
     weights = [(1 - memory) * memory ** (count - 1 - i) for i in range(count)]
     weights[0] = memory ** (count - 1)
     extremes = [(float(batch.min()), float(batch.max())) for batch in inputs["batches"]]
-    return [sum(w * pair[side] for w, pair in zip(weights, extremes, strict=True)) for side in (0, 1)]
+    return [
+        sum(w * pair[side] for w, pair in zip(weights, extremes, strict=True)) for side in (0, 1)
+    ]
 
 
 def percentile_cases(rng: torch.Generator) -> list[Case]:
     """Shares that leave out several values on each side, one, and none."""
     batches = batches_of(rng, 3)
-    shares = {"several values": 0.01 * between(rng, 3, 9), "fewer than one value": 0.001, "nothing": 0.0}
-    cases = [Case(f"{label} left out", {"batches": batches, "share": share}) for label, share in shares.items()]
+    shares = {
+        "several values": 0.01 * between(rng, 3, 9),
+        "fewer than one value": 0.001,
+        "nothing": 0.0,
+    }
+    cases = [
+        Case(f"{label} left out", {"batches": batches, "share": share})
+        for label, share in shares.items()
+    ]
     eighty = [normal(rng, 8, 5), normal(rng, 40)]
     return [*cases, Case("exactly ten of 80 values left out", {"batches": eighty, "share": 1 / 8})]
 
@@ -149,13 +196,25 @@ def percentile_oracle(inputs: dict, probe: dict) -> list[float]:
 
 
 def least_cases(rng: torch.Generator) -> list[Case]:
-    """A long tail without 0, where most of the range has to go; both signs; values that lie evenly; codes."""
-    tail = [torch.cat([normal(rng, 300).abs() + 0.2, 8 + 4 * torch.rand(2, generator=rng).double()]) for _ in range(2)]
+    """A long tail without 0, where most of the range has to go; both signs; values that lie evenly;
+    codes.
+    """
+    tail = [
+        torch.cat([normal(rng, 300).abs() + 0.2, 8 + 4 * torch.rand(2, generator=rng).double()])
+        for _ in range(2)
+    ]
     both = [3 * normal(rng, 400) - 0.4 for _ in range(3)]
     even = [torch.linspace(0, 1, 16 * between(rng, 20, 30), dtype=torch.float64)]
-    share = (0.62, 0.66, 0.88)[between(rng, 0, 2)]  # one of the 36, at which all values but one are codes of 4 bits
+    share = (0.62, 0.66, 0.88)[
+        between(rng, 0, 2)
+    ]  # one of the 36, at which all values but one are codes of 4 bits
     codes = [torch.arange(16).double().repeat(300), torch.tensor([15 / share]).double()]
-    cases = (("a long tail", tail, 4), ("both signs", both, 3), ("evenly spread", even, 4), ("codes", codes, 4))
+    cases = (
+        ("a long tail", tail, 4),
+        ("both signs", both, 3),
+        ("evenly spread", even, 4),
+        ("codes", codes, 4),
+    )
     return [
         Case(f"{label}, {bits} bits", {"batches": b, "bits": bits}, {"batches": b, "bits": bits})
         for label, b, bits in cases
@@ -187,12 +246,16 @@ def least_view(answer: list, probe: dict) -> list[float]:
 
 
 def least_score(expected: list, observed: list, submitted: int) -> Verdict:
-    """Right is the best of the shares, or one that is as good but for rounding; both ends take the same share."""
+    """Right is the best of the shares, or one that is as good but for rounding; both ends take the
+    same share.
+    """
     (least, *ends), (error, low, high) = expected, observed
     if low > 0 or high < 0:
         return Verdict(0.0, f"your range {low:.3f} to {high:.3f} leaves out 0")
     if abs(low * ends[1] - high * ends[0]) > 1e-4 * max(map(abs, ends)) ** 2:
-        return Verdict(0.0, f"your range {low:.3f} to {high:.3f} takes another share of its two ends")
+        return Verdict(
+            0.0, f"your range {low:.3f} to {high:.3f} takes another share of its two ends"
+        )
     if error <= least * (1 + 1e-3):
         return Verdict(1.0)
     found = f"your range {low:.3f} to {high:.3f} has a squared error of {error:.4g}"

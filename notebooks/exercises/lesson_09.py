@@ -15,17 +15,31 @@ EXACT = Tolerance(relative=0.0, absolute=0.0)
 def fixed_point_cases(rng: torch.Generator) -> list[Case]:
     """Factors as they occur, far below 1, near it, and above."""
     cases = []
-    for label, exponent in (("a small factor", -between(rng, 7, 14)), ("near 1", 0), ("above 1", between(rng, 2, 6))):
-        factor = math.ldexp(0.5 + 0.49 * torch.rand((), generator=rng, dtype=torch.float64).item(), exponent)
+    for label, exponent in (
+        ("a small factor", -between(rng, 7, 14)),
+        ("near 1", 0),
+        ("above 1", between(rng, 2, 6)),
+    ):
+        factor = math.ldexp(
+            0.5 + 0.49 * torch.rand((), generator=rng, dtype=torch.float64).item(), exponent
+        )
         cases.append(Case(label, {"factor": factor}))
     cases.append(Case("a power of two", {"factor": 2.0 ** -between(rng, 3, 9)}))
     for label, rest in (("a factor to round up", 0.7), ("a factor to round down", 0.3)):
-        cases.append(Case(label, {"factor": (between(rng, 2**30, 2**31 - 2) + rest) / 2 ** between(rng, 32, 40)}))
+        cases.append(
+            Case(
+                label,
+                {"factor": (between(rng, 2**30, 2**31 - 2) + rest) / 2 ** between(rng, 32, 40)},
+            )
+        )
     return cases
 
 
 def fixed_point_oracle(inputs: dict, probe: dict) -> list[str]:
-    """Double the fraction until it has 31 bits. Compared as text, which is exact for whole numbers of any size."""
+    """Double the fraction until it has 31 bits.
+
+    Compared as text, which is exact for whole numbers of any size.
+    """
     factor, shift = Fraction(inputs["factor"]), 0
     while factor < 2**30:
         factor, shift = factor * 2, shift + 1
@@ -38,13 +52,19 @@ def whole_pair(answer: list, probe: dict) -> list[str]:
 
 
 def rescale_cases(rng: torch.Generator) -> list[Case]:
-    """Sums of both signs, exact halves, and products so long that a float64 cannot tell them from a half."""
+    """Sums of both signs, exact halves, and products so long that a float64 cannot tell them from a
+    half.
+    """
     cases = []
     for label in ("positive sums", "negative sums"):
         sign = 1 if label == "positive sums" else -1
         for _ in range(4):
             total, multiplier = sign * between(rng, 10**5, 10**8), between(rng, 2**30, 2**31 - 1)
-            cases.append(Case(label, {"total": total, "multiplier": multiplier, "shift": between(rng, 38, 44)}))
+            cases.append(
+                Case(
+                    label, {"total": total, "multiplier": multiplier, "shift": between(rng, 38, 44)}
+                )
+            )
     for odd in (1, 3, -1, -3, 5, -7):
         half = {"total": odd * 2 ** between(rng, 3, 9), "multiplier": 2**30}
         shift = 31 + int(math.log2(abs(half["total"]) / abs(odd)))
@@ -54,7 +74,9 @@ def rescale_cases(rng: torch.Generator) -> list[Case]:
 
 
 def nearly_a_half(rng: torch.Generator) -> dict:
-    """A product of 2^54 or more that misses a half by one: a float64 rounds it to the half, and so the other way."""
+    """A product of 2^54 or more that misses a half by one: a float64 rounds it to the half, and so
+    the other way.
+    """
     while True:
         multiplier, miss = 2 * between(rng, 2**29, 2**30 - 1) + 1, (-1) ** between(rng, 0, 1)
         total = (2**30 + miss) * pow(multiplier, -1, 2**31) % 2**31
@@ -76,16 +98,27 @@ def whole(answer: int, probe: dict) -> str:
 
 
 def layer_cases(rng: torch.Generator) -> list[Case]:
-    """Codes as they are stored: uint8 and int8, which overflow when they are multiplied as they are."""
+    """Codes as they are stored: uint8 and int8, which overflow when they are multiplied as they
+    are.
+    """
     cases = []
-    for label, zero_in, zero_out in (("both zero points", 0, 0), ("zero points that differ", 17, 128)):
+    for label, zero_in, zero_out in (
+        ("both zero points", 0, 0),
+        ("zero points that differ", 17, 128),
+    ):
         zero_in, zero_out = zero_in and between(rng, 5, 90), zero_out and between(rng, 100, 150)
         rows, inputs = between(rng, 3, 7), 4 * between(rng, 5, 9)
         outputs = 2 * between(rng, 2, 5)
         codes = torch.randint(0, 256, (rows, inputs), generator=rng).to(torch.uint8)
         weight = torch.randint(-127, 128, (outputs, inputs), generator=rng).to(torch.int8)
         bias = torch.randint(-4000, 4000, (outputs,), generator=rng).to(torch.int32)
-        layer = {"codes": codes, "weight": weight, "bias": bias, "zero_in": zero_in, "zero_out": zero_out}
+        layer = {
+            "codes": codes,
+            "weight": weight,
+            "bias": bias,
+            "zero_in": zero_in,
+            "zero_out": zero_out,
+        }
         numbers = {"multiplier": between(rng, 2**30, 2**31 - 1), "shift": between(rng, 38, 39)}
         cases.append(Case(label if zero_in else "zero points 0", layer | numbers))
     halves = {
@@ -97,8 +130,16 @@ def layer_cases(rng: torch.Generator) -> list[Case]:
     cases.append(Case("sums that end on an exact half", halves | numbers))
     # One more in the multiplier lifts each half a little: a float32 cannot tell.
     lifted = numbers | {"multiplier": 2**30 + 1, "zero_out": 0}
-    halves = {name: part.clone() for name, part in halves.items()} | {"weight": halves["weight"] * 0}
-    return [*cases, Case("sums a little above a half", halves | {"bias": 1 + 2 * torch.arange(90, 96).int()} | lifted)]
+    halves = {name: part.clone() for name, part in halves.items()} | {
+        "weight": halves["weight"] * 0
+    }
+    return [
+        *cases,
+        Case(
+            "sums a little above a half",
+            halves | {"bias": 1 + 2 * torch.arange(90, 96).int()} | lifted,
+        ),
+    ]
 
 
 def layer_oracle(inputs: dict, probe: dict) -> torch.Tensor:
@@ -108,15 +149,20 @@ def layer_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     result = []
     for row in codes:
         sums = [
-            sum((code - inputs["zero_in"]) * w for code, w in zip(row, weights, strict=True)) + start
+            sum((code - inputs["zero_in"]) * w for code, w in zip(row, weights, strict=True))
+            + start
             for weights, start in zip(weight, bias, strict=True)
         ]
-        result.append([min(255, max(0, round(total * factor) + inputs["zero_out"])) for total in sums])
+        result.append(
+            [min(255, max(0, round(total * factor) + inputs["zero_out"])) for total in sums]
+        )
     return torch.tensor(result, dtype=torch.float64)
 
 
 def convolution_cases(rng: torch.Generator) -> list[Case]:
-    """Zero points that padding must know, one factor for each channel, depthwise and strided; sums on exact halves."""
+    """Zero points that padding must know, one factor for each channel, depthwise and strided; sums
+    on exact halves.
+    """
     cases = []
     for label, groups, stride, padding in (
         ("padded", 1, 1, 1),
@@ -138,21 +184,34 @@ def convolution_cases(rng: torch.Generator) -> list[Case]:
             layer["multiplier"], layer["shift"] = torch.full((8,), 2**30), torch.full((8,), 31)
             layer["bias"] = layer["bias"] % 9
         points = {"zero_in": between(rng, 5, 90), "zero_out": between(rng, 100, 150)}
-        cases.append(Case(label, layer | points | {"stride": stride, "padding": padding, "groups": groups}))
-    # Thousands of large products, and a bias that takes nearly all of their sum away: too long for a float32.
+        cases.append(
+            Case(label, layer | points | {"stride": stride, "padding": padding, "groups": groups})
+        )
+    # Thousands of large products, and a bias that takes nearly all of their sum away: too long for
+    # a float32.
     codes, weight = torch.full((1, 1200, 2, 2), 250), torch.full((8, 1200, 1, 1), 127)
     codes[:, :9], weight[:, :9] = torch.randint(0, 9, (1, 9, 2, 2), generator=rng), 1
-    long = {"codes": codes.to(torch.uint8), "weight": weight.to(torch.int8), "zero_in": 0, "zero_out": 128}
+    long = {
+        "codes": codes.to(torch.uint8),
+        "weight": weight.to(torch.int8),
+        "zero_in": 0,
+        "zero_out": 128,
+    }
     long["bias"] = torch.randint(-99, 50, (8,), generator=rng).int() - 1191 * 250 * 127
     long |= {"multiplier": torch.full((8,), 2**30), "shift": torch.full((8,), 30)}
     return [*cases, Case("1,200 channels", long | {"stride": 1, "padding": 0, "groups": 1})]
 
 
 def convolution_oracle(inputs: dict, probe: dict) -> torch.Tensor:
-    """One output after the other, from a window of Python numbers; outside the image lies the real number 0."""
+    """One output after the other, from a window of Python numbers; outside the image lies the real
+    number 0.
+    """
     weight, bias, codes = (inputs[name].tolist() for name in ("weight", "bias", "codes"))
     stride, padding = inputs["stride"], inputs["padding"]
-    factors = [Fraction(m, 2**t) for m, t in zip(inputs["multiplier"].tolist(), inputs["shift"].tolist(), strict=True)]
+    factors = [
+        Fraction(m, 2**t)
+        for m, t in zip(inputs["multiplier"].tolist(), inputs["shift"].tolist(), strict=True)
+    ]
     depth, kernel, side = len(weight[0]), len(weight[0][0]), len(codes[0][0])
     places = [start - padding for start in range(0, side + 2 * padding - kernel + 1, stride)]
 
@@ -169,25 +228,49 @@ def convolution_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     def code(image: list, o: int, top: int, left: int) -> int:
         return min(255, max(0, round(total(image, o, top, left) * factors[o]) + inputs["zero_out"]))
 
-    maps = [[[[code(i, o, y, x) for x in places] for y in places] for o in range(len(weight))] for i in codes]
+    maps = [
+        [[[code(i, o, y, x) for x in places] for y in places] for o in range(len(weight))]
+        for i in codes
+    ]
     return torch.tensor(maps, dtype=torch.float64)
 
 
 def shortcut_cases(rng: torch.Generator) -> list[Case]:
-    """Large sums that need 64 bits; exact halves, also below 0; and halves missed by less than a float32 can tell."""
+    """Large sums that need 64 bits; exact halves, also below 0; and halves missed by less than a
+    float32 can tell.
+    """
     total = torch.randint(-9, 9, (2, 4, 6, 6), generator=rng).int()
-    codes = {"residual": torch.randint(0, 256, total.shape, generator=rng).to(torch.uint8), "shift": 31}
+    codes = {
+        "residual": torch.randint(0, 256, total.shape, generator=rng).to(torch.uint8),
+        "shift": 31,
+    }
     large = codes | {"zero_residual": between(rng, 10, 40), "zero_out": 135, "total": 9000 * total}
-    large |= {"multiplier": between(rng, 2**19, 2**20), "multiplier_residual": between(rng, 3 * 2**29, 2**31 - 1)}
-    halves = codes | {"zero_residual": between(rng, 90, 120), "zero_out": 2 * between(rng, 2, 6) + 1, "total": total}
-    halves |= {"multiplier": 2**29, "multiplier_residual": 2**30}  # zero_out is odd: it is added after the rounding
-    cases = {"large sums": large, "exact halves": halves, "nearly halves": halves | {"multiplier_residual": 2**30 + 1}}
+    large |= {
+        "multiplier": between(rng, 2**19, 2**20),
+        "multiplier_residual": between(rng, 3 * 2**29, 2**31 - 1),
+    }
+    halves = codes | {
+        "zero_residual": between(rng, 90, 120),
+        "zero_out": 2 * between(rng, 2, 6) + 1,
+        "total": total,
+    }
+    halves |= {
+        "multiplier": 2**29,
+        "multiplier_residual": 2**30,
+    }  # zero_out is odd: it is added after the rounding
+    cases = {
+        "large sums": large,
+        "exact halves": halves,
+        "nearly halves": halves | {"multiplier_residual": 2**30 + 1},
+    }
     return [Case(label, inputs) for label, inputs in cases.items()]
 
 
 def shortcut_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     """In float64, which holds numbers of this size exactly and rounds halves to even."""
-    of_codes = (inputs["residual"].double() - inputs["zero_residual"]) * inputs["multiplier_residual"]
+    of_codes = (inputs["residual"].double() - inputs["zero_residual"]) * inputs[
+        "multiplier_residual"
+    ]
     exact = (inputs["total"].double() * inputs["multiplier"] + of_codes) / 2 ** inputs["shift"]
     return (exact.round() + inputs["zero_out"]).clamp(0, 255)
 

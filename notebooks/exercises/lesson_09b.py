@@ -1,4 +1,7 @@
-"""Lesson 09b. Equalized layers are run, rounded weights are judged by the output they give, slopes by torch's own."""
+"""Lesson 09b.
+
+Equalized layers are run, rounded weights are judged by the output they give, slopes by torch's own.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +19,12 @@ CLOSE = Tolerance(relative=1e-6, absolute=1e-8)
 def equalize_cases(rng: torch.Generator) -> list[Case]:
     """Filters of very different sizes; one of them is 0, and one is read by nothing."""
     cases = []
-    for label, kernel in (("1 x 1", 1), ("3 x 3", 3), ("a filter of zeros", 3), ("a channel that nothing reads", 1)):
+    for label, kernel in (
+        ("1 x 1", 1),
+        ("3 x 3", 3),
+        ("a filter of zeros", 3),
+        ("a channel that nothing reads", 1),
+    ):
         c_in, hidden, c_out = between(rng, 2, 4), between(rng, 5, 7), between(rng, 2, 4)
         sizes = 10 ** (4 * torch.rand(hidden, 1, 1, 1, generator=rng, dtype=torch.float64) - 2)
         W1, W2 = normal(rng, hidden, c_in, kernel, kernel) * sizes, normal(rng, c_out, hidden, 3, 3)
@@ -29,17 +37,26 @@ def equalize_cases(rng: torch.Generator) -> list[Case]:
     return cases
 
 
-def two_layers(x: torch.Tensor, W1: torch.Tensor, b1: torch.Tensor, W2: torch.Tensor) -> torch.Tensor:
+def two_layers(
+    x: torch.Tensor, W1: torch.Tensor, b1: torch.Tensor, W2: torch.Tensor
+) -> torch.Tensor:
     """Convolution, ReLU, convolution."""
     return F.conv2d(F.relu(F.conv2d(x, W1, b1)), W2)
 
 
 def equalize_oracle(inputs: dict, probe: dict) -> dict:
-    """The two layers as they were; and for each channel the range that both must have: the root of the product."""
+    """The two layers as they were; and for each channel the range that both must have: the root of
+    the product.
+    """
     rows = [max(map(abs, row.flatten().tolist())) for row in inputs["W1"]]
     columns = [max(map(abs, column.flatten().tolist())) for column in inputs["W2"].transpose(0, 1)]
-    pairs = [((r * c) ** 0.5,) * 2 if r and c else (r, c) for r, c in zip(rows, columns, strict=True)]
-    return {"output": two_layers(probe["x"], **inputs), "ranges": torch.tensor(pairs, dtype=torch.float64)}
+    pairs = [
+        ((r * c) ** 0.5,) * 2 if r and c else (r, c) for r, c in zip(rows, columns, strict=True)
+    ]
+    return {
+        "output": two_layers(probe["x"], **inputs),
+        "ranges": torch.tensor(pairs, dtype=torch.float64),
+    }
 
 
 def equalize_view(answer: list, probe: dict) -> dict:
@@ -59,11 +76,17 @@ def fake_cases(rng: torch.Generator) -> list[Case]:
         scale = 0.01 * between(rng, 2, 40)
         steps = torch.randint(first - zero_point + 1, last - zero_point - 1, (20,), generator=rng)
         inside = (steps + 0.05 + 0.9 * torch.rand(20, generator=rng)) * scale
-        outside = torch.tensor([first - 3.2 - zero_point, last + 4.7 - zero_point, last + 90.0]) * scale
+        outside = (
+            torch.tensor([first - 3.2 - zero_point, last + 4.7 - zero_point, last + 90.0]) * scale
+        )
         x = torch.cat([inside, outside])[torch.randperm(23, generator=rng)]
         codes = {"scale": scale, "zero_point": zero_point, "first": first, "last": last}
         cases.append(Case(label, {"x": x} | codes))
-    halves = {"x": torch.tensor([-1.5, -0.5, 0.5, 1.5, 2.5, -40.0, 40.0]), "scale": 1.0, "zero_point": 1}
+    halves = {
+        "x": torch.tensor([-1.5, -0.5, 0.5, 1.5, 2.5, -40.0, 40.0]),
+        "scale": 1.0,
+        "zero_point": 1,
+    }
     return [*cases, Case("exact halves", halves | {"first": -7, "last": 7})]
 
 
@@ -73,7 +96,11 @@ def value_and_slope(function: Any, inputs: dict) -> dict:
     with torch.enable_grad():
         y = function(**inputs | {"x": x})
         weights = torch.linspace(1, 2, len(x))
-        slope = torch.autograd.grad((y * weights).sum(), x, allow_unused=True)[0] if y.requires_grad else None
+        slope = (
+            torch.autograd.grad((y * weights).sum(), x, allow_unused=True)[0]
+            if y.requires_grad
+            else None
+        )
     return {"value": y, "slope": torch.zeros_like(x) if slope is None else slope / weights}
 
 
@@ -85,7 +112,9 @@ def run_fake(student: Mapping[str, Any], inputs: dict) -> dict:
 def fake_oracle(inputs: dict, probe: dict) -> dict:
     """The operator with which PyTorch trains quantized networks."""
 
-    def theirs(x: torch.Tensor, scale: float, zero_point: int, first: int, last: int) -> torch.Tensor:
+    def theirs(
+        x: torch.Tensor, scale: float, zero_point: int, first: int, last: int
+    ) -> torch.Tensor:
         return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, first, last)
 
     found = value_and_slope(theirs, inputs)
@@ -98,7 +127,9 @@ def rounding_cases(rng: torch.Generator) -> list[Case]:
     for bits, outputs, inputs in ((3, 16, 36), (4, 24, 24)):
         x = normal(rng, 300, 5) @ normal(rng, 5, inputs) + 0.1 * normal(rng, 300, inputs)
         W = normal(rng, outputs, inputs).float()
-        scale = W.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1.3)  # no weight lies on the last code
+        scale = W.abs().amax(1, keepdim=True) / (
+            2 ** (bits - 1) - 1.3
+        )  # no weight lies on the last code
         case = {"W": W, "scale": scale, "x": x.float()}
         cases.append(Case(f"{bits} bits", case, case))
     return cases
@@ -137,7 +168,10 @@ def rounding_score(expected: dict, observed: dict, submitted_bytes: int) -> Verd
     if not observed["up or down"]:
         return Verdict(0.0, "not every weight is one of the two neighbours of the exact weight")
     share = observed["error"] / expected["error"]
-    message = f"the output's error is {share:.2f} times that of rounding to the nearest, and should be below 0.5"
+    message = (
+        f"the output's error is {share:.2f} times that of rounding to the nearest, and should be"
+        " below 0.5"
+    )
     return Verdict(float(share < 0.5), message)
 
 

@@ -14,21 +14,31 @@ from helpers.checks.specification import Case, Item
 
 
 def pareto_cases(rng: torch.Generator) -> list[Case]:
-    """Networks in no order; some cost the same, some are equally accurate, two are the same in both."""
+    """Networks in no order; some cost the same, some are equally accurate, two are the same in
+    both.
+    """
     cases = []
     for label in ("all different", "equal costs and equal accuracies"):
         count = between(rng, 8, 14)
         if label == "all different":
             costs = 10 + torch.randperm(50, generator=rng)[:count]
             accuracies = 10 + torch.randperm(70, generator=rng)[:count]
-            costs[:2], accuracies[:2] = torch.tensor([5, 70]), torch.tensor([5, 90])  # the cheapest is not the best
+            costs[:2], accuracies[:2] = (
+                torch.tensor([5, 70]),
+                torch.tensor([5, 90]),
+            )  # the cheapest is not the best
         else:
             costs = torch.randint(1, 5, (count,), generator=rng)
             accuracies = torch.randint(1, 5, (count,), generator=rng)
             costs[:2], accuracies[:2] = 1, 5  # twins on the front
             costs[2], accuracies[2] = 1, 1
-            costs[3], accuracies[3] = 2, 5  # as accurate as the twins, and beaten by their cost alone
-        cases.append(Case(label, {"costs": costs.tolist(), "accuracies": (accuracies / 100).tolist()}))
+            costs[3], accuracies[3] = (
+                2,
+                5,
+            )  # as accurate as the twins, and beaten by their cost alone
+        cases.append(
+            Case(label, {"costs": costs.tolist(), "accuracies": (accuracies / 100).tolist()})
+        )
     return cases
 
 
@@ -50,7 +60,10 @@ def in_order(answer: list, probe: dict) -> list[int]:
 def difference_cases(rng: torch.Generator) -> list[Case]:
     """Two networks that mostly agree, and two that err on their own."""
     cases = []
-    for label, agree in (("networks that mostly agree", 0.95), ("networks that err on their own", 0.0)):
+    for label, agree in (
+        ("networks that mostly agree", 0.95),
+        ("networks that err on their own", 0.0),
+    ):
         count = between(rng, 400, 900)
         first = torch.rand(count, generator=rng) < 0.9
         other = torch.rand(count, generator=rng) < 0.8
@@ -63,12 +76,18 @@ def difference_oracle(inputs: dict, probe: dict) -> list[float]:
     """Mean and spread of the differences, image by image."""
     pairs = zip(inputs["right_a"].tolist(), inputs["right_b"].tolist(), strict=True)
     differences = [float(b) - float(a) for a, b in pairs]
-    margin = statistics.NormalDist().inv_cdf(0.975) * statistics.pstdev(differences) / len(differences) ** 0.5
+    margin = (
+        statistics.NormalDist().inv_cdf(0.975)
+        * statistics.pstdev(differences)
+        / len(differences) ** 0.5
+    )
     return [statistics.fmean(differences) - margin, statistics.fmean(differences) + margin]
 
 
 def bits_cases(rng: torch.Generator) -> list[Case]:
-    """Budgets from one that everything fits into to one that nothing does, and a step that only its price decides."""
+    """Budgets from one that everything fits into to one that nothing does, and a step that only its
+    price decides.
+    """
     layers = [f"layer {number}" for number in range(between(rng, 4, 6))]
     choices = (8, 6, 4, 3, 2)
     weights = {layer: 1000 * between(rng, 1, 30) for layer in layers}
@@ -76,7 +95,9 @@ def bits_cases(rng: torch.Generator) -> list[Case]:
     harm = {}
     for layer in layers:
         growth = torch.rand(len(choices), generator=rng, dtype=torch.float64) + 0.05
-        harm[layer] = dict(zip(choices, (growth.cumsum(0) * between(rng, 1, 9)).tolist(), strict=True))
+        harm[layer] = dict(
+            zip(choices, (growth.cumsum(0) * between(rng, 1, 9)).tolist(), strict=True)
+        )
     most, least = (sum(kind(one.values()) for one in size.values()) for kind in (max, min))
     budgets = {
         "everything fits": most,
@@ -84,15 +105,27 @@ def bits_cases(rng: torch.Generator) -> list[Case]:
         "a loose budget": (most + least) // 2,
     }
     budgets |= {"the fewest bits": least, "a budget that is too small": least - 1}
-    cases = [Case(label, {"harm": harm, "size": size, "budget": budget}) for label, budget in budgets.items()]
-    # Thousands of weights, harm at 8 bits, growth with each step: only the right price tells each pair apart.
+    cases = [
+        Case(label, {"harm": harm, "size": size, "budget": budget})
+        for label, budget in budgets.items()
+    ]
+    # Thousands of weights, harm at 8 bits, growth with each step: only the right price tells each
+    # pair apart.
     kinds = {"harmed already": (24, 5.0, 0.01), "large": (24, 0.2, 0.3), "small": (1, 0.1, 0.1)}
     for other in ("harmed already", "small"):
         pair = {layer: kinds[layer] for layer in ("large", other)}
-        size = {layer: {n: 125 * weights * n for n in choices} for layer, (weights, _, _) in pair.items()}
-        harm = {name: {n: start + step * k for k, n in enumerate(choices)} for name, (_, start, step) in pair.items()}
+        size = {
+            layer: {n: 125 * weights * n for n in choices}
+            for layer, (weights, _, _) in pair.items()
+        }
+        harm = {
+            name: {n: start + step * k for k, n in enumerate(choices)}
+            for name, (_, start, step) in pair.items()
+        }
         one_step = sum(one[8] for one in size.values()) - between(rng, 1, 200)
-        cases.append(Case(f"one step, large or {other}", {"harm": harm, "size": size, "budget": one_step}))
+        cases.append(
+            Case(f"one step, large or {other}", {"harm": harm, "size": size, "budget": one_step})
+        )
     return cases
 
 
@@ -146,7 +179,10 @@ def broken(network: nn.Linear) -> nn.Linear:
 
 def measured(network: nn.Linear) -> dict[str, float]:
     """What a stage costs and what it is worth, for a layer."""
-    return {"bytes": 4 * network.weight.numel(), "sum": float(network.weight.detach().double().sum())}
+    return {
+        "bytes": 4 * network.weight.numel(),
+        "sum": float(network.weight.detach().double().sum()),
+    }
 
 
 def way_cases(rng: torch.Generator) -> list[Case]:
@@ -171,7 +207,9 @@ def way_run(student: Mapping[str, Any], inputs: dict) -> list[dict]:
     before = inputs["network"].weight.detach().clone()
     rows = [dict(row) for row in student["whole_way"](**inputs)]
     if not torch.equal(before, inputs["network"].weight):
-        raise ValueError("the network that you were given has changed; let the steps work on a copy")
+        raise ValueError(
+            "the network that you were given has changed; let the steps work on a copy"
+        )
     return rows
 
 

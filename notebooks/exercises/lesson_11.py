@@ -12,7 +12,11 @@ from helpers.checks.specification import Case, Item
 def images_cases(rng: torch.Generator) -> list[Case]:
     """Colours of different brightness, one channel alone, and bright beside dark images."""
     cases = []
-    for label, channels in (("three channels", 3), ("one channel", 1), ("bright and dark images", 2)):
+    for label, channels in (
+        ("three channels", 3),
+        ("one channel", 1),
+        ("bright and dark images", 2),
+    ):
         count, height, width = between(rng, 5, 8), between(rng, 12, 15), between(rng, 17, 20)
         noise = torch.randint(0, 60, (count, channels, height, width), generator=rng)
         level = 40 * torch.arange(channels)[:, None, None] + 20
@@ -24,8 +28,13 @@ def images_cases(rng: torch.Generator) -> list[Case]:
 
 def images_oracle(inputs: dict, probe: dict) -> list[list[float]]:
     """All numbers of a channel in one list."""
-    channels = [[number / 255 for number in part.flatten().tolist()] for part in inputs["images"].unbind(1)]
-    return [[statistics.fmean(numbers) for numbers in channels], [statistics.pstdev(numbers) for numbers in channels]]
+    channels = [
+        [number / 255 for number in part.flatten().tolist()] for part in inputs["images"].unbind(1)
+    ]
+    return [
+        [statistics.fmean(numbers) for numbers in channels],
+        [statistics.pstdev(numbers) for numbers in channels],
+    ]
 
 
 def two_lists(answer: tuple, probe: dict) -> list[list[float]]:
@@ -35,24 +44,44 @@ def two_lists(answer: tuple, probe: dict) -> list[list[float]]:
 
 
 def fitting_cases(rng: torch.Generator) -> list[Case]:
-    """A file that fits, one of another head, one that lacks and has too much, and one with a turned weight."""
+    """A file that fits, one of another head, one that lacks and has too much, and one with a turned
+    weight.
+    """
     width, classes = between(rng, 8, 16), between(rng, 3, 7)  # never equal: the turn must show
-    expected = {"conv.weight": (width, 3, 3, 3), "norm.bias": (width,), "fc.weight": (classes, width)}
+    expected = {
+        "conv.weight": (width, 3, 3, 3),
+        "norm.bias": (width,),
+        "fc.weight": (classes, width),
+    }
     expected |= {"fc.bias": (classes,)}
     head = expected | {"fc.weight": (1000, width), "fc.bias": (1000,)}
-    other = {name: shape for name, shape in expected.items() if name != "norm.bias"} | {"module.bias": (width,)}
+    other = {name: shape for name, shape in expected.items() if name != "norm.bias"} | {
+        "module.bias": (width,)
+    }
     turned = expected | {"fc.weight": (width, classes)}
-    files = {"the right file": dict(expected), "another head": head, "another network": other, "a turn": turned}
-    return [Case(label, {"expected": dict(expected), "found": found}) for label, found in files.items()]
+    files = {
+        "the right file": dict(expected),
+        "another head": head,
+        "another network": other,
+        "a turn": turned,
+    }
+    return [
+        Case(label, {"expected": dict(expected), "found": found}) for label, found in files.items()
+    ]
 
 
 def fitting_oracle(inputs: dict, probe: dict) -> list[list[str]]:
     """Take every name of both, in order."""
     problems = []
     for name in sorted([*inputs["expected"], *inputs["found"]]):
-        shapes = [tuple(inputs[side][name]) if name in inputs[side] else None for side in ("expected", "found")]
+        shapes = [
+            tuple(inputs[side][name]) if name in inputs[side] else None
+            for side in ("expected", "found")
+        ]
         if shapes[0] != shapes[1]:
-            problem = "missing" if shapes[1] is None else "unexpected" if shapes[0] is None else "shape"
+            problem = (
+                "missing" if shapes[1] is None else "unexpected" if shapes[0] is None else "shape"
+            )
             problems.append([name, problem])
     return [one for at, one in enumerate(problems) if one not in problems[:at]]
 
@@ -68,14 +97,17 @@ def counts(answer: list, probe: dict) -> list[list[int]]:
 
 
 def holding_cases(rng: torch.Generator) -> list[Case]:
-    """Networks that err with the dense one, err on their own, or err more; once there is none that will do."""
+    """Networks that err with the dense one, err on their own, or err more; once there is none that
+    will do.
+    """
     cases = []
     for label, kept in (("four networks", 4), ("none is good enough", 2)):
         count = between(rng, 950, 1050)
         dense = torch.ones(count, dtype=torch.bool)
         dense[torch.randperm(count, generator=rng)[:100]] = False
         candidates = []
-        # (bytes, images that get lost, images that are won): the first two hold, the third may as well lose 3 points
+        # (bytes, images that get lost, images that are won): the first two hold, the third may as
+        # well lose 3 points
         for size, lost, won in ((900, 0, 0), (600, 12, 2), (400, 70, 60), (200, 90, 5))[-kept:]:
             right = dense.clone()
             for value, number in ((True, lost), (False, won)):
@@ -94,8 +126,13 @@ def holding_oracle(inputs: dict, probe: dict) -> int | None:
     for place, candidate in enumerate(inputs["candidates"]):
         pairs = zip(candidate["right"].tolist(), inputs["dense"].tolist(), strict=True)
         differences = [int(a) - int(b) for a, b in pairs]
-        low = statistics.fmean(differences) - 1.96 * statistics.pstdev(differences) / len(differences) ** 0.5
-        if low >= -inputs["drop"] and (best is None or candidate["bytes"] < inputs["candidates"][best]["bytes"]):
+        low = (
+            statistics.fmean(differences)
+            - 1.96 * statistics.pstdev(differences) / len(differences) ** 0.5
+        )
+        if low >= -inputs["drop"] and (
+            best is None or candidate["bytes"] < inputs["candidates"][best]["bytes"]
+        ):
             best = place
     return best
 
@@ -103,21 +140,32 @@ def holding_oracle(inputs: dict, probe: dict) -> int | None:
 def classes_cases(rng: torch.Generator) -> list[Case]:
     """One class that loses, one that wins, one where as many change sides, and one without images."""
     cases = []
-    for label, shares in (("three classes", [(0.4, 0.1), (0.1, 0.4), (0.3, 0.3)]), ("one class", [(0.2, 0.5)])):
+    for label, shares in (
+        ("three classes", [(0.4, 0.1), (0.1, 0.4), (0.3, 0.3)]),
+        ("one class", [(0.2, 0.5)]),
+    ):
         labels = torch.randint(0, len(shares), (between(rng, 60, 90),), generator=rng)
         lost, won = (torch.tensor(side)[labels] for side in zip(*shares, strict=True))
         drawn = torch.rand(len(labels), generator=rng)
         same = torch.rand(len(labels), generator=rng) < 0.5
         before = torch.where(drawn < lost + won, drawn < lost, same)
-        inputs = {"before": before, "after": torch.where(drawn < lost + won, drawn >= lost, same), "labels": labels}
-        cases.append(Case(label, inputs | {"classes": len(shares) + 1}))  # of the last one there is no image
+        inputs = {
+            "before": before,
+            "after": torch.where(drawn < lost + won, drawn >= lost, same),
+            "labels": labels,
+        }
+        cases.append(
+            Case(label, inputs | {"classes": len(shares) + 1})
+        )  # of the last one there is no image
     return cases
 
 
 def classes_oracle(inputs: dict, probe: dict) -> list[list[int]]:
     """Image by image."""
     found = [[0, 0] for _ in range(inputs["classes"])]
-    for was, now, label in zip(*(inputs[name].tolist() for name in ("before", "after", "labels")), strict=True):
+    for was, now, label in zip(
+        *(inputs[name].tolist() for name in ("before", "after", "labels")), strict=True
+    ):
         found[label][0] += was and not now
         found[label][1] += now and not was
     return found

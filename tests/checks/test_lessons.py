@@ -1,4 +1,6 @@
-"""Exercises as a learner meets them: cells in a kernel's place, hints in steps, answers that are kept."""
+"""Exercises as a learner meets them: cells in a kernel's place, hints in steps, answers that are
+kept.
+"""
 
 import builtins
 import linecache
@@ -41,13 +43,20 @@ def one_process(monkeypatch):
 
 @pytest.fixture
 def cell(folder):
-    """Run a cell as a kernel does, and give its `output_size`: the source is known under a name that is no file's."""
+    """Run a cell as a kernel does, and give its `output_size`: the source is known under a name
+    that is no file's.
+    """
     cells = []
 
     def run(source, **names):
         source = textwrap.dedent(source).lstrip("\n")
         cells.append(f"<cell {len(cells)} of {id(cells)}>")
-        linecache.cache[cells[-1]] = (len(source), None, source.splitlines(keepends=True), cells[-1])
+        linecache.cache[cells[-1]] = (
+            len(source),
+            None,
+            source.splitlines(keepends=True),
+            cells[-1],
+        )
         names["__name__"] = "__main__"
         exec(compile(source, cells[-1], "exec"), names)
         return names["output_size"]
@@ -75,7 +84,9 @@ def test_a_right_answer_is_kept_and_used_by_the_next_kernel(cell, folder, capsys
     assert list(checks.lessons().blocks()) == ["output_size"]
 
 
-def test_a_headless_run_keeps_no_answers_draws_new_inputs_and_survives_prints(cell, folder, monkeypatch, capsys):
+def test_a_headless_run_keeps_no_answers_draws_new_inputs_and_survives_prints(
+    cell, folder, monkeypatch, capsys
+):
     monkeypatch.setenv("COURSE_HEADLESS", "1")
     wrong = RIGHT.replace("// stride + 1", "// stride + 2")
     (folder / "mine.py").write_text(f"# ---- output_size ----\n{wrong}")
@@ -84,7 +95,9 @@ def test_a_headless_run_keeps_no_answers_draws_new_inputs_and_survives_prints(ce
     assert capsys.readouterr().out.endswith("output_size: right\n")
     assert wrong in (folder / "mine.py").read_text()
     seen = []
-    answer = cell(RIGHT.replace("return", "seen.append((size, kernel)); print(size); return"), seen=seen)
+    answer = cell(
+        RIGHT.replace("return", "seen.append((size, kernel)); print(size); return"), seen=seen
+    )
     checks.check(answer)
     half = len(seen)
     checks.check(answer)
@@ -114,18 +127,34 @@ def test_the_cell_goes_along_with_its_imports_and_helpers(cell, folder, one_proc
 @pytest.mark.parametrize(
     ("change", "told", "seconds"),
     [
-        (("padding)", "padding, padded=padded)"), "alone it fails (NameError: name 'padded' is not defined)", 120),
-        (("+ 1", "+ torch.nn.Conv2d.one"), "type object 'Conv2d' has no attribute 'one'). Define", 120),
+        (
+            ("padding)", "padding, padded=padded)"),
+            "alone it fails (NameError: name 'padded' is not defined)",
+            120,
+        ),
+        (
+            ("+ 1", "+ torch.nn.Conv2d.one"),
+            "type object 'Conv2d' has no attribute 'one'). Define",
+            120,
+        ),
         (("size +", "display(size) or size +"), "NameError: name 'display' is not defined", 120),
         (("", ""), "timed out after 0.1 seconds", 0.1),
     ],
 )
-def test_what_only_the_notebook_knows_is_named_at_once(change, told, seconds, cell, folder, monkeypatch, capsys):
-    """Another cell defined `padded`, IPython put `display` among the builtins, and a layer of torch was patched."""
+def test_what_only_the_notebook_knows_is_named_at_once(
+    change, told, seconds, cell, folder, monkeypatch, capsys
+):
+    """Another cell defined `padded`, IPython put `display` among the builtins, and a layer of torch
+    was patched.
+    """
     monkeypatch.setattr(sys.modules[Lessons.__module__], "SECONDS_ALONE", seconds)
     monkeypatch.setattr(builtins, "display", print, raising=False)
     monkeypatch.setattr(torch.nn.Conv2d, "one", 1, raising=False)
-    checks.check(cell(RIGHT.replace(*change, 1), torch=torch, padded=lambda size, padding: size + 2 * padding))
+    checks.check(
+        cell(
+            RIGHT.replace(*change, 1), torch=torch, padded=lambda size, padding: size + 2 * padding
+        )
+    )
     assert "right, but not kept" in (out := capsys.readouterr().out) and told in out
     assert not (folder / "mine.py").exists()
 
@@ -147,13 +176,20 @@ def test_a_second_answer_replaces_the_first_and_leaves_the_others(cell, folder, 
 
 
 def test_an_empty_answer_is_no_error_and_hints_to_a_wrong_one_come_in_steps(cell, capsys):
-    checks.check(cell("def output_size(size, kernel, stride, padding):\n    raise NotImplementedError"))
+    checks.check(
+        cell("def output_size(size, kernel, stride, padding):\n    raise NotImplementedError")
+    )
     assert "output_size: not done yet" in capsys.readouterr().out
-    for raises, named in (("convolve", "convolve"), ("forward", "output_size")):  # an exercise, and a layer without one
+    for raises, named in (
+        ("convolve", "convolve"),
+        ("forward", "output_size"),
+    ):  # an exercise, and a layer without one
         stub = f"def {raises}():\n    raise NotImplementedError\n"
         checks.check(cell(f"{stub}def output_size(size, kernel, stride, padding):\n    {raises}()"))
         assert f"{named}: not done yet" in capsys.readouterr().out
-    torchs = cell("def output_size(size, kernel, stride, padding):\n    raise NotImplementedError('for Byte')")
+    torchs = cell(
+        "def output_size(size, kernel, stride, padding):\n    raise NotImplementedError('for Byte')"
+    )
     assert "NotImplementedError: for Byte\n    in line 2" in refusal(torchs)
     wrong = cell("def output_size(size, kernel, stride, padding):\n    return 0")
     checks.lessons().misses.clear()
@@ -166,30 +202,44 @@ def test_an_empty_answer_is_no_error_and_hints_to_a_wrong_one_come_in_steps(cell
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (("half = size / 0", "return half"), "ZeroDivisionError: division by zero\n    in line 2 of your cell: half ="),
+        (
+            ("half = size / 0", "return half"),
+            "ZeroDivisionError: division by zero\n    in line 2 of your cell: half =",
+        ),
         (("return sys.exit(3)",), "SystemExit: 3\n    in line 2 of your cell: return sys.exit(3)"),
         (("while True:", "    size += 1"), "Does a loop never end?"),
     ],
 )
-def test_an_error_shows_the_line_of_the_cell_and_an_endless_answer_is_stopped(lines, told, cell, monkeypatch):
+def test_an_error_shows_the_line_of_the_cell_and_an_endless_answer_is_stopped(
+    lines, told, cell, monkeypatch
+):
     monkeypatch.setattr(trying, "time_limit", lambda seconds, limit=trying.time_limit: limit(0.2))
     source = "\n    ".join(("def output_size(size, kernel, stride, padding):", *lines))
     assert told in refusal(cell(source, sys=__import__("sys")))
 
 
-def test_below_a_decorator_the_line_and_the_imports_of_the_cell_are_found(cell, folder, one_process, capsys):
-    right = RIGHT.replace("def ", "import copy\n@torch.no_grad()\ndef ").replace("return ", "return copy.copy(0) + ")
+def test_below_a_decorator_the_line_and_the_imports_of_the_cell_are_found(
+    cell, folder, one_process, capsys
+):
+    right = RIGHT.replace("def ", "import copy\n@torch.no_grad()\ndef ").replace(
+        "return ", "return copy.copy(0) + "
+    )
     wrong = cell(right.replace("(0) +", "(0) // 0 +"), torch=torch)
     assert "in line 4 of your cell: return copy.copy(0) // 0" in refusal(wrong)
     checks.check(cell(right, torch=torch))
-    assert "kept in mine.py" in capsys.readouterr().out and "import copy" in (folder / "mine.py").read_text()
+    assert (
+        "kept in mine.py" in capsys.readouterr().out
+        and "import copy" in (folder / "mine.py").read_text()
+    )
 
 
 def test_unknown_exercises_and_missing_files_are_named(folder):
     with pytest.raises(checks.NotRightYet, match=r"no exercise called 'outputsize'.*output_size"):
         checks.yours("outputsize")
     (folder / "mine.py").write_text("# ---- output_size ----\ndef output_size(:\n")
-    with pytest.raises(checks.NotRightYet, match=r"output_size in .*mine.py: .*line 1.*; correct it there"):
+    with pytest.raises(
+        checks.NotRightYet, match=r"output_size in .*mine.py: .*line 1.*; correct it there"
+    ):
         checks.yours("output_size")
     with pytest.raises(checks.NotRightYet, match="lesson_99"):
         checks.use(folder / "lesson_99.py")

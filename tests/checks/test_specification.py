@@ -1,4 +1,6 @@
-"""How answers are judged: the cases of an item, its verdict, and the difference between two answers."""
+"""How answers are judged: the cases of an item, its verdict, and the difference between two
+answers.
+"""
 
 import math
 
@@ -14,7 +16,12 @@ def _item(**changes):
     def cases(rng):
         return [Case("two numbers", {"x": torch.randn(2, generator=rng, dtype=torch.float64)})]
 
-    settings = {"name": "double", "cases": cases, "hint": "Twice.", "oracle": lambda inputs, probe: inputs["x"] * 2}
+    settings = {
+        "name": "double",
+        "cases": cases,
+        "hint": "Twice.",
+        "oracle": lambda inputs, probe: inputs["x"] * 2,
+    }
     return Item(**settings | changes)
 
 
@@ -36,14 +43,26 @@ def test_an_answer_is_right_however_it_is_written_and_a_wrong_one_is_told_why(an
 
 
 def test_a_view_that_fails_is_the_fault_of_the_answer():
-    assert "cannot be used" in first_failure(_item(view=lambda answer, probe: answer["missing"]), lambda x: {})
+    assert "cannot be used" in first_failure(
+        _item(view=lambda answer, probe: answer["missing"]), lambda x: {}
+    )
 
 
 def test_the_worst_case_counts_and_a_share_lies_between_0_and_1():
     odd, nan = Verdict(7.0), float("nan")
-    for shares, earned in (((7.0,), 1), ((-1.0,), 0), ((0.25, 1.0), 0.25), ((1.0, 0.0, 1.0), 0), ((nan,), 0)):
+    for shares, earned in (
+        ((7.0,), 1),
+        ((-1.0,), 0),
+        ((0.25, 1.0), 0.25),
+        ((1.0, 0.0, 1.0), 0),
+        ((nan,), 0),
+    ):
         assert combine(_item(), [Verdict(share) for share in shares]).share == earned
-    for verdicts in ([odd, Verdict(nan, "odd")], [Verdict(nan, "odd"), Verdict(1.0)], [odd, Verdict(0.5, "odd")]):
+    for verdicts in (
+        [odd, Verdict(nan, "odd")],
+        [Verdict(nan, "odd"), Verdict(1.0)],
+        [odd, Verdict(0.5, "odd")],
+    ):
         assert combine(_item(), verdicts).message == "odd. Twice."
     scored = _item(score=lambda expected, observed, submitted: Verdict(submitted / 10, "so much"))
     assert scored.compare(scored.make_cases(1)[0], 1, 1, 4) == Verdict(0.4, "two numbers: so much")
@@ -101,8 +120,16 @@ DIFFERENT = [
     (T([-1]), T([2**64 - 1], dtype=torch.uint64), "differs by 1.84e+19", USUAL),
     (T(2**62), T(2**62 + 2), "differs by 2 ", Tolerance(relative=0.0, absolute=1.0)),
     (T(0.1, dtype=torch.float64), 0.1 + 1e-12, "differs by", EXACT),
-    *((ONE * scale, (ONE + 1.1e-3) * scale, "differs by", THOUSANDTH) for scale in (1e-6, 1.0, 1e6)),
-    (ONE, ONE + 1.0005e-3, "differs by", THOUSANDTH),  # the right answer decides what is allowed, not the given one
+    *(
+        (ONE * scale, (ONE + 1.1e-3) * scale, "differs by", THOUSANDTH)
+        for scale in (1e-6, 1.0, 1e6)
+    ),
+    (
+        ONE,
+        ONE + 1.0005e-3,
+        "differs by",
+        THOUSANDTH,
+    ),  # the right answer decides what is allowed, not the given one
 ]
 
 
@@ -119,7 +146,13 @@ def test_a_difference_is_named(expected, got, says, tolerance):
 
 @pytest.mark.parametrize("large", [2**24 + 1, 2**53 + 1, -(2**63) + 1])
 def test_large_integers_are_compared_exactly(large):
-    for wrap, other in ((int, int), (T, T), (lambda n: [n], lambda n: [n]), (lambda n: T([0, n]),) * 2, (T, int)):
+    for wrap, other in (
+        (int, int),
+        (T, T),
+        (lambda n: [n], lambda n: [n]),
+        (lambda n: T([0, n]),) * 2,
+        (T, int),
+    ):
         assert difference(wrap(large), other(large), EXACT) is None
         for wrong in (large - 1, large + 1):
             assert "differs by 1" in difference(wrap(large), other(wrong), EXACT)[0]

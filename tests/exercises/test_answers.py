@@ -1,7 +1,8 @@
-"""Every right answer to an exercise is accepted, and every wrong one rejected, on fresh inputs each time.
+"""Every right answer to an exercise is accepted, and every wrong one rejected, on fresh inputs each
+time.
 
-Each is a whole cell, the body of the function, or a tuple of what is replaced by what in `base`, in pairs.
-`base` is one more right answer, unless it is the course's own.
+Each is a whole cell, the body of the function, or a tuple of what is replaced by what in `base`, in
+pairs. `base` is one more right answer, unless it is the course's own.
 """
 
 import ast
@@ -17,7 +18,9 @@ from helpers.checks.lessons import GIVEN, Lessons
 
 TRIES = 3
 LESSONS = sorted(path.stem for path in Path(__file__).parent.glob("lesson_*.py"))
-ANSWERS = {lesson: importlib.import_module(f"tests.exercises.{lesson}").ANSWERS for lesson in LESSONS}
+ANSWERS = {
+    lesson: importlib.import_module(f"tests.exercises.{lesson}").ANSWERS for lesson in LESSONS
+}
 EXERCISES = [(lesson, function) for lesson, answers in ANSWERS.items() for function in answers]
 COURSE = Lessons(runner.NOTEBOOKS / "exercises")
 
@@ -47,7 +50,9 @@ def define(function: str, answer: str):
 def test_right_answers_are_accepted_and_wrong_ones_rejected(lesson, function, monkeypatch):
     monkeypatch.setattr(checks, "_lessons", [COURSE])
     monkeypatch.setenv("COURSE_HEADLESS", "1")  # answers that are tried here are not kept
-    right, wrong, base = map(({"base": ""} | ANSWERS[lesson][function]).get, ("right", "wrong", "base"))
+    right, wrong, base = map(
+        ({"base": ""} | ANSWERS[lesson][function]).get, ("right", "wrong", "base")
+    )
     assert len(right) >= 2 - bool(base) and len(wrong) >= 5
     solution = COURSE.solution(function)
     base = base or solution

@@ -1,4 +1,7 @@
-"""Patterns, the matcher, and what takes a match's place. Each rule is met by a graph that obeys it and by another."""
+"""Patterns, the matcher, and what takes a match's place.
+
+Each rule is met by a graph that obeys it and by another.
+"""
 
 import operator
 
@@ -97,7 +100,12 @@ REFUSED = {
 
 
 def parts():
-    return {"conv": nn.Conv2d(3, 4, 1), "bn": nn.BatchNorm2d(4), "head": nn.Conv2d(4, 4, 1), "loud": Loud(3, 3, 1)}
+    return {
+        "conv": nn.Conv2d(3, 4, 1),
+        "bn": nn.BatchNorm2d(4),
+        "head": nn.Conv2d(4, 4, 1),
+        "loud": Loud(3, 3, 1),
+    }
 
 
 @pytest.mark.parametrize("what", FOUND)
@@ -111,7 +119,10 @@ def test_what_is_found_and_what_is_not(what):
 def test_a_near_miss_is_refused_with_the_reason(what):
     function, pattern, anchors, refused = REFUSED[what]
     found = find(graph_of(function, **parts(), z=torch.ones(1)), pattern)
-    assert (names(found), [f"{one.node}: {one.reason}" for one in found.refused]) == (anchors, [refused])
+    assert (names(found), [f"{one.node}: {one.reason}" for one in found.refused]) == (
+        anchors,
+        [refused],
+    )
 
 
 def test_a_match_gives_back_nodes_and_constants():
@@ -141,7 +152,9 @@ def test_a_function_is_traced_into_a_pattern():
 
 WRONG = {
     "conv needs at least one target": lambda: Op([], name="conv"),
-    "two operands if it is commutative": lambda: Op([operator.add], (Value("x"),), commutative=True),
+    "two operands if it is commutative": lambda: Op(
+        [operator.add], (Value("x"),), commutative=True
+    ),
     "result of one operation: no input": lambda: traced(lambda x: x),
     "or several results": lambda: traced(lambda x: [x + 1, x + 2]),
     "input, literal or": lambda: traced(lambda x: 3),
@@ -163,8 +176,13 @@ def test_a_match_is_replaced_and_reported_and_matches_in_a_row_feed_each_other()
     x = torch.randn(5, dtype=torch.float64)
     expected = network(x)
     (report,) = replace_all(network, SILU, use_silu)
-    assert (report.anchor, report.removed) == ("mul_1", ("mul_1", "sigmoid_1"))  # the first is of two different sums
-    assert [str(node) for node in report.inserted] == ["silu"] and (report.result,) == report.inserted
+    assert (report.anchor, report.removed) == (
+        "mul_1",
+        ("mul_1", "sigmoid_1"),
+    )  # the first is of two different sums
+    assert [str(node) for node in report.inserted] == ["silu"] and (
+        report.result,
+    ) == report.inserted
     assert set(map(str, report.nodes_map.values())) == {"x", "sigmoid_1", "mul_1"}
     assert calls(network).count(F.silu) == 1
     torch.testing.assert_close(network(x), expected, rtol=1e-12, atol=0)
@@ -183,16 +201,27 @@ def test_metadata_is_carried_over():
     new = fx.symbolic_trace(lambda x: 2 * torch.sigmoid(2 * x) - 1).graph
     build = lambda match: network.graph.graph_copy(new, {next(iter(new.nodes)): match["x"]})  # noqa: E731
     (report,) = replace_all(network, Op([nn.Tanh], (X,)), build)
-    assert [str(node.target.__name__) for node in report.inserted] == ["mul", "sigmoid", "mul", "sub"]
+    assert [str(node.target.__name__) for node in report.inserted] == [
+        "mul",
+        "sigmoid",
+        "mul",
+        "sub",
+    ]
     assert all(node.meta["stack_trace"] == "file.py line 7" for node in report.inserted)
-    assert all(node.meta["nn_module_stack"] == old.meta["nn_module_stack"] for node in report.inserted)
+    assert all(
+        node.meta["nn_module_stack"] == old.meta["nn_module_stack"] for node in report.inserted
+    )
     assert report.result.meta["tensor_meta"].shape == shape
-    assert "tensor_meta" not in report.inserted[0].meta  # nobody knows the shape of the steps in between
+    assert (
+        "tensor_meta" not in report.inserted[0].meta
+    )  # nobody knows the shape of the steps in between
 
 
 def test_the_line_of_an_error_is_the_users_on_windows_too(monkeypatch):
     node = fx.Graph().placeholder("x")
-    node.meta["stack_trace"] = 'File "C:\\net.py", line 7, in forward\nFile "C:\\torch\\conv.py", line 548, in forward'
+    node.meta["stack_trace"] = (
+        'File "C:\\net.py", line 7, in forward\nFile "C:\\torch\\conv.py", line 548, in forward'
+    )
     monkeypatch.setattr("os.sep", "\\")
     assert source_line(node) == "C:\\net.py:7"
 
@@ -205,7 +234,9 @@ def test_the_inserted_nodes_may_use_the_replaced_one_again():
     assert network(torch.tensor(3.0)) == -2
 
 
-@pytest.mark.parametrize(("end", "error"), [(lambda: 2, RuntimeError), (lambda: 1 / 0, ZeroDivisionError)])
+@pytest.mark.parametrize(
+    ("end", "error"), [(lambda: 2, RuntimeError), (lambda: 1 / 0, ZeroDivisionError)]
+)
 def test_a_replacement_that_fails_or_is_no_node_changes_nothing(end, error):
     network = graph_of(lambda net, x: torch.sin(torch.sin(x)))
     build = lambda match: (new := use_silu(match), new if match.anchor.name == "sin" else end())[1]  # noqa: E731

@@ -1,4 +1,6 @@
-"""Both tracers give a graph of the same answers, with shapes, and lose nothing; functional calls become layers."""
+"""Both tracers give a graph of the same answers, with shapes, and lose nothing; functional calls
+become layers.
+"""
 
 import copy
 import inspect
@@ -31,7 +33,9 @@ def looks_into_it(x):
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_same_answers_shapes_and_names_and_layers_of_both_are_modules(route):
-    model = nn.Sequential(conv(stride=2), norm(4, momentum=0.3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).eval()
+    model = nn.Sequential(
+        conv(stride=2), norm(4, momentum=0.3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)
+    ).eval()
     graph_module = trace(model, (X,), route)
     assert differences(model, graph_module, X) == []
     assert graph_module.graph.output_node().args[0].meta["val"].shape == (2, 3)
@@ -77,7 +81,8 @@ def test_whether_gradients_are_computed_makes_no_difference(route):
 @pytest.mark.parametrize("route", ["fx", "export"])
 def test_the_inside_of_vmap_is_refused(route):
     model = network(
-        lambda net, x: torch.vmap(lambda one: F.linear(x[..., :3], one))(net.last.weight[0]), last=conv(4, 2)
+        lambda net, x: torch.vmap(lambda one: F.linear(x[..., :3], one))(net.last.weight[0]),
+        last=conv(4, 2),
     )
     with pytest.raises(UnsupportedCase, match=r"vmap|torch\.func"):
         passes.optimize(model, X, route=route)
@@ -89,7 +94,9 @@ def test_what_runs_under_autocast_is_refused_or_declined():
             return net.norm(net.conv(x))
 
     model = network(run, conv=conv(), norm=norm(4))
-    with pytest.raises(UnsupportedCase, match=r"py:\d+: it calls conv under torch\.autocast.*other route"):
+    with pytest.raises(
+        UnsupportedCase, match=r"py:\d+: it calls conv under torch\.autocast.*other route"
+    ):
         trace(model, (X,))
     folded, report = passes.optimize(model, X, route="export")
     assert folded(X).dtype == torch.bfloat16 and torch.equal(folded(X), model(X))
@@ -125,12 +132,16 @@ def test_an_exported_graph_takes_any_batch_and_refuses_other_sizes():
         x = torch.randn(5, 3, 8, 8)
         assert torch.allclose(again(x), model(x), atol=1e-6)
         for call in (again, lambda x, graph_module=again: graph_module(input=x)):
-            with pytest.raises(WrongSize, match=r"recorded for other inputs: .*size\(\)\[2\] == 8 .*by the route fx"):
+            with pytest.raises(
+                WrongSize,
+                match=r"recorded for other inputs: .*size\(\)\[2\] == 8 .*by the route fx",
+            ):
                 call(torch.randn(5, 3, 9, 9))
 
 
 @pytest.mark.parametrize(
-    ("example", "other"), [(2.0, 3.0), (True, False), (None, torch.ones(2, 3)), (torch.ones(2, 3), None)]
+    ("example", "other"),
+    [(2.0, 3.0), (True, False), (None, torch.ones(2, 3)), (torch.ones(2, 3), None)],
 )
 def test_a_number_or_flag_that_export_has_recorded_cannot_be_another(example, other):
     x, scaled = torch.randn(2, 3), network(lambda net, x, k=None: x if k is None else x * k)
@@ -172,7 +183,9 @@ def test_a_buffer_may_be_counted_up_and_cannot_be_exchanged():
 
     model = network(run, mean=torch.zeros(()))
     mean = model.mean
-    with pytest.raises(UnsupportedCase, match=r"result of mean to its buffer mean.*self\.mean\.copy_"):
+    with pytest.raises(
+        UnsupportedCase, match=r"result of mean to its buffer mean.*self\.mean\.copy_"
+    ):
         trace(model, (torch.ones(2),))
     assert model.mean is mean
 
@@ -211,16 +224,29 @@ def test_what_depends_on_numbers_is_called_for_real_on_a_copy():
     graph_module = record(run, count=torch.zeros(()))
     before, x = torch.get_rng_state(), torch.tensor([1.0, -1.0, 2.0])
     annotate(graph_module, (x,))
-    values = {node.name: node.meta["val"] for node in graph_module.graph.nodes if "val" in node.meta}
+    values = {
+        node.name: node.meta["val"] for node in graph_module.graph.nodes if "val" in node.meta
+    }
     assert values["getitem"].shape == (2,) and all(value.is_meta for value in values.values())
-    assert graph_module.count == 0 and x.tolist() == [1, -1, 2] and torch.equal(before, torch.get_rng_state())
-    assert "dropout2d(" in record(lambda net, x: x * F.dropout2d(torch.ones(1, 1, 1), 0.5, True)).code  # not its mask
+    assert (
+        graph_module.count == 0
+        and x.tolist() == [1, -1, 2]
+        and torch.equal(before, torch.get_rng_state())
+    )
+    assert (
+        "dropout2d(" in record(lambda net, x: x * F.dropout2d(torch.ones(1, 1, 1), 0.5, True)).code
+    )  # not its mask
 
 
 @pytest.mark.parametrize(
     ("run", "parts", "shape", "dtype"),
     [
-        (lambda net, x: net.hooked(x), {"hooked": hooked(nn.ReLU(), torch.flatten)}, (6,), torch.float32),
+        (
+            lambda net, x: net.hooked(x),
+            {"hooked": hooked(nn.ReLU(), torch.flatten)},
+            (6,),
+            torch.float32,
+        ),
         (lambda net, x: x[:1] + x, {}, (2, 3), torch.float32),
         (lambda net, x: x + x.double(), {}, (2, 3), torch.float64),
         (lambda net, x: F.silu(x.double()), {}, (2, 3), torch.float64),
@@ -234,7 +260,13 @@ def test_the_short_cut_is_not_taken_where_it_would_be_wrong(run, parts, shape, d
     assert (tuple(value.shape), value.dtype) == (shape, dtype)
 
 
-W = {"w1": (4, 3, 3), "w2": (4, 3, 3, 2), "w3": (4, 3, 2, 2, 2), "t2": (3, 2, 3, 2), "g2": (4, 1, 3, 3)}
+W = {
+    "w1": (4, 3, 3),
+    "w2": (4, 3, 3, 2),
+    "w3": (4, 3, 2, 2, 2),
+    "t2": (3, 2, 3, 2),
+    "g2": (4, 1, 3, 3),
+}
 W |= {"fc": (4, 6), "b": (4,), "mean": (3,), "scale": (3,)}
 CALLS = {
     "conv1d": (lambda m, x: F.conv1d(x, m.w1, m.b, 2, 1), 3, nn.Conv1d),
@@ -271,11 +303,23 @@ def test_functional_calls_become_modules_with_the_same_answers(what, route):
 
 
 REFUSED = {
-    "weight computed": (lambda m, x: F.conv2d(x, m.w2 * x.mean()), "weight is computed by the graph"),
-    "stride computed": (lambda m, x: F.conv2d(x, m.w2, stride=x.shape[0]), "stride is computed by the graph"),
+    "weight computed": (
+        lambda m, x: F.conv2d(x, m.w2 * x.mean()),
+        "weight is computed by the graph",
+    ),
+    "stride computed": (
+        lambda m, x: F.conv2d(x, m.w2, stride=x.shape[0]),
+        "stride is computed by the graph",
+    ),
     "weight written": (lambda m, x: (F.conv2d(x, m.w2), m.w2.mul_(2))[0], "writes to its weight"),
-    "training": (lambda m, x: F.batch_norm(x, m.mean, m.scale, training=True), "statistics of the batch"),
-    "no statistics": (lambda m, x: F.batch_norm(x, None, None, training=True), "statistics of the batch"),
+    "training": (
+        lambda m, x: F.batch_norm(x, m.mean, m.scale, training=True),
+        "statistics of the batch",
+    ),
+    "no statistics": (
+        lambda m, x: F.batch_norm(x, None, None, training=True),
+        "statistics of the batch",
+    ),
     "linear with a vector": (lambda m, x: F.linear(x, m.b[:0].new_ones(6)), "weight is computed"),
 }
 
@@ -288,14 +332,22 @@ def test_a_call_that_is_no_layer_stays_with_the_reason(what):
 
 
 def test_equal_calls_share_a_module_and_other_settings_do_not():
-    model = functional(lambda m, x: F.conv2d(x, m.w2) + F.conv2d(x, m.w2) + F.conv2d(x, m.w2, stride=1, dilation=1)[:1])
+    model = functional(
+        lambda m, x: (
+            F.conv2d(x, m.w2) + F.conv2d(x, m.w2) + F.conv2d(x, m.w2, stride=1, dilation=1)[:1]
+        )
+    )
     graph_module, _ = fold("canonicalize", model, image(4))
     targets = [node.target for node in graph_module.graph.nodes if node.op == "call_module"]
     assert len(targets) == 3 and targets[0] == targets[1]
 
 
-@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"])
+@pytest.mark.parametrize(
+    "kind", ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"]
+)
 def test_a_module_with_a_hook_may_compute_something_else(kind):
     layer = nn.ReLU()
     getattr(layer, f"register_{kind}")(lambda *args: None)
-    assert "it has hooks" in opaque(layer) and opaque(nn.Sequential(layer)) is None  # only what is called itself counts
+    assert (
+        "it has hooks" in opaque(layer) and opaque(nn.Sequential(layer)) is None
+    )  # only what is called itself counts

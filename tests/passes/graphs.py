@@ -1,4 +1,6 @@
-"""Small networks, traced and folded, and whether two networks do the same: for the tests of graphs and passes."""
+"""Small networks, traced and folded, and whether two networks do the same: for the tests of graphs
+and passes.
+"""
 
 import copy
 from collections.abc import Iterator
@@ -25,7 +27,9 @@ def graph_of(function, **parts):
     return fx.symbolic_trace(network(function, **parts))
 
 
-def fold(names: str, model: nn.Module, x: torch.Tensor, route: str = "fx") -> tuple[fx.GraphModule, Report]:
+def fold(
+    names: str, model: nn.Module, x: torch.Tensor, route: str = "fx"
+) -> tuple[fx.GraphModule, Report]:
     """Run passes on a canonical graph in float64 until it settles; answers and model must stay."""
     model, x = model.double().eval(), x.double()
     state = {key: value.clone() for key, value in model.state_dict().items()}
@@ -40,7 +44,10 @@ def fold(names: str, model: nn.Module, x: torch.Tensor, route: str = "fx") -> tu
 def calls(graph_module: fx.GraphModule) -> list[Any]:
     """What the graph calls, a module by its class."""
     nodes = [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
-    return [type(graph_module.get_submodule(n.target)) if n.op == "call_module" else n.target for n in nodes]
+    return [
+        type(graph_module.get_submodule(n.target)) if n.op == "call_module" else n.target
+        for n in nodes
+    ]
 
 
 def norm_calls(graph_module: fx.GraphModule) -> Iterator[fx.Node]:
@@ -56,7 +63,12 @@ def reasons(report: Report) -> list[str]:
     return [reason for _, _, reason in report.declined]
 
 
-TOLERANCE = {torch.float64: 1e-10, torch.complex128: 1e-10, torch.float32: 1e-5, torch.complex64: 1e-5}
+TOLERANCE = {
+    torch.float64: 1e-10,
+    torch.complex128: 1e-10,
+    torch.float32: 1e-5,
+    torch.complex64: 1e-5,
+}
 TOLERANCE |= {torch.float16: 2e-2, torch.bfloat16: 8e-2}
 
 
@@ -74,7 +86,9 @@ def build(case, seed: int = 0) -> nn.Module:
     wider = {torch.float32: torch.float64, torch.complex64: torch.complex128}
     if case.dtype == torch.float64:
         model._apply(lambda t: t.to(wider.get(t.dtype, t.dtype)))
-    training = [module for module in model.modules() if module.training] if not model.training else []
+    training = (
+        [module for module in model.modules() if module.training] if not model.training else []
+    )
     model.eval()
     for module in training:
         module.train()
@@ -83,7 +97,10 @@ def build(case, seed: int = 0) -> nn.Module:
 
 @torch.no_grad()
 def differences(before: nn.Module, after: nn.Module, x: torch.Tensor, calls: int = 2) -> list[str]:
-    """What tells the two apart in some calls: results, and what became of the inputs. Empty when nothing does."""
+    """What tells the two apart in some calls: results, and what became of the inputs.
+
+    Empty when nothing does.
+    """
     before, after = copy.deepcopy(before), copy.deepcopy(after)
     found = []
     for _ in range(calls):

@@ -1,4 +1,6 @@
-"""The passes before the folds: one form for each operation, constants, identities, and what nobody uses."""
+"""The passes before the folds: one form for each operation, constants, identities, and what nobody
+uses.
+"""
 
 import pytest
 import torch
@@ -18,7 +20,9 @@ def canonical(model: nn.Module, *inputs: torch.Tensor, route: str = "fx"):
     return [node for node in graph_module.graph.nodes if node.op.startswith("call_")], graph_module
 
 
-@pytest.mark.parametrize("relu", [nn.ReLU(), torch.relu, F.relu, lambda x: x.relu(), lambda x: F.relu(input=x)])
+@pytest.mark.parametrize(
+    "relu", [nn.ReLU(), torch.relu, F.relu, lambda x: x.relu(), lambda x: F.relu(input=x)]
+)
 @pytest.mark.parametrize("route", ["fx", "export"])
 def test_all_spellings_of_relu_reach_one_form(relu, route):
     model = nn.Sequential(relu) if isinstance(relu, nn.Module) else Net(lambda m, x: relu(x))
@@ -54,7 +58,10 @@ FORMS = {
 def test_a_module_becomes_a_function_with_its_settings(module, route):
     x = torch.randn(FORMS[module])
     nodes, graph_module = canonical(nn.Sequential(module), x, route=route)
-    assert all(node.op == "call_function" and not isinstance(node.target, torch._ops.OpOverload) for node in nodes)
+    assert all(
+        node.op == "call_function" and not isinstance(node.target, torch._ops.OpOverload)
+        for node in nodes
+    )
     assert torch.equal(graph_module(x), module(x))
 
 
@@ -88,13 +95,26 @@ def test_arithmetic_in_place_becomes_ordinary_when_nobody_can_tell(write):
 
 def many_sizes(m, x):
     y, z = m.conv(x), m.fc(x)
-    return y.size(1) * 1000 + z.shape[-1] * 100 + z.size(1) * 10 + y.dim() + x.shape[0] * 0.5 + m.w.shape[1]
+    return (
+        y.size(1) * 1000
+        + z.shape[-1] * 100
+        + z.size(1) * 10
+        + y.dim()
+        + x.shape[0] * 0.5
+        + m.w.shape[1]
+    )
 
 
 # forward, shape of the example, sizes that stay, another shape and its answer
 SIZES = {
     "layers and parameters": (many_sizes, (2, 3, 6, 6), [("fc", 1), ("x", 0)], (8, 3, 6, 6), 4545),
-    "no batch": (lambda m, x: (y := m.conv(x)).size(0) * 100 + y.size(1), (3, 6, 6), [("conv", 1)], (3, 8, 6), 408),
+    "no batch": (
+        lambda m, x: (y := m.conv(x)).size(0) * 100 + y.size(1),
+        (3, 6, 6),
+        [("conv", 1)],
+        (3, 8, 6),
+        408,
+    ),
     "dimensions": (lambda m, x: m.conv(x).dim() + m.w.ndim * 10, (2, 3, 6, 6), [], (3, 6, 6), 23),
     "a hook": (lambda m, x: m.hooked(x).size(1), (2, 6), [("hooked", 1)], (2, 6), 2),
 }
@@ -128,7 +148,9 @@ def test_what_is_not_the_same_each_time_stays(reason):
 
 
 def test_the_value_is_a_copy_and_not_a_view_of_a_parameter():
-    graph_module, _ = fold("constant_folding", alone(lambda m, x: x + m.w.view(6), w=z(6, 1))(), torch.randn(2, 6))
+    graph_module, _ = fold(
+        "constant_folding", alone(lambda m, x: x + m.w.view(6), w=z(6, 1))(), torch.randn(2, 6)
+    )
     (name,) = [node.target for node in graph_module.graph.nodes if node.op == "get_attr"]
     before = getattr(graph_module, name).clone()
     with torch.no_grad():
@@ -180,17 +202,33 @@ def test_what_returns_its_input_goes_and_what_computes_something_stays(what):
     def around(m, x):
         return torch.relu((GOES | STAYS)[what](m, torch.exp(x)))
 
-    parts = {"identity": nn.Identity(), "drop": nn.Dropout2d(), "depth": StochasticDepth(0.5, "row")}
+    parts = {
+        "identity": nn.Identity(),
+        "drop": nn.Dropout2d(),
+        "depth": StochasticDepth(0.5, "row"),
+    }
     parts["scale"] = nn.Parameter(torch.ones(()))
-    parts["hooked"], nearly = hooked(nn.Identity(), lambda result: result + 1), torch.ones(3, 1, 1).double()
+    parts["hooked"], nearly = (
+        hooked(nn.Identity(), lambda result: result + 1),
+        torch.ones(3, 1, 1).double(),
+    )
     nearly[2] += 1e-12
-    tensors = {"zeros": torch.zeros(3, 1, 1), "ones": torch.ones(3, 1, 1), "nearly": nearly, "gate": torch.ones(())}
-    graph_module, _ = fold("elim_identity", Net(around, **parts, **tensors), torch.randn(2, 3, 4, 4))
+    tensors = {
+        "zeros": torch.zeros(3, 1, 1),
+        "ones": torch.ones(3, 1, 1),
+        "nearly": nearly,
+        "gate": torch.ones(()),
+    }
+    graph_module, _ = fold(
+        "elim_identity", Net(around, **parts, **tensors), torch.randn(2, 3, 4, 4)
+    )
     assert (calls(graph_module) == [torch.exp, F.relu]) == (what in GOES)
 
 
 def test_a_dropout_module_in_training_stays_and_an_identity_goes():
-    graph_module = trace(nn.Sequential(nn.Dropout2d(), nn.Identity()).eval(), (torch.randn(2, 3, 4, 4),))
+    graph_module = trace(
+        nn.Sequential(nn.Dropout2d(), nn.Identity()).eval(), (torch.randn(2, 3, 4, 4),)
+    )
     Passer(["elim_identity"]).run(graph_module.train())
     assert calls(graph_module) == [nn.Dropout2d]
 
@@ -204,12 +242,19 @@ def effects(m, x):
 
 
 LIBRARY = torch.library.Library("mylib", "DEF")
-for schema, function in {"note(Tensor x) -> ()": lambda x: None, "relu(Tensor x) -> Tensor": torch.abs}.items():
+for schema, function in {
+    "note(Tensor x) -> ()": lambda x: None,
+    "relu(Tensor x) -> Tensor": torch.abs,
+}.items():
     LIBRARY.impl(LIBRARY.define(schema), function, "CompositeExplicitAutograd")
 
 # network, operations that stay, modules and tensors that stay
 DEAD = {
-    "another library": (lambda m, x: (torch.ops.mylib.note(x), torch.ops.mylib.relu(x))[1], 2, set()),
+    "another library": (
+        lambda m, x: (torch.ops.mylib.note(x), torch.ops.mylib.relu(x))[1],
+        2,
+        set(),
+    ),
     "nobody uses it": (lambda m, x: ((m.conv(x) * m.z).exp(), torch.relu(x))[1], 1, set()),
     "side effects": (effects, 4, {"count"}),
     "a hook": (lambda m, x: (m.hooked(x), m.conv(x), x + 1)[2], 2, {"hooked"}),
@@ -219,7 +264,12 @@ DEAD = {
 @pytest.mark.parametrize("what", DEAD)
 def test_what_nobody_uses_goes_with_its_tensors_and_effects_stay(what):
     run, stay, held = DEAD[what]
-    model = with_conv(run, z=z(4, 1, 1), hooked=lambda: hooked(conv(), lambda _: None), count=lambda: torch.zeros(()))()
+    model = with_conv(
+        run,
+        z=z(4, 1, 1),
+        hooked=lambda: hooked(conv(), lambda _: None),
+        count=lambda: torch.zeros(()),
+    )()
     graph_module, _ = fold("dead_code", model, torch.randn(1, 3, 6, 6))
     assert len(calls(graph_module)) == stay
     assert {name.split(".")[0] for name in graph_module.state_dict()} == held
@@ -229,7 +279,10 @@ def test_what_nobody_uses_goes_with_its_tensors_and_effects_stay(what):
 def test_a_module_goes_and_stays_as_a_whole():
     unused = nn.Sequential(nn.Linear(3, 3))
     network = nn.Module()
-    network.block, network.unused = nn.Sequential(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), nn.Tanh()), unused
+    network.block, network.unused = (
+        nn.Sequential(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), nn.Tanh()),
+        unused,
+    )
     graph = fx.Graph()
     x = graph.placeholder("x")
     part, _ = graph.call_module("block.0.0", (x,)), graph.call_module("unused", (x,))

@@ -1,4 +1,6 @@
-"""Every trap of the zoo folds exactly or declines with its reason, by both tracers; the traps for norms are traps."""
+"""Every trap of the zoo folds exactly or declines with its reason, by both tracers; the traps for
+norms are traps.
+"""
 
 import operator
 
@@ -21,7 +23,9 @@ def runs(route: str, every: int) -> list:
     cases = [case for case in ZOO if route in case.routes]
     slow = [pytest.mark.slow, pytest.mark.ci]
     return [
-        pytest.param(case, route, id=f"{case.name}-{route}", marks=[] if number % every == 0 else slow)
+        pytest.param(
+            case, route, id=f"{case.name}-{route}", marks=[] if number % every == 0 else slow
+        )
         for number, case in enumerate(cases)
     ]
 
@@ -32,35 +36,57 @@ def test_obeys_its_verdict(case, route):
     graph_module, report = passes.optimize(model, x, route=route)
     assert differences(model, graph_module, x) == []
     if case.left is not None:
-        assert len(calls(graph_module)) == case.left, graph_module.code + "\n".join(map(str, report.declined))
+        assert len(calls(graph_module)) == case.left, graph_module.code + "\n".join(
+            map(str, report.declined)
+        )
     if case.verdict == DECLINE:
         assert any(case.reason in reason for _, _, reason in report.declined), report.declined
 
 
 CASES = {case.name: case for case in ZOO}
 assert len(CASES) == len(ZOO)  # names are unique
-# A batch norm or a constant is folded here, by the maths that the tests below falsify; not in addmm, which becomes a
-# layer as it is, and an empty batch hides everything.
+# A batch norm or a constant is folded here, by the maths that the tests below falsify; not in
+# addmm, which becomes a layer as it is, and an empty batch hides everything.
 HIDDEN = ("addmm", "empty batch")
-FOLDS = [case for case in (*NORM_CASES, *CONSTANT_CASES) if case.verdict == FOLD and case.name not in HIDDEN]
+FOLDS = [
+    case
+    for case in (*NORM_CASES, *CONSTANT_CASES)
+    if case.verdict == FOLD and case.name not in HIDDEN
+]
 
 
 def fold_norms(model: nn.Module, x: torch.Tensor) -> fx.GraphModule:
-    """conv -> bn becomes conv, without a question asked: written into the layer that is there, whoever else uses it."""
+    """conv -> bn becomes conv, without a question asked: written into the layer that is there,
+    whoever else uses it.
+    """
     graph_module = trace(model, (x,))
     modules = dict(graph_module.named_modules(remove_duplicate=False))
     for node in list(graph_module.graph.nodes):
         source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
-        layer = modules.get(source.target) if source is not None and source.op == "call_module" else None
+        layer = (
+            modules.get(source.target)
+            if source is not None and source.op == "call_module"
+            else None
+        )
         if not isinstance(layer, (*CONVS.values(), nn.Linear)):
             continue
         if node.op == "call_module" and isinstance(modules[node.target], tuple(NORMS.values())):
             norm = modules[node.target]
-            mean, var, gamma, beta, eps = norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.eps
+            mean, var, gamma, beta, eps = (
+                norm.running_mean,
+                norm.running_var,
+                norm.weight,
+                norm.bias,
+                norm.eps,
+            )
         elif node.target is F.batch_norm:
-            given = dict(zip(("input", "running_mean", "running_var"), node.args, strict=False)) | dict(node.kwargs)
+            given = dict(
+                zip(("input", "running_mean", "running_var"), node.args, strict=False)
+            ) | dict(node.kwargs)
             names = ("running_mean", "running_var", "weight", "bias")
-            mean, var, gamma, beta = (operator.attrgetter(given[name].target)(graph_module) for name in names)
+            mean, var, gamma, beta = (
+                operator.attrgetter(given[name].target)(graph_module) for name in names
+            )
             eps = given["eps"]
         else:
             continue
@@ -75,7 +101,9 @@ def fold_norms(model: nn.Module, x: torch.Tensor) -> fx.GraphModule:
     return graph_module
 
 
-@pytest.mark.parametrize("case", [CASES["plain"], *(case for case in ZOO if case.trap)], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [CASES["plain"], *(case for case in ZOO if case.trap)], ids=lambda case: case.name
+)
 def test_the_naive_rewrite_is_caught_but_not_where_nothing_is_tricky(case):
     model, x = build(case), example(case)
     assert bool(differences(model, fold_norms(build(case), x), x)) == case.trap
@@ -95,13 +123,23 @@ def without_eps(norm):
 WRONG = [
     *((case.name, "folded", off) for case in FOLDS),
     ("variance near 0", "norm_as_affine", without_eps),
-    ("transposed, Cin == Cout", "_along_output_axis", lambda layer, factor: factor.reshape(-1, 1, 1, 1)),
-    ("transposed, 2 groups, Cin == Cout", "_along_output_axis", lambda _, factor: factor[:2].reshape(1, -1, 1, 1)),
+    (
+        "transposed, Cin == Cout",
+        "_along_output_axis",
+        lambda layer, factor: factor.reshape(-1, 1, 1, 1),
+    ),
+    (
+        "transposed, 2 groups, Cin == Cout",
+        "_along_output_axis",
+        lambda _, factor: factor[:2].reshape(1, -1, 1, 1),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "function", "wrong"), WRONG)
-def test_wrong_maths_a_forgotten_eps_and_a_wrong_axis_are_caught(name, function, wrong, monkeypatch):
+def test_wrong_maths_a_forgotten_eps_and_a_wrong_axis_are_caught(
+    name, function, wrong, monkeypatch
+):
     monkeypatch.setattr(conv_bn_folding, function, wrong)
     model, x = build(CASES[name]), example(CASES[name])
     assert differences(model, passes.optimize(model, x, verify=False)[0], x) != []

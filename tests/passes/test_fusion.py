@@ -1,4 +1,6 @@
-"""Which pieces become a fused layer, that it computes what they did, and that nobody notices its memory format."""
+"""Which pieces become a fused layer, that it computes what they did, and that nobody notices its
+memory format.
+"""
 
 import copy
 import io
@@ -29,13 +31,24 @@ def conv(outside=4, kernel=3, **settings):
 def fused(graph_module):
     """The endings of the fused nodes: what is added, and the activation."""
     modules = dict(graph_module.named_modules())
-    calls = [node for node in graph_module.graph.nodes if isinstance(modules.get(node.target), FusedLayer)]
-    found = [("other" if len(node.args) == 2 else "", modules[node.target].activation) for node in calls]
-    return [(other, "none" if activation is None else activation.function.__name__) for other, activation in found]
+    calls = [
+        node
+        for node in graph_module.graph.nodes
+        if isinstance(modules.get(node.target), FusedLayer)
+    ]
+    found = [
+        ("other" if len(node.args) == 2 else "", modules[node.target].activation) for node in calls
+    ]
+    return [
+        (other, "none" if activation is None else activation.function.__name__)
+        for other, activation in found
+    ]
 
 
 def check(net, x, route="fx"):
-    """Fuse, compare in float64 (composition) and float32 (kernel), and give back the graph and the reasons."""
+    """Fuse, compare in float64 (composition) and float32 (kernel), and give back the graph and the
+    reasons.
+    """
     graph_module, report = optimize(copy.deepcopy(net), x.clone(), level="inference", route=route)
     with torch.no_grad():
         exact = copy.deepcopy(net).double()(x.double())
@@ -74,24 +87,52 @@ def relu(net, x):
 
 
 MUST_DECLINE = {
-    "used twice": (lambda net, x: (lambda y: F.relu(y) * y)(net.conv(x)), {}, "is also used by mul"),
-    "in place": (lambda net, x: (lambda y: torch.cat([F.relu_(y), y]))(net.conv(x)), {}, "is also used by cat"),
-    "a limit that is computed": (lambda net, x: F.hardtanh(net.conv(x), 0, x.shape[0]), {}, "known beforehand"),
+    "used twice": (
+        lambda net, x: (lambda y: F.relu(y) * y)(net.conv(x)),
+        {},
+        "is also used by mul",
+    ),
+    "in place": (
+        lambda net, x: (lambda y: torch.cat([F.relu_(y), y]))(net.conv(x)),
+        {},
+        "is also used by cat",
+    ),
+    "a limit that is computed": (
+        lambda net, x: F.hardtanh(net.conv(x), 0, x.shape[0]),
+        {},
+        "known beforehand",
+    ),
     "tanh gelu": (lambda net, x: F.gelu(net.conv(x), approximate="tanh"), {}, "approximate='tanh'"),
     "a hook": (relu, {"conv": hooked(conv(), lambda _: None)}, "hooks"),
     "reflect": (relu, {"conv": conv(padding_mode="reflect")}, "padding_mode='reflect'"),
     "transposed": (relu, {"conv": nn.ConvTranspose2d(4, 4, 3)}, "no fused form of ConvTranspose2d"),
-    "one dimension": (lambda net, x: F.relu(net.conv(x[0])), {"conv": nn.Conv1d(8, 4, 3)}, "no fused form of Conv1d"),
+    "one dimension": (
+        lambda net, x: F.relu(net.conv(x[0])),
+        {"conv": nn.Conv1d(8, 4, 3)},
+        "no fused form of Conv1d",
+    ),
     "no batch": (lambda net, x: net.conv(x[0]), {}, "4 dimensions"),
-    "uneven same": (relu, {"conv": conv(kernel=2, padding="same")}, "another amount left than right"),
+    "uneven same": (
+        relu,
+        {"conv": conv(kernel=2, padding="same")},
+        "another amount left than right",
+    ),
     "input written in between": (branch_write, {}, "mul_, which stands in between, may write"),
     "added to itself": (lambda net, x: (lambda y: y + y)(net.conv(x)), {}, "is added to itself"),
     "broadcast": (lambda net, x: net.conv(x) + x[:, :, :1, :1], {}, "only equal ones add"),
     "broadcast of the batch": (lambda net, x: net.conv(x) + x[:1], {}, "only equal ones add"),
     "another dtype": (lambda net, x: net.conv(x) + x.double(), {}, "only equal ones add"),
     "alpha": (lambda net, x: torch.add(net.conv(x), x, alpha=2), {}, "alpha"),
-    "sum used twice": (lambda net, x: (lambda y: (x + y) * y)(net.conv(x)), {}, "is also used by mul"),
-    "sum in place": (lambda net, x: (z := x.exp()).view_as(z) * z.add_(net.conv(x)), {}, "writes into exp"),
+    "sum used twice": (
+        lambda net, x: (lambda y: (x + y) * y)(net.conv(x)),
+        {},
+        "is also used by mul",
+    ),
+    "sum in place": (
+        lambda net, x: (z := x.exp()).view_as(z) * z.add_(net.conv(x)),
+        {},
+        "writes into exp",
+    ),
 }
 
 
@@ -99,7 +140,9 @@ MUST_DECLINE = {
 @pytest.mark.parametrize("case", MUST_DECLINE)
 def test_what_must_stay_is_declined_with_the_reason(case):
     forward, parts, expected = MUST_DECLINE[case]
-    graph_module, reasons = check(network(forward, **({"conv": conv()} | parts)), torch.randn(IMAGES))
+    graph_module, reasons = check(
+        network(forward, **({"conv": conv()} | parts)), torch.randn(IMAGES)
+    )
     assert all(ending == ("", "none") for ending in fused(graph_module))
     assert any(expected in reason for reason in reasons), reasons
 
@@ -113,8 +156,14 @@ ADDITIONS = {
     "then relu": (lambda net, x: F.relu(x + net.two(x)), [("other", "relu")]),
     "then relu6": (lambda net, x: F.relu6(x + net.two(x)), [("other", "none")]),
     "relu, then added": (lambda net, x: x + F.relu(net.two(x)), [("", "relu")]),
-    "both": (lambda net, x: x + net.two(F.relu6(net.one(x))), [("", "hardtanh"), ("other", "none")]),
-    "called twice": (lambda net, x: F.relu(net.one(F.relu6(net.one(x)))), [("", "hardtanh"), ("", "relu")]),
+    "both": (
+        lambda net, x: x + net.two(F.relu6(net.one(x))),
+        [("", "hardtanh"), ("other", "none")],
+    ),
+    "called twice": (
+        lambda net, x: F.relu(net.one(F.relu6(net.one(x)))),
+        [("", "hardtanh"), ("", "relu")],
+    ),
 }
 
 
@@ -138,7 +187,10 @@ def test_an_activation_or_a_residual_becomes_part_of_the_convolution(case, route
 
 
 GROWING = [
-    ((1, 4, 8, 8), lambda net, x: net.conv(x) + net.table),  # with one image the shapes agree; later it is broadcast
+    (
+        (1, 4, 8, 8),
+        lambda net, x: net.conv(x) + net.table,
+    ),  # with one image the shapes agree; later it is broadcast
     ((3, 4, 1, 1), lambda net, x: (y := net.conv(x), y.flatten(1).clamp_(0, 1))[0]),
 ]
 
@@ -162,14 +214,20 @@ CONVOLUTIONS = {
     "uneven": nn.Conv2d(4, 6, (3, 5), (1, 2), (2, 0), (2, 1), 2),
 }
 RELU, RELU6 = Activation(F.relu), Activation(F.hardtanh, (0.0, 6.0))
-COMPOSED = [(layer, *end) for layer in CONVOLUTIONS for end in ((None, None), (RELU6, None), (RELU, 4))]
-COMPOSED += [(layer, a, batch) for layer in ("dense", "pointwise") for a in (None, RELU) for batch in (1, 4)]
+COMPOSED = [
+    (layer, *end) for layer in CONVOLUTIONS for end in ((None, None), (RELU6, None), (RELU, 4))
+]
+COMPOSED += [
+    (layer, a, batch) for layer in ("dense", "pointwise") for a in (None, RELU) for batch in (1, 4)
+]
 
 
 @pytest.mark.parametrize(("layer", "activation", "batch"), COMPOSED)
 @torch.no_grad()
 def test_a_kernel_computes_the_composition(layer, activation, batch):
-    """As exact as float32 can be, judged by float64 and by the composition's own error; a batch stands for a sum."""
+    """As exact as float32 can be, judged by float64 and by the composition's own error; a batch
+    stands for a sum.
+    """
     layer = CONVOLUTIONS[layer]
     inputs = [3 * torch.randn(batch or 3, layer.in_channels, 11, 9)]
     inputs += [] if batch is None else [torch.randn_like(layer(inputs[0]))]
@@ -180,7 +238,10 @@ def test_a_kernel_computes_the_composition(layer, activation, batch):
     assert all(torch.equal(one, other) for one, other in zip(inputs, before, strict=True))
     exact = copy.deepcopy(fused).double().composition(*(value.double() for value in inputs))
     scale = exact.abs().max()
-    error, own = (result - exact).abs().max() / scale, (fused.composition(*inputs) - exact).abs().max() / scale
+    error, own = (
+        (result - exact).abs().max() / scale,
+        (fused.composition(*inputs) - exact).abs().max() / scale,
+    )
     assert result.shape == exact.shape and error <= max(1e-5, 4 * own)
     last = fused(*(value.contiguous(memory_format=torch.channels_last) for value in inputs))
     torch.testing.assert_close(last, result, rtol=1e-5, atol=1e-5)
@@ -242,14 +303,21 @@ def test_autocast_and_tracers_see_the_composition():
     file, larger = io.BytesIO(), torch.randn(7, 6, 5, 7)
     torch.export.save(exported, file)
     file.seek(0)
-    for network_again in (exported.module(), torch.export.load(file).module(), fx.symbolic_trace(nn.Sequential(fused))):
+    for network_again in (
+        exported.module(),
+        torch.export.load(file).module(),
+        fx.symbolic_trace(nn.Sequential(fused)),
+    ):
         torch.testing.assert_close(network_again(larger), fused(larger))
 
 
 def test_the_network_can_be_copied_cast_and_saved_after_it_ran():
     fused, other = pointwise(), pointwise()
     expected = fused(X)
-    assert torch.equal(copy.deepcopy(fused)(X), expected) and fused.state_dict().keys() == {"weight", "bias"}
+    assert torch.equal(copy.deepcopy(fused)(X), expected) and fused.state_dict().keys() == {
+        "weight",
+        "bias",
+    }
     file = io.BytesIO()
     torch.save(fused, file)
     file.seek(0)
@@ -261,7 +329,9 @@ def test_the_network_can_be_copied_cast_and_saved_after_it_ran():
     torch.testing.assert_close(double(X.double()).float(), expected)
     assert torch.equal(double.float()(X), expected)
     for batch in (1, 3, 1, 2, 3):  # shapes take turns
-        torch.testing.assert_close(fused(X[:1].repeat(batch, 1, 1, 1))[-1:], fused.composition(X[:1]))
+        torch.testing.assert_close(
+            fused(X[:1].repeat(batch, 1, 1, 1))[-1:], fused.composition(X[:1])
+        )
 
 
 IN_PLACE, OTHER_DATA = (lambda w: w.mul_(-1)), (lambda w: setattr(w, "data", -w.data))
@@ -269,7 +339,10 @@ IN_PLACE, OTHER_DATA = (lambda w: w.mul_(-1)), (lambda w: setattr(w, "data", -w.
 
 @pytest.mark.parametrize("change", [IN_PLACE, OTHER_DATA])
 def test_a_new_weight_is_noticed_but_a_change_through_data_needs_a_copy(change):
-    """PyTorch does not count it. The day the second assertion fails, the docstring of fused_layer.py can say so."""
+    """PyTorch does not count it.
+
+    The day the second assertion fails, the docstring of fused_layer.py can say so.
+    """
     fused = pointwise()
     fused(X)
     change(fused.weight)
@@ -296,18 +369,25 @@ class Kernels(TorchDispatchMode):
 @torch.inference_mode()
 def test_mobilenet_runs_on_kernels_throughout_and_comes_back_fused(route, batch, tmp_path):
     with torch.inference_mode(False):
-        model, x = metrics.randomize_batchnorm(models.mobilenet_v2()).eval(), torch.randn(batch, 3, 32, 32)
+        model, x = (
+            metrics.randomize_batchnorm(models.mobilenet_v2()).eval(),
+            torch.randn(batch, 3, 32, 32),
+        )
     graph_module, _ = optimize(model, x, level="inference", route=route)
     exact = copy.deepcopy(model).double()(x.double())
     own = (model(x) - exact).abs().max()
     with Kernels() as kernels:
         result = graph_module(x)
-    assert (result - exact).abs().max() <= max(1e-5 * exact.abs().max(), 4 * own) and kernels.calls == 52
+    assert (result - exact).abs().max() <= max(
+        1e-5 * exact.abs().max(), 4 * own
+    ) and kernels.calls == 52
     many = torch.randn(5, 3, 32, 32)  # another batch than it was optimised for
     torch.testing.assert_close(graph_module(many), model(many), rtol=1e-4, atol=1e-4)
     models.save(graph_module, tmp_path / "fused.safetensors")
     loaded = models.load(tmp_path / "fused.safetensors")
-    assert sum(isinstance(module, FusedLayer) for module in loaded.modules()) == 52 and torch.equal(loaded(x), result)
+    assert sum(isinstance(module, FusedLayer) for module in loaded.modules()) == 52 and torch.equal(
+        loaded(x), result
+    )
 
 
 IMAGE = torch.randn(2, 3, 6, 6)
@@ -350,7 +430,9 @@ COUNTS_ON_IT = {
 @pytest.mark.parametrize("what", COUNTS_ON_IT)
 def test_the_answers_stay_the_same_and_would_not_without_the_pass(what, monkeypatch):
     model = with_conv(COUNTS_ON_IT[what])().eval()
-    assert Passer(["contiguity"]).run(trace(model, (IMAGE,))).changed == []  # without a fused convolution
+    assert (
+        Passer(["contiguity"]).run(trace(model, (IMAGE,))).changed == []
+    )  # without a fused convolution
     for route in ("fx", "export"):
         # Verified, those would be refused whose answers are others in channels_last memory.
         fast, report = optimize(model, IMAGE, level="inference", route=route, verify=False)

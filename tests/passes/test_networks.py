@@ -1,4 +1,6 @@
-"""Networks of torchvision by both tracers, and random graphs with shared modules and odd shapes: the answers stay."""
+"""Networks of torchvision by both tracers, and random graphs with shared modules and odd shapes:
+the answers stay.
+"""
 
 import gc
 import hashlib
@@ -19,7 +21,14 @@ from tests.passes.graphs import differences, norm_calls
 from tests.passes.zoo import conv, norm, up
 
 ALL = torchvision.models.list_models(module=torchvision.models)
-TINY = ("mobilenet_v2", "mobilenet_v3_small", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5")
+TINY = (
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "resnet18",
+    "shufflenet_v2_x0_5",
+    "squeezenet1_1",
+    "mnasnet0_5",
+)
 SHARE = ("alexnet", "convnext_tiny", "densenet121", "densenet169", "efficientnet_b0", "efficientnet_b1",
     "efficientnet_v2_s", "googlenet", "inception_v3", "mnasnet1_3", "mobilenet_v3_large", "regnet_x_400mf",
     "regnet_y_400mf", "regnet_y_1_6gf", "resnet34", "resnet50", "resnext50_32x4d", "shufflenet_v2_x1_0",
@@ -32,23 +41,34 @@ SIDES = {"inception_v3": 96, "googlenet": 64, "maxvit_t": 224, "alexnet": 80} | 
 
 def build(name: str) -> nn.Module:
     """The network with random weights and batch-norm statistics that are far from 0 and 1."""
-    settings = {"init_weights": False, "aux_logits": False} if name in ("googlenet", "inception_v3") else {}
+    settings = (
+        {"init_weights": False, "aux_logits": False}
+        if name in ("googlenet", "inception_v3")
+        else {}
+    )
     model = torchvision.models.get_model(name, weights=None, **settings).eval()
     return metrics.randomize_batchnorm(model)
 
 
 def digests(model: nn.Module) -> dict[str, str]:
     """What says whether a tensor has changed, without a copy of it."""
-    return {name: hashlib.blake2b(tensor.numpy()).hexdigest() for name, tensor in model.state_dict().items()}
+    return {
+        name: hashlib.blake2b(tensor.numpy()).hexdigest()
+        for name, tensor in model.state_dict().items()
+    }
 
 
 def marked(name: str, route: str):
     quick = name in TINY and (route == "fx" or name == "mobilenet_v2")
-    marks = [] if quick else [pytest.mark.slow] + ([pytest.mark.ci] if name in (*SHARE, *TINY) else [])
+    marks = (
+        [] if quick else [pytest.mark.slow] + ([pytest.mark.ci] if name in (*SHARE, *TINY) else [])
+    )
     return pytest.param(name, route, marks=marks)
 
 
-@pytest.mark.parametrize(("name", "route"), [marked(name, route) for name in ALL for route in ("fx", "export")])
+@pytest.mark.parametrize(
+    ("name", "route"), [marked(name, route) for name in ALL for route in ("fx", "export")]
+)
 def test_every_network(name, route):
     gc.collect()  # a graph refers to itself, so the gigabytes of the network before are still here
     model = build(name).double()
@@ -67,13 +87,21 @@ def test_every_network(name, route):
 
 
 ACTIVATIONS = (F.relu, torch.sigmoid, F.hardswish, F.silu, F.relu6, torch.tanh)
-OPERATORS = {"add": torch.add, "sub": operator.sub, "rsub": torch.rsub, "mul": torch.mul, "div": operator.truediv}
+OPERATORS = {
+    "add": torch.add,
+    "sub": operator.sub,
+    "rsub": torch.rsub,
+    "mul": torch.mul,
+    "div": operator.truediv,
+}
 LAYERS = {"conv": conv, "up": up}
 KINDS = (*LAYERS, "norm", "functional", *OPERATORS, "act", "residual", "reuse", "identity")
 
 
 class Random(nn.Module):
-    """A list of steps on a growing list of values; each step names what it does and the value that it takes."""
+    """A list of steps on a growing list of values; each step names what it does and the value that
+    it takes.
+    """
 
     def __init__(self, steps: list, dimensions: int, channels: int):
         super().__init__()
@@ -86,7 +114,13 @@ class Random(nn.Module):
             elif kind in ("norm", "functional"):
                 part = norm(channels, dimensions, affine=bool(choice % 2) or kind == "functional")
             self.parts.append(part)
-            shapes = ((channels, *[1] * dimensions), (), (1,), (1, channels, *[1] * dimensions), (4,) * dimensions)
+            shapes = (
+                (channels, *[1] * dimensions),
+                (),
+                (1,),
+                (1, channels, *[1] * dimensions),
+                (4,) * dimensions,
+            )
             self.register_buffer(f"z{number}", torch.rand(shapes[choice % 5]) + 0.5)
 
     def forward(self, x):
@@ -94,7 +128,9 @@ class Random(nn.Module):
         for number, (kind, source, choice) in enumerate(self.steps):
             value, part = values[-1 - source % min(len(values), 2)], self.parts[number]
             if kind == "functional":
-                value = F.batch_norm(value, part.running_mean, part.running_var, part.weight, part.bias, eps=part.eps)
+                value = F.batch_norm(
+                    value, part.running_mean, part.running_var, part.weight, part.bias, eps=part.eps
+                )
             elif kind in OPERATORS:
                 value = OPERATORS[kind](value, getattr(self, f"z{number}"))
             elif kind == "act":
@@ -107,7 +143,9 @@ class Random(nn.Module):
         return values[-1], values[len(values) // 2]
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 14)), min_size=2, max_size=9)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 14)), min_size=2, max_size=9
+)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

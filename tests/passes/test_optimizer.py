@@ -20,7 +20,9 @@ from tests.passes.zoo import Net, as_buffer, conv, norm
 
 def small() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(conv(), norm(4), nn.ReLU6(), conv(4, 5), norm(5), nn.Flatten(), nn.Linear(20, 3)).eval()
+    return nn.Sequential(
+        conv(), norm(4), nn.ReLU6(), conv(4, 5), norm(5), nn.Flatten(), nn.Linear(20, 3)
+    ).eval()
 
 
 X = torch.randn(2, 3, 6, 6)
@@ -35,8 +37,12 @@ def test_folds_a_copy_and_leaves_the_model_alone(route):
     assert differences(model, folded, X) == []
     for parameter in folded.parameters():
         parameter.data.fill_(7.0)
-    assert repr(model) == text and all(torch.equal(state[key], value) for key, value in model.state_dict().items())
-    assert {"pass", "nodes_before", "nodes_after", "changed", "declined", "ms"} <= set(report.table().columns)
+    assert repr(model) == text and all(
+        torch.equal(state[key], value) for key, value in model.state_dict().items()
+    )
+    assert {"pass", "nodes_before", "nodes_after", "changed", "declined", "ms"} <= set(
+        report.table().columns
+    )
 
 
 def test_the_worked_example_bit_for_bit():
@@ -69,21 +75,67 @@ def test_a_network_whose_input_is_a_table_is_saved_and_loaded(tmp_path):
 
 BAD = {
     "train mode": (lambda: small().train(), X, UnsupportedCase, r"train mode: call model.eval\(\)"),
-    "wrong shape": (small, torch.randn(2, 4, 6, 6), GraphMismatch, "node '_0'.*does not accept.*Check the example"),
-    "wrong dtype": (small, X.double(), GraphMismatch, "node '_0'.*does not accept.*dtypes and devices agree"),
+    "wrong shape": (
+        small,
+        torch.randn(2, 4, 6, 6),
+        GraphMismatch,
+        "node '_0'.*does not accept.*Check the example",
+    ),
+    "wrong dtype": (
+        small,
+        X.double(),
+        GraphMismatch,
+        "node '_0'.*does not accept.*dtypes and devices agree",
+    ),
     "half network": (lambda: small().half(), X, GraphMismatch, "node '_0'.*does not accept"),
-    "mixed network": (lambda: nn.Sequential(conv(), conv(4, 2).double()).eval(), X, GraphMismatch, "'_1'.*not accept"),
-    "mixed devices": (lambda: nn.Sequential(conv(), conv(4, 2).to("meta")).eval(), X, GraphMismatch, "1.weight has no"),
-    "layer code": (lambda: Net(lambda m, x: m.code(x), code=conv()).eval(), X, UnsupportedCase, "a 'code' of its own"),
-    "hidden write": (lambda: Net(lambda m, x: m._buffers["n"].add_(1), n=X * 1).eval(), X, UnsupportedCase, "self.n"),
+    "mixed network": (
+        lambda: nn.Sequential(conv(), conv(4, 2).double()).eval(),
+        X,
+        GraphMismatch,
+        "'_1'.*not accept",
+    ),
+    "mixed devices": (
+        lambda: nn.Sequential(conv(), conv(4, 2).to("meta")).eval(),
+        X,
+        GraphMismatch,
+        "1.weight has no",
+    ),
+    "layer code": (
+        lambda: Net(lambda m, x: m.code(x), code=conv()).eval(),
+        X,
+        UnsupportedCase,
+        "a 'code' of its own",
+    ),
+    "hidden write": (
+        lambda: Net(lambda m, x: m._buffers["n"].add_(1), n=X * 1).eval(),
+        X,
+        UnsupportedCase,
+        "self.n",
+    ),
     "too many inputs": (small, (X, X), GraphMismatch, "takes 1 input and got 2"),
-    "three for two": (lambda: nn.Bilinear(6, 6, 2).eval(), (X, X, X), GraphMismatch, "takes 2 inputs and got 3"),
-    "too few inputs": (lambda: nn.Bilinear(6, 6, 2).eval(), X, GraphMismatch, "an input is missing"),
+    "three for two": (
+        lambda: nn.Bilinear(6, 6, 2).eval(),
+        (X, X, X),
+        GraphMismatch,
+        "takes 2 inputs and got 3",
+    ),
+    "too few inputs": (
+        lambda: nn.Bilinear(6, 6, 2).eval(),
+        X,
+        GraphMismatch,
+        "an input is missing",
+    ),
     "no input": (small, (), GraphMismatch, "must hold a tensor, got none"),
     "None": (small, None, GraphMismatch, "the example inputs must hold a tensor, got NoneType"),
     "an array": (small, X.numpy(), GraphMismatch, "must hold a tensor, got ndarray"),
     "unknown level": (small, X, ValueError, r"'folds': did you mean fold\?", {"level": "folds"}),
-    "unknown route": (small, X, ValueError, "route 'onnx': choose one of fx, export", {"route": "onnx"}),
+    "unknown route": (
+        small,
+        X,
+        ValueError,
+        "route 'onnx': choose one of fx, export",
+        {"route": "onnx"},
+    ),
 }
 
 
@@ -161,8 +213,12 @@ def test_a_wrong_pass_is_named(what, monkeypatch):
     run, target, act = WRONG[what]
     model = Net(run, conv=conv(), bn=norm(4), count=torch.zeros(())).eval()
     assert passes.optimize(model, X)[0] is not None
-    monkeypatch.setitem(optimizer.PIPELINES, "fold", [*passes.PIPELINES["fold"], Wrong(target, act), "dead_code"])
-    with pytest.raises(WrongAnswer, match=r"^wrong: the network answers differently .*verify=False") as caught:
+    monkeypatch.setitem(
+        optimizer.PIPELINES, "fold", [*passes.PIPELINES["fold"], Wrong(target, act), "dead_code"]
+    )
+    with pytest.raises(
+        WrongAnswer, match=r"^wrong: the network answers differently .*verify=False"
+    ) as caught:
         passes.optimize(model, X)
     assert caught.value.pass_name == "wrong" and model.count == 0
     passes.optimize(model, X, verify=False)
@@ -172,14 +228,18 @@ def test_a_wrong_pass_is_named(what, monkeypatch):
 @pytest.mark.parametrize("level", ["fold", "inference"])
 def test_wrong_maths_is_blamed_on_the_fold(level, factor, monkeypatch):
     right = conv_bn_folding.folded
-    monkeypatch.setattr(conv_bn_folding, "folded", lambda layer, a, z: right(layer, torch.as_tensor(a) * factor, z))
+    monkeypatch.setattr(
+        conv_bn_folding, "folded", lambda layer, a, z: right(layer, torch.as_tensor(a) * factor, z)
+    )
     with pytest.raises(WrongAnswer, match=r"^conv_bn_folding: "):
         passes.optimize(nn.Sequential(conv(), norm(4), nn.ReLU()).eval(), X, level)
 
 
 UNSEEN = {
     "a hook": lambda model: model.register_forward_hook(lambda module, args, result: 2 * result),
-    "a hook before": lambda model: model.register_forward_pre_hook(lambda module, args: (args[0] + 1,)),
+    "a hook before": lambda model: model.register_forward_pre_hook(
+        lambda module, args: (args[0] + 1,)
+    ),
     "another forward": lambda model: setattr(model, "forward", lambda x: x.mean()),
 }
 
@@ -194,12 +254,16 @@ def test_what_the_tracer_does_not_see_is_blamed_on_it(what):
 
 @pytest.mark.parametrize("route", ["fx", "export"])
 def test_what_holds_in_one_memory_format_alone_is_refused(route):
-    def straight(m, x):  # a copy of what comes in channels_last memory, and otherwise the convolution's own result
+    def straight(
+        m, x
+    ):  # a copy of what comes in channels_last memory, and otherwise the convolution's own result
         y = m.conv(x)
         y.contiguous().add_(1)
         return y
 
-    with pytest.raises(WrongAnswer, match=r"in call 2, with inputs of shape .* in channels_last memory"):
+    with pytest.raises(
+        WrongAnswer, match=r"in call 2, with inputs of shape .* in channels_last memory"
+    ):
         passes.optimize(Net(straight, conv=conv()).eval(), X, "inference", route)
 
 
@@ -211,24 +275,48 @@ RIGHT = {
     "random numbers": (noisy, X),
     "half precision": (lambda m, x: m.bn(m.conv(x)), X.bfloat16()),
     "float64 of float32": (lambda m, x: m.bn(m.conv(x)).double() + 1, X),
-    "whole numbers": (lambda m, x: m.conv(x.float() / 9).argmax(1), torch.randint(0, 255, (2, 3, 6, 6))),
+    "whole numbers": (
+        lambda m, x: m.conv(x.float() / 9).argmax(1),
+        torch.randint(0, 255, (2, 3, 6, 6)),
+    ),
     "several results": (lambda m, x: {"a": m.bn(m.conv(x)), "b": (x.shape[1], None, x > 0)}, X),
     "an input that is written to": (lambda m, x: m.bn(m.conv(x.add_(1))), X),
     "another result in each call": (counting, X),
     "only this batch size": (lambda m, x: m.conv(x).reshape(2, -1), X),
     "numbers that cancel out": (lambda m, x: 1e4 + (y := m.bn(m.conv(x))) - 1e4 - y + 1e-7 * y, X),
-    "a sparse constant": (lambda m, x: torch.sparse.mm(m.sparse, m.bn(m.conv(x)).sum((0, 2, 3))[:, None]), X),
+    "a sparse constant": (
+        lambda m, x: torch.sparse.mm(m.sparse, m.bn(m.conv(x)).sum((0, 2, 3))[:, None]),
+        X,
+    ),
     "contiguous images alone": (lambda m, x: m.conv(x.add_(1)).view(x.shape[0], -1), X),
     "no finite answer": (lambda m, x: (m.bn(m.conv(x)) - 9).log(), X),
-    "a weight that is written to": (lambda m, x: (y := m.conv(x), m.conv.weight.add_(1), F.relu(y))[-1], X),
+    "a weight that is written to": (
+        lambda m, x: (y := m.conv(x), m.conv.weight.add_(1), F.relu(y))[-1],
+        X,
+    ),
     "statistics of the batch": (lambda m, x: (m.counts(x), x * m.counts.running_mean.sum())[-1], X),
     "rows cut to a norm": (lambda m, x: (m.rows(m.amounts), x * m.rows.weight.sum())[-1], X),
     "a factor in another type": (lambda m, x: torch.add(m.conv(x), m.bytes, alpha=2), X),
-    "whole numbers shifted in place": (lambda m, x: (y := (9 * x).int(), z := y, operator.ilshift(y, 1), z)[-1], X),
-    "a size before a reshape": (lambda m, x: (s := (y := x + 1).size(), y.unsqueeze_(0), y * s[0])[-1], X),
-    "a size before a turn": (lambda m, x: (s := (y := x[0, 0, :, :5] + 1).size(), y.t_(), y * s[0])[-1], X),
-    "a size of a buffer that is turned": (lambda m, x: (m.bytes.transpose_(0, 1), x * m.bytes.shape[0])[-1], X),
-    "a layer that counts inside": (lambda m, x: (m.inside(x.flatten(2)), x * m.inside.norm1.running_mean.sum())[-1], X),
+    "whole numbers shifted in place": (
+        lambda m, x: (y := (9 * x).int(), z := y, operator.ilshift(y, 1), z)[-1],
+        X,
+    ),
+    "a size before a reshape": (
+        lambda m, x: (s := (y := x + 1).size(), y.unsqueeze_(0), y * s[0])[-1],
+        X,
+    ),
+    "a size before a turn": (
+        lambda m, x: (s := (y := x[0, 0, :, :5] + 1).size(), y.t_(), y * s[0])[-1],
+        X,
+    ),
+    "a size of a buffer that is turned": (
+        lambda m, x: (m.bytes.transpose_(0, 1), x * m.bytes.shape[0])[-1],
+        X,
+    ),
+    "a layer that counts inside": (
+        lambda m, x: (m.inside(x.flatten(2)), x * m.inside.norm1.running_mean.sum())[-1],
+        X,
+    ),
     "padded by computed amounts": (lambda m, x: m.conv(F.pad(x, m.amounts.tolist())), X),
 }
 
@@ -236,14 +324,25 @@ RIGHT = {
 @pytest.mark.parametrize("what", RIGHT)
 def test_there_is_no_false_alarm(what):
     run, x = RIGHT[what]
-    parts = {"counts": nn.BatchNorm2d(3), "rows": nn.Embedding(3, 3, max_norm=0.1), "amounts": torch.ones(4).int()}
-    parts |= {"count": torch.zeros(()), "sparse": torch.eye(4).to_sparse(), "bytes": torch.full((4, 1, 1), 200).byte()}
+    parts = {
+        "counts": nn.BatchNorm2d(3),
+        "rows": nn.Embedding(3, 3, max_norm=0.1),
+        "amounts": torch.ones(4).int(),
+    }
+    parts |= {
+        "count": torch.zeros(()),
+        "sparse": torch.eye(4).to_sparse(),
+        "bytes": torch.full((4, 1, 1), 200).byte(),
+    }
     parts["inside"] = nn.TransformerEncoderLayer(36, 2, 8, activation=F.silu)
     parts["inside"].norm1 = nn.BatchNorm1d(3)
     model = Net(run, conv=conv(), bn=norm(4), **parts).eval()
     model.counts.train(), model.inside.norm1.train()
     for level in ("fold", "inference"):
-        assert passes.optimize(model.bfloat16() if x.dtype == torch.bfloat16 else model, x, level)[0] is not None
+        assert (
+            passes.optimize(model.bfloat16() if x.dtype == torch.bfloat16 else model, x, level)[0]
+            is not None
+        )
 
 
 def test_dropout_in_training_is_told_by_the_right_argument():

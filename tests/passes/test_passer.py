@@ -1,4 +1,6 @@
-"""Running passes by name, with rounds, checks and the graph back as it was; and rewriting call by call."""
+"""Running passes by name, with rounds, checks and the graph back as it was; and rewriting call by
+call.
+"""
 
 import operator
 
@@ -42,7 +44,9 @@ class DropLast(Pass):
 
 def pass_of(run) -> Pass:
     """A pass by the name of a function."""
-    return type("Made", (Pass,), {"name": run.__name__, "run": lambda self, graph_module: run(graph_module)})()
+    return type(
+        "Made", (Pass,), {"name": run.__name__, "run": lambda self, graph_module: run(graph_module)}
+    )()
 
 
 def restless(graph_module):
@@ -84,7 +88,11 @@ def test_once_in_order_with_statistics_or_to_a_fixed_point():
     report = Passer([DropLast(), DropLast()]).run(graph_module)
     table = report.table()
     assert list(table["nodes_before"]) == [5, 4] and list(table["nodes_after"]) == [4, 3]
-    assert list(table["params_before"]) == [12, 12] and list(table["changed"]) == [1, 1] and (table["ms"] > 0).all()
+    assert (
+        list(table["params_before"]) == [12, 12]
+        and list(table["changed"]) == [1, 1]
+        and (table["ms"] > 0).all()
+    )
     x = torch.randn(2, 3)
     assert torch.equal(graph_module(x), graph_module.get_submodule("0")(x))
     report = Passer([DropLast()], rounds=9).run(traced())
@@ -107,14 +115,19 @@ def test_a_failing_pass_leaves_the_graph_as_it_was(route):
         Passer([pass_of(breaks)]).run(graph_module)
     assert graph_module.code == code and not hasattr(graph_module, "extra")
     assert set(graph_module.state_dict()) == keys
-    assert [node.meta["val"].shape for node in graph_module.graph.nodes if "val" in node.meta] == shapes
+    assert [
+        node.meta["val"].shape for node in graph_module.graph.nodes if "val" in node.meta
+    ] == shapes
     assert all(map(torch.equal, graph_module(x).values(), expected.values()))
     graph_module.graph.lint()
 
 
 def test_all_checks_run_after_each_pass_that_changed_something():
     seen = []
-    checks = [lambda net: seen.append(len(net.graph.nodes)), lambda net: seen.append(net(torch.randn(2, 3)).shape)]
+    checks = [
+        lambda net: seen.append(len(net.graph.nodes)),
+        lambda net: seen.append(net(torch.randn(2, 3)).shape),
+    ]
     Passer([DropLast(), DropLast(), DropLast()], checks=checks).run(traced())
     assert seen == [4, (2, 3), 3, (2, 3)]
 
@@ -124,15 +137,27 @@ def at_least_four_nodes(graph_module):
 
 
 FAILING = {
-    "restless": (lambda: Passer([DropLast(), pass_of(restless)], rounds=4), PassError, "in round 4.*restless"),
+    "restless": (
+        lambda: Passer([DropLast(), pass_of(restless)], rounds=4),
+        PassError,
+        "in round 4.*restless",
+    ),
     "a check": (
         lambda: Passer([DropLast(), DropLast()], checks=[at_least_four_nodes]),
         CheckFailed,
         r"drop_last: the check at_least_four_nodes .*too small",
     ),
-    "no result": (lambda: Passer([pass_of(forgets)]), PassError, r"forgets: run\(\) returned NoneType"),
+    "no result": (
+        lambda: Passer([pass_of(forgets)]),
+        PassError,
+        r"forgets: run\(\) returned NoneType",
+    ),
     "interrupted": (lambda: Passer([DropLast(), pass_of(interrupted)]), KeyboardInterrupt, "now"),
-    "endless": (lambda: Passer([DropLast(), Endless()]), PassError, "endless at node '_1': .* still matches after 9 "),
+    "endless": (
+        lambda: Passer([DropLast(), Endless()]),
+        PassError,
+        "endless at node '_1': .* still matches after 9 ",
+    ),
     "malformed": (lambda: Passer([DropLast(), pass_of(leaves)]), GraphMismatch, "leaves"),
 }
 
@@ -152,12 +177,16 @@ def test_a_pass_is_found_by_its_name_or_the_near_matches_are_told():
     assert type(one) is type(other) and one is not other and one.name == "dead_code"
     with pytest.raises(ValueError, match=r"no pass 'cannonicalize': did you mean canonicalize\?"):
         Passer(["cannonicalize"])
-    with pytest.raises(ValueError, match="no pass 'xyz': there are canonicalize, constant_folding, contiguity, "):
+    with pytest.raises(
+        ValueError, match="no pass 'xyz': there are canonicalize, constant_folding, contiguity, "
+    ):
         Passer(["xyz"])
 
 
 def rewriter(rule):
-    """A rewriter whose `call_operator` is `rule(self, target, args, kwargs)`; None means leave it alone."""
+    """A rewriter whose `call_operator` is `rule(self, target, args, kwargs)`; None means leave it
+    alone.
+    """
 
     class Rule(Rewriter):
         name = "rule"
@@ -181,7 +210,10 @@ def relu_becomes(make):
 ONE_TO = {
     "silu": (lambda self, args: self.emit(F.silu, args), F.silu),
     "its operand": (lambda self, args: args[0], lambda y: y),
-    "neg, exp": (lambda self, args: self.emit(torch.exp, (self.emit(torch.neg, args),)), lambda y: torch.exp(-y)),
+    "neg, exp": (
+        lambda self, args: self.emit(torch.exp, (self.emit(torch.neg, args),)),
+        lambda y: torch.exp(-y),
+    ),
 }
 
 
@@ -217,7 +249,9 @@ def test_provenance_and_fake_values_are_kept_and_shapes_known_on_the_way(route):
         assert made[name].meta["val"].shape == (2, 4)
         assert made[name].meta.get("nn_module_stack") == relu.meta.get("nn_module_stack")
     for name in set(made) & set(old):
-        assert getattr(made[name].meta.get("val"), "shape", None) == getattr(old[name].meta.get("val"), "shape", None)
+        assert getattr(made[name].meta.get("val"), "shape", None) == getattr(
+            old[name].meta.get("val"), "shape", None
+        )
 
 
 def test_every_call_passes_through_a_declined_one_gives_its_reason_and_the_graph_is_left_alone():
@@ -236,7 +270,9 @@ def test_a_rewrite_that_does_not_fit_is_an_error_the_graph_stays_and_one_without
     graph_module = trace(NET, X)
     before = graph_module.code
     rule = relu_becomes(lambda self, args: self.emit(torch.mm, (args[0], args[0])))
-    with pytest.raises(GraphMismatch, match=r"relu.*was rewritten to mm, which does not accept its operands"):
+    with pytest.raises(
+        GraphMismatch, match=r"relu.*was rewritten to mm, which does not accept its operands"
+    ):
         Passer([rewriter(rule)]).run(graph_module)
     assert graph_module.code == before
     with pytest.raises(UnsupportedCase, match=r"node 'x'.*no fake value"):
@@ -247,7 +283,10 @@ def test_the_signature_of_an_exported_network_stays():
     net = network(lambda net, x: {"one": F.relu(x), "two": x + 1})
     graph_module = trace(net, X, "export")
     relu = torch.ops.aten.relu.default
-    rule = lambda self, target, args, kwargs: self.emit(torch.ops.aten.neg.default, args) if target is relu else None  # noqa: E731
+
+    def rule(self, target, args, kwargs):
+        return self.emit(torch.ops.aten.neg.default, args) if target is relu else None
+
     assert len(rewriter(rule).run(graph_module).changed) == 1
     graph_module.recompile()
     result = graph_module(*X)
@@ -255,7 +294,9 @@ def test_the_signature_of_an_exported_network_stays():
 
 
 def test_rewrites_see_no_numbers():
-    """What a rewrite asks for is known without data: parameters, inputs and new constants are fake to it."""
+    """What a rewrite asks for is known without data: parameters, inputs and new constants are fake
+    to it.
+    """
     net = network(lambda net, x: F.relu(x) * net.weight, weight=torch.ones(3))
     seen = []
 

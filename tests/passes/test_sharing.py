@@ -1,4 +1,6 @@
-"""What an optimised network has in common with the one that it was made of: sharing, what trains, and its inputs."""
+"""What an optimised network has in common with the one that it was made of: sharing, what trains,
+and its inputs.
+"""
 
 from dataclasses import dataclass
 
@@ -27,7 +29,11 @@ class Scores:
 
 def blurred():
     """One kernel, a buffer, at two strides."""
-    net = Net(lambda m, x: F.conv2d(F.conv2d(x, m.k, padding=1, groups=3), m.k, stride=2, padding=1, groups=3))
+    net = Net(
+        lambda m, x: F.conv2d(
+            F.conv2d(x, m.k, padding=1, groups=3), m.k, stride=2, padding=1, groups=3
+        )
+    )
     net.register_buffer("k", torch.ones(3, 1, 3, 3) / 9)
     return net
 
@@ -42,11 +48,18 @@ def test_a_layer_that_is_called_three_times_is_folded_once():
 
 
 def test_two_names_of_one_layer_are_no_reason_to_share_what_they_became():
-    conv, first, second = nn.Conv2d(3, 3, 1), *(randomize_batchnorm(nn.BatchNorm2d(3), seed) for seed in (1, 2))
-    model = Net(lambda m, x: m.n2(m.n1(m.a(x))) + m.n1(m.b(x)), a=conv, b=conv, n1=first, n2=second).eval()
+    conv, first, second = (
+        nn.Conv2d(3, 3, 1),
+        *(randomize_batchnorm(nn.BatchNorm2d(3), seed) for seed in (1, 2)),
+    )
+    model = Net(
+        lambda m, x: m.n2(m.n1(m.a(x))) + m.n1(m.b(x)), a=conv, b=conv, n1=first, n2=second
+    ).eval()
     graph_module = fx.symbolic_trace(model)
     graph_module.b = graph_module.a  # a tracer would use the first name twice
-    for name, node in zip("ab", (n for n in graph_module.graph.nodes if n.target in ("a", "b")), strict=True):
+    for name, node in zip(
+        "ab", (n for n in graph_module.graph.nodes if n.target in ("a", "b")), strict=True
+    ):
         node.target = name
     graph_module.recompile()
     before = graph_module(X)
@@ -63,7 +76,9 @@ def test_one_tensor_in_two_layers_is_saved_once(tmp_path):
 
 def test_what_was_frozen_stays_frozen_and_what_trained_trains():
     model = Net(
-        lambda m, x: F.linear(x @ m.w, m.v * 0.5), w=nn.Parameter(torch.randn(3, 4)), v=nn.Parameter(torch.randn(2, 4))
+        lambda m, x: F.linear(x @ m.w, m.v * 0.5),
+        w=nn.Parameter(torch.randn(3, 4)),
+        v=nn.Parameter(torch.randn(2, 4)),
     )
     model.w.requires_grad_(False)
     folded, _ = optimize(model.eval(), torch.randn(5, 3))
@@ -71,9 +86,19 @@ def test_what_was_frozen_stays_frozen_and_what_trained_trains():
     layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
     layers[0].weight.requires_grad_(False)
     folded, _ = optimize(layers, X)
-    assert {name: p.requires_grad for name, p in folded.named_parameters()} == {"0.weight": False, "0.bias": True}
-    added = Net(lambda m, x: torch.addmm(m.bias, x, m.w), bias=nn.Parameter(torch.ones(4)), w=torch.randn(3, 4)).eval()
-    assert [p.requires_grad for p in optimize(added, torch.randn(5, 3))[0].parameters()] == [False, True]
+    assert {name: p.requires_grad for name, p in folded.named_parameters()} == {
+        "0.weight": False,
+        "0.bias": True,
+    }
+    added = Net(
+        lambda m, x: torch.addmm(m.bias, x, m.w),
+        bias=nn.Parameter(torch.ones(4)),
+        w=torch.randn(3, 4),
+    ).eval()
+    assert [p.requires_grad for p in optimize(added, torch.randn(5, 3))[0].parameters()] == [
+        False,
+        True,
+    ]
 
 
 def test_answers_may_be_a_dataclass_and_inputs_a_table_that_the_network_writes_into():
@@ -90,13 +115,17 @@ def test_verification_compares_networks_that_draw_and_says_if_the_network_itself
     with pytest.raises(RuntimeError, match="running_mean should contain 8 elements"):
         optimize(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(4)).eval(), X)
     noisy = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
-    noisy = Net(lambda m, x: (y := m.net(x)) + 1e-3 * torch.rand_like(y), net=randomize_batchnorm(noisy)).eval()
+    noisy = Net(
+        lambda m, x: (y := m.net(x)) + 1e-3 * torch.rand_like(y), net=randomize_batchnorm(noisy)
+    ).eval()
     optimize(noisy, X)
     for drop in (lambda m, x: F.dropout(m.net(x), 0.5, True), lambda m, x: m.drop(m.net(x))):
         dropping = Net(drop, net=noisy.net, drop=nn.Dropout()).eval()
         dropping.drop.train()
         optimize(dropping, X, level="inference")
     exact = conv_bn_folding.norm_as_affine
-    monkeypatch.setattr(conv_bn_folding, "norm_as_affine", lambda norm: tuple(1.05 * part for part in exact(norm)))
+    monkeypatch.setattr(
+        conv_bn_folding, "norm_as_affine", lambda norm: tuple(1.05 * part for part in exact(norm))
+    )
     with pytest.raises(WrongAnswer, match="conv_bn_folding"):
         optimize(noisy, X)

@@ -1,8 +1,8 @@
 """The trap zoo: small networks at which a folding pass can go wrong, as data.
 
-Each case says what must happen: FOLD (with the number of operations that are left), DECLINE (with words of the reason
-that must be given) or EITHER (right answers are enough). A `trap` is set for the fold without a question asked; the
-tests show that it is caught.
+Each case says what must happen: FOLD (with the number of operations that are left), DECLINE (with
+words of the reason that must be given) or EITHER (right answers are enough). A `trap` is set for
+the fold without a question asked; the tests show that it is caught.
 """
 
 from collections.abc import Callable
@@ -28,17 +28,30 @@ class Case:
     verdict: str = FOLD  # or DECLINE or EITHER
     left: int | None = None  # the number of operations in the optimised graph
     reason: str = ""  # words that the reported reason contains
-    trap: bool = False  # to fold every norm into the layer before it, without a question asked, gives a wrong answer
+    # to fold every norm into the layer before it, without a question asked, gives a wrong answer
+    trap: bool = False
     dtype: torch.dtype = torch.float64  # of parameters and input
     routes: tuple[str, ...] = BOTH  # the tracers that can trace it and for which `left` holds
 
 
 def Net(forward: Callable[..., Any], **parts: Any) -> nn.Module:
-    """A module whose forward is `forward(net, x, ...)`, with modules, lists of them and buffers hung on it."""
+    """A module whose forward is `forward(net, x, ...)`, with modules, lists of them and buffers
+    hung on it.
+    """
     net = type("Net", (nn.Module,), {"forward": forward})()
     for name, part in parts.items():
         is_buffer = isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter)
-        setattr(net, name, nn.Buffer(part) if is_buffer else nn.ModuleList(part) if isinstance(part, list) else part)
+        setattr(
+            net,
+            name,
+            (
+                nn.Buffer(part)
+                if is_buffer
+                else nn.ModuleList(part)
+                if isinstance(part, list)
+                else part
+            ),
+        )
     return net
 
 
@@ -56,16 +69,22 @@ def norm(channels: int, dimensions: int = 2, **settings: Any) -> nn.Module:
     return made
 
 
-def conv(inside: int = 3, out: int = 4, kernel: Any = 3, dimensions: int = 2, **settings: Any) -> nn.Module:
+def conv(
+    inside: int = 3, out: int = 4, kernel: Any = 3, dimensions: int = 2, **settings: Any
+) -> nn.Module:
     return CONVS[dimensions](inside, out, kernel, **settings)
 
 
-def up(inside: int = 3, out: int = 4, kernel: Any = 3, dimensions: int = 2, **settings: Any) -> nn.Module:
+def up(
+    inside: int = 3, out: int = 4, kernel: Any = 3, dimensions: int = 2, **settings: Any
+) -> nn.Module:
     return TRANSPOSED[dimensions](inside, out, kernel, **settings)
 
 
 def conv_norm(layer: Callable[..., nn.Module] = conv, **settings: Any) -> Callable[[], nn.Module]:
-    return lambda: nn.Sequential(layer(**settings), norm(settings.get("out", 4), settings.get("dimensions", 2)))
+    return lambda: nn.Sequential(
+        layer(**settings), norm(settings.get("out", 4), settings.get("dimensions", 2))
+    )
 
 
 def changed(change: Callable[[nn.Sequential], Any]) -> Callable[[], nn.Module]:
@@ -114,7 +133,9 @@ def two_names() -> nn.Module:
 
 def tied(*names: str) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
-        model = Net(lambda m, x: m.bn(m.conv(x)) + m.other(x), conv=conv(), other=conv(), bn=norm(4))
+        model = Net(
+            lambda m, x: m.bn(m.conv(x)) + m.other(x), conv=conv(), other=conv(), bn=norm(4)
+        )
         for name in names:
             setattr(model.other, name, getattr(model.conv, name))
         return model
@@ -154,7 +175,9 @@ def functional_norm(training: Any) -> Callable[[], nn.Module]:
 
 
 def training_from_input(m, x):
-    return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, m.bn.weight, m.bn.bias, x.shape[2] > 3)
+    return F.batch_norm(
+        m.conv(x), m.bn.running_mean, m.bn.running_var, m.bn.weight, m.bn.bias, x.shape[2] > 3
+    )
 
 
 NORM_CASES = [
@@ -393,7 +416,9 @@ CLEAN_UP_CASES = [
 
 
 def in_place(write: Callable[[torch.Tensor], Any] | type) -> Callable[[], nn.Module]:
-    """A conv whose result is written into; the result is read through a name from before, and so is a view of it."""
+    """A conv whose result is written into; the result is read through a name from before, and so is
+    a view of it.
+    """
 
     def run(m, x):
         y = m.conv(x)
@@ -401,7 +426,9 @@ def in_place(write: Callable[[torch.Tensor], Any] | type) -> Callable[[], nn.Mod
         returned = m.write(y) if isinstance(write, type) else write(y)
         return m.bn(y), view + 1, returned * 2
 
-    return with_conv(run, write=(lambda: write(inplace=True)) if isinstance(write, type) else nn.Identity)
+    return with_conv(
+        run, write=(lambda: write(inplace=True)) if isinstance(write, type) else nn.Identity
+    )
 
 
 def augmented(m, x):

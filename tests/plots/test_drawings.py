@@ -1,4 +1,6 @@
-"""Figures show the numbers they were given, and can be read in grey and aloud; graphs and what a pass did to them."""
+"""Figures show the numbers they were given, and can be read in grey and aloud; graphs and what a
+pass did to them.
+"""
 
 import copy
 import itertools
@@ -15,7 +17,18 @@ from torch.fx.experimental.optimization import fuse
 from helpers import plots
 from helpers.graphs.tracing import trace
 from helpers.plots import exploring, graphs, style
-from helpers.plots.graphs import CHANGED, HALF, MADE, REMOVED, SAME, STYLES, arrange, compare, outline, table
+from helpers.plots.graphs import (
+    CHANGED,
+    HALF,
+    MADE,
+    REMOVED,
+    SAME,
+    STYLES,
+    arrange,
+    compare,
+    outline,
+    table,
+)
 from helpers.training import Evaluation
 from tests.passes.graphs import network
 
@@ -25,7 +38,9 @@ def texts(figure) -> list[str]:
 
 
 def test_grids_and_bars_carry_their_numbers_and_a_waterfall_what_is_left():
-    figure = plots.number_grids({"x": torch.tensor([[1.5, -2.0]]), "y": torch.tensor([[3.0]])}, signs="=")
+    figure = plots.number_grids(
+        {"x": torch.tensor([[1.5, -2.0]]), "y": torch.tensor([[3.0]])}, signs="="
+    )
     assert {"1.5", "-2", "3", "=", "x", "y"} == set(texts(figure))
     figure = plots.bars({"before": [1.0, 2.0], "after": [0.5, 0.25]}, ["size", "time"], "share")
     assert {"1", "2", "0.5", "0.25"} == set(texts(figure))
@@ -34,22 +49,31 @@ def test_grids_and_bars_carry_their_numbers_and_a_waterfall_what_is_left():
 
 
 def test_accuracies_are_drawn_in_percent_with_their_intervals():
-    found = {"dense": Evaluation(0.9, 100, (0.8, 0.95), 0.1), "cut": Evaluation(0.5, 100, (0.4, 0.6), 1.0)}
+    found = {
+        "dense": Evaluation(0.9, 100, (0.8, 0.95), 0.1),
+        "cut": Evaluation(0.5, 100, (0.4, 0.6), 1.0),
+    }
     (bars,) = plots.accuracies(found).axes
     assert [bar.get_height() for bar in bars.patches] == [90, 50]
     assert [label.get_text() for label in bars.get_xticklabels()] == ["dense", "cut"]
-    (ax,) = plots.accuracies({"per layer": list(found.values())}, (8, 4), "bits", found["dense"]).axes
+    (ax,) = plots.accuracies(
+        {"per layer": list(found.values())}, (8, 4), "bits", found["dense"]
+    ).axes
     whiskers = next(c for c in ax.collections).get_segments()
     assert whiskers[0][:, 1] == pytest.approx([80, 95])
     assert [text.get_text() for text in ax.get_legend().texts] == ["float32", "per layer"]
 
 
 def test_times_and_lines_show_what_they_are_given():
-    table = pd.DataFrame({"name": ["float32", "int8"], "median_ms": [4.0, 1.0], "iqr_ms": [0.2, 0.1]})
+    table = pd.DataFrame(
+        {"name": ["float32", "int8"], "median_ms": [4.0, 1.0], "iqr_ms": [0.2, 0.1]}
+    )
     (ax,) = plots.times(table, 64).axes
     assert [bar.get_width() for bar in ax.patches] == [4, 1]
     assert "64 images" in ax.get_xlabel()
-    (ax,) = plots.lines({"a": ([0, 1], [2, 3]), "b": ([0, 1], [4, 5])}, "step", "loss", ylim=(0, 9)).axes
+    (ax,) = plots.lines(
+        {"a": ([0, 1], [2, 3]), "b": ([0, 1], [4, 5])}, "step", "loss", ylim=(0, 9)
+    ).axes
     assert [list(line.get_ydata()) for line in ax.lines] == [[2, 3], [4, 5]]
     assert ax.get_ylim() == (0, 9)
 
@@ -108,7 +132,9 @@ def test_show_needs_and_displays_alternative_text_and_keeps_png_and_svg(tmp_path
         plots.show(figure, "99-line", " ")
 
 
-BLOCK = nn.Sequential(nn.Conv2d(3, 8, 3, 2, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8))
+BLOCK = nn.Sequential(
+    nn.Conv2d(3, 8, 3, 2, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)
+)
 X = (torch.randn(2, 3, 9, 9),)
 BLOCK.eval()
 
@@ -124,8 +150,15 @@ def test_an_outline_tells_what_each_node_does():
         ("output", "2x8x2x2"),
     ]
     frame = table(boxes)
-    assert list(frame["node"]) == ["input_1", "_0", "_1", "_2", "_3", "output"] and frame["inputs"][3] == "_1"
-    net = network(lambda n, x: torch.clamp(n.linear(x), 0, max=6.5) * n.z, linear=nn.Linear(4, 2), z=torch.ones(2))
+    assert (
+        list(frame["node"]) == ["input_1", "_0", "_1", "_2", "_3", "output"]
+        and frame["inputs"][3] == "_1"
+    )
+    net = network(
+        lambda n, x: torch.clamp(n.linear(x), 0, max=6.5) * n.z,
+        linear=nn.Linear(4, 2),
+        z=torch.ones(2),
+    )
     whats = [box.what for box in outline(trace(net, (torch.randn(3, 4),)))]
     assert whats == ["input", "Linear 4→2 +bias", "clamp 0 max=6.5", "constant z", "mul", "output"]
 
@@ -133,20 +166,35 @@ def test_an_outline_tells_what_each_node_does():
 def test_before_and_after_are_compared_and_coloured_by_what_the_pass_did():
     before, after = outline(trace(BLOCK, X)), outline(trace(fuse(BLOCK), X))
     went, came = compare(before, after)
-    assert went == {"input_1": SAME, "_0": SAME, "_1": REMOVED, "_2": SAME, "_3": SAME, "output": SAME}
+    assert went == {
+        "input_1": SAME,
+        "_0": SAME,
+        "_1": REMOVED,
+        "_2": SAME,
+        "_3": SAME,
+        "output": SAME,
+    }
     assert came == {"input_1": SAME, "_0": CHANGED, "_2": SAME, "_3": SAME, "output": SAME}
     assert compare(before[:3], before)[1]["_3"] == MADE
     flipped = copy.deepcopy(BLOCK)
     flipped[0].weight.data.neg_()
     assert compare(before, outline(trace(flipped, X)))[1]["_0"] == CHANGED
     assert compare(before, before) == (dict.fromkeys(went, SAME), dict.fromkeys(went, SAME))
-    means = (outline(trace(network(lambda n, x, axes=axes: x.mean(axes)), X)) for axes in ((2, 3), (1,)))
+    means = (
+        outline(trace(network(lambda n, x, axes=axes: x.mean(axes)), X)) for axes in ((2, 3), (1,))
+    )
     assert compare(*means)[1]["mean"] == CHANGED
     figure = graphs.draw_before_after(before, after)
     left, right = ({patch.get_facecolor()[:3] for patch in ax.patches} for ax in figure.axes)
-    colours = {what: tuple(part / 255 for part in bytes.fromhex(STYLES[what]["facecolor"][1:])) for what in STYLES}
+    colours = {
+        what: tuple(part / 255 for part in bytes.fromhex(STYLES[what]["facecolor"][1:]))
+        for what in STYLES
+    }
     assert colours[REMOVED] in left and colours[REMOVED] not in right and colours[CHANGED] in right
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["changed by the pass", "removed by the pass"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "changed by the pass",
+        "removed by the pass",
+    ]
 
 
 def test_constants_are_told_in_the_box_that_reads_them_and_not_counted():
@@ -185,10 +233,14 @@ def test_boxes_do_not_overlap_and_lines_join_them_without_running_through_others
     edges = random_dag(seed)
     layout = arrange(edges, rows)
     assert layout.places.keys() == edges.keys()
-    assert layout.paths.keys() == {(operand, name) for name, operands in edges.items() for operand in operands}
+    assert layout.paths.keys() == {
+        (operand, name) for name, operands in edges.items() for operand in operands
+    }
     for (x1, y1), (x2, y2) in itertools.combinations(layout.places.values(), 2):
         assert abs(x1 - x2) >= 0.99 or abs(y1 - y2) >= 2 * HALF
-    assert all(0 <= x <= layout.width and 0 <= y <= layout.height for x, y in layout.places.values())
+    assert all(
+        0 <= x <= layout.width and 0 <= y <= layout.height for x, y in layout.places.values()
+    )
     for (source, user), corners in layout.paths.items():
         (x1, y1), (x2, y2) = layout.places[source], layout.places[user]
         assert (corners[0], corners[-1]) == ((x1, y1 + HALF), (x2, y2 - HALF))

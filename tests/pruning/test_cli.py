@@ -6,7 +6,10 @@ from course.__main__ import main
 from helpers import models
 from helpers.metrics import count_parameters as parameters
 
-TAYLOR = "--target-params 0.6 --importance taylor --allocation global --data sample --images 32 --scope all"
+TAYLOR = (
+    "--target-params 0.6 --importance taylor --allocation global --data sample --images 32"
+    " --scope all"
+)
 COARSE = "--target-params 0.5 --round-to 64"
 
 
@@ -17,12 +20,17 @@ def width(model, block):
 # options, and what is refused or what is to be true of the network before and after
 COMMANDS = [
     ("--ratio 0.5", lambda dense, small: parameters(small) < 0.7 * parameters(dense)),
-    (TAYLOR, lambda dense, small: parameters(small) == pytest.approx(0.6 * parameters(dense), rel=0.01)),
+    (
+        TAYLOR,
+        lambda dense, small: parameters(small) == pytest.approx(0.6 * parameters(dense), rel=0.01),
+    ),
     (COARSE, "cannot be met within 1%"),
     (f"{COARSE} --tolerance 0.5", lambda dense, small: parameters(small) < parameters(dense)),
     (
         "--allocation {}",
-        lambda dense, small: width(small, 17) * 2 == width(dense, 17) and width(small, 16) == width(dense, 16),
+        lambda dense, small: (
+            width(small, 17) * 2 == width(dense, 17) and width(small, 16) == width(dense, 16)
+        ),
     ),
 ]
 

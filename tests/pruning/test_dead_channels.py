@@ -17,7 +17,9 @@ def answers(model, x):
 
 
 def switched_off(channels, layer, norm, beta, lag=0.0):
-    """What training leaves behind: filters of zeros, a mean that is their bias or lags behind it, a variance of 0."""
+    """What training leaves behind: filters of zeros, a mean that is their bias or lags behind it, a
+    variance of 0.
+    """
     with torch.no_grad():
         layer.weight[channels] = 0.0
         norm.running_mean[channels] = (0.0 if layer.bias is None else layer.bias[channels]) - lag
@@ -26,7 +28,9 @@ def switched_off(channels, layer, norm, beta, lag=0.0):
 
 @pytest.mark.parametrize(("beta", "removed"), [(-1.0, {"blocks.0.expand": [2, 5]}), (1.0, {})])
 def test_a_constant_goes_unless_a_border_would_show_it(beta, removed):
-    """In front of a depthwise layer with zero padding only the constant 0 is a constant behind it, too."""
+    """In front of a depthwise layer with zero padding only the constant 0 is a constant behind it,
+    too.
+    """
     model = build(ToyMobile, seed=1)  # in which ReLU6 lets something of either channel through
     block = model.blocks[0]
     switched_off([2, 5], block.expand, block.bn1, beta)
@@ -45,7 +49,9 @@ def test_a_linear_layer_takes_the_constant_into_its_bias():
     assert found == {"0": [1, 4]}
     assert small[0].out_features == 4
     gated = Net(lambda s, x: s.layers((x > 0).float()), layers=model).eval()
-    assert pruning.remove_dead_channels(gated, torch.zeros(1, 3))[1] == {"layers.0": [1, 4]}  # the BatchNorm knows
+    assert pruning.remove_dead_channels(gated, torch.zeros(1, 3))[1] == {
+        "layers.0": [1, 4]
+    }  # the BatchNorm knows
     x = torch.randn(9, 3)
     torch.testing.assert_close(answers(small, x), answers(model, x))
 
@@ -53,21 +59,36 @@ def test_a_linear_layer_takes_the_constant_into_its_bias():
 def test_inputs_by_name_and_without_a_batch_are_looked_at_and_whole_numbers_refused():
     """What is computed of whole numbers, which are the same in every run, would look constant."""
     forward = lambda s, x: s.c(s.b(s.a(input=x), output_size=[6, 6]).mean((-1, -2)))  # noqa: E731
-    model = build(net(forward, a=nn.Conv2d(3, 8, 3), b=nn.ConvTranspose2d(8, 4, 1), c=nn.Linear(4, 2)))
+    model = build(
+        net(forward, a=nn.Conv2d(3, 8, 3), b=nn.ConvTranspose2d(8, 4, 1), c=nn.Linear(4, 2))
+    )
     assert pruning.remove_dead_channels(model, EXAMPLE[0])[1] == {}
     with pytest.raises(PruneError, match="example_inputs holds integers"):
         pruning.remove_dead_channels(nn.Embedding(9, 4).eval(), torch.zeros(1, 6).long())
 
 
-PADDED = [nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)]
-# what the first layer does, how far its norm's mean lags behind, the layers after these, and what goes
+PADDED = [
+    nn.Conv2d(8, 8, 3, 1, 1, groups=8),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(8, 4),
+]
+# what the first layer does, how far its norm's mean lags behind, the layers after these, and what
+# goes
 CONSTANT = {
     "everywhere": (nn.Conv2d(3, 8, 1), 0.0, [nn.Conv2d(8, 4, 1)], {"0": [0, 1]}),
     "but not beta": (nn.Conv2d(3, 8, 1), 0.002, [nn.Conv2d(8, 4, 1)], {}),
     "but the last": (nn.Conv2d(3, 2, 1), 0.0, [nn.Conv2d(2, 4, 1)], {"0": [1]}),
-    # Inside two groups, channels 0 and 4 can only go together, as can 1 and 5; only the first of each never changes.
-    "in one group": (nn.Conv2d(3, 8, 1), 0.0, [nn.Conv2d(8, 4, 1, groups=2), nn.Conv2d(4, 5, 1)], {}),
-    # The map varies at its padded border, and the mean over it is the same for all images of one size alone.
+    # Inside two groups, channels 0 and 4 can only go together, as can 1 and 5; only the first of
+    # each never changes.
+    "in one group": (
+        nn.Conv2d(3, 8, 1),
+        0.0,
+        [nn.Conv2d(8, 4, 1, groups=2), nn.Conv2d(4, 5, 1)],
+        {},
+    ),
+    # The map varies at its padded border, and the mean over it is the same for all images of one
+    # size alone.
     "for one size": (nn.Conv2d(3, 8, 1), 0.0, [nn.ReLU(), *PADDED], {}),
     "for one size, of one pixel": (nn.Conv2d(3, 8, 4, 4), 0.0, [nn.ReLU(), *PADDED], {}),
 }
@@ -105,7 +126,12 @@ def test_a_network_with_a_layer_that_only_training_calls_is_looked_at():
 def test_every_layer_that_reads_a_weight_counts():
     """Two layers share a weight; in front of one of them channel 1 never changes."""
     parts = {f"norm{i}": nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for i in (0, 1)}
-    model = Net(lambda s, x: s.a(s.norm0(x)) + s.b(s.norm1(x)), **parts, a=nn.Linear(4, 2), b=nn.Linear(4, 2)).eval()
+    model = Net(
+        lambda s, x: s.a(s.norm0(x)) + s.b(s.norm1(x)),
+        **parts,
+        a=nn.Linear(4, 2),
+        b=nn.Linear(4, 2),
+    ).eval()
     model.b.weight = model.a.weight
     switched_off([1], *model.norm0, 2.5)
     assert pruning.remove_dead_channels(model, torch.zeros(1, 3))[1] == {}
@@ -114,20 +140,36 @@ def test_every_layer_that_reads_a_weight_counts():
 POOLED = [lambda y: y.mean((2, 3), True).sign(), lambda y: (y.mean((2, 3), True) > 0).float()]
 
 
-@pytest.mark.parametrize("act", [lambda y: torch.where(y > 0, y, 0.0), lambda y: (y > 0).float(), torch.tanh, *POOLED])
+@pytest.mark.parametrize(
+    "act", [lambda y: torch.where(y > 0, y, 0.0), lambda y: (y > 0).float(), torch.tanh, *POOLED]
+)
 def test_a_comparison_and_a_small_variance_do_not_hide_that_a_channel_varies(act):
-    layers = {"a": nn.Conv2d(3, 8, 1), "norm": nn.BatchNorm2d(8, eps=1e-14), "b": nn.Conv2d(8, 8, 1)}
-    model = Net(lambda s, x: s.c(torch.relu(s.b(act(s.norm(s.a(x)))))), **layers, c=nn.Conv2d(8, 4, 1)).eval()
+    layers = {
+        "a": nn.Conv2d(3, 8, 1),
+        "norm": nn.BatchNorm2d(8, eps=1e-14),
+        "b": nn.Conv2d(8, 8, 1),
+    }
+    model = Net(
+        lambda s, x: s.c(torch.relu(s.b(act(s.norm(s.a(x)))))), **layers, c=nn.Conv2d(8, 4, 1)
+    ).eval()
     model.norm.running_var.fill_(1e-12)
     assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
 
 
 @pytest.mark.parametrize("shared", ["norm", "bias", "read"])
 def test_a_norm_or_a_bias_that_another_layer_has_too_takes_no_constant(shared):
-    parts = {name: nn.Conv2d(3, 4, 1, bias=shared == "bias") for name in "abc"} | {"norm": nn.BatchNorm2d(4)}
+    parts = {name: nn.Conv2d(3, 4, 1, bias=shared == "bias") for name in "abc"} | {
+        "norm": nn.BatchNorm2d(4)
+    }
     parts |= {"n": nn.BatchNorm2d(4), "a": nn.Conv2d(4, 4, 1, bias=shared == "bias")}
-    read = {"norm": lambda s, y: s.norm(y), "bias": lambda s, y: y, "read": lambda s, y: y + s.norm.running_mean[0]}
-    model = Net(lambda s, x: torch.cat([s.norm(s.a(s.n(s.c(x)))), read[shared](s, s.b(x))]), **parts)
+    read = {
+        "norm": lambda s, y: s.norm(y),
+        "bias": lambda s, y: y,
+        "read": lambda s, y: y + s.norm.running_mean[0],
+    }
+    model = Net(
+        lambda s, x: torch.cat([s.norm(s.a(s.n(s.c(x)))), read[shared](s, s.b(x))]), **parts
+    )
     model.a.bias = model.b.bias
     switched_off([1], model.c, model.n, 2.5)
     assert pruning.remove_dead_channels(model.eval(), EXAMPLE)[1] == {}

@@ -1,4 +1,6 @@
-"""Every way in which channels hang together: what is found, what is refused and why, and that cuts are exact."""
+"""Every way in which channels hang together: what is found, what is refused and why, and that cuts
+are exact.
+"""
 
 import copy
 from collections import OrderedDict
@@ -19,7 +21,18 @@ from helpers.pruning.reader import TraceError
 from helpers.pruning.surgery import cut
 from tests.passes.zoo import Net, as_buffer
 from tests.pruning.zeroing import random_plan, zeroed
-from tests.pruning.zoo import CHAIN, PRUNABLE, UNPRUNABLE, Block, ToyMobile, between, build, chain, conv, net
+from tests.pruning.zoo import (
+    CHAIN,
+    PRUNABLE,
+    UNPRUNABLE,
+    Block,
+    ToyMobile,
+    between,
+    build,
+    chain,
+    conv,
+    net,
+)
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 
@@ -64,9 +77,13 @@ class Pair(NamedTuple):
     high: torch.Tensor
 
 
-@pytest.mark.parametrize("kind", [dict, OrderedDict, Pair, lambda low, high: [high, {"y": (low,)}, None, 0]])
+@pytest.mark.parametrize(
+    "kind", [dict, OrderedDict, Pair, lambda low, high: [high, {"y": (low,)}, None, 0]]
+)
 def test_outputs_of_every_kind_stay(kind):
-    groups = groups_of(net(lambda s, x: (lambda y: kind(low=y, high=s.c(s.b(y))))(s.a(x)), **CHAIN)())
+    groups = groups_of(
+        net(lambda s, x: (lambda y: kind(low=y, high=s.c(s.b(y))))(s.a(x)), **CHAIN)()
+    )
     assert sizes(groups) == {"b": 6}
     assert "output" in groups["a"].reason
 
@@ -98,12 +115,23 @@ HIDDEN = {
     "no block": (PRUNABLE["chain"][0], ["0", "3"]),
     # Layer 10 is in no block, although its name begins like that of layer 1.
     "layers between blocks": (
-        chain(conv(3, 8), Block(8, 6), DENSE, *[nn.ReLU() for _ in range(7)], conv(12, 7), conv(7, 5)),
+        chain(
+            conv(3, 8), Block(8, 6), DENSE, *[nn.ReLU() for _ in range(7)], conv(12, 7), conv(7, 5)
+        ),
         ["1.expand", "2.inner"],
     ),
-    "adds": (net(lambda s, x: (lambda y: s.d(y + s.c(s.b(y))))(s.a(x)), **TRUNK, d=conv(8, 5)), ["b"]),
-    "concatenates": (net(lambda s, x: s.d(torch.cat([y := s.a(x), s.c(s.b(y))], 1)), **TRUNK, d=conv(16, 5)), ["b"]),
-    "adds a parameter": (net(lambda s, x: s.b(s.a(x) + s.w), w=nn.Parameter(torch.randn(8, 1, 1))), ["a"]),
+    "adds": (
+        net(lambda s, x: (lambda y: s.d(y + s.c(s.b(y))))(s.a(x)), **TRUNK, d=conv(8, 5)),
+        ["b"],
+    ),
+    "concatenates": (
+        net(lambda s, x: s.d(torch.cat([y := s.a(x), s.c(s.b(y))], 1)), **TRUNK, d=conv(16, 5)),
+        ["b"],
+    ),
+    "adds a parameter": (
+        net(lambda s, x: s.b(s.a(x) + s.w), w=nn.Parameter(torch.randn(8, 1, 1))),
+        ["a"],
+    ),
 }
 
 
@@ -138,22 +166,32 @@ def test_a_network_may_do_without_a_batch(layers, x):
     model = nn.Sequential(*layers).eval()
     groups = channel_groups(model, x)
     assert sizes(groups) == {"0": 8}
-    torch.testing.assert_close(cut(model, groups, {"0": [1]})[0](x), zeroed(model, groups, {"0": [1]})(x))
+    torch.testing.assert_close(
+        cut(model, groups, {"0": [1]})[0](x), zeroed(model, groups, {"0": [1]})(x)
+    )
 
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_channels_without_filters_are_not_cut(learned):
-    """A position table that a layer reads: nothing produces its columns, so there is nothing to rate them by."""
-    model = Net(lambda s, x: x.mean((1, 2)) @ s.b(s.a(s.table)), a=nn.Linear(4, 6), b=nn.Linear(6, 5))
+    """A position table that a layer reads: nothing produces its columns, so there is nothing to
+    rate them by.
+    """
+    model = Net(
+        lambda s, x: x.mean((1, 2)) @ s.b(s.a(s.table)), a=nn.Linear(4, 6), b=nn.Linear(6, 5)
+    )
     model.register_parameter("table", nn.Parameter(torch.randn(8, 4))) if learned else None
     model.register_buffer("table", torch.randn(8, 4)) if not learned else None
     groups = groups_of(model)
     assert sizes(groups) == {"a": 6}
-    assert "no layer has filters" in groups["table#2"].reason if learned else not groups.axes["table"]
+    assert (
+        "no layer has filters" in groups["table#2"].reason if learned else not groups.axes["table"]
+    )
 
 
 def test_the_parameters_of_a_layer_that_is_not_understood_stay():
-    """Words are rows of the table: to cut one because another layer shares it gives every later word another row."""
+    """Words are rows of the table: to cut one because another layer shares it gives every later
+    word another row.
+    """
 
     def forward(net, words):
         return net.last(F.relu(F.linear(net.norm(net.table(words)), net.table.weight)))
@@ -181,19 +219,35 @@ def test_a_function_is_looked_into_unless_it_is_declared_to_be_one_operation():
 
 
 def normed(s, x):
-    return s.head(F.batch_norm(s.stem(x), s.norm.running_mean, s.norm.running_var, training=s.training))
+    return s.head(
+        F.batch_norm(s.stem(x), s.norm.running_mean, s.norm.running_var, training=s.training)
+    )
 
 
 # Nothing calls one of its layers, and it cannot be trained on a batch of one.
-IDLE = Net(normed, stem=nn.Linear(3, 8), norm=nn.BatchNorm1d(8), head=nn.Linear(8, 5), unused=conv(8, 5)).eval()
+IDLE = Net(
+    normed, stem=nn.Linear(3, 8), norm=nn.BatchNorm1d(8), head=nn.Linear(8, 5), unused=conv(8, 5)
+).eval()
 REFUSED = [
     (ToyMobile(), EXAMPLE, r"ToyMobile is in train mode; call model\.eval\(\)"),
-    (Net(lambda s, x: x if x.sum() > 0 else -x).eval(), EXAMPLE, r"Net does not .* at node gt: .* rewritten"),
-    (net(lambda s, x: torch.vmap(lambda t: t.mean(0))(s.a(x)))().eval(), EXAMPLE, "at node ne: _add_batch_dim"),
+    (
+        Net(lambda s, x: x if x.sum() > 0 else -x).eval(),
+        EXAMPLE,
+        r"Net does not .* at node gt: .* rewritten",
+    ),
+    (
+        net(lambda s, x: torch.vmap(lambda t: t.mean(0))(s.a(x)))().eval(),
+        EXAMPLE,
+        "at node ne: _add_batch_dim",
+    ),
     (ToyMobile().eval(), torch.zeros(1, 4, 8, 8), "at node stem"),
     (ToyMobile().eval(), [3], "example_inputs: expected one tensor or a tuple"),
     (net(lambda s, x: SimpleNamespace(y=s.a(x)))().eval(), EXAMPLE, "at node a: .*SimpleNamespace"),
-    (IDLE, torch.zeros(1, 3), r"node batch_norm: .* in train mode, .* not call 'unused': .* batch of two"),
+    (
+        IDLE,
+        torch.zeros(1, 3),
+        r"node batch_norm: .* in train mode, .* not call 'unused': .* batch of two",
+    ),
 ]
 
 
@@ -213,4 +267,6 @@ def test_the_model_is_left_alone():
     attributes = [{k: v for k, v in vars(m).items() if isinstance(v, int)} for m in model.modules()]
     cut(model, groups_of(model), {"stem": np.arange(4)})
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
-    assert attributes == [{k: v for k, v in vars(m).items() if isinstance(v, int)} for m in model.modules()]
+    assert attributes == [
+        {k: v for k, v in vars(m).items() if isinstance(v, int)} for m in model.modules()
+    ]

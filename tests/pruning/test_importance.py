@@ -16,7 +16,9 @@ from tests.pruning.zoo import PRUNABLE, Auxiliary, ToyMobile, build, conv
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 HIDDEN = "blocks.0.expand"
 GENERATOR, LABELS = torch.Generator().manual_seed(5), torch.arange(8) % 5
-BATCHES = [(torch.randn(8, 3, 8, 8, generator=GENERATOR), LABELS) for _ in range(2)]  # 16 images, the fewest
+BATCHES = [
+    (torch.randn(8, 3, 8, 8, generator=GENERATOR), LABELS) for _ in range(2)
+]  # 16 images, the fewest
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,10 @@ def l2(*layers):
 
 def apart(*weights):
     """For each filter the sum of its distances to all others."""
-    return sum(torch.tensor([sum((one - w).norm() for w in weight) for one in weight]) for weight in weights)
+    return sum(
+        torch.tensor([sum((one - w).norm() for w in weight) for one in weight])
+        for weight in weights
+    )
 
 
 def pair(model):
@@ -62,9 +67,21 @@ SCORES = {
         lambda m: l1(m[0]).view(6, 2).sum(1) + l1(m[2]).view(6, 4).sum(1),
     ),
     "l1: along the second axis": (PRUNABLE["transposed"][0], "1", lambda m: l1(m[1], 1)),
-    "bn_scale: of two layers": (ToyMobile, HIDDEN, lambda m: (b := m.blocks[0]).bn1.weight.abs() + b.bn2.weight.abs()),
-    "bn_scale: the second part of a concatenation": (PRUNABLE["concatenation"][0], "b", lambda m: m.n.weight.abs()[6:]),
-    "geometric_median: of two layers": (ToyMobile, HIDDEN, lambda m: apart(*(layer.weight for layer in pair(m)))),
+    "bn_scale: of two layers": (
+        ToyMobile,
+        HIDDEN,
+        lambda m: (b := m.blocks[0]).bn1.weight.abs() + b.bn2.weight.abs(),
+    ),
+    "bn_scale: the second part of a concatenation": (
+        PRUNABLE["concatenation"][0],
+        "b",
+        lambda m: m.n.weight.abs()[6:],
+    ),
+    "geometric_median: of two layers": (
+        ToyMobile,
+        HIDDEN,
+        lambda m: apart(*(layer.weight for layer in pair(m))),
+    ),
     # The shortcut meets the middle channels of a wider layer; the outer ones meet zeros and stay.
     "geometric_median: filters that fall into two groups": (
         PRUNABLE["zero padded shortcut"][0],
@@ -78,11 +95,15 @@ SCORES = {
 def test_scores_of_weights(name):
     maker, group, expected = SCORES[name]
     model = build(maker).requires_grad_(False)
-    np.testing.assert_allclose(found(model, name.partition(":")[0], name=group), expected(model), rtol=1e-5)
+    np.testing.assert_allclose(
+        found(model, name.partition(":")[0], name=group), expected(model), rtol=1e-5
+    )
 
 
 def test_taylor_is_the_slope_of_the_loss_when_the_filter_fades():
-    """L((1 - t) w) has the slope -w . dL/dw at t = 0; here by a central difference, for each channel by itself."""
+    """L((1 - t) w) has the slope -w . dL/dw at t = 0; here by a central difference, for each
+    channel by itself.
+    """
     model = build(ToyMobile).double().requires_grad_(False)
     batches = [(x.double(), y) for x, y in BATCHES]
     step, expected = 1e-6, []
@@ -97,12 +118,18 @@ def test_taylor_is_the_slope_of_the_loss_when_the_filter_fades():
                 losses.append(float(F.cross_entropy(faded(x), y)))
             changes.append(abs(losses[0] - losses[1]) / (2 * step))
         expected.append(sum(changes) / len(changes))
-    np.testing.assert_allclose(found(model, "taylor", batches=batches), expected, rtol=1e-3, atol=1e-8)
+    np.testing.assert_allclose(
+        found(model, "taylor", batches=batches), expected, rtol=1e-3, atol=1e-8
+    )
 
 
 def test_a_layer_that_an_evaluation_never_runs_counts_for_nothing():
     model = build(Auxiliary)
-    model.neck, model.head, model.aux = conv(8, 8), nn.Linear(8, 5), nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 5))
+    model.neck, model.head, model.aux = (
+        conv(8, 8),
+        nn.Linear(8, 5),
+        nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 5)),
+    )
     assert not found(model, "taylor", batches=BATCHES, name="aux.0").any()
     assert found(model, "taylor", batches=BATCHES, name="stem").all()
 
@@ -110,7 +137,9 @@ def test_a_layer_that_an_evaluation_never_runs_counts_for_nothing():
 def test_random_depends_on_the_seed_and_the_group(model):
     assert np.array_equal(found(model, "random", seed=1), found(model, "random", seed=1))
     assert not np.array_equal(found(model, "random", seed=1), found(model, "random", seed=2))
-    assert not np.array_equal(found(model, "random")[:16], found(model, "random", name="blocks.1.expand"))
+    assert not np.array_equal(
+        found(model, "random")[:16], found(model, "random", name="blocks.1.expand")
+    )
 
 
 @pytest.mark.parametrize("importance", CRITERIA)
@@ -132,10 +161,18 @@ SPOILED = [*BATCHES, (torch.full((8, 3, 8, 8), float("nan")), LABELS)]
     ("model", "arguments", "message"),
     [
         (build(ToyMobile), {"importance": "random", "seed": -1}, "seed is -1"),
-        (build(ToyMobile), {"importance": "bn_scale", "name": "head"}, "group head has no BatchNorm scale"),
+        (
+            build(ToyMobile),
+            {"importance": "bn_scale", "name": "head"},
+            "group head has no BatchNorm scale",
+        ),
         (BROKEN, {"importance": "l1"}, r"group blocks\.0\.expand: importance 'l1' is not finite"),
         (build(ToyMobile), {"importance": "taylor", "batches": FEWER}, "got 15 images"),
-        (build(ToyMobile), {"importance": "taylor", "batches": SPOILED}, r"check the inputs of batches\[2\] for NaN"),
+        (
+            build(ToyMobile),
+            {"importance": "taylor", "batches": SPOILED},
+            r"check the inputs of batches\[2\] for NaN",
+        ),
     ],
 )
 def test_what_cannot_be_rated_is_named(model, arguments, message):
@@ -146,4 +183,6 @@ def test_what_cannot_be_rated_is_named(model, arguments, message):
 def test_taylor_takes_gradients_where_they_are_switched_off(model):
     expected = found(model, "taylor", batches=BATCHES)
     with torch.no_grad():
-        assert np.array_equal(found(model, "taylor", batches=iter(BATCHES)), expected)  # which ends, such as a zip
+        assert np.array_equal(
+            found(model, "taylor", batches=iter(BATCHES)), expected
+        )  # which ends, such as a zip

@@ -1,4 +1,6 @@
-"""Every classification network of torchvision: pruned, exact, reloaded, its unprunable groups as they are listed."""
+"""Every classification network of torchvision: pruned, exact, reloaded, its unprunable groups as
+they are listed.
+"""
 
 import csv
 from pathlib import Path
@@ -18,7 +20,14 @@ from helpers.pruning.surgery import cut
 from tests.pruning.zeroing import random_plan, zeroed
 
 LISTED = Path(__file__).resolve().parents[2] / "data" / "results" / "unprunable.csv"
-QUICK = ["squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v3_small", "mnasnet0_5", "resnet18", "regnet_y_400mf"]
+QUICK = [
+    "squeezenet1_1",
+    "shufflenet_v2_x0_5",
+    "mobilenet_v3_small",
+    "mnasnet0_5",
+    "resnet18",
+    "regnet_y_400mf",
+]
 SHARE = [
     *("alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s"),
     *("googlenet", "inception_v3", "maxvit_t", "mobilenet_v2", "mobilenet_v3_large"),
@@ -42,13 +51,17 @@ def size_of(name: str) -> int:
 
 
 def image(name: str, seed: int = 0) -> torch.Tensor:
-    return torch.randn(1, 3, size_of(name), size_of(name), generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        1, 3, size_of(name), size_of(name), generator=torch.Generator().manual_seed(seed)
+    )
 
 
 @pytest.fixture(scope="module", params=ALL)
 def network(request) -> SimpleNamespace:
-    """Random weights, BatchNorms that are no identities, and no layer of zeros (the head of a new ViT: its output would
-    be zero whatever is cut). One network is in memory at a time."""
+    """Random weights, BatchNorms that are no identities, and no layer of zeros (the head of a new
+    ViT: its output would
+    be zero whatever is cut). One network is in memory at a time.
+    """
     torch.manual_seed(0)
     extra = {"init_weights": False} if request.param in ("googlenet", "inception_v3") else {}
     model = models.build(request.param, **extra).eval()
@@ -76,21 +89,35 @@ def test_pruned_by_a_third_it_runs_shrinks_and_reloads(network, tmp_path):
         assert torch.equal(loaded(x), expected)
 
 
-@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=2, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_cutting_is_exactly_zeroing(network, seed):
     model, groups, x = network.model, network.groups, image(network.name, seed)
     plan = random_plan(groups, np.random.default_rng(seed))
     small, _ = cut(model, groups, plan)
     with torch.no_grad():
-        assert gap(zeroed(model, groups, plan)(x), small(x))[1] < 1e-4  # random weights give outputs of any size
+        assert (
+            gap(zeroed(model, groups, plan)(x), small(x))[1] < 1e-4
+        )  # random weights give outputs of any size
         shifted = {group: (units + 1) % groups[group].size for group, units in plan.items()}
         assert not torch.allclose(zeroed(model, groups, shifted)(x), small(x), rtol=1e-4, atol=0)
 
 
 def test_unprunable_groups_are_those_that_are_listed(network):
-    """The list may only shrink: a group that is new here is a step back, one that is gone has to leave the list too."""
+    """The list may only shrink: a group that is new here is a step back, one that is gone has to
+    leave the list too.
+    """
     with LISTED.open(newline="") as file:
-        listed = {(r["group"], int(r["units"])) for r in csv.DictReader(file) if r["network"] == network.name}
-    found = {(g.name, g.size) for g in network.groups if g.reason and g.reason != "it is an output of the network"}
+        listed = {
+            (r["group"], int(r["units"]))
+            for r in csv.DictReader(file)
+            if r["network"] == network.name
+        }
+    found = {
+        (g.name, g.size)
+        for g in network.groups
+        if g.reason and g.reason != "it is an output of the network"
+    }
     assert found == listed

@@ -1,4 +1,6 @@
-"""Surgery: what is cut is gone, what is kept is the same number in the right place, and nothing else changes."""
+"""Surgery: what is cut is gone, what is kept is the same number in the right place, and nothing
+else changes.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,9 @@ EXAMPLE = torch.zeros(1, 3, 8, 8)
 
 
 def test_everything_else_about_a_layer_stays():
-    """The usual mistake: a layer that is built anew loses eps, momentum, dilation or its padding mode."""
+    """The usual mistake: a layer that is built anew loses eps, momentum, dilation or its padding
+    mode.
+    """
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2, padding=2, dilation=2, padding_mode="reflect", bias=False),
         nn.BatchNorm2d(8, eps=0.01, momentum=0.3),
@@ -21,7 +25,11 @@ def test_everything_else_about_a_layer_stays():
     ).eval()
     model[0].weight.requires_grad_(False)
     small, _ = cut(model, channel_groups(model, EXAMPLE), {"0": [1, 2]})
-    assert (small[0].stride, small[0].dilation, small[0].padding_mode) == ((2, 2), (2, 2), "reflect")
+    assert (small[0].stride, small[0].dilation, small[0].padding_mode) == (
+        (2, 2),
+        (2, 2),
+        "reflect",
+    )
     assert (small[1].eps, small[1].momentum) == (0.01, 0.3)
     assert small[0].bias is None
     assert not small[0].weight.requires_grad
@@ -32,7 +40,9 @@ def test_no_memory_is_shared_with_the_original():
     model = build(ToyMobile)
     small, _ = cut(model, channel_groups(model, EXAMPLE), {"blocks.0.expand": [0]})
     mine = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
-    assert mine.isdisjoint(t.untyped_storage().data_ptr() for t in [*small.parameters(), *small.buffers()])
+    assert mine.isdisjoint(
+        t.untyped_storage().data_ptr() for t in [*small.parameters(), *small.buffers()]
+    )
 
 
 def test_shared_parameters_stay_shared():
@@ -49,10 +59,20 @@ def test_shared_parameters_stay_shared():
 
 
 class SamePadding(nn.Conv2d):
-    """As in the EfficientNets that were trained with TensorFlow: a convolution that calls the function itself."""
+    """As in the EfficientNets that were trained with TensorFlow: a convolution that calls the
+    function itself.
+    """
 
     def forward(self, x):
-        return F.conv2d(F.pad(x, (0, 2, 0, 2)), self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
+        return F.conv2d(
+            F.pad(x, (0, 2, 0, 2)),
+            self.weight,
+            self.bias,
+            self.stride,
+            0,
+            self.dilation,
+            self.groups,
+        )
 
 
 def functions(s, x):
@@ -72,7 +92,11 @@ CHANGES = [
         {"stem": [0, 7]},
         {path: {"out_channels": 6} for path in ("stem", "blocks.0.project", "blocks.1.project")}
         | {path: {"in_channels": 6} for path in ("blocks.0.expand", "blocks.1.expand")}
-        | {"head": {"in_features": 6}, "blocks.0.bn3": {"num_features": 6}, "blocks.1.bn3": {"num_features": 6}},
+        | {
+            "head": {"in_features": 6},
+            "blocks.0.bn3": {"num_features": 6},
+            "blocks.1.bn3": {"num_features": 6},
+        },
     ),
     (
         net(functions, **FUNCTIONS),
@@ -100,7 +124,11 @@ CHANGES = [
         {"0": [1]},
         {"0": {"out_channels": 5}, "1": {"num_parameters": 5}, "2": {"in_channels": 5}},
     ),
-    (Auxiliary, {"stem": [0, 5]}, {"stem": {"out_channels": 6}, "head": {"in_features": 6}, "aux": {"in_features": 6}}),
+    (
+        Auxiliary,
+        {"stem": [0, 5]},
+        {"stem": {"out_channels": 6}, "head": {"in_features": 6}, "aux": {"in_features": 6}},
+    ),
 ]
 
 
@@ -110,6 +138,8 @@ def test_the_attributes_of_layers_follow(maker, plan, expected):
     small, changes = cut(model, channel_groups(model, EXAMPLE), plan)
     assert changes == expected
     for layer, attributes in expected.items():
-        assert {name: getattr(small.get_submodule(layer), name) for name in attributes} == attributes
+        assert {
+            name: getattr(small.get_submodule(layer), name) for name in attributes
+        } == attributes
     small(EXAMPLE)
     small.train()(EXAMPLE)  # a second head, too

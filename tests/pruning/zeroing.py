@@ -15,7 +15,9 @@ def zeroed(model, groups, plan):
             for member in groups[name].members:
                 if member.tensor in parameters:
                     positions = member.positions[np.isin(member.units, units)]
-                    parameters[member.tensor].index_fill_(member.dim, torch.from_numpy(positions), 0.0)
+                    parameters[member.tensor].index_fill_(
+                        member.dim, torch.from_numpy(positions), 0.0
+                    )
     return twin
 
 

@@ -1,4 +1,6 @@
-"""Small networks, one for each way in which channels hang together, and what is to be found in them."""
+"""Small networks, one for each way in which channels hang together, and what is to be found in
+them.
+"""
 
 import copy
 import math
@@ -21,7 +23,10 @@ class Block(nn.Module):
     def __init__(self, width: int, hidden: int):
         super().__init__()
         self.expand, self.bn1 = conv(width, hidden, 1, bias=False), nn.BatchNorm2d(hidden)
-        self.depthwise, self.bn2 = conv(hidden, hidden, groups=hidden, bias=False), nn.BatchNorm2d(hidden)
+        self.depthwise, self.bn2 = (
+            conv(hidden, hidden, groups=hidden, bias=False),
+            nn.BatchNorm2d(hidden),
+        )
         self.project, self.bn3 = conv(hidden, width, 1, bias=False), nn.BatchNorm2d(width)
 
     def forward(self, x):
@@ -32,7 +37,11 @@ class Block(nn.Module):
 class ToyMobile(nn.Module):
     def __init__(self):
         super().__init__()
-        self.stem, self.blocks, self.head = conv(3, 8), nn.Sequential(Block(8, 24), Block(8, 16)), nn.Linear(8, 5)
+        self.stem, self.blocks, self.head = (
+            conv(3, 8),
+            nn.Sequential(Block(8, 24), Block(8, 16)),
+            nn.Linear(8, 5),
+        )
 
     def forward(self, x):
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))
@@ -106,7 +115,9 @@ def padded_shortcut(net, x):
 
 
 def functional(net, x):
-    x = F.batch_norm(F.conv2d(x, net.a.weight, net.a.bias, padding=1), net.n.running_mean, net.n.running_var)
+    x = F.batch_norm(
+        F.conv2d(x, net.a.weight, net.a.bias, padding=1), net.n.running_mean, net.n.running_var
+    )
     return F.linear(F.leaky_relu(x).flatten(1), net.b.weight, net.b.bias)
 
 
@@ -151,59 +162,154 @@ def newly_shaped_gate(net, x):
 
 # name -> (network, {group: units}); every other group must be unprunable, and the output always is.
 PRUNABLE = {
-    "chain": (chain(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 6), conv(6, 4)), {"0": 8, "3": 6}),
+    "chain": (
+        chain(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 6), conv(6, 4)),
+        {"0": 8, "3": 6},
+    ),
     "mobile": (ToyMobile, {"stem": 8, "blocks.0.expand": 24, "blocks.1.expand": 16}),
     "flatten": (chain(conv(3, 8), nn.Tanh(), nn.Flatten(), nn.Linear(8 * 64, 5)), {"0": 8}),
-    "concatenation": (net(lambda s, x: s.c(s.n(torch.cat([s.a(x), s.b(x)], 1))), **PAIR), {"a": 6, "b": 10}),
-    "squeeze and excitation": (net(excited, down=conv(8, 4, 1), up=conv(4, 8, 1)), {"a": 8, "down": 4}),
+    "concatenation": (
+        net(lambda s, x: s.c(s.n(torch.cat([s.a(x), s.b(x)], 1))), **PAIR),
+        {"a": 6, "b": 10},
+    ),
+    "squeeze and excitation": (
+        net(excited, down=conv(8, 4, 1), up=conv(4, 8, 1)),
+        {"a": 8, "down": 4},
+    ),
     "channel shuffle": (net(shuffled, b=conv(8, 16, groups=2), c=conv(16, 5)), {"a": 4, "b": 4}),
-    "shuffle of two": (net(lambda s, x: s.c(F.channel_shuffle(torch.cat([s.a(x), s.b(x)], 1), 2)), **EVEN), {"a": 8}),
-    "shuffle of whole groups": (chain(conv(3, 8), conv(8, 16, groups=8), nn.ChannelShuffle(2), conv(16, 5)), {"0": 4}),
+    "shuffle of two": (
+        net(lambda s, x: s.c(F.channel_shuffle(torch.cat([s.a(x), s.b(x)], 1), 2)), **EVEN),
+        {"a": 8},
+    ),
+    "shuffle of whole groups": (
+        chain(conv(3, 8), conv(8, 16, groups=8), nn.ChannelShuffle(2), conv(16, 5)),
+        {"0": 4},
+    ),
     "whole groups": (chain(conv(3, 12), nn.ReLU(), conv(12, 24, groups=6), conv(24, 5)), {"0": 6}),
-    "inside groups": (chain(conv(3, 12), nn.ReLU(), conv(12, 8, groups=2), conv(8, 5)), {"0": 6, "2": 4}),
-    "instance norm": (chain(conv(3, 8), nn.InstanceNorm2d(8, affine=True), nn.ReLU(), conv(8, 5)), {"0": 8}),
+    "inside groups": (
+        chain(conv(3, 12), nn.ReLU(), conv(12, 8, groups=2), conv(8, 5)),
+        {"0": 6, "2": 4},
+    ),
+    "instance norm": (
+        chain(conv(3, 8), nn.InstanceNorm2d(8, affine=True), nn.ReLU(), conv(8, 5)),
+        {"0": 8},
+    ),
     "a slope for each": (chain(conv(3, 6), nn.PReLU(6), conv(6, 5)), {"0": 6}),
-    "shared module": (net(lambda s, x: s.c(s.b(F.relu(s.b(s.a(x))))), b=conv(8, 8), c=conv(8, 4)), {"a": 8}),
-    "transposed": (chain(conv(3, 6), nn.ConvTranspose2d(6, 8, 2, stride=2), nn.ReLU(), conv(8, 5)), {"0": 6, "1": 8}),
-    "called": (net(lambda s, x: s.c(F.conv2d(s.a(x), s.b.weight, s.b.bias, 1, 0, 1, 4)), **GROUPED), {"a": 2, "b": 3}),
-    "halves that change places": (between(lambda y: torch.cat(y.chunk(2, 1)[::-1], 1), b=conv(8, 5)), {"a": 4}),
+    "shared module": (
+        net(lambda s, x: s.c(s.b(F.relu(s.b(s.a(x))))), b=conv(8, 8), c=conv(8, 4)),
+        {"a": 8},
+    ),
+    "transposed": (
+        chain(conv(3, 6), nn.ConvTranspose2d(6, 8, 2, stride=2), nn.ReLU(), conv(8, 5)),
+        {"0": 6, "1": 8},
+    ),
+    "called": (
+        net(lambda s, x: s.c(F.conv2d(s.a(x), s.b.weight, s.b.bias, 1, 0, 1, 4)), **GROUPED),
+        {"a": 2, "b": 3},
+    ),
+    "halves that change places": (
+        between(lambda y: torch.cat(y.chunk(2, 1)[::-1], 1), b=conv(8, 5)),
+        {"a": 4},
+    ),
     "halves of the last axis": (between(lambda y: torch.mul(*y.chunk(2, -1)), **TOP), {"a": 6}),
-    "slices that follow": (between(lambda y: y[:, : (n := y.shape[1] // 2)] + y[:, n:], b=conv(4, 5)), {"a": 4}),
-    "bare parameter": (net(lambda s, x: s.b(s.a(x) * s.w), w=nn.Parameter(torch.randn(8, 1, 1))), {"a": 8}),
-    "permuted linear": (net(lambda s, x: s.b(F.gelu(s.a(x.permute(0, 2, 3, 1)))), **LINEAR), {"a": 9}),
+    "slices that follow": (
+        between(lambda y: y[:, : (n := y.shape[1] // 2)] + y[:, n:], b=conv(4, 5)),
+        {"a": 4},
+    ),
+    "bare parameter": (
+        net(lambda s, x: s.b(s.a(x) * s.w), w=nn.Parameter(torch.randn(8, 1, 1))),
+        {"a": 8},
+    ),
+    "permuted linear": (
+        net(lambda s, x: s.b(F.gelu(s.a(x.permute(0, 2, 3, 1)))), **LINEAR),
+        {"a": 9},
+    ),
     "functional": (net(functional, n=nn.BatchNorm2d(6), **FLAT), {"a": 6}),
     "auxiliary head": (Auxiliary, {"stem": 8}),
     "zero padded shortcut": (net(padded_shortcut, b=conv(8, 16), c=conv(16, 5)), {"a": 8}),
-    "channels padded on": (between(lambda y: F.pad(y, (2, 1), value=3.0), **LAST | {"b": nn.Linear(11, 5)}), {"a": 8}),
-    "slope": (net(lambda s, x: s.b(F.prelu(s.p(s.a(x)), s.w)), p=nn.PReLU(), w=nn.Parameter(torch.ones(()))), {"a": 8}),
-    "shuffle of another axis": (between(nn.ChannelShuffle(3), a=nn.Linear(8, 10), b=nn.Linear(10, 5)), {"a": 10}),
-    "channels last, flattened": (between(lambda y: y.permute(dims=(0, 2, -1, 1)).flatten(1), **FLAT), {"a": 6}),
-    "sizes by name": (between(lambda y: torch.reshape(y, shape=(len(y), -1)).expand(size=(-1, -1)), **FLAT), {"a": 6}),
-    "a size of -1": (between(lambda y: y.view(y.size(0), 4, -1, 8, 8).amax(1), a=conv(3, 12), b=conv(3, 5)), {"a": 3}),
-    "parts beside each other": (net(lambda s, x: s.d(torch.cat([s.a(x), s.b(x), s.c(x)], -1)), **PARTS), {"a": 6}),
-    "one of three values": (net(lambda s, x: s.d(torch.where(s.a(x) > 0, s.b(x), s.c(x))), **PARTS), {"a": 6}),
+    "channels padded on": (
+        between(lambda y: F.pad(y, (2, 1), value=3.0), **LAST | {"b": nn.Linear(11, 5)}),
+        {"a": 8},
+    ),
+    "slope": (
+        net(
+            lambda s, x: s.b(F.prelu(s.p(s.a(x)), s.w)),
+            p=nn.PReLU(),
+            w=nn.Parameter(torch.ones(())),
+        ),
+        {"a": 8},
+    ),
+    "shuffle of another axis": (
+        between(nn.ChannelShuffle(3), a=nn.Linear(8, 10), b=nn.Linear(10, 5)),
+        {"a": 10},
+    ),
+    "channels last, flattened": (
+        between(lambda y: y.permute(dims=(0, 2, -1, 1)).flatten(1), **FLAT),
+        {"a": 6},
+    ),
+    "sizes by name": (
+        between(lambda y: torch.reshape(y, shape=(len(y), -1)).expand(size=(-1, -1)), **FLAT),
+        {"a": 6},
+    ),
+    "a size of -1": (
+        between(lambda y: y.view(y.size(0), 4, -1, 8, 8).amax(1), a=conv(3, 12), b=conv(3, 5)),
+        {"a": 3},
+    ),
+    "parts beside each other": (
+        net(lambda s, x: s.d(torch.cat([s.a(x), s.b(x), s.c(x)], -1)), **PARTS),
+        {"a": 6},
+    ),
+    "one of three values": (
+        net(lambda s, x: s.d(torch.where(s.a(x) > 0, s.b(x), s.c(x))), **PARTS),
+        {"a": 6},
+    ),
     "an empty part": (net(lambda s, x: s.b(torch.cat([x.new_empty(0), s.a(x)], 1))), {"a": 8}),
     "gate with new axes": (net(newly_shaped_gate, g=nn.Linear(8, 8)), {"a": 8}),
-    "mask that comes first": (net(lambda s, x: s.b(s.n.running_mean * s.a(x)), n=nn.BatchNorm1d(8), **LAST), {"a": 8}),
+    "mask that comes first": (
+        net(lambda s, x: s.b(s.n.running_mean * s.a(x)), n=nn.BatchNorm1d(8), **LAST),
+        {"a": 8},
+    ),
     "softmax over space": (between(nn.Softmax(3)), {"a": 8}),
-    "a value that is no number": (between(lambda y: torch.where(y.sum(3, True) > 9, float("nan"), y)), {"a": 8}),
+    "a value that is no number": (
+        between(lambda y: torch.where(y.sum(3, True) > 9, float("nan"), y)),
+        {"a": 8},
+    ),
     "moved in other ways": (
-        between(lambda y: y[True, 0].repeat(1, 2, 1, 1).flip(-1).unflatten(1, (2, -1)).flatten(1, 2), b=conv(16, 5)),
+        between(
+            lambda y: y[True, 0].repeat(1, 2, 1, 1).flip(-1).unflatten(1, (2, -1)).flatten(1, 2),
+            b=conv(16, 5),
+        ),
         {"a": 8},
     ),
     "a fixed number inside": (
-        between(lambda y: y.unflatten(1, (-1, 4)).transpose(1, 2).flatten(1, 2), a=conv(3, 12), b=conv(12, 5)),
+        between(
+            lambda y: y.unflatten(1, (-1, 4)).transpose(1, 2).flatten(1, 2),
+            a=conv(3, 12),
+            b=conv(12, 5),
+        ),
         {"a": 3},
     ),
     "sum by axis": (between(lambda y: y * y.sum(axis=2, keepdims=True)), {"a": 8}),
-    "axes swapped by name": (between(lambda y: y.swapaxes(axis0=1, axis1=2).mean(1), **LAST), {"a": 8}),
-    "places of the largest": (net(lambda s, x: s.b(s.m(s.a(x))[0]), m=nn.MaxPool2d(2, return_indices=True)), {"a": 8}),
+    "axes swapped by name": (
+        between(lambda y: y.swapaxes(axis0=1, axis1=2).mean(1), **LAST),
+        {"a": 8},
+    ),
+    "places of the largest": (
+        net(lambda s, x: s.b(s.m(s.a(x))[0]), m=nn.MaxPool2d(2, return_indices=True)),
+        {"a": 8},
+    ),
     "every spelling": (between(spelled), {"a": 8}),
     "asks and decides": (net(asking), {"a": 8}),
     # The channels of `a` lie on the last axis, and each channel of the norm has stored statistics.
     "stored statistics": (between(nn.BatchNorm2d(3), **LAST), {"a": 8}),
-    "filters that are not learned": (chain(conv(3, 8), Blur(8, 1, 8), conv(8, 6), conv(6, 5)), {"2": 6}),
-    "grouped filters, not learned": (chain(conv(3, 8), Blur(6, 4, 2), conv(6, 6), conv(6, 5)), {"0": 4, "2": 6}),
+    "filters that are not learned": (
+        chain(conv(3, 8), Blur(8, 1, 8), conv(8, 6), conv(6, 5)),
+        {"2": 6},
+    ),
+    "grouped filters, not learned": (
+        chain(conv(3, 8), Blur(6, 4, 2), conv(6, 6), conv(6, 5)),
+        {"0": 4, "2": 6},
+    ),
 }
 
 
@@ -251,7 +357,9 @@ def outer_product(s, x):
 
 
 def gated_by_a_scale(s, x, first):
-    """The length of a layer norm's weight is stored a second time, as the shape that is normalised over."""
+    """The length of a layer norm's weight is stored a second time, as the shape that is normalised
+    over.
+    """
     steps = [lambda: s.a(x) * s.n.weight, lambda: F.layer_norm(s.c(x), (8,), s.n.weight).sum()]
     return s.b(sum(step() for step in (steps if first else steps[::-1])))
 
@@ -263,8 +371,8 @@ def grouped_weight_that_stays(groups):
 
 NORMED = LAST | {"c": nn.Linear(8, 8), "n": nn.LayerNorm(8)}
 W = {"w": nn.Parameter(torch.randn(5, 8)), "v": nn.Parameter(torch.randn(8))}
-# Part of the reason -> the networks for which it keeps a group. The group is `a`; where it is another one, and where
-# the network holds more than a step between `a` and `b`, the row says so.
+# Part of the reason -> the networks for which it keeps a group. The group is `a`; where it is
+# another one, and where the network holds more than a step between `a` and `b`, the row says so.
 REFUSED = {
     "fixed size": {
         "view": between(lambda y: y.view(-1, 8, 64).mean(2), b=nn.Linear(8, 5)),
@@ -300,11 +408,15 @@ REFUSED = {
         "groups": between(nn.GroupNorm(4, 8)),
         "a gate as well": net(lambda s, x: gated_by_a_scale(s, x, first=True), **NORMED),
         "no statistics": between(nn.BatchNorm2d(3, track_running_stats=False), **LAST),
-        "a function, by name": between(lambda y: F.batch_norm(y, None, None, training=True), **LAST),
+        "a function, by name": between(
+            lambda y: F.batch_norm(y, None, None, training=True), **LAST
+        ),
     },
     "mixes the channels": {
         "softmax": between(lambda y: y.softmax(-3)),
-        "if a tensor": between(lambda y: y.softmax(1) if torch.is_tensor(y) and isinstance(y.size(1), int) else y),
+        "if a tensor": between(
+            lambda y: y.softmax(1) if torch.is_tensor(y) and isinstance(y.size(1), int) else y
+        ),
         "softmax over an axis that is not said": between(nn.Softmax(None)),
     },
     "how many channels": {
@@ -316,34 +428,54 @@ REFUSED = {
         "none of the channels": between(lambda y: torch.cat([y, y[:, :0]], 1)),
         "no rows": between(lambda y: torch.cat([y, torch.empty_like(y[:, :, :0])], 2)),
     },
-    "split): this operation": {"nothing in a part": between(lambda y: torch.cat(y.split([4, 4, 0], 2), 2))},
-    "tensor): this operation": {"a width": between(lambda y: y / torch.tensor(y.shape[1], dtype=y.dtype))},
-    "roll): this operation is not understood": {"function": between(lambda y: torch.roll(input=y, shifts=1, dims=1))},
+    "split): this operation": {
+        "nothing in a part": between(lambda y: torch.cat(y.split([4, 4, 0], 2), 2))
+    },
+    "tensor): this operation": {
+        "a width": between(lambda y: y / torch.tensor(y.shape[1], dtype=y.dtype))
+    },
+    "roll): this operation is not understood": {
+        "function": between(lambda y: torch.roll(input=y, shifts=1, dims=1))
+    },
     "is_same_size): this operation": {"two tensors": decides(lambda s, y: y.is_same_size(y + 1))},
     "matmul): this operation": {"two axes": between(lambda y: y.matmul(y.transpose(2, 3)))},
-    "view): this operation": {"another type": between(lambda y: y.view(torch.int32).view(torch.float32))},
+    "view): this operation": {
+        "another type": between(lambda y: y.view(torch.int32).view(torch.float32))
+    },
     "cat): this operation": {
-        "written elsewhere": between(lambda y: torch.cat([y, y], 1, out=y.new_empty(0)), b=conv(16, 5))
+        "written elsewhere": between(
+            lambda y: torch.cat([y, y], 1, out=y.new_empty(0)), b=conv(16, 5)
+        )
     },
     "conv2d): this operation": {
-        "computed weight": between(lambda y: F.conv2d(y, y.mean((2, 3))[:, :, None, None]), b=conv(1, 5))
+        "computed weight": between(
+            lambda y: F.conv2d(y, y.mean((2, 3))[:, :, None, None]), b=conv(1, 5)
+        )
     },
     "linear): this operation": {
         "computed weight": net(lambda s, x: F.linear(s.a(x), s.w * 2) + s.b(s.a(x)), **LAST, **W),
         "a vector": net(lambda s, x: F.linear(s.a(x), s.v).mean() + s.b(s.a(x)), **LAST, **W),
     },
     "ConvTranspose2d): this operation": {
-        "in groups": net(lambda s, x: s.c(s.b(s.a(x))), b=nn.ConvTranspose2d(8, 16, 2, groups=4), c=conv(16, 5))
+        "in groups": net(
+            lambda s, x: s.c(s.b(s.a(x))), b=nn.ConvTranspose2d(8, 16, 2, groups=4), c=conv(16, 5)
+        )
     },
     "conv_transpose2d): this operation": {
-        "function": net(lambda s, x: s.c(F.conv_transpose2d(s.a(x), s.b.weight)), b=conv(8, 8), c=conv(8, 5))
+        "function": net(
+            lambda s, x: s.c(F.conv_transpose2d(s.a(x), s.b.weight)), b=conv(8, 8), c=conv(8, 5)
+        )
     },
     "meets an axis that cannot be": {
         "constants": between(lambda y: y * torch.arange(8.0), **LAST),
-        "a rolled weight": net(lambda s, x: s.w.roll(1, 1).sum() + F.linear(s.a(x), s.w) + s.b(s.a(x)), **LAST, **W),
+        "a rolled weight": net(
+            lambda s, x: s.w.roll(1, 1).sum() + F.linear(s.a(x), s.w) + s.b(s.a(x)), **LAST, **W
+        ),
         "a grouped weight": grouped_weight_that_stays(2),
         "a depthwise weight": grouped_weight_that_stays(8),
-        "a gate that is a scale as well": net(lambda s, x: gated_by_a_scale(s, x, first=False), **NORMED),
+        "a gate that is a scale as well": net(
+            lambda s, x: gated_by_a_scale(s, x, first=False), **NORMED
+        ),
         "a table that is summed up before": net(table_summed_up, n=nn.BatchNorm1d(8), **LAST),
     },
     "merges two axes": {"outer product": net(outer_product, **LAST | {"b": nn.Linear(64, 5)})},
@@ -352,7 +484,9 @@ REFUSED = {
         "pooling": between(lambda y: F.max_pool2d(y, 2), **LAST | {"b": nn.Linear(4, 5)}),
     },
     "pad): this operation": {
-        "a circle": between(lambda y: F.pad(y[0], (1, 1), mode="circular"), **LAST | {"b": nn.Linear(10, 5)}),
+        "a circle": between(
+            lambda y: F.pad(y[0], (1, 1), mode="circular"), **LAST | {"b": nn.Linear(10, 5)}
+        ),
         "cut off": between(lambda y: F.pad(y, (-1, -1)), **LAST | {"b": nn.Linear(6, 5)}),
     },
     "another axis": {
@@ -378,11 +512,19 @@ REFUSED = {
         "decides": decides(lambda s, y: s.a.out_channels > 4),
         "a factor": net(lambda s, x: s.b(s.a(x) * s.a.out_channels)),
         "of two": net(lambda s, x: s.b(s.a(x) * s.a.out_channels), a=conv(3, 2), b=conv(2, 5)),
-        "in a tensor": net(lambda s, x: s.b(s.a(x) / torch.tensor([float(s.a.out_channels)]).sqrt())),
-        "kept": net(lambda s, x: setattr(s, "one", torch.full((), 1 / s.a.out_channels)) or s.b(s.a(x) * s.one)),
+        "in a tensor": net(
+            lambda s, x: s.b(s.a(x) / torch.tensor([float(s.a.out_channels)]).sqrt())
+        ),
+        "kept": net(
+            lambda s, x: (
+                setattr(s, "one", torch.full((), 1 / s.a.out_channels)) or s.b(s.a(x) * s.one)
+            )
+        ),
         "b: widths that happen to agree": net(shortcut_if_equal, **CHAIN),
     },
-    "all its channels are tied into one": {"a reversal": between(lambda y: torch.cat(y.chunk(8, 1)[::-1], 1))},
+    "all its channels are tied into one": {
+        "a reversal": between(lambda y: torch.cat(y.chunk(8, 1)[::-1], 1))
+    },
 }
 UNPRUNABLE = {
     f"{reason}: {name}": (maker, name.partition(": ")[0] if ": " in name else "a", reason)

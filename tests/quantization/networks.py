@@ -12,7 +12,9 @@ from tests.passes.zoo import Net
 
 
 def small(seed: int = 0) -> nn.Module:
-    """Stem, depthwise, residual block, ReLU6 and ReLU, pools, linear: everything MobileNetV2 and ResNet have."""
+    """Stem, depthwise, residual block, ReLU6 and ReLU, pools, linear: everything MobileNetV2 and
+    ResNet have.
+    """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.act6(self.bn(self.stem(x)))
@@ -49,7 +51,9 @@ def quantized(recipe: Recipe | None = None, seed: int = 0) -> QuantizedModel:
 
 
 def small_mobilenet(seed=0):
-    """MobileNetV2 with few channels, whose BatchNorm statistics fit the images that come with it, 16 x 16."""
+    """MobileNetV2 with few channels, whose BatchNorm statistics fit the images that come with it,
+    16 x 16.
+    """
     torch.manual_seed(seed)
     model = models.mobilenet_v2(width_mult=0.1)
     images = torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)

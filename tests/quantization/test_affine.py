@@ -19,7 +19,8 @@ def test_zero_is_exact_and_the_error_at_most_half_a_step(bits, low, width, signe
     assert first <= affine.zero_point <= last
     assert affine.dequantize(affine.quantize(torch.zeros(1))).item() == 0.0
     error = (affine.dequantize(affine.quantize(x)) - x).double().abs().max()
-    # asymmetric: the zero point is rounded too, so an end of the range may be half a step further out
+    # asymmetric: the zero point is rounded too, so an end of the range may be half a step further
+    # out
     assert error <= affine.scale.double() * 1.001 * (0.5 if signed else 1.0) + 1e-6 * x.abs().max()
 
 
@@ -30,7 +31,10 @@ def test_asymmetric_worked_example():
     codes = affine.quantize(torch.tensor([-math.inf, -1.0, 0.0, 0.005, 0.015, 1.55, 9.0]))
     assert codes.tolist() == [0, 0, 100, 100, 102, 255, 255]  # 0.5 and 1.5 go to the even neighbour
     assert codes.dtype == torch.uint8
-    for x in (torch.randn(1000).half(), torch.randn(1000).bfloat16()):  # the quotient is not rounded to that dtype
+    for x in (
+        torch.randn(1000).half(),
+        torch.randn(1000).bfloat16(),
+    ):  # the quotient is not rounded to that dtype
         assert torch.equal(affine.quantize(x), affine.quantize(x.float()))
 
 
@@ -40,7 +44,9 @@ def test_each_channel_gets_what_it_would_get_alone(axis):
     affine = fit(x, bits=6, axis=axis)
     codes = affine.quantize(x)
     for i in range(x.shape[axis]):
-        assert torch.equal(codes.select(axis, i), fit(x.select(axis, i), bits=6).quantize(x.select(axis, i)))
+        assert torch.equal(
+            codes.select(axis, i), fit(x.select(axis, i), bits=6).quantize(x.select(axis, i))
+        )
     assert torch.equal(affine.quantize(affine.dequantize(codes)), codes)
 
 
@@ -86,7 +92,9 @@ SUMS = st.integers(-(2**31) + 1, 2**31 - 1)
 
 
 def parts(*factors):
-    multipliers, shift = fixed_point(*(torch.tensor([factor], dtype=torch.float64) for factor in factors))
+    multipliers, shift = fixed_point(
+        *(torch.tensor([factor], dtype=torch.float64) for factor in factors)
+    )
     return [multiplier.item() for multiplier in multipliers], shift
 
 
@@ -115,12 +123,19 @@ def test_largest_sums_do_not_overflow():
 
 @pytest.mark.parametrize("factors", [(2.0**29,), (0.0,), (1.0, 2.0**51)])
 def test_factors_that_no_shift_fits_are_refused(factors):
-    with pytest.raises(QuantizationError, match=r"fixed point: factors .* or another's is too large"):
+    with pytest.raises(
+        QuantizationError, match=r"fixed point: factors .* or another's is too large"
+    ):
         parts(*factors)
 
 
 @settings(max_examples=200, deadline=None)
-@given(total=SUMS, code=st.integers(-255, 255), first=st.floats(2.0**-60, 2.0), second=st.floats(2.0**-8, 2.0**10))
+@given(
+    total=SUMS,
+    code=st.integers(-255, 255),
+    first=st.floats(2.0**-60, 2.0),
+    second=st.floats(2.0**-8, 2.0**10),
+)
 def test_terms_meet_before_the_rounding_without_overflow(total, code, first, second):
     (m1, m2), shift = parts(first, second)
     assert abs(total * m1) + abs(code * m2) + 2 ** shift.item() < 2**63

@@ -1,4 +1,6 @@
-"""What comes close to the limits: numbers that no code stands for, tiny scales, networks without a layer."""
+"""What comes close to the limits: numbers that no code stands for, tiny scales, networks without a
+layer.
+"""
 
 import math
 
@@ -12,7 +14,9 @@ from helpers.quantization.weights import SHARES, encode_layer
 from helpers.training.optimizers import weight_groups
 from tests.passes.zoo import Net
 
-IMAGES = torch.randint(0, 256, (16, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+IMAGES = torch.randint(
+    0, 256, (16, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+)
 
 
 def root():
@@ -37,8 +41,14 @@ NAN, MISNAMED = torch.tensor([1.0, math.nan]), Recipe(layer_bits={"c": 8})
         (lambda q: q(torch.full((2, 3, 8, 8), math.nan)), "with NaN or infinity in it"),
         (lambda q: q(torch.zeros(1, 3, 12, 12)), "normalised float images"),
         (lambda q: q(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)), "normalised float images"),
-        (lambda _: quantize(root(), IMAGES, MISNAMED), r"no layer is called \['c'\]; the layers are \['conv'"),
-        (lambda _: mixed_recipe(root(), IMAGES, 1000, progress=False), "Net cannot be saved yet; say what makes it"),
+        (
+            lambda _: quantize(root(), IMAGES, MISNAMED),
+            r"no layer is called \['c'\]; the layers are \['conv'",
+        ),
+        (
+            lambda _: mixed_recipe(root(), IMAGES, 1000, progress=False),
+            "Net cannot be saved yet; say what makes it",
+        ),
     ],
 )
 def test_what_no_code_stands_for_is_refused(call, message):
@@ -71,14 +81,21 @@ def test_one_scale_for_a_layer_has_the_least_error_of_all_that_were_tried():
     found = encode_layer(op, Recipe(4, per_channel=False, weight_observer="mse"))
     scales = op.weight.abs().max() * SHARES.float() / 7
     errors = [((op.weight / s).round().clamp(-7, 7) * s - op.weight).square().sum() for s in scales]
-    assert (found.decode() - op.weight).square().sum() <= 1.001 * min(errors) and len(found.scale.unique()) == 1
+    assert (found.decode() - op.weight).square().sum() <= 1.001 * min(errors) and len(
+        found.scale.unique()
+    ) == 1
 
 
 def test_training_with_rounding_starts_where_the_integer_network_is():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, groups=8))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, groups=8)
+    )
     model = nn.Sequential(model, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)).eval()
     with torch.no_grad():
-        model[0][1].weight[3], model[0][1].bias[3] = 1e-36, 0.3  # a channel that is dead, but for its bias
+        model[0][1].weight[3], model[0][1].bias[3] = (
+            1e-36,
+            0.3,
+        )  # a channel that is dead, but for its bias
     network, x = qat.prepare(model, IMAGES, Recipe()), torch.randn(4, 3, 8, 8)
     assert (network(x) - network.convert()(x)).abs().max() < 0.05 * model(x).abs().max()
     _, spared = weight_groups(network, 1e-3)

@@ -10,7 +10,9 @@ from tests.quantization.networks import images, small
 
 
 def equalized(model):
-    """The plan of a network, in float64, where a comparison shows mistakes and not rounding; and what it was before."""
+    """The plan of a network, in float64, where a comparison shows mistakes and not rounding; and
+    what it was before.
+    """
     plan = make_plan(model.eval(), (3, 9, 9), Recipe())
     for op in plan.layers:
         op.weight, op.bias = op.weight.double(), op.bias.double()
@@ -32,7 +34,9 @@ def test_the_function_stays_and_ranges_of_both_layers_agree_in_every_channel(see
         written = plan[first].weight.abs().flatten(1).amax(1)
         read = input_view(plan[second]).abs().amax((1, 3)).flatten()
         assert torch.allclose(written, read, rtol=0.01), (first, second)
-    assert not torch.equal(plan["stem"].weight, before["stem"].weight)  # the shortcut has one factor on both its ends
+    assert not torch.equal(
+        plan["stem"].weight, before["stem"].weight
+    )  # the shortcut has one factor on both its ends
 
 
 def test_a_dead_channel_does_no_harm():
@@ -43,7 +47,9 @@ def test_a_dead_channel_does_no_harm():
         model.grouped.weight[:, 2] = 0
     plan, before = equalized(model)
     read = plan["depthwise"].weight.flatten(1).abs().amax(1)
-    assert read[3] == 0 < read[4]  # the first is never on, and large weights that read it would take all the range
+    assert (
+        read[3] == 0 < read[4]
+    )  # the first is never on, and large weights that read it would take all the range
     assert not torch.equal(plan["stem"].bias, before["stem"].bias)
 
 

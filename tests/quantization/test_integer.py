@@ -1,4 +1,6 @@
-"""Each operation on codes: in integers as the reference computes it, simulated and with int8 kernels but for ties."""
+"""Each operation on codes: in integers as the reference computes it, simulated and with int8
+kernels but for ties.
+"""
 
 import math
 
@@ -33,7 +35,9 @@ def affine(scale, zero_point):
 
 
 def assert_right(step, sources, *inputs):
-    """Compared with the reference: equal in integers; one code off at a tie, at most, in float and by a kernel."""
+    """Compared with the reference: equal in integers; one code off at a tie, at most, in float and
+    by a kernel.
+    """
     inputs = [x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs]
     kept, codes = [x.clone() for x in inputs], step.integer(*inputs)
     sources = [(float(source.scale), int(source.zero_point)) for source in sources]
@@ -42,7 +46,9 @@ def assert_right(step, sources, *inputs):
     for found in (step.simulated(*inputs), step.kernel(*inputs)):
         gap = (found.int() - codes.int()).abs()
         assert found.dtype == torch.uint8 and gap.max() <= 1 and (gap > 0).float().mean() < 0.01
-    assert all(torch.equal(x, before) for x, before in zip(inputs, kept, strict=True))  # the residual among them
+    assert all(
+        torch.equal(x, before) for x, before in zip(inputs, kept, strict=True)
+    )  # the residual among them
 
 
 def layer_of(geometry, zero_point=0, residual=False, size=(7, 9), weight=None):
@@ -53,8 +59,17 @@ def layer_of(geometry, zero_point=0, residual=False, size=(7, 9), weight=None):
     attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     sources = [affine(0.02, zero_point), *[affine(0.04, 90)] * residual]
     weights = LayerWeights(codes, torch.rand(outputs) * 0.01 + 0.001, torch.randn(outputs), 8)
-    shape = torch.nn.functional.conv2d(torch.zeros(1, inputs, *size), codes.float(), **attributes).shape[1:]
-    op = Op("conv", "conv", ("x", "r")[: 1 + residual], clamp=(-2.0, math.inf), attributes=attributes, shape=shape)
+    shape = torch.nn.functional.conv2d(
+        torch.zeros(1, inputs, *size), codes.float(), **attributes
+    ).shape[1:]
+    op = Op(
+        "conv",
+        "conv",
+        ("x", "r")[: 1 + residual],
+        clamp=(-2.0, math.inf),
+        attributes=attributes,
+        shape=shape,
+    )
     layer = Layer(op, weights, sources[0], affine(0.05, 128))
     layer.settle(sources)
     return layer
@@ -66,14 +81,24 @@ def layer_of(geometry, zero_point=0, residual=False, size=(7, 9), weight=None):
 def test_convolutions(geometry, zero_point, residual):
     layer = layer_of(geometry, zero_point, residual)
     x = torch.randint(0, 256, (2, geometry[0], 7, 9), dtype=torch.uint8)
-    assert_right(layer, layer.sources, x, *[torch.randint(0, 256, (2, *layer.op.shape), dtype=torch.uint8)] * residual)
+    assert_right(
+        layer,
+        layer.sources,
+        x,
+        *[torch.randint(0, 256, (2, *layer.op.shape), dtype=torch.uint8)] * residual,
+    )
 
 
 @pytest.mark.parametrize("weight", [127, 64])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_extreme_codes_are_exact_or_go_to_integers(geometry, weight):
-    layer, x = layer_of(geometry, weight=weight), torch.full((2, geometry[0], 7, 9), 255, dtype=torch.uint8)
-    layer.out_scale.copy_(layer.sums(x)[0].max() * layer.unit.max() / 100)  # so that the output does not saturate
+    layer, x = (
+        layer_of(geometry, weight=weight),
+        torch.full((2, geometry[0], 7, 9), 255, dtype=torch.uint8),
+    )
+    layer.out_scale.copy_(
+        layer.sums(x)[0].max() * layer.unit.max() / 100
+    )  # so that the output does not saturate
     layer.settle(layer.sources)
     assert_right(layer, layer.sources, x)
     assert layer.integer(x).max() < 255 and torch.equal(layer.kernel(x), layer.integer(x))
@@ -85,7 +110,10 @@ def test_extreme_codes_are_exact_or_go_to_integers(geometry, weight):
 def test_each_input_shape_has_its_own_packing_and_few_are_kept():
     layer = layer_of(ONE_BY_ONE)
     for size in (3, 4, 5, 6, 7, 7, 3):
-        x, layer.op.shape = torch.randint(0, 256, (1, 16, size, size), dtype=torch.uint8), (24, size, size)
+        x, layer.op.shape = (
+            torch.randint(0, 256, (1, 16, size, size), dtype=torch.uint8),
+            (24, size, size),
+        )
         assert (layer.kernel(x).int() - layer.integer(x).int()).abs().max() <= 1
     assert layer.packed.in_order.cache_info()[:4] == (1, 6, 4, 4)  # hits, misses, most, kept
 
@@ -116,7 +144,9 @@ def test_operations_without_weights(kind, options, sources, out):
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_the_maximum_of_codes_is_that_of_numbers_on_large_images_too(memory_format):
-    codes = torch.randint(0, 256, (2, 8, 20, 18), dtype=torch.uint8).contiguous(memory_format=memory_format)
+    codes = torch.randint(0, 256, (2, 8, 20, 18), dtype=torch.uint8).contiguous(
+        memory_format=memory_format
+    )
     settings = {"kernel": 3, "stride": 2, "padding": 1, "dilation": 1, "ceil_mode": False}
     op = Op("pool", "max_pool", (INPUT,), attributes=settings, shape=(8, 10, 9))
     assert torch.equal(op.run(codes).float(), op.run(codes.float()))

@@ -19,12 +19,18 @@ def table(**layers):
 
 
 def test_greedy_choice_gives_up_bits_where_they_matter_least_and_sees_a_cheap_jump_behind_an_expensive_step():
-    scan = table(a=[(8, 0.0, 100), (4, 1.0, 50)], b=[(8, 0.0, 100), (4, 0.1, 50)], c=[(8, 0.0, 10), (4, 0.3, 5)])
+    scan = table(
+        a=[(8, 0.0, 100), (4, 1.0, 50)],
+        b=[(8, 0.0, 100), (4, 0.1, 50)],
+        c=[(8, 0.0, 10), (4, 0.3, 5)],
+    )
     assert choose_bits(scan, 210) == {"a": 8, "b": 8, "c": 8}
     assert choose_bits(scan, 209) == {"a": 8, "b": 4, "c": 8}
     assert choose_bits(scan, 159) == {"a": 4, "b": 4, "c": 8}  # a loses less per byte than c
     assert choose_bits(scan, 105) == {"a": 4, "b": 4, "c": 4}
-    with pytest.raises(QuantizationError, match="104 bytes are too few: 4 bits everywhere take 105"):
+    with pytest.raises(
+        QuantizationError, match="104 bytes are too few: 4 bits everywhere take 105"
+    ):
         choose_bits(scan, 104)
     scan = table(a=[(8, 0.0, 80), (6, 0.5, 60), (4, 0.5, 40)], b=[(8, 0.0, 80), (4, 0.7, 40)])
     assert choose_bits(scan, 120) == {"a": 4, "b": 8}
@@ -51,13 +57,19 @@ def test_scan_measures_one_layer_at_a_time():
 def test_the_written_file_has_the_wanted_size(tmp_path):
     model, images = small_mobilenet()
     images = images[:4]
-    full = models.save(quantize(model, images, Recipe()), tmp_path / "full.safetensors").stat().st_size
+    full = (
+        models.save(quantize(model, images, Recipe()), tmp_path / "full.safetensors").stat().st_size
+    )
     wanted = int(0.8 * full)
     recipe = mixed_recipe(model, images, wanted, progress=False)
-    size = models.save(quantize(model, images, recipe), tmp_path / "mixed.safetensors").stat().st_size
+    size = (
+        models.save(quantize(model, images, recipe), tmp_path / "mixed.safetensors").stat().st_size
+    )
     assert 0.9 * wanted < size <= wanted
     assert len(set(recipe.layer_bits.values())) > 1
-    with pytest.raises(QuantizationError, match="file_bytes=99, too few: 2 bits everywhere take") as error:
+    with pytest.raises(
+        QuantizationError, match="file_bytes=99, too few: 2 bits everywhere take"
+    ) as error:
         mixed_recipe(model, images, 99, progress=False)
     least = int(str(error.value).split()[-2])
     assert {*mixed_recipe(model, images, least, progress=False).layer_bits.values()} == {2}

@@ -45,7 +45,9 @@ def test_integer_is_the_reference_bit_for_bit(recipe, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_integer_is_the_reference_on_adversarial_parameters(seed):
-    """Scales far apart, zero points at both ends, extreme weights and biases, factors that make many ties."""
+    """Scales far apart, zero points at both ends, extreme weights and biases, factors that make
+    many ties.
+    """
     model = quantized(Recipe(observer="minmax", residual=("fused", "separate")[seed % 2]), seed)
     generator = torch.Generator().manual_seed(seed)
     state = model.state_dict()
@@ -69,7 +71,10 @@ class NoFloats(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        if any(isinstance(r, torch.Tensor) and r.is_floating_point() for r in torch.utils._pytree.tree_leaves(result)):
+        if any(
+            isinstance(r, torch.Tensor) and r.is_floating_point()
+            for r in torch.utils._pytree.tree_leaves(result)
+        ):
             self.made += (str(func),)
         return result
 
@@ -113,7 +118,9 @@ def test_copies_are_independent_even_with_packed_kernels():
     assert torch.equal(model(x), expected) and not torch.equal(twin(x), expected)
 
 
-def test_without_kernels_integers_take_over_and_say_so_and_an_unknown_mode_changes_nothing(monkeypatch):
+def test_without_kernels_integers_take_over_and_say_so_and_an_unknown_mode_changes_nothing(
+    monkeypatch,
+):
     monkeypatch.setattr(int8, "available", lambda: False)
     model = quantized()
     with pytest.warns(UserWarning, match="integers are used instead"):

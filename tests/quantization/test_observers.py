@@ -44,13 +44,18 @@ def test_range_lies_within_what_was_seen_and_holds_a_constant(rule):
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_percentile_leaves_out_no_more_than_it_says_however_a_histogram_grows(order):
-    batches = [torch.rand(50000) * scale + shift for scale, shift in ((0.01, 0), (1, 50), (9, -300), (0.1, 2))][::order]
+    batches = [
+        torch.rand(50000) * scale + shift
+        for scale, shift in ((0.01, 0), (1, 50), (9, -300), (0.1, 2))
+    ][::order]
     low, high = range_of("percentile", *batches)
     x = torch.cat(batches)
     for outside in (x < low, x > high):
         assert outside.double().mean() <= 1e-4
     assert x.min() <= low < -290 and 50 < high <= x.max()
-    assert range_of("percentile", torch.cat([torch.rand(20000), torch.full((1,), 100.0)]))[1] < 1.1  # an outlier
+    assert (
+        range_of("percentile", torch.cat([torch.rand(20000), torch.full((1,), 100.0)]))[1] < 1.1
+    )  # an outlier
 
 
 @pytest.mark.parametrize("bits", [3, 4, 8])
@@ -61,7 +66,9 @@ def test_mse_beats_every_other_range_on_its_grid(bits):
     x = torch.randn(20000)
     x[:10] = 60.0  # far away
     ours, low, high = error(*range_of("mse", x, bits=bits)), x.min().item(), x.max().item()
-    assert all(ours <= error(low, high * share) * 1.01 for share in torch.linspace(0.3, 1, 15).tolist())
+    assert all(
+        ours <= error(low, high * share) * 1.01 for share in torch.linspace(0.3, 1, 15).tolist()
+    )
 
 
 def test_ranges_are_those_of_the_float_network():
@@ -91,13 +98,29 @@ REFUSED = [
     (small(), [1, 2], "list"),
     (small(), torch.full((2, 3, 9, 9), math.nan), "2 of 2 hold NaN"),
     (small().double(), images().double(), r"call .float\(\) on the images and"),
-    (spoiled("widen", math.nan, filters=1), images(), "widen.weight holds NaN or infinity; check the checkpoint"),
-    (small().half(), torch.zeros(2, 3, 9, 9).byte(), r"fc.weight is torch.float16.*call .float\(\) on the network"),
+    (
+        spoiled("widen", math.nan, filters=1),
+        images(),
+        "widen.weight holds NaN or infinity; check the checkpoint",
+    ),
+    (
+        small().half(),
+        torch.zeros(2, 3, 9, 9).byte(),
+        r"fc.weight is torch.float16.*call .float\(\) on the network",
+    ),
     (spoiled("grouped", 1e38), images(), "edge 'pool' holds nothing, NaN or infinity"),
     (EMPTY, images(), "edge 'getitem' holds nothing"),
     (WIDE, torch.randn(4, 1, 200, 200), "1: the sum of 40000 products"),
-    (nn.Sequential(nn.ReLU(), nn.Flatten()).eval(), images(), "no layer of the network has an integer form"),
-    (Net(lambda m, x: m.a(x).clamp(0, 1e-9).flatten(1), a=nn.Conv2d(3, 4, 1)).eval(), 1e9 * images(), "a: fixed point"),
+    (
+        nn.Sequential(nn.ReLU(), nn.Flatten()).eval(),
+        images(),
+        "no layer of the network has an integer form",
+    ),
+    (
+        Net(lambda m, x: m.a(x).clamp(0, 1e-9).flatten(1), a=nn.Conv2d(3, 4, 1)).eval(),
+        1e9 * images(),
+        "a: fixed point",
+    ),
     (Net(lambda m, x: (x.relu(), x)).eval(), images(), "exactly one"),
     (nn.Identity().eval(), images(), "exactly one"),
     (nn.Bilinear(3, 3, 1).eval(), images(), "an input is missing"),

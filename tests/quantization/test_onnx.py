@@ -29,14 +29,18 @@ def export(tmp_path):
 
 def outputs_agree(quantized, path, x):
     run, batches = session(path, threads=1).run, (x[:1], x)  # the batch size is free
-    found = torch.cat([torch.from_numpy(run(None, {"input": batch.numpy()})[0]) for batch in batches])
+    found = torch.cat(
+        [torch.from_numpy(run(None, {"input": batch.numpy()})[0]) for batch in batches]
+    )
     expected = torch.cat([quantized(batch) for batch in batches])
     off = (found - expected).abs() / expected.std()
     return off.mean() < 0.01 and off.max() < 0.1  # a code may round the other way at a tie, no more
 
 
 def begins_with(stored, own):
-    """A constant in the file has the network's own numbers first; behind them may be channels that nobody reads."""
+    """A constant in the file has the network's own numbers first; behind them may be channels that
+    nobody reads.
+    """
     same_kind = stored.dtype == own.dtype and stored.ndim == own.ndim
     return same_kind and np.array_equal(stored[tuple(map(slice, own.shape))], own)
 
@@ -47,7 +51,9 @@ def test_onnx_runtime_computes_what_the_integer_mode_computes(export, residual, 
     assert outputs_agree(*export(Recipe(residual=residual, **options)), images(9, seed=2))
 
 
-@pytest.mark.parametrize(("residual", "convolutions", "additions"), [("separate", 5, 1), ("fused", 4, 0)])
+@pytest.mark.parametrize(
+    ("residual", "convolutions", "additions"), [("separate", 5, 1), ("fused", 4, 0)]
+)
 def test_every_layer_runs_in_an_int8_kernel(export, residual, convolutions, additions):
     _, path = export(Recipe(residual=residual))
     found = operators(path, "all")
@@ -64,16 +70,37 @@ def test_every_layer_runs_in_an_int8_kernel(export, residual, convolutions, addi
 def test_codes_in_the_file_are_the_models_own_and_uint8_where_they_could_saturate(export):
     model = small()
     with torch.no_grad():
-        model.stem.weight.copy_(torch.tensor([1.0, 0.0, 1.0])[:, None, None])  # ONNX Runtime pairs channels 2 and 0
+        model.stem.weight.copy_(
+            torch.tensor([1.0, 0.0, 1.0])[:, None, None]
+        )  # ONNX Runtime pairs channels 2 and 0
         model.widen.weight.fill_(1.0)
-    for block, stem in ((1, "uint8"), (16, "int8")):  # filled up, the image has a channel of zeros beside channel 2
+    for block, stem in (
+        (1, "uint8"),
+        (16, "int8"),
+    ):  # filled up, the image has a channel of zeros beside channel 2
         quantized, path = export(Recipe(residual="separate"), model, block=block)
-        constants = [onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer]
+        constants = [
+            onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer
+        ]
         assert quantized.step("widen").weight.abs().max() == 127
-        for name, kind in (("stem", stem), ("widen", "uint8"), ("narrow", "int8"), ("depthwise", "int8")):
+        for name, kind in (
+            ("stem", stem),
+            ("widen", "uint8"),
+            ("narrow", "int8"),
+            ("depthwise", "int8"),
+        ):
             step = quantized.step(name)
-            codes = step.weight.numpy() if kind == "int8" else (step.weight.short() + 128).byte().numpy()
-            for tensor in (codes, step.weight_scale.numpy(), step.bias.numpy(), step.out_scale.numpy()):
+            codes = (
+                step.weight.numpy()
+                if kind == "int8"
+                else (step.weight.short() + 128).byte().numpy()
+            )
+            for tensor in (
+                codes,
+                step.weight_scale.numpy(),
+                step.bias.numpy(),
+                step.out_scale.numpy(),
+            ):
                 assert any(begins_with(one, tensor) for one in constants), name
         assert outputs_agree(quantized, path, 3 * images(8))
 
@@ -96,14 +123,24 @@ def test_what_has_no_onnx_form_is_named_and_no_file_is_written(tmp_path):
         to_onnx(quantized, tmp_path / "model.onnx")
     with pytest.raises(QuantizationError, match="quantize it first"):
         to_onnx(small(), tmp_path / "model.onnx")
-    model = Net(lambda m, x: m.b(torch.sqrt(0.01 - m.a(x).var((2, 3)))), a=nn.Conv2d(3, 4, 1), b=nn.Linear(4, 2)).eval()
-    with pytest.raises(QuantizationError, match=r"not written: random.* sqrt: computes NaN.*in float: var, "):
-        to_onnx(quantize(model, images(8)[..., :1, :1].expand(-1, -1, 9, 9)), tmp_path / "model.onnx")
+    model = Net(
+        lambda m, x: m.b(torch.sqrt(0.01 - m.a(x).var((2, 3)))),
+        a=nn.Conv2d(3, 4, 1),
+        b=nn.Linear(4, 2),
+    ).eval()
+    with pytest.raises(
+        QuantizationError, match=r"not written: random.* sqrt: computes NaN.*in float: var, "
+    ):
+        to_onnx(
+            quantize(model, images(8)[..., :1, :1].expand(-1, -1, 9, 9)), tmp_path / "model.onnx"
+        )
     assert not list(tmp_path.iterdir())
 
 
 def between(layer):
-    """A layer between two convolutions, all with weights near 0.3: many more would saturate 16 bits."""
+    """A layer between two convolutions, all with weights near 0.3: many more would saturate 16
+    bits.
+    """
     network = nn.Sequential(nn.Conv2d(3, 8, 1), layer, nn.Conv2d(8, 6, 1)).eval()
     for parameter in network.parameters():
         nn.init.uniform_(parameter, 0.3, 0.31)
@@ -113,7 +150,9 @@ def between(layer):
 REFLECTED = nn.Conv2d(8, 8, 3, padding=1, padding_mode="reflect")
 
 
-@pytest.mark.parametrize("layer", [nn.AvgPool2d(4, ceil_mode=True), nn.ConvTranspose2d(8, 8, 3), REFLECTED])
+@pytest.mark.parametrize(
+    "layer", [nn.AvgPool2d(4, ceil_mode=True), nn.ConvTranspose2d(8, 8, 3), REFLECTED]
+)
 def test_onnx_runtime_makes_no_int8_of_what_stayed_in_float(export, layer):
     quantized, _ = export(Recipe(), between(layer))
     assert len(quantized.float_layers) == 1
@@ -123,10 +162,19 @@ def test_onnx_runtime_makes_no_int8_of_what_stayed_in_float(export, layer):
     "middle",
     [
         nn.GELU(),
-        lambda y: torch.where(y > 0, y, 0.1 * y).masked_fill(y < -0.1, 0.25) * (y < 1) + y.int().float(),
+        lambda y: (
+            torch.where(y > 0, y, 0.1 * y).masked_fill(y < -0.1, 0.25) * (y < 1) + y.int().float()
+        ),
         lambda y: (y - y.mean()) / (1 + y.square().mean(1, keepdim=True)),
-        lambda y: F.avg_pool2d(y, 3, 1, 1) + F.interpolate(F.avg_pool2d(y, 3, 2, ceil_mode=True), 4),
-        lambda y: (lambda k, v: k @ v.mT)(*y.flatten(2).unflatten(1, (2, -1)).transpose(0, 1)).reshape(-1, 4, 1, 1) + y,
+        lambda y: (
+            F.avg_pool2d(y, 3, 1, 1) + F.interpolate(F.avg_pool2d(y, 3, 2, ceil_mode=True), 4)
+        ),
+        lambda y: (
+            (lambda k, v: k @ v.mT)(*y.flatten(2).unflatten(1, (2, -1)).transpose(0, 1)).reshape(
+                -1, 4, 1, 1
+            )
+            + y
+        ),
     ],
 )
 def test_what_stayed_in_float_is_written_in_float(export, middle):
@@ -134,10 +182,17 @@ def test_what_stayed_in_float_is_written_in_float(export, middle):
     assert len(quantized.float_layers) >= 4 and operators(path, "all")["QLinearConv"] == 2
 
 
-@pytest.mark.parametrize(("most", "says"), [(0, "other numbers than the network.*middle"), (2, "for 5 images")])
-def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(tmp_path, monkeypatch, most, says):
+@pytest.mark.parametrize(
+    ("most", "says"), [(0, "other numbers than the network.*middle"), (2, "for 5 images")]
+)
+def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(
+    tmp_path, monkeypatch, most, says
+):
     def wrong(self, *inputs):  # for more images than these, as if the exporter were wrong
-        return tuple(y - 9 * (torch.ones_like(inputs[0][:, 0, 0, 0]).sum() > most) for y in right(self, *inputs))
+        return tuple(
+            y - 9 * (torch.ones_like(inputs[0][:, 0, 0, 0]).sum() > most)
+            for y in right(self, *inputs)
+        )
 
     right, quantized = _Floats.forward, quantize(floats(nn.GELU()), images(8), Recipe())
     monkeypatch.setattr(_Floats, "forward", wrong)
@@ -147,14 +202,18 @@ def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(tmp_pat
 
 
 def test_equal_infinities_are_no_difference(tmp_path):
-    model = Net(lambda m, x: torch.log(torch.softmax(1e6 * m.a(x).mean((2, 3)), 1)), a=nn.Conv2d(3, 5, 3)).eval()
+    model = Net(
+        lambda m, x: torch.log(torch.softmax(1e6 * m.a(x).mean((2, 3)), 1)), a=nn.Conv2d(3, 5, 3)
+    ).eval()
     to_onnx(quantized := quantize(model, images(64)), tmp_path / "model.onnx")
     found = quantized(images(64))
     assert found.isinf().any() and agree(found, found) and not agree(found.clamp(min=-99), found)
     assert not agree(torch.nan * found, torch.nan * found)
 
 
-def test_a_layer_called_output_and_one_number_for_each_image_are_written_and_no_random_number_is_drawn(export):
+def test_a_layer_called_output_and_one_number_for_each_image_are_written_and_no_random_number_is_drawn(
+    export,
+):
     forward = lambda net, x: torch.relu(net.output(x).mean((1, 2, 3)))  # noqa: E731
     torch.manual_seed(1)
     quantized, path = export(Recipe(), Net(forward, output=nn.Conv2d(3, 4, 1)).eval())
@@ -171,7 +230,9 @@ def rows(mean=False):
         return self.head(x.mean((2, 3)) if mean else self.rows(x.flatten(2)).flatten(1))
 
     parts = {"rows": nn.Sequential(nn.Linear(25, 16), nn.ReLU(), nn.Linear(16, 4))}
-    return Net(forward, pads=nn.Conv2d(3, 8, 3, 2, 1), head=nn.Linear(8 if mean else 32, 10), **parts).eval()
+    return Net(
+        forward, pads=nn.Conv2d(3, 8, 3, 2, 1), head=nn.Linear(8 if mean else 32, 10), **parts
+    ).eval()
 
 
 @pytest.mark.parametrize("mean", [True, False])
@@ -187,20 +248,29 @@ def fire():
         joined = torch.cat([self.a(x).relu(), 9 * self.b(x)], 1)
         return self.last(joined).mean((2, 3), keepdim=True).flatten(1)
 
-    return Net(forward, a=nn.Conv2d(3, 4, 1), b=nn.Conv2d(3, 6, 3, padding=1), last=nn.Conv2d(10, 7, 1)).eval()
+    return Net(
+        forward, a=nn.Conv2d(3, 4, 1), b=nn.Conv2d(3, 6, 3, padding=1), last=nn.Conv2d(10, 7, 1)
+    ).eval()
 
 
-def test_joined_edges_have_the_same_codes_and_what_a_pool_gives_out_at_the_end_is_not_rounded(export):
+def test_joined_edges_have_the_same_codes_and_what_a_pool_gives_out_at_the_end_is_not_rounded(
+    export,
+):
     quantized, path = export(Recipe(), fire())
     edges = quantized.edges
-    assert quantized.float_layers == [] and len({float(edges[name].scale) for name in ("a", "b", "cat")}) == 1
+    assert (
+        quantized.float_layers == []
+        and len({float(edges[name].scale) for name in ("a", "b", "cat")}) == 1
+    )
     assert edges["mean"] is edges["flatten"] is None
     quantized.mode = "simulated"
     assert outputs_agree(quantized, path, images(5, seed=9))
 
 
 def odd():
-    """Widths that are no multiples of 16, through a shortcut, a depthwise layer, a pool and a flattening."""
+    """Widths that are no multiples of 16, through a shortcut, a depthwise layer, a pool and a
+    flattening.
+    """
 
     def forward(self, x):
         x = self.stem(x).relu()
@@ -215,11 +285,30 @@ def odd():
 @pytest.mark.parametrize(
     ("network", "expected"),
     [
-        (odd, {"stem": (16, 4, 3, 3), "depthwise": (16, 1, 3, 3), "narrow": (16, 16, 1, 1), "hidden": (144, 32)}),
+        (
+            odd,
+            {
+                "stem": (16, 4, 3, 3),
+                "depthwise": (16, 1, 3, 3),
+                "narrow": (16, 16, 1, 1),
+                "hidden": (144, 32),
+            },
+        ),
         # Two groups keep their input as it is, and with it the shortcut and both its ends.
-        (small, {"stem": (8, 4, 3, 3), "widen": (32, 8, 1, 1), "narrow": (8, 32, 1, 1), "grouped": (12, 4, 3, 3)}),
+        (
+            small,
+            {
+                "stem": (8, 4, 3, 3),
+                "widen": (32, 8, 1, 1),
+                "narrow": (8, 32, 1, 1),
+                "grouped": (12, 4, 3, 3),
+            },
+        ),
         (fire, {"a": (4, 4, 1, 1), "last": (7, 10, 1, 1)}),
-        (lambda: Net(lambda net, x: net.conv(x) + x, conv=nn.Conv2d(3, 3, 1)).eval(), {"conv": (3, 3, 1, 1)}),
+        (
+            lambda: Net(lambda net, x: net.conv(x) + x, conv=nn.Conv2d(3, 3, 1)).eval(),
+            {"conv": (3, 3, 1, 1)},
+        ),
         (rows, {"pads": (8, 4, 3, 3), "rows.0": (25, 16)}),
     ],
 )

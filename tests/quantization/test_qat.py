@@ -16,7 +16,11 @@ def test_slopes_are_those_of_torch_and_for_the_scale_those_of_the_paper():
     fake_quantize(rounded, per_row, zero, -7, 7).backward(slope)
     other, zeros = x.clone().requires_grad_(), torch.full((4,), zero, dtype=torch.int32)
     torch.fake_quantize_per_channel_affine(other, scale, zeros, 0, -7, 7).backward(slope)
-    assert rounded.grad[0, 0, 0, :3].ne(0).tolist() == [True, True, False]  # the last code still learns
+    assert rounded.grad[0, 0, 0, :3].ne(0).tolist() == [
+        True,
+        True,
+        False,
+    ]  # the last code still learns
     assert torch.equal(rounded.grad, other.grad)
     v = x / scale[:, None, None, None]
     code = v.round() + zero
@@ -44,13 +48,17 @@ def test_what_stays_in_float_is_trained_too():
     torch.testing.assert_close(network.convert()(x), network(x), atol=0.05, rtol=0)
 
 
-@pytest.mark.parametrize("recipe", [Recipe(), Recipe(weight_bits=3, activation_bits=4), Recipe(per_channel=False)])
+@pytest.mark.parametrize(
+    "recipe", [Recipe(), Recipe(weight_bits=3, activation_bits=4), Recipe(per_channel=False)]
+)
 def test_before_training_it_is_the_post_training_network(recipe):
     model, images = small_mobilenet()
     network, quantized = prepare(model, images, recipe), quantize(model, images, recipe)
     x = data.normalize(images)
     difference = (network(x) - quantized(x)).detach().abs()
-    assert difference.mean() < 0.05 * quantized(x).std(), "a rare code rounds the other way, no more"
+    assert difference.mean() < 0.05 * quantized(x).std(), (
+        "a rare code rounds the other way, no more"
+    )
     same = network.convert().state_dict()
     for name, tensor in quantized.state_dict().items():
         assert torch.allclose(same[name], tensor, rtol=1e-6), name

@@ -21,7 +21,14 @@ def test_the_plan_computes_the_network(residual):
     model, x = small(), images(2)
     plan = plan_of(model, x, residual=residual)
     assert torch.allclose(plan.run(x), model(x), atol=1e-5)
-    expected = ["stem", "widen", "depthwise", "narrow", *["add"] * (residual == "separate"), "grouped"]
+    expected = [
+        "stem",
+        "widen",
+        "depthwise",
+        "narrow",
+        *["add"] * (residual == "separate"),
+        "grouped",
+    ]
     assert [op.name for op in plan.ops][: len(expected)] == expected
     assert plan["narrow"].residual == ("stem" if residual == "fused" else None)
     assert plan["stem"].clamp == (0.0, 6.0) and plan["grouped"].clamp == (0.0, math.inf)
@@ -34,10 +41,16 @@ def test_the_plan_computes_the_network(residual):
         (lambda m, x: m.b(m.a(x)) + x, "b"),
         (lambda m, x: torch.relu(m.a(x) + x), "a"),
         (lambda m, x: torch.relu(m.a(x)) + x, None),  # the activation comes before the sum
-        (lambda m, x: (y := m.a(x)) + m.b(y).sigmoid(), None),  # something else comes before the sum
+        (
+            lambda m, x: (y := m.a(x)) + m.b(y).sigmoid(),
+            None,
+        ),  # something else comes before the sum
         (lambda m, x: (y := m.a(x)) + y, None),
         (lambda m, x: (y := m.a(x)) + m.b(torch.relu(y)), "b"),
-        (lambda m, x: torch.relu(y := m.a(x)) + m.b(y), "b"),  # the activation is not the only reader
+        (
+            lambda m, x: torch.relu(y := m.a(x)) + m.b(y),
+            "b",
+        ),  # the activation is not the only reader
     ],
 )
 def test_which_additions_join(forward, fused):
@@ -60,19 +73,30 @@ def decides(self, x, features=False, *, factor=2):
 
 
 def test_a_forward_that_decides_is_read_by_export():
-    model = Net(decides, conv=nn.Conv2d(3, 8, 3), norm=nn.BatchNorm2d(8), last=nn.Conv2d(8, 4, 1)).eval()
+    model = Net(
+        decides, conv=nn.Conv2d(3, 8, 3), norm=nn.BatchNorm2d(8), last=nn.Conv2d(8, 4, 1)
+    ).eval()
     for x in (images(16), images(16)[..., :-1]):
         quantized = quantize(model, x, Recipe())
-        assert {"conv", "last"} <= {step.op.name for step in quantized.steps.values()} - {*quantized.float_layers}
+        assert {"conv", "last"} <= {step.op.name for step in quantized.steps.values()} - {
+            *quantized.float_layers
+        }
         assert (quantized(x) - model(x)).abs().max() < 0.05 * model(x).abs().max()
 
 
 @pytest.mark.parametrize(
     "kind,call,layer",
     [
-        ("conv", lambda m, x: m.layer(x), nn.Conv2d(4, 6, (3, 2), stride=2, padding=(1, 0), dilation=2)),
+        (
+            "conv",
+            lambda m, x: m.layer(x),
+            nn.Conv2d(4, 6, (3, 2), stride=2, padding=(1, 0), dilation=2),
+        ),
         ("conv", lambda m, x: m.layer(x), nn.Conv2d(4, 8, 3, groups=4, bias=False)),
-        *(("conv", lambda m, x: m.layer(x), nn.Conv2d(4, 6, 3, padding=word)) for word in ("same", "valid")),
+        *(
+            ("conv", lambda m, x: m.layer(x), nn.Conv2d(4, 6, 3, padding=word))
+            for word in ("same", "valid")
+        ),
         ("conv", lambda m, x: F.conv2d(input=x, weight=m.weight, bias=m.bias, stride=(2, 1)), None),
         ("clamp", lambda m, x: m.layer(x), nn.ReLU6()),
         ("clamp", lambda m, x: m.layer(x), nn.Hardtanh(-0.5, 2.0)),
@@ -106,7 +130,11 @@ def test_a_forward_that_decides_is_read_by_export():
         ("float", lambda m, x: x + x.mean(1, keepdim=True), None),  # the shapes differ
         ("float", lambda m, x: x.mean(1), None),
         ("float", lambda m, x: torch.cat([x, x]), None),  # twice as many images
-        ("float", lambda m, x: torch.cat([x, m.weight[:IMAGES, :, :1, :1].expand(-1, -1, 6, 6)], 1), None),
+        (
+            "float",
+            lambda m, x: torch.cat([x, m.weight[:IMAGES, :, :1, :1].expand(-1, -1, 6, 6)], 1),
+            None,
+        ),
         ("float", lambda m, x: x.reshape(-1, 36), None),  # the batch changes
         ("float", lambda m, x: torch.clamp(x, max=x), None),
         ("float", lambda m, x: x.clamp(max=0.5 * x.max()), None),
@@ -115,7 +143,9 @@ def test_a_forward_that_decides_is_read_by_export():
 )
 def test_the_plan_knows_each_operation_and_computes_it(kind, call, layer):
     for parameter in layer.parameters() if layer and kind == "float" else ():
-        nn.init.zeros_(parameter)  # with which all paddings are alike: a file is read with a fresh network's weights
+        nn.init.zeros_(
+            parameter
+        )  # with which all paddings are alike: a file is read with a fresh network's weights
     shapes = {"weight": (6, 4, 3, 3), "bias": (6,), "rows": (5, 4)}
     parameters = {name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
     model, x = Net(call, layer=layer, **parameters), torch.randn(IMAGES, 4, 6, 6)

@@ -15,7 +15,9 @@ from tests.quantization.networks import images, small
 def error(seed=0, spread=0.0, **choices):
     """How far the small network's answers to new images are from those in float."""
     model, fresh = small(seed), images(200, seed=4)
-    unequal = torch.exp(spread * torch.randn(24, 1, 1, 1, generator=torch.Generator().manual_seed(seed)))
+    unequal = torch.exp(
+        spread * torch.randn(24, 1, 1, 1, generator=torch.Generator().manual_seed(seed))
+    )
     with torch.no_grad():
         model.widen.weight.mul_(unequal)
         model.depthwise.weight.div_(unequal)
@@ -26,13 +28,20 @@ def error(seed=0, spread=0.0, **choices):
 def test_each_repair_lowers_the_error():
     recipes = {"plain": {}, "corrected": {"bias_correction": "empirical"}}
     recipes["learned"] = recipes["corrected"] | {"rounding": "learned"}
-    found = {name: sum(error(seed, weight_bits=3, **recipe) for seed in range(3)) for name, recipe in recipes.items()}
-    assert found["corrected"] < 0.3 * found["plain"] and found["learned"] < 0.9 * found["corrected"], found
+    found = {
+        name: sum(error(seed, weight_bits=3, **recipe) for seed in range(3))
+        for name, recipe in recipes.items()
+    }
+    assert (
+        found["corrected"] < 0.3 * found["plain"] and found["learned"] < 0.9 * found["corrected"]
+    ), found
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_equalisation_rescues_one_scale_per_layer(seed):
-    broken, repaired = (error(seed, 3.0, weight_bits=6, per_channel=False, equalize=on) for on in (False, True))
+    broken, repaired = (
+        error(seed, 3.0, weight_bits=6, per_channel=False, equalize=on) for on in (False, True)
+    )
     assert repaired < 0.4 * broken
 
 
@@ -41,16 +50,27 @@ def test_it_gains_most_of_what_the_best_combination_gains_and_no_row_gets_worse(
     for seed in range(4):
         torch.manual_seed(seed)
         op = Op("fc", "linear", (INPUT,), torch.randn(3, 6), torch.zeros(3), shape=(3,))
-        # Inputs that move together, as activations do: there rounding one weight can make up for another.
+        # Inputs that move together, as activations do: there rounding one weight can make up for
+        # another.
         x = [torch.randn(400, 1) + 0.2 * torch.randn(400, 6)]
         layer, seen = encode_layer(op, Recipe(weight_bits=3)), covariance(op, x, x)
         scale = layer.scale[:, None]
         ups = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6)))
-        every = ((torch.floor(op.weight / scale)[:, None] + ups).clamp(-3, 3) * scale[:, None]).transpose(0, 1)
-        found = torch.stack([output_error(rows(op, op.weight), one[None], seen).flatten() for one in every])
+        every = (
+            (torch.floor(op.weight / scale)[:, None] + ups).clamp(-3, 3) * scale[:, None]
+        ).transpose(0, 1)
+        found = torch.stack(
+            [output_error(rows(op, op.weight), one[None], seen).flatten() for one in every]
+        )
         both = (layer, learn_rounding(op, layer, seen))
-        before, after = (output_error(rows(op, op.weight), rows(op, one.decode()), seen) for one in both)
+        before, after = (
+            output_error(rows(op, op.weight), rows(op, one.decode()), seen) for one in both
+        )
         assert (after <= before).all()
-        best, nearest, achieved = best + found.min(0).values.sum(), nearest + before.sum(), achieved + after.sum()
+        best, nearest, achieved = (
+            best + found.min(0).values.sum(),
+            nearest + before.sum(),
+            achieved + after.sum(),
+        )
     assert best <= achieved
     assert nearest - achieved > 0.5 * (nearest - best), "most of what can be gained is"

@@ -1,4 +1,6 @@
-"""Networks that write in place: the quantized network computes what they compute, or is refused with the reason."""
+"""Networks that write in place: the quantized network computes what they compute, or is refused
+with the reason.
+"""
 
 import pytest
 import torch
@@ -78,15 +80,24 @@ def test_the_last_check_names_the_operation_and_can_be_left_out():
     assert quantize(model, images(), verify=False)(images()).shape == (16, 4)
 
 
-@pytest.mark.parametrize("recipe", [{"equalize": True}, {"rounding": "learned", "bias_correction": "empirical"}])
+@pytest.mark.parametrize(
+    "recipe", [{"equalize": True}, {"rounding": "learned", "bias_correction": "empirical"}]
+)
 def test_linear_layers_on_more_dimensions_have_an_integer_form(recipe):
     def forward(m, x):
         x = m.patches(x).flatten(2).transpose(1, 2)
         return m.head((m.attention(x, x, x)[0] + m.narrow(torch.relu(m.widen(m.norm(x))))).mean(1))
 
-    parts = {"patches": nn.Conv2d(3, 8, 3, stride=3), "head": nn.Linear(8, 5), "norm": nn.LayerNorm(8)}
+    parts = {
+        "patches": nn.Conv2d(3, 8, 3, stride=3),
+        "head": nn.Linear(8, 5),
+        "norm": nn.LayerNorm(8),
+    }
     parts |= {"narrow": nn.Linear(24, 8), "widen": nn.Linear(8, 24)}
-    model, x = Net(forward, attention=nn.MultiheadAttention(8, 2, batch_first=True), **parts).eval(), images(32)
+    model, x = (
+        Net(forward, attention=nn.MultiheadAttention(8, 2, batch_first=True), **parts).eval(),
+        images(32),
+    )
     q = quantize(model, x, Recipe(observer="minmax", **recipe))
     assert {"widen", "narrow", "head"}.isdisjoint(q.float_layers)
     for q.mode in ("simulated", "integer", "kernel"):

@@ -18,7 +18,9 @@ def write(path: Path, entries: dict) -> None:
 
 def renew(part: str, keys: list) -> None:
     found = {name: entry for key in keys for name, entry in getattr(measure, part)(key).items()}
-    if part == "logits":  # what other machines computed stays as long as nothing changed on this one
+    if (
+        part == "logits"
+    ):  # what other machines computed stays as long as nothing changed on this one
         for name, old in load(part).items():
             if name in found and old["sha256"].items() >= found[name]["sha256"].items():
                 found[name]["sha256"] = old["sha256"]

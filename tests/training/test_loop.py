@@ -19,14 +19,20 @@ def test_the_rate_of_each_step_rises_then_falls_to_zero_and_gradients_are_clippe
     loop, seen, norms = TrainingLoop(tiny_model(), tiny_cifar().split(), config), [], []
     gradients = lambda: [p.grad for p in loop.model.parameters()]  # noqa: E731
     [optimizer] = loop.optimizers
-    optimizer.register_step_pre_hook(lambda *_: seen.append({group["lr"] for group in optimizer.param_groups}))
-    optimizer.register_step_pre_hook(lambda *_: norms.append(float(nn.utils.get_total_norm(gradients()))))
+    optimizer.register_step_pre_hook(
+        lambda *_: seen.append({group["lr"] for group in optimizer.param_groups})
+    )
+    optimizer.register_step_pre_hook(
+        lambda *_: norms.append(float(nn.utils.get_total_norm(gradients())))
+    )
     for epoch in range(2):
         loop.run_epoch(epoch)
     rates = [rate for (rate,) in seen]  # the same for all weights
     peak = rates.index(max(rates))
     assert len(rates) == 42 and peak == 9 and 0.099 < max(rates) <= 0.1  # a fifth of the steps
-    assert all(a < b for a, b in pairwise(rates[: peak + 1])) and all(a > b for a, b in pairwise(rates[peak:]))
+    assert all(a < b for a, b in pairwise(rates[: peak + 1])) and all(
+        a > b for a, b in pairwise(rates[peak:])
+    )
     assert 0 < rates[-1] < 0.001 and 0 < rates[0] < 0.02
     assert 0 < max(norms) < 1.01e-3
 
@@ -36,7 +42,9 @@ def test_batchnorm_biases_and_depthwise_filters_do_not_decay():
     decayed, spared = weight_groups(model, 5e-4)
     assert (decayed["weight_decay"], spared["weight_decay"]) == (5e-4, 0.0)
     dense = [
-        m.weight for m in model.modules() if isinstance(m, nn.Linear) or (isinstance(m, nn.Conv2d) and m.groups == 1)
+        m.weight
+        for m in model.modules()
+        if isinstance(m, nn.Linear) or (isinstance(m, nn.Conv2d) and m.groups == 1)
     ]
     assert {id(p) for p in decayed["params"]} == {id(p) for p in dense}
     assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
@@ -44,7 +52,9 @@ def test_batchnorm_biases_and_depthwise_filters_do_not_decay():
 
 def test_the_average_follows_weights_and_statistics_and_a_shared_weight_once():
     model = tied_model()
-    model.register_buffer("unsaved", torch.zeros(1), persistent=False)  # `train` hands it out as the model has it
+    model.register_buffer(
+        "unsaved", torch.zeros(1), persistent=False
+    )  # `train` hands it out as the model has it
     loop = TrainingLoop(model, tiny_cifar().split(), Config(ema=0.9))
     before = {n: t.clone() for n, t in loop.averaged.state_dict().items()}
     with torch.no_grad():
@@ -53,7 +63,9 @@ def test_the_average_follows_weights_and_statistics_and_a_shared_weight_once():
     loop.update_average(done=1000)
     assert loop.averaged.unsaved == 1
     for name, tensor in loop.averaged.state_dict().items():
-        torch.testing.assert_close(tensor, before[name] + (0.1 if tensor.is_floating_point() else 1))
+        torch.testing.assert_close(
+            tensor, before[name] + (0.1 if tensor.is_floating_point() else 1)
+        )
 
 
 @pytest.mark.parametrize("shape", [(8, 4, 3, 3), (64, 16, 1, 1), (16, 64, 1, 1)])
@@ -74,7 +86,10 @@ def test_muon_steps_as_torchs_does_but_for_its_bfloat16(shape):
 
 def test_easy_images_are_skipped_and_the_rest_of_them_weighs_more():
     config = Config(epochs=8, batch_size=10, skip=0.25)
-    loop, generator = TrainingLoop(tiny_model(), tiny_cifar(1000).split(), config), torch.Generator().manual_seed(0)
+    loop, generator = (
+        TrainingLoop(tiny_model(), tiny_cifar(1000).split(), config),
+        torch.Generator().manual_seed(0),
+    )
     assert len(loop.choose(1, generator)) == 900  # Nothing is known about any of them.
     loop.last_losses[:] = torch.arange(900.0)
     loop.last_losses[899] = torch.inf  # Left over from an epoch that did not come out even.
@@ -82,7 +97,9 @@ def test_easy_images_are_skipped_and_the_rest_of_them_weighs_more():
     easy = order[order < 449]
     assert len(order) - len(easy) == 451 and 300 < len(easy) < 375  # three quarters of 449
     assert bool((loop.weights[:449] == 4 / 3).all() and (loop.weights[449:] == 1).all())
-    assert abs(float(loop.weights[order].sum()) - 900) < 40  # the sum of gradients to be expected stays
+    assert (
+        abs(float(loop.weights[order].sum()) - 900) < 40
+    )  # the sum of gradients to be expected stays
     assert len(loop.choose(7, generator)) == 900  # The end of the run.
     assert bool((loop.weights == 1).all())
 
@@ -96,7 +113,9 @@ def test_an_image_without_weight_leaves_no_gradient():
 
 
 def test_image_sizes_take_equal_parts_of_the_run():
-    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(epochs=6, image_sizes=(16, 24, 32)))
+    loop = TrainingLoop(
+        tiny_model(), tiny_cifar().split(), Config(epochs=6, image_sizes=(16, 24, 32))
+    )
     assert [loop.image_size(epoch) for epoch in range(6)] == [16, 16, 24, 24, 32, 32]
 
 
@@ -105,7 +124,12 @@ def test_an_epoch_sees_every_image_at_most_once_and_in_a_new_order(monkeypatch):
     orders = []
     for epoch in (0, 1):
         seen = []
-        monkeypatch.setattr(loop, "step", lambda e, s, indices, size, g: seen.append(indices) or torch.tensor(0.0))  # noqa: B023
+
+        def step(epoch, number, indices, size, generator, seen=seen):
+            seen.append(indices)
+            return torch.tensor(0.0)
+
+        monkeypatch.setattr(loop, "step", step)
         loop.run_epoch(epoch)
         orders.append(torch.cat(seen))
         assert len(orders[-1].unique()) == len(orders[-1]) == 100
@@ -124,16 +148,28 @@ def test_bfloat16_is_chosen_by_hardware(monkeypatch):
 def test_distillation_loss_is_zero_when_student_and_teacher_agree():
     model = tiny_model().eval()
     loop = TrainingLoop(model, tiny_cifar().split(), Config(distill=1.0), teacher=tiny_model())
-    assert abs(loop.losses(torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)).mean().item()) < 1e-5
-    other = TrainingLoop(model, tiny_cifar().split(), Config(distill=1.0), teacher=tiny_model(seed=3))
-    assert other.losses(torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)).mean().item() > 1e-3
+    assert (
+        abs(loop.losses(torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)).mean().item())
+        < 1e-5
+    )
+    other = TrainingLoop(
+        model, tiny_cifar().split(), Config(distill=1.0), teacher=tiny_model(seed=3)
+    )
+    assert (
+        other.losses(torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)).mean().item()
+        > 1e-3
+    )
 
 
 def test_muon_turns_the_filters_of_dense_convolutions_and_sgd_the_rest():
-    loop = TrainingLoop(tiny_model(), tiny_cifar().split(), Config(muon=0.05, lr=0.0, batch_size=20, warmup=0.0))
+    loop = TrainingLoop(
+        tiny_model(), tiny_cifar().split(), Config(muon=0.05, lr=0.0, batch_size=20, warmup=0.0)
+    )
     before = {name: p.detach().clone() for name, p in loop.model.named_parameters()}
     loop.step(0, 0, torch.arange(20), 32, torch.Generator().manual_seed(0))
-    assert [name for name, p in loop.model.named_parameters() if not torch.equal(p, before[name])] == ["0.weight"]
+    assert [
+        name for name, p in loop.model.named_parameters() if not torch.equal(p, before[name])
+    ] == ["0.weight"]
 
 
 @pytest.mark.slow

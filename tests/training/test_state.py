@@ -42,7 +42,8 @@ def spare(seed):
 
 
 @pytest.mark.parametrize(
-    ("make", "muon"), [(tiny_model, 0.0), (tiny_model, 0.02), (Counting, 0.0), (spare, 0.0), (tied_model, 0.0)]
+    ("make", "muon"),
+    [(tiny_model, 0.0), (tiny_model, 0.02), (Counting, 0.0), (spare, 0.0), (tied_model, 0.0)],
 )
 def test_everything_comes_back_and_leads_to_the_same_end(make, muon, tmp_path):
     config = dataclasses.replace(CONFIG, muon=muon)
@@ -54,7 +55,10 @@ def test_everything_comes_back_and_leads_to_the_same_end(make, muon, tmp_path):
     for epoch in (1, 2):
         found, expected = second.tensors(), whole.tensors()
         assert found.keys() == expected.keys()
-        assert any(name.startswith("momentum.") and tensor.abs().max() > 0 for name, tensor in found.items())
+        assert any(
+            name.startswith("momentum.") and tensor.abs().max() > 0
+            for name, tensor in found.items()
+        )
         for name, tensor in found.items():
             assert torch.equal(tensor, expected[name]), name
         for state in (whole, second):
@@ -75,7 +79,9 @@ def test_a_hand_over_is_small_and_brings_the_weights(tmp_path):
         for name, tensor in twin.state_dict().items():
             torch.testing.assert_close(tensor, expected[name], rtol=1e-3, atol=1e-6)
     statistics = [name for name in expected if "running" in name]
-    assert all(torch.equal(second.loop.model.state_dict()[name], expected[name]) for name in statistics)
+    assert all(
+        torch.equal(second.loop.model.state_dict()[name], expected[name]) for name in statistics
+    )
 
 
 def test_whichever_file_knows_more_epochs_is_used(tmp_path):
@@ -97,10 +103,22 @@ OTHERWISE.input_normalization = Normalization((0.5,) * 3, (0.2,) * 3)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"config": dataclasses.replace(CONFIG, epochs=4)}, r"other settings \(epochs was 3, now 4"),
-        ({"config": dataclasses.replace(CONFIG, muon=0.02)}, r"other settings \(muon was 0.0, now 0.02"),
-        ({"cifar": dataclasses.replace(CIFAR, train_images=CIFAR.train_images + 1)}, r"images was [0-9a-f]+, now"),
-        ({"cifar": dataclasses.replace(CIFAR, train_labels=CIFAR.train_labels.roll(1))}, "images was"),
+        (
+            {"config": dataclasses.replace(CONFIG, epochs=4)},
+            r"other settings \(epochs was 3, now 4",
+        ),
+        (
+            {"config": dataclasses.replace(CONFIG, muon=0.02)},
+            r"other settings \(muon was 0.0, now 0.02",
+        ),
+        (
+            {"cifar": dataclasses.replace(CIFAR, train_images=CIFAR.train_images + 1)},
+            r"images was [0-9a-f]+, now",
+        ),
+        (
+            {"cifar": dataclasses.replace(CIFAR, train_labels=CIFAR.train_labels.roll(1))},
+            "images was",
+        ),
         ({"teacher": tiny_model(seed=2)}, r"teacher was [0-9a-f]+, now [0-9a-f]+"),
         ({"model": OTHERWISE}, "normalization was"),
         (
@@ -120,7 +138,9 @@ def test_another_run_is_refused(change, message, tmp_path):
     assert started(tmp_path / "s", **given).resume() == 1
 
 
-def test_a_setting_that_is_newer_than_the_file_had_its_default_and_a_damaged_file_is_named(tmp_path):
+def test_a_setting_that_is_newer_than_the_file_had_its_default_and_a_damaged_file_is_named(
+    tmp_path,
+):
     state = started(tmp_path / "s")
     state.settings.pop("muon")
     state.finish_epoch(state.loop.run_epoch(0))

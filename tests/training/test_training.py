@@ -18,7 +18,10 @@ from tests.training.tiny import tiny_cifar, tiny_model
 
 FAST = Config(epochs=3, batch_size=20, lr=0.1, precision="float32")
 ITSELF = tiny_model()
-MANY, LEARNS = tiny_cifar(600), Config(epochs=15, batch_size=20, lr=0.05, ema=0.9, label_smoothing=0.0)
+MANY, LEARNS = (
+    tiny_cifar(600),
+    Config(epochs=15, batch_size=20, lr=0.05, ema=0.9, label_smoothing=0.0),
+)
 
 
 def weights(model):
@@ -38,14 +41,21 @@ def test_training_learns_and_reports_each_epoch(learned):
     assert history.loss.iloc[-1] < 0.8 * history.loss.iloc[0]
     assert evaluate(model, MANY.test_images, MANY.test_labels).accuracy > 0.4
     assert not model.training
-    assert all(p.stride() == torch.empty(p.shape).stride() for p in model.parameters())  # as if it were loaded
+    assert all(
+        p.stride() == torch.empty(p.shape).stride() for p in model.parameters()
+    )  # as if it were loaded
 
 
 def test_the_same_seed_gives_the_same_network_and_leaves_the_callers_random_numbers_alone():
     runs = []
     for seed in (0, 0, 1):
         model, before = tiny_model(), torch.get_rng_state()
-        train(model, tiny_cifar(), Config(epochs=2, batch_size=20, seed=seed, autoaugment=True), progress=False)
+        train(
+            model,
+            tiny_cifar(),
+            Config(epochs=2, batch_size=20, seed=seed, autoaugment=True),
+            progress=False,
+        )
         assert torch.equal(torch.get_rng_state(), before)
         runs.append(weights(model))
     assert torch.equal(runs[0], runs[1]) and not torch.equal(runs[0], runs[2])
@@ -70,7 +80,9 @@ def dies_after(monkeypatch):
     return arrange
 
 
-def test_a_killed_run_goes_on_to_the_same_end_and_is_then_not_run_again(tmp_path, dies_after, monkeypatch):
+def test_a_killed_run_goes_on_to_the_same_end_and_is_then_not_run_again(
+    tmp_path, dies_after, monkeypatch
+):
     whole = tiny_model()
     expected = train(whole, tiny_cifar(), FAST, progress=False)
     dies_after(1, 2)
@@ -83,12 +95,16 @@ def test_a_killed_run_goes_on_to_the_same_end_and_is_then_not_run_again(tmp_path
     columns = ["epoch", "loss", "lr", "validation_accuracy"]
     assert history[columns].equals(expected[columns])
     monkeypatch.setattr(training.TrainingLoop, "run_epoch", None)
-    assert train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False).equals(history)
+    assert train(tiny_model(), tiny_cifar(), FAST, tmp_path / "run.state", progress=False).equals(
+        history
+    )
     with pytest.raises(TrainingError, match=r"run.state .*starting weights was [0-9a-f]+, now"):
         train(tiny_model(seed=1), tiny_cifar(), FAST, tmp_path / "run.state", progress=False)
 
 
-def test_a_run_handed_over_twice_ends_within_noise_of_an_undisturbed_one(learned, tmp_path, dies_after):
+def test_a_run_handed_over_twice_ends_within_noise_of_an_undisturbed_one(
+    learned, tmp_path, dies_after
+):
     model, handover = tiny_model(), tmp_path / "run.safetensors"
     dies_after(5, 10)
     for _ in range(2):  # Each on a machine that has the hand-over alone.
@@ -97,7 +113,9 @@ def test_a_run_handed_over_twice_ends_within_noise_of_an_undisturbed_one(learned
     history = train(model, MANY, LEARNS, progress=False, handover=handover)
     assert list(history.epoch) == list(range(1, 16))
     assert [p.name for p in tmp_path.iterdir()] == ["run.csv"]
-    accuracies = [evaluate(m, MANY.test_images, MANY.test_labels).accuracy for m in (learned[0], model)]
+    accuracies = [
+        evaluate(m, MANY.test_images, MANY.test_labels).accuracy for m in (learned[0], model)
+    ]
     assert accuracies[1] > accuracies[0] - 0.1
 
 
@@ -138,8 +156,16 @@ def test_a_teacher_is_asked_in_eval_mode_and_gets_its_modes_back(monkeypatch):
     teacher, asked = tiny_model(seed=5).train(), []
     teacher[1].eval()
     before = [m.training for m in teacher.modules()]
-    teacher.register_forward_pre_hook(lambda module, _: asked.append(any(m.training for m in module.modules())))
-    train(tiny_model(), tiny_cifar(), Config(epochs=1, batch_size=20, distill=0.5), teacher=teacher, progress=False)
+    teacher.register_forward_pre_hook(
+        lambda module, _: asked.append(any(m.training for m in module.modules()))
+    )
+    train(
+        tiny_model(),
+        tiny_cifar(),
+        Config(epochs=1, batch_size=20, distill=0.5),
+        teacher=teacher,
+        progress=False,
+    )
     assert set(asked) == {False}
     assert [m.training for m in teacher.modules()] == before
 
@@ -160,14 +186,20 @@ class Viewed(nn.Sequential):
 def test_networks_for_which_channels_last_fails_are_trained_evaluated_measured_again_and_timed():
     size = tiny_cifar().train_images.shape[-1]
     viewed = Viewed(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Linear(4 * size**2, 10))
-    deep = nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Conv3d(1, 1, 3, padding=1), nn.Flatten(1, 2), tiny_model())
-    late = copy.deepcopy(viewed)  # fails only with weights in channels_last, whatever its images are in
+    deep = nn.Sequential(
+        nn.Unflatten(1, (1, 3)), nn.Conv3d(1, 1, 3, padding=1), nn.Flatten(1, 2), tiny_model()
+    )
+    late = copy.deepcopy(
+        viewed
+    )  # fails only with weights in channels_last, whatever its images are in
     late[0].register_forward_pre_hook(lambda layer, given: given[0].contiguous())
     for model in (viewed, deep, late):
         latencies = pipeline.latencies({"dense": model}, torch.zeros(1, 3, size, size), runs=3)
         assert len(latencies) == 1
         train(model, tiny_cifar(), Config(epochs=1, batch_size=20), progress=False)
-        assert all(parameter.is_contiguous() for parameter in model.parameters())  # as in a network that is loaded
+        assert all(
+            parameter.is_contiguous() for parameter in model.parameters()
+        )  # as in a network that is loaded
         assert evaluate(model, tiny_cifar().test_images, tiny_cifar().test_labels).n == 50
         pruning.reestimate_batchnorm(model, [tiny_cifar().train_images[:20]])
         assert model(torch.zeros(2, 3, size, size)).shape == (2, 10)
@@ -179,7 +211,9 @@ def test_evaluate_counts_every_image_once(at_once, monkeypatch):
     cifar, asked, always = tiny_cifar(), [], torch.eye(10)[3]
     labels = cifar.test_labels.clone()
     labels[:20] = 3
-    result = evaluate(Net(lambda m, x: asked.extend(x) or always.expand(len(x), -1)), cifar.test_images, labels)
+    result = evaluate(
+        Net(lambda m, x: asked.extend(x) or always.expand(len(x), -1)), cifar.test_images, labels
+    )
     assert len(asked) == result.n == 50 and {image.dtype for image in asked} == {torch.float32}
     assert result.accuracy == int((labels == 3).sum()) / 50
 
@@ -203,7 +237,10 @@ SETTINGS = [
     ({"lr": "a"}, "lr must lie between 0 and 100, got 'a'"),
     ({"clip": -1}, "clip must lie between 0 and inf"),
     ({"temperature": 0}, "temperature must lie between"),
-    *(({n: float("nan")}, f"{n} must lie") for n in ("clip", "temperature", "muon", "weight_decay")),
+    *(
+        ({n: float("nan")}, f"{n} must lie")
+        for n in ("clip", "temperature", "muon", "weight_decay")
+    ),
     ({"image_sizes": 32}, "image_sizes must be a tuple"),
     ({"image_sizes": (16.5, 32)}, "8 pixels or more"),
     ({"image_sizes": (8, 16, 24, 32), "epochs": 2}, "need an epoch each, and epochs is 2"),
@@ -211,13 +248,17 @@ SETTINGS = [
 
 
 def taught(teacher, distill):
-    return lambda cifar: train(ITSELF, cifar, Config(distill=distill), teacher=teacher, progress=False)
+    return lambda cifar: train(
+        ITSELF, cifar, Config(distill=distill), teacher=teacher, progress=False
+    )
 
 
 def of_shape(shape, **settings):
     images, labels = np.zeros((9, *shape), np.uint8), np.zeros(9)
     network = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 1))
-    return lambda _: train(network, from_arrays(images, labels, images, labels), Config(epochs=1, **settings))
+    return lambda _: train(
+        network, from_arrays(images, labels, images, labels), Config(epochs=1, **settings)
+    )
 
 
 def counted(images, labels):
@@ -238,7 +279,10 @@ def alone(cifar):
         (taught(ITSELF, 0.5), "the network itself"),
         (counted(50, 49), "50 images and 49 labels"),
         (counted(0, 0), "0 images"),
-        (of_shape((1, 16, 32), image_sizes=(16,)), "image_sizes are sides of squares, and the images have 32 x 16"),
+        (
+            of_shape((1, 16, 32), image_sizes=(16,)),
+            "image_sizes are sides of squares, and the images have 32 x 16",
+        ),
         (of_shape((1, 4, 4)), "4 x 4 pixels are too small to be shifted by 4"),
         (alone, "no image is left to train on"),
     ],

@@ -17,7 +17,9 @@ def tiny_cifar(count: int = 120) -> Dataset:
         return (labels[:, None, None, None] * 23 + noise).to(torch.uint8)
 
     labels = [torch.arange(n) % COLOURS for n in (count, 50)]
-    return Dataset(images(labels[0]), labels[0], images(labels[1]), labels[1], "made up", is_sample=True)
+    return Dataset(
+        images(labels[0]), labels[0], images(labels[1]), labels[1], "made up", is_sample=True
+    )
 
 
 def tiny_model(seed: int = 0) -> nn.Module:

@@ -1,7 +1,9 @@
-"""Small networks of the kinds that people write, drawn from a seed: tomorrow's networks are new ones.
+"""Small networks of the kinds that people write, drawn from a seed: tomorrow's networks are new
+ones.
 
-`draw(seed)` takes a kind in turn and fills in widths, depths, activations, ways of writing a sum and settings of the
-norms at random. `Drawn.foldable` counts the batch norms that stand right behind a layer whose output nobody else reads.
+`draw(seed)` takes a kind in turn and fills in widths, depths, activations, ways of writing a sum
+and settings of the norms at random. `Drawn.foldable` counts the batch norms that stand right behind
+a layer whose output nobody else reads.
 """
 
 import random
@@ -31,7 +33,9 @@ class Drawn:
 
 
 class Draw(random.Random):
-    """Random choices, and the parts that networks are made of; counts the batch norms that can be folded."""
+    """Random choices, and the parts that networks are made of; counts the batch norms that can be
+    folded.
+    """
 
     foldable = 0
 
@@ -39,11 +43,30 @@ class Draw(random.Random):
         return self.choice([3, 4, 6, 8, 12, 16])
 
     def activation(self) -> nn.Module:
-        make = self.choice([nn.ReLU, nn.ReLU6, nn.SiLU, nn.Hardswish, nn.LeakyReLU, nn.GELU, nn.Sigmoid, nn.Identity])
+        make = self.choice(
+            [
+                nn.ReLU,
+                nn.ReLU6,
+                nn.SiLU,
+                nn.Hardswish,
+                nn.LeakyReLU,
+                nn.GELU,
+                nn.Sigmoid,
+                nn.Identity,
+            ]
+        )
         in_place = make not in (nn.GELU, nn.Sigmoid, nn.Identity) and self.random() < 0.3
         return make(inplace=True) if in_place else make()
 
-    def conv(self, before: int, after: int, size: int = 3, dims: int = 2, bias: bool | None = None, **options) -> Any:
+    def conv(
+        self,
+        before: int,
+        after: int,
+        size: int = 3,
+        dims: int = 2,
+        bias: bool | None = None,
+        **options,
+    ) -> Any:
         bias = self.random() < 0.3 if bias is None else bias
         options.setdefault("padding", size // 2)
         return CONVS[dims](before, after, size, bias=bias, **options)
@@ -51,14 +74,18 @@ class Draw(random.Random):
     def norm(self, channels: int, dims: int = 2) -> nn.Module:
         return norm(channels, dims, affine=self.random() < 0.9, eps=self.choice([1e-5, 1e-3]))
 
-    def conv_norm(self, before: int, after: int, size: int = 3, dims: int = 2, act: bool = True, **options) -> Any:
+    def conv_norm(
+        self, before: int, after: int, size: int = 3, dims: int = 2, act: bool = True, **options
+    ) -> Any:
         """A convolution whose norm can be folded."""
         self.foldable += 1
         layers = [self.conv(before, after, size, dims, **options), self.norm(after, dims)]
         return nn.Sequential(*layers, *([self.activation()] if act else []))
 
     def add(self) -> Callable[[Tensor, Tensor], Tensor]:
-        return self.choice([lambda a, b: a + b, torch.add, lambda a, b: torch.add(b, a), lambda a, b: a.add(b)])
+        return self.choice(
+            [lambda a, b: a + b, torch.add, lambda a, b: torch.add(b, a), lambda a, b: a.add(b)]
+        )
 
 
 def image(d: Draw, channels: int = 3, side: int = 12, batch: int = 2) -> tuple[Tensor, ...]:
@@ -67,15 +94,28 @@ def image(d: Draw, channels: int = 3, side: int = 12, batch: int = 2) -> tuple[T
 
 def unet(d: Draw):
     a, b, c = d.width(), d.width(), d.width()
-    up = d.choice([nn.ConvTranspose2d(c, b, 2, 2), nn.Sequential(nn.Upsample(scale_factor=2), d.conv(c, b, 1))])
+    up = d.choice(
+        [
+            nn.ConvTranspose2d(c, b, 2, 2),
+            nn.Sequential(nn.Upsample(scale_factor=2), d.conv(c, b, 1)),
+        ]
+    )
 
     def forward(s, x):
         first = s.down1(x)
         second = s.bottom(s.pool(first))
         return s.head(s.up_block(torch.cat([s.up(second), first], 1)))
 
-    parts = {"down1": d.conv_norm(3, a), "pool": d.choice([nn.MaxPool2d(2), nn.AvgPool2d(2)]), "up": up}
-    parts |= {"bottom": d.conv_norm(a, c), "up_block": d.conv_norm(a + b, b), "head": nn.Conv2d(b, 2, 1)}
+    parts = {
+        "down1": d.conv_norm(3, a),
+        "pool": d.choice([nn.MaxPool2d(2), nn.AvgPool2d(2)]),
+        "up": up,
+    }
+    parts |= {
+        "bottom": d.conv_norm(a, c),
+        "up_block": d.conv_norm(a + b, b),
+        "head": nn.Conv2d(b, 2, 1),
+    }
     return Net(forward, **parts), image(d)
 
 
@@ -89,7 +129,9 @@ def yolo_head(d: Draw):
         y = y.view(n, anchors, classes + 5, h, width).permute(0, 1, 3, 4, 2)
         return torch.cat([y[..., :2].sigmoid(), y[..., 2:4].exp(), y[..., 4:].sigmoid()], -1)
 
-    return Net(forward, stem=d.conv_norm(3, w, stride=2), pred=nn.Conv2d(w, anchors * (classes + 5), 1)), image(d)
+    return Net(
+        forward, stem=d.conv_norm(3, w, stride=2), pred=nn.Conv2d(w, anchors * (classes + 5), 1)
+    ), image(d)
 
 
 def vae(d: Draw):
@@ -100,7 +142,9 @@ def vae(d: Draw):
         half = mean + 0.5 * (0.5 * log_variance).exp()
         return s.decode(s.widen(half).view(-1, w, 3, 3)), mean
 
-    encode = nn.Sequential(d.conv_norm(3, w, stride=2), d.conv_norm(w, 2 * z, stride=2), nn.AdaptiveAvgPool2d(1))
+    encode = nn.Sequential(
+        d.conv_norm(3, w, stride=2), d.conv_norm(w, 2 * z, stride=2), nn.AdaptiveAvgPool2d(1)
+    )
     decode = nn.Sequential(nn.Upsample(scale_factor=2), d.conv_norm(w, 3), nn.Tanh())
     return Net(forward, encode=encode, widen=nn.Linear(z, w * 9), decode=decode), image(d)
 
@@ -114,7 +158,12 @@ def generator(d: Draw):
         x = F.relu(s.norm1(s.up(s.fc(z).reshape(z.size(0), w, 3, 3))))
         return torch.tanh(s.last(x))
 
-    parts = {"fc": nn.Linear(5, 9 * w), "up": up, "norm1": d.norm(w), "last": nn.Conv2d(w, 3, 3, 1, 1)}
+    parts = {
+        "fc": nn.Linear(5, 9 * w),
+        "up": up,
+        "norm1": d.norm(w),
+        "last": nn.Conv2d(w, 3, 3, 1, 1),
+    }
     return Net(forward, **parts), (torch.randn(2, 5),)
 
 
@@ -140,12 +189,18 @@ def ghost(d: Draw):
         primary = s.primary(x)
         return s.out(torch.cat((primary, s.cheap(primary)), dim=1))
 
-    return Net(forward, primary=d.conv_norm(3, w, 1), cheap=cheap, out=d.conv_norm(2 * w, 5, 1, act=False)), image(d)
+    return Net(
+        forward, primary=d.conv_norm(3, w, 1), cheap=cheap, out=d.conv_norm(2 * w, 5, 1, act=False)
+    ), image(d)
 
 
 def rep_vgg(d: Draw):
     w, add = d.width(), d.add()
-    parts = {"identity": d.norm(w), "three": d.conv_norm(w, w, act=False), "one": d.conv_norm(w, w, 1, act=False)}
+    parts = {
+        "identity": d.norm(w),
+        "three": d.conv_norm(w, w, act=False),
+        "one": d.conv_norm(w, w, 1, act=False),
+    }
     block = Net(lambda s, x: F.relu(add(add(s.three(x), s.one(x)), s.identity(x))), **parts)
     return nn.Sequential(d.conv_norm(3, w), block, nn.Flatten(), nn.Linear(w * 144, 4)), image(d)
 
@@ -164,7 +219,9 @@ def conv_mixer(d: Draw):
 def inverted_residual(d: Draw):
     w, hidden, add = d.width(), d.width() * 2, d.add()
     body = nn.Sequential(
-        d.conv_norm(w, hidden, 1), d.conv_norm(hidden, hidden, groups=hidden), d.conv_norm(hidden, w, 1, act=False)
+        d.conv_norm(w, hidden, 1),
+        d.conv_norm(hidden, hidden, groups=hidden),
+        d.conv_norm(hidden, w, 1, act=False),
     )
     block = Net(lambda s, x: add(x, s.body(x)), body=body)
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(w, 4)]
@@ -174,7 +231,9 @@ def inverted_residual(d: Draw):
 def squeeze_excite(d: Draw):
     w, gate = d.width(), d.choice([torch.sigmoid, F.hardsigmoid])
     parts = {"reduce": nn.Conv2d(w, 2, 1), "expand": nn.Conv2d(2, w, 1)}
-    gated = Net(lambda s, x: x * gate(s.expand(F.relu(s.reduce(F.adaptive_avg_pool2d(x, 1))))), **parts)
+    gated = Net(
+        lambda s, x: x * gate(s.expand(F.relu(s.reduce(F.adaptive_avg_pool2d(x, 1))))), **parts
+    )
     return nn.Sequential(d.conv_norm(3, w), gated, d.conv_norm(w, w, act=False)), image(d)
 
 
@@ -188,7 +247,9 @@ def shuffle(d: Draw):
         return s.last(y.reshape(n, 2, c // 2, h, v).transpose(1, 2).reshape(n, c, h, v))
 
     branch = nn.Sequential(d.conv_norm(w, w, 1), d.conv_norm(w, w, groups=w, act=False))
-    return Net(forward, stem=d.conv_norm(3, 2 * w), branch=branch, last=nn.Conv2d(2 * w, 2, 1)), image(d)
+    return Net(
+        forward, stem=d.conv_norm(3, 2 * w), branch=branch, last=nn.Conv2d(2 * w, 2, 1)
+    ), image(d)
 
 
 def inception(d: Draw):
@@ -205,15 +266,26 @@ def wave(d: Draw):
 
     def layer(dilation):
         options = {"padding": dilation, "dilation": dilation, "dims": 1, "act": False}
-        parts = {"f": d.conv_norm(w, w, **options), "g": d.conv_norm(w, w, **options), "mix": nn.Conv1d(w, w, 1)}
+        parts = {
+            "f": d.conv_norm(w, w, **options),
+            "g": d.conv_norm(w, w, **options),
+            "mix": nn.Conv1d(w, w, 1),
+        }
         return Net(lambda s, x: x + s.mix(torch.tanh(s.f(x)) * torch.sigmoid(s.g(x))), **parts)
 
-    return nn.Sequential(d.conv_norm(2, w, 1, dims=1), layer(1), layer(2), nn.Conv1d(w, 3, 1)), (torch.randn(2, 2, 20),)
+    return nn.Sequential(d.conv_norm(2, w, 1, dims=1), layer(1), layer(2), nn.Conv1d(w, 3, 1)), (
+        torch.randn(2, 2, 20),
+    )
 
 
 def volume(d: Draw):
     w, v = d.width(), d.width()
-    layers = [d.conv_norm(1, w, dims=3), nn.MaxPool3d(2), d.conv_norm(w, v, dims=3), nn.AdaptiveAvgPool3d(1)]
+    layers = [
+        d.conv_norm(1, w, dims=3),
+        nn.MaxPool3d(2),
+        d.conv_norm(w, v, dims=3),
+        nn.AdaptiveAvgPool3d(1),
+    ]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(v, 3)), (torch.randn(2, 1, 6, 6, 6),)
 
 
@@ -253,7 +325,9 @@ def lstm_head(d: Draw):
         return s.head(sequence[:, -1])
 
     conv = d.conv_norm(3, w, dims=1)
-    return Net(forward, conv=conv, lstm=nn.LSTM(w, 5, batch_first=True), head=nn.Linear(5, 2)), (torch.randn(2, 3, 9),)
+    return Net(forward, conv=conv, lstm=nn.LSTM(w, 5, batch_first=True), head=nn.Linear(5, 2)), (
+        torch.randn(2, 3, 9),
+    )
 
 
 def mlp_mixer(d: Draw):
@@ -291,7 +365,15 @@ def scaled(d: Draw):
         y = d_tail(s.second(y))
         return y.flatten(1).mean(1)
 
-    d_tail = d.choice([lambda y: y / 6, lambda y: 1 - y, lambda y: y.clamp(0, 6), lambda y: y * 0.5 + 3, lambda y: -y])
+    d_tail = d.choice(
+        [
+            lambda y: y / 6,
+            lambda y: 1 - y,
+            lambda y: y.clamp(0, 6),
+            lambda y: y * 0.5 + 3,
+            lambda y: -y,
+        ]
+    )
     parts = {"conv": d.conv(3, w), "second": d.conv_norm(w, 4, act=False)}
     parts |= {"gain": nn.Parameter(torch.randn(shape)), "shift": torch.randn(shape)}
     return Net(forward, **parts), image(d)
@@ -332,7 +414,9 @@ def in_place(d: Draw):
             z.masked_fill_(z < 0, 0.25)
         return s.head(z).sum((2, 3)) + y.mean()
 
-    return Net(forward, one=d.conv_norm(3, w), two=d.conv_norm(w, w), head=d.conv_norm(w, 3, 1, act=False)), image(d)
+    return Net(
+        forward, one=d.conv_norm(3, w), two=d.conv_norm(w, w), head=d.conv_norm(w, 3, 1, act=False)
+    ), image(d)
 
 
 def batch_one(d: Draw):
@@ -368,8 +452,31 @@ def counting(d: Draw):
 
 
 KINDS = (
-    *(unet, yolo_head, vae, generator, dense_block, ghost, rep_vgg, conv_mixer, inverted_residual, squeeze_excite),
-    *(shuffle, inception, wave, volume, point_net, attention, lstm_head, mlp_mixer, siamese, scaled, functional),
+    *(
+        unet,
+        yolo_head,
+        vae,
+        generator,
+        dense_block,
+        ghost,
+        rep_vgg,
+        conv_mixer,
+        inverted_residual,
+        squeeze_excite,
+    ),
+    *(
+        shuffle,
+        inception,
+        wave,
+        volume,
+        point_net,
+        attention,
+        lstm_head,
+        mlp_mixer,
+        siamese,
+        scaled,
+        functional,
+    ),
     *(in_place, batch_one, by_batch, counting),
 )
 

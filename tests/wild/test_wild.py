@@ -1,6 +1,8 @@
-"""Networks nobody has seen before: optimised, cut and quantized they answer the same, or are refused with a reason.
+"""Networks nobody has seen before: optimised, cut and quantized they answer the same, or are
+refused with a reason.
 
-WILD_SEED=1000 python -m pytest tests/wild    other networks; WILD_COUNT says how many; WILD_ONNX=1 exports each of them
+WILD_SEED=1000 python -m pytest tests/wild    other networks; WILD_COUNT says how many; WILD_ONNX=1
+exports each of them
 """
 
 import copy
@@ -34,7 +36,11 @@ def assert_same_answers(before, after, inputs) -> None:
     """Twice in a row, then with another batch, where the network takes one."""
     before, after = copy.deepcopy(before), copy.deepcopy(after)
     for batch in (None, None, len(inputs[0]) + 1, 1, 9):
-        given = inputs if batch is None else [torch.randn(batch, *x.shape[1:], dtype=x.dtype) for x in inputs]
+        given = (
+            inputs
+            if batch is None
+            else [torch.randn(batch, *x.shape[1:], dtype=x.dtype) for x in inputs]
+        )
         with torch.no_grad():
             try:
                 expected = before(*copy.deepcopy(given))
@@ -75,7 +81,9 @@ def test_few_are_refused_and_most_norms_fold(route):
         except (ValueError, RuntimeError) as refusal:
             outcomes[f"{network.kind}: {refusal}"[:120]] += 1
             continue
-        everything = sum(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.model.modules())
+        everything = sum(
+            isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.model.modules()
+        )
         everything += network.kind == "functional"
         left += len([*norm_calls(optimised)]) - (everything - network.foldable)
         foldable += network.foldable
@@ -91,7 +99,10 @@ def test_cutting_is_exactly_zeroing(seed):
     plan = random_plan(groups, np.random.default_rng(seed))
     small, _ = cut(model, groups, plan)
     with torch.no_grad():
-        found, expected = (tree_leaves(m(*(x.clone() for x in inputs))) for m in (small, zeroed(model, groups, plan)))
+        found, expected = (
+            tree_leaves(m(*(x.clone() for x in inputs)))
+            for m in (small, zeroed(model, groups, plan))
+        )
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -106,12 +117,18 @@ def test_most_networks_have_something_to_cut():
 
 
 EXPORTED = int(os.environ.get("WILD_ONNX", 8))  # an export takes seconds
-RECIPES = [{"residual": "fused"}, {"residual": "separate"}, {"residual": "separate", "equalize": True}]
+RECIPES = [
+    {"residual": "fused"},
+    {"residual": "separate"},
+    {"residual": "separate", "equalize": True},
+]
 
 
 @functools.cache
 def calibrated(seed):
-    """A drawn network, images like its example, and the network quantized with them; the error if it is refused."""
+    """A drawn network, images like its example, and the network quantized with them; the error if
+    it is refused.
+    """
     network = draw(seed)
     x = torch.randn(24, *network.inputs[0].shape[1:], generator=torch.Generator().manual_seed(seed))
     recipe = quantization.Recipe(observer="minmax", **RECIPES[seed % 3])
@@ -123,7 +140,11 @@ def calibrated(seed):
 
 def gap(expected, found):
     """The error as a share of the answers, both as root mean squares."""
-    return ((found - expected).square().mean() / expected.square().mean().clamp(min=1e-12)).sqrt().item()
+    return (
+        ((found - expected).square().mean() / expected.square().mean().clamp(min=1e-12))
+        .sqrt()
+        .item()
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -150,9 +171,15 @@ def test_every_form_answers_alike(seed, tmp_path):
 
 
 def test_few_are_refused():
-    """Those with two inputs or outputs do not count, nor those that keep state or take a certain number of images."""
+    """Those with two inputs or outputs do not count, nor those that keep state or take a certain
+    number of images.
+    """
     found = {seed: calibrated(seed) for seed in SEEDS}
-    refused = [f"{network}: {why}"[:150] for network, _, why in found.values() if isinstance(why, Exception)]
+    refused = [
+        f"{network}: {why}"[:150]
+        for network, _, why in found.values()
+        if isinstance(why, Exception)
+    ]
     expected = ("exactly one", "siamese", "by_batch", "counting")
     refused = [line for line in refused if not any(word in line for word in expected)]
     assert len(refused) <= 0.1 * len(SEEDS), refused
@@ -216,5 +243,7 @@ def test_torchscript_is_refused_by_prune_in_one_sentence():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is deprecated
         model = network(torch.jit.script(nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU())))
-    with pytest.raises(ValueError, match=r"nothing can be pruned .*this operation is not understood"):
+    with pytest.raises(
+        ValueError, match=r"nothing can be pruned .*this operation is not understood"
+    ):
         pruning.prune(model, X[:2])

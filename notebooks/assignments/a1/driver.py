@@ -1,7 +1,9 @@
-"""How the exercises of a1 are run and looked at. Holds no answer: it travels to students and into the box.
+"""How the exercises of a1 are run and looked at.
 
-`RUNS` turns plain inputs into calls of the student's functions and the results back into plain data.
-`VIEWS` turns an answer into what is compared, in a box that holds none of the student's code.
+Holds no answer: it travels to students and into the box.
+
+`RUNS` turns plain inputs into calls of the student's functions and the results back into plain
+data. `VIEWS` turns an answer into what is compared, in a box that holds none of the student's code.
 """
 
 import torch
@@ -38,7 +40,11 @@ def _build_one(layer):
         return conv
     affine, tracked = layer["weight"] is not None, layer["mean"] is not None
     bn = nn.BatchNorm2d(
-        layer["channels"], layer["eps"], affine=affine, track_running_stats=tracked, dtype=torch.float64
+        layer["channels"],
+        layer["eps"],
+        affine=affine,
+        track_running_stats=tracked,
+        dtype=torch.float64,
     )
     if affine:
         bn.weight.data, bn.bias.data = layer["weight"], layer["bias"]
@@ -49,8 +55,12 @@ def _build_one(layer):
 
 def describe(model):
     """Turn a Sequential of Conv2d, BatchNorm2d and ReLU into plain descriptions."""
-    types = [sorted({str(tensor.dtype) for tensor in module.state_dict().values()}) for module in model]
-    return [_describe_one(module) | {"types": found} for module, found in zip(model, types, strict=True)]
+    types = [
+        sorted({str(tensor.dtype) for tensor in module.state_dict().values()}) for module in model
+    ]
+    return [
+        _describe_one(module) | {"types": found} for module, found in zip(model, types, strict=True)
+    ]
 
 
 def _describe_one(module):
@@ -71,7 +81,10 @@ def _describe_one(module):
 
 
 def execute(layers, x):
-    """Compute described layers in float64. Accepts only small, plain numbers, because `layers` may be hostile."""
+    """Compute described layers in float64.
+
+    Accepts only small, plain numbers, because `layers` may be hostile.
+    """
     for layer in layers:
         if layer["kind"] == "relu":
             x = x.relu()
@@ -81,8 +94,13 @@ def execute(layers, x):
             bias = None if layer["bias"] is None else layer["bias"].double()
             x = F.conv2d(x, layer["weight"].double(), bias, *(layer[name] for name in SIZES))
         elif layer["kind"] == "bn":
-            parts = [layer[name] if layer[name] is None else layer[name].double().clone() for name in NUMBERS]
-            x = F.batch_norm(x, *parts, training=bool(layer["training"]) or parts[0] is None, eps=layer["eps"])
+            parts = [
+                layer[name] if layer[name] is None else layer[name].double().clone()
+                for name in NUMBERS
+            ]
+            x = F.batch_norm(
+                x, *parts, training=bool(layer["training"]) or parts[0] is None, eps=layer["eps"]
+            )
         else:
             raise ValueError(f"a layer of kind {str(layer['kind'])[:30]!r} was not expected")
     return x
@@ -97,7 +115,9 @@ def run_fold_model(student, inputs):
     model = build(inputs["layers"])
     folded = student["fold_model"](model)
     if not isinstance(folded, nn.Sequential):
-        raise TypeError(f"fold_model should return an nn.Sequential, but returns a {type(folded).__name__}")
+        raise TypeError(
+            f"fold_model should return an nn.Sequential, but returns a {type(folded).__name__}"
+        )
     return {"folded": describe(folded), "original": describe(model)}
 
 

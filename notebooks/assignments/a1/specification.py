@@ -1,7 +1,8 @@
 """The exercises of a1, BatchNorm folding by hand. Secret: holds the oracles.
 
-Each oracle runs torch's own layers and reads the answer off their outputs, so it shares no formula with the
-solutions: an affine map is found by feeding zeros and ones, a folded weight by probing with unit inputs.
+Each oracle runs torch's own layers and reads the answer off their outputs, so it shares no formula
+with the solutions: an affine map is found by feeding zeros and ones, a folded weight by probing
+with unit inputs.
 """
 
 import torch
@@ -33,11 +34,15 @@ def _statistics(rng, channels):
     }
 
 
-# 1. the affine form ---------------------------------------------------------------------------------------------
+# 1. the affine form
+# ---------------------------------------------------------------------------------------------
 
 
 def _affine_cases(rng):
-    return [Case(f"{kind} statistics", _statistics(rng, _between(rng, 2, 9))) for kind in ("ordinary", "other")]
+    return [
+        Case(f"{kind} statistics", _statistics(rng, _between(rng, 2, 9)))
+        for kind in ("ordinary", "other")
+    ]
 
 
 def _affine_edges(rng):
@@ -53,13 +58,19 @@ def _affine_oracle(inputs, probe):
     def norm(value):
         x = torch.full((1, len(inputs["mean"])), value, dtype=torch.float64)
         return F.batch_norm(
-            x, inputs["mean"].clone(), inputs["var"].clone(), inputs["gamma"], inputs["beta"], eps=inputs["eps"]
+            x,
+            inputs["mean"].clone(),
+            inputs["var"].clone(),
+            inputs["gamma"],
+            inputs["beta"],
+            eps=inputs["eps"],
         )[0]
 
     return [norm(1.0) - norm(0.0), norm(0.0)]
 
 
-# 2. and 3. statistics in training -------------------------------------------------------------------------------
+# 2. and 3. statistics in training
+# -------------------------------------------------------------------------------
 
 
 def _batch(rng, shape):
@@ -69,9 +80,17 @@ def _batch(rng, shape):
 def _update_cases(rng):
     cases = []
     for shape in ((3, 4, 2, 2), (2, 5, 3, 1)):
-        mean, var = _normal(rng, shape[1]), torch.rand(shape[1], generator=rng, dtype=torch.float64) + 0.5
+        mean, var = (
+            _normal(rng, shape[1]),
+            torch.rand(shape[1], generator=rng, dtype=torch.float64) + 0.5,
+        )
         momentum = 0.05 * _between(rng, 1, 9)
-        inputs = {"x": _batch(rng, shape), "running_mean": mean, "running_var": var, "momentum": momentum}
+        inputs = {
+            "x": _batch(rng, shape),
+            "running_mean": mean,
+            "running_var": var,
+            "momentum": momentum,
+        }
         cases.append(Case(f"a batch of shape {shape}", inputs))
     return cases
 
@@ -79,7 +98,12 @@ def _update_cases(rng):
 def _update_edges(rng):
     ones = torch.ones(3, dtype=torch.float64)
     x = _batch(rng, (2, 3, 1, 1))
-    return [Case("two values per channel", {"x": x, "running_mean": ones, "running_var": ones * 2, "momentum": 0.3})]
+    return [
+        Case(
+            "two values per channel",
+            {"x": x, "running_mean": ones, "running_var": ones * 2, "momentum": 0.3},
+        )
+    ]
 
 
 def _update_oracle(inputs, probe):
@@ -91,25 +115,44 @@ def _update_oracle(inputs, probe):
 def _train_cases(rng):
     cases = []
     for shape in ((3, 4, 2, 2), (2, 5, 3, 2)):
-        inputs = {"x": _batch(rng, shape), "gamma": _normal(rng, shape[1]), "beta": _normal(rng, shape[1])}
-        cases.append(Case(f"a batch of shape {shape}", inputs | {"eps": 1e-2 * _between(rng, 1, 9)}))
+        inputs = {
+            "x": _batch(rng, shape),
+            "gamma": _normal(rng, shape[1]),
+            "beta": _normal(rng, shape[1]),
+        }
+        cases.append(
+            Case(f"a batch of shape {shape}", inputs | {"eps": 1e-2 * _between(rng, 1, 9)})
+        )
     return cases
 
 
 def _train_edges(rng):
-    # Height equal to the number of channels: a broadcast along the wrong axis goes unnoticed by shapes.
-    inputs = {"x": _batch(rng, (2, 3, 3, 3)), "gamma": _normal(rng, 3), "beta": _normal(rng, 3), "eps": 0.1}
+    # Height equal to the number of channels: a broadcast along the wrong axis goes unnoticed by
+    # shapes.
+    inputs = {
+        "x": _batch(rng, (2, 3, 3, 3)),
+        "gamma": _normal(rng, 3),
+        "beta": _normal(rng, 3),
+        "eps": 0.1,
+    }
     return [Case("as many rows as channels", inputs)]
 
 
 def _train_oracle(inputs, probe):
     mean, var = torch.zeros(inputs["x"].shape[1]), torch.ones(inputs["x"].shape[1])
     return F.batch_norm(
-        inputs["x"], mean.double(), var.double(), inputs["gamma"], inputs["beta"], training=True, eps=inputs["eps"]
+        inputs["x"],
+        mean.double(),
+        var.double(),
+        inputs["gamma"],
+        inputs["beta"],
+        training=True,
+        eps=inputs["eps"],
     )
 
 
-# 4. to 7. folding into weights ----------------------------------------------------------------------------------
+# 4. to 7. folding into weights
+# ----------------------------------------------------------------------------------
 
 
 def _fold_inputs(rng, shape, channels, bias=True, **more):
@@ -144,7 +187,9 @@ def _channels_last_affine(y, inputs):
 
 def _linear_oracle(inputs, probe):
     weight, bias = inputs["weight"], inputs["bias"]
-    columns, bias = _read_off(lambda x: _channels_last_affine(F.linear(x, weight, bias), inputs), weight.shape[1:])
+    columns, bias = _read_off(
+        lambda x: _channels_last_affine(F.linear(x, weight, bias), inputs), weight.shape[1:]
+    )
     return [columns.T, bias]
 
 
@@ -160,7 +205,9 @@ def _conv_edges(rng):
     return [
         Case("as many inputs as outputs", _fold_inputs(rng, (4, 4, 3, 3), 4)),
         Case("a convolution in one dimension", _fold_inputs(rng, (5, 2, 3), 5)),
-        Case("a convolution in three dimensions", _fold_inputs(rng, (3, 2, 2, 2, 2), 3, bias=False)),
+        Case(
+            "a convolution in three dimensions", _fold_inputs(rng, (3, 2, 2, 2, 2), 3, bias=False)
+        ),
         Case("a kernel that is not square", _fold_inputs(rng, (4, 2, 1, 3), 4)),
     ]
 
@@ -169,7 +216,8 @@ def _conv_oracle(inputs, probe):
     weight, conv = inputs["weight"], {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[inputs["weight"].ndim]
     # A kernel laid on an input of its own size gives one number per output channel.
     columns, bias = _read_off(
-        lambda x: _channels_last_affine(conv(x, weight, inputs["bias"]), inputs).flatten(1), weight.shape[1:]
+        lambda x: _channels_last_affine(conv(x, weight, inputs["bias"]), inputs).flatten(1),
+        weight.shape[1:],
     )
     return [columns.T.reshape(weight.shape), bias]
 
@@ -194,7 +242,9 @@ def _transposed_oracle(inputs, probe):
     weight, groups = inputs["weight"], inputs["groups"]
     # One pixel in gives the whole kernel of its channel out.
     columns, bias = _read_off(
-        lambda x: _channels_last_affine(F.conv_transpose2d(x, weight, inputs["bias"], groups=groups), inputs),
+        lambda x: _channels_last_affine(
+            F.conv_transpose2d(x, weight, inputs["bias"], groups=groups), inputs
+        ),
         (len(weight), 1, 1),
     )
     per_group = weight.shape[1]
@@ -232,16 +282,22 @@ def _before_oracle(inputs, probe):
     shape = (weight.shape[1] * groups, *weight.shape[2:])
 
     def network(x):
-        return F.conv2d(_channels_last_affine(x, inputs), weight, inputs["bias"], groups=groups).flatten(1)
+        return F.conv2d(
+            _channels_last_affine(x, inputs), weight, inputs["bias"], groups=groups
+        ).flatten(1)
 
     columns, bias = _read_off(network, shape)
     full = columns.T.reshape(len(weight), *shape)
     outputs, per_group = len(weight) // groups, weight.shape[1]
-    parts = [full[g * outputs : (g + 1) * outputs, g * per_group : (g + 1) * per_group] for g in range(groups)]
+    parts = [
+        full[g * outputs : (g + 1) * outputs, g * per_group : (g + 1) * per_group]
+        for g in range(groups)
+    ]
     return [torch.cat(parts), bias]
 
 
-# 8. a whole model -----------------------------------------------------------------------------------------------
+# 8. a whole model
+# -----------------------------------------------------------------------------------------------
 
 
 def _conv_layer(rng, name, cin, cout, kernel=3, groups=1, bias=False, stride=1, dilation=1):
@@ -281,19 +337,45 @@ def _model_cases(rng):
 
 
 def _model_edges(rng):
-    training = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, training=True), _bn_layer(rng, "b2", 4)]
+    training = [
+        _conv_layer(rng, "c1", 3, 4),
+        _bn_layer(rng, "b1", 4, training=True),
+        _bn_layer(rng, "b2", 4),
+    ]
     shared = _conv_layer(rng, "c1", 3, 3, bias=True)
-    twice = [shared, _bn_layer(rng, "b1", 3), _relu("r1"), shared, _bn_layer(rng, "b2", 3), _relu("r1")]
-    first = [_bn_layer(rng, "b1", 3), _conv_layer(rng, "c1", 3, 3), _relu("r1"), _conv_layer(rng, "c2", 3, 3)]
-    dilated = [_conv_layer(rng, "c1", 3, 4, stride=2, dilation=2), _bn_layer(rng, "b1", 4, gamma=None, beta=None)]
+    twice = [
+        shared,
+        _bn_layer(rng, "b1", 3),
+        _relu("r1"),
+        shared,
+        _bn_layer(rng, "b2", 3),
+        _relu("r1"),
+    ]
+    first = [
+        _bn_layer(rng, "b1", 3),
+        _conv_layer(rng, "c1", 3, 3),
+        _relu("r1"),
+        _conv_layer(rng, "c2", 3, 3),
+    ]
+    dilated = [
+        _conv_layer(rng, "c1", 3, 4, stride=2, dilation=2),
+        _bn_layer(rng, "b1", 4, gamma=None, beta=None),
+    ]
     untracked = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4, mean=None, var=None)]
     double = [_conv_layer(rng, "c1", 3, 4), _bn_layer(rng, "b1", 4), _bn_layer(rng, "b2", 4)]
     return [
         _model_case(rng, "a norm in training mode, then one that is not", training, [0, 1, 2]),
         _model_case(rng, "one convolution and one activation used twice", twice, [0, 2, 3, 5]),
         _model_case(rng, "two norms in a row", double, [0]),
-        _model_case(rng, "a norm as the first layer and a convolution as the last", first, [0, 1, 2, 3]),
-        _model_case(rng, "a convolution with stride and dilation, a norm without gamma and beta", dilated, [0]),
+        _model_case(
+            rng, "a norm as the first layer and a convolution as the last", first, [0, 1, 2, 3]
+        ),
+        _model_case(
+            rng,
+            "a convolution with stride and dilation, a norm without gamma and beta",
+            dilated,
+            [0],
+        ),
         _model_case(rng, "a norm without running statistics", untracked, [0, 1]),
     ]
 
@@ -311,12 +393,23 @@ def _model_oracle(inputs, probe):
 
 
 # Where torch keeps functions that fold.
-BUILT_INS = ("torch.nn.utils.fusion.*", "torch.fx.experimental.optimization.*", "torch.ao.*", "torch.jit._freeze.*")
+BUILT_INS = (
+    "torch.nn.utils.fusion.*",
+    "torch.fx.experimental.optimization.*",
+    "torch.ao.*",
+    "torch.jit._freeze.*",
+)
 NORMS = tuple(f"torch.*{kind}_norm*" for kind in ("batch", "layer", "instance", "group", "rms"))
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint, **more):
-    more = {"edges": edges, "nudge": nudge, "hint": hint, "tolerance": CLOSE, "forbidden": BUILT_INS} | more
+    more = {
+        "edges": edges,
+        "nudge": nudge,
+        "hint": hint,
+        "tolerance": CLOSE,
+        "forbidden": BUILT_INS,
+    } | more
     return Item(name, cases, oracle, points=points, **more)
 
 
@@ -346,7 +439,8 @@ ITEMS = (
     _item("fold_model", 14, _model_cases, _model_oracle, _model_edges,
           "In which cases does the network compute something else once a norm is folded? Name them first",
           "Fold only a norm that directly follows a convolution and uses its running statistics, into a new module",
-          tolerance=Tolerance(relative=1e-5, absolute=1e-7),  # so that new layers may be of torch's usual float32
+          # so that new layers may be of torch's usual float32
+          tolerance=Tolerance(relative=1e-5, absolute=1e-7),
           run=RUNS["fold_model"], view=VIEWS["fold_model"]),
 )  # fmt: skip
 

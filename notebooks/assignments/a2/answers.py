@@ -1,8 +1,11 @@
 # ruff: noqa: F811
-"""Right and wrong answers to a2. Secret. Every wrong one is a plausible mistake that must earn nothing.
+"""Right and wrong answers to a2. Secret.
 
-`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the notebook. Most mistakes
-are a list below `# %% <item> wrong`: what it is, and how the solution is changed.
+Every wrong one is a plausible mistake that must earn nothing.
+
+`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the
+notebook. Most mistakes are a list below `# %% <item> wrong`: what it is, and how the solution is
+changed.
 """
 
 import copy
@@ -30,17 +33,14 @@ def calls_per_module(graph_module):
     return found
 
 
-# %% calls_per_module wrong
-# - by the class of the module: `id(graph` -> `type(graph`
-# - methods and functions count, too: `== "call_module"` -> `!= "placeholder"`
-# - counts users: `owners.count(owner)` -> `1`
-# - one name each: `id(graph_module.get_submodule(target))` -> `target`
-# - all calls: `owners.count(owner)` -> `len(owners)`
-# - the other calls: `owners.count(owner)` -> `owners.count(owner) - 1`
-# - readers instead of calls: `called = [` ->
-#   `return {n.target: len(n.users) for n in graph_module.graph.nodes if n.op == "call_module"}; called = [`
-# - by the name of the node: `return {target:` ->
-#   `names = [n.name for n in graph_module.graph.nodes if n.op == "call_module"]; return {names[called.index(target)]:`
+# %% calls_per_module wrong - by the class of the module: `id(graph` -> `type(graph` - methods and
+# functions count, too: `== "call_module"` -> `!= "placeholder"` - counts users:
+# `owners.count(owner)` -> `1` - one name each: `id(graph_module.get_submodule(target))` -> `target`
+# - all calls: `owners.count(owner)` -> `len(owners)` - the other calls: `owners.count(owner)` ->
+# `owners.count(owner) - 1` - readers instead of calls: `called = [` -> `return {n.target:
+# len(n.users) for n in graph_module.graph.nodes if n.op == "call_module"}; called = [` - by the
+# name of the node: `return {target:` -> `names = [n.name for n in graph_module.graph.nodes if n.op
+# == "call_module"]; return {names[called.index(target)]:`
 
 
 # %% remove_dead right: again and again until nothing is found
@@ -74,7 +74,11 @@ def remove_dead(graph_module):
     for node in graph.nodes:
         training = node.op == "call_module" and graph_module.get_submodule(node.target)
         training = isinstance(training, nn.BatchNorm2d) and training.training
-        if node.op in ("placeholder", "output") or training or (node.op, str(node.target)[-1]) == ("call_method", "_"):
+        if (
+            node.op in ("placeholder", "output")
+            or training
+            or (node.op, str(node.target)[-1]) == ("call_method", "_")
+        ):
             mark(node)
     dead = [node for node in graph.nodes if node not in alive]
     for node in dead[::-1]:
@@ -82,23 +86,20 @@ def remove_dead(graph_module):
     return len(dead)
 
 
-# %% remove_dead wrong
-# - every module in training mode acts: `isinstance(module, nn.BatchNorm2d) and module.training` -> `module.training`
-# - an underscore anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target`
-# - removes norms in any mode: ` and module.training` -> ` and False`
-# - keeps norms in any mode: ` and module.training` -> ``
-# - in place means any method: ` and node.target.endswith("_")` -> ``
-# - goes forward, so the chain's head stays:
-#   `reversed(list(graph_module.graph.nodes))` -> `list(graph_module.graph.nodes)`
-# - in-place methods go: ` or (node.op == "call_method" and node.target.endswith("_"))` -> ``
-# - inputs go: `("placeholder", "output")` -> `("output",)`
-# - the output goes: `("placeholder", "output")` -> `("placeholder",)`
-# - does not count: `removed += 1` -> `pass`
-# - random numbers stay: `("placeholder", "output")` -> `("placeholder", "output") or node.target is torch.rand_like`
-# - asks the graph module, too: ` and module.training` -> ` and module.training and graph_module.training`
-# - goes forward three times: `reversed(list(graph_module.graph.nodes))` -> `3 * list(graph_module.graph.nodes)`,
-#   `not node.users and` -> `not node._erased and not node.users and`
-# - counts what is left: `return removed` -> `return len(graph_module.graph.nodes)`
+# %% remove_dead wrong - every module in training mode acts: `isinstance(module, nn.BatchNorm2d) and
+# module.training` -> `module.training` - an underscore anywhere is in place:
+# `node.target.endswith("_")` -> `"_" in node.target` - removes norms in any mode: ` and
+# module.training` -> ` and False` - keeps norms in any mode: ` and module.training` -> `` - in
+# place means any method: ` and node.target.endswith("_")` -> `` - goes forward, so the chain's head
+# stays: `reversed(list(graph_module.graph.nodes))` -> `list(graph_module.graph.nodes)` - in-place
+# methods go: ` or (node.op == "call_method" and node.target.endswith("_"))` -> `` - inputs go:
+# `("placeholder", "output")` -> `("output",)` - the output goes: `("placeholder", "output")` ->
+# `("placeholder",)` - does not count: `removed += 1` -> `pass` - random numbers stay:
+# `("placeholder", "output")` -> `("placeholder", "output") or node.target is torch.rand_like` -
+# asks the graph module, too: ` and module.training` -> ` and module.training and
+# graph_module.training` - goes forward three times: `reversed(list(graph_module.graph.nodes))` ->
+# `3 * list(graph_module.graph.nodes)`, `not node.users and` -> `not node._erased and not node.users
+# and` - counts what is left: `return removed` -> `return len(graph_module.graph.nodes)`
 
 
 # %% remove_identities right: rewires reader by reader
@@ -118,7 +119,9 @@ def remove_identities(graph_module):
 def remove_identities(graph_module):
     def passes_on(node):
         module = graph_module.get_submodule(node.target) if node.op == "call_module" else None
-        return isinstance(module, nn.Identity) or (isinstance(module, nn.Dropout) and module.training is False)
+        return isinstance(module, nn.Identity) or (
+            isinstance(module, nn.Dropout) and module.training is False
+        )
 
     found = [n for n in graph_module.graph.nodes if passes_on(n)]
     for node in reversed(found):
@@ -127,24 +130,22 @@ def remove_identities(graph_module):
     return len(found)
 
 
-# %% remove_identities wrong
-# - the first reader is forgotten: `isinstance(module, nn.Identity) or ` -> ``
-# - activations go, too: `nn.Identity) or` -> `(nn.Identity, nn.ReLU)) or`
-# - dropout in training mode and not in evaluation: `not module.training` -> `module.training`
-# - dropout goes in any mode: ` and not module.training` -> ``
-# - asks the graph module, too: `not module.training` -> `(not module.training or not graph_module.training)`
-# - identities only: ` or (isinstance(module, nn.Dropout) and not module.training)` -> ``
-# - asks the graph module for its mode: `not module.training` -> `not graph_module.training`
-# - looks at the mode of identities, too: `nn.Identity) or (isinstance(module, nn.Dropout) and not module.training)` ->
-#   `nn.Identity | nn.Dropout) and not module.training`
-# - the first reader alone: `node.replace_all_uses_with(` -> `next(iter(node.users)).replace_input_with(node, `,
-#   `graph_module.graph.erase_node(node)` -> `node.users or graph_module.graph.erase_node(node)`
-# - one that nobody reads stays: `node.op != "call_module"` -> `node.op != "call_module" or not node.users`
-# - the node before instead of the input: `node.args[0]` -> `node.prev`
-# - the first input for any other: `node.args[0]` ->
-#   `(node.args[0] if node.args[0].op != "placeholder" else next(iter(graph_module.graph.nodes)))`
-# - counts modules instead of nodes: `removed = 0` -> `gone = set()`, `removed += 1` -> `gone.add(module)`,
-#   `return removed` -> `return len(gone)`
+# %% remove_identities wrong - the first reader is forgotten: `isinstance(module, nn.Identity) or `
+# -> `` - activations go, too: `nn.Identity) or` -> `(nn.Identity, nn.ReLU)) or` - dropout in
+# training mode and not in evaluation: `not module.training` -> `module.training` - dropout goes in
+# any mode: ` and not module.training` -> `` - asks the graph module, too: `not module.training` ->
+# `(not module.training or not graph_module.training)` - identities only: ` or (isinstance(module,
+# nn.Dropout) and not module.training)` -> `` - asks the graph module for its mode: `not
+# module.training` -> `not graph_module.training` - looks at the mode of identities, too:
+# `nn.Identity) or (isinstance(module, nn.Dropout) and not module.training)` -> `nn.Identity |
+# nn.Dropout) and not module.training` - the first reader alone: `node.replace_all_uses_with(` ->
+# `next(iter(node.users)).replace_input_with(node, `, `graph_module.graph.erase_node(node)` ->
+# `node.users or graph_module.graph.erase_node(node)` - one that nobody reads stays: `node.op !=
+# "call_module"` -> `node.op != "call_module" or not node.users` - the node before instead of the
+# input: `node.args[0]` -> `node.prev` - the first input for any other: `node.args[0]` ->
+# `(node.args[0] if node.args[0].op != "placeholder" else next(iter(graph_module.graph.nodes)))` -
+# counts modules instead of nodes: `removed = 0` -> `gone = set()`, `removed += 1` ->
+# `gone.add(module)`, `return removed` -> `return len(gone)`
 
 
 # %% merge_repeats right: compares pairs
@@ -154,7 +155,11 @@ def merge_repeats(graph_module):
         return 0
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target != torch.rand_like:
-            same = [k for k in kept if k.target is node.target and k.args == node.args and k.kwargs == node.kwargs]
+            same = [
+                k
+                for k in kept
+                if k.target is node.target and k.args == node.args and k.kwargs == node.kwargs
+            ]
             if same:
                 node.replace_all_uses_with(same[0])
                 graph.erase_node(node)
@@ -181,30 +186,26 @@ def merge_repeats(graph_module):
     return 0
 
 
-# %% merge_repeats wrong
-# - random numbers stop everything: `any(node.op` -> `any(node.target is torch.rand_like or node.op`
-# - keeps the second: `node.replace_all_uses_with(original)` ->
-#   `original.replace_all_uses_with(node); node, original = original, node`
-# - merges methods, too: `!= "call_function"` -> `not in ("call_function", "call_method")`
-# - forgets the order of inputs: `node.args)` -> `frozenset(node.args))`
-# - compares inputs alone: `(node.target, node.args)` -> `node.args`
-# - every method is in place: ` and node.target.endswith("_")` -> ``
-# - an underscore anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target`
-# - compares functions alone: `(node.target, node.args)` -> `node.target`
-# - in-place methods count only from where they stand: `any(node.op` -> `all(node.op`
-# - compares with the last call of a function alone: `first.setdefault((node.target, node.args), node)` ->
-#   `first.get(node.target, node); original = (node, original)[original.args == node.args]; first[node.target] = node`
-# - any order for sums: `node.args)` -> `frozenset(node.args) if node.target is torch.add else node.args)`
-# - one input is like another: `node.args)` -> `tuple(getattr(a, "op", "") == "placeholder" or a for a in node.args))`
-# - merges random numbers: ` or node.target is torch.rand_like` -> ``
-# - merges across in-place methods: `return 0` -> `pass`
-# - merges what stands before an in-place method: `return 0` ->
-#   `nodes = nodes[: [n.op == "call_method" and n.target.endswith("_") for n in nodes].index(True)]`
-# - forgets inputs that are numbers: `node.args)` -> `tuple(node.all_input_nodes))`
-# - merges modules, too: `!= "call_function"` -> `not in ("call_function", "call_module")`
-# - finds all repeats before it merges any:
-#   `first, removed = {}, 0` -> `first, removed, args = {}, 0, {n: n.args for n in nodes}`,
-#   `node.args)` -> `args[node])`
+# %% merge_repeats wrong - random numbers stop everything: `any(node.op` -> `any(node.target is
+# torch.rand_like or node.op` - keeps the second: `node.replace_all_uses_with(original)` ->
+# `original.replace_all_uses_with(node); node, original = original, node` - merges methods, too: `!=
+# "call_function"` -> `not in ("call_function", "call_method")` - forgets the order of inputs:
+# `node.args)` -> `frozenset(node.args))` - compares inputs alone: `(node.target, node.args)` ->
+# `node.args` - every method is in place: ` and node.target.endswith("_")` -> `` - an underscore
+# anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target` - compares functions
+# alone: `(node.target, node.args)` -> `node.target` - in-place methods count only from where they
+# stand: `any(node.op` -> `all(node.op` - compares with the last call of a function alone:
+# `first.setdefault((node.target, node.args), node)` -> `first.get(node.target, node); original =
+# (node, original)[original.args == node.args]; first[node.target] = node` - any order for sums:
+# `node.args)` -> `frozenset(node.args) if node.target is torch.add else node.args)` - one input is
+# like another: `node.args)` -> `tuple(getattr(a, "op", "") == "placeholder" or a for a in
+# node.args))` - merges random numbers: ` or node.target is torch.rand_like` -> `` - merges across
+# in-place methods: `return 0` -> `pass` - merges what stands before an in-place method: `return 0`
+# -> `nodes = nodes[: [n.op == "call_method" and n.target.endswith("_") for n in
+# nodes].index(True)]` - forgets inputs that are numbers: `node.args)` ->
+# `tuple(node.all_input_nodes))` - merges modules, too: `!= "call_function"` -> `not in
+# ("call_function", "call_module")` - finds all repeats before it merges any: `first, removed = {},
+# 0` -> `first, removed, args = {}, 0, {n: n.args for n in nodes}`, `node.args)` -> `args[node])`
 
 
 # %% why_not_folded right: a table of questions
@@ -220,7 +221,9 @@ def why_not_folded(graph_module):
                 "no convolution": type(conv) is not nn.Conv2d, "training": module(n.target).training,
                 "several readers": set(source.users) != {n}, "shared": sum(m is conv for m in called) > 1,
             }  # fmt: skip
-            answers[n.name] = next((answer for answer, applies in questions.items() if applies), "fold")
+            answers[n.name] = next(
+                (answer for answer, applies in questions.items() if applies), "fold"
+            )
     return answers
 
 
@@ -240,25 +243,22 @@ def why_not_folded(graph_module):
     return answers
 
 
-# %% why_not_folded wrong
-# - changes the graph: `return reasons` ->
-#   `[n.replace_all_uses_with(n.args[0]) for n in graph_module.graph.nodes if n.name in reasons]; return reasons`
-# - looks through identities: `conv = node.args[0]` ->
-#   `conv = node.args[0]; conv = conv.args[0] if isinstance(modules.get(conv), nn.Identity) else conv`
-# - a norm is a convolution, too: `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), (nn.Conv2d, nn.BatchNorm2d))`
-# - readers come first: `module.training:` -> `module.training and len(conv.users) == 1:`
-# - more than two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) == 2`
-# - asks the graph module, too: `module.training:` -> `module.training and graph_module.training:`
-# - two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) > 2`
-# - norms without a convolution are left out: `reasons[node.name] = "no convolution"` -> `pass`
-# - a norm in training mode may be folded: `elif module.training` -> `elif False`
-# - other readers are overlooked: `len(conv.users) > 1` -> `False`
-# - the output is no reader: `len(conv.users)` -> `len([user for user in conv.users if user.op != "output"])`
-# - shared under one name only:
-#   `calls_per_module(graph_module)` -> `Counter(n.target for n in graph_module.graph.nodes)`
-# - asks whether the norm is shared: `calls[conv.target]` -> `calls[node.target]`
-# - another order of the reasons:
-#   `module.training:` -> `module.training and calls[conv.target] == len(conv.users) == 1:`
+# %% why_not_folded wrong - changes the graph: `return reasons` ->
+# `[n.replace_all_uses_with(n.args[0]) for n in graph_module.graph.nodes if n.name in reasons];
+# return reasons` - looks through identities: `conv = node.args[0]` -> `conv = node.args[0]; conv =
+# conv.args[0] if isinstance(modules.get(conv), nn.Identity) else conv` - a norm is a convolution,
+# too: `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), (nn.Conv2d, nn.BatchNorm2d))` -
+# readers come first: `module.training:` -> `module.training and len(conv.users) == 1:` - more than
+# two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) == 2` - asks the graph module,
+# too: `module.training:` -> `module.training and graph_module.training:` - two readers are allowed:
+# `len(conv.users) > 1` -> `len(conv.users) > 2` - norms without a convolution are left out:
+# `reasons[node.name] = "no convolution"` -> `pass` - a norm in training mode may be folded: `elif
+# module.training` -> `elif False` - other readers are overlooked: `len(conv.users) > 1` -> `False`
+# - the output is no reader: `len(conv.users)` -> `len([user for user in conv.users if user.op !=
+# "output"])` - shared under one name only: `calls_per_module(graph_module)` -> `Counter(n.target
+# for n in graph_module.graph.nodes)` - asks whether the norm is shared: `calls[conv.target]` ->
+# `calls[node.target]` - another order of the reasons: `module.training:` -> `module.training and
+# calls[conv.target] == len(conv.users) == 1:`
 
 
 # %% fold_norms right: a copy of the convolution, until nothing is left to fold
@@ -286,16 +286,23 @@ def fold_norms(graph_module):
     graph, count = graph_module.graph, 0
     for node in list(graph.nodes):
         if why_not_folded(graph_module).get(node.name) == "fold":
-            old, (conv, norm) = node.args[0], map(graph_module.get_submodule, (node.args[0].target, node.target))
+            old, (conv, norm) = (
+                node.args[0],
+                map(graph_module.get_submodule, (node.args[0].target, node.target)),
+            )
             new = nn.Conv2d(3, 3, conv.kernel_size, padding="same", dtype=torch.float64).eval()
             # The affine map of the norm is read off by feeding zeros and ones.
-            ends = torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None, None, None].expand(2, 3, 1, 1)
+            ends = torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None, None, None].expand(
+                2, 3, 1, 1
+            )
             low, high = norm(ends).detach()[:, :, 0, 0]
             new.weight.data = conv.weight.detach() * (high - low)[:, None, None, None]
             new.bias.data = low + (0 if conv.bias is None else conv.bias.detach() * (high - low))
             graph_module.add_module(f"replacement{count}", new)
             with graph.inserting_before(node):
-                made = graph.call_module(f"replacement{count}", kwargs={"input": old.all_input_nodes[0]})
+                made = graph.call_module(
+                    f"replacement{count}", kwargs={"input": old.all_input_nodes[0]}
+                )
             node.replace_all_uses_with(made)
             graph.erase_node(node)
             graph.erase_node(old)
@@ -308,21 +315,16 @@ def fold_norms(graph_module):
 #   `((conv.weight.detach() * scale[:, None, None, None]).float())`
 
 
-# %% fold_norms wrong
-# - padding of the new convolution forgotten: `, padding=conv.padding` -> ``
-# - the mean is forgotten: ` - scale * norm.running_mean` -> ``
-# - the given convolution is changed: `new.weight =` -> `new = conv; new.weight =`
-# - turns the given modules into float32: `folded = 0` -> `folded = 0; graph_module.float()`
-# - eps is forgotten: ` + norm.eps` -> ``
-# - scales the input channels: `scale[:, None, None, None]` -> `scale[None, :, None, None]`
-# - the old bias is lost: `shift if conv.bias is None else scale * conv.bias.detach() + shift` -> `shift`
-# - the old bias is not scaled: `scale * conv.bias` -> `conv.bias`
-# - a second norm in a row is left: `folded = 0` -> `folded, reasons = 0, why_not_folded(graph_module)`,
-#   `why_not_folded(graph_module).get` -> `reasons.get`
-# - folds after every convolution:
-#   `.get(node.name) != "fold"` -> `.get(node.name, "no convolution") == "no convolution"`
-# - folds shared convolutions: `!= "fold"` -> `not in ("fold", "shared")`
-# - folds norms in training mode: `!= "fold"` -> `not in ("fold", "training")`
-# - leaves an identity:
-#   `node.replace_all_uses_with(before)` -> `graph_module.i, node.target = nn.Identity(), "i"; folded += 1; continue`
-# - does nothing: `folded = 0` -> `return 0`
+# %% fold_norms wrong - padding of the new convolution forgotten: `, padding=conv.padding` -> `` -
+# the mean is forgotten: ` - scale * norm.running_mean` -> `` - the given convolution is changed:
+# `new.weight =` -> `new = conv; new.weight =` - turns the given modules into float32: `folded = 0`
+# -> `folded = 0; graph_module.float()` - eps is forgotten: ` + norm.eps` -> `` - scales the input
+# channels: `scale[:, None, None, None]` -> `scale[None, :, None, None]` - the old bias is lost:
+# `shift if conv.bias is None else scale * conv.bias.detach() + shift` -> `shift` - the old bias is
+# not scaled: `scale * conv.bias` -> `conv.bias` - a second norm in a row is left: `folded = 0` ->
+# `folded, reasons = 0, why_not_folded(graph_module)`, `why_not_folded(graph_module).get` ->
+# `reasons.get` - folds after every convolution: `.get(node.name) != "fold"` -> `.get(node.name, "no
+# convolution") == "no convolution"` - folds shared convolutions: `!= "fold"` -> `not in ("fold",
+# "shared")` - folds norms in training mode: `!= "fold"` -> `not in ("fold", "training")` - leaves
+# an identity: `node.replace_all_uses_with(before)` -> `graph_module.i, node.target = nn.Identity(),
+# "i"; folded += 1; continue` - does nothing: `folded = 0` -> `return 0`

@@ -1,21 +1,31 @@
-"""How the exercises of a2 are run and looked at. Holds no answer: it travels to students and into the box.
+"""How the exercises of a2 are run and looked at.
 
-A graph travels as plain data: `layers` describes modules by name, `nodes` lists what is computed in order. An input of
-a node is the name of an earlier node, or a number. `build` makes an fx.GraphModule of it, `describe` goes back, and
-`execute` computes a description without torch.fx, for graphs that nobody vouches for.
+Holds no answer: it travels to students and into the box.
+
+A graph travels as plain data: `layers` describes modules by name, `nodes` lists what is computed in
+order. An input of a node is the name of an earlier node, or a number. `build` makes an
+fx.GraphModule of it, `describe` goes back, and `execute` computes a description without torch.fx,
+for graphs that nobody vouches for.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-FUNCTIONS = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "relu": torch.relu, "random": torch.rand_like}
+FUNCTIONS = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "relu": torch.relu,
+    "random": torch.rand_like,
+}
 NAMES = {function: name for name, function in FUNCTIONS.items()}
 STATE = {"conv": ("weight", "bias"), "bn": ("weight", "bias", "running_mean", "running_var")}
 
 
 def build(program):
-    """Make an fx.GraphModule; layers with the same "same_as" are one and the same module under several names.
+    """Make an fx.GraphModule; layers with the same "same_as" are one and the same module under
+    several names.
 
     The mode of the whole is that of no layer: "training" sets it alone.
     """
@@ -24,7 +34,9 @@ def build(program):
         made[name] = made[layer["same_as"]] if "same_as" in layer else _layer(layer)
         root.add_module(name, made[name])
     for row in program["nodes"]:
-        inputs = tuple(made["node " + value] if isinstance(value, str) else value for value in row["inputs"])
+        inputs = tuple(
+            made["node " + value] if isinstance(value, str) else value for value in row["inputs"]
+        )
         kind, name = row["kind"], row["name"]
         if kind == "input":
             node = graph.placeholder(name)
@@ -66,8 +78,13 @@ def describe(graph_module):
     nodes, layers = [], {}
     for node in graph_module.graph.nodes:
         values = (*node.args, *node.kwargs.values())
-        values = values[0] if node.op == "output" and isinstance(values[0], tuple | list) else values
-        row = {"name": node.name, "inputs": [v.name if isinstance(v, fx.Node) else v for v in values]}
+        values = (
+            values[0] if node.op == "output" and isinstance(values[0], tuple | list) else values
+        )
+        row = {
+            "name": node.name,
+            "inputs": [v.name if isinstance(v, fx.Node) else v for v in values],
+        }
         if node.op == "call_module":
             row |= {"kind": "layer", "target": node.target}
             layers[node.target] = describe_layer(graph_module.get_submodule(node.target))
@@ -83,17 +100,35 @@ def describe(graph_module):
 
 def describe_layer(layer):
     """Turn a module into plain data; what a graph has no kind for keeps only its class's name."""
-    kinds = {nn.Conv2d: "conv", nn.BatchNorm2d: "bn", nn.ReLU: "relu", nn.Identity: "identity", nn.Dropout: "dropout"}
-    kind = next((kind for known, kind in kinds.items() if isinstance(layer, known)), type(layer).__name__)
-    row = {"kind": kind, "types": sorted({str(tensor.dtype) for tensor in layer.state_dict().values()})}
-    row |= {"training": layer.training} | {name: getattr(layer, name) for name in STATE.get(kind, ())}
+    kinds = {
+        nn.Conv2d: "conv",
+        nn.BatchNorm2d: "bn",
+        nn.ReLU: "relu",
+        nn.Identity: "identity",
+        nn.Dropout: "dropout",
+    }
+    kind = next(
+        (kind for known, kind in kinds.items() if isinstance(layer, known)), type(layer).__name__
+    )
+    row = {
+        "kind": kind,
+        "types": sorted({str(tensor.dtype) for tensor in layer.state_dict().values()}),
+    }
+    row |= {"training": layer.training} | {
+        name: getattr(layer, name) for name in STATE.get(kind, ())
+    }
     if kind == "conv":
-        row["padding"] = {"same": layer.kernel_size[0] // 2, "valid": 0}.get(layer.padding, layer.padding[0])
+        row["padding"] = {"same": layer.kernel_size[0] // 2, "valid": 0}.get(
+            layer.padding, layer.padding[0]
+        )
     return row | ({"eps": layer.eps} if kind == "bn" else {})
 
 
 def execute(program, x):
-    """Compute a described graph on one image batch, and twice that for a second input. Returns the outputs."""
+    """Compute a described graph on one image batch, and twice that for a second input.
+
+    Returns the outputs.
+    """
     values = {}
     if len(program["nodes"]) > 100:
         raise ValueError("more nodes than were given")
@@ -101,7 +136,9 @@ def execute(program, x):
         inputs = [values[v] if isinstance(v, str) else float(v) for v in row["inputs"]]
         if row["kind"] == "output":
             return inputs
-        values[row["name"]] = x * (len(values) + 1) if row["kind"] == "input" else _compute(program, row, inputs)
+        values[row["name"]] = (
+            x * (len(values) + 1) if row["kind"] == "input" else _compute(program, row, inputs)
+        )
     raise ValueError("the graph has no output")
 
 
@@ -121,16 +158,24 @@ def _compute(program, row, inputs):
 
 def _compute_layer(layer, x):
     if layer["kind"] == "conv":
-        if layer["weight"].numel() > 100_000 or type(layer["padding"]) is not int or not 0 <= layer["padding"] <= 8:
+        if (
+            layer["weight"].numel() > 100_000
+            or type(layer["padding"]) is not int
+            or not 0 <= layer["padding"] <= 8
+        ):
             raise ValueError("a convolution of unexpected size")
         bias = None if layer["bias"] is None else layer["bias"].double()
         return F.conv2d(x, layer["weight"].double(), bias, padding=layer["padding"])
     if layer["kind"] == "bn":
         mean, var = (layer[name].double().clone() for name in ("running_mean", "running_var"))
         weight, bias = layer["weight"].double(), layer["bias"].double()
-        return F.batch_norm(x, mean, var, weight, bias, training=bool(layer["training"]), eps=layer["eps"])
+        return F.batch_norm(
+            x, mean, var, weight, bias, training=bool(layer["training"]), eps=layer["eps"]
+        )
     if layer["kind"] == "dropout" and layer["training"]:
-        return x * 0.5  # stands for it: whoever removes it is found out, and nothing is left to chance
+        return (
+            x * 0.5
+        )  # stands for it: whoever removes it is found out, and nothing is left to chance
     if layer["kind"] == "relu":
         return x.relu()
     if layer["kind"] in ("identity", "dropout"):
@@ -172,11 +217,16 @@ def rewrite(function):
 
 def kinds_of(nodes, layers):
     """What each node is: the kind of its layer, its function or method, an input or the output."""
-    return sorted(layers[n["target"]]["kind"] if n["kind"] == "layer" else n.get("target") or n["kind"] for n in nodes)
+    return sorted(
+        layers[n["target"]]["kind"] if n["kind"] == "layer" else n.get("target") or n["kind"]
+        for n in nodes
+    )
 
 
 def view_rewrite(answer, probe):
-    """What was done, what kinds of nodes are left, what the graph computes, and whether given modules were spared."""
+    """What was done, what kinds of nodes are left, what the graph computes, and whether given
+    modules were spared.
+    """
     return {
         "count": answer["count"],
         "kinds of nodes": kinds_of(answer["program"]["nodes"], answer["program"]["layers"]),

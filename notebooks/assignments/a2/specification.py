@@ -1,7 +1,8 @@
 """The exercises of a2, graph passes. Secret: holds the oracles.
 
-No oracle works on a graph. Each case says which nodes have to go; what the graph computes is found by executing the
-plain description that it was made from. Names and constants are drawn, so that no answer can rely on them.
+No oracle works on a graph. Each case says which nodes have to go; what the graph computes is found
+by executing the plain description that it was made from. Names and constants are drawn, so that no
+answer can rely on them.
 """
 
 import torch
@@ -10,7 +11,9 @@ from driver import RUNS, VIEWS, build, describe_layer, execute, kinds_of
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Assignment, Case, Item
 
-CLOSE = Tolerance(relative=1e-5, absolute=1e-7)  # so that new layers may be of torch's usual float32
+CLOSE = Tolerance(
+    relative=1e-5, absolute=1e-7
+)  # so that new layers may be of torch's usual float32
 RELU = {"kind": "relu", "training": False}
 IDENTITY = {"kind": "identity", "training": True}
 DROPOUT = {"kind": "dropout", "training": False}
@@ -33,9 +36,11 @@ def _bn(rng, training=False):
 
 
 def _case(rng, label, layers, lines, **probe):
-    """Make a graph of lines such as "sum function add left right"; "$" is a random number, all names are drawn.
+    """Make a graph of lines such as "sum function add left right"; "$" is a random number, all
+    names are drawn.
 
-    A line is a name, a kind, a target (where the kind has one) and the inputs. Names in `probe` are drawn alike.
+    A line is a name, a kind, a target (where the kind has one) and the inputs. Names in `probe` are
+    drawn alike.
     """
     drawn = iter(torch.randperm(900, generator=rng).tolist())
     layer_names = {name: f"layer{next(drawn)}" for name in layers}
@@ -50,7 +55,8 @@ def _case(rng, label, layers, lines, **probe):
         row["inputs"] = [names[w] if w in names else _number(rng, w) for w in rest]
         rows.append(row)
     renamed = {
-        layer_names[n]: {"same_as": layer_names[o["same_as"]]} if "same_as" in o else o for n, o in layers.items()
+        layer_names[n]: {"same_as": layer_names[o["same_as"]]} if "same_as" in o else o
+        for n, o in layers.items()
     }
     probe = {key: {names[n]: v for n, v in value.items()} if isinstance(value, dict) else [names[n] for n in value]
              for key, value in probe.items()}  # fmt: skip
@@ -70,17 +76,25 @@ def _number(rng, word):
 
 def _rewrite_oracle(inputs, probe):
     program, removed = inputs["program"], probe["removed"]
-    resolved = {name: program["layers"][layer.get("same_as", name)] for name, layer in program["layers"].items()}
+    resolved = {
+        name: program["layers"][layer.get("same_as", name)]
+        for name, layer in program["layers"].items()
+    }
     given = build(program)
     return {
         "count": len(removed),
-        "kinds of nodes": kinds_of([row for row in program["nodes"] if row["name"] not in removed], resolved),
+        "kinds of nodes": kinds_of(
+            [row for row in program["nodes"] if row["name"] not in removed], resolved
+        ),
         "outputs": execute(program | {"layers": resolved}, probe["x"]),
-        "given modules": {name: describe_layer(given.get_submodule(name)) for name in program["layers"]},
+        "given modules": {
+            name: describe_layer(given.get_submodule(name)) for name in program["layers"]
+        },
     }
 
 
-# 1. who is called how often -------------------------------------------------------------------------------------
+# 1. who is called how often
+# -------------------------------------------------------------------------------------
 
 
 def _calls_cases(rng):
@@ -107,7 +121,8 @@ def _calls_oracle(inputs, probe):
     return {name: owners.count(owner) for name, owner in zip(called, owners, strict=True)}
 
 
-# 2. dead nodes --------------------------------------------------------------------------------------------------
+# 2. dead nodes
+# --------------------------------------------------------------------------------------------------
 
 
 def _dead_cases(rng):
@@ -136,7 +151,8 @@ def _dead_edges(rng):
     ]  # fmt: skip
 
 
-# 3. nodes that change nothing -----------------------------------------------------------------------------------
+# 3. nodes that change nothing
+# -----------------------------------------------------------------------------------
 
 
 def _identity_cases(rng):
@@ -167,7 +183,8 @@ def _identity_edges(rng):
     ]  # fmt: skip
 
 
-# 4. the same thing twice ----------------------------------------------------------------------------------------
+# 4. the same thing twice
+# ----------------------------------------------------------------------------------------
 
 
 def _repeat_cases(rng):
@@ -210,7 +227,8 @@ def _repeat_edges(rng):
     ]  # fmt: skip
 
 
-# 5. and 6. norms ------------------------------------------------------------------------------------------------
+# 5. and 6. norms
+# ------------------------------------------------------------------------------------------------
 
 
 def _norm_graphs(rng):
@@ -231,7 +249,13 @@ def _norm_traps(rng):
     training = {"c": _conv(rng), "n": _bn(rng, training=True)}
     read = {"c": _conv(rng), "n": _bn(rng), "d": _conv(rng), "m": _bn(rng)}
     shared = {"c": _conv(rng, bias=True), "n": _bn(rng), "m": _bn(rng)}
-    alias = {"c": _conv(rng), "again": {"same_as": "c"}, "n": _bn(rng), "d": _conv(rng), "m": _bn(rng)}
+    alias = {
+        "c": _conv(rng),
+        "again": {"same_as": "c"},
+        "n": _bn(rng),
+        "d": _conv(rng),
+        "m": _bn(rng),
+    }
     shared_norm = {"c": _conv(rng), "d": _conv(rng), "n": _bn(rng)}
     chain = {"c": _conv(rng), "i": IDENTITY, "n": _bn(rng), "m": _bn(rng)}
     return [

@@ -1,4 +1,7 @@
-"""The exercises of a3, structured pruning. Secret: holds the oracles, written with loops and with masks."""
+"""The exercises of a3, structured pruning.
+
+Secret: holds the oracles, written with loops and with masks.
+"""
 
 import torch
 
@@ -17,7 +20,8 @@ def _some(rng, count, kept):
     return torch.randperm(count, generator=rng)[:kept].sort().values
 
 
-# 1. and 2. importance -------------------------------------------------------------------------------------------
+# 1. and 2. importance
+# -------------------------------------------------------------------------------------------
 
 
 def _norm_cases(rng):
@@ -45,7 +49,10 @@ def _taylor_cases(rng):
 
 
 def _taylor_edges(rng):
-    return [_taylor_case(rng, "a single image", 1, 4, 3, 3), _taylor_case(rng, "wide images", 3, 3, 3, 5)]
+    return [
+        _taylor_case(rng, "a single image", 1, 4, 3, 3),
+        _taylor_case(rng, "wide images", 3, 3, 3, 5),
+    ]
 
 
 def _taylor_oracle(inputs, probe):
@@ -53,12 +60,16 @@ def _taylor_oracle(inputs, probe):
     scores = []
     for channel in range(activation.shape[1]):
         images = range(len(activation))
-        changes = [abs(sum((activation[i, channel] * gradient[i, channel]).flatten().tolist())) for i in images]
+        changes = [
+            abs(sum((activation[i, channel] * gradient[i, channel]).flatten().tolist()))
+            for i in images
+        ]
         scores.append(sum(changes) / len(changes))
     return torch.tensor(scores, dtype=torch.float64)
 
 
-# 3. which channels stay -----------------------------------------------------------------------------------------
+# 3. which channels stay
+# -----------------------------------------------------------------------------------------
 
 
 def _keep_cases(rng):
@@ -69,10 +80,16 @@ def _keep_edges(rng):
     equal = torch.ones(6, dtype=torch.float64)
     return [
         Case("equal scores", {"scores": equal, "ratio": 0.5}),
-        Case("some equal scores", {"scores": torch.tensor([1.0, 3.0, 1.0, 2.0, 1.0]).double(), "ratio": 0.45}),
+        Case(
+            "some equal scores",
+            {"scores": torch.tensor([1.0, 3.0, 1.0, 2.0, 1.0]).double(), "ratio": 0.45},
+        ),
         Case("everything asked for", {"scores": _normal(rng, 4).abs(), "ratio": 1.0}),
         Case("nothing asked for", {"scores": _normal(rng, 5).abs(), "ratio": 0.0}),
-        Case("scores below 0", {"scores": torch.tensor([-3.0, 2.0, -1.0, 0.5], dtype=torch.float64), "ratio": 0.5}),
+        Case(
+            "scores below 0",
+            {"scores": torch.tensor([-3.0, 2.0, -1.0, 0.5], dtype=torch.float64), "ratio": 0.5},
+        ),
     ]
 
 
@@ -83,7 +100,8 @@ def _keep_oracle(inputs, probe):
     return torch.tensor(sorted(order[: len(scores) - dropped]))
 
 
-# 4. to 6. surgery -----------------------------------------------------------------------------------------------
+# 4. to 6. surgery
+# -----------------------------------------------------------------------------------------------
 
 
 def _conv_inputs(rng, cout, cin, kept_out, kept_in, bias=True):
@@ -110,7 +128,10 @@ def _conv_edges(rng):
 def _conv_oracle(inputs, probe):
     out, into = inputs["keep_out"].tolist(), inputs["keep_in"].tolist()
     weight = torch.stack([torch.stack([inputs["weight"][o, i] for i in into]) for o in out])
-    return [weight, None if inputs["bias"] is None else torch.stack([inputs["bias"][o] for o in out])]
+    return [
+        weight,
+        None if inputs["bias"] is None else torch.stack([inputs["bias"][o] for o in out]),
+    ]
 
 
 def _depthwise_inputs(rng, channels, kept, multiplier=1, bias=True):
@@ -136,7 +157,11 @@ def _depthwise_oracle(inputs, probe):
     per_channel = len(inputs["weight"]) // inputs["channels"]
     kept = set(inputs["keep"].tolist())
     mask = torch.tensor([i // per_channel in kept for i in range(len(inputs["weight"]))])
-    return [inputs["weight"][mask], None if inputs["bias"] is None else inputs["bias"][mask], len(kept)]
+    return [
+        inputs["weight"][mask],
+        None if inputs["bias"] is None else inputs["bias"][mask],
+        len(kept),
+    ]
 
 
 def _flatten_inputs(rng, channels, height, width, kept):
@@ -159,10 +184,13 @@ def _flatten_edges(rng):
 def _flatten_oracle(inputs, probe):
     pixels = inputs["height"] * inputs["width"]
     kept = set(inputs["keep"].tolist())
-    return inputs["weight"][:, torch.tensor([c // pixels in kept for c in range(inputs["weight"].shape[1])])]
+    return inputs["weight"][
+        :, torch.tensor([c // pixels in kept for c in range(inputs["weight"].shape[1])])
+    ]
 
 
-# 7. groups ------------------------------------------------------------------------------------------------------
+# 7. groups
+# ------------------------------------------------------------------------------------------------------
 
 
 def _layer(name, kind, *inputs):
@@ -175,10 +203,16 @@ def _names(rng, count):
 
 
 def _network(rng, *lines):
-    """Layers with drawn names, from lines such as "add 0 2": a kind, and which layers are its inputs."""
+    """Layers with drawn names, from lines such as "add 0 2": a kind, and which layers are its
+    inputs.
+    """
     names = _names(rng, len(lines))
     rows = [(name, *line.split()) for name, line in zip(names, lines, strict=True)]
-    return {"layers": [_layer(name, kind, *(names[int(i)] for i in inputs)) for name, kind, *inputs in rows]}
+    return {
+        "layers": [
+            _layer(name, kind, *(names[int(i)] for i in inputs)) for name, kind, *inputs in rows
+        ]
+    }
 
 
 def _group_cases(rng):
@@ -219,7 +253,8 @@ def _group_oracle(inputs, probe):
     return sorted(sorted(group) for group in groups.values())
 
 
-# 8. one threshold for all layers --------------------------------------------------------------------------------
+# 8. one threshold for all layers
+# --------------------------------------------------------------------------------
 
 
 def _global_cases(rng):
@@ -233,8 +268,13 @@ def _global_edges(rng):
     return [
         Case("a layer of small scores", {"scores": small, "ratio": 0.5, "least": 2}),
         Case("everything asked for", {"scores": [s + 1 for s in small], "ratio": 1.0, "least": 1}),
-        Case("one layer's scores far above the other's", {"scores": apart, "ratio": 0.3, "least": 1}),
-        Case("a layer smaller than the least", {"scores": [small[0][:2], small[1]], "ratio": 0.5, "least": 3}),
+        Case(
+            "one layer's scores far above the other's", {"scores": apart, "ratio": 0.3, "least": 1}
+        ),
+        Case(
+            "a layer smaller than the least",
+            {"scores": [small[0][:2], small[1]], "ratio": 0.5, "least": 3},
+        ),
     ]
 
 
@@ -242,7 +282,9 @@ def _global_oracle(inputs, probe):
     scores = [layer.tolist() for layer in inputs["scores"]]
     left = [set(range(len(layer))) for layer in scores]
     budget = int(sum(map(len, scores)) * inputs["ratio"])
-    for _, layer, channel in sorted((s, i, j) for i, row in enumerate(scores) for j, s in enumerate(row)):
+    for _, layer, channel in sorted(
+        (s, i, j) for i, row in enumerate(scores) for j, s in enumerate(row)
+    ):
         if budget and len(left[layer]) > inputs["least"]:
             left[layer].remove(channel)
             budget -= 1
@@ -253,7 +295,13 @@ LIBRARIES = ("torch.nn.utils.prune.*", "torch.ao.*", "torch_pruning.*")
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint):
-    more = {"edges": edges, "nudge": nudge, "hint": hint, "tolerance": CLOSE, "forbidden": LIBRARIES}
+    more = {
+        "edges": edges,
+        "nudge": nudge,
+        "hint": hint,
+        "tolerance": CLOSE,
+        "forbidden": LIBRARIES,
+    }
     return Item(name, cases, oracle, points=points, **more)
 
 

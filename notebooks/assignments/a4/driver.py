@@ -1,4 +1,6 @@
-"""How the exercises of a4 are run: every function takes and returns plain data, so nothing needs translating."""
+"""How the exercises of a4 are run: every function takes and returns plain data, so nothing needs
+translating.
+"""
 
 RUNS = {}
 VIEWS = {}

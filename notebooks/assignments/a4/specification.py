@@ -1,4 +1,7 @@
-"""The exercises of a4, quantization. Secret: holds the oracles, mostly exact arithmetic in plain Python."""
+"""The exercises of a4, quantization.
+
+Secret: holds the oracles, mostly exact arithmetic in plain Python.
+"""
 
 import math
 from fractions import Fraction
@@ -18,7 +21,10 @@ def _normal(rng, *shape):
 
 def _both_signs(rng, count):
     """Normal numbers of which every other one is negative."""
-    return _normal(rng, count).abs().add(0.1) * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(count)[:count]
+    return (
+        _normal(rng, count).abs().add(0.1)
+        * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(count)[:count]
+    )
 
 
 def _integers(rng, low, high, *shape):
@@ -29,7 +35,8 @@ def _round_half_even(value):
     return round(Fraction(value))
 
 
-# 1. scale and zero point ----------------------------------------------------------------------------------------
+# 1. scale and zero point
+# ----------------------------------------------------------------------------------------
 
 
 def _range_case(label, low, high, bits):
@@ -67,12 +74,15 @@ def _range_oracle(inputs, probe):
     return [float(scale), _round_half_even(-low / scale)]
 
 
-# 2. quantize ----------------------------------------------------------------------------------------------------
+# 2. quantize
+# ----------------------------------------------------------------------------------------------------
 
 
 def _quantize_cases(rng):
     x = _normal(rng, 4, 5) * 3
-    return [Case("ordinary numbers", {"x": x, "scale": 0.05, "zero_point": 100, "low": 0, "high": 255})]
+    return [
+        Case("ordinary numbers", {"x": x, "scale": 0.05, "zero_point": 100, "low": 0, "high": 255})
+    ]
 
 
 def _quantize_edges(rng):
@@ -81,7 +91,9 @@ def _quantize_edges(rng):
     return [
         Case("numbers just beside half-way", _quantize_inputs(beside, 0.25, -1, -8, 7)),
         Case("numbers half-way between two codes", _quantize_inputs(halves, 1.0, 3, -8, 7)),
-        Case("numbers far outside", _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 127)),
+        Case(
+            "numbers far outside", _quantize_inputs(_both_signs(rng, 6) * 1e6, 0.5, -3, -128, 127)
+        ),
     ]
 
 
@@ -97,14 +109,16 @@ def _quantize_oracle(inputs, probe):
     return torch.tensor(codes).reshape(inputs["x"].shape)
 
 
-# 3. weights, one scale per channel ------------------------------------------------------------------------------
+# 3. weights, one scale per channel
+# ------------------------------------------------------------------------------
 
 
 def _weight_cases(rng):
     sizes = torch.tensor([0.1, 1.0, 10.0, 0.01], dtype=torch.float64)
     return [
         Case(
-            "channels of different size", {"weight": _normal(rng, 4, 3, 3, 3) * sizes[:, None, None, None], "bits": 8}
+            "channels of different size",
+            {"weight": _normal(rng, 4, 3, 3, 3) * sizes[:, None, None, None], "bits": 8},
         ),
         Case("four bits", {"weight": _normal(rng, 3, 2, 1, 1), "bits": 4}),
     ]
@@ -118,7 +132,10 @@ def _weight_edges(rng):
     return [
         Case("a channel of zeros", {"weight": zero, "bits": 8}),
         Case("as many inputs as outputs", {"weight": _normal(rng, 5, 5), "bits": 8}),
-        Case("weights half-way between two codes", {"weight": halves[:, torch.randperm(7, generator=rng)], "bits": 3}),
+        Case(
+            "weights half-way between two codes",
+            {"weight": halves[:, torch.randperm(7, generator=rng)], "bits": 3},
+        ),
     ]
 
 
@@ -128,15 +145,23 @@ def _weight_oracle(inputs, probe):
         largest = max(abs(value) for value in row)
         scales.append(largest / most if largest else 1.0)
         rows.append([_round_half_even(value / scales[-1]) for value in row])
-    return [torch.tensor(rows).reshape(inputs["weight"].shape), torch.tensor(scales, dtype=torch.float64)]
+    return [
+        torch.tensor(rows).reshape(inputs["weight"].shape),
+        torch.tensor(scales, dtype=torch.float64),
+    ]
 
 
-# 4. bias --------------------------------------------------------------------------------------------------------
+# 4. bias
+# --------------------------------------------------------------------------------------------------------
 
 
 def _bias_cases(rng):
     scales = torch.rand(32, generator=rng, dtype=torch.float64) * 0.01 + 1e-3
-    return [Case("32 channels", {"bias": _normal(rng, 32), "input_scale": 0.03, "weight_scales": scales})]
+    return [
+        Case(
+            "32 channels", {"bias": _normal(rng, 32), "input_scale": 0.03, "weight_scales": scales}
+        )
+    ]
 
 
 def _bias_edges(rng):
@@ -159,7 +184,8 @@ def _bias_oracle(inputs, probe):
     return torch.tensor(codes)
 
 
-# 5. integer convolution -----------------------------------------------------------------------------------------
+# 5. integer convolution
+# -----------------------------------------------------------------------------------------
 
 
 def _conv_case(rng, label, shape, kernel, padding, stride, zero_point):
@@ -203,18 +229,22 @@ def _conv_oracle(inputs, probe):
     centred[:, :, pad : pad + height, pad : pad + width] = x - inputs["zero_point"]
     for row in range(rows):
         for column in range(columns):
-            window = centred[:, None, :, row * stride : row * stride + kh, column * stride : column * stride + kw]
+            window = centred[
+                :, None, :, row * stride : row * stride + kh, column * stride : column * stride + kw
+            ]
             sums[:, :, row, column] += (window * weight).sum((2, 3, 4))
     return sums
 
 
-# 6. and 7. fixed-point multiplication ---------------------------------------------------------------------------
+# 6. and 7. fixed-point multiplication
+# ---------------------------------------------------------------------------
 
 
 def _multiplier_cases(rng):
     values = torch.rand(3, generator=rng, dtype=torch.float64).tolist()
     return [
-        Case(f"a multiplier near {v:.1g}", {"multiplier": v}) for v in (values[0], values[1] * 1e-3, values[2] + 1.5)
+        Case(f"a multiplier near {v:.1g}", {"multiplier": v})
+        for v in (values[0], values[1] * 1e-3, values[2] + 1.5)
     ]
 
 
@@ -242,27 +272,49 @@ def _multiplier_oracle(inputs, probe):
 
 
 def _requantize_inputs(sums, mantissa, shift, zero_point, low=0, high=255):
-    return {"sums": sums, "mantissa": mantissa, "shift": shift, "zero_point": zero_point, "low": low, "high": high}
+    return {
+        "sums": sums,
+        "mantissa": mantissa,
+        "shift": shift,
+        "zero_point": zero_point,
+        "low": low,
+        "high": high,
+    }
 
 
 def _requantize_cases(rng):
     mantissa = _integers(rng, 2**30, 2**31 - 1, 1).item()
-    return [Case("ordinary sums", _requantize_inputs(_integers(rng, -40000, 40000, 12), mantissa, 39, 120))]
+    return [
+        Case(
+            "ordinary sums",
+            _requantize_inputs(_integers(rng, -40000, 40000, 12), mantissa, 39, 120),
+        )
+    ]
 
 
 def _requantize_edges(rng):
     wide = torch.cat([torch.tensor([2**31 - 1, -(2**31)]), _integers(rng, -(2**31), 2**31 - 1, 9)])
     mantissa = _integers(rng, 2**30, 2**31 - 2, 1).item() | 1
-    # Sums whose products with the mantissa lie just beside half-way, with more digits than a float64 holds.
+    # Sums whose products with the mantissa lie just beside half-way, with more digits than a
+    # float64 holds.
     beside = torch.tensor([(2**30 + d) * pow(mantissa, -1, 2**31) % 2**31 for d in range(-20, 20)])
     below = [((2**31 - d) * pow(mantissa, -1, 2**32) + 2**31) % 2**32 - 2**31 for d in range(1, 20)]
     ties = torch.tensor([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
     return [
-        Case("sums of two images", _requantize_inputs(_integers(rng, -40000, 40000, 2, 3, 2, 2), mantissa, 39, 120)),
+        Case(
+            "sums of two images",
+            _requantize_inputs(_integers(rng, -40000, 40000, 2, 3, 2, 2), mantissa, 39, 120),
+        ),
         Case("sums half-way between two codes", _requantize_inputs(ties, 2**30, 31, 0, -128, 127)),
         Case("sums that use all 32 bits", _requantize_inputs(wide, 2**31 - 1, 54, 7)),
-        Case("sums just beside half-way", _requantize_inputs(beside, mantissa, 31, 0, -(2**31), 2**31 - 1)),
-        Case("sums just below half-way", _requantize_inputs(torch.tensor(below), mantissa, 32, 0, -(2**31), 2**31 - 1)),
+        Case(
+            "sums just beside half-way",
+            _requantize_inputs(beside, mantissa, 31, 0, -(2**31), 2**31 - 1),
+        ),
+        Case(
+            "sums just below half-way",
+            _requantize_inputs(torch.tensor(below), mantissa, 32, 0, -(2**31), 2**31 - 1),
+        ),
     ]
 
 
@@ -275,7 +327,8 @@ def _requantize_oracle(inputs, probe):
     return torch.tensor(codes).reshape(inputs["sums"].shape)
 
 
-# 8. calibration -------------------------------------------------------------------------------------------------
+# 8. calibration
+# -------------------------------------------------------------------------------------------------
 
 
 def _clip_cases(rng):
@@ -284,7 +337,9 @@ def _clip_cases(rng):
         x = _normal(rng, 2000)
         x[0] = 15.0
         # In random order and several times, so that no fixed position is right.
-        candidates = torch.tensor([0.5, 2.0, 4.0, 8.0, 30.0], dtype=torch.float64)[torch.randperm(5, generator=rng)]
+        candidates = torch.tensor([0.5, 2.0, 4.0, 8.0, 30.0], dtype=torch.float64)[
+            torch.randperm(5, generator=rng)
+        ]
         cases.append(Case(label, {"x": x, "bits": 4, "candidates": candidates}))
     return cases
 
@@ -294,14 +349,20 @@ def _clip_edges(rng):
     candidates = torch.tensor([2.0, 1.0, 0.7, 0.2], dtype=torch.float64)
     negative = -_normal(rng, 100).abs()
     negative[:5] -= 6
-    ends, half = torch.tensor([1.0, -1.0] * 5 + [0.6, -0.6] * 15), torch.tensor([1.0, 0.5], dtype=torch.float64)
+    ends, half = (
+        torch.tensor([1.0, -1.0] * 5 + [0.6, -0.6] * 15),
+        torch.tensor([1.0, 0.5], dtype=torch.float64),
+    )
     uneven = torch.tensor([-1.0] * 10 + [0.4] * 5)
     return [
         Case("evenly spread numbers", {"x": x, "bits": 3, "candidates": candidates}),
         Case("three codes", {"x": x, "bits": 2, "candidates": candidates * 0.67}),
         Case("negative numbers", {"x": negative, "bits": 5, "candidates": candidates.flip(0) * 4}),
         Case("few values", {"x": ends.double(), "bits": 2, "candidates": half}),
-        Case("few values, most of them negative", {"x": uneven.double(), "bits": 2, "candidates": half}),
+        Case(
+            "few values, most of them negative",
+            {"x": uneven.double(), "bits": 2, "candidates": half},
+        ),
     ]
 
 
@@ -320,7 +381,13 @@ TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint, tolerance=EXACT):
-    more = {"edges": edges, "nudge": nudge, "hint": hint, "tolerance": tolerance, "forbidden": TORCHS_OWN}
+    more = {
+        "edges": edges,
+        "nudge": nudge,
+        "hint": hint,
+        "tolerance": tolerance,
+        "forbidden": TORCHS_OWN,
+    }
     return Item(name, cases, oracle, points=points, **more)
 
 

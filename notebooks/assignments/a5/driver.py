@@ -1,9 +1,12 @@
-"""How the exercises of a5 are run and scored. Holds no answer: it travels to students and into the box.
+"""How the exercises of a5 are run and scored.
 
-A network is a list of layers, each a dictionary of plain data. A layer takes the output of the one before it, or of
-layer i, counted from 0, where it says "from": i.
+Holds no answer: it travels to students and into the box.
 
-    {"kind": "conv", "weight", "bias", "stride", "padding", "groups"}      weight (O, I / groups, kh, kw), bias (O,)
+A network is a list of layers, each a dictionary of plain data. A layer takes the output of the one
+before it, or of layer i, counted from 0, where it says "from": i.
+
+    {"kind": "conv", "weight", "bias", "stride", "padding", "groups"}      weight (O, I / groups,
+    kh, kw), bias (O,)
     {"kind": "relu6"}, {"kind": "relu"}
     {"kind": "add", "with": i}          adds the output of layer i
     {"kind": "pool"}                    the mean over all pixels: (N, C, H, W) becomes (N, C)
@@ -28,7 +31,8 @@ MOST_SHIFT, NOISE = 3, 3.0  # pixels, and steps of 255
 
 
 def earned(accuracy, submitted_bytes):
-    """The share of the network's points: nothing outside the targets, a fifth within them, and the rest as a product.
+    """The share of the network's points: nothing outside the targets, a fifth within them, and the
+    rest as a product.
 
     Example:
         >>> earned(TARGET_ACCURACY, TARGET_BYTES), earned(FULL_ACCURACY, FULL_BYTES), earned(0.0, 1)
@@ -38,7 +42,9 @@ def earned(accuracy, submitted_bytes):
         return 0.0
     better = min(1.0, (accuracy - TARGET_ACCURACY) / (FULL_ACCURACY - TARGET_ACCURACY))
     # Each halving of the bytes is worth the same.
-    smaller = min(1.0, math.log(TARGET_BYTES / max(submitted_bytes, 1)) / math.log(TARGET_BYTES / FULL_BYTES))
+    smaller = min(
+        1.0, math.log(TARGET_BYTES / max(submitted_bytes, 1)) / math.log(TARGET_BYTES / FULL_BYTES)
+    )
     return round(0.2 + 0.8 * better * smaller, 4)
 
 
@@ -47,7 +53,12 @@ def disturb(images, generator):
     padded, count = F.pad(images, [MOST_SHIFT] * 4, mode="reflect"), len(images)
     corners = torch.randint(0, 2 * MOST_SHIFT + 1, (count, 2), generator=generator).tolist()
     side = images.shape[-1]
-    moved = torch.stack([padded[i, :, top : top + side, left : left + side] for i, (top, left) in enumerate(corners)])
+    moved = torch.stack(
+        [
+            padded[i, :, top : top + side, left : left + side]
+            for i, (top, left) in enumerate(corners)
+        ]
+    )
     mirrored = torch.rand(count, generator=generator) < 0.5
     moved[mirrored] = moved[mirrored].flip(-1)
     noise = torch.randn(moved.shape, generator=generator) * NOISE
@@ -56,7 +67,10 @@ def disturb(images, generator):
 
 def execute(layers, x):
     """Compute the layers in float32."""
-    used_later, outputs = {layer[name] for layer in layers for name in ("with", "from") if name in layer}, {-1: x}
+    used_later, outputs = (
+        {layer[name] for layer in layers for name in ("with", "from") if name in layer},
+        {-1: x},
+    )
     for position, layer in enumerate(layers):
         x = _compute(layer, outputs[layer["from"]] if "from" in layer else x, outputs)
         if position in used_later:
@@ -113,14 +127,27 @@ def _layer_of(node, graph_module):
         bias = torch.zeros(len(target.weight)) if target.bias is None else target.bias.detach()
         layer = {"kind": "linear", "weight": target.weight.detach(), "bias": bias}
         if isinstance(target, nn.Conv2d):
-            sizes = {"stride": target.stride[0], "padding": target.padding[0], "groups": target.groups}
+            sizes = {
+                "stride": target.stride[0],
+                "padding": target.padding[0],
+                "groups": target.groups,
+            }
             layer |= {"kind": "conv"} | sizes
         return layer
-    kinds = {F.relu6: "relu6", F.relu: "relu", operator.add: "add", torch.add: "add", F.adaptive_avg_pool2d: "pool"}
+    kinds = {
+        F.relu6: "relu6",
+        F.relu: "relu",
+        operator.add: "add",
+        torch.add: "add",
+        F.adaptive_avg_pool2d: "pool",
+    }
     if node.op in ("placeholder", "output") or target is torch.flatten:
         return None
     if target not in kinds:
-        raise ValueError(f"{node.name}: no layer does {target}; fold the network first, with helpers.passes.optimize")
+        raise ValueError(
+            f"{node.name}: no layer does {target}; fold the network first, with"
+            " helpers.passes.optimize"
+        )
     return {"kind": kinds[target]}
 
 
@@ -130,7 +157,9 @@ def run_network(student, inputs):
         with contextlib.suppress(LookupError):  # an untouched exercise says that it is not done yet
             student["restore"]({})
         raise FileNotFoundError(f"{FILE} was not handed in")
-    return student["restore"](safetensors.torch.load(Path(FILE).read_bytes()))  # Windows overwrites no mapped file
+    return student["restore"](
+        safetensors.torch.load(Path(FILE).read_bytes())
+    )  # Windows overwrites no mapped file
 
 
 def view_network(answer, probe):
@@ -139,13 +168,19 @@ def view_network(answer, probe):
 
 
 def score_network(expected, observed, submitted_bytes=None):
-    """The share of the points, in words, and what was measured. Without a number of bytes the file alone counts."""
+    """The share of the points, in words, and what was measured.
+
+    Without a number of bytes the file alone counts.
+    """
     size = Path(FILE).stat().st_size if submitted_bytes is None else submitted_bytes
     if not isinstance(observed, torch.Tensor) or observed.shape != expected.shape:
         return 0.0, "the network does not give one class for each image", {}
     accuracy = (observed == expected).double().mean().item()
     share = earned(accuracy, size)
-    words = f"{accuracy:.1%} of {len(expected)} images right with {size:,} bytes earn {share:.0%} of the points"
+    words = (
+        f"{accuracy:.1%} of {len(expected)} images right with {size:,} bytes earn {share:.0%} of"
+        " the points"
+    )
     if submitted_bytes is None:
         words += " (the bytes of your code will count, too)"
     return share, words, {"accuracy": accuracy, "bytes": size}

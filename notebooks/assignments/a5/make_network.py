@@ -1,13 +1,17 @@
-"""Make the network that goes with the solutions, from the shipped dense `tiny`. Secret, as the file is.
+"""Make the network that goes with the solutions, from the shipped dense `tiny`.
 
-    python -m course prune data/checkpoints/tiny.safetensors build/small.safetensors --ratio 0.3 --scope all
-    python -m course finetune build/small.safetensors --teacher data/checkpoints/tiny.safetensors --epochs 8 \
-        --muon 0.01 --lr 0.1 --batch-size 256 --image-sizes 24 28 32 --output build/tuned.safetensors
+Secret, as the file is.
+
+    python -m course prune data/checkpoints/tiny.safetensors build/small.safetensors --ratio 0.3
+    --scope all python -m course finetune build/small.safetensors --teacher
+    data/checkpoints/tiny.safetensors --epochs 8 \
+        --muon 0.01 --lr 0.1 --batch-size 256 --image-sizes 24 28 32 --output
+        build/tuned.safetensors
     python notebooks/assignments/a5/make_network.py build/tuned.safetensors --bits 3 --epochs 4
 
-The last line trains with the rounding of the file, and prints what the file earns on disturbed validation images: no
-test image is looked at. It also prints the rule with which this network just earns all points: for driver.py, and for
-the sentence in the notebook.
+The last line trains with the rounding of the file, and prints what the file earns on disturbed
+validation images: no test image is looked at. It also prints the rule with which this network just
+earns all points: for driver.py, and for the sentence in the notebook.
 """
 
 import argparse
@@ -30,11 +34,15 @@ HERE = FOLDER / "a5"
 IMAGES = 5000
 MARGIN = 0.03  # other images, disturbed in other ways, may give so much less
 APART = 0.10  # accuracy between the first points and the last
-SMALLER = 1.8  # bytes for the first points, against those for the last: fewer than `tiny` has with 4 bits
+SMALLER = (
+    1.8  # bytes for the first points, against those for the last: fewer than `tiny` has with 4 bits
+)
 
 
 class Rounded(nn.Module):
-    """A weight as the file holds it; rounding has the slope 1, and the scale follows the largest weight."""
+    """A weight as the file holds it; rounding has the slope 1, and the scale follows the largest
+    weight.
+    """
 
     def __init__(self, bits: int) -> None:
         super().__init__()
@@ -49,12 +57,19 @@ class Rounded(nn.Module):
 
 
 def width_of(weight: torch.Tensor, bits: int) -> int:
-    """Layers with few weights cost little and suffer most: the first and the last have 6 bits at least."""
+    """Layers with few weights cost little and suffer most: the first and the last have 6 bits at
+    least.
+    """
     return max(bits, 6) if weight.numel() < 1000 else bits
 
 
-def train_rounded(folded: nn.Module, cifar: data.Dataset, bits: int, config: training.Config) -> nn.Module:
-    """Train a folded network with the rounding of the file. Its weights are then those that are rounded."""
+def train_rounded(
+    folded: nn.Module, cifar: data.Dataset, bits: int, config: training.Config
+) -> nn.Module:
+    """Train a folded network with the rounding of the file.
+
+    Its weights are then those that are rounded.
+    """
     network = copy.deepcopy(folded)
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
     for layer in layers:
@@ -66,7 +81,9 @@ def train_rounded(folded: nn.Module, cifar: data.Dataset, bits: int, config: tra
 
 
 def pack(layers: list[dict], squeeze_weight, bits: int) -> dict[str, torch.Tensor]:
-    """The tensors of the file: a plan as JSON, and all weights, scales and biases one after the other."""
+    """The tensors of the file: a plan as JSON, and all weights, scales and biases one after the
+    other.
+    """
     plan, weights, scales, biases = [], [], [], []
     for layer in layers:
         entry = {name: value for name, value in layer.items() if name not in ("weight", "bias")}
@@ -79,7 +96,11 @@ def pack(layers: list[dict], squeeze_weight, bits: int) -> dict[str, torch.Tenso
             biases.append(layer["bias"].half())
         plan.append(entry)
     text = json.dumps(plan, separators=(",", ":")).encode()
-    tensors = {"weights": torch.cat(weights), "scales": torch.cat(scales), "biases": torch.cat(biases)}
+    tensors = {
+        "weights": torch.cat(weights),
+        "scales": torch.cat(scales),
+        "biases": torch.cat(biases),
+    }
     return tensors | {"plan": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
 
@@ -90,7 +111,10 @@ def targets(accuracy: float, submitted_bytes: int) -> dict[str, float]:
         >>> targets(0.845, 20_400)
         {'TARGET_ACCURACY': 0.71, 'FULL_ACCURACY': 0.81, 'TARGET_BYTES': 38000, 'FULL_BYTES': 21000}
     """
-    full, least = math.floor(100 * (accuracy - MARGIN)) / 100, math.ceil(submitted_bytes / 1000) * 1000
+    full, least = (
+        math.floor(100 * (accuracy - MARGIN)) / 100,
+        math.ceil(submitted_bytes / 1000) * 1000,
+    )
     return {
         "TARGET_ACCURACY": round(full - APART, 2),
         "FULL_ACCURACY": full,
@@ -102,8 +126,12 @@ def targets(accuracy: float, submitted_bytes: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkpoint", type=Path, help="a network that was pruned and fine-tuned")
-    parser.add_argument("--bits", type=int, default=3, help="of most weights (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=4, help="of training with rounding (default: %(default)s)")
+    parser.add_argument(
+        "--bits", type=int, default=3, help="of most weights (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=4, help="of training with rounding (default: %(default)s)"
+    )
     parser.add_argument("--output", type=Path, default=HERE / "network.safetensors")
     arguments = parser.parse_args()
     exercise, cifar = course.load("a5"), data.load_cifar10()
@@ -117,9 +145,13 @@ def main() -> None:
     safetensors.torch.save_file(tensors, arguments.output)
     split = cifar.split()
     disturbed = driver.disturb(split.validation_images[:IMAGES], torch.Generator().manual_seed(0))
-    observed = driver.predict(student["restore"](safetensors.torch.load_file(arguments.output)), disturbed)
+    observed = driver.predict(
+        student["restore"](safetensors.torch.load_file(arguments.output)), disturbed
+    )
     files = {driver.FILE: arguments.output.read_bytes()}
-    size = intake.Submission(nbformat.read(exercise.notebook, as_version=4), files=files).submitted_bytes
+    size = intake.Submission(
+        nbformat.read(exercise.notebook, as_version=4), files=files
+    ).submitted_bytes
     _, words, measured = driver.score_network(split.validation_labels[:IMAGES], observed, size)
     print(words)
     rule = targets(measured["accuracy"], size).items()

@@ -1,10 +1,22 @@
-"""The exercises of a5, the pipeline. Secret: holds the oracles, mostly plain Python over lists and texts of bits."""
+"""The exercises of a5, the pipeline.
+
+Secret: holds the oracles, mostly plain Python over lists and texts of bits.
+"""
 
 import math
 import struct
 
 import torch
-from driver import TARGET_ACCURACY, TARGET_BYTES, TYPED, disturb, run_network, score_network, typed, view_network
+from driver import (
+    TARGET_ACCURACY,
+    TARGET_BYTES,
+    TYPED,
+    disturb,
+    run_network,
+    score_network,
+    typed,
+    view_network,
+)
 
 from helpers import data
 from helpers.checks.compare import Tolerance
@@ -22,7 +34,8 @@ def _codes(rng, count, bits):
     return torch.randint(0, 2**bits, (count,), generator=rng)
 
 
-# 1. and 2. packing bits -----------------------------------------------------------------------------------------
+# 1. and 2. packing bits
+# -----------------------------------------------------------------------------------------
 
 
 def _pack_cases(rng):
@@ -56,7 +69,10 @@ def _unpack_inputs(rng, count, bits):
 
 
 def _unpack_cases(rng):
-    return [Case("four bits", _unpack_inputs(rng, 6, 4)), Case("five bits, seven numbers", _unpack_inputs(rng, 7, 5))]
+    return [
+        Case("four bits", _unpack_inputs(rng, 6, 4)),
+        Case("five bits, seven numbers", _unpack_inputs(rng, 7, 5)),
+    ]
 
 
 def _unpack_edges(rng):
@@ -68,10 +84,13 @@ def _unpack_edges(rng):
 
 def _unpack_oracle(inputs, probe):
     together, bits = int.from_bytes(bytes(inputs["packed"].tolist()), "little"), inputs["bits"]
-    return torch.tensor([(together >> (bits * i)) % 2**bits for i in range(inputs["count"])], dtype=torch.int64)
+    return torch.tensor(
+        [(together >> (bits * i)) % 2**bits for i in range(inputs["count"])], dtype=torch.int64
+    )
 
 
-# 3. and 4. weights in and out of the file -----------------------------------------------------------------------
+# 3. and 4. weights in and out of the file
+# -----------------------------------------------------------------------
 
 
 def _half(value):
@@ -80,14 +99,20 @@ def _half(value):
 
 
 def _squeeze_case(label, weight, bits):
-    """A case in which no number lies half-way between two codes, where float32 and float64 would round apart."""
+    """A case in which no number lies half-way between two codes, where float32 and float64 would
+    round apart.
+    """
     weight, most = weight.float(), 2 ** (bits - 1) - 1
     for row in weight.flatten(1):
         while _half(row.abs().max().item() / most) != (row.abs().max() / most).half().item():
             row *= 1.01  # nor does a scale lie so between two numbers of float16
         scale = _half(row.abs().max().item() / most) or 1.0
         steps = row.double() / scale
-        row.copy_(torch.where((steps.frac().abs() - 0.5).abs() < 1e-3, steps.trunc() * scale, row.double()))
+        row.copy_(
+            torch.where(
+                (steps.frac().abs() - 0.5).abs() < 1e-3, steps.trunc() * scale, row.double()
+            )
+        )
     return Case(label, {"weight": weight, "bits": bits})
 
 
@@ -103,12 +128,17 @@ def _squeeze_edges(rng):
     zero[1] = 0
     tiny = _normal(rng, 4, 5)
     tiny[2] *= 1e-9
-    tiny[3] *= 31 * 1.4 * 2.0**-24 / tiny[3].abs().max()  # float16 rounds this scale down so far that codes are clamped
+    tiny[3] *= (
+        31 * 1.4 * 2.0**-24 / tiny[3].abs().max()
+    )  # float16 rounds this scale down so far that codes are clamped
     halves = torch.cat([torch.full((1, 1), 7.0), torch.arange(-13, 14, 2)[None] / 2], dim=1)
     return [
         _squeeze_case("a channel of zeros", zero, 4),
         _squeeze_case("a channel so small that float16 has no scale for it", tiny, 6),
-        Case("weights half-way between two codes", {"weight": halves[:, torch.randperm(15, generator=rng)], "bits": 4}),
+        Case(
+            "weights half-way between two codes",
+            {"weight": halves[:, torch.randperm(15, generator=rng)], "bits": 4},
+        ),
         _squeeze_case("eight bits, many numbers", _normal(rng, 40, 50) * 3, 8),
     ]
 
@@ -118,7 +148,9 @@ def _squeeze_oracle(inputs, probe):
     most = 2 ** (bits - 1) - 1
     for row in inputs["weight"].flatten(1).tolist():
         scales.append(_half(max(map(abs, row)) / most) or 1.0)
-        codes += [min(max(round(value / scales[-1]), -most), most) + 2 ** (bits - 1) for value in row]
+        codes += [
+            min(max(round(value / scales[-1]), -most), most) + 2 ** (bits - 1) for value in row
+        ]
     return [
         torch.tensor(_packed(codes, bits), dtype=torch.uint8),
         torch.tensor(scales, dtype=torch.float16),
@@ -133,7 +165,10 @@ def _restore_case(rng, label, shape, bits):
 
 
 def _restore_cases(rng):
-    return [_restore_case(rng, "four bits", (3, 2, 3, 3), 4), _restore_case(rng, "a linear layer", (5, 3), 6)]
+    return [
+        _restore_case(rng, "four bits", (3, 2, 3, 3), 4),
+        _restore_case(rng, "a linear layer", (5, 3), 6),
+    ]
 
 
 def _restore_edges(rng):
@@ -146,13 +181,18 @@ def _restore_edges(rng):
 
 def _restore_oracle(inputs, probe):
     count = math.prod(inputs["shape"])
-    codes = _unpack_oracle({"packed": inputs["packed"], "bits": inputs["bits"], "count": count}, {}).tolist()
+    codes = _unpack_oracle(
+        {"packed": inputs["packed"], "bits": inputs["bits"], "count": count}, {}
+    ).tolist()
     per_row, scales = count // inputs["shape"][0], inputs["scales"].tolist()
-    values = [(code - 2 ** (inputs["bits"] - 1)) * scales[i // per_row] for i, code in enumerate(codes)]
+    values = [
+        (code - 2 ** (inputs["bits"] - 1)) * scales[i // per_row] for i, code in enumerate(codes)
+    ]
     return torch.tensor(values, dtype=torch.float32).reshape(inputs["shape"])
 
 
-# 5. channels that leave their mean behind -----------------------------------------------------------------------
+# 5. channels that leave their mean behind
+# -----------------------------------------------------------------------
 
 
 def _drop_case(rng, label, shape, kept):
@@ -183,7 +223,8 @@ def _drop_oracle(inputs, probe):
     return [kept, torch.tensor(bias, dtype=torch.float64)]
 
 
-# 6. distillation ------------------------------------------------------------------------------------------------
+# 6. distillation
+# ------------------------------------------------------------------------------------------------
 
 
 def _distill_case(rng, label, shape, temperature, share, size=1.0, centre=0.0):
@@ -214,7 +255,12 @@ def _log_shares(scores, temperature):
 
 def _distill_oracle(inputs, probe):
     temperature, losses = inputs["temperature"], []
-    rows = zip(inputs["scores"].tolist(), inputs["teacher_scores"].tolist(), inputs["labels"].tolist(), strict=True)
+    rows = zip(
+        inputs["scores"].tolist(),
+        inputs["teacher_scores"].tolist(),
+        inputs["labels"].tolist(),
+        strict=True,
+    )
     for student, teacher, label in rows:
         wanted, given = _log_shares(teacher, temperature), _log_shares(student, temperature)
         apart = sum(math.exp(w) * (w - g) for w, g in zip(wanted, given, strict=True))
@@ -223,7 +269,8 @@ def _distill_oracle(inputs, probe):
     return torch.tensor(sum(losses) / len(losses), dtype=torch.float64)
 
 
-# 7. the front ---------------------------------------------------------------------------------------------------
+# 7. the front
+# ---------------------------------------------------------------------------------------------------
 
 
 def _front_cases(rng):
@@ -235,11 +282,21 @@ def _front_cases(rng):
 def _front_edges(rng):
     base = (torch.rand(1, generator=rng, dtype=torch.float64) * 0.1 + 0.6).item()
     return [
-        Case("equal accuracies", {"accuracies": [base, base, base + 0.1], "sizes": [300, 200, 400]}),
-        Case("equal sizes", {"accuracies": [base, base + 0.2, base + 0.1], "sizes": [500, 500, 500]}),
-        Case("the same network twice", {"accuracies": [base, 0.9, base, 0.1], "sizes": [10, 20, 10, 15]}),
+        Case(
+            "equal accuracies", {"accuracies": [base, base, base + 0.1], "sizes": [300, 200, 400]}
+        ),
+        Case(
+            "equal sizes", {"accuracies": [base, base + 0.2, base + 0.1], "sizes": [500, 500, 500]}
+        ),
+        Case(
+            "the same network twice",
+            {"accuracies": [base, 0.9, base, 0.1], "sizes": [10, 20, 10, 15]},
+        ),
         Case("one network", {"accuracies": [base], "sizes": [7]}),
-        Case("two of three beaten by the first", {"accuracies": [base + 0.2, base, base + 0.1], "sizes": [1, 2, 3]}),
+        Case(
+            "two of three beaten by the first",
+            {"accuracies": [base + 0.2, base, base + 0.1], "sizes": [1, 2, 3]},
+        ),
     ]
 
 
@@ -249,18 +306,25 @@ def _front_oracle(inputs, probe):
     def beaten(size, accuracy):
         return any(s <= size and a >= accuracy and (s < size or a > accuracy) for s, a in networks)
 
-    return sorted((i for i, network in enumerate(networks) if not beaten(*network)), key=lambda i: (networks[i][0], i))
+    return sorted(
+        (i for i, network in enumerate(networks) if not beaten(*network)),
+        key=lambda i: (networks[i][0], i),
+    )
 
 
-# 8. the network -------------------------------------------------------------------------------------------------
+# 8. the network
+# -------------------------------------------------------------------------------------------------
 
 
 def _images(rng, which, label):
     cifar = data.load_cifar10("sample")
     images = getattr(cifar, f"{which}_images")
     chosen = torch.randperm(len(images), generator=rng)
-    # The labels stay outside the box: what goes in is the position of each image, which tells nothing there.
-    return Case(label, {}, {"images": disturb(images[chosen], rng), "which": which, "chosen": chosen})
+    # The labels stay outside the box: what goes in is the position of each image, which tells
+    # nothing there.
+    return Case(
+        label, {}, {"images": disturb(images[chosen], rng), "which": which, "chosen": chosen}
+    )
 
 
 def _network_cases(rng):
@@ -279,9 +343,17 @@ TORCHS_OWN = ("torch.*quantize*", "torch.ao.*")
 
 
 def _item(name, points, cases, oracle, edges, nudge, hint, tolerance=CLOSE, forbidden=()):
-    more = {"edges": edges, "nudge": nudge, "hint": hint, "tolerance": tolerance, "forbidden": forbidden}
+    more = {
+        "edges": edges,
+        "nudge": nudge,
+        "hint": hint,
+        "tolerance": tolerance,
+        "forbidden": forbidden,
+    }
     if name in TYPED:
-        return Item(name, cases, lambda *given: typed(oracle(*given), {}), points=points, view=typed, **more)
+        return Item(
+            name, cases, lambda *given: typed(oracle(*given), {}), points=points, view=typed, **more
+        )
     return Item(name, cases, oracle, points=points, **more)
 
 

@@ -1,4 +1,6 @@
-"""Commands through the shell's door: train, evaluate, fine-tune and others on the sample, run, sweep, doctor."""
+"""Commands through the shell's door: train, evaluate, fine-tune and others on the sample, run,
+sweep, doctor.
+"""
 
 import importlib.metadata
 import shutil
@@ -33,7 +35,9 @@ def trained(tmp_path_factory):
     return path
 
 
-def test_train_writes_checkpoint_and_log_and_evaluate_finds_what_the_file_states(trained, capsys, monkeypatch):
+def test_train_writes_checkpoint_and_log_and_evaluate_finds_what_the_file_states(
+    trained, capsys, monkeypatch
+):
     spec, metadata = models.read_header(trained)
     assert spec.arguments["width_mult"] == 0.1
     assert (metadata["metrics"]["test_images"], metadata["provenance"]["seed"]) == (1000, 0)
@@ -41,20 +45,37 @@ def test_train_writes_checkpoint_and_log_and_evaluate_finds_what_the_file_states
     sample = data.load_cifar10("sample")
     monkeypatch.setattr(data, "load_cifar10", lambda _: sample)
     assert main(["data"]) == 1  # all images were asked for
-    assert main(["data", "--source", "sample"]) == main(["evaluate", str(trained), "--data", "sample"]) == 0
+    assert (
+        main(["data", "--source", "sample"])
+        == main(["evaluate", str(trained), "--data", "sample"])
+        == 0
+    )
     stated, out = metadata["metrics"]["test_accuracy"], capsys.readouterr().out
     assert f"test accuracy {stated:.2%}" in out and f"the file states {stated:.2%}" in out
     assert "1,000 training + 1,000 test images" in out
 
 
-def test_a_quantized_network_is_written_in_two_forms_and_evaluated_in_integers(trained, tmp_path, capsys):
+def test_a_quantized_network_is_written_in_two_forms_and_evaluated_in_integers(
+    trained, tmp_path, capsys
+):
     quantized, onnx = tmp_path / "q.safetensors", tmp_path / "q.onnx"
-    words = "--images 32 --weight-bits 4 --bias-correction empirical --equalize --per-tensor --data sample --onnx"
+    words = (
+        "--images 32 --weight-bits 4 --bias-correction empirical --equalize --per-tensor --data"
+        " sample --onnx"
+    )
     assert main(["quantize", str(trained), str(quantized), *words.split(), str(onnx)]) == 0
     recipe, printed = models.load(quantized).recipe, capsys.readouterr().out
-    assert (recipe.weight_bits, recipe.per_channel, recipe.equalize) == (4, False, True) and onnx.exists()
+    assert (recipe.weight_bits, recipe.per_channel, recipe.equalize) == (
+        4,
+        False,
+        True,
+    ) and onnx.exists()
     stated = models.read_header(quantized)[1]["metrics"]["validation_accuracy"]
-    for told in (f"-> {quantized.stat().st_size:,} bytes", f"validation accuracy {stated:.2%}", "100 images"):
+    for told in (
+        f"-> {quantized.stat().st_size:,} bytes",
+        f"validation accuracy {stated:.2%}",
+        "100 images",
+    ):
         assert told in printed
     assert main(["evaluate", str(quantized), "--data", "sample"]) == 0
     mode, out = "kernel" if kernels.available() else "integer", capsys.readouterr().out
@@ -64,15 +85,26 @@ def test_a_quantized_network_is_written_in_two_forms_and_evaluated_in_integers(t
 
 def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
     output, given, train = tmp_path / "finetuned.safetensors", [], training.train
-    watched = lambda *args, teacher, **rest: given.append(teacher) or train(*args, teacher=teacher, **rest)  # noqa: E731
+
+    def watched(*args, teacher, **rest):
+        given.append(teacher)
+        return train(*args, teacher=teacher, **rest)
+
     monkeypatch.setattr(training, "train", watched)
-    teachers = ["--teacher", str(trained), "--teacher", str(models.CHECKPOINTS / "tiny.safetensors")]
+    teachers = [
+        "--teacher",
+        str(trained),
+        "--teacher",
+        str(models.CHECKPOINTS / "tiny.safetensors"),
+    ]
     assert main(["finetune", *teachers, str(trained), *FAST, "--output", str(output)]) == 0
     images = torch.randn(3, 3, 32, 32)
     wanted = (models.load(trained).eval()(images) + models.load(teachers[-1]).eval()(images)) / 2
     torch.testing.assert_close(given[0].eval()(images), wanted)
     assert models.load(output).spec == models.load(trained).spec
-    first, then = (models.read_header(path)[1]["provenance"]["command"] for path in (trained, output))
+    first, then = (
+        models.read_header(path)[1]["provenance"]["command"] for path in (trained, output)
+    )
     assert then.startswith(f"{first}; ") and len(then) > len(first) + 2
 
 
@@ -82,8 +114,14 @@ def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
         ("train --width 0", "is not a number above 0"),
         ("train --width nan", "is not a number above 0"),
         ("train --batch-size 0", "batch_size must be"),
-        ("train --input-size 64", "--input-size 64: CIFAR-10 has 32 pixels; leave it out, or give --data of your own"),
-        ("train --width 0.5 --model tiny", "--width 0.5 belongs to mobilenet_v2_cifar, and --model is tiny: leave one"),
+        (
+            "train --input-size 64",
+            "--input-size 64: CIFAR-10 has 32 pixels; leave it out, or give --data of your own",
+        ),
+        (
+            "train --width 0.5 --model tiny",
+            "--width 0.5 belongs to mobilenet_v2_cifar, and --model is tiny: leave one",
+        ),
         ("train --output {folder}", "it is a folder"),
         ("train --output {file}/trained", "cannot be written"),
         ("train --output {folder}/mnv2-0.5", "name it {folder}/mnv2-0.5.safetensors"),
@@ -91,22 +129,40 @@ def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
         ("quantize {tiny} {out} --images -5", "is not a whole number of 1 or more"),
         ("quantize {tiny} {file}/q", "cannot be written"),
         ("quantize {tiny} {out} --weight-bits 9", "from 2 to 8"),
-        ("quantize {tiny} {out} --file-bytes 2048", "--file-bytes 2048: the header takes 2048; give more"),
+        (
+            "quantize {tiny} {out} --file-bytes 2048",
+            "--file-bytes 2048: the header takes 2048; give more",
+        ),
         ("quantize {tiny} {out} --qat-epochs 1 --rounding learned", "leave --rounding"),
         ("prune {tiny} {out} --ratio 1", "ratio is 1.0; expected 0 <= ratio < 1"),
-        ("prune {tiny} {out} --images many", "argument --images: 'many' is not a whole number of 1 or more"),
+        (
+            "prune {tiny} {out} --images many",
+            "argument --images: 'many' is not a whole number of 1 or more",
+        ),
         ("prune {tiny} {out} --round-to 1000", "no group has more than 64 units"),
-        ("prune {tiny} {out} --allocation {file}", "file.json cannot be read as JSON: Expecting value"),
+        (
+            "prune {tiny} {out} --allocation {file}",
+            "file.json cannot be read as JSON: Expecting value",
+        ),
         ("prune {tiny} {out} --input-size 64", "--input-size to them or to --data of your own"),
-        ("prune {int8} {out}", "is quantized already; start from the network that it was made from"),
+        (
+            "prune {int8} {out}",
+            "is quantized already; start from the network that it was made from",
+        ),
         ("evaluate {tiny} --batch 0", "is not a whole number of 1 or more"),
     ],
 )
 def test_wrong_values_are_refused_before_any_work(words, says, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("helpers.training.train", lambda *_, **__: pytest.fail("it trains"))
     (tmp_path / "file.json").touch()
-    files = {"folder": tmp_path, "file": tmp_path / "file.json", "out": tmp_path / "out.safetensors"}
-    files |= {name[-4:]: models.CHECKPOINTS / f"{name}.safetensors" for name in ("tiny", "half-int8")}
+    files = {
+        "folder": tmp_path,
+        "file": tmp_path / "file.json",
+        "out": tmp_path / "out.safetensors",
+    }
+    files |= {
+        name[-4:]: models.CHECKPOINTS / f"{name}.safetensors" for name in ("tiny", "half-int8")
+    }
     words, says = words.format(**files), says.format(**files)
     try:
         status = main([*words.split(), "--data", "sample"])
@@ -116,7 +172,9 @@ def test_wrong_values_are_refused_before_any_work(words, says, tmp_path, capsys,
     assert [path.name for path in tmp_path.iterdir()] == ["file.json"]
 
 
-def test_a_second_training_on_one_output_is_refused_and_a_lock_in_use_is_left(tmp_path, capsys, monkeypatch):
+def test_a_second_training_on_one_output_is_refused_and_a_lock_in_use_is_left(
+    tmp_path, capsys, monkeypatch
+):
     def in_use(*_, **__):
         raise PermissionError("as Windows says of a file that is open")
 
@@ -129,8 +187,12 @@ def test_a_second_training_on_one_output_is_refused_and_a_lock_in_use_is_left(tm
 
 
 @pytest.mark.parametrize("failure", [None, "cell 3 (x): broken"])
-@pytest.mark.parametrize("words", [[], ["--publish"]], ids=["two at a time", "published, so one at a time"])
-def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(tmp_path, monkeypatch, capsys, failure, words):
+@pytest.mark.parametrize(
+    "words", [[], ["--publish"]], ids=["two at a time", "published, so one at a time"]
+)
+def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(
+    tmp_path, monkeypatch, capsys, failure, words
+):
     paths = [tmp_path / "01_a.ipynb", tmp_path / "02_b.ipynb"]
     for path in paths:
         nbformat.write(new_notebook(cells=[new_markdown_cell(f"# Lesson {path.stem}")]), path)
@@ -143,11 +205,19 @@ def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(tmp_path, 
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)  # all that this run may use
     monkeypatch.setattr(runner, "run_lesson", copied)
-    monkeypatch.setattr(runner, "publish", lambda _, path: path.stem != "02_b")  # which was edited while it ran
+    monkeypatch.setattr(
+        runner, "publish", lambda _, path: path.stem != "02_b"
+    )  # which was edited while it ran
     monkeypatch.setattr(runner, "lessons", lambda *_, **__: paths)
-    assert main(["run", "--jobs", "2", *words, "--output", str(tmp_path / "out/notebooks")]) == bool(failure or words)
+    assert main(
+        ["run", "--jobs", "2", *words, "--output", str(tmp_path / "out/notebooks")]
+    ) == bool(failure or words)
     out = capsys.readouterr().out
-    assert "report: " in out and "02_b" in out and ("02_b" in out.partition("failed: ")[2]) == bool(words)
+    assert (
+        "report: " in out
+        and "02_b" in out
+        and ("02_b" in out.partition("failed: ")[2]) == bool(words)
+    )
     assert (f"FAILED  {failure}" in out and "failed: 01_a" in out) == bool(failure)
     assert "Lesson 02_b" in (tmp_path / "out" / "report.html").read_text()
 
@@ -155,7 +225,9 @@ def test_a_run_of_everything_names_a_failure_and_ends_with_the_report(tmp_path, 
 def test_a_list_runs_nothing_and_a_status_tells_whether_all_was_done(tmp_path, capsys, monkeypatch):
     sweep, asked = small_sweep(tmp_path), []
     rows_of(sweep, "dense")
-    monkeypatch.setattr(reference, "run", lambda *words: asked.append(words[1]) or {"cut": "no room"})
+    monkeypatch.setattr(
+        reference, "run", lambda *words: asked.append(words[1]) or {"cut": "no room"}
+    )
     assert main(["sweep", sweep.name, "cut", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["done", "to"] and asked == []
@@ -166,7 +238,9 @@ def test_a_list_runs_nothing_and_a_status_tells_whether_all_was_done(tmp_path, c
     assert main(["sweep", sweep.name]) == 0
 
 
-def test_rows_and_all_shipped_files_are_committed_and_git_s_refusal_told_before_work(tmp_path, monkeypatch, capsys):
+def test_rows_and_all_shipped_files_are_committed_and_git_s_refusal_told_before_work(
+    tmp_path, monkeypatch, capsys
+):
     def git(*words):
         return subprocess.check_output(["git", *words], cwd=tmp_path, text=True)
 
@@ -179,16 +253,32 @@ def test_rows_and_all_shipped_files_are_committed_and_git_s_refusal_told_before_
     (tmp_path / ".git" / "index.lock").touch()
     assert main(words) == 1 and "index.lock': File exists" in capsys.readouterr().err
     (tmp_path / ".git" / "index.lock").unlink()
-    monkeypatch.setattr(reference, "run", lambda *words: rows_of(sweep, "cut") is words[-1](sweep.jobs["cut"]) or {})
+    monkeypatch.setattr(
+        reference, "run", lambda *words: rows_of(sweep, "cut") is words[-1](sweep.jobs["cut"]) or {}
+    )
     assert main(words) == main(words) == 0  # the second time there is nothing to commit
     told = git("log", "--stat", "--format=%s").split("Left by the sweep")
-    assert "Network cut of the sweep" in told[0] and "results.csv" in told[0] and "dense.safetensors" in told[1]
+    assert (
+        "Network cut of the sweep" in told[0]
+        and "results.csv" in told[0]
+        and "dense.safetensors" in told[1]
+    )
 
 
 def test_this_machine_is_fine(capsys, monkeypatch):
     assert main(["doctor"]) == 0
     told = capsys.readouterr().out
-    for topic in ("Python", "torchvision", "threads", "GPU", "disk", "memory", "CIFAR-10", "bubblewrap", "Chromium"):
+    for topic in (
+        "Python",
+        "torchvision",
+        "threads",
+        "GPU",
+        "disk",
+        "memory",
+        "CIFAR-10",
+        "bubblewrap",
+        "Chromium",
+    ):
         assert topic in told
     monkeypatch.setattr(doctor, "CHECKS", [lambda: (_ for _ in ()).throw(KeyboardInterrupt)])
     assert main(["doctor"]) == 130 and "goes on" not in capsys.readouterr().err
@@ -205,32 +295,62 @@ def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys, tmp_path, 
     assert main(["doctor"]) == 1
     told = capsys.readouterr().out
     assert f'[fix] packages: {lacking} missing: "/two words/python" -m pip install' in told
-    assert "[fix] 0 GiB of disk free: " in told and f"[fix] {tmp_path / 'no'} cannot be written: copy" in told
+    assert (
+        "[fix] 0 GiB of disk free: " in told
+        and f"[fix] {tmp_path / 'no'} cannot be written: copy" in told
+    )
 
 
 @pytest.mark.parametrize(
     ("module", "says"),
     [
         (torchvision, f" with torchvision {torchvision.__version__}"),
-        (Namespace(__version__="0.1+other", ops=torchvision.ops), "0.1+other do not fit (they are of two builds)"),
-        (Namespace(__version__="0.1", ops=Namespace()), "0.1 do not fit ('Namespace' object has no attribute 'nms')"),
-        (None, f"torchvision {importlib.metadata.version('torchvision')} do not fit (import of torchvision halted"),
+        (
+            Namespace(__version__="0.1+other", ops=torchvision.ops),
+            "0.1+other do not fit (they are of two builds)",
+        ),
+        (
+            Namespace(__version__="0.1", ops=Namespace()),
+            "0.1 do not fit ('Namespace' object has no attribute 'nms')",
+        ),
+        (
+            None,
+            (
+                f"torchvision {importlib.metadata.version('torchvision')} do not fit (import of"
+                " torchvision halted"
+            ),
+        ),
     ],
 )
 def test_a_pair_from_two_places_or_without_operators_is_found(monkeypatch, module, says):
     monkeypatch.setitem(sys.modules, "torchvision", module)
     finding, *_ = doctor.torch_pair()
-    assert finding.good == ("do not fit" not in says) and says in finding.what and "TORCH_INDEX" in finding.remedy
-    monkeypatch.setitem(sys.modules, "torch", None), monkeypatch.setitem(sys.modules, "helpers.data", None)
+    assert (
+        finding.good == ("do not fit" not in says)
+        and says in finding.what
+        and "TORCH_INDEX" in finding.remedy
+    )
+    (
+        monkeypatch.setitem(sys.modules, "torch", None),
+        monkeypatch.setitem(sys.modules, "helpers.data", None),
+    )
     (finding,) = [*doctor.torch_pair(), *doctor.data_source()]
     assert not finding.good and "(import of torch halted" in finding.what
 
 
-def test_the_copy_that_the_environment_names_is_found_and_a_folder_that_is_not_there_told(monkeypatch, tmp_path):
+def test_the_copy_that_the_environment_names_is_found_and_a_folder_that_is_not_there_told(
+    monkeypatch, tmp_path
+):
     (tmp_path / "copy" / "data_batch_1").mkdir(parents=True)
     monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "copy"))
-    assert [finding[:2] for finding in doctor.data_source()] == [(True, "CIFAR-10: local copy copy")]
+    assert [finding[:2] for finding in doctor.data_source()] == [
+        (True, "CIFAR-10: local copy copy")
+    ]
     monkeypatch.setenv("CIFAR10_DIR", str(tmp_path / "not" / "there"))
     monkeypatch.setattr(doctor.os, "access", lambda *_: True)  # as Windows says of every folder
     _, finding = doctor.data_source()
-    assert not finding.good and "there cannot be written" in finding.what and "make it" in finding.remedy
+    assert (
+        not finding.good
+        and "there cannot be written" in finding.what
+        and "make it" in finding.remedy
+    )

@@ -1,4 +1,6 @@
-"""A network and images of one's own, through the shell's door; and what keeps a long run from being lost."""
+"""A network and images of one's own, through the shell's door; and what keeps a long run from being
+lost.
+"""
 
 import re
 from pathlib import Path
@@ -21,8 +23,19 @@ FACTORY = f"{__name__}:make"
 def make(classes=7, channels=3, width=16):
     """A small network that no builder of the course knows."""
     return nn.Sequential(
-        *(nn.Conv2d(channels, width, 3, 2), nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, width, 3, 2)),
-        *(nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)),
+        *(
+            nn.Conv2d(channels, width, 3, 2),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, 2),
+        ),
+        *(
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(width, classes),
+        ),
     )
 
 
@@ -42,14 +55,25 @@ def without_weights(options):
 
 
 def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("helpers.metrics.file_bytes", lambda _: pytest.fail("saved and loaded again to count"))
+    monkeypatch.setattr(
+        "helpers.metrics.file_bytes", lambda _: pytest.fail("saved and loaded again to count")
+    )
     files = {name: str(tmp_path / f"{name}.safetensors") for name in ("small", "tuned", "int8")}
     again = without_weights(own)
     fast = ["--epochs", "1", "--batch-size", "16"]
     onnx = tmp_path / "int8.onnx"
     for words in (
         ["prune", files["small"], *own],
-        ["finetune", files["small"], *again, "--teacher", files["small"], *fast, "--output", files["tuned"]],
+        [
+            "finetune",
+            files["small"],
+            *again,
+            "--teacher",
+            files["small"],
+            *fast,
+            "--output",
+            files["tuned"],
+        ],
         ["quantize", files["tuned"], files["int8"], *again, "--onnx", str(onnx), "--images", "32"],
         ["evaluate", *files.values(), *again],
         ["evaluate", *own],
@@ -76,12 +100,20 @@ def test_every_command_takes_a_network_of_ones_own(own, tmp_path, capsys, monkey
     assert "runs only if you name it too" in capsys.readouterr().err
 
 
-def test_a_file_without_normalisation_says_so_and_images_need_not_be_mirrored(own, tmp_path, monkeypatch, capsys):
-    path, again = models.save(models.build(make).eval(), tmp_path / "bare.safetensors"), without_weights(own)
+def test_a_file_without_normalisation_says_so_and_images_need_not_be_mirrored(
+    own, tmp_path, monkeypatch, capsys
+):
+    path, again = (
+        models.save(models.build(make).eval(), tmp_path / "bare.safetensors"),
+        without_weights(own),
+    )
     half = ["--mean", *["0.5"] * 3, "--deviation", *["0.2"] * 3]
     for options, told in (([], True), (half, False)):
         assert main(["evaluate", str(path), *again, *options]) == 0
-        assert ("bare.safetensors states no normalisation: CIFAR-10's is taken" in capsys.readouterr().out) == told
+        assert (
+            "bare.safetensors states no normalisation: CIFAR-10's is taken"
+            in capsys.readouterr().out
+        ) == told
     monkeypatch.setattr(augment, "alternating_flip", lambda *_: pytest.fail("mirrored"))
     teacher = models.build("tiny", num_classes=7)  # of another builder than --model names
     teacher.input_normalization = data.Normalization((0.5,) * 3, (0.2,) * 3)
@@ -101,7 +133,15 @@ def test_a_file_is_no_larger_than_asked_with_all_that_it_says_about_itself(own, 
 
 
 def test_stopped_while_it_trains_with_rounding_the_same_command_goes_on(own, tmp_path, monkeypatch):
-    words = ["quantize", str(tmp_path / "int8.safetensors"), *own, "--qat-epochs", "2", "--images", "32"]
+    words = [
+        "quantize",
+        str(tmp_path / "int8.safetensors"),
+        *own,
+        "--qat-epochs",
+        "2",
+        "--images",
+        "32",
+    ]
     run_epoch, epochs = training.TrainingLoop.run_epoch, []
 
     def stop_in_the_second(loop, epoch, *rest):
@@ -112,17 +152,34 @@ def test_stopped_while_it_trains_with_rounding_the_same_command_goes_on(own, tmp
 
     monkeypatch.setattr(training.TrainingLoop, "run_epoch", stop_in_the_second)
     assert [main(words), main(words)] == [130, 0] and epochs == [0, 1, 1]
-    assert [path.name for path in tmp_path.iterdir()] == ["int8.safetensors"]  # no state that another run might take
+    assert [path.name for path in tmp_path.iterdir()] == [
+        "int8.safetensors"
+    ]  # no state that another run might take
 
 
 WRONG = {
-    "other sizes": (["--arguments", "width=8"], "weights.pt does not fit Sequential: 0.bias is torch.float32 (16,)"),
-    "another head": (["--arguments", "classes=5"], "8.bias is torch.float32 (7,), expected torch.float32 (5,); 8.w"),
+    "other sizes": (
+        ["--arguments", "width=8"],
+        "weights.pt does not fit Sequential: 0.bias is torch.float32 (16,)",
+    ),
+    "another head": (
+        ["--arguments", "classes=5"],
+        "8.bias is torch.float32 (7,), expected torch.float32 (5,); 8.w",
+    ),
     "no argument": (["--arguments", "wide"], "'wide' is not NAME=VALUE, such as num_classes=7"),
     "unknown argument": (["--arguments", "wide=[1]"], "does not take {'wide': [1]}"),
-    "no folder": (["--data", "nowhere"], "--data nowhere: no such folder, and no source of CIFAR-10 (auto, "),
-    "channels": (["--mean", "0.5", "--deviation", "0.2"], "the network does not take images of (1, 64, 64): "),
-    "too few numbers": (["--mean", "0.5", "0.5", "0.5"], "3 of --mean and 0 of --deviation; give as many"),
+    "no folder": (
+        ["--data", "nowhere"],
+        "--data nowhere: no such folder, and no source of CIFAR-10 (auto, ",
+    ),
+    "channels": (
+        ["--mean", "0.5", "--deviation", "0.2"],
+        "the network does not take images of (1, 64, 64): ",
+    ),
+    "too few numbers": (
+        ["--mean", "0.5", "0.5", "0.5"],
+        "3 of --mean and 0 of --deviation; give as many",
+    ),
 }
 
 
@@ -131,24 +188,35 @@ def test_what_does_not_fit_is_said_in_one_line(wrong, own, tmp_path, capsys):
     options, message = WRONG[wrong]
     assert main(["compress", *own, *options, "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("python -m course compress: ") and message in error and error.count("\n") == 1
+    assert (
+        error.startswith("python -m course compress: ")
+        and message in error
+        and error.count("\n") == 1
+    )
     assert not (tmp_path / "out").exists()
 
 
-def test_a_head_for_another_task_and_neither_a_file_nor_weights_with_a_model_are_refused(own, tmp_path, capsys):
+def test_a_head_for_another_task_and_neither_a_file_nor_weights_with_a_model_are_refused(
+    own, tmp_path, capsys
+):
     torch.save(make(1).state_dict(), tmp_path / "regression.pt")
     head = ["--arguments", "classes=1", "--weights", str(tmp_path / "regression.pt")]
     either = "or --model and --weights for a network of your own"
     for options, says in (
         ([*own, *head], "answer of shape (1, 1) for one image, and images has 7 classes"),
         *((options, either) for options in (own[2:], ["x.safetensors", *own], own[:2])),
-        (["x.safetensors", *own[4:], "--arguments", "classes=1"], "--arguments belongs to --weights"),
+        (
+            ["x.safetensors", *own[4:], "--arguments", "classes=1"],
+            "--arguments belongs to --weights",
+        ),
     ):
         assert main(["compress", *options, "--output", str(tmp_path / "out")]) == 1
         assert says in capsys.readouterr().err
 
 
-def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(own, tmp_path, monkeypatch, capsys):
+def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(
+    own, tmp_path, monkeypatch, capsys
+):
     words = ["compress", *own, "--epochs", "2", "--output", str(tmp_path)]
     quantize, steps = quantization.quantize, []
 
@@ -172,19 +240,28 @@ def test_stopped_after_fine_tuning_the_same_command_goes_on_and_has_not_lost_it(
         assert row.file_bytes == file.stat().st_size
         models.load(file, factory=FACTORY)
         line = next(line for line in report.splitlines() if line.startswith(f"| {row.stage} |"))
-        assert f"| {row.accuracy:.2%} ({row.low:.2%} to {row.high:.2%}) |" in line and f"| {row.file_bytes:,} |" in line
+        assert (
+            f"| {row.accuracy:.2%} ({row.low:.2%} to {row.high:.2%}) |" in line
+            and f"| {row.file_bytes:,} |" in line
+        )
         assert line.endswith("| 14 of 14 |")
     assert f"report: {tmp_path / 'report.md'}" in capsys.readouterr().out
     reasons = ("all is integers", "| 8 | 7 | it is an output of the network |")
     for told in (*reasons, f"## Make it again\n\n```\ncd {Path.cwd()}\n"):
         assert told in report, report
     after = models.load(tmp_path / "fine-tuned.safetensors", factory=FACTORY)
-    assert all(torch.equal(tensor, after.state_dict()[name]) for name, tensor in tuned.state_dict().items())
+    assert all(
+        torch.equal(tensor, after.state_dict()[name]) for name, tensor in tuned.state_dict().items()
+    )
 
 
-def test_a_plain_module_goes_the_whole_way_and_an_error_hands_over_what_is_finished(own, tmp_path, monkeypatch):
+def test_a_plain_module_goes_the_whole_way_and_an_error_hands_over_what_is_finished(
+    own, tmp_path, monkeypatch
+):
     images, model = data.from_folder(own[-1], size=24), make().eval()
-    result = pipeline.compress(model, images, finetune_epochs=1, folder=tmp_path, latency_runs=3, progress=False)
+    result = pipeline.compress(
+        model, images, finetune_epochs=1, folder=tmp_path, latency_runs=3, progress=False
+    )
     assert not hasattr(model, "spec") and not hasattr(model, "input_normalization")
     loaded = models.load(tmp_path / "quantized.safetensors", factory=make)
     found = training.evaluate(loaded, images.test_images, images.test_labels)
@@ -206,7 +283,9 @@ def test_the_lines_of_the_readme_run(own, tmp_path, monkeypatch):
     (tmp_path / "photos").symlink_to(own[-1])
     torch.save(resnet18(num_classes=7).state_dict(), tmp_path / "weights.pt")
     names = {}
-    exec(code.replace("prune_ratio=0.5", "finetune_epochs=1, latency_runs=3, progress=False"), names)
+    exec(
+        code.replace("prune_ratio=0.5", "finetune_epochs=1, latency_runs=3, progress=False"), names
+    )
     assert names["small"].input_normalization == names["images"].normalization
 
 

@@ -25,8 +25,13 @@ def a1():
 
 @pytest.fixture(scope="session")
 def released(tmp_path_factory, request):
-    """From the name of an assignment to a class to which it was released. Not to be written to: see `room`."""
-    parallel = hasattr(request.config, "workerinput")  # then all processes share what one of them has made
+    """From the name of an assignment to a class to which it was released.
+
+    Not to be written to: see `room`.
+    """
+    parallel = hasattr(
+        request.config, "workerinput"
+    )  # then all processes share what one of them has made
     shared = tmp_path_factory.getbasetemp().parent if parallel else tmp_path_factory.getbasetemp()
 
     @cache
@@ -58,7 +63,9 @@ def skeleton_of(released, name):
 
 @pytest.fixture
 def hand_in(room, skeleton):
-    """Put a notebook made of the release and some sources among the submissions; returns its folder."""
+    """Put a notebook made of the release and some sources among the submissions; returns its
+    folder.
+    """
 
     def put(student, sources):
         folder = room.submission(student, "a1")

@@ -12,13 +12,17 @@ from tests.course.grading import trying
 EXERCISES = {name: course.load(name) for name in course.names()}
 
 ANSWERS = [
-    pytest.param(name, answer, marks=[pytest.mark.slow, pytest.mark.ci] if answer.item == "network" else [])
+    pytest.param(
+        name, answer, marks=[pytest.mark.slow, pytest.mark.ci] if answer.item == "network" else []
+    )
     for name, exercise in EXERCISES.items()
     for answer in answers.read(exercise)  # those of a network see many images
 ]
 
 
-@pytest.mark.parametrize(("name", "answer"), ANSWERS, ids=lambda value: getattr(value, "label", value))
+@pytest.mark.parametrize(
+    ("name", "answer"), ANSWERS, ids=lambda value: getattr(value, "label", value)
+)
 def test_only_right_answers_earn_points(name, answer):
     verdict = trying.try_out(EXERCISES[name], answer)
     assert verdict.share == (1.0 if answer.right else 0.0), verdict.message
@@ -31,17 +35,26 @@ def test_every_item_has_two_right_and_eight_wrong_answers_and_every_case_a_label
         labels = [case.label for case in item.make_cases("any", hidden=True)]
         assert len(set(labels)) == len(labels), (item.name, labels)
     counts = Counter((answer.item, answer.right) for answer in answers.read(exercise))
-    found = {item.name: (counts[item.name, True], counts[item.name, False]) for item in exercise.assignment.items}
+    found = {
+        item.name: (counts[item.name, True], counts[item.name, False])
+        for item in exercise.assignment.items
+    }
     assert {item: n for item, n in found.items() if n[0] < 2 or n[1] < 8} == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", course.names())
 def test_every_secret_decides(name):
-    """Thirty secrets: each right answer is right on all cases of each of them, each wrong one is wrong on one."""
+    """Thirty secrets: each right answer is right on all cases of each of them, each wrong one is
+    wrong on one.
+    """
     exercise = EXERCISES[name]
     item = {item.name: item for item in exercise.assignment.items if item.name != "network"}
-    functions = [(a, answers.execute(trying.sources_of(exercise, a))) for a in answers.read(exercise) if a.item in item]
+    functions = [
+        (a, answers.execute(trying.sources_of(exercise, a)))
+        for a in answers.read(exercise)
+        if a.item in item
+    ]
     wrong = []
     for secret in range(30):
         sheets = {n: [(c, one.oracle(c.inputs, c.probe)) for c in one.make_cases("secret", secret, hidden=True)]
@@ -67,10 +80,17 @@ def test_the_source_notebook_earns_everything(name, monkeypatch):
 
 
 # A network is the same answer to every seed; what it is tried on is not.
-WITH_INPUTS = [(name, item) for name, e in EXERCISES.items() for item in e.assignment.items if item.name != "network"]
+WITH_INPUTS = [
+    (name, item)
+    for name, e in EXERCISES.items()
+    for item in e.assignment.items
+    if item.name != "network"
+]
 
 
-@pytest.mark.parametrize(("name", "item"), WITH_INPUTS, ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(
+    ("name", "item"), WITH_INPUTS, ids=lambda value: getattr(value, "name", value)
+)
 def test_an_answer_learned_by_heart_from_the_visible_inputs_earns_nothing(name, item):
     student = answers.execute(answers.solution_cells(EXERCISES[name]))
     learned = [item.answer(student, copy_tree(case.inputs)) for case in item.make_cases("visible")]

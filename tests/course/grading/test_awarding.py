@@ -43,7 +43,11 @@ def award(monkeypatch, tmp_path):
         exercise = _exercise(tmp_path, **changes)
         sheets = judge.prepare(exercise, "secret")
         data = frame(sheets[0]) if callable(frame) else frame
-        frames = {} if data is None else {"double": data if isinstance(data, bytes) else wire.encode(data)}
+        frames = (
+            {}
+            if data is None
+            else {"double": data if isinstance(data, bytes) else wire.encode(data)}
+        )
         frames |= {} if cells is None else {"cells": cells}
         monkeypatch.setattr(Place, "run", lambda *_, **__: BoxResult(frames, "", reason))
         (result,) = judge.grade(exercise, [_submission()], sheets)
@@ -56,7 +60,9 @@ def right(sheet):
     return {"answers": sheet.expected, "problem": None}
 
 
-@pytest.mark.parametrize("cells", [None, b"[]," * 10**5, b"{}", b"7", b"[7]", b"\xff", b"[" * 10**5, b'[["a"]]'])
+@pytest.mark.parametrize(
+    "cells", [None, b"[]," * 10**5, b"{}", b"7", b"[7]", b"\xff", b"[" * 10**5, b'[["a"]]']
+)
 def test_right_answers_earn_all_and_reports_about_cells_that_are_none_are_left_out(award, cells):
     row, notes = award(right, cells=cells)
     assert (row["points"], row["of"], row["message"], row["shown"], notes) == (4, 4, "", {}, [])
@@ -67,13 +73,19 @@ def test_a_lost_point_is_explained_on_the_smallest_case_that_fails(award):
         return lambda rng: [Case(label, {"x": torch.arange(size, dtype=torch.float64)})]
 
     many, few = {"cases": cases("many", 400), "edges": cases("few", 3)}, {"nudge": "Look again."}
-    row, _ = award(lambda sheet: {"answers": [x + 1 for x in sheet.expected], "problem": None}, **many, **few)
+    row, _ = award(
+        lambda sheet: {"answers": [x + 1 for x in sheet.expected], "problem": None}, **many, **few
+    )
     assert row["message"].startswith("few: ") and row["shown"] == {
         "first hint": "Look again.", "input": "x = (3,) 0, 1, 2", "expected": "(3,) 0, 2, 4", "got": "(3,) 1, 3, 5",
         "first difference": "at [0]: expected 0, got 1",
     }  # fmt: skip
     row, _ = award(lambda sheet: {"answers": sheet.expected[:1], "problem": "it broke"}, **many)
-    assert row["shown"] == {"first hint": "Twice.", "input": "x = (3,) 0, 1, 2", "expected": "(3,) 0, 2, 4"}
+    assert row["shown"] == {
+        "first hint": "Twice.",
+        "input": "x = (3,) 0, 1, 2",
+        "expected": "(3,) 0, 2, 4",
+    }
     odd = {"a": [None, "text"]}
     row, _ = award({"answers": [odd, odd], "problem": None}, **many)
     assert row["points"] == 0 and row["shown"]["input"]
@@ -83,7 +95,10 @@ def test_a_lost_point_is_explained_on_the_smallest_case_that_fails(award):
     ("spoil", "says"),
     [
         (lambda answers: {"answers": answers, "problem": "ValueError: no"}, "ValueError: no"),
-        (lambda answers: {"answers": answers[:1], "problem": "ValueError: no"}, "an edge: ValueError: no"),
+        (
+            lambda answers: {"answers": answers[:1], "problem": "ValueError: no"},
+            "an edge: ValueError: no",
+        ),
         (lambda answers: {"answers": answers[:1], "problem": None}, "some cases were not answered"),
         (lambda answers: {"answers": answers * 2, "problem": None}, "some cases were not answered"),
         (lambda answers: {"answers": answers[::-1], "problem": None}, "differs by"),
@@ -94,19 +109,28 @@ def test_a_lost_point_is_explained_on_the_smallest_case_that_fails(award):
         (lambda answers: {"answers": {"0": answers}, "problem": None}, "No answer"),
         (lambda answers: {"answers": [answers[0], 10**400], "problem": None}, "should be a tensor"),
         (lambda answers: b"\xff" * 100, "No answer"),
-        (lambda answers: {"answers": answers, "problem": "it calls", "refused": True}, "Not allowed: it calls"),
+        (
+            lambda answers: {"answers": answers, "problem": "it calls", "refused": True},
+            "Not allowed: it calls",
+        ),
     ],
 )
 def test_anything_else_earns_nothing_and_is_explained(award, spoil, says):
     row, _ = award(lambda sheet: spoil(sheet.expected))
-    assert row["points"] == 0 and says in row["message"] and row["refused"] == says.startswith("Not allowed")
+    assert (
+        row["points"] == 0
+        and says in row["message"]
+        and row["refused"] == says.startswith("Not allowed")
+    )
 
 
 def test_what_could_not_be_read_opens_no_box(monkeypatch, tmp_path):
     monkeypatch.setattr(Place, "run", lambda *_, **__: 1 / 0)
     exercise, nothing = _exercise(tmp_path), empty(new_notebook(), "Nothing could be graded: torn.")
     (result,) = judge.grade(exercise, [nothing], judge.prepare(exercise, "secret"))
-    assert result["notes"] == nothing.notes and result["items"]["double"]["message"].endswith("nothing could be read")
+    assert result["notes"] == nothing.notes and result["items"]["double"]["message"].endswith(
+        "nothing could be read"
+    )
 
 
 def test_a_box_that_was_stopped_says_why(award):
@@ -115,8 +139,12 @@ def test_a_box_that_was_stopped_says_why(award):
 
 
 @pytest.mark.parametrize(("most", "views"), [(1, [2, 1, 1]), (2, [2])])
-def test_what_is_viewed_is_seen_in_a_box_for_all_or_one_each_if_that_is_stopped(monkeypatch, tmp_path, most, views):
-    exercise = _exercise(tmp_path, view=lambda answer, probe: 1 / 0)  # called here, and not in a box, it fails
+def test_what_is_viewed_is_seen_in_a_box_for_all_or_one_each_if_that_is_stopped(
+    monkeypatch, tmp_path, most, views
+):
+    exercise = _exercise(
+        tmp_path, view=lambda answer, probe: 1 / 0
+    )  # called here, and not in a box, it fails
     sheets, handed_in, boxes = judge.prepare(exercise, "secret"), [_submission(), _submission()], []
 
     def run(place, submission, work, view=False):
@@ -125,14 +153,22 @@ def test_what_is_viewed_is_seen_in_a_box_for_all_or_one_each_if_that_is_stopped(
             return BoxResult(reason="it took longer than allowed")
         frames = {"double": sheets[0].expected if submission is handed_in[1] else [[1.0], [2.0]]}
         if view:
-            answers = lambda pairs: [p["answer"] for p in pairs if p == {"answer": p["answer"], "probe": {}}]  # noqa: E731
+
+            def answers(pairs):
+                return [p["answer"] for p in pairs if p == {"answer": p["answer"], "probe": {}}]
+
             frames = {name: answers(wire.decode(data)) for name, (_, data) in work.items()}
-        return BoxResult({name: wire.encode({"answers": a, "problem": None}) for name, a in frames.items()})
+        return BoxResult(
+            {name: wire.encode({"answers": a, "problem": None}) for name, a in frames.items()}
+        )
 
     monkeypatch.setattr(Place, "run", run)
     wrong, right = judge.grade(exercise, handed_in, sheets)
     assert (wrong["items"]["double"]["points"], right["items"]["double"]["points"]) == (0, 4)
-    assert boxes == [*((one, False, 1) for one in handed_in), *((judge.NOBODY, True, times) for times in views)]
+    assert boxes == [
+        *((one, False, 1) for one in handed_in),
+        *((judge.NOBODY, True, times) for times in views),
+    ]
 
 
 def test_hidden_inputs_follow_from_the_secret_and_hold_the_edges(tmp_path):
@@ -144,7 +180,9 @@ def test_hidden_inputs_follow_from_the_secret_and_hold_the_edges(tmp_path):
     assert not any(torch.equal(case.inputs["x"], visible.inputs["x"]) for case in first.cases)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.bool]
+)
 def test_a_tree_survives(dtype):
     tensor = torch.randint(0, 2, (2, 0, 3) if dtype == torch.int8 else (2, 3)).to(dtype)
     tree = {"a": [tensor, tensor.mT, None, True, -1, 0.5, "é"], "b": {}}
@@ -153,14 +191,18 @@ def test_a_tree_survives(dtype):
     assert difference(tree, back, Tolerance(0, 0)) is None
 
 
-@pytest.mark.parametrize("tree", [object(), {"a": {1, 2}}, {1: 2}, {"tensor number": 3}, b"bytes", lambda: None])
+@pytest.mark.parametrize(
+    "tree", [object(), {"a": {1, 2}}, {1: 2}, {"tensor number": 3}, b"bytes", lambda: None]
+)
 def test_what_is_no_data_cannot_be_encoded(tree):
     with pytest.raises(WireError):
         encode(tree)
 
 
 def with_tree(text, **parts):
-    return safetensors.torch.save(parts | {"tree": torch.frombuffer(bytearray(text), dtype=torch.uint8)})
+    return safetensors.torch.save(
+        parts | {"tree": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+    )
 
 
 LIE = json.dumps({"tree": {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 8]}}).encode()
@@ -179,7 +221,9 @@ HOSTILE = [
     encode([1, 2])[:-3],
     safetensors.torch.save({"other": torch.zeros(1)}),
     struct.pack("<Q", len(LIE)) + LIE + bytes(8),  # a header that lies about sizes
-    with_tree(json.dumps([{"tensor number": "0"}] * 2).encode(), **{"0": torch.zeros(3)}),  # one tensor in two places
+    with_tree(
+        json.dumps([{"tensor number": "0"}] * 2).encode(), **{"0": torch.zeros(3)}
+    ),  # one tensor in two places
 ]
 
 
@@ -190,7 +234,9 @@ def test_hostile_bytes_are_refused(data):
 
 
 def test_too_much_is_refused_before_it_is_parsed():
-    names = struct.pack("<Q", MOST_TEXT_BYTES + 1) + b"{" + b" " * MOST_TEXT_BYTES  # of tensors, before they are made
+    names = (
+        struct.pack("<Q", MOST_TEXT_BYTES + 1) + b"{" + b" " * MOST_TEXT_BYTES
+    )  # of tensors, before they are made
     for data, says in (
         (bytes(MOST_BYTES + 1), "allowed"),
         (encode([0] * (MOST_PARTS + 1)), "parts"),

@@ -1,4 +1,6 @@
-"""Whatever lies in incoming/: the rest is collected, each entry is told of, and nothing that is good is lost."""
+"""Whatever lies in incoming/: the rest is collected, each entry is told of, and nothing that is
+good is lost.
+"""
 
 import csv
 import io
@@ -37,7 +39,11 @@ def collected(room, student):
 
 def sentences(room):
     collect(room, "a1")
-    return [one for one in remarks(room, "a1") if not re.search("was collected: the (notebook|file) is not[^;]*$", one)]
+    return [
+        one
+        for one in remarks(room, "a1")
+        if not re.search("was collected: the (notebook|file) is not[^;]*$", one)
+    ]
 
 
 def zipped(method=zipfile.ZIP_DEFLATED, **parts):
@@ -55,7 +61,11 @@ def folder(**files):
         for name, content in files.items():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             data = content if isinstance(content, bytes | list) else content.encode()
-            (path / name).symlink_to(data[0]) if isinstance(data, list) else (path / name).write_bytes(data)
+            (
+                (path / name).symlink_to(data[0])
+                if isinstance(data, list)
+                else (path / name).write_bytes(data)
+            )
 
     return write
 
@@ -94,7 +104,9 @@ def huge(path):
 
 
 def many_bombs(path):
-    """Thousands of names for the same bytes, which unpack to more than is allowed and say that they do not."""
+    """Thousands of names for the same bytes, which unpack to more than is allowed and say that they
+    do not.
+    """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a1.ipynb", "fine")
         archive.writestr("0", bytes(MOST_FILES_BYTES + 1))
@@ -116,7 +128,8 @@ def link_in_zip(path):
 
 
 FINE, HALF = {"a1.ipynb": b"fine"}, bytes(MOST_FILES_BYTES // 2 + 1)
-# What an entry holds, what is said of it, and what is collected (None: not even a folder; a number: so many files).
+# What an entry holds, what is said of it, and what is collected (None: not even a folder; a number:
+# so many files).
 HOSTILE = {
     "bomb.zip": (zipped(**{"a1.ipynb": "fine", "zeros": bytes(MOST_FILES_BYTES + 1)}), "zeros is too large", FINE),
     "bombs.zip": (many_bombs, "it holds 5,001 files, more than 20", FINE),
@@ -169,25 +182,35 @@ def test_hostile_and_odd_entries_are_told_of_and_do_no_harm(room, incoming):
 
 @pytest.mark.parametrize(("rule", "kept"), [("last", b"new"), ("first", b"old")])
 @pytest.mark.parametrize("order", [("old", "new"), ("new", "old")])
-def test_the_resubmission_rule_and_not_the_order_or_the_alphabet_decides(room, incoming, rule, kept, order):
+def test_the_resubmission_rule_and_not_the_order_or_the_alphabet_decides(
+    room, incoming, rule, kept, order
+):
     room.settings.write_text(f'resubmission = "{rule}"')
     times = {"old": 1_000_000, "new": 2_000_000}
     for text in order if rule == "last" else ("old", "new"):
         place(incoming / "ada.ipynb", text.encode(), times[text])
         collect(room, "a1")
     assert collected(room, "ada") == {"a1.ipynb": kept}
-    for text, name, form in zip(order, ("ben.zip", "ben"), (zipped, folder), strict=True):  # both at once
+    for text, name, form in zip(
+        order, ("ben.zip", "ben"), (zipped, folder), strict=True
+    ):  # both at once
         place(incoming / name, form(**{"a1.ipynb": text}), times[text])
     (sentence,) = sentences(room)
-    assert "is by the same student and counts" in sentence and collected(room, "ben") == {"a1.ipynb": kept}
+    assert "is by the same student and counts" in sentence and collected(room, "ben") == {
+        "a1.ipynb": kept
+    }
 
 
-def test_neither_a_killed_collect_nor_looking_into_a_hand_in_makes_anybody_late(room, incoming, monkeypatch):
+def test_neither_a_killed_collect_nor_looking_into_a_hand_in_makes_anybody_late(
+    room, incoming, monkeypatch
+):
     place(incoming / "ada.ipynb", b"A", 1_000_000)
     place(incoming / "ben", folder(**{"a1.ipynb": "A"}), 1_000_000)
     place(incoming / "ben" / ".ipynb_checkpoints", folder(**{"a1-checkpoint.ipynb": "A"}))
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(room.__class__, "log", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            room.__class__, "log", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         collect(room, "a1")
     (room.folder / "submitted" / "ada" / ".a1.arrived").unlink()
     collect(room, "a1")
@@ -221,19 +244,35 @@ def test_no_damage_stops_the_others_and_all_of_it_is_told(room, incoming):
     found = {one.paths[0].stem: one for one in collect(room, "a1")}
     assert all(found[f"s{index:03}"].became == "collected" for index in range(30))
     for index in range(5):
-        assert found[f"d{index:03}"].became == "unreadable" and "hand it in again" in found[f"d{index:03}"].remark
-        told = intake.read(room.submission(f"d{index:03}", "a1"), "a1.ipynb", nbformat.v4.new_notebook()).notes
+        assert (
+            found[f"d{index:03}"].became == "unreadable"
+            and "hand it in again" in found[f"d{index:03}"].remark
+        )
+        told = intake.read(
+            room.submission(f"d{index:03}", "a1"), "a1.ipynb", nbformat.v4.new_notebook()
+        ).notes
         assert told == [f"Nothing could be graded: {found[f'd{index:03}'].remark}."]
     assert all(one.became == "collected" or one.remark for one in found.values())
-    place(incoming / "d000.zip", zipped(), 1_000_000)  # an old date does not matter where nothing could be read
+    place(
+        incoming / "d000.zip", zipped(), 1_000_000
+    )  # an old date does not matter where nothing could be read
     again = {one.paths[0].stem: one.became for one in collect(room, "a1")}
-    assert again["d000"] == "collected" and all(again[f"s{index:03}"] == "unchanged" for index in range(30))
-    place(incoming / "s000.zip", b"torn", time.time() + 9)  # what cannot be read does not replace what can
-    assert any("s000.zip" in told and "hand-in before it still counts" in told for told in sentences(room))
+    assert again["d000"] == "collected" and all(
+        again[f"s{index:03}"] == "unchanged" for index in range(30)
+    )
+    place(
+        incoming / "s000.zip", b"torn", time.time() + 9
+    )  # what cannot be read does not replace what can
+    assert any(
+        "s000.zip" in told and "hand-in before it still counts" in told for told in sentences(room)
+    )
     assert collected(room, "s000") == {"a1.ipynb": b"fine"}
 
 
-MARKED = b'{"nbformat": 4, "cells": [{"cell_type": "code", "metadata": {"nbgrader": {"grade_id": "%s_solution"}}}]}'
+MARKED = (
+    b'{"nbformat": 4, "cells": [{"cell_type": "code", "metadata": {"nbgrader": {"grade_id":'
+    b' "%s_solution"}}}]}'
+)
 GOOD, BARE = MARKED % b"fold_conv", b'{"nbformat": 4, "cells": []}'
 WORTH = {GOOD[:-9]: "not valid JSON", MARKED % b"quantize": "its cells are none of a1", BARE: ""}
 
@@ -247,7 +286,9 @@ def test_a_torn_or_foreign_notebook_counts_only_where_there_is_no_other(room, in
         place(incoming / "cy.ipynb", cy, -86400 * day)
         said = " ".join(sentences(room))
     assert WORTH[data] in said and ("hand-in before it still counts" in said) == bool(WORTH[data])
-    assert [collected(room, s)["a1.ipynb"] for s in ("ada", "ben", "cy")] == [GOOD if WORTH[data] else data] * 3
+    assert [collected(room, s)["a1.ipynb"] for s in ("ada", "ben", "cy")] == [
+        GOOD if WORTH[data] else data
+    ] * 3
 
 
 def test_any_name_is_mapped_and_the_table_says_to_what(room, incoming):
@@ -255,7 +296,9 @@ def test_any_name_is_mapped_and_the_table_says_to_what(room, incoming):
     for name in names:
         (incoming / f"{name}.ipynb").write_text(name)
     assert sentences(room) == [] and len(room.students("a1")) == len(names)
-    table = list(csv.DictReader((room.folder / "collected" / "a1.csv").read_text("utf-8").splitlines()))
+    table = list(
+        csv.DictReader((room.folder / "collected" / "a1.csv").read_text("utf-8").splitlines())
+    )
     assert {"\ufeffentry", "arrived (UTC)"} < table[0].keys()  # Excel needs the mark in front
     assert all(room.submission(row["student"], "a1").is_dir() for row in table)
     assert name_of("Ju\u0308rgen") == name_of("Jürgen") != name_of("Jurgen") == "Jurgen"
@@ -267,28 +310,55 @@ def test_moodle_calls_a_student_the_same_in_every_assignment_and_namesakes_stay_
     for number, a in ((11, "a1"), (12, "a1"), (13, "a1"), (24, "a2"), (22, "a2")):
         name = entry.format("Ada L" if number == 11 else anna, number)
         place(room.folder / "incoming" / a / name, folder(**{f"{a}.ipynb": str(number)}))
-    assert ["several are called Anna Maria Müller" in sentence for sentence in sentences(room)] == [True, True]
+    assert ["several are called Anna Maria Müller" in sentence for sentence in sentences(room)] == [
+        True,
+        True,
+    ]
     assert name_of("Ada L") in room.students("a1") and len(room.students("a1")) == 3
-    (room.folder / roster.FILE).write_text(f"name;student;moodle\nAda L;;\n{anna};anna;12 22\n{anna};mia;13 24\n")
+    (room.folder / roster.FILE).write_text(
+        f"name;student;moodle\nAda L;;\n{anna};anna;12 22\n{anna};mia;13 24\n"
+    )
     assert sentences(room) == [] and {one.student for one in collect(room, "a2")} == {"anna", "mia"}
-    paths = [room.submission(student, a) / f"{a}.ipynb" for student in ("anna", "mia") for a in ("a1", "a2")]
+    paths = [
+        room.submission(student, a) / f"{a}.ipynb"
+        for student in ("anna", "mia")
+        for a in ("a1", "a2")
+    ]
     assert [path.read_text() for path in paths] == ["12", "22", "13", "24"]
-    place(room.folder / "incoming" / "a1" / f"{entry.format('Bob', 14)}a1.ipynb", b"B")  # Moodle without folders
+    place(
+        room.folder / "incoming" / "a1" / f"{entry.format('Bob', 14)}a1.ipynb", b"B"
+    )  # Moodle without folders
     assert ["Bob is not on the class list" in sentence for sentence in sentences(room)] == [True]
 
 
-def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_marked(room, incoming):
+def test_files_that_canvas_delivers_one_by_one_are_one_hand_in_and_late_only_if_marked(
+    room, incoming
+):
     room.settings.write_text("[due]\na1 = 2019-01-01T00:00:00Z")
-    files = "mary_12_61_a1.ipynb mary_12_71_a1-1.ipynb mary_12_72_net-1.bin love_LATE_13_73_a1.ipynb bob_14_74_all.zip"
+    files = (
+        "mary_12_61_a1.ipynb mary_12_71_a1-1.ipynb mary_12_72_net-1.bin love_LATE_13_73_a1.ipynb"
+        " bob_14_74_all.zip"
+    )
     for day, name in enumerate(files.split()):
-        place(incoming / name, zipped() if name.endswith("zip") else name.encode(), 1_600_000_000 + 86400 * day)
-    (room.folder / roster.FILE).write_text("id,name,student\n12,Mary,\n13,Ada,ada\n14,Bob,\n1,Zoe,\n")
+        place(
+            incoming / name,
+            zipped() if name.endswith("zip") else name.encode(),
+            1_600_000_000 + 86400 * day,
+        )
+    (room.folder / roster.FILE).write_text(
+        "id,name,student\n12,Mary,\n13,Ada,ada\n14,Bob,\n1,Zoe,\n"
+    )
     assert sentences(room) == []
     assert {one.became for one in collect(room, "a1")} == {"unchanged"}  # the same download again
-    assert collected(room, "mary_12") == {"a1.ipynb": b"mary_12_71_a1-1.ipynb", "net.bin": b"mary_12_72_net-1.bin"}
+    assert collected(room, "mary_12") == {
+        "a1.ipynb": b"mary_12_71_a1-1.ipynb",
+        "net.bin": b"mary_12_72_net-1.bin",
+    }
     room.submission("team_1", "a2").mkdir(parents=True)  # no name of Canvas's: Zoe is another one
     late = {student: arrival(room, "a1", student).year > 2019 for student in room.students("a1")}
-    assert late == {"mary_12": False, "love_13": True, "bob_14": False} and {*late, "Zoe"} == {*roster.read(room)}
+    assert late == {"mary_12": False, "love_13": True, "bob_14": False} and {*late, "Zoe"} == {
+        *roster.read(room)
+    }
     place(incoming / "mary_12_81_a1-2.ipynb", b"newer")
     assert sentences(room) == [] and collected(room, "mary_12")["a1.ipynb"] == b"newer"
     for number in (1, 2):  # her own names, in one download
@@ -302,10 +372,15 @@ def test_dates_and_deadlines_may_be_corrected_after_collecting(room, incoming):
     place(incoming / "ada.ipynb", b"A", 1_600_000_000)
     collect(room, "a1")
     room.settings.write_text("[due]\na1 = 2019-01-01T00:00:00+05:00")
-    assert arrival(room, "a1", "bob_14").isoformat() == "2018-12-31T19:00:00+00:00"  # Canvas: not marked late
+    assert (
+        arrival(room, "a1", "bob_14").isoformat() == "2018-12-31T19:00:00+00:00"
+    )  # Canvas: not marked late
     assert arrival(room, "a1", "ada").timestamp() == 1_600_000_000
     (room.submission("ada", "a1") / ".ipynb_checkpoints").mkdir()  # somebody looked into it
-    for date in (1_500_000_000, 1_700_000_000):  # the same file, unpacked with its date, and downloaded once more
+    for date in (
+        1_500_000_000,
+        1_700_000_000,
+    ):  # the same file, unpacked with its date, and downloaded once more
         place(incoming / "ada.ipynb", b"A", date)
         assert {one.became for one in collect(room, "a1")} == {"unchanged"}
         assert arrival(room, "a1", "ada").timestamp() == 1_500_000_000
@@ -313,7 +388,9 @@ def test_dates_and_deadlines_may_be_corrected_after_collecting(room, incoming):
     assert arrival(room, "a1", "bob_14").isoformat() == "2020-09-13T12:26:40+00:00"
 
 
-def test_a_collect_that_was_killed_takes_no_date_of_what_was_there_before(room, incoming, monkeypatch):
+def test_a_collect_that_was_killed_takes_no_date_of_what_was_there_before(
+    room, incoming, monkeypatch
+):
     place(incoming / "ada.ipynb", b"old", 1_000_000)
     collect(room, "a1")
     place(incoming / "ada.ipynb", b"new", 2_000_000)
@@ -321,7 +398,10 @@ def test_a_collect_that_was_killed_takes_no_date_of_what_was_there_before(room, 
         patch.setattr(collecting, "_note", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         collect(room, "a1")
     collect(room, "a1")
-    assert collected(room, "ada") == {"a1.ipynb": b"new"} and arrival(room, "a1", "ada").timestamp() == 2_000_000
+    assert (
+        collected(room, "ada") == {"a1.ipynb": b"new"}
+        and arrival(room, "a1", "ada").timestamp() == 2_000_000
+    )
 
 
 def test_the_fingerprint_sees_every_change(tmp_path):

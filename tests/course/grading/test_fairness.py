@@ -1,4 +1,6 @@
-"""No mark is lost to a name, a comment, a test or a file; what calls the forbidden function earns nothing."""
+"""No mark is lost to a name, a comment, a test or a file; what calls the forbidden function earns
+nothing.
+"""
 
 import json
 import re
@@ -43,13 +45,19 @@ MISTAKEN = {
 
 
 def lost_items(name, changes):
-    """What is lost of an assignment, graded as in the box but in this process: for code of our own alone."""
+    """What is lost of an assignment, graded as in the box but in this process: for code of our own
+    alone.
+    """
     exercise = EXERCISES[name]
     sources = answers.solution_cells(exercise)
     student = answers.execute({"own": ""} | sources | changes)
     items = map(trying.guarded, exercise.assignment.items)
     verdicts = {item.name: trying.check(item, student, "tests", hidden=True) for item in items}
-    return {name: verdict.message for name, verdict in verdicts.items() if verdict.share < 1 and name != "network"}
+    return {
+        name: verdict.message
+        for name, verdict in verdicts.items()
+        if verdict.share < 1 and name != "network"
+    }
 
 
 @pytest.mark.parametrize("label", MISTAKEN)
@@ -93,10 +101,25 @@ FORBIDDEN_CALLS = [
     ("a1", "bn_train", "torch.nn.functional.batch_norm(x, None, None, training=True)"),
     ("a1", "bn_train", "nn.BatchNorm2d(3)(x)"),
     ("a1", "bn_train", "torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, False)"),
-    ("a1", "bn_train", "torch.ops.aten.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)"),
-    ("a1", "bn_train", "torch.vmap(lambda x: torch.nn.functional.batch_norm(x, None, None, training=True))(x[None])"),
+    (
+        "a1",
+        "bn_train",
+        "torch.ops.aten.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)",
+    ),
+    (
+        "a1",
+        "bn_train",
+        (
+            "torch.vmap(lambda x: torch.nn.functional.batch_norm(x, None, None,"
+            " training=True))(x[None])"
+        ),
+    ),
     ("a4", "quantize", "torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)"),
-    ("a4", "quantize", "list(map(torch.fake_quantize_per_tensor_affine, [x], [0.1], [0], [0], [255]))"),
+    (
+        "a4",
+        "quantize",
+        "list(map(torch.fake_quantize_per_tensor_affine, [x], [0.1], [0], [0], [255]))",
+    ),
     ("a4", "quantize", "torch.ao.quantization.MinMaxObserver()(x)"),
     ("a5", "pack_bits", "numpy.packbits(x.flatten() > 0)"),
     ("a5", "distillation_loss", "nn.KLDivLoss()(x, x)"),
@@ -139,7 +162,9 @@ ENDLESS = "import torch\nwhile True: torch.randn(9, 9)  # as a training does, fo
 
 
 def _styles(exercise, bundle):
-    """Thirteen ways to write and hand in what is right: the student, cells, files, and how cells are copied."""
+    """Thirteen ways to write and hand in what is right: the student, cells, files, and how cells
+    are copied.
+    """
     cells = answers.solution_cells(exercise)
     functions = {f"{item.name}_solution": item.function for item in exercise.assignment.items}
     whole = "\n\n".join([cells["setup"], *(cells[name] for name in functions)])
@@ -147,10 +172,14 @@ def _styles(exercise, bundle):
     given = {path.name: path.read_bytes() for path in bundle.iterdir() if path.suffix != ".ipynb"}
 
     def each(form, prefix="", margin=""):
-        """Every solution in a frame of other code, where its function is called `prefix` and its name."""
+        """Every solution in a frame of other code, where its function is called `prefix` and its
+        name.
+        """
         made = {}
         for name, f in functions.items():
-            source = cells[name].replace(f"def {f}(", f"def {prefix}{f}(").replace("\n", f"\n{margin}")
+            source = (
+                cells[name].replace(f"def {f}(", f"def {prefix}{f}(").replace("\n", f"\n{margin}")
+            )
             made[name] = form.replace("SOURCE", source).replace("NAME", f)
         return made
 
@@ -158,8 +187,13 @@ def _styles(exercise, bundle):
         yield f"answers{index}", answers.variant(exercise, True, index), {}, None
     called = "SOURCE\n\n\nNAME = lambda *a, **k: fuse_conv_bn_NAME(*a, **k)"
     yield "called", each(called, "fuse_conv_bn_"), {}, None
-    wrapped = "SOURCE\n@wraps(quantize_NAME)\ndef NAME(*a: Unknown, **k):\n    return partial(quantize_NAME, *a)(**k)"
-    edited = {"setup": f"from __future__ import annotations\nfrom functools import *\n{cells['setup']}"}
+    wrapped = (
+        "SOURCE\n@wraps(quantize_NAME)\ndef NAME(*a: Unknown, **k):\n    return"
+        " partial(quantize_NAME, *a)(**k)"
+    )
+    edited = {
+        "setup": f"from __future__ import annotations\nfrom functools import *\n{cells['setup']}"
+    }
     yield "wrapped", each(wrapped, "quantize_") | edited, {}, None
     nested = "def make_batch_norm():\n    SOURCE\n    return NAME\nNAME = make_batch_norm()"
     yield "nested", each(nested, margin="    "), {}, None
@@ -174,7 +208,12 @@ def _styles(exercise, bundle):
     # Split cells keep their marks; a cell that is pasted has none.
     yield "split", {}, {}, lambda cell: [cell | {"source": "import math"}, cell]
     own = ENDLESS if exercise.folder.name == "a5" else ""
-    yield "pasted", {"own": own}, {}, lambda cell: [cell | {"metadata": {}}] * (6 if cell["source"] == ENDLESS else 1)
+    yield (
+        "pasted",
+        {"own": own},
+        {},
+        lambda cell: [cell | {"metadata": {}}] * (6 if cell["source"] == ENDLESS else 1),
+    )
 
 
 @pytest.mark.box
@@ -186,7 +225,9 @@ def test_right_answers_of_every_style_get_all_points_through_the_command_line(na
     bundle = tmp_path / "released" / name
     skeleton = nbformat.read(bundle / exercise.notebook.name, as_version=4)
     for student, sources, files, copies in _styles(exercise, bundle):
-        notebook = json.loads(nbformat.writes(fill(skeleton, answers.solution_cells(exercise) | sources)))
+        notebook = json.loads(
+            nbformat.writes(fill(skeleton, answers.solution_cells(exercise) | sources))
+        )
         if copies:
             cells = (cell | {"source": "".join(cell["source"])} for cell in notebook["cells"])
             notebook["cells"] = [new for cell in cells for new in copies(cell)]
@@ -208,11 +249,22 @@ def test_right_answers_of_every_style_get_all_points_through_the_command_line(na
 @pytest.mark.ci
 def test_check_says_it_at_once_with_the_line_and_helps_in_steps(room):
     bundle = room.folder / "released" / "a1"
-    text = f"import torch\nfrom instant import check\n{CALLS['imported']['fold_conv_solution']}check('fold_conv')\n"
-    text += "def fold_conv(weight, bias, a, b):\n    return weight, b\n" + "check('fold_conv')\n" * 4
+    text = (
+        "import torch\nfrom instant import"
+        f" check\n{CALLS['imported']['fold_conv_solution']}check('fold_conv')\n"
+    )
+    text += (
+        "def fold_conv(weight, bias, a, b):\n    return weight, b\n" + "check('fold_conv')\n" * 4
+    )
     (bundle / "script.py").write_text(text)
-    done = subprocess.run([sys.executable, "script.py"], cwd=bundle, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=bundle, capture_output=True, text=True, check=True
+    )
     refused, first, second, third, fourth = re.split(r"\n(?=fold_conv)", done.stdout.strip())
     assert "not allowed: line 7 (return fuse_conv_bn_weights(weight, bias" in refused, done.stdout
-    assert "the next try gets a hint" in first and "Hint" not in first and "Hint: Which entries" in second
+    assert (
+        "the next try gets a hint" in first
+        and "Hint" not in first
+        and "Hint: Which entries" in second
+    )
     assert "Hint: Output channels" in third and "expected" not in third and "expected" in fourth

@@ -1,4 +1,6 @@
-"""Whatever a hand-in holds, what is graded is the release with the student's answers and own cells in it."""
+"""Whatever a hand-in holds, what is graded is the release with the student's answers and own cells
+in it.
+"""
 
 import copy
 import json
@@ -22,7 +24,11 @@ def folder(tmp_path):
 
 @pytest.fixture
 def notebook(skeleton):
-    return json.loads(nbformat.writes(fill(skeleton, {"bn_affine_solution": ANSWER, "padding_answer": "Because."})))
+    return json.loads(
+        nbformat.writes(
+            fill(skeleton, {"bn_affine_solution": ANSWER, "padding_answer": "Because."})
+        )
+    )
 
 
 @pytest.fixture
@@ -39,12 +45,18 @@ def submit(folder, skeleton):
 
 
 def source_of(submission, name):
-    (found,) = [c.source for c in submission.notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == name]
+    (found,) = [
+        c.source
+        for c in submission.notebook.cells
+        if c.metadata.get("nbgrader", {}).get("grade_id") == name
+    ]
     return found
 
 
 def cell_of(notebook, name):
-    return next(cell for cell in notebook["cells"] if cell["metadata"]["nbgrader"]["grade_id"] == name)
+    return next(
+        cell for cell in notebook["cells"] if cell["metadata"]["nbgrader"]["grade_id"] == name
+    )
 
 
 def test_locked_cells_ids_points_and_kernel_come_from_the_release(submit, notebook, skeleton):
@@ -64,31 +76,65 @@ def test_locked_cells_ids_points_and_kernel_come_from_the_release(submit, notebo
     for cell in skeleton.cells:
         name = cell.metadata.nbgrader.grade_id
         assert source_of(submission, name) == answers.get(name, cell.source)
-    mine = [cell.metadata.nbgrader for cell in submission.notebook.cells if "nbgrader" in cell.metadata]
+    mine = [
+        cell.metadata.nbgrader for cell in submission.notebook.cells if "nbgrader" in cell.metadata
+    ]
     assert mine == [cell.metadata.nbgrader for cell in skeleton.cells]
-    assert "evil = 1" in [cell["source"] for cell in submission.code]  # as code of the student's own
-    assert any("My words." in cell.source for cell in submission.notebook.cells) and PICTURES in submission.notes
+    assert "evil = 1" in [
+        cell["source"] for cell in submission.code
+    ]  # as code of the student's own
+    assert (
+        any("My words." in cell.source for cell in submission.notebook.cells)
+        and PICTURES in submission.notes
+    )
     assert submission.notebook.metadata == skeleton.metadata
 
 
-def test_deleted_and_doubled_cells_are_put_right_and_own_cells_stay_where_they_were(submit, notebook):
-    doubled = copy.deepcopy(cell_of(notebook, "bn_affine_solution")) | {"source": "def bn_affine(): pass"}
-    own = {"cell_type": "code", "metadata": {}, "source": ["a = 1\n", "b = 2"], "outputs": [], "execution_count": None}
+def test_deleted_and_doubled_cells_are_put_right_and_own_cells_stay_where_they_were(
+    submit, notebook
+):
+    doubled = copy.deepcopy(cell_of(notebook, "bn_affine_solution")) | {
+        "source": "def bn_affine(): pass"
+    }
+    own = {
+        "cell_type": "code",
+        "metadata": {},
+        "source": ["a = 1\n", "b = 2"],
+        "outputs": [],
+        "execution_count": None,
+    }
     notebook["cells"].insert(notebook["cells"].index(cell_of(notebook, "bn_affine")), own)
-    notebook["cells"].remove(cell_of({"cells": [c for c in notebook["cells"] if c is not own]}, "bn_train"))
-    cell_of({"cells": notebook["cells"][-5:]}, "padding_answer")["cell_type"] = "raw"  # a slip of the finger
+    notebook["cells"].remove(
+        cell_of({"cells": [c for c in notebook["cells"] if c is not own]}, "bn_train")
+    )
+    cell_of({"cells": notebook["cells"][-5:]}, "padding_answer")["cell_type"] = (
+        "raw"  # a slip of the finger
+    )
     submission = submit(notebook | {"cells": [*notebook["cells"], doubled]})
-    assert [source_of(submission, name) for name in ("bn_affine_solution", "padding_answer")] == [ANSWER, "Because."]
+    assert [source_of(submission, name) for name in ("bn_affine_solution", "padding_answer")] == [
+        ANSWER,
+        "Because.",
+    ]
     cells = [(cell["name"], cell["source"]) for cell in submission.code]
-    assert cells[-1] == ("a cell of your own", doubled["source"])  # as after a cell was split in two
-    assert cells[cells.index(("bn_affine_solution", ANSWER)) + 1] == ("a cell of your own", "a = 1\nb = 2")
+    assert cells[-1] == (
+        "a cell of your own",
+        doubled["source"],
+    )  # as after a cell was split in two
+    assert cells[cells.index(("bn_affine_solution", ANSWER)) + 1] == (
+        "a cell of your own",
+        "a = 1\nb = 2",
+    )
     assert "bn_affine" not in dict(cells)  # checks are not executed
     notes = " ".join(submission.notes)
     assert "second cell marked bn_affine_solution" in notes and "bn_train was missing" in notes
 
 
-def test_an_answer_that_stands_in_any_cell_is_not_undone_by_what_was_released(submit, notebook, skeleton):
-    """As after pasting it into a new cell or into a given one; or after a program that drops the marks of all cells."""
+def test_an_answer_that_stands_in_any_cell_is_not_undone_by_what_was_released(
+    submit, notebook, skeleton
+):
+    """As after pasting it into a new cell or into a given one; or after a program that drops the
+    marks of all cells.
+    """
     cell_of(notebook, "bn_affine_solution")["metadata"] = {}
     bare = [cell | {"metadata": {}} for cell in notebook["cells"]]
     cell_of(notebook, "setup")["source"] = f"import torch\n{ANSWER}"
@@ -109,7 +155,12 @@ BROKEN = [
     (b'{"nbformat": 3, "worksheets": []}', "format 4"),
     (b'{"nbformat": 4, "cells": {}}', "format 4"),
     (b'{"nbformat": 4, "cells": [' + b",".join([b"{}"] * 600) + b"]}", "cells"),
-    (b'{"nbformat": 4, "cells": [{"cell_type": "raw", "source": "' + b"x" * MOST_NOTEBOOK_BYTES + b'y"}]}', "bytes"),
+    (
+        b'{"nbformat": 4, "cells": [{"cell_type": "raw", "source": "'
+        + b"x" * MOST_NOTEBOOK_BYTES
+        + b'y"}]}',
+        "bytes",
+    ),
 ]
 
 
@@ -119,7 +170,10 @@ def test_a_broken_notebook_becomes_a_note(submit, skeleton, data, says):
     assert says in submission.notes[0] and len(submission.notebook.cells) == len(skeleton.cells)
 
 
-CODE, MARKED = {"cell_type": "code", "source": "x"}, lambda name: {"metadata": {"nbgrader": {"grade_id": name}}}
+CODE, MARKED = (
+    {"cell_type": "code", "source": "x"},
+    lambda name: {"metadata": {"nbgrader": {"grade_id": name}}},
+)
 ODD = [
     7,
     {"cell_type": ["code"], "source": "x"},
@@ -130,7 +184,8 @@ ODD = [
     CODE | {"source": "s = '\ud800'", "metadata": {}},
     CODE | {"cell_type": "raw", "metadata": {}},
     CODE | {"source": "x = 1\x00", "metadata": {}},
-    CODE | {"source": ["x"] * 10**5, "metadata": {}, "outputs": {"deep": [[[]]]}, "id": "x" * 10**5},
+    CODE
+    | {"source": ["x"] * 10**5, "metadata": {}, "outputs": {"deep": [[[]]]}, "id": "x" * 10**5},
     CODE | MARKED("bn_affine\u200b_solution"),
 ]
 

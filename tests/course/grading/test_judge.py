@@ -106,23 +106,45 @@ conv = {"kind": "conv", "weight": torch.zeros(300, 1, 1, 1), "bias": None, "stri
 one = conv | {"weight": torch.zeros(1, 1, 1, 1)}
 layers = [one | {"weight": torch.zeros(1, 3, 1, 1)}] + [one] * 60 + [conv]
 driver.RUNS["fold_model"] = lambda student, inputs: {"folded": layers, "original": layers}"""
-ENDLESS = "def fold_linear(**inputs):\n    while True:\n        try:\n            while True: pass\n"
+ENDLESS = (
+    "def fold_linear(**inputs):\n    while True:\n        try:\n            while True: pass\n"
+)
 COSTLY = {  # what beside the solutions stands in a notebook, and the points that are left
     "nothing": ({}, 88),
     "a network that takes all memory": ({"own": BOMB}, 74),
-    "an endless item": ({"fold_linear_solution": ENDLESS + "        except BaseException: pass"}, 80),
-    "a death": ({"fold_linear_solution": "import os\ndef fold_linear(weight, bias, a, b):\n    os._exit(3)"}, 80),
-    "an error": ({"fold_linear_solution": "def fold_linear(weight, bias, a, b):\n    return weight.one"}, 80),
+    "an endless item": (
+        {"fold_linear_solution": ENDLESS + "        except BaseException: pass"},
+        80,
+    ),
+    "a death": (
+        {
+            "fold_linear_solution": (
+                "import os\ndef fold_linear(weight, bias, a, b):\n    os._exit(3)"
+            )
+        },
+        80,
+    ),
+    "an error": (
+        {"fold_linear_solution": "def fold_linear(weight, bias, a, b):\n    return weight.one"},
+        80,
+    ),
 }
 
 
-@pytest.mark.parametrize("label", [pytest.param("nothing", marks=pytest.mark.ci), *list(COSTLY)[1:]])
+@pytest.mark.parametrize(
+    "label", [pytest.param("nothing", marks=pytest.mark.ci), *list(COSTLY)[1:]]
+)
 def test_solutions_earn_all_and_what_goes_wrong_costs_only_its_item(a1, grade, label):
-    (changes, points), peak = COSTLY[label], lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB
+    (changes, points), peak = (
+        COSTLY[label],
+        lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    )  # in KiB
     before = peak()
     result = grade(answers.solution_cells(a1) | changes)
     assert total(result) == points
-    assert ("in the line `return weight.one`" in result["items"]["fold_linear"]["message"]) == (label == "an error")
+    assert ("in the line `return weight.one`" in result["items"]["fold_linear"]["message"]) == (
+        label == "an error"
+    )
     assert peak() - before < 200 * 1024
 
 
@@ -133,12 +155,22 @@ def test_files_that_run_code_when_they_are_read_run_none_outside(a1, skeleton, s
     payload = pickle.dumps(evil)
     numpy.save(folder / "evil.npy", numpy.array([evil], dtype=object), allow_pickle=True)
     torch.save({"x": evil}, folder / "evil.pt")
-    modules = [f"{name}.py" for name in ("driver", "sitecustomize", "wire", "guard", "torch", "json")]
+    modules = [
+        f"{name}.py" for name in ("driver", "sitecustomize", "wire", "guard", "torch", "json")
+    ]
     for name in ("evil.pkl", "network.safetensors", "visible.safetensors", *modules):
-        (folder / name).write_bytes(payload if "py" not in name else f"open({str(canary)!r}, 'w')".encode())
+        (folder / name).write_bytes(
+            payload if "py" not in name else f"open({str(canary)!r}, 'w')".encode()
+        )
     (folder / "deep.json").write_text("[" * 100_000)
-    load = "import numpy, torch, pickle\nfor load in (lambda: numpy.load('evil.npy', allow_pickle=True),\n"
-    load += "    lambda: torch.load('evil.pt', weights_only=False), lambda: pickle.load(open('evil.pkl', 'rb'))):\n"
+    load = (
+        "import numpy, torch, pickle\nfor load in (lambda: numpy.load('evil.npy',"
+        " allow_pickle=True),\n"
+    )
+    load += (
+        "    lambda: torch.load('evil.pt', weights_only=False), lambda:"
+        " pickle.load(open('evil.pkl', 'rb'))):\n"
+    )
     load += "    try: print('loaded', load())\n    except Exception as error: print(error)"
     nbformat.write(fill(skeleton, {"own": load}), folder / "a1.ipynb")
     (result,) = judge.grade(a1, [read(folder, "a1.ipynb", skeleton)], sheets)
@@ -152,7 +184,10 @@ def test_nothing_that_decides_enters_the_box(a1, sheets, skeleton, tmp_path):
     Place(a1, judge.box.Limits(), boxed=True).build(tmp_path, judge.Submission(skeleton), work)
     found = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     items = {item.name for item in a1.assignment.items}
-    assert set(found) == {"inside.py", "wire.py", "guard.py", "driver.py", "instant.py", "job.json"} | items
+    assert (
+        set(found)
+        == {"inside.py", "wire.py", "guard.py", "driver.py", "instant.py", "job.json"} | items
+    )
     everything = b"".join(found.values())
     for word in (b"_oracle", b"secret of the tests", b"BEGIN SOLUTION", b"Tolerance", b"hint"):
         assert word not in everything

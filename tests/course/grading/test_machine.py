@@ -36,11 +36,17 @@ def test_a_folder_goes_with_its_use_and_stays_during_it(temporary):
     assert os.listdir(temporary) == []
 
 
-KILLED = "import os; from course.grading.machine import private_folder\nwith private_folder() as f: {}"
+KILLED = (
+    "import os; from course.grading.machine import private_folder\nwith private_folder() as f: {}"
+)
 
 
-@pytest.mark.parametrize("death", ["os.kill(os.getpid(), 9)", "open(f / 'x', 'w').write('1'); os._exit(1)"])
-def test_what_a_killed_grader_left_is_removed_and_what_is_no_leftover_stays(temporary, tmp_path_factory, death):
+@pytest.mark.parametrize(
+    "death", ["os.kill(os.getpid(), 9)", "open(f / 'x', 'w').write('1'); os._exit(1)"]
+)
+def test_what_a_killed_grader_left_is_removed_and_what_is_no_leftover_stays(
+    temporary, tmp_path_factory, death
+):
     other = tmp_path_factory.mktemp("other")
     (other / "job").mkdir()
     (temporary / "grading-link").symlink_to(other)
@@ -54,16 +60,23 @@ def test_what_a_killed_grader_left_is_removed_and_what_is_no_leftover_stays(temp
     assert len(os.listdir(temporary)) == 4 and (other / "job").is_dir()
 
 
-@pytest.mark.parametrize(("platform", "found", "says"), [("darwin", True, "Linux"), ("linux", False, "not installed")])
+@pytest.mark.parametrize(
+    ("platform", "found", "says"), [("darwin", True, "Linux"), ("linux", False, "not installed")]
+)
 def test_the_obstacle_is_named_with_its_remedy(monkeypatch, tmp_path, platform, found, says):
     monkeypatch.setattr(machine.sys, "platform", platform)
     monkeypatch.setattr(machine.shutil, "which", lambda name: "/usr/bin/bwrap" if found else None)
-    monkeypatch.setattr(machine, "obstacle", machine.obstacle.__wrapped__)  # not what was found out before
+    monkeypatch.setattr(
+        machine, "obstacle", machine.obstacle.__wrapped__
+    )  # not what was found out before
     with pytest.raises(BoxError, match=f"{says}.*--unsafe"):
         machine.require(boxed=True)
     machine.require(boxed=False)
     monkeypatch.setattr(machine.sys, "platform", "win32")
-    for refused in (lambda: machine.require(boxed=False), lambda: collect(Classroom(tmp_path), "a1")):
+    for refused in (
+        lambda: machine.require(boxed=False),
+        lambda: collect(Classroom(tmp_path), "a1"),
+    ):
         with pytest.raises(BoxError, match="WSL2"):
             refused()
 
@@ -96,7 +109,9 @@ LATE = {-60: 0, 0: 0, 1: 8, 86400: 8, 86401: 16, 5 * 86400: 40, 5 * 86400 + 1: 8
 
 def test_each_day_begun_costs_after_the_days_that_one_student_was_given(tmp_path):
     room = Classroom.open(tmp_path)
-    room.settings.write_text("\ufeff[due]\na1 = 2030-01-31T23:59:00Z", encoding="utf-8")  # all else as in a new class
+    room.settings.write_text(
+        "\ufeff[due]\na1 = 2030-01-31T23:59:00Z", encoding="utf-8"
+    )  # all else as in a new class
     rules = room.rules
     for seconds, lost in LATE.items():
         arrived = DUE + timedelta(seconds=seconds)
@@ -104,17 +119,32 @@ def test_each_day_begun_costs_after_the_days_that_one_student_was_given(tmp_path
         assert rules.penalty("a1", arrived + timedelta(days=7), 80, extra_days=7) == lost
 
 
-WRONG_SETTINGS = ["late_days = [", "late_days = 'x'", "late_days = []", "\x00", "due = 5", "[due]\na1 = 5"]
-WRONG_SETTINGS = dict.fromkeys([*WRONG_SETTINGS, "[due]\na1 = '2030-01-31'", 'resubmission = "best of all"'], "")
-WRONG_SETTINGS["late_day = 5"] = "no setting called late_day; there are resubmission, late_percent_per_day, late_days,"
-WRONG_SETTINGS["[due]\nA1 = 2030-01-31\nlate_days = 5"] = "no assignment called A1, late_days; there are a1, a2,"
+WRONG_SETTINGS = [
+    "late_days = [",
+    "late_days = 'x'",
+    "late_days = []",
+    "\x00",
+    "due = 5",
+    "[due]\na1 = 5",
+]
+WRONG_SETTINGS = dict.fromkeys(
+    [*WRONG_SETTINGS, "[due]\na1 = '2030-01-31'", 'resubmission = "best of all"'], ""
+)
+WRONG_SETTINGS["late_day = 5"] = (
+    "no setting called late_day; there are resubmission, late_percent_per_day, late_days,"
+)
+WRONG_SETTINGS["[due]\nA1 = 2030-01-31\nlate_days = 5"] = (
+    "no assignment called A1, late_days; there are a1, a2,"
+)
 
 
 @pytest.mark.parametrize("text", WRONG_SETTINGS)
 def test_wrong_settings_are_refused(tmp_path, text):
     room = Classroom.open(tmp_path)
     room.settings.write_text(text)
-    with pytest.raises(ClassroomError, match=rf"class\.toml cannot be used.*{WRONG_SETTINGS[text]}"):
+    with pytest.raises(
+        ClassroomError, match=rf"class\.toml cannot be used.*{WRONG_SETTINGS[text]}"
+    ):
         _ = room.rules
 
 
@@ -134,15 +164,23 @@ def test_names_that_are_no_folder_names_are_refused(name, tmp_path):
 @pytest.mark.parametrize("fails", ["replace", "fsync"])
 def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path, monkeypatch, fails):
     write(tmp_path / "x", "old")
-    monkeypatch.setattr(os, fails, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        os, fails, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(OSError, match=f"No space left on device.*{tmp_path}"):
         write(tmp_path / "x", "new")
     assert (tmp_path / "x").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_class_is_worked_on_by_one_at_a_time_who_removes_what_a_killed_one_began(tmp_path, monkeypatch):
+def test_a_class_is_worked_on_by_one_at_a_time_who_removes_what_a_killed_one_began(
+    tmp_path, monkeypatch
+):
     room = Classroom.open(tmp_path)
-    with room.locked(), pytest.raises(ClassroomError, match=f"in use by process {os.getpid()}"), room.locked():
+    with (
+        room.locked(),
+        pytest.raises(ClassroomError, match=f"in use by process {os.getpid()}"),
+        room.locked(),
+    ):
         pass
     for path in (room.submission("ada", "a1") / "model.1.part", tmp_path / "hand-ins.zip.part"):
         write(path, "somebody's own")
@@ -152,7 +190,10 @@ def test_a_class_is_worked_on_by_one_at_a_time_who_removes_what_a_killed_one_beg
         write(room.result_path("a1", "ada"), "half")
     assert len(list(tmp_path.rglob("*.part"))) == 3
     with room.locked():
-        assert {path.name for path in tmp_path.rglob("*.part")} == {"model.1.part", "hand-ins.zip.part"}
+        assert {path.name for path in tmp_path.rglob("*.part")} == {
+            "model.1.part",
+            "hand-ins.zip.part",
+        }
 
 
 def test_a_mistyped_folder_makes_no_class(tmp_path, capsys):
@@ -170,18 +211,28 @@ def test_all_assignments_are_those_that_are_ready_and_a_source_is_of_one(room, c
     write(room.folder / "incoming" / "a2" / "ada.ipynb", "")
     write(room.folder / "class_list.csv", "student,late_days_a2\nada,1\n")
     folder = ["--folder", str(room.folder)]
-    for name, a2 in (("collect", "a2: 1 collected, 1 in all, 1 late"), ("stats", "a2 was left out: no submission")):
+    for name, a2 in (
+        ("collect", "a2: 1 collected, 1 in all, 1 late"),
+        ("stats", "a2 was left out: no submission"),
+    ):
         assert main(["grade", name, *folder]) == 0 and main(["grade", name, "a1", *folder]) == 1
         said = capsys.readouterr().out
         assert said.startswith("a1 was left out: ") and a2 in said
-    assert main(["grade", "collect", *folder, "--source", str(room.folder / "incoming" / "a2")]) == 1
+    assert (
+        main(["grade", "collect", *folder, "--source", str(room.folder / "incoming" / "a2")]) == 1
+    )
     assert "name it, such as `grade collect a1 --source" in capsys.readouterr().err
-    assert main(["grade", "export", "a2", *folder]) == 0 and "or changed: 1. `grade run a2`" in capsys.readouterr().out
+    assert (
+        main(["grade", "export", "a2", *folder]) == 0
+        and "or changed: 1. `grade run a2`" in capsys.readouterr().out
+    )
     assert main(["grade", "export", *folder, "--for", "moodle", "--pseudonyms"]) == 1
     assert "moodle needs the students' names: leave --pseudonyms" in capsys.readouterr().err
 
 
 def test_an_answers_file_is_gone_once_it_is_read_as_the_disk_is_small(tmp_path, monkeypatch):
     monkeypatch.setattr(inside, "answer_item", lambda *_: b"answer")
-    assert inside.answer_in_child({"name": "fold", "seconds": 5}, {}, tmp_path, tmp_path) == b"answer"
+    assert (
+        inside.answer_in_child({"name": "fold", "seconds": 5}, {}, tmp_path, tmp_path) == b"answer"
+    )
     assert list(tmp_path.iterdir()) == []

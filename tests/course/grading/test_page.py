@@ -1,4 +1,6 @@
-"""What a student wrote, on the page for the student and on the teacher's in nbgrader's Formgrader: read, never run."""
+"""What a student wrote, on the page for the student and on the teacher's in nbgrader's Formgrader:
+read, never run.
+"""
 
 from collections import Counter
 from html.parser import HTMLParser
@@ -39,12 +41,18 @@ INJECTIONS = [
 
 
 def active(html):
-    """Counts what may do something in a browser: elements not known as harmless, attributes that run or fetch."""
+    """Counts what may do something in a browser: elements not known as harmless, attributes that
+    run or fetch.
+    """
     found, parser = Counter(), HTMLParser()
 
     def start(tag, attributes):
         found.update([tag] if tag not in HARMLESS else [])
-        found.update(name for name, _ in attributes if name.startswith("on") or name in ("href", "src", "style"))
+        found.update(
+            name
+            for name, _ in attributes
+            if name.startswith("on") or name in ("href", "src", "style")
+        )
 
     parser.handle_starttag = start
     parser.feed(html)
@@ -53,18 +61,30 @@ def active(html):
 
 @pytest.fixture(scope="module")
 def teachers_page(released, skeleton):
-    """Render a submission with a written answer and further cells; the configuration is the class folder's own."""
+    """Render a submission with a written answer and further cells; the configuration is the class
+    folder's own.
+    """
     config = PyFileConfigLoader("nbgrader_config.py", str(released("a1").folder)).load_config()
     config.HTMLExporter.template_name = "formgrade"
     config.HTMLExporter.extra_template_basedirs = [handlers.template_path]
-    names = ("mathjax_url", "student", "notebook_id", "assignment_id", "submission_id", "last_name", "first_name")
+    names = (
+        "mathjax_url",
+        "student",
+        "notebook_id",
+        "assignment_id",
+        "submission_id",
+        "last_name",
+        "first_name",
+    )
     resources = dict.fromkeys(names, "") | {"base_url": "/", "index": 0, "total": 1}
 
     def rendered(*texts):
         notebook = answers.fill(skeleton, {"padding_answer": texts[0]})
         notebook.cells += [nbformat.v4.new_markdown_cell(text) for text in texts]
         notebook = nbformat.reads(nbformat.writes(notebook), as_version=4)
-        return HTMLExporter(config=config).from_notebook_node(notebook, resources=dict(resources))[0]
+        return HTMLExporter(config=config).from_notebook_node(notebook, resources=dict(resources))[
+            0
+        ]
 
     return rendered
 
@@ -78,7 +98,9 @@ def test_nothing_of_a_student_runs_or_is_fetched_on_any_page(teachers_page):
 
 
 def test_answers_and_formulas_can_be_read(teachers_page):
-    html = teachers_page("**Bold** and\n\n```\nx < 1\n\ny\n```\n\n[x](https://example.org) after it, $a_c^2$")
+    html = teachers_page(
+        "**Bold** and\n\n```\nx < 1\n\ny\n```\n\n[x](https://example.org) after it, $a_c^2$"
+    )
     assert html.count("<strong>Bold</strong>") == 2 and "x &lt; 1\n\ny" in html
     assert "x (https://example.org) after it" in html
     of_the_release = teachers_page("x").count("<math")

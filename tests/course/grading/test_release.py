@@ -42,45 +42,79 @@ def test_a_release_holds_what_a_student_needs_and_no_solution_and_no_oracle(name
     visible = wire.decode((bundle / "visible.safetensors").read_bytes())
     for item in exercise.assignment.items:
         cases = item.make_cases(release.VISIBLE_SEED)
-        assert [case["label"] for case in visible[item.name]["cases"]] == [case.label for case in cases]
+        assert [case["label"] for case in visible[item.name]["cases"]] == [
+            case.label for case in cases
+        ]
     lines = [line.strip() for text in solutions(exercise) for line in text.splitlines()]
-    lines += [line.strip() for a in answers.read(exercise) for line in a.code.splitlines() if "return" in line]
+    lines += [
+        line.strip()
+        for a in answers.read(exercise)
+        for line in a.code.splitlines()
+        if "return" in line
+    ]
     given = exercise.driver.read_text()  # holds lines such as `return nn.Sequential(*modules)`
     lines = [line for line in lines if len(line) > TRIVIAL and line not in given]
     tree = ast.parse((exercise.folder / "specification.py").read_text())
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    functions = [function for function in names if function.endswith(("_oracle", "_cases", "_edges"))]
+    functions = [
+        function for function in names if function.endswith(("_oracle", "_cases", "_edges"))
+    ]
     assert len(lines) > 50 and len(functions) >= 2 * len(exercise.assignment.items)
     for path in bundle.iterdir():
         text = text_of(path.name, path.read_bytes())
         found = [word for word in (*lines, "BEGIN SOLUTION", "BEGIN HIDDEN") if word in text]
-        assert found + [name for name in functions if re.search(rf"\b{name}\b", text)] == [], path.name
+        assert found + [name for name in functions if re.search(rf"\b{name}\b", text)] == [], (
+            path.name
+        )
 
 
 def test_an_edition_holds_the_course_and_nothing_that_is_secret(released, tmp_path, monkeypatch):
-    made = {name: released(name).folder / "released" / name for name in ("a1", "a5")}  # before `release` is replaced
+    made = {
+        name: released(name).folder / "released" / name for name in ("a1", "a5")
+    }  # before `release` is replaced
     monkeypatch.setattr(release, "release", lambda _, one: made[one.folder.name])
     exercises = [course.load(name) for name in made]
     with zipfile.ZipFile(release.edition(Classroom.open(tmp_path), exercises)) as archive:
         archive.extractall(tmp_path)
     edition = tmp_path / "course"
-    files = {path.relative_to(edition).as_posix(): path for path in edition.rglob("*") if path.is_file()}
-    assert {"helpers/__init__.py", "notebooks/01_batchnorm_math.ipynb", "environment.yml"} <= set(files)
+    files = {
+        path.relative_to(edition).as_posix(): path for path in edition.rglob("*") if path.is_file()
+    }
+    assert {"helpers/__init__.py", "notebooks/01_batchnorm_math.ipynb", "environment.yml"} <= set(
+        files
+    )
     assert any(name.startswith("notebooks/exercises/") for name in files)
     guides = files["README.md"].read_text() + files["Makefile"].read_text()
     assert "make lab" in guides and "\nlab: " in guides and "notebooks/assignments" in guides
-    lessons = [text_of(name, path.read_bytes()) for name, path in files.items() if re.match(r"notebooks/\d", name)]
-    assert not re.search(r"INSTRUCTOR|CONTRIBUTING|tests\b|course grade", "\n".join([guides, *lessons]))
-    assert set(re.findall(r"`make (?!run|clean)(\w+)", guides)) <= set(re.findall(r"^(\w+): ", guides, re.MULTILINE))
+    lessons = [
+        text_of(name, path.read_bytes())
+        for name, path in files.items()
+        if re.match(r"notebooks/\d", name)
+    ]
+    assert not re.search(
+        r"INSTRUCTOR|CONTRIBUTING|tests\b|course grade", "\n".join([guides, *lessons])
+    )
+    assert set(re.findall(r"`make (?!run|clean)(\w+)", guides)) <= set(
+        re.findall(r"^(\w+): ", guides, re.MULTILINE)
+    )
     phony = re.search(r"^\.PHONY: (.*)", guides, re.MULTILINE)[1].split()
     assert set(phony) == set(re.findall(r"^([a-z-]+):", guides, re.MULTILINE))
-    assert {name.split("/")[2] for name in files if name.startswith("notebooks/assignments/")} == {"a1", "a5"}
-    read = [name for name in files if not name.startswith("data/") and not name.endswith((".svg", ".png"))]
+    assert {name.split("/")[2] for name in files if name.startswith("notebooks/assignments/")} == {
+        "a1",
+        "a5",
+    }
+    read = [
+        name
+        for name in files
+        if not name.startswith("data/") and not name.endswith((".svg", ".png"))
+    ]
     everything = "\n".join(text_of(name, files[name].read_bytes()) for name in read)
     contents = {path.read_bytes() for path in files.values() if path.suffix == ".safetensors"}
     for exercise in map(course.load, NAMES):
         secret = (exercise.folder / "specification.py").read_text()
-        oracles = [node for node in ast.parse(secret).body if getattr(node, "name", "").endswith("_oracle")]
+        oracles = [
+            node for node in ast.parse(secret).body if getattr(node, "name", "").endswith("_oracle")
+        ]
         texts = [ast.get_source_segment(secret, node).split("\n", 1)[1] for node in oracles]
         parts = re.split(r"\n# %% .*", (exercise.folder / "answers.py").read_text())[1:]
         texts += [text.strip() for text in (*parts, *solutions(exercise)) if text.strip()]
@@ -88,16 +122,27 @@ def test_an_edition_holds_the_course_and_nothing_that_is_secret(released, tmp_pa
         assert not contents & set(handed_in(exercise).values())
     assert "make_network.py" not in " ".join(files)
     words = [sys.executable, "-m", "course", "grade"]
-    settings = {"cwd": edition, "env": os.environ | {"PYTHONPATH": "."}, "capture_output": True, "text": True}
+    settings = {
+        "cwd": edition,
+        "env": os.environ | {"PYTHONPATH": "."},
+        "capture_output": True,
+        "text": True,
+    }
     done = subprocess.run(words, check=False, **settings)
     menu = done.stderr.partition("choose from")[2]
     assert done.returncode == 2 and "train" in menu and "grade" not in menu, done.stderr
 
 
 def run_from_top_to_bottom(notebook, replaced):
-    """Run a notebook's code cells as one script, in the bundle's own folder, without the course's library."""
-    cells = [cell for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
-    script = "\n\n".join(replaced.get(cell.metadata.nbgrader.grade_id, cell.source) for cell in cells)
+    """Run a notebook's code cells as one script, in the bundle's own folder, without the course's
+    library.
+    """
+    cells = [
+        cell for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"
+    ]
+    script = "\n\n".join(
+        replaced.get(cell.metadata.nbgrader.grade_id, cell.source) for cell in cells
+    )
     (notebook.parent / "script.py").write_text(script)
     words = [sys.executable, "script.py"]
     return subprocess.run(words, cwd=notebook.parent, capture_output=True, text=True, check=False)
@@ -108,14 +153,21 @@ def run_from_top_to_bottom(notebook, replaced):
 @pytest.mark.parametrize("name", NAMES)
 def test_an_untouched_release_runs_and_a_solved_one_is_right(name, released, tmp_path):
     exercise, items = course.load(name), len(course.load(name).assignment.items)
-    notebook = shutil.copytree(released(name).folder / "released" / name, tmp_path / name) / exercise.notebook.name
+    notebook = (
+        shutil.copytree(released(name).folder / "released" / name, tmp_path / name)
+        / exercise.notebook.name
+    )
     done = run_from_top_to_bottom(notebook, {})
     assert done.returncode == 0 and done.stdout.count("not done yet") == items, done.stderr
     for file, content in handed_in(exercise).items():
         (notebook.parent / file).write_bytes(content)
     solved = run_from_top_to_bottom(notebook, answers.solution_cells(exercise))
-    assert solved.stdout.count("right on the visible inputs") == items, solved.stdout + solved.stderr
-    for wrong in [a for a in answers.read(exercise) if not a.right][:6]:  # some are wrong on hidden inputs alone
+    assert solved.stdout.count("right on the visible inputs") == items, (
+        solved.stdout + solved.stderr
+    )
+    for wrong in [a for a in answers.read(exercise) if not a.right][
+        :6
+    ]:  # some are wrong on hidden inputs alone
         solved = run_from_top_to_bottom(notebook, {f"{wrong.item}_solution": wrong.code})
         if "not right yet" in solved.stdout:
             break
@@ -130,7 +182,9 @@ MISFITS = [
 ]
 
 
-def test_a_notebook_that_does_not_fit_its_specification_and_an_assignment_that_is_not_there_are_refused(a1, tmp_path):
+def test_a_notebook_that_does_not_fit_its_specification_and_an_assignment_that_is_not_there_are_refused(
+    a1, tmp_path
+):
     notebook = shutil.copytree(a1.folder, tmp_path / "a1") / "a1.ipynb"
     room, text = Classroom.open(tmp_path / "class"), notebook.read_text()
     for find, replace, says in MISFITS:

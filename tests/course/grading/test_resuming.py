@@ -18,7 +18,10 @@ def graded(monkeypatch):
 
     def grade(exercise, submissions, sheets, limits=None, boxed=True):
         calls.extend([sheet.item.name for sheet in sheets] for _ in submissions)
-        rows = {sheet.item.name: {"points": 1.0, "of": sheet.item.points, "message": ""} for sheet in sheets}
+        rows = {
+            sheet.item.name: {"points": 1.0, "of": sheet.item.points, "message": ""}
+            for sheet in sheets
+        }
         return [{"items": rows, "notes": [], "printed": "", "boxed": boxed} for _ in submissions]
 
     monkeypatch.setattr(runner.judge, "grade", grade)
@@ -43,7 +46,11 @@ def test_a_grader_that_fails_costs_only_the_one_submission(room, a1, hand_in, gr
     real = runner.judge.grade
 
     def fail(exercise, submissions, *rest, **named):
-        if any("strange" in cell.source for submission in submissions for cell in submission.notebook.cells):
+        if any(
+            "strange" in cell.source
+            for submission in submissions
+            for cell in submission.notebook.cells
+        ):
             raise RuntimeError("something odd")
         return real(exercise, submissions, *rest, **named)
 
@@ -58,7 +65,9 @@ def test_a_grader_that_fails_costs_only_the_one_submission(room, a1, hand_in, gr
     assert points_of(room, "ben") == {"ben": len(a1.assignment.items)}
 
 
-def test_a_changed_answer_waits_to_be_read_also_after_a_stopped_run(room, a1, hand_in, skeleton, graded, monkeypatch):
+def test_a_changed_answer_waits_to_be_read_also_after_a_stopped_run(
+    room, a1, hand_in, skeleton, graded, monkeypatch
+):
     def waits():
         return record.scores(room, "a1", "ada")["padding_answer"]["waiting"]
 
@@ -67,7 +76,10 @@ def test_a_changed_answer_waits_to_be_read_also_after_a_stopped_run(room, a1, ha
     give_by_hand(room, 5, "padding_answer")
     hand_in("ada", {"padding_answer": "first", "own": "x = 1"})
     assert runner.run(room, a1)["graded"] == 1 and not waits()
-    write(room.folder / "released" / "a1" / "a1.ipynb", json.dumps(skeleton).replace("BatchNorm", "batch norm"))
+    write(
+        room.folder / "released" / "a1" / "a1.ipynb",
+        json.dumps(skeleton).replace("BatchNorm", "batch norm"),
+    )
     assert runner.run(room, a1)["graded"] == 1 and not waits()
     hand_in("ada", {"padding_answer": "second"})
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -76,15 +88,22 @@ def test_a_changed_answer_waits_to_be_read_also_after_a_stopped_run(room, a1, ha
     assert runner.run(room, a1)["graded"] == 1 and waits()
 
 
-def test_nothing_that_a_student_wrote_steers_the_terminal_or_stops_the_pages(room, a1, hand_in, graded):
+def test_nothing_that_a_student_wrote_steers_the_terminal_or_stops_the_pages(
+    room, a1, hand_in, graded
+):
     hand_in("ada", {})
     runner.run(room, a1)
     result = room.result("a1", "ada")
-    result["items"]["fold_conv"] |= {"refused": True, "message": "Not allowed: line 1 (x \x1b[2J\rben \ud800) calls it"}
+    result["items"]["fold_conv"] |= {
+        "refused": True,
+        "message": "Not allowed: line 1 (x \x1b[2J\rben \ud800) calls it",
+    }
     write(room.result_path("a1", "ada"), json.dumps(result))
     _, line = runner.noteworthy(room, a1)
     assert line.isprintable() and "fold_conv earned nothing" in line
     (room.folder / "class_list.csv").write_text("name\nBen Peirce\n")
     assert "ada is not on the class list" in runner.noteworthy(room, a1)[2]
-    (page,) = feedback.write_all(room, a1)  # a half character, which no file can hold, comes out as its number
+    (page,) = feedback.write_all(
+        room, a1
+    )  # a half character, which no file can hold, comes out as its number
     assert "ben \\ud800) calls it" in page.read_text()

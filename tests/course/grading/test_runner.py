@@ -27,7 +27,18 @@ def _graded(room):
 def test_a_run_that_is_killed_loses_nothing(room, a1, hand_in):
     for index in range(6):
         hand_in(f"s{index}", {"own": f"# {index}"})
-    words = [sys.executable, "-m", "course", "grade", "run", "a1", "--workers", "1", "--folder", room.folder]
+    words = [
+        sys.executable,
+        "-m",
+        "course",
+        "grade",
+        "run",
+        "a1",
+        "--workers",
+        "1",
+        "--folder",
+        room.folder,
+    ]
     process = subprocess.Popen(words, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
     while len(_graded(room)) < 2 and process.poll() is None:
         time.sleep(0.05)
@@ -63,7 +74,9 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
     assert runner.run(room, a1)["graded"] == len(students) + 1
     totals = export.table(room, ["a1"]).groupby("student")["points"].sum()
     expected = {"ada": 88, "bela": 88, "chen": 88, "lena": 88, "dora": 38, "hugo": 76}
-    assert totals.to_dict() == {student: expected.get(student, 0) for student in [*students, "quin"]}
+    assert totals.to_dict() == {
+        student: expected.get(student, 0) for student in [*students, "quin"]
+    }
     pages = {path.stem: path.read_text() for path in feedback.write_all(room, a1)}
     assert set(pages) == {*students, "quin"}
     for student, page in pages.items():
@@ -78,10 +91,16 @@ def test_the_demonstration_class_from_end_to_end(room, a1):
 
 
 def test_hand_grading_and_lateness_reach_the_page(room, a1, hand_in):
-    room.settings.write_text("late_percent_per_day = 10\nlate_days = 5\n[due]\na1 = 2020-01-01T00:00:00Z\n")
+    room.settings.write_text(
+        "late_percent_per_day = 10\nlate_days = 5\n[due]\na1 = 2020-01-01T00:00:00Z\n"
+    )
     folder = hand_in("ada", answers.solution_cells(a1) | {"padding_answer": "At the border."})
     (folder.parent / ".a1.arrived").write_text("2020-01-02T12:00:00+00:00")
     runner.run(room, a1)
     give_by_hand(room, 2, "padding_answer", comment="What helps is missing.")
     page = feedback.render(room, a1, "ada", room.result("a1", "ada"))
-    assert "72 of 100" in page and "What helps is missing." in page and "18 points were taken off" in page
+    assert (
+        "72 of 100" in page
+        and "What helps is missing." in page
+        and "18 points were taken off" in page
+    )

@@ -1,4 +1,6 @@
-"""What teachers ask for: points in nbgrader's gradebook, a class list, marks for other systems, similar hand-ins."""
+"""What teachers ask for: points in nbgrader's gradebook, a class list, marks for other systems,
+similar hand-ins.
+"""
 
 import csv
 import json
@@ -34,30 +36,44 @@ def points_in_book(room):
     return {name: row["points"] for name, row in record.scores(room, "a1", "ada").items()}
 
 
-def test_points_are_plain_and_clamped_whatever_was_awarded_and_whatever_a_cell_shows(room, a1, skeleton):
+def test_points_are_plain_and_clamped_whatever_was_awarded_and_whatever_a_cell_shows(
+    room, a1, skeleton
+):
     odd = [-1, float("nan"), float("inf"), True, torch.tensor(2.5), torch.tensor(float("nan")), 1e9]
     items = a1.assignment.items
     assert len(items) >= len(odd)
     forged = answers.fill(skeleton, {})
     for cell in forged.cells:
         if cell.cell_type == "code":
-            cell.outputs = [new_output("execute_result", {"text/plain": "1000.0"}, execution_count=1)]
+            cell.outputs = [
+                new_output("execute_result", {"text/plain": "1000.0"}, execution_count=1)
+            ]
     enter(room, forged, {item.name: value for item, value in zip(items, odd, strict=False)})
     found = [points_in_book(room)[item.name] for item in items]
-    assert found[: len(odd)] == [0, 0, 0, 1, 2.5, 0, items[len(odd) - 1].points] and not any(found[len(odd) :])
-    other = new_code_cell("1000.0", outputs=[new_output("execute_result", {"text/plain": "1000.0"})])
+    assert found[: len(odd)] == [0, 0, 0, 1, 2.5, 0, items[len(odd) - 1].points] and not any(
+        found[len(odd) :]
+    )
+    other = new_code_cell(
+        "1000.0", outputs=[new_output("execute_result", {"text/plain": "1000.0"})]
+    )
     AwardPoints(points={}).preprocess_cell(other, {}, 0)
     assert other.outputs == []
 
 
 def test_entering_again_replaces_what_was_awarded_and_keeps_what_was_given_by_hand(room, skeleton):
-    room.settings.write_text("late_percent_per_day = 10\nlate_days = 5\n[due]\na1 = 2030-01-01T00:00:00Z\n")
+    room.settings.write_text(
+        "late_percent_per_day = 10\nlate_days = 5\n[due]\na1 = 2030-01-01T00:00:00Z\n"
+    )
     enter(room, skeleton, {"fold_conv": 10.0, "fold_model": 3.0})
     give_by_hand(room, 5, "padding_answer")
     enter(room, skeleton, {"fold_model": 4.5})
-    assert not any(row["waiting"] for row in record.scores(room, "a1", "ada").values())  # the other is not written
+    assert not any(
+        row["waiting"] for row in record.scores(room, "a1", "ada").values()
+    )  # the other is not written
     found = points_in_book(room)
-    assert [found[name] for name in ("fold_conv", "fold_model", "padding_answer", "late penalty")] == [0, 4.5, 5, 0]
+    assert [
+        found[name] for name in ("fold_conv", "fold_model", "padding_answer", "late penalty")
+    ] == [0, 4.5, 5, 0]
     checked = nbformat.read(room.folder / "checked" / "ada" / "a1" / "a1.ipynb", as_version=4)
     assert len(checked.cells) == len(skeleton.cells)
     enter(room, skeleton, {"fold_model": 5.0}, datetime(2030, 1, 2, 12, tzinfo=UTC))
@@ -74,12 +90,17 @@ HEADER = "student,id,name,section,group,extra_days,extra_days_a1\n"
 
 def test_the_class_list_says_who_has_more_time(tmp_path):
     room = Classroom.open(tmp_path)
-    text = f'{HEADER[:-1]},late_days_a1\nada,1001,Ada Lovelace,A,1,"2,5",,\nben,1002,,B,,1,7,3\ncy,1003,,,,,,\n'
+    text = (
+        f"{HEADER[:-1]},late_days_a1\nada,1001,Ada"
+        ' Lovelace,A,1,"2,5",,\nben,1002,,B,,1,7,3\ncy,1003,,,,,,\n'
+    )
     (room.folder / roster.FILE).write_text(text)
     people = roster.read(room)
     assert [people[s].lateness("a1") for s in ("ada", "ben", "cy")] == [(2.5, 0), (7, 3), (0, 0)]
     assert people["ben"].lateness("a2") == (1, None) and people["ada"].name == "Ada Lovelace"
-    (room.folder / roster.FILE).write_text("name\tid\nAda L\t1\n\t\n\t \n")  # a table with tabs and empty rows
+    (room.folder / roster.FILE).write_text(
+        "name\tid\nAda L\t1\n\t\n\t \n"
+    )  # a table with tabs and empty rows
     assert [(one.name, one.id) for one in roster.read(room).values()] == [("Ada L", "1")]
 
 
@@ -100,7 +121,9 @@ WRONG_LISTS = {
 def test_a_list_that_cannot_be_read_is_named_with_its_line(tmp_path, text):
     room = Classroom.open(tmp_path)
     (room.folder / roster.FILE).write_text(text, encoding="latin-1")
-    with pytest.raises(ClassroomError, match=rf"class_list\.csv cannot be read.*{WRONG_LISTS[text]}"):
+    with pytest.raises(
+        ClassroomError, match=rf"class_list\.csv cannot be read.*{WRONG_LISTS[text]}"
+    ):
         roster.read(room)
 
 
@@ -116,8 +139,15 @@ def test_what_a_teacher_gives_and_writes_reaches_the_pages(graded, a1, monkeypat
         give_by_hand(graded, points, "fold_conv", comment="Well tried.")
         page = feedback._table(record.scores(graded, "a1", "ada"), graded.result("a1", "ada"))
         assert "Well tried." in page and ("a sign" in page) == told
-    assert f"have {points:g} points or more of 94. Written answers are not" in stats.draw(graded, a1)[2].read_text()
-    monkeypatch.setattr(record, "scores", lambda _, __, student: {"x": dict.fromkeys(("points", "of", "waiting"), 1)})
+    assert (
+        f"have {points:g} points or more of 94. Written answers are not"
+        in stats.draw(graded, a1)[2].read_text()
+    )
+    monkeypatch.setattr(
+        record,
+        "scores",
+        lambda _, __, student: {"x": dict.fromkeys(("points", "of", "waiting"), 1)},
+    )
     monkeypatch.setattr(export, "pseudonym", lambda _, student: {"ada": "p2", "ben": "p1"}[student])
     write(graded.result_path("a1", "ben"), '{"boxed": true}')
     assert export.table(graded, ["a1"], pseudonyms=True)["student"].tolist() == ["p1", "p2"]
@@ -125,8 +155,12 @@ def test_what_a_teacher_gives_and_writes_reaches_the_pages(graded, a1, monkeypat
 
 @pytest.fixture
 def graded(room, skeleton, hand_in):
-    """Ada has everything but a written answer that waits, ben crashed the grader, cy handed in nothing."""
-    (room.folder / roster.FILE).write_text(HEADER + 'ada,1001,"Lovelace, Ada",A,,,\ncy,1003,=cy(),A,,,\n')
+    """Ada has everything but a written answer that waits, ben crashed the grader, cy handed in
+    nothing.
+    """
+    (room.folder / roster.FILE).write_text(
+        HEADER + 'ada,1001,"Lovelace, Ada",A,,,\ncy,1003,=cy(),A,,,\n'
+    )
     enter(room, answers.fill(skeleton, {"padding_answer": "because"}), {"fold_conv": 10.0})
     for student in ("ada", "ben"):
         hand_in(student, {})
@@ -161,7 +195,9 @@ def test_moodle_and_canvas_leave_empty_what_is_not_settled(graded, a1):
 def test_a_gradebook_that_was_lost_is_named_with_what_to_run(graded):
     write(graded.result_path("a1", "ben"), '{"boxed": true}')
     for _ in range(2):  # it lacks a student, then it is gone
-        with pytest.raises(RuntimeError, match=r"gradebook\.db holds nothing of ben's a1.*`grade run a1`"):
+        with pytest.raises(
+            RuntimeError, match=r"gradebook\.db holds nothing of ben's a1.*`grade run a1`"
+        ):
             record.scores(graded, "a1", "ben")
         graded.gradebook.unlink(missing_ok=True)
     assert not graded.gradebook.exists()
@@ -182,23 +218,44 @@ def fold(w, b, gamma, beta):
     return out, (b - beta) * a
 """
 OTHERS = [
-    "def fold(w, b, s, t):\n    k = s * (t + 1e-5) ** -0.5\n    return w * k[:, None, None, None], b * k - t * k",
-    "def fold(w, b, s, t):\n    k = s.div(t.sqrt())\n    w = torch.einsum('o...,o->o...', w, k)\n    return w, k * b",
+    (
+        "def fold(w, b, s, t):\n    k = s * (t + 1e-5) ** -0.5\n    return w * k[:, None, None,"
+        " None], b * k - t * k"
+    ),
+    (
+        "def fold(w, b, s, t):\n    k = s.div(t.sqrt())\n    w = torch.einsum('o...,o->o...', w,"
+        " k)\n    return w, k * b"
+    ),
     "fold = lambda w, b, s, t: (w * (s / t).view(-1, 1, 1, 1), torch.zeros_like(b) + s - t)",
 ]
 
 
 def test_renaming_layout_and_broken_code_hide_nothing_and_what_is_own_released_or_usual_does_not_count():
-    sources = {"ada": [COPIED], "ben": [f"{RENAMED}\na = (1"], **{f"own{i}": [o] for i, o in enumerate(OTHERS)}}
-    assert [(one, other) for _, one, other in similarity.similar(sources, [], 0.6)] == [("ada", "ben")]
+    sources = {
+        "ada": [COPIED],
+        "ben": [f"{RENAMED}\na = (1"],
+        **{f"own{i}": [o] for i, o in enumerate(OTHERS)},
+    }
+    assert [(one, other) for _, one, other in similarity.similar(sources, [], 0.6)] == [
+        ("ada", "ben")
+    ]
     assert similarity.similar({"ada": [COPIED], "ben": [COPIED]}, [COPIED], 0.1) == []
     assert similarity.similar({f"student{i}": [COPIED] for i in range(8)}, [], 0.1) == []
 
 
 def test_the_report_shows_pairs_side_by_side_and_nothing_runs_in_it(room, hand_in, a1):
     hostile = "\n# <script>alert(1)</script>"
-    for student, text in {"ada": COPIED + hostile, "ben": RENAMED, "zora": OTHERS[0], "dot": OTHERS[1]}.items():
-        hand_in(student, {"fold_conv_solution": text} | ({"own": "mine = 'of ben alone'"} if student == "ben" else {}))
+    for student, text in {
+        "ada": COPIED + hostile,
+        "ben": RENAMED,
+        "zora": OTHERS[0],
+        "dot": OTHERS[1],
+    }.items():
+        hand_in(
+            student,
+            {"fold_conv_solution": text}
+            | ({"own": "mine = 'of ben alone'"} if student == "ben" else {}),
+        )
     path, count = similarity.write_report(room, a1)
     text = path.read_text()
     assert count == 1 and "ada and ben" in text and "zora" not in text
@@ -212,41 +269,68 @@ def test_difficulty_in_words():
 
 A5 = course.load("a5")
 RULE = A5.load_driver()
-BESIDE_TARGET = {  # accuracy above the least that earns points, and bytes as a share of the most that do
+# accuracy above the least that earns points, and bytes as a share of the most that do
+BESIDE_TARGET = {
     "ada": (0.14, 0.30), "bela": (0.11, 0.44), "chen": (0.08, 0.25), "dora": (0.06, 0.62),
     "emil": (0.01, 0.95), "fay": (0.18, 1.40), "gwen": (-0.06, 0.21), "hugo": (0.09, 0.70),
     "kira": (-0.54, 9.00),
 }  # fmt: skip
 LEAST, MOST = RULE.TARGET_ACCURACY, RULE.TARGET_BYTES
-CLASS = {name: (round(LEAST + more, 2), int(size * MOST)) for name, (more, size) in BESIDE_TARGET.items()}
+CLASS = {
+    name: (round(LEAST + more, 2), int(size * MOST)) for name, (more, size) in BESIDE_TARGET.items()
+}
 
 
 def test_the_best_come_first_and_the_figure_shows_every_network_and_the_rule(tmp_path, monkeypatch):
     contest = Classroom.open(tmp_path / "class")
     networks = {
-        student: {"points": 30 * RULE.earned(accuracy, size), "measured": {"accuracy": accuracy, "bytes": size}}
+        student: {
+            "points": 30 * RULE.earned(accuracy, size),
+            "measured": {"accuracy": accuracy, "bytes": size},
+        }
         for student, (accuracy, size) in CLASS.items()
     }
     for student, network in (networks | {"ines": {"points": 0, "measured": {}}}).items():
         contest.submission(student, "a5").mkdir(parents=True)
-        items = {"network": {"of": 30, "message": ""} | network, "front": {"points": 8, "of": 8, "message": ""}}
+        items = {
+            "network": {"of": 30, "message": ""} | network,
+            "front": {"points": 8, "of": 8, "message": ""},
+        }
         write(contest.result_path("a5", student), json.dumps({"items": items}))
     contest.submission("jan", "a5").mkdir(parents=True)  # not graded yet
     table = stats.standings(contest, A5)  # of those with equal points, the smaller file comes first
-    assert table["student"].tolist() == ["ada", "bela", "chen", "hugo", "dora", "emil", "gwen", "fay", "kira"]
+    assert table["student"].tolist() == [
+        "ada",
+        "bela",
+        "chen",
+        "hugo",
+        "dora",
+        "emil",
+        "gwen",
+        "fay",
+        "kira",
+    ]
     assert table["share"].is_monotonic_decreasing and table["share"].iloc[:2].tolist() == [1.0, 1.0]
-    assert table.set_index("student").loc["emil", ["accuracy", "bytes"]].tolist() == list(CLASS["emil"])
+    assert table.set_index("student").loc["emil", ["accuracy", "bytes"]].tolist() == list(
+        CLASS["emil"]
+    )
 
     drawn = {}
-    monkeypatch.setattr(stats.Figure, "savefig", lambda figure, path, **settings: drawn.update({path: figure}))
+    monkeypatch.setattr(
+        stats.Figure, "savefig", lambda figure, path, **settings: drawn.update({path: figure})
+    )
     png, csv = stats.draw_leaderboard(contest, A5)
     (plot,) = drawn[png].axes
-    points = [tuple(map(float, offset)) for part in plot.collections[-2:] for offset in part.get_offsets()]
+    points = [
+        tuple(map(float, offset)) for part in plot.collections[-2:] for offset in part.get_offsets()
+    ]
     left, right = plot.get_xlim()
     front = next(line for line in plot.lines if line.get_label() == "front").get_xydata()
     assert [tuple(point) for point in front] == [CLASS[name][::-1] for name in ("chen", "ada")]
     inside = [(float(size), accuracy) for accuracy, size in CLASS.values() if accuracy > 0.5]
-    assert sorted(points) == sorted([*inside, (right, plot.get_ylim()[0])])  # what is outside lies at the edge
+    assert sorted(points) == sorted(
+        [*inside, (right, plot.get_ylim()[0])]
+    )  # what is outside lies at the edge
     assert left < min(size for _, size in CLASS.values()) and right > MOST
     assert {"1 ada", "6 emil"} <= {text.get_text() for text in plot.texts}
     assert len(csv.read_text().splitlines()) == 1 + len(CLASS)

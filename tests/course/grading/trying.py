@@ -1,4 +1,6 @@
-"""Judge answers in this process, as the hidden grading would in its box: only for answers that are our own."""
+"""Judge answers in this process, as the hidden grading would in its box: only for answers that are
+our own.
+"""
 
 import contextlib
 from dataclasses import replace
@@ -10,7 +12,10 @@ from helpers.checks.specification import Verdict, combine, copy_tree
 
 
 def check(item, student, seed="visible", hidden=False, submitted_bytes=0):
-    cases = [(case, item.oracle(case.inputs, case.probe)) for case in item.make_cases(seed, hidden=hidden)]
+    cases = [
+        (case, item.oracle(case.inputs, case.probe))
+        for case in item.make_cases(seed, hidden=hidden)
+    ]
     return combine(item, [judge(item, student, *case, submitted_bytes) for case in cases])
 
 
@@ -52,7 +57,9 @@ def guarded(item):
 
     def run(student, inputs):
         with Guard(item.forbidden) as guard:
-            answer = item.run(student, inputs) if item.run else wire.call(student[item.function], inputs)
+            answer = (
+                item.run(student, inputs) if item.run else wire.call(student[item.function], inputs)
+            )
         if guard.found:
             raise Forbidden(guard.found)
         return answer

@@ -49,7 +49,10 @@ def test_a_long_training_goes_on_only_from_its_own_state(tmp_path, monkeypatch):
 
 
 def test_each_level_of_onnx_runtime_leaves_fewer_operators_that_compute_the_same(tmp_path):
-    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU6()).eval(), torch.randn(2, 3, 8, 8)
+    model, x = (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU6()).eval(),
+        torch.randn(2, 3, 8, 8),
+    )
     metrics.randomize_batchnorm(model, 0)
     path = onnx_float.export(model, x, tmp_path / "net.onnx")
     off, basic, most = (onnx_float.operators(path, level) for level in onnx_float.LEVELS)
@@ -60,13 +63,26 @@ def test_each_level_of_onnx_runtime_leaves_fewer_operators_that_compute_the_same
 
 
 def test_operations_and_bytes_of_each_convolution_and_of_relu6():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 4, 1))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 4, 1)
+    )
     found = roofline.measure_layers(model.eval(), torch.zeros(2, 3, 6, 6), repeats=3)
-    assert [one.kind for one in found] == ["ordinary 3x3", "depthwise 3x3", "pointwise 1x1", "ReLU6 alone"]
-    assert [one.operations / 2 for one in found[:3]] == [2 * 8 * 36 * 27, 2 * 8 * 16 * 9, 2 * 4 * 16 * 8]
+    assert [one.kind for one in found] == [
+        "ordinary 3x3",
+        "depthwise 3x3",
+        "pointwise 1x1",
+        "ReLU6 alone",
+    ]
+    assert [one.operations / 2 for one in found[:3]] == [
+        2 * 8 * 36 * 27,
+        2 * 8 * 16 * 9,
+        2 * 4 * 16 * 8,
+    ]
     assert found[0].bytes == 4 * (2 * 3 * 36 + 8 * 27 + 2 * 8 * 36)
     assert found[3].intensity == 0.25
-    assert all(one.seconds > 0 and one.rate == pytest.approx(one.operations / one.seconds) for one in found)
+    assert all(
+        one.seconds > 0 and one.rate == pytest.approx(one.operations / one.seconds) for one in found
+    )
     assert not any(module._forward_hooks for module in model)
 
 
@@ -100,10 +116,14 @@ def test_a_weight_that_two_layers_share_counts_once():
     assert share_of_zeros(model) == 0.5
 
 
-def test_the_command_writes_a_row_for_each_sparsity_and_zeros_make_only_the_coded_file_smaller(tmp_path, capsys):
+def test_the_command_writes_a_row_for_each_sparsity_and_zeros_make_only_the_coded_file_smaller(
+    tmp_path, capsys
+):
     checkpoint = models.save(models.mobilenet_v2(width_mult=0.25), tmp_path / "dense.safetensors")
     out = tmp_path / "table.csv"
-    pruning_unstructured.main([str(checkpoint), "--data", "sample", "--runs", "3", "--output", str(out)])
+    pruning_unstructured.main(
+        [str(checkpoint), "--data", "sample", "--runs", "3", "--output", str(out)]
+    )
     table = pd.read_csv(out)
     assert table.sparsity.tolist() == list(pruning_unstructured.SPARSITIES)
     assert table.zeros.tolist() == pytest.approx(table.sparsity.tolist(), abs=1e-4)
@@ -117,8 +137,12 @@ def test_the_command_writes_a_row_for_each_sparsity_and_zeros_make_only_the_code
 
 def test_every_box_and_arrow_of_a_flow_says_what_it_was_given():
     (ax,) = flow([("a", "1"), ("b", "2"), ("c", "3")], ["then", "becomes"], strong=(2,)).axes
-    assert {"a", "b", "c", "1", "2", "3", "then", "becomes"} <= {text.get_text() for text in ax.texts}
+    assert {"a", "b", "c", "1", "2", "3", "then", "becomes"} <= {
+        text.get_text() for text in ax.texts
+    }
     assert len(ax.patches) == 3
-    assert sum(text.arrow_patch is not None for text in ax.texts if hasattr(text, "arrow_patch")) == 2
+    assert (
+        sum(text.arrow_patch is not None for text in ax.texts if hasattr(text, "arrow_patch")) == 2
+    )
     plain, _, strong = (patch.get_linewidth() for patch in ax.patches)
     assert strong > plain

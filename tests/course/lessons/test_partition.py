@@ -6,7 +6,15 @@ from torch import fx, nn
 from torch.fx.passes.operator_support import create_op_support
 
 from course.lessons import partition
-from course.lessons.partition import any_chain, chain, covered_by_both, extract, from_ops, from_patterns, propose
+from course.lessons.partition import (
+    any_chain,
+    chain,
+    covered_by_both,
+    extract,
+    from_ops,
+    from_patterns,
+    propose,
+)
 from helpers.graphs.patterns import Op, Value, traced
 from tests.passes.graphs import graph_of
 
@@ -20,16 +28,31 @@ SINE = Op([torch.sin], (Value("x"),))
 RELU_VIEW, SIGMOID_MUL = from_ops([torch.relu, "view"]), from_ops([torch.sigmoid, operator.mul])
 FIRST, SECOND = from_ops([torch.sin, torch.cos]), from_ops([torch.cos, torch.tanh])
 NETWORKS = {
-    "conv": graph_of(lambda net, x: torch.relu(torch.sin(torch.relu(net.conv(x)) + 1)).abs(), conv=nn.Conv2d(1, 1, 1)),
-    "modules": graph_of(lambda net, x: net.bn(net.conv(x)), conv=nn.Conv2d(1, 1, 1), bn=nn.BatchNorm2d(1)),
+    "conv": graph_of(
+        lambda net, x: torch.relu(torch.sin(torch.relu(net.conv(x)) + 1)).abs(),
+        conv=nn.Conv2d(1, 1, 1),
+    ),
+    "modules": graph_of(
+        lambda net, x: net.bn(net.conv(x)), conv=nn.Conv2d(1, 1, 1), bn=nn.BatchNorm2d(1)
+    ),
     "views": graph_of(lambda net, x: torch.relu(torch.sin(torch.relu(x.view(-1))))),
     "chain": graph_of(lambda net, x: torch.sin(torch.cos(torch.tanh(x)))),
     "silu": graph_of(lambda net, x: torch.sigmoid((y := torch.sin(x)) * torch.sigmoid(y))),
 }
 # network, support (of that network), options, groups
 GROUPS = [
-    ("conv", from_ops([nn.Conv2d, torch.relu, operator.add, "abs"]), {}, ["conv relu add", "relu_1 abs_1"]),
-    ("modules", from_ops([nn.Conv2d, nn.BatchNorm2d]), {}, ["conv bn"]),  # which torch does not count as computation
+    (
+        "conv",
+        from_ops([nn.Conv2d, torch.relu, operator.add, "abs"]),
+        {},
+        ["conv relu add", "relu_1 abs_1"],
+    ),
+    (
+        "modules",
+        from_ops([nn.Conv2d, nn.BatchNorm2d]),
+        {},
+        ["conv bn"],
+    ),  # which torch does not count as computation
     ("views", RELU_VIEW, {}, ["view relu"]),
     ("views", RELU_VIEW, {"allow_single_node": True}, ["view relu", "relu_1"]),
     ("views", RELU_VIEW, {"non_compute": ["view"]}, []),
@@ -41,7 +64,12 @@ GROUPS = [
     ("silu", covered_by_both(NETWORKS["silu"], SIGMOID_MUL, [SILU]), {}, ["sigmoid mul"]),
     # half a match is of no use to an engine that wants the whole
     ("silu", covered_by_both(NETWORKS["silu"], from_ops([operator.mul]), [SILU]), {}, []),
-    ("silu", any_chain(SIGMOID_MUL, from_patterns(NETWORKS["silu"], [SILU])), {}, ["sigmoid mul sigmoid_1"]),
+    (
+        "silu",
+        any_chain(SIGMOID_MUL, from_patterns(NETWORKS["silu"], [SILU])),
+        {},
+        ["sigmoid mul sigmoid_1"],
+    ),
 ]
 
 
@@ -75,9 +103,15 @@ def nodes(graph_module, names):
 
 def test_groups_become_submodules_with_what_they_read():
     parts = {"conv": nn.Conv2d(3, 4, 3), "head": nn.Conv2d(4, 2, 1), "shift": torch.ones(4, 1, 1)}
-    network = graph_of(lambda net, x: (net.head(torch.sin(y := torch.relu(net.conv(x))) + y + net.shift), y), **parts)
+    network = graph_of(
+        lambda net, x: (net.head(torch.sin(y := torch.relu(net.conv(x))) + y + net.shift), y),
+        **parts,
+    )
     x = torch.randn(2, 3, 8, 8)
-    expected, groups = network(x), propose(network, from_ops([nn.Conv2d, torch.relu]), allow_single_node=True)
+    expected, groups = (
+        network(x),
+        propose(network, from_ops([nn.Conv2d, torch.relu]), allow_single_node=True),
+    )
     assert extract(network, groups) == ["part_0", "part_1"]
     assert all(map(torch.equal, network(x), expected))
     assert {name.split(".")[0] for name in network.state_dict()} == {"part_0", "part_1", "shift"}
@@ -85,14 +119,24 @@ def test_groups_become_submodules_with_what_they_read():
 
 REFUSED = [
     (lambda net, x: (y := torch.relu(x)) + torch.sin(y), ["relu add"], r"\{relu, add\} would wait"),
-    (lambda net, x: (torch.cos(torch.sin(x)), torch.exp(torch.tanh(x))), ["sin exp", "cos tanh"], r"tanh\} and \{sin"),
-    (lambda net, x: torch.sin(torch.relu(x)), ["relu", "relu sin"], "relu is not in this graph, or in"),
+    (
+        lambda net, x: (torch.cos(torch.sin(x)), torch.exp(torch.tanh(x))),
+        ["sin exp", "cos tanh"],
+        r"tanh\} and \{sin",
+    ),
+    (
+        lambda net, x: torch.sin(torch.relu(x)),
+        ["relu", "relu sin"],
+        "relu is not in this graph, or in",
+    ),
     (lambda net, x: torch.relu(net.part_0(x)), ["relu"], "already has a 'part_0'"),
 ]
 
 
 @pytest.mark.parametrize(("function", "groups", "message"), REFUSED)
-def test_groups_that_cannot_be_cut_out_are_refused_before_anything_changes(function, groups, message):
+def test_groups_that_cannot_be_cut_out_are_refused_before_anything_changes(
+    function, groups, message
+):
     network = graph_of(function, part_0=nn.ReLU())
     code = network.code
     with pytest.raises(ValueError, match=message):

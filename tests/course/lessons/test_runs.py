@@ -1,4 +1,6 @@
-"""Every lesson runs in a fresh kernel, alone and twice, and leaves nothing outside build/ and data/."""
+"""Every lesson runs in a fresh kernel, alone and twice, and leaves nothing outside build/ and
+data/.
+"""
 
 import shutil
 
@@ -8,11 +10,26 @@ from nbformat.v4 import new_code_cell
 
 from course.publish import runner
 
-OWN = {"build", "data", ".git", ".venv", "__pycache__", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"}
-LIBRARIES = (".", "torchinductor")  # what torch and its libraries put into the temporary folder themselves
+OWN = {
+    "build",
+    "data",
+    ".git",
+    ".venv",
+    "__pycache__",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".ipynb_checkpoints",
+}
+LIBRARIES = (
+    ".",
+    "torchinductor",
+)  # what torch and its libraries put into the temporary folder themselves
 # A share of them for continuous integration: some without a network, one with.
 CI = ("01_batchnorm_math", "02_graphs_and_passes", "03_folding")
-LESSONS = [pytest.param(p, id=p.stem, marks=pytest.mark.ci if p.stem in CI else ()) for p in runner.lessons()]
+LESSONS = [
+    pytest.param(p, id=p.stem, marks=pytest.mark.ci if p.stem in CI else ())
+    for p in runner.lessons()
+]
 SMALL = """
 import sys
 from dataclasses import replace
@@ -40,8 +57,12 @@ training.Config.__post_init__ = one_epoch
 
 def files_in(folder):
     """Every file and when it was written, outside the folders that a run may write to."""
-    found = {path: path.relative_to(folder).parts[:-1] for path in folder.rglob("*") if path.is_file()}
-    return {path: path.stat().st_mtime_ns for path, folders in found.items() if not OWN & set(folders)}
+    found = {
+        path: path.relative_to(folder).parts[:-1] for path in folder.rglob("*") if path.is_file()
+    }
+    return {
+        path: path.stat().st_mtime_ns for path, folders in found.items() if not OWN & set(folders)
+    }
 
 
 @pytest.fixture
@@ -63,9 +84,13 @@ def test_runs_twice_without_errors_and_noise_and_leaves_nothing(path, here, tmp_
         assert outcome.failure is None, outcome.line()
         cells = nbformat.read(executed, as_version=4).cells
         outputs = [(cell.id, output) for cell in cells for output in cell.get("outputs", [])]
-        assert [(cell, output.text) for cell, output in outputs if output.get("name") == "stderr"] == []
+        assert [
+            (cell, output.text) for cell, output in outputs if output.get("name") == "stderr"
+        ] == []
         assert files_in(here) == before and set(files_in(runner.NOTEBOOKS)) == names
-        assert [entry.name for entry in temporary.iterdir() if not entry.name.startswith(LIBRARIES)] == []
+        assert [
+            entry.name for entry in temporary.iterdir() if not entry.name.startswith(LIBRARIES)
+        ] == []
 
 
 @pytest.mark.slow

@@ -31,9 +31,17 @@ def opened(url: str, browser=None):
     with nullcontext(browser) if browser else launched() as its_browser:
         page = its_browser.new_page(viewport={"width": 1280, "height": 900})
         problems: list[str] = []
-        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: problems.append(message.text) if message.type == "error" else None,
+        )
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: request.url.startswith(LOCAL) or problems.append(f"fetches {request.url}"))
+        page.on(
+            "request",
+            lambda request: (
+                request.url.startswith(LOCAL) or problems.append(f"fetches {request.url}")
+            ),
+        )
         page.goto(url)
         try:
             yield page, problems

@@ -1,4 +1,6 @@
-"""The report, the decks and the demo opened as a reader opens them; the demo's integers, damage, strange files."""
+"""The report, the decks and the demo opened as a reader opens them; the demo's integers, damage,
+strange files.
+"""
 
 import json
 import re
@@ -23,21 +25,32 @@ pytestmark = chromium.NEEDED
 
 def check_figures(images) -> None:
     """Every figure can be read, by eyes and aloud."""
-    assert images.evaluate_all("all => all.every(one => one.naturalWidth > 300 && one.alt.length > 30)")
+    assert images.evaluate_all(
+        "all => all.every(one => one.naturalWidth > 300 && one.alt.length > 30)"
+    )
 
 
-@pytest.mark.parametrize("names", [["01"], pytest.param([], marks=pytest.mark.slow)], ids=["one lesson", "all lessons"])
+@pytest.mark.parametrize(
+    "names", [["01"], pytest.param([], marks=pytest.mark.slow)], ids=["one lesson", "all lessons"]
+)
 def test_the_report_shows_formulas_and_leads_to_every_lesson_and_figure(tmp_path, names):
     lessons = runner.lessons(names)
-    with opened(report.write_report(lessons, tmp_path / "report.html").as_uri()) as (page, problems):
+    with opened(report.write_report(lessons, tmp_path / "report.html").as_uri()) as (
+        page,
+        problems,
+    ):
         for path in lessons:
             page.click(f"nav a[href='#{path.stem}']")
             section = page.locator(f"section[id='{path.stem}']")
             assert abs(section.bounding_box()["y"]) < 200, path.stem  # the page has jumped there
             drawn = [name for name, _ in page_parts.figures(nbformat.read(path, as_version=4))]
-            assert section.locator("img").evaluate_all("all => all.map(one => one.id)") == drawn, path.stem
+            assert section.locator("img").evaluate_all("all => all.map(one => one.id)") == drawn, (
+                path.stem
+            )
         check_figures(page.locator("main img"))
-        places = page.locator("main a[href^='#']").evaluate_all("all => all.map(one => one.hash.slice(1))")
+        places = page.locator("main a[href^='#']").evaluate_all(
+            "all => all.map(one => one.hash.slice(1))"
+        )
         assert [name for name in places if page.locator(f"[id='{name}']").count() != 1] == []
         page.click("section#figures a[href='#01-convolution']")
         assert page.evaluate("location.hash") == "#01-convolution"
@@ -46,7 +59,9 @@ def test_the_report_shows_formulas_and_leads_to_every_lesson_and_figure(tmp_path
         assert page.locator("math").count() > (30 if names else 300)
         assert page.locator("math").first.bounding_box()["width"] > 3
         assert "\ue000" not in page.inner_text("main")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "a table is wider than the page"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (
+            "a table is wider than the page"
+        )
         assert problems == []
     assert (tmp_path / "figures" / "01-convolution.png").read_bytes().startswith(b"\x89PNG")
 
@@ -83,7 +98,10 @@ WRONG = {
     "pads with code 0": ("x[from + c] : step.sourceZero", "x[from + c] : 0"),
     "a channel too far": ("residual[at + c] - step", "residual[at + (c + 1) % channels] - step"),
     "forgets the upper clamp": ("code > last[c] ? last[c] : code", "code"),
-    "rows for columns": ("place * outputs + o :", "(place * 3 % 9 + Math.floor(place / 3)) % 9 * outputs + o :"),
+    "rows for columns": (
+        "place * outputs + o :",
+        "(place * 3 % 9 + Math.floor(place / 3)) % 9 * outputs + o :",
+    ),
     "unsigned weights": (">> (32 - bits);", ">>> (32 - bits);"),
 }
 
@@ -101,7 +119,9 @@ def page_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small_page(tmp_path_factory):
-    return demo.write_demo(tmp_path_factory.mktemp("demo") / "a.html", SAMPLE, {"smallest": demo.SHOWN["smallest"]})
+    return demo.write_demo(
+        tmp_path_factory.mktemp("demo") / "a.html", SAMPLE, {"smallest": demo.SHOWN["smallest"]}
+    )
 
 
 def wait_until_ready(page):
@@ -123,27 +143,50 @@ def assert_equals_python(page, images, networks):
         model = models.pretrained(name)
         model.mode = "integer"
         for image in images:
-            asked = {"kind": "trace", "network": number, "pixels": image.permute(1, 2, 0).flatten().tolist()}
+            asked = {
+                "kind": "trace",
+                "network": number,
+                "pixels": image.permute(1, 2, 0).flatten().tolist(),
+            }
             assert page.evaluate("ask", asked) == expected(model, image), name
 
 
 @pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_layer_of_every_network_is_python_s_bit_for_bit(browser, tmp_path, many):
-    """One image; or fifty, noise and the extremes. The networks add by both rules: in one rounding, and in two."""
-    fused = quantize(models.pretrained("tiny"), data.normalize(SAMPLE.train_images[:99]), Recipe(residual="fused"))
-    networks = [*demo.SHOWN.values(), str(models.save(fused, tmp_path / "fused.safetensors").with_suffix(""))]
-    assert [models.pretrained(name).recipe.residual for name in networks] == [*["separate"] * 3, "fused"]
+    """One image; or fifty, noise and the extremes.
+
+    The networks add by both rules: in one rounding, and in two.
+    """
+    fused = quantize(
+        models.pretrained("tiny"),
+        data.normalize(SAMPLE.train_images[:99]),
+        Recipe(residual="fused"),
+    )
+    networks = [
+        *demo.SHOWN.values(),
+        str(models.save(fused, tmp_path / "fused.safetensors").with_suffix("")),
+    ]
+    assert [models.pretrained(name).recipe.residual for name in networks] == [
+        *["separate"] * 3,
+        "fused",
+    ]
     page_file = demo.write_demo(tmp_path / "demo.html", SAMPLE, {name: name for name in networks})
     noise = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     extremes = torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1).expand(2, 3, 32, 32)
-    images = torch.cat([SAMPLE.test_images[100:150], noise, extremes]) if many else SAMPLE.test_images[500:501]
+    images = (
+        torch.cat([SAMPLE.test_images[100:150], noise, extremes])
+        if many
+        else SAMPLE.test_images[500:501]
+    )
     with opened(page_file.as_uri(), browser) as (page, problems):
         wait_until_ready(page)
         assert_equals_python(page, images, networks)
     assert problems == []
 
 
-@pytest.mark.parametrize("name", [*WRONG][:3] + [pytest.param(name, marks=pytest.mark.slow) for name in [*WRONG][3:]])
+@pytest.mark.parametrize(
+    "name", [*WRONG][:3] + [pytest.param(name, marks=pytest.mark.slow) for name in [*WRONG][3:]]
+)
 def test_an_error_in_the_interpreter_is_seen(browser, small_page, tmp_path, name):
     right, wrong = WRONG[name]
     text = small_page.read_text()
@@ -165,14 +208,20 @@ def test_rounding_is_exact_at_ties_and_with_products_of_62_bits(browser):
     with opened("about:blank", browser) as (page, _):
         halves = [[p >> 16, p & 0xFFFF, 2.0 ** (s - 16)] for p, s in cases]
         body = f"(cases) => {{ {script}; return cases.map((c) => roundShift(...c)); }}"
-        got, up, down = (page.evaluate(body.replace(rule, other), halves) for other in (rule, "true", "false"))
+        got, up, down = (
+            page.evaluate(body.replace(rule, other), halves) for other in (rule, "true", "false")
+        )
     assert got == wanted and wanted not in (up, down)
 
 
-def test_a_photo_is_shrunk_as_in_training_and_a_file_that_is_none_gets_a_sentence(browser, small_page, tmp_path):
+def test_a_photo_is_shrunk_as_in_training_and_a_file_that_is_none_gets_a_sentence(
+    browser, small_page, tmp_path
+):
     """Lines of one pixel, with which a browser that smooths too little would give other colours."""
     rows, columns = np.mgrid[:512, :700]
-    photo = Image.fromarray(np.stack([rows % 2 * 200, columns % 2 * 160, columns // 3], 2).astype(np.uint8))
+    photo = Image.fromarray(
+        np.stack([rows % 2 * 200, columns % 2 * 160, columns // 3], 2).astype(np.uint8)
+    )
     photo.save(tmp_path / "lines.png")
     (tmp_path / "notes.txt").write_text("no picture")
     with opened(small_page.as_uri(), browser) as (page, problems):
@@ -213,7 +262,9 @@ def test_what_was_chosen_last_is_shown(browser, small_page, tmp_path):
 DAMAGE = {
     "truncated": lambda text: text[: len(text) // 2],
     "no script": lambda text: text[: text.index("// The page:")],
-    "one letter": lambda text: re.sub(r'(?<="weights":".{400}).', lambda m: "AB"[m[0] == "A"], text, count=1),
+    "one letter": lambda text: re.sub(
+        r'(?<="weights":".{400}).', lambda m: "AB"[m[0] == "A"], text, count=1
+    ),
 }
 
 
@@ -221,18 +272,24 @@ DAMAGE = {
 def test_a_damaged_page_says_so(browser, small_page, tmp_path, kind):
     (tmp_path / "damaged.html").write_text(DAMAGE[kind](small_page.read_text()))
     with opened((tmp_path / "damaged.html").as_uri(), browser) as (page, _):
-        page.wait_for_selector("#status:has-text('python -m course demo'):not(:has-text('Unpacking'))")
+        page.wait_for_selector(
+            "#status:has-text('python -m course demo'):not(:has-text('Unpacking'))"
+        )
         assert page.is_hidden("main")
 
 
 def test_a_box_tells_what_happened_to_it(browser, tmp_path):
-    page_file = steps.write_steps(tmp_path / "passes.html", models.pretrained(), torch.randn(1, 3, 32, 32))
+    page_file = steps.write_steps(
+        tmp_path / "passes.html", models.pretrained(), torch.randn(1, 3, 32, 32)
+    )
     with opened(page_file.as_uri(), browser) as (page, problems):
         page.click("text=conv_bn_folding")
         page.focus("#box-features_1_conv_0_1")
         page.keyboard.press("Enter")
         assert page.inner_text("#boxTitle") == "features_1_conv_0_1"
-        assert page.inner_text("#box").endswith("This pass: removed. folded into features_1_conv_0_0")
+        assert page.inner_text("#box").endswith(
+            "This pass: removed. folded into features_1_conv_0_0"
+        )
         page.click("#sides button:last-child")
         assert page.locator("#box-features_1_conv_0_1").count() == 0
     assert problems == []
@@ -241,7 +298,11 @@ def test_a_box_tells_what_happened_to_it(browser, tmp_path):
 def test_the_page_is_small_and_asks_for_nothing(page_file):
     text = page_file.read_text()
     assert len(text) < 5_000_000
-    assert "connect-src" not in text and "default-src 'none'" in text and not re.findall(r"https?://", text)
+    assert (
+        "connect-src" not in text
+        and "default-src 'none'" in text
+        and not re.findall(r"https?://", text)
+    )
 
 
 def test_a_step_that_the_page_cannot_compute_is_refused():
@@ -255,18 +316,28 @@ def test_a_step_that_the_page_cannot_compute_is_refused():
 
 
 @pytest.mark.slow
-def test_no_script_keeps_the_page_waiting_and_the_time_of_a_picture_is_told(browser, page_file, tmp_path, capsys):
+def test_no_script_keeps_the_page_waiting_and_the_time_of_a_picture_is_told(
+    browser, page_file, tmp_path, capsys
+):
     """Thread time as Chromium's own trace measures it, so that a busy machine does not count."""
     with opened(page_file.as_uri(), browser) as (page, _):
-        page.context.browser.start_tracing(page=page, path=tmp_path / "trace.json", categories=["devtools.timeline"])
+        page.context.browser.start_tracing(
+            page=page, path=tmp_path / "trace.json", categories=["devtools.timeline"]
+        )
         page.reload()
         wait_until_ready(page)
         page.wait_for_selector("body[data-scored]", timeout=200_000)
         page.context.browser.stop_tracing()
         rows = page.locator("#scores tr").all_inner_texts()
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    name = next(e["tid"] for e in events if e["name"] == "thread_name" and e["args"]["name"] == "CrRendererMain")
-    scripts = [e for e in events if e["name"] in ("EvaluateScript", "FunctionCall") and e["tid"] == name]
+    name = next(
+        e["tid"]
+        for e in events
+        if e["name"] == "thread_name" and e["args"]["name"] == "CrRendererMain"
+    )
+    scripts = [
+        e for e in events if e["name"] in ("EvaluateScript", "FunctionCall") and e["tid"] == name
+    ]
     longest = max(e.get("tdur", 0) for e in scripts) / 1000
     with capsys.disabled():
         print(f"\nlongest script {longest:.0f} ms; pictures: {rows}")

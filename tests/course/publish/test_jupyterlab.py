@@ -26,22 +26,42 @@ def jupyterlab(tmp_path, request):
     """JupyterLab on a copy of a lesson; gives its address."""
     shutil.copy(request.param, tmp_path / "lesson.ipynb")
     shutil.copytree(request.param.parent / "exercises", tmp_path / "exercises")
-    settings = tmp_path / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+    settings = (
+        tmp_path / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+    )
     settings.parent.mkdir(parents=True)
-    settings.write_text('{ "windowingMode": "none" }')  # else cells that are out of sight are taken off the page
+    settings.write_text(
+        '{ "windowingMode": "none" }'
+    )  # else cells that are out of sight are taken off the page
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     token = secrets.token_hex(8)
-    folders = {"JUPYTER_CONFIG_DIR": str(tmp_path / "config"), "JUPYTERLAB_SETTINGS_DIR": str(tmp_path / "settings")}
-    words = ["-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}", f"--IdentityProvider.token={token}"]
-    environment = {key: value for key, value in os.environ.items() if key != "COURSE_HEADLESS"} | folders
+    folders = {
+        "JUPYTER_CONFIG_DIR": str(tmp_path / "config"),
+        "JUPYTERLAB_SETTINGS_DIR": str(tmp_path / "settings"),
+    }
+    words = [
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        f"--port={port}",
+        f"--IdentityProvider.token={token}",
+    ]
+    environment = {
+        key: value for key, value in os.environ.items() if key != "COURSE_HEADLESS"
+    } | folders
     with open(tmp_path / "log", "w") as log:
-        server = subprocess.Popen([sys.executable, *words], cwd=tmp_path, env=environment, stdout=log, stderr=log)
+        server = subprocess.Popen(
+            [sys.executable, *words], cwd=tmp_path, env=environment, stdout=log, stderr=log
+        )
         try:
             for _ in range(300):  # until it answers
                 with suppress(OSError):
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=5).close()
+                    urllib.request.urlopen(
+                        f"http://127.0.0.1:{port}/api?token={token}", timeout=5
+                    ).close()
                     break
                 time.sleep(0.4)
             yield f"http://127.0.0.1:{port}/lab/tree/lesson.ipynb?token={token}"
@@ -53,7 +73,9 @@ def jupyterlab(tmp_path, request):
 CELLS = {path: nbformat.read(path, as_version=4).cells for path in runner.lessons()}
 SOURCES = {path: "\n".join(cell.source for cell in cells) for path, cells in CELLS.items()}
 # What the figures that follow sliders are called, when read aloud.
-SLIDERS = {path: re.findall(r'plots\.explore\(\s*\w+,\s*"([^"]+)"', text) for path, text in SOURCES.items()}
+SLIDERS = {
+    path: re.findall(r'plots\.explore\(\s*\w+,\s*"([^"]+)"', text) for path, text in SOURCES.items()
+}
 LESSONS = [pytest.param(path, alts, id=path.stem) for path, alts in SLIDERS.items() if alts]
 
 
@@ -69,7 +91,9 @@ def test_in_jupyterlab_the_figure_follows_the_slider(jupyterlab, figures):
     with opened(jupyterlab) as (page, _):
         page.set_default_timeout(200_000)
         page.locator(".jp-Cell").first.wait_for()
-        page.get_by_text("(ipykernel) | Idle").wait_for()  # cells that are run before the kernel is there are lost
+        page.get_by_text(
+            "(ipykernel) | Idle"
+        ).wait_for()  # cells that are run before the kernel is there are lost
         page.get_by_role("menuitem", name=re.compile("^Run$")).click()
         page.get_by_role("menuitem", name=re.compile("^Run All Cells$")).click()
         for alt in figures:
@@ -79,5 +103,6 @@ def test_in_jupyterlab_the_figure_follows_the_slider(jupyterlab, figures):
             panel = page.locator(".widget-hbox", has=picture)
             panel.locator(".noUi-handle").first.press("ArrowRight")
             page.wait_for_function(
-                "([alt, before]) => document.querySelector(`img[alt='${alt}']`).src !== before", arg=[alt, before]
+                "([alt, before]) => document.querySelector(`img[alt='${alt}']`).src !== before",
+                arg=[alt, before],
             )

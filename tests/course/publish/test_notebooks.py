@@ -13,14 +13,20 @@ from helpers.checks.lessons import Lessons
 
 READ = {path: nbformat.read(path, as_version=4) for path in lessons(talk=True)}
 THE_TALK = READ[NOTEBOOKS / TALK]
-any_notebook = pytest.mark.parametrize("notebook", [pytest.param(book, id=path.stem) for path, book in READ.items()])
-# What the course was ordered to contain: each item is met in code, in a cell that carries the tag `seed:ID`.
+any_notebook = pytest.mark.parametrize(
+    "notebook", [pytest.param(book, id=path.stem) for path, book in READ.items()]
+)
+# What the course was ordered to contain: each item is met in code, in a cell that carries the tag
+# `seed:ID`.
 ORDERED = {
-    "A": 7,  # the pass folder: interface, errors, canonicalize, identities, constants, conv-bn, conv-add
+    # the pass folder: interface, errors, canonicalize, identities, constants, conv-bn, conv-add
+    "A": 7,
     "B": 10,  # pass infrastructure: rewriting, metadata, pass class, manager, matcher, partitioner
-    "C": 6,  # convolution, BatchNorm, the worked example, fused kernels, engines, ten families of patterns
+    # convolution, BatchNorm, the worked example, fused kernels, engines, ten families of patterns
+    "C": 6,
     "D": 5,  # passes in a deployment engine: kinds, registry, what they are for, predictor, fuser
-    "E": 11,  # structured pruning and quantization by hand, the promised table, its defects, talking points
+    # structured pruning and quantization by hand, the promised table, its defects, talking points
+    "E": 11,
 }
 IDS = {f"{letter}{number}" for letter, count in ORDERED.items() for number in range(1, count + 1)}
 
@@ -43,56 +49,83 @@ def test_outputs_of_a_real_run_without_errors_warnings_and_paths(notebook):
 
 @any_notebook
 def test_the_outputs_come_from_the_tables_and_networks_that_are_shipped(notebook):
-    """What fails here was run before one of them changed: `python -m course run --publish` makes it anew."""
+    """What fails here was run before one of them changed: `python -m course run --publish` makes it
+    anew.
+    """
     assert runner.made_from(notebook) == notebook.metadata.made_from
 
 
 def test_the_page_of_progress_shows_every_exercise_as_it_is_now():
     shown = (NOTEBOOKS / "progress.ipynb").read_text(encoding="utf-8")
     for lesson, items in Lessons(NOTEBOOKS / "exercises").by_lesson.items():
-        lines = (f"| {lesson.removeprefix('lesson_')} | {item.function} | {item.minutes} |" for item in items)
+        lines = (
+            f"| {lesson.removeprefix('lesson_')} | {item.function} | {item.minutes} |"
+            for item in items
+        )
         assert all(line in shown for line in lines), lesson
 
 
 @any_notebook
 def test_figures_have_alternative_text(notebook):
     found = page.figures(notebook)
-    assert len(found) >= (10 if notebook is THE_TALK else 1) and all(len(one["text/plain"]) > 30 for _, one in found)
+    assert len(found) >= (10 if notebook is THE_TALK else 1) and all(
+        len(one["text/plain"]) > 30 for _, one in found
+    )
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     pages = [output.get("data", {}).get("text/html", "") for output in outputs]
     assert all('alt="' in html for html in pages if "<img " in html)
 
 
 @pytest.mark.parametrize("notebook", [pytest.param(READ[path], id=path.stem) for path in lessons()])
-def test_a_lesson_has_its_parts_stable_names_of_cells_short_code_and_links_that_lead_somewhere(notebook):
-    for part in ("**After this lesson you can**", "**Time:**", "## Summary", "## Questions", "**Sources"):
+def test_a_lesson_has_its_parts_stable_names_of_cells_short_code_and_links_that_lead_somewhere(
+    notebook,
+):
+    for part in (
+        "**After this lesson you can**",
+        "**Time:**",
+        "## Summary",
+        "## Questions",
+        "**Sources",
+    ):
         assert part in text_of(notebook), part
     for cell in notebook.cells:
-        assert re.fullmatch(r"[a-z0-9-]+", cell.id) and not re.fullmatch(r"[0-9a-f]{8}", cell.id), cell.id
+        assert re.fullmatch(r"[a-z0-9-]+", cell.id) and not re.fullmatch(r"[0-9a-f]{8}", cell.id), (
+            cell.id
+        )
     lines = [len(cell.source.splitlines()) for cell in notebook.cells if cell.cell_type == "code"]
     assert len(notebook.cells) <= 60 and max(lines) <= 40 and statistics.median_high(lines) <= 8
-    targets = re.findall(r"\]\((\d\d_[a-z0-9_]+\.ipynb)\)", "\n".join(cell.source for cell in notebook.cells))
+    targets = re.findall(
+        r"\]\((\d\d_[a-z0-9_]+\.ipynb)\)", "\n".join(cell.source for cell in notebook.cells)
+    )
     assert set(targets) <= {path.name for path in lessons()}
 
 
 def test_every_exercise_is_asked_checked_and_solved():
-    """Each exercise of the package stands in its lesson: an answer cell, a check, a folded solution."""
+    """Each exercise of the package stands in its lesson: an answer cell, a check, a folded
+    solution.
+    """
     checks.use(NOTEBOOKS / "exercises" / "lesson_00.py")
     for lesson, items in checks.lessons().by_lesson.items():
         (path,) = lessons([lesson.removeprefix("lesson_")])
         source = "\n".join(cell.source for cell in READ[path].cells)
         assert len(items) >= 2
         for item in items:
-            assert source.count(f"def {item.function}(") >= 2, f"{item.function} lacks its answer cell or its solution"
+            assert source.count(f"def {item.function}(") >= 2, (
+                f"{item.function} lacks its answer cell or its solution"
+            )
             assert f"checks.check({item.function})" in source
             asked = source[: source.index(f"def {item.function}(")].rpartition("### Exercise")[2]
-            assert f"*{item.minutes} minutes · {'●' * item.dots}{'○' * (3 - item.dots)}*" in asked, item.function
+            assert (
+                f"*{item.minutes} minutes · {'●' * item.dots}{'○' * (3 - item.dots)}*" in asked
+            ), item.function
             assert item.nudge and item.nudge != item.hint, item.function
 
 
 def test_all_are_small_and_what_was_ordered_has_a_cell_that_ran_and_no_tag_names_anything_else():
     assert sum(path.stat().st_size for path in NOTEBOOKS.glob("*.ipynb")) < 10e6
-    cells = [c for path in NOTEBOOKS.glob("*.ipynb") for c in nbformat.read(path, as_version=4).cells]
+    cells = [
+        c for path in NOTEBOOKS.glob("*.ipynb") for c in nbformat.read(path, as_version=4).cells
+    ]
     tagged = [(tag.removeprefix("seed:"), cell) for cell in cells for tag in cell.metadata.get("tags", [])
               if tag.startswith("seed:")]  # fmt: skip
     ran = {name for name, cell in tagged if cell.cell_type == "code" and cell.execution_count
@@ -105,5 +138,11 @@ def test_the_talk_has_about_twelve_slides_with_notes_and_what_the_room_was_promi
     shown = slides.slides_of(THE_TALK)
     assert 12 <= len(shown) <= 16
     assert all('<aside class="notes">' in "".join(parts) for parts in shown)
-    for part in ("Why this network", "Why whole channels", "Why from scratch", "Where is it hard", "What to use when"):
+    for part in (
+        "Why this network",
+        "Why whole channels",
+        "Why from scratch",
+        "Where is it hard",
+        "What to use when",
+    ):
         assert part in text_of(THE_TALK), part

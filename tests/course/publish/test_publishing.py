@@ -1,4 +1,6 @@
-"""What runs notebooks, and the pages that are made: decks, the report, a compressed network, the passes."""
+"""What runs notebooks, and the pages that are made: decks, the report, a compressed network, the
+passes.
+"""
 
 from argparse import Namespace
 
@@ -22,8 +24,12 @@ def write(path, *sources):
 
 def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    source = write(tmp_path / "01_bad.ipynb", "print(6 * 7)", "raise KeyError('lost')", "print('never')")
-    outcome = runner.run_lesson(source, tmp_path / "out" / "01_bad.ipynb", "quick", OMP_NUM_THREADS="2")
+    source = write(
+        tmp_path / "01_bad.ipynb", "print(6 * 7)", "raise KeyError('lost')", "print('never')"
+    )
+    outcome = runner.run_lesson(
+        source, tmp_path / "out" / "01_bad.ipynb", "quick", OMP_NUM_THREADS="2"
+    )
     assert outcome.failure == "cell 2 (cell-1): KeyError: 'lost'"
     assert "01_bad" in outcome.line() and "FAILED" in outcome.line()
     executed = nbformat.read(tmp_path / "out" / "01_bad.ipynb", as_version=4)
@@ -33,18 +39,34 @@ def test_a_failing_cell_is_named_and_what_ran_is_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_kernel_knows_the_profile_and_runs_beside_the_notebook_and_its_death_is_a_failure_and_no_crash(tmp_path):
-    source = write(tmp_path / "01_ok.ipynb", "import os; print(os.environ['PROFILE'], os.getcwd())", "os._exit(1)")
+def test_the_kernel_knows_the_profile_and_runs_beside_the_notebook_and_its_death_is_a_failure_and_no_crash(
+    tmp_path,
+):
+    source = write(
+        tmp_path / "01_ok.ipynb",
+        "import os; print(os.environ['PROFILE'], os.getcwd())",
+        "os._exit(1)",
+    )
     outcome = runner.run_lesson(source, tmp_path / "out.ipynb", "full")
     assert outcome.failure.startswith("cell 2 (cell-1): ")
-    assert nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs[0].text == f"full {tmp_path}\n"
+    assert (
+        nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs[0].text
+        == f"full {tmp_path}\n"
+    )
 
 
 def test_publishing_drops_widgets_and_times_and_keeps_the_rest(tmp_path):
-    cell = new_code_cell("1", id="one", metadata={"execution": {"iopub.status.busy": "2026-01-01T00:00:00Z"}})
+    cell = new_code_cell(
+        "1", id="one", metadata={"execution": {"iopub.status.busy": "2026-01-01T00:00:00Z"}}
+    )
     widget = {"application/vnd.jupyter.widget-view+json": {"model_id": "x"}, "text/plain": "bar"}
-    cell.outputs = [new_output("display_data", data=widget), new_output("stream", name="stdout", text="kept")]
-    notebook = new_notebook(cells=[new_markdown_cell("# T", id="t"), cell], metadata={"widgets": {}})
+    cell.outputs = [
+        new_output("display_data", data=widget),
+        new_output("stream", name="stdout", text="kept"),
+    ]
+    notebook = new_notebook(
+        cells=[new_markdown_cell("# T", id="t"), cell], metadata={"widgets": {}}
+    )
     nbformat.write(notebook, tmp_path / "in.ipynb")
     assert runner.publish(tmp_path / "in.ipynb", tmp_path / "in.ipynb")
     published = nbformat.read(tmp_path / "in.ipynb", as_version=4)
@@ -61,16 +83,26 @@ def test_the_talk_runs_when_asked_for_and_with_everything_and_is_no_lesson(tmp_p
     assert [path.stem for path in runner.lessons(folder=tmp_path)] == ["01_a"]
 
 
-def test_a_run_is_shown_and_published_only_if_it_was_one_of_the_present_cells(tmp_path, monkeypatch, capsys):
+def test_a_run_is_shown_and_published_only_if_it_was_one_of_the_present_cells(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(runner, "BUILD", tmp_path)
     (tmp_path / "notebooks").mkdir()
-    shipped, ran = write(tmp_path / "01_a.ipynb", "1"), write(tmp_path / "notebooks" / "01_a.ipynb", "1")
+    shipped, ran = (
+        write(tmp_path / "01_a.ipynb", "1"),
+        write(tmp_path / "notebooks" / "01_a.ipynb", "1"),
+    )
     assert runner.executed(shipped) == ran and capsys.readouterr().out == ""
     edited = write(shipped, "2").read_text()
     assert runner.executed(shipped) == shipped
-    assert capsys.readouterr().out.startswith("01_a.ipynb was edited since it was run here: shown with the outputs")
+    assert capsys.readouterr().out.startswith(
+        "01_a.ipynb was edited since it was run here: shown with the outputs"
+    )
     assert not runner.publish(ran, shipped) and shipped.read_text() == edited
-    assert capsys.readouterr().out == "01_a.ipynb was edited while it ran, and is left as it is: run it again\n"
+    assert (
+        capsys.readouterr().out
+        == "01_a.ipynb was edited while it ran, and is left as it is: run it again\n"
+    )
 
 
 def test_a_notebook_with_the_chart_is_made_from_what_others_published_too():
@@ -100,14 +132,21 @@ def test_slide_types_decide_what_is_shown():
 
 
 def test_a_slide_that_begins_with_a_figure_gets_its_heading():
-    texts = [("# T", "slide"), ("text\n\n## Why $a$", "skip"), ("### Exercise 1", "skip"), ("said", "slide")]
+    texts = [
+        ("# T", "slide"),
+        ("text\n\n## Why $a$", "skip"),
+        ("### Exercise 1", "skip"),
+        ("said", "slide"),
+    ]
     *before, after = (cell(new_markdown_cell, *text) for text in texts)
     _, figure, said = drawn(*before, cell(new_code_cell, "draw()", "slide"), after)
     assert figure.startswith("<h3>Why <math") and "Exercise" not in figure
     assert said == "<p>said</p>\n"
 
 
-def test_slides_makes_a_deck_of_the_talk_and_a_notebook_without_slides_is_refused(tmp_path, monkeypatch, capsys):
+def test_slides_makes_a_deck_of_the_talk_and_a_notebook_without_slides_is_refused(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(runner, "lessons", lambda talk: [runner.NOTEBOOKS / runner.TALK])
     monkeypatch.setattr(runner, "BUILD", tmp_path)
     monkeypatch.setattr(pages, "write_demo", lambda target: [target])
@@ -121,19 +160,42 @@ def test_slides_makes_a_deck_of_the_talk_and_a_notebook_without_slides_is_refuse
 
 def test_contents_figures_links_and_provenance(tmp_path):
     code = new_code_cell("draw()")
-    shown = {"text/html": '<img src="data:image/png;base64,iVBORw0KGgo=" alt="a dot">', "text/plain": "a dot"}
-    own = new_output("display_data", data={"image/png": "bXkgb3du"})  # a learner's, which is in no list
+    shown = {
+        "text/html": '<img src="data:image/png;base64,iVBORw0KGgo=" alt="a dot">',
+        "text/plain": "a dot",
+    }
+    own = new_output(
+        "display_data", data={"image/png": "bXkgb3du"}
+    )  # a learner's, which is in no list
     code.outputs = [own, new_output("display_data", data=shown, metadata={"figure": "01-dot"})]
     known = {"run": {"torch": "2.0", "seed": None}}, {"made_from": {"results/results.csv": "0a"}}
     for name, body, metadata in zip(("01_a", "02_b"), ([code], []), known, strict=True):
-        cells = [new_markdown_cell(f"# Lesson {name}\n\n[back](01_a.ipynb), [words](glossary.ipynb#w)"), *body]
+        cells = [
+            new_markdown_cell(f"# Lesson {name}\n\n[back](01_a.ipynb), [words](glossary.ipynb#w)"),
+            *body,
+        ]
         nbformat.write(new_notebook(cells=cells, metadata=metadata), tmp_path / f"{name}.ipynb")
     (tmp_path / "demo.html").touch()
-    text = report.write_report(sorted(tmp_path.glob("*.ipynb")), tmp_path / "report.html").read_text()
-    assert '<iframe src="demo.html"' in text and "passes.html" not in text and "</a>, words</p>" in text
-    assert "01-dot.png" in text and "01-dot.svg" not in text  # which only a run of the lesson here would have made
-    assert '<a href="#02_b">Lesson 02_b</a>' in text and 'href="#01_a"' in text and ".ipynb" not in text
-    assert '<img id="01-dot" src="data:image/png;base64,iVBORw0KGgo=' in text and '<a href="#01-dot">' in text
+    text = report.write_report(
+        sorted(tmp_path.glob("*.ipynb")), tmp_path / "report.html"
+    ).read_text()
+    assert (
+        '<iframe src="demo.html"' in text
+        and "passes.html" not in text
+        and "</a>, words</p>" in text
+    )
+    assert (
+        "01-dot.png" in text and "01-dot.svg" not in text
+    )  # which only a run of the lesson here would have made
+    assert (
+        '<a href="#02_b">Lesson 02_b</a>' in text
+        and 'href="#01_a"' in text
+        and ".ipynb" not in text
+    )
+    assert (
+        '<img id="01-dot" src="data:image/png;base64,iVBORw0KGgo=' in text
+        and '<a href="#01-dot">' in text
+    )
     assert '<img src="data:image/png;base64,bXkgb3du"' in text and text.count("<img id=") == 1
     assert "<details><summary>code</summary>" in text and "<th>01_a</th><td>torch 2.0</td>" in text
     assert "<th>02_b</th><td>outputs as shipped; made from results/results.csv</td>" in text
@@ -170,8 +232,13 @@ def boxes(stage, side, status):
 
 
 def test_each_pass_shows_what_it_removed_made_and_declined_and_differences_of_rounding():
-    found = {stage["name"]: stage for stage in steps.stages(models.pretrained(), torch.randn(2, 3, 32, 32))}
-    folding, addition, fusion = (found[name] for name in ("conv_bn_folding", "conv_add_folding", "fusion"))
+    found = {
+        stage["name"]: stage
+        for stage in steps.stages(models.pretrained(), torch.randn(2, 3, 32, 32))
+    }
+    folding, addition, fusion = (
+        found[name] for name in ("conv_bn_folding", "conv_add_folding", "fusion")
+    )
     removed = boxes(folding, "before", "removed")
     assert len(removed) == folding["changed"] == 52
     assert removed["features_0_1"] == "folded into features_0_0"
@@ -179,6 +246,10 @@ def test_each_pass_shows_what_it_removed_made_and_declined_and_differences_of_ro
     declined = boxes(addition, "before", "declined")
     assert len(declined) == addition["declined"] == 10 and addition["after"] is None
     assert declined["add"] == "features_3_conv_2 is not a constant"
-    assert len(boxes(fusion, "after", "made") | boxes(fusion, "after", "changed")) == fusion["changed"] == 52
+    assert (
+        len(boxes(fusion, "after", "made") | boxes(fusion, "after", "changed"))
+        == fusion["changed"]
+        == 52
+    )
     assert found["canonicalize"]["difference"] == 0
     assert 0 < found["conv_bn_folding"]["difference"] < 1e-3

@@ -1,4 +1,6 @@
-"""The files of sweeps: what they say, which slips are told before anything runs, and when a job is done."""
+"""The files of sweeps: what they say, which slips are told before anything runs, and when a job is
+done.
+"""
 
 import dataclasses
 
@@ -17,27 +19,50 @@ from tests.course.reference.small import TEXT, rows_of, small_sweep
 @pytest.mark.parametrize("name", [path.stem for path in FOLDER.glob("*.toml")])
 def test_the_sweeps_of_the_course_can_be_read(name):
     jobs = read(name).jobs
-    assert all(kind in KINDS for settings in SETTINGS.values() for kind in settings.values())  # and so be checked
+    assert all(
+        kind in KINDS for settings in SETTINGS.values() for kind in settings.values()
+    )  # and so be checked
     assert "dense" in {job.stage for job in jobs.values()}
     assert all(job.source in jobs for job in jobs.values() if job.stage != "dense")
-    assert Job("a", "fine-tuned", "b", None, {"allocation": {"group": 0.5}}, ship=False).cuts  # no amount beside it
+    assert Job(
+        "a", "fine-tuned", "b", None, {"allocation": {"group": 0.5}}, ship=False
+    ).cuts  # no amount beside it
 
 
 def test_the_reference_is_a_family_of_thirteen_made_from_one_network_in_widths_that_engines_like():
     jobs = read("reference").jobs
-    kinds = {"half": ("int8", "mixed"), "fifth": ("int8", "mixed"), "tenth": ("int8", "mixed"), "fast": ("int8",)}
+    kinds = {
+        "half": ("int8", "mixed"),
+        "fifth": ("int8", "mixed"),
+        "tenth": ("int8", "mixed"),
+        "fast": ("int8",),
+    }
     quantized = {f"{kind}-{form}" for kind, forms in kinds.items() for form in forms}
     assert set(jobs) == {"dense", "dense-int8", *kinds, *quantized}
     for name in kinds:
-        assert jobs[name].cuts and jobs[name].settings["round_to"] == 16 and jobs[name].teacher == "dense"
-    assert all(recipe(job.settings).residual == "separate" for job in jobs.values() if job.stage in ("int8", "qat"))
+        assert (
+            jobs[name].cuts
+            and jobs[name].settings["round_to"] == 16
+            and jobs[name].teacher == "dense"
+        )
+    assert all(
+        recipe(job.settings).residual == "separate"
+        for job in jobs.values()
+        if job.stage in ("int8", "qat")
+    )
 
 
 def test_a_dry_run_trains_little_on_the_sample_and_writes_into_its_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path.parent)
     sweep = read("reference", tmp_path.relative_to(tmp_path.parent))
-    assert sweep.command(sweep.jobs["half"]) == f"python -m course sweep reference half --dry {tmp_path}"
-    assert sweep.data == "sample" and sweep.results.parent == sweep.checkpoints.parent == sweep.work == tmp_path
+    assert (
+        sweep.command(sweep.jobs["half"])
+        == f"python -m course sweep reference half --dry {tmp_path}"
+    )
+    assert (
+        sweep.data == "sample"
+        and sweep.results.parent == sweep.checkpoints.parent == sweep.work == tmp_path
+    )
     trained = [job for job in sweep.jobs.values() if job.stage in ("dense", "fine-tuned", "qat")]
     assert all(config(job.settings).epochs == 1 for job in trained)
 
@@ -107,21 +132,42 @@ def assert_refused(folder, text, complaint):
     ("settings", "complaint"),
     [
         ('stage = "pruned", ratio = 1.5', "ratio is 1.5; expected 0 <= ratio < 1"),
-        ('stage = "pruned", ratio = 0.5, target_macs = 0.5', "ratio and target_macs both say how much goes; keep one"),
+        (
+            'stage = "pruned", ratio = 0.5, target_macs = 0.5',
+            "ratio and target_macs both say how much goes; keep one",
+        ),
         ('stage = "pruned", target_params = 0', "target_params is 0; give a number above 0"),
         ('stage = "pruned", round_to = 0', "round_to is 0; expected a whole number of 1 or more"),
         ('stage = "pruned", importance = "l3"', "importance is 'l3'; choose one of l1, l2"),
-        ('stage = "pruned", ratio = 0.5, without = "features.3"', "without is 'features.3'; give a list of names"),
-        ('stage = "pruned", allocation = "sensitivity"', "allocation is 'sensitivity'; choose one of uniform, global"),
+        (
+            'stage = "pruned", ratio = 0.5, without = "features.3"',
+            "without is 'features.3'; give a list of names",
+        ),
+        (
+            'stage = "pruned", allocation = "sensitivity"',
+            "allocation is 'sensitivity'; choose one of uniform, global",
+        ),
         ('stage = "pruned", seed = "x"', "seed is 'x'; give a whole number"),
-        ('stage = "pruned", teacher = "dense"', "a network of the stage pruned is not trained; remove the teacher"),
+        (
+            'stage = "pruned", teacher = "dense"',
+            "a network of the stage pruned is not trained; remove the teacher",
+        ),
         ('stage = "int8", per_channel = 0', "per_channel is 0; give true or false"),
         ('stage = "int8", file_bytes = 0', "file_bytes is 0; give a number above 0"),
-        ('stage = "int8", layer_bits = {a = "4"}', "layer_bits is .*; give a table of whole numbers"),
+        (
+            'stage = "int8", layer_bits = {a = "4"}',
+            "layer_bits is .*; give a table of whole numbers",
+        ),
         ('stage = "int8", ship = "no"', "ship is 'no'; give true or false"),
-        ('stage = "qat", distill = 0, teacher = "dense"', "distillation needs both a teacher and distill > 0"),
+        (
+            'stage = "qat", distill = 0, teacher = "dense"',
+            "distillation needs both a teacher and distill > 0",
+        ),
         ('stage = "fine-tuned", lr = true', "lr is True; give a number"),
-        ('stage = "fine-tuned", image_sizes = [32.5]', r"image_sizes is \[32.5\]; give a list of whole numbers"),
+        (
+            'stage = "fine-tuned", image_sizes = [32.5]',
+            r"image_sizes is \[32.5\]; give a list of whole numbers",
+        ),
         ('stage = "int8", from = ["dense"]', r"from is \['dense'\]; give text in quotes"),
         ('stage = ["int8"]', r"stage is \['int8'\]; choose one of"),
         ('stage = "int8", from = "later"', "'later' is not a job above this one"),
@@ -137,18 +183,29 @@ def test_a_wrong_value_of_a_job_is_named_with_the_remedy(tmp_path, settings, com
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
-        ("[defaults.finetuned]\nepochs = 3", r"\[defaults.finetuned\]: there is no such stage; choose one of dense"),
-        ("[defaults.pruned]\nepochs = 3", r"\[defaults.pruned\]: 'epochs' is not a setting of the stage pruned"),
+        (
+            "[defaults.finetuned]\nepochs = 3",
+            r"\[defaults.finetuned\]: there is no such stage; choose one of dense",
+        ),
+        (
+            "[defaults.pruned]\nepochs = 3",
+            r"\[defaults.pruned\]: 'epochs' is not a setting of the stage pruned",
+        ),
         ("[defaults.int8]\nweight_bits = 40", r"\[defaults.int8\]: .*40"),
         ("[defaults]\ndense = 3", r"\[defaults.dense\]: 3 is not a table"),
-        ("default = 3", "'default' is not a setting of a sweep; there are checkpoints, data, defaults"),
+        (
+            "default = 3",
+            "'default' is not a setting of a sweep; there are checkpoints, data, defaults",
+        ),
         ("jobs = 3", "jobs is 3; give a table"),
         ("defaults = 3", "defaults is 3; give a table"),
         ("jobs = {{a = 3}}", "job a: 3 is not a table"),
         ("work = 3", "work is 3; give text"),
     ],
 )
-def test_a_wrong_key_and_defaults_that_no_job_needs_are_named_with_the_remedy(tmp_path, lines, complaint):
+def test_a_wrong_key_and_defaults_that_no_job_needs_are_named_with_the_remedy(
+    tmp_path, lines, complaint
+):
     top = TEXT.split("[defaults.fine-tuned]")[0]
     top = "\n".join(known for known in top.splitlines() if not known.startswith(lines.split()[0]))
     lines += "" if lines.startswith("jobs") else '\n[jobs]\nbaseline = {{stage = "dense"}}\n'

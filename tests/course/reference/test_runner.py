@@ -1,4 +1,6 @@
-"""The order of jobs, with processes that only write down when they run; and networks that fail a check."""
+"""The order of jobs, with processes that only write down when they run; and networks that fail a
+check.
+"""
 
 import dataclasses
 import json
@@ -41,7 +43,9 @@ def sweep(tmp_path, monkeypatch):
 
 
 def journal(path):
-    return {name: (start, end) for name, start, end in map(json.loads, path.read_text().splitlines())}
+    return {
+        name: (start, end) for name, start, end in map(json.loads, path.read_text().splitlines())
+    }
 
 
 def test_a_job_starts_when_the_networks_that_it_needs_are_there_and_no_other_runs(sweep):
@@ -54,7 +58,13 @@ def test_a_job_starts_when_the_networks_that_it_needs_are_there_and_no_other_run
         for needed in job.inputs:
             assert times[needed][1] <= times[job.name][0]
     assert "finished tuned" in lines
-    assert max(sum(start <= moment < end for start, end in times.values()) for moment, _ in times.values()) == 1
+    assert (
+        max(
+            sum(start <= moment < end for start, end in times.values())
+            for moment, _ in times.values()
+        )
+        == 1
+    )
 
 
 def test_a_failure_is_told_and_stops_only_what_needs_it(sweep):
@@ -62,7 +72,11 @@ def test_a_failure_is_told_and_stops_only_what_needs_it(sweep):
     kinds["cut"] = "failing"
     kept, lines = [], []
     failed = runner.run(made, [], lines.append, lambda job: kept.append(job.name) or int("locked"))
-    told = [line for line in lines if line.startswith("not committed yet: dense (") and "'locked'); the next" in line]
+    told = [
+        line
+        for line in lines
+        if line.startswith("not committed yet: dense (") and "'locked'); the next" in line
+    ]
     assert told and failed == {"cut": "ValueError: the reason", "tuned": "needs cut, which failed"}
     assert journal(path).keys() == {"dense", "cut", "int8", "tiny"} == {"cut", *kept}
 
@@ -93,19 +107,27 @@ def assert_refused_twice(job, quick, complaint):
         assert not quick.network(job).exists() and reference.load(quick.results).empty
 
 
-def test_a_file_above_its_budget_or_with_other_weights_than_those_measured_is_refused_every_time(tmp_path, monkeypatch):
+def test_a_file_above_its_budget_or_with_other_weights_than_those_measured_is_refused_every_time(
+    tmp_path, monkeypatch
+):
     """In a sweep in which making and measuring a network take no time."""
     quick, found = small_sweep(tmp_path), {"accuracy": 0.5, "low": 0.4, "high": 0.6, "images": 9}
     baseline = models.load(quick.network(quick.jobs["dense"]))
     monkeypatch.setattr(work.stages, "make", lambda *words: baseline)
-    monkeypatch.setattr(work.measuring, "evaluate", lambda *words: found | {"validation_accuracy": 0.5})
+    monkeypatch.setattr(
+        work.measuring, "evaluate", lambda *words: found | {"validation_accuracy": 0.5}
+    )
     job, hashes = quick.jobs["int8"], iter(range(100))
     small = dataclasses.replace(job, settings=job.settings | {"file_bytes": 10_000})
-    assert_refused_twice(small, quick, r"int8: the file has \d+ bytes, more than its file_bytes = 10000; allow more")
+    assert_refused_twice(
+        small, quick, r"int8: the file has \d+ bytes, more than its file_bytes = 10000; allow more"
+    )
     with monkeypatch.context() as patched:
         patched.setattr(work.measuring, "weights_of", lambda path: next(hashes))
         assert_refused_twice(job, quick, "differs from the network that was measured")
-    reference.put([{"name": "int8", "cut_accuracy": 0.3}], quick.results)  # made once before, with a cut
+    reference.put(
+        [{"name": "int8", "cut_accuracy": 0.3}], quick.results
+    )  # made once before, with a cut
     work.do(job, quick)
     rows = reference.load(quick.results)
     assert rows.name.to_list() == ["int8"] and rows.cut_accuracy.isna().all()

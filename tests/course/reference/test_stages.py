@@ -12,8 +12,12 @@ from helpers import data, models, pruning
 def cifar():
     """Every eighth image, in small."""
     whole = data.load_cifar10("sample")
-    images = torch.nn.functional.interpolate(whole.train_images[::8].float(), size=16).to(torch.uint8)
-    return data.Dataset(images, whole.train_labels[::8], images[:8], whole.train_labels[:64:8], "test", True)
+    images = torch.nn.functional.interpolate(whole.train_images[::8].float(), size=16).to(
+        torch.uint8
+    )
+    return data.Dataset(
+        images, whole.train_labels[::8], images[:8], whole.train_labels[:64:8], "test", True
+    )
 
 
 def network():
@@ -22,7 +26,9 @@ def network():
 
 
 def cut(cifar, **settings):
-    return stages.make(Job("cut", "pruned", "dense", None, settings, ship=False), network(), None, cifar, None)
+    return stages.make(
+        Job("cut", "pruned", "dense", None, settings, ship=False), network(), None, cifar, None
+    )
 
 
 def test_statistics_are_measured_again_unless_told_not_to(cifar):
@@ -33,7 +39,10 @@ def test_statistics_are_measured_again_unless_told_not_to(cifar):
 
 
 def test_a_block_left_out_adds_nothing_and_stays_out_in_the_file(cifar, tmp_path):
-    made, by_hand = cut(cifar, allocation="global", without=["features.3"], reestimate=False), network()
+    made, by_hand = (
+        cut(cifar, allocation="global", without=["features.3"], reestimate=False),
+        network(),
+    )
     by_hand.features[3], x = torch.nn.Identity(), cifar.train_images[:9].float()
     small = models.load(models.save(pruning.prune(made, x), tmp_path / "m.safetensors"))
     assert torch.equal(made(x), by_hand(x)) and type(small.features[3]) is torch.nn.Identity
@@ -45,8 +54,12 @@ def test_a_block_left_out_adds_nothing_and_stays_out_in_the_file(cifar, tmp_path
 def test_criteria_that_look_at_images_get_training_images_with_their_labels(cifar):
     made, split = cut(cifar, ratio=0.5, importance="taylor", reestimate=False), cifar.split()
     batches = [(data.normalize(split.train_images), split.train_labels)]
-    wanted = pruning.prune(network(), torch.zeros(1, 3, 16, 16), ratio=0.5, importance="taylor", batches=batches)
-    assert all(torch.equal(mine, made.state_dict()[name]) for name, mine in wanted.state_dict().items())
+    wanted = pruning.prune(
+        network(), torch.zeros(1, 3, 16, 16), ratio=0.5, importance="taylor", batches=batches
+    )
+    assert all(
+        torch.equal(mine, made.state_dict()[name]) for name, mine in wanted.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize("multiple", [1, 8])

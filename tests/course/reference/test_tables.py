@@ -1,4 +1,6 @@
-"""Tables of results, the pages and the chart that show them, and checkpoints, each of which is what its row says."""
+"""Tables of results, the pages and the chart that show them, and checkpoints, each of which is what
+its row says.
+"""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +24,13 @@ def csv(tmp_path):
 
 
 def test_rows_come_back_as_they_were_written(csv):
-    row = {"name": "a", "status": "measured", "accuracy": 1 / 3, "params": 2_236_682, "weight_bits": "8"}
+    row = {
+        "name": "a",
+        "status": "measured",
+        "accuracy": 1 / 3,
+        "params": 2_236_682,
+        "weight_bits": "8",
+    }
     reference.put([row], csv)
     table = reference.load(csv)
     assert list(table.columns) == list(COLUMNS)
@@ -31,8 +39,13 @@ def test_rows_come_back_as_they_were_written(csv):
     first = csv.read_bytes()
     reference.put([], csv)
     assert csv.read_bytes() == first
-    table = reference.put([{"name": "b"}, {"name": "a", "accuracy": 0.6}], csv)  # which keeps what it does not say
-    assert list(table.name) == ["a", "b"] and (table.accuracy[0], table.params[0]) == (0.6, 2_236_682)
+    table = reference.put(
+        [{"name": "b"}, {"name": "a", "accuracy": 0.6}], csv
+    )  # which keeps what it does not say
+    assert list(table.name) == ["a", "b"] and (table.accuracy[0], table.params[0]) == (
+        0.6,
+        2_236_682,
+    )
 
 
 def test_a_column_that_does_not_exist_and_a_foreign_table_are_refused(csv):
@@ -44,7 +57,9 @@ def test_a_column_that_does_not_exist_and_a_foreign_table_are_refused(csv):
 
 
 def test_those_who_write_at_once_lose_nothing(csv):
-    with ThreadPoolExecutor(4) as writers:  # each call locks the file anew, as another process would
+    with ThreadPoolExecutor(
+        4
+    ) as writers:  # each call locks the file anew, as another process would
         list(writers.map(lambda number: reference.put([{"name": f"row{number}"}], csv), range(12)))
     assert set(reference.load(csv).name) == {f"row{number}" for number in range(12)}
 
@@ -54,16 +69,22 @@ def test_two_benchmarks_side_by_side_keep_each_others_rows(tmp_path, monkeypatch
     one, other = KnownRows("rows", share=0.5), KnownRows("rows", share=0.25)
     for table, accuracy in ((one, 1 / 3), (other, 0.5), (one, 0.1)):
         table.add({"accuracy": accuracy})
-    assert [row["accuracy"] for row in KnownRows("rows").rows] == [1 / 3, 0.5, 0.1] and len(one.mine()) == 2
+    assert [row["accuracy"] for row in KnownRows("rows").rows] == [1 / 3, 0.5, 0.1] and len(
+        one.mine()
+    ) == 2
 
 
-def test_published_rows_are_never_measured_on_the_sample_and_a_network_without_a_file_is_named(monkeypatch):
+def test_published_rows_are_never_measured_on_the_sample_and_a_network_without_a_file_is_named(
+    monkeypatch,
+):
     monkeypatch.setattr("sys.argv", ["benchmark"])
     monkeypatch.setattr(data, "load_cifar10", lambda source: {}[source])
     for module in (pruning_quality, pruning_unstructured, quantization):
         with pytest.raises(KeyError, match="'local'"):
             module.main()
-    with pytest.raises(SystemExit, match="no file of huge: make one, python -m course sweep reference huge"):
+    with pytest.raises(
+        SystemExit, match="no file of huge: make one, python -m course sweep reference huge"
+    ):
         speed.file_of("huge")
 
 
@@ -76,27 +97,67 @@ def test_published_numbers_have_a_source_and_its_words():
     assert len(table[["letter", "label", "source"]].drop_duplicates()) == len(set(table.letter))
 
 
-DENSE = {"name": "big", "stage": "dense", "status": "measured", "accuracy": 0.9412, "low": 0.93, "high": 0.95}
-DENSE |= {"images": 10_000, "seed": 0, "params": 2_236_682, "macs": 87_976_448, "file_bytes": 8_000_000}
+DENSE = {
+    "name": "big",
+    "stage": "dense",
+    "status": "measured",
+    "accuracy": 0.9412,
+    "low": 0.93,
+    "high": 0.95,
+}
+DENSE |= {
+    "images": 10_000,
+    "seed": 0,
+    "params": 2_236_682,
+    "macs": 87_976_448,
+    "file_bytes": 8_000_000,
+}
 DENSE |= {"weight_bits": "32"}
 SMALL = DENSE | {"name": "small", "stage": "int8", "file_bytes": 1_000_000, "coded_bytes": 800_000}
 SMALL |= {"weight_bits": "8", "checkpoint": "small.safetensors"}
 TIMES = pd.DataFrame(
-    [("big", "ONNX Runtime float32", 1, 3.0), ("small", "ONNX Runtime int8", 1, 0.5), ("small", "this course", 1, 9.0)],
+    [
+        ("big", "ONNX Runtime float32", 1, 3.0),
+        ("small", "ONNX Runtime int8", 1, 0.5),
+        ("small", "this course", 1, 9.0),
+    ],
     columns=["name", "engine", "batch", "median_ms"],
 ).assign(iqr_ms=0.1, rounds=3, threads=2, device="a CPU", load=2.0)
-OTHER = {"letter": "a", "label": "somebody/something", "source": "https://example.org", "pretrained": "not stated"}
-OTHER |= {"accuracy": 0.95, "file_bytes": 700_000, "entropy_coded": "yes", "stated": "95.00% in 0.7 MB"}
+OTHER = {
+    "letter": "a",
+    "label": "somebody/something",
+    "source": "https://example.org",
+    "pretrained": "not stated",
+}
+OTHER |= {
+    "accuracy": 0.95,
+    "file_bytes": 700_000,
+    "entropy_coded": "yes",
+    "stated": "95.00% in 0.7 MB",
+}
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A README, tables, a page and a chart of one's own."""
-    results, ablations, times = (tmp_path / f"{name}.csv" for name in ("results", "ablations", "speed"))
-    plan = ("dense", "9 MB", "big", "accuracy"), ("int8", "8 times smaller, 92 %", "small", "accuracy")
-    names = {"README": tmp_path / "README.md", "PAGE": tmp_path / "page.md", "FIGURE": tmp_path / "chart.svg"}
+    results, ablations, times = (
+        tmp_path / f"{name}.csv" for name in ("results", "ablations", "speed")
+    )
+    plan = (
+        ("dense", "9 MB", "big", "accuracy"),
+        ("int8", "8 times smaller, 92 %", "small", "accuracy"),
+    )
+    names = {
+        "README": tmp_path / "README.md",
+        "PAGE": tmp_path / "page.md",
+        "FIGURE": tmp_path / "chart.svg",
+    }
     names |= {"RESULTS": results, "load": lambda: reference.load(results)}
-    changes = [(readme, names), (headline, {"SHOWN": {"dense": "big", "little": "small"}}), (page, {"PLAN": plan})]
+    changes = [
+        (readme, names),
+        (headline, {"SHOWN": {"dense": "big", "little": "small"}}),
+        (page, {"PLAN": plan}),
+    ]
     for module, its_names in changes:
         for name, value in (its_names | {"speeds": lambda: pd.read_csv(times)}).items():
             monkeypatch.setattr(module, name, value)
@@ -107,7 +168,9 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_committed_pages_and_chart_show_the_committed_tables_and_the_command_says_so(monkeypatch, capsys):
+def test_the_committed_pages_and_chart_show_the_committed_tables_and_the_command_says_so(
+    monkeypatch, capsys
+):
     assert readme.stale() == [] and main(["results", "--check"]) == 0
     monkeypatch.setattr(readme, "stale", lambda: ["README.md is old"])
     assert main(["results", "--check"]) == 1 and "README.md is old" in capsys.readouterr().out
@@ -119,7 +182,9 @@ def test_the_first_screen_shows_four_rows_without_a_blank_and_the_plan_and_links
     assert not rows.isin(["", "-"]).any(axis=None)
     came_out = page.plan(reference.load())["achieved"]
     assert len(came_out) == 4 and came_out.str.contains("%").all()
-    assert list(headline.readable(headline.headline().assign(weight_bits="4")).weights.unique()) == ["4 bits each"]
+    assert list(
+        headline.readable(headline.headline().assign(weight_bits="4")).weights.unique()
+    ) == ["4 bits each"]
     links = re.findall(r"\]\(([^)]+)\)", (REPOSITORY / "README.md").read_text())
     assert [link for link in links if "://" not in link and not (REPOSITORY / link).exists()] == []
 
@@ -142,14 +207,19 @@ def test_pages_show_every_row_and_keep_what_is_around(place):
     assert "| little | 8 bits each | 2.24 M | 94.12% ± 1.0% | 1.00 MB | 8.0 | 0.50 ms |" in text
     assert "| int8 | 8 times smaller, 92 % | 2.24 M, 1.00 MB, 8.0 times smaller, 94.12% |" in text
     whole = (place / "page.md").read_text()
-    assert "| **small** | rounding |  | 94.12% (93.00% to 95.00%) | 2,236,682 | 87,976,448 | 1,000,000 |" in whole
+    assert (
+        "| **small** | rounding |  | 94.12% (93.00% to 95.00%) | 2,236,682 | 87,976,448 |"
+        " 1,000,000 |" in whole
+    )
     assert "a CPU, 2 threads, 3 rounds, load of the machine 2" in whole
     assert readme.stale() == []
     readme.write()
     assert (place / "README.md").read_text() == text
 
 
-def test_an_edited_readme_and_a_missing_chart_are_stale_and_after_a_change_of_the_table_everything_is(place):
+def test_an_edited_readme_and_a_missing_chart_are_stale_and_after_a_change_of_the_table_everything_is(
+    place,
+):
     readme.write()
     text, chart = (place / "README.md").read_text(), (place / "chart.svg").read_text()
     (place / "README.md").write_text(text.replace("94.12%", "97.00%"))
@@ -158,13 +228,20 @@ def test_an_edited_readme_and_a_missing_chart_are_stale_and_after_a_change_of_th
     (place / "README.md").write_text(text)
     (place / "chart.svg").write_text(chart)
     reference.put([{"name": "small", "accuracy": 0.95}], place / "results.csv")
-    assert len(readme.stale()) == 3 and all("python -m course results" in line for line in readme.stale())
+    assert len(readme.stale()) == 3 and all(
+        "python -m course results" in line for line in readme.stale()
+    )
 
 
 def test_ablations_are_shown_over_their_seeds(place):
     trained = SMALL | {"stage": "fine-tuned", "command": "-"}
-    trials = [trained | {"name": f"teacher-{seed}", "seed": seed, "accuracy": 0.9 + seed / 100} for seed in range(3)]
-    reference.put([DENSE, *trials, trained | {"name": "bits-8", "accuracy": 0.8}], place / "ablations.csv")
+    trials = [
+        trained | {"name": f"teacher-{seed}", "seed": seed, "accuracy": 0.9 + seed / 100}
+        for seed in range(3)
+    ]
+    reference.put(
+        [DENSE, *trials, trained | {"name": "bits-8", "accuracy": 0.8}], place / "ablations.csv"
+    )
     readme.write()
     text = (place / "page.md").read_text()
     assert "| lowest to highest | seeds |\n| --- | --- | ---: | ---: | ---: |\n" in text
@@ -175,12 +252,27 @@ def test_ablations_are_shown_over_their_seeds(place):
 def test_others_are_ahead_only_with_sizes_that_are_counted_alike(place):
     table = reference.load(place / "results.csv")
     larger = {"accuracy": 0.96, "file_bytes": 5_000_000, "stated": "96.00% in 5 MB"}
-    said = readme.standing(table, pd.DataFrame([OTHER, OTHER | larger]).assign(chosen_on="test images"))
-    both, stated = "*dense* and *little*", "96.00% in 5 MB; 95.00% in 0.7 MB, epoch chosen on test images"
-    assert f"other networks are ahead of {both} ([somebody/something](https://example.org) states {stated})" in said
-    for unlike in ({"entropy_coded": "no"}, {"pretrained": "ImageNet"}, {"accuracy": 0.94}, {"file_bytes": 9_000_000}):
+    said = readme.standing(
+        table, pd.DataFrame([OTHER, OTHER | larger]).assign(chosen_on="test images")
+    )
+    both, stated = (
+        "*dense* and *little*",
+        "96.00% in 5 MB; 95.00% in 0.7 MB, epoch chosen on test images",
+    )
+    assert (
+        f"other networks are ahead of {both} ([somebody/something](https://example.org) states"
+        f" {stated})" in said
+    )
+    for unlike in (
+        {"entropy_coded": "no"},
+        {"pretrained": "ImageNet"},
+        {"accuracy": 0.94},
+        {"file_bytes": 9_000_000},
+    ):
         said = readme.standing(table, pd.DataFrame([OTHER | {"chosen_on": ""} | unlike]))
-        assert said.endswith(f"no other network that we know of is both smaller and more accurate than {both}.")
+        assert said.endswith(
+            f"no other network that we know of is both smaller and more accurate than {both}."
+        )
 
 
 def test_without_its_marks_no_file_is_touched_and_a_table_without_the_first_row_is_refused(place):
@@ -190,9 +282,16 @@ def test_without_its_marks_no_file_is_touched_and_a_table_without_the_first_row_
             readme.write()
         assert not (place / "chart.svg").exists() and not (place / "page.md").exists()
     (place / "results.csv").unlink()
-    for rows, make in (([], readme.write), ([], readme.stale), ([SMALL], readme.write), ([SMALL], readme.stale)):
+    for rows, make in (
+        ([], readme.write),
+        ([], readme.stale),
+        ([SMALL], readme.write),
+        ([SMALL], readme.stale),
+    ):
         reference.put(rows, place / "results.csv")
-        with pytest.raises(ValueError, match="no row 'big': make it with `python -m course sweep reference big`"):
+        with pytest.raises(
+            ValueError, match="no row 'big': make it with `python -m course sweep reference big`"
+        ):
             make()
 
 
@@ -200,7 +299,9 @@ SHIPPED = sorted(models.CHECKPOINTS.glob("*.safetensors"))
 # One image of a thousand may fall on the other side where another processor adds in another order.
 IMAGES_OFF = 2
 # The reference networks, and the small one of the lessons.
-TABLE = pd.concat([reference.load(), reference.load(reference.RESULTS.with_name("tiny.csv"))]).set_index("checkpoint")
+TABLE = pd.concat(
+    [reference.load(), reference.load(reference.RESULTS.with_name("tiny.csv"))]
+).set_index("checkpoint")
 
 
 def test_comparisons_were_made_on_what_is_shipped():
@@ -209,8 +310,14 @@ def test_comparisons_were_made_on_what_is_shipped():
         rows = pd.read_csv(table, dtype={"sha256": str})
         if "sha256" in rows:
             name, digest = rows.iloc[-1][["checkpoint", "sha256"]]
-            other += [table.name] if origin(models.CHECKPOINTS / f"{name}.safetensors")["sha256"] != digest else []
-    assert other == [], "measured on another network than the one that is shipped; run `make reference`"
+            other += (
+                [table.name]
+                if origin(models.CHECKPOINTS / f"{name}.safetensors")["sha256"] != digest
+                else []
+            )
+    assert other == [], (
+        "measured on another network than the one that is shipped; run `make reference`"
+    )
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

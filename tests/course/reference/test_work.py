@@ -24,7 +24,9 @@ def few(monkeypatch):
     monkeypatch.setattr(work.stages, "CALIBRATION_IMAGES", 64)
     cifar = data.load_cifar10("sample")
     counts = {"train_images": 400, "train_labels": 400, "test_images": 200, "test_labels": 200}
-    small = dataclasses.replace(cifar, **{name: getattr(cifar, name)[:count] for name, count in counts.items()})
+    small = dataclasses.replace(
+        cifar, **{name: getattr(cifar, name)[:count] for name, count in counts.items()}
+    )
     monkeypatch.setattr(work.data, "load_cifar10", lambda source: small)
     monkeypatch.setattr("course.reference.measuring.load_cifar10", lambda source: small)
 
@@ -40,9 +42,17 @@ def test_every_stage_leaves_its_network_and_its_row(tmp_path, few):
         path, row = sweep.network(job), rows.loc[job.name]
         assert (row.file_bytes, row.weights) == (path.stat().st_size, weights_of(path))
         if job.stage != "dense":
-            assert row.command == models.read_header(path)[1]["provenance"]["command"] == sweep.command(job)
+            assert (
+                row.command
+                == models.read_header(path)[1]["provenance"]["command"]
+                == sweep.command(job)
+            )
             assert row.accuracy == models.read_header(path)[1]["metrics"]["test_accuracy"]
-    assert rows.params["cut"] == rows.params["tuned"] == pytest.approx(0.7 * rows.params["dense"], rel=0.02)
+    assert (
+        rows.params["cut"]
+        == rows.params["tuned"]
+        == pytest.approx(0.7 * rows.params["dense"], rel=0.02)
+    )
     assert rows.weights["cut"] != rows.weights["tuned"]
     assert rows.params["int8"] == rows.params["dense"] and rows.macs["int8"] == rows.macs["dense"]
     assert list(rows.weight_bits[["dense", "int8", "tiny"]]) == ["32", "8", "mixed"]
@@ -64,7 +74,9 @@ def test_a_killed_job_goes_on_from_its_last_finished_epoch(tmp_path, few, monkey
             raise KeyboardInterrupt
 
     monkeypatch.setattr(TrainingState, "finish_epoch", die_after_the_first)
-    monkeypatch.setattr(TrainingLoop, "run_epoch", lambda *words: epochs.append(words[1]) or run_epoch(*words))
+    monkeypatch.setattr(
+        TrainingLoop, "run_epoch", lambda *words: epochs.append(words[1]) or run_epoch(*words)
+    )
     with pytest.raises(KeyboardInterrupt):
         work.do(sweep.jobs["tuned"], sweep)
     assert not sweep.network(sweep.jobs["tuned"]).exists()
