@@ -33,7 +33,7 @@ BUDGETS = {
     "course/lessons": 2_650,
     "course/publish": 5_850,
     "course/reference": 10_000,
-    "tests": 161_150,
+    "tests": 161_400,
     "notebooks": 56_300,
 }
 TOKENS_A_LINE = 11
@@ -41,7 +41,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 26, "course": 58, "tests": 360, "notebooks": 230}  # lines that are too long yet
+WIDE = {"helpers": 26, "course": 58, "tests": 360, "notebooks": 310}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
