@@ -26,7 +26,7 @@ def training_batch(
     normalization: Normalization = CIFAR10,
     mirror: bool = True,
 ) -> torch.Tensor:
-    """Pick images and augment them: crop, flip, optional policy, normalise, optional cutout, resize.
+    """Pick images and augment them: crop, flip, policy, normalise, cutout, resize.
 
     Args:
         images: the whole training set, uint8 (N, C, H, W).

@@ -1,6 +1,6 @@
 """What a training step takes on this machine, before hours depend on it.
 
-    python -m course.benchmarks.step --batch-size 256 512 --teacher course.reference.teacher:resnet18
+    python -m course.benchmarks.step --batch-size 256 --teacher course.reference.teacher:resnet18
 
 `queued_ms` is the time until a GPU has been told what to do, `step_ms` the time until it has done
 it: if both are about equal, the host is the limit, and a larger batch or --compile helps. The loss

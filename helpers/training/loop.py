@@ -18,9 +18,11 @@ from helpers.training.optimizers import optimizers
 from helpers.training.policy import autoaugment
 
 ALL_IMAGES_FROM = 0.875  # of the run
-WITHOUT_END = """\
-the loss is {loss} in epoch {epoch}, step {step}; these settings would come to it again: lower lr, or lower clip, and \
-start anew with another checkpoint, since a checkpoint goes on only with the settings that it was made with"""
+WITHOUT_END = (
+    "the loss is {loss} in epoch {epoch}, step {step}; these settings would come to it again:"
+    " lower lr, or lower clip, and start anew with another checkpoint, since a checkpoint goes on"
+    " only with the settings that it was made with"
+)
 
 
 class TrainingLoop:
@@ -31,25 +33,16 @@ class TrainingLoop:
     def __init__(
         self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None
     ):
-        """Move data to the model's device and set up the optimizers; `model` is trained in place."""
-        if not len(split.train_images):
-            raise TrainingError(
-                "no image is left to train on: one is set aside for validation, so give two or more"
-            )
-        self.model, self.config, self.split = model, config, split
-        self.device, self.normalization = device_of(model), normalization_of(model)
+        """Move data to the model's device, set up the optimizers; `model` is trained in place."""
+        check_images(split.train_images, config)
+        self.model = model
+        self.config = config
+        self.split = split
+        self.device = device_of(model)
+        self.normalization = normalization_of(model)
         if teacher is not None and normalization_of(teacher) != self.normalization:
             raise TrainingError(
                 f"the teacher's images are normalised otherwise: {normalization_of(teacher)}"
-            )
-        height, width = split.train_images.shape[2:]
-        if config.image_sizes and height != width:
-            raise TrainingError(
-                f"image_sizes are sides of squares, and the images have {width} x {height} pixels"
-            )
-        if min(height, width) <= PADDING:
-            raise TrainingError(
-                f"images of {width} x {height} pixels are too small to be shifted by {PADDING}"
             )
         image = normalize(split.train_images[:1].to(self.device), normalization=self.normalization)
         self.form = faster_format(image, model, teacher=teacher)
@@ -201,6 +194,20 @@ class TrainingLoop:
         """
         sizes = self.config.image_sizes or (None,)
         return sizes[epoch * len(sizes) // self.config.epochs]
+
+
+def check_images(images: torch.Tensor, config: Config) -> None:
+    """There are some, and the settings suit their size."""
+    height, width = images.shape[2:]
+    size = f"{width} x {height} pixels"
+    if not len(images):
+        raise TrainingError(
+            "no image is left to train on: one is set aside for validation, so give two or more"
+        )
+    if config.image_sizes and height != width:
+        raise TrainingError(f"image_sizes are sides of squares, and the images have {size}")
+    if min(height, width) <= PADDING:
+        raise TrainingError(f"images of {size} are too small to be shifted by {PADDING}")
 
 
 def share_of_peak(step: int, steps: int, warmup: float) -> float:

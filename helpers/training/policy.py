@@ -7,7 +7,7 @@ one table. Each image takes part in all three, with a strength of 0 where it dre
 
     image 0 draws (ShearX, AutoContrast), image 1 draws (Invert, Contrast), ...
     first operation     image 0 is sheared, image 1 goes through the table 255 - v
-    second operation    image 0 goes through the table of its own contrast, image 1 is mixed with grey
+    second operation    image 0 goes through the table of its own contrast, image 1 turns greyer
 """
 
 from functools import cache
@@ -46,7 +46,7 @@ def strength_of(name: str, level: int | None) -> float:
 
 @cache
 def pairs(device: torch.device) -> torch.Tensor:
-    """Torchvision's 25 pairs as (3, 2, 25): place in NAMES, probability and strength of each half."""
+    """Torchvision's 25 pairs as (3, 2, 25): place in NAMES, probability, strength of each half."""
     rows = [
         [(NAMES.index(name), chance, strength_of(name, level)) for name, chance, level in pair]
         for pair in AutoAugment(AutoAugmentPolicy.CIFAR10).policies
