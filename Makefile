@@ -15,7 +15,7 @@ READY = $(VENV)/.ready
 # One thread for each of several test processes: two pools of threads on the same cores stand in each other's way.
 TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
 
-.PHONY: run test lab slides report demo reference grade dense check check-ci check-all lint clean
+.PHONY: run test lab slides report site demo reference grade dense check check-ci check-all lint clean
 
 run: $(READY)
 	PROFILE=$(PROFILE) $(PY) -m course run --jobs $(JOBS)
@@ -45,6 +45,9 @@ reference: $(READY)
 	$(PY) -m course results
 	$(PY) -m course run --publish
 	$(PY) -m tests.record logits
+
+site: $(READY)
+	$(PY) -m course site
 
 demo: $(READY)
 	$(PY) -m course demo
