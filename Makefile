@@ -15,7 +15,7 @@ READY = $(VENV)/.ready
 # One thread for each of several test processes: two pools of threads on the same cores stand in each other's way.
 TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
 
-.PHONY: run test lab slides report site demo reference grade dense check check-ci check-all lint clean
+.PHONY: run test lab update slides report site demo reference grade dense check check-ci check-all lint clean
 
 run: $(READY)
 	PROFILE=$(PROFILE) $(PY) -m course run --jobs $(JOBS)
@@ -24,7 +24,11 @@ test: $(READY)
 	$(TESTS) -m "not slow and not network"
 
 lab: $(READY)
-	$(PY) -m jupyter lab notebooks
+	$(PY) -m course lab
+
+# After git pull: new versions of lessons, beside those that you have changed.
+update: $(READY)
+	$(PY) -m course lab --update
 
 slides: $(READY)
 	$(PY) -m course slides

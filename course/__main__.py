@@ -7,6 +7,7 @@ from pathlib import Path
 
 # Each command's module is imported only when it is asked for, so that --help answers at once.
 COMMANDS = {
+    "lab": ("course.commands.lab", "open the lessons in a working copy of your own"),
     "doctor": (
         "course.commands.doctor",
         "check this machine: one line per requirement, with the remedy",
