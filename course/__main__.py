@@ -37,6 +37,7 @@ COMMANDS = {
     "report": ("course.commands.pages", "the course as one page that works offline"),
     "slides": ("course.commands.pages", "a deck of slides per lesson"),
     "demo": ("course.commands.pages", "the networks as one page that computes them in the browser"),
+    "hosted": ("course.commands.hosted", "the cell and badges for Colab and Kaggle"),
     "site": ("course.commands.pages", "lessons, guides and results as a website"),
     "grade": ("course.commands.grade", "release, collect and grade assignments"),
 }
