@@ -7,16 +7,18 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from helpers import models
 from helpers.dataset import Dataset, normalization_of, normalize
@@ -27,13 +29,21 @@ from helpers.equivalence import (  # noqa: F401  (offered here, too)
 )
 
 PAUSE_SECONDS = 0.05
-# What PyTorch's counter does not know: oneDNN's layer of an LSTM, from the shapes of its input and
-# its two weights.
-LSTM_FLOPS = {
-    torch.ops.aten.mkldnn_rnn_layer: lambda x, w, u, *_, **__: (
-        2 * prod(x[:-1]) * (prod(w) + prod(u))
-    )
+
+
+def _lstm_flops(
+    x: torch.Size, weight: torch.Size, state_weight: torch.Size, *_: Any, **__: Any
+) -> int:
+    return 2 * prod(x[:-1]) * (prod(weight) + prod(state_weight))
+
+
+# PyTorch's formulas, and one for oneDNN's layer of an LSTM.
+FLOPS = {
+    **flop_registry,
+    torch.ops.aten.mkldnn_rnn_layer: shape_wrapper(_lstm_flops),
 }
+# Operators of several tensors that multiply no matrices.
+NO_PRODUCTS = ("norm", "copy", "scatter", "index")
 
 
 class MeasurementError(ValueError):
@@ -42,13 +52,26 @@ class MeasurementError(ValueError):
 
 @dataclass(frozen=True)
 class Profile:
-    """What a network costs whatever machine it runs on; `file_bytes` is None when it cannot be
-    saved.
+    """What a network costs whatever machine it runs on.
+
+    Attributes:
+        params: how many parameters it has.
+        macs: multiply-adds of convolutions and matrix products for one image.
+        file_bytes: the length of its file; None when it cannot be saved.
+        uncounted: operators that may multiply matrices too, for which no formula is known.
     """
 
     params: int
     macs: int
     file_bytes: int | None
+    uncounted: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One sentence for people."""
+        size = "no file" if self.file_bytes is None else f"a file of {self.file_bytes:,} bytes"
+        told = f"{self.params:,} parameters, {self.macs:,} multiply-adds, {size}"
+        missing = ", ".join(self.uncounted)
+        return f"{told}; not counted, since no formula is known: {missing}" if missing else told
 
 
 @torch.no_grad()
@@ -114,7 +137,9 @@ def profile(model: nn.Module, example_input: torch.Tensor) -> Profile:
         2236682
     """
     saved = file_bytes(model) if getattr(model, "spec", None) is not None else None
-    return Profile(count_parameters(model), count_macs(model, example_input), saved)
+    counter = _count(model, example_input)
+    uncounted = tuple(sorted(counter.uncounted))
+    return Profile(count_parameters(model), counter.flops // 2, saved, uncounted)
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -134,17 +159,62 @@ def file_bytes(model: nn.Module) -> int:
 
 def count_macs(model: nn.Module, example_input: torch.Tensor) -> int:
     """Multiply-adds of convolutions and matrix products for one image of `example_input`'s size."""
-    attention, counter = (
-        torch.backends.mha,
-        FlopCounterMode(display=False, custom_mapping=LSTM_FLOPS),
-    )
-    with ExitStack() as afterwards, evaluation_mode(model), torch.no_grad(), counter:
-        afterwards.callback(attention.set_fastpath_enabled, attention.get_fastpath_enabled())
-        attention.set_fastpath_enabled(
-            False
-        )  # its kernels take whole layers at once, in which nothing is counted
-        model(example_input[:1])
-    return counter.get_total_flops() // 2
+    return _count(model, example_input).flops // 2
+
+
+class _CounterMode(TorchDispatchMode):
+    """Adds up the formulas of the operators that run, and notes those that may lack one.
+
+    `FlopCounterMode` does not: it counts an unknown operator as 0. It also follows the gradients of
+    each module, and fails where a module is given a view of a parameter.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+        self.uncounted: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Any = None
+    ) -> Any:
+        """Take an operator apart until there is a formula, and count it."""
+        kwargs = kwargs or {}
+        formula = FLOPS.get(getattr(func, "_overloadpacket", func))
+        if formula is None and isinstance(func, torch._ops.OpOverload):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        if formula is not None:
+            self.flops += formula(*args, **kwargs, out_val=result)
+        elif _may_multiply(func, args):
+            self.uncounted.add(str(func).removesuffix(".default"))
+        return result
+
+
+def _may_multiply(func: Any, args: tuple) -> bool:
+    """Whether an operator may be a product: of PyTorch's own, one of two tensors of one type."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return True
+    harmless = func.is_view or torch.Tag.pointwise in func.tags
+    if harmless or any(word in str(func) for word in NO_PRODUCTS):
+        return False
+    dtypes = [arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.dim() > 0]
+    return func.namespace != "aten" or (len(dtypes) > 1 and dtypes[0] == dtypes[1])
+
+
+def _count(model: nn.Module, example_input: torch.Tensor) -> _CounterMode:
+    attention = torch.backends.mha
+    fastpath = attention.get_fastpath_enabled()
+    # Its kernels take whole layers at once, in which nothing is counted.
+    attention.set_fastpath_enabled(False)
+    try:
+        with evaluation_mode(model), torch.no_grad(), _CounterMode() as counter:
+            model(example_input[:1])
+    finally:
+        attention.set_fastpath_enabled(fastpath)
+    return counter
 
 
 def latency(

@@ -159,7 +159,8 @@ def describe(
     }
     if isinstance(network, quantization.QuantizedModel):
         return row | {"file_bytes": metrics.file_bytes(network)}
-    return row | vars(metrics.profile(network, example))
+    cost = metrics.profile(network, example)
+    return row | {"params": cost.params, "macs": cost.macs, "file_bytes": cost.file_bytes}
 
 
 def latencies(stages: dict[str, nn.Module], example: torch.Tensor, runs: int) -> pd.DataFrame:

@@ -119,7 +119,7 @@ def _compare_settings(model: nn.Module, twin: nn.Module, maker: str) -> str | No
             place = f"{name}.{setting}".removeprefix(".")
             difference = f"{place} is {value:.80}, and {other:.80} in {maker}"
             of_torch = setting in wanted and wanted["type"].startswith("torch.")
-            overrides = callable(getattr(modules.get(name), setting, None))
+            overrides = callable(getattr(type(modules.get(name)), setting, None))
             if of_torch or overrides or setting == "type":
                 raise ModelError(difference)
             unsure = unsure or difference
@@ -136,8 +136,12 @@ def _settings(module: nn.Module | None) -> dict[str, str]:
         values["code"] = module.code
     values |= {name: list(getattr(module, name).values()) for name in HOOKS}
     values |= {name: module._buffers[name] for name in module._non_persistent_buffers_set}
-    texts = {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in values.items()}
+    texts = {name: _text(value) for name, value in values.items()}
     return {"type": f"{type(module).__module__}.{type(module).__qualname__}"} | texts
+
+
+def _text(value: Any) -> str:
+    return re.sub(r" at 0x[0-9a-f]+|\s+", " ", repr(value))
 
 
 def _compare_answers(model: nn.Module, twin: nn.Module, maker: str, unsure: str | None) -> None:

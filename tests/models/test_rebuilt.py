@@ -193,6 +193,16 @@ def test_what_makes_no_difference_is_saved(name, tmp_path):
     models.save(net, tmp_path / "m.safetensors")
 
 
+def test_an_int8_network_is_saved_in_each_mode(tmp_path):
+    x = torch.randn(2, 3, 8, 8)
+    net = models.build(network).eval()
+    quantized = quantization.quantize(net, torch.randn(8, 3, 8, 8))
+    for mode in quantization.MODES:
+        quantized.mode = mode
+        quantized(x)  # which keeps what it has prepared
+        models.save(quantized, tmp_path / "m.safetensors")
+
+
 def test_answers_decide_about_attributes_of_own_classes(tmp_path):
     net = models.build(Counting).eval()
     net.scale = 3.0
