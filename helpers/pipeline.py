@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from helpers import metrics, models, pruning, quantization, training
-from helpers.dataset import Dataset, adopt
+from helpers.dataset import Dataset, set_default_normalization
 from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
@@ -139,7 +139,7 @@ def given(model: nn.Module, dataset: Dataset) -> nn.Module:
     if not hasattr(model, "spec"):
         whole, model = copy.deepcopy(model).eval(), copy.deepcopy(model).eval()
         model.spec = models.Spec(models.name_of(type(model)), {}, make=lambda: copy.deepcopy(whole))
-    adopt(dataset, model)
+    set_default_normalization(dataset, model)
     metrics.check_scores(model, dataset)
     return model
 
