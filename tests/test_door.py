@@ -32,7 +32,7 @@ def modules_of(source):
 def test_the_table_says_what_a_lesson_imports(lesson):
     cells = nbformat.read(LESSONS[lesson], as_version=4).cells
     used = set(modules_of("\n".join(cell.source for cell in cells if cell.cell_type == "code")))
-    assert EVERYWHERE <= used, f"lesson {lesson} does not use all of {EVERYWHERE}: reword the table"
+    assert used >= EVERYWHERE, f"lesson {lesson} does not use all of {EVERYWHERE}: reword the table"
     line = f"    {lesson:<7}{', '.join(sorted(used - EVERYWHERE))}"
     advice = f"the table in helpers/__init__.py needs this line for lesson {lesson}:\n{line}"
     assert TABLE.get(lesson) == used - EVERYWHERE, advice
@@ -49,7 +49,7 @@ def test_every_module_is_described():
 
 
 def steps_of(walk):
-    """The functions that a walk of CONTRIBUTING.md names: `module.function` in its numbered lines."""
+    """The functions that the numbered lines of a walk in CONTRIBUTING.md name."""
     text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = re.search(rf"^### {re.escape(walk)}$(.*?)^##", text, re.MULTILINE | re.DOTALL)
     assert section, f"CONTRIBUTING.md has no section '### {walk}'"

@@ -130,10 +130,10 @@ def _settings(module: nn.Module | None) -> dict[str, str]:
     """A module's type, hooks and what was set on it, as text without addresses."""
     if module is None:
         return {}
-    values = {name: value for name, value in vars(module).items() if name not in NOT_COMPARED}
-    if isinstance(module, fx.GraphModule):
-        values = {name: value for name, value in values.items() if name not in OF_GRAPHS}
-        values["code"] = module.code
+    graph = isinstance(module, fx.GraphModule)
+    known = NOT_COMPARED | OF_GRAPHS if graph else NOT_COMPARED
+    values = {name: value for name, value in vars(module).items() if name not in known}
+    values["code"] = getattr(module, "code", None)
     values |= {name: list(getattr(module, name).values()) for name in HOOKS}
     values |= {name: module._buffers[name] for name in module._non_persistent_buffers_set}
     texts = {name: _text(value) for name, value in values.items()}
