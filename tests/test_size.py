@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 86_950,
+    "helpers": 88_740,  # with 1,430 for what `models.save` and `metrics.profile` check
     "helpers/graphs": 11_600,
+    "helpers/models": 5_340,
     "helpers/passes": 12_150,
     "helpers/pruning": 14_350,
     "helpers/quantization": 20_050,
@@ -33,7 +34,7 @@ BUDGETS = {
     "course/lessons": 2_650,
     "course/publish": 5_850,
     "course/reference": 10_000,
-    "tests": 161_150,
+    "tests": 163_700,
     "notebooks": 56_300,
 }
 TOKENS_A_LINE = 11

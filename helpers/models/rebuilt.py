@@ -32,9 +32,10 @@ from helpers.equivalence import TOLERANCE, gap
 from helpers.models.header import ModelError
 
 MOST_NAMED = 20  # tensors that do not fit
-# What differs between two networks that answer alike: how they are trained, how an int8 network
-# computes, and what a file says elsewhere.
-NOT_COMPARED = {"training", "p", "dropout", "momentum", "spec", "input_normalization", "_mode"}
+# What differs between networks that answer alike: how they are trained, where they write, what a
+# file says elsewhere, and how an int8 network computes.
+NOT_COMPARED = {"training", "p", "dropout", "momentum", "inplace"}
+NOT_COMPARED |= {"spec", "input_normalization", "_mode"}
 NOT_COMPARED |= vars(nn.Module()).keys()
 OF_GRAPHS = vars(fx.GraphModule({}, fx.Graph())).keys()
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")

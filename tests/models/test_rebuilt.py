@@ -178,6 +178,7 @@ HARMLESS = {
     "trained": lambda net: net.train(),
     "dropout": change("layers.drop", p=0.9),
     "momentum": change("layers.norm", momentum=None),
+    "in place": change("layers.act", inplace=True),
     "frozen": lambda net: net.requires_grad_(False),
     "run before": lambda net: net(torch.randn(2, 3, 8, 8)),
     "a note": lambda net: setattr(net.layers.conv, "note", "mine"),
