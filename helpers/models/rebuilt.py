@@ -35,8 +35,7 @@ MOST_NAMED = 20  # tensors that do not fit
 # What differs between networks that answer alike: how they are trained, where they write, what a
 # file says elsewhere, and how an int8 network computes.
 NOT_COMPARED = {"training", "p", "dropout", "momentum", "inplace"}
-NOT_COMPARED |= {"spec", "input_normalization", "_mode"}
-NOT_COMPARED |= vars(nn.Module()).keys()
+NOT_COMPARED |= {"spec", "input_normalization", "_mode", *vars(nn.Module())}
 OF_GRAPHS = vars(fx.GraphModule({}, fx.Graph())).keys()
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 REMEDY = (
