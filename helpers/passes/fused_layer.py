@@ -181,7 +181,7 @@ def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
 
 def counts_operations() -> bool:
     """Whether `count_macs` is at work, which sees nothing inside of a kernel of oneDNN."""
-    return type(_get_current_dispatch_mode()).__name__ == "_FlopCounterMode"
+    return type(_get_current_dispatch_mode()).__name__.endswith("CounterMode")
 
 
 def _geometry(layer: nn.Module) -> tuple[Any, ...]:

@@ -53,7 +53,7 @@ def mixed_recipe(
         getattr(model, "spec", None) is None
     ):  # known before minutes of scanning: the size is that of a saved file
         raise QuantizationError(
-            f"{type(model).__name__} cannot be saved yet; say what makes it: models.made_by(...)"
+            f"{type(model).__name__} cannot be saved yet; say what makes it: models.declare_builder(...)"
         )
     recipe, images = recipe or Recipe(), normalised(model, images)
     shape = tuple(images.shape[1:])
