@@ -100,7 +100,7 @@ def test_what_runs_under_autocast_is_refused_or_declined():
         trace(model, (X,))
     folded, report = passes.optimize(model, X, route="export")
     assert folded(X).dtype == torch.bfloat16 and torch.equal(folded(X), model(X))
-    reason = "wrap_with_autocast runs a graph of its own, into which no pass looks"
+    reason = "wrap_with_autocast runs a subgraph, into which no pass looks"
     assert [why for *_, why in report.declined] == [reason]
     with torch.autocast("cpu"):  # what counts is the difference to the outside
         assert calls(record(lambda net, x: x @ x)) == [operator.matmul]
