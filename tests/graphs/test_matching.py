@@ -15,7 +15,8 @@ from helpers.graphs.errors import Declined, source_line
 from helpers.graphs.matching import find
 from helpers.graphs.patterns import Constant, OpPattern, Value, pattern_of
 from helpers.graphs.rewriting import replace_all, rewrite
-from tests.passes.graphs import calls, graph_of
+from helpers.graphs.tracing import trace
+from tests.passes.graphs import calls, graph_of, network
 
 
 def is_positive(z):
@@ -321,5 +322,6 @@ def test_what_a_rewrite_connects_counts_as_shared_in_the_next_walk():
 
     cos = OpPattern([torch.cos], (OpPattern([torch.exp], (X,)),))
     rules = {SUM: drop, cos: lambda match, x: "never"}
-    outcome = rewrite(graph_of(forward), rules, once=True)
+    outcome = rewrite(trace(network(forward), (torch.ones(3),)), rules, once=True)
+    assert outcome.changed == [("add", "it was sin")]
     assert ("cos", "add_, which stands in between, may write to its inputs") in outcome.declined
