@@ -62,7 +62,7 @@ class ElimIdentity(Pass):
         editor.replace(node, source)
         if is_copy:
             del editor.storage  # now they share it
-        return f"it only passed {source} on"
+        return f"it only returned {source}"
 
 
 def _check_copy(copy: fx.Node, original: fx.Node, storage: Storage) -> None:
