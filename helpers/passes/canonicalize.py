@@ -72,8 +72,9 @@ def _module(node: fx.Node, editor: Editor) -> None:
             (node.kwargs["input"],),
             {k: v for k, v in node.kwargs.items() if k != "input"},
         )
-    name = operations.MODULES.get(type(module))
-    if name is not None and len(node.args) == 1 and not node.kwargs:
+    name = operations.operation(node)
+    name = operations.SYNONYMS.get(name, name)
+    if name in operations.OPERATIONS and len(node.args) == 1 and not node.kwargs:
         attributes = {
             key: operations.ATTRIBUTES.get(key, key)
             for key in operations.OPERATIONS[name].arguments
@@ -85,18 +86,17 @@ def _module(node: fx.Node, editor: Editor) -> None:
 
 
 def _function(node: fx.Node, editor: Editor) -> None:
-    name = effects.op_name(node)
+    name = operations.operation(node)
     name = operations.SYNONYMS.get(name, name)
-    in_place = name.endswith("_") and not name.endswith("__")
+    in_place = operations.is_in_place(node.target)
     if name in operations.LAYERS:
         convert(node, editor)
     elif name in operations.ARITHMETIC:
-        _arithmetic(node, editor, name)
-    elif name in operations.ARITHMETIC_IN_PLACE:
-        _read_result_instead(node)
-        if _only_it_can_see(node, editor):
-            _arithmetic(node, editor, operations.ARITHMETIC_IN_PLACE[name])
-    elif (form := operations.OPERATIONS.get(name.rstrip("_") if in_place else name)) is not None:
+        if in_place:
+            _read_result_instead(node)
+        if not in_place or _only_it_can_see(node, editor):
+            _arithmetic(node, editor, name)
+    elif (form := operations.OPERATIONS.get(name)) is not None:
         names = ["input", *form.arguments]
         settings = operations.by_name(node, names) | ({"inplace": True} if in_place else {})
         required = {
@@ -104,7 +104,7 @@ def _function(node: fx.Node, editor: Editor) -> None:
             *(key for key, default in form.arguments.items() if default is REQUIRED),
         }
         if required <= settings.keys() <= set(names) and len(node.args) <= len(names):
-            _write(node, editor, name.rstrip("_"), settings.pop("input"), settings)
+            _write(node, editor, name, settings.pop("input"), settings)
     elif node.target is getattr or name in ("size", "sym_size", "dim", "getitem"):
         _simplify_size(node, editor, name)
 
