@@ -28,8 +28,8 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from helpers.graphs.editing import Editor
-from helpers.graphs.effects import attribute, target_name
 from helpers.graphs.errors import Declined, GraphMismatch, UnsupportedCase
+from helpers.graphs.operations import attribute, target_name
 from helpers.graphs.rewriting import PROVENANCE, Outcome, copy_meta
 from helpers.passes.folder import Pass
 

@@ -14,9 +14,17 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.effects import attribute, has_hooks, nodes_in, op_name
+from helpers.graphs.effects import has_hooks, nodes_in
 from helpers.graphs.errors import Declined
-from helpers.graphs.operations import CONVS, FOLDABLE, LAYERS, TRANSPOSED, by_name
+from helpers.graphs.operations import (
+    CONVS,
+    FOLDABLE,
+    LAYERS,
+    TRANSPOSED,
+    attribute,
+    by_name,
+    operation,
+)
 
 TENSORS = ("weight", "bias", "running_mean", "running_var")
 
@@ -61,7 +69,8 @@ def convert(node: fx.Node, editor: Editor) -> None:
     """Turn a functional call into a module call, or raise `Declined`; calls that agree in all share
     one module.
     """
-    name, names = op_name(node), LAYERS[op_name(node)]
+    name = operation(node)
+    names = LAYERS[name]
     if name == "batch_norm" and (
         isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm
     ):

@@ -18,8 +18,9 @@ import torch
 from torch import fx
 
 from helpers.graphs.editing import Editor
-from helpers.graphs.effects import attribute, nodes_in
+from helpers.graphs.effects import nodes_in
 from helpers.graphs.errors import Declined
+from helpers.graphs.operations import attribute
 from helpers.graphs.patterns import Constant, Match, OpPattern, Value
 
 Bound = dict[Any, Any]  # pattern node -> graph node, or the literal that stands there

@@ -21,7 +21,7 @@ from typing import Any
 from torch import fx
 
 from helpers.graphs.editing import Editor
-from helpers.graphs.effects import attribute, target_name
+from helpers.graphs.operations import attribute, target_name
 
 COMMUTATIVE_NAMES = {"add", "mul", "maximum", "minimum"}
 

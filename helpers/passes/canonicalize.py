@@ -22,6 +22,8 @@ from helpers.graphs.layers import channel_axis, convert, opaque, output_channels
 from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED
 from helpers.passes.folder import Pass
 
+SIZES = ("shape", "size", "sym_size", "ndim", "dim", "getitem")
+
 
 class Canonicalize(Pass):
     """Brings module calls, functions, methods and ATen operators to one form."""
@@ -64,8 +66,8 @@ def _module(node: fx.Node, editor: Editor) -> None:
         if "input" in named:
             node.args = (named.pop("input"),)
             node.kwargs = named
-    name = operations.MODULES.get(type(module))
-    if name is None or len(node.args) != 1 or node.kwargs:
+    name = _known_name(node)
+    if name not in operations.OPERATIONS or len(node.args) != 1 or node.kwargs:
         return
     settings = {}
     for argument in operations.OPERATIONS[name].arguments:
@@ -75,34 +77,39 @@ def _module(node: fx.Node, editor: Editor) -> None:
     _write(node, editor, name, node.args[0], settings)
 
 
+def _known_name(node: fx.Node) -> str:
+    name = operations.operation(node)
+    return operations.SYNONYMS.get(name, name)
+
+
 def _function(node: fx.Node, editor: Editor) -> None:
-    name = effects.op_name(node)
-    name = operations.SYNONYMS.get(name, name)
-    if name in operations.LAYERS:
+    name = _known_name(node)
+    if name in SIZES:
+        _simplify_size(node, editor, name)
+    elif node.target is getattr:
+        return
+    elif name in operations.LAYERS:
         convert(node, editor)
     elif name in operations.ARITHMETIC:
-        _arithmetic(node, editor, name)
-    elif name in operations.ARITHMETIC_IN_PLACE:
-        _read_result_instead(node)
-        if _only_it_can_see(node, editor):
-            _arithmetic(node, editor, operations.ARITHMETIC_IN_PLACE[name])
-    elif name.removesuffix("_") in operations.OPERATIONS:
+        in_place = operations.is_in_place(node.target)
+        if in_place:
+            _read_result_instead(node)
+        if not in_place or _only_it_can_see(node, editor):
+            _arithmetic(node, editor, name)
+    elif name in operations.OPERATIONS:
         _named_operation(node, editor, name)
-    elif node.target is getattr or name in ("size", "sym_size", "dim", "getitem"):
-        _simplify_size(node, editor, name)
 
 
 def _named_operation(node: fx.Node, editor: Editor, name: str) -> None:
     """Relu, relu_ and the others of the table, if all their arguments are known there."""
-    bare = name.removesuffix("_")
-    arguments = operations.OPERATIONS[bare].arguments
+    arguments = operations.OPERATIONS[name].arguments
     settings = operations.by_name(node, ["input", *arguments])
-    if name != bare:
+    if operations.is_in_place(node.target):
         settings["inplace"] = True
     required = {"input", *(key for key in arguments if arguments[key] is REQUIRED)}
     fits = required <= settings.keys() <= {"input", *arguments}
     if fits and len(node.args) <= 1 + len(arguments):
-        _write(node, editor, bare, settings.pop("input"), settings)
+        _write(node, editor, name, settings.pop("input"), settings)
 
 
 def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[str, Any]) -> None:
@@ -186,9 +193,9 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
     source, asked = (*node.args, None, None)[:2]
     if not isinstance(source, fx.Node) or len(node.args) > 2:
         return
-    if node.target is getattr and asked == "shape":
+    if name == "shape":
         editor.retarget(node, "call_method", "size", (source,), {})
-    elif name == "dim" or (node.target is getattr and asked == "ndim"):
+    elif name in ("dim", "ndim"):
         tensor = editor.tensor(source)  # layers take images with and without a batch
         if tensor is not None and not editor.storage.is_tensor_written(tensor):
             _put_number(node, tensor.ndim)

@@ -22,10 +22,9 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import with_tensors
-from helpers.graphs.effects import attribute
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import channel_axis, opaque, output_channels, rank
-from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED
+from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED, attribute
 from helpers.graphs.patterns import Match, OpPattern
 from helpers.graphs.rewriting import Rules
 from helpers.passes.folder import RulePass, check_same_form
