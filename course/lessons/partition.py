@@ -37,7 +37,7 @@ Partition = tuple[fx.Node, ...]
 
 
 def from_ops(targets: Iterable[Any]) -> OperatorSupportBase:
-    """Support for the nodes that call one of `targets`: functions, method names or module classes."""
+    """Support for nodes that call one of `targets`: functions, method names or module classes."""
     targets = frozenset(targets)
     return create_op_support(lambda modules, node: callee(node, modules) in targets)
 
@@ -47,7 +47,7 @@ def from_patterns(
     patterns: Iterable[OpPattern],
     covers: Callable[[Partition], bool] = bool,
 ) -> OperatorSupportBase:
-    """Support for the nodes of `graph_module` that belong to a whole match of one of the patterns."""
+    """Support for nodes of `graph_module` that belong to a whole match of one of the patterns."""
     matches = (
         m.vanishing
         for pattern in patterns

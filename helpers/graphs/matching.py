@@ -94,12 +94,8 @@ class Matcher:
 
     def anchors(self, pattern: OpPattern) -> list[fx.Node]:
         """The nodes that may be the result of a pattern, in graph order."""
-        of_modules = any(isinstance(target, type) for target in pattern.targets)
-        return [
-            node
-            for node in self.editor.graph.nodes
-            if node.target in pattern.targets or (of_modules and node.op == "call_module")
-        ]
+        nodes = self.editor.graph.nodes
+        return [node for node in nodes if self._callee(node) in pattern.targets]
 
     def first(self, pattern: OpPattern, anchor: fx.Node, use: Callable[[Match], Any]) -> Any:
         """What `use` makes of the first match that it does not decline; None for another shape.

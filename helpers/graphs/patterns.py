@@ -108,9 +108,11 @@ class Match:
     @property
     def named(self) -> dict[str, Any]:
         """What the pattern's names stand for: nodes and literals, and the values of constants."""
-        found = {part.name: node for part, node in self.nodes.items() if part.name}
-        constants = [part.name for part in self.nodes if isinstance(part, Constant)]
-        return found | {name: self.constant(name) for name in constants}
+        found = {}
+        for part, node in self.nodes.items():
+            if part.name:
+                found[part.name] = self.constant(part.name) if isinstance(part, Constant) else node
+        return found
 
     @property
     def placeholders(self) -> tuple[Any, ...]:

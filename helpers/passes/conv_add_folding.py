@@ -1,4 +1,4 @@
-"""Constants beside a convolution or linear layer become part of it; a matrix product becomes a layer.
+"""Constants beside a layer become part of it, and a product with a matrix becomes a layer.
 
     (W x + b) + z  ->  b' = b + z
     (W x + b) - z  ->  b' = b - z

@@ -152,7 +152,7 @@ class FusedLayer(nn.Module):
         return "there is nothing to compute" if x.numel() == 0 else None
 
     def _pack(self, key: Any, x: Tensor, other: Tensor | None) -> _Packed:
-        """The weight in the kernel's order, and what else the kernel takes for inputs like these."""
+        """The weight in the kernel's order, and what else the kernel takes for such inputs."""
         weight = self.weight.detach()
         if self.why_no_kernel(x, other) is not None:
             return _Packed(key, source=weight)

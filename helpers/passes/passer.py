@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
 from torch import fx
 
 from helpers.graphs.errors import CheckFailed, GraphMismatch, PassError
@@ -47,7 +48,7 @@ Check = Callable[[fx.GraphModule], None]
 
 def size_of(graph_module: fx.GraphModule) -> tuple[int, int]:
     """Nodes of a graph, inputs and output included, and its parameters; shared ones count once."""
-    return len(graph_module.graph.nodes), sum(p.numel() for p in graph_module.parameters())
+    return len(graph_module.graph.nodes), sum(map(torch.Tensor.numel, graph_module.parameters()))
 
 
 class Row(NamedTuple):
@@ -216,9 +217,8 @@ def _snapshot(graph_module: fx.GraphModule) -> Callable[[], None]:
     _lint("passer", graph_module)
     graph, tables = copy.deepcopy(graph_module.graph), []
     for module in graph_module.modules():
-        tables += [
-            (one, dict(one)) for one in (module._modules, module._parameters, module._buffers)
-        ]
+        for table in (module._modules, module._parameters, module._buffers):
+            tables.append((table, dict(table)))
 
     def restore() -> None:
         for table, contents in tables:

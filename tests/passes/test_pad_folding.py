@@ -1,4 +1,4 @@
-"""A pass that is not among those of `optimize`: zeros around an image become part of the convolution.
+"""A pass that is not among those of `optimize`: zeros around an image go into the convolution.
 
     conv(pad(x, p), padding=q)  ->  conv(x, padding=p + q)
 
