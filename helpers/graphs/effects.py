@@ -27,8 +27,8 @@ from helpers.graphs.operations import (
     bare_name,
     is_in_place,
     is_torch_function,
-    target_name,  # noqa: F401  (for matching and plots)
     name_of,
+    target_name,  # noqa: F401  (for matching and plots)
 )
 
 # What writes into the tensors behind its first argument, unless a setting is off: the setting's

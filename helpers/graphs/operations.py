@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 # What an augmented assignment does to a tensor, into which it writes, and what it does to a number.
-_OPERATORS = "add sub mul truediv floordiv mod pow and or xor lshift rshift".split()
+_OPERATORS = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"]
 AUGMENTED = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in _OPERATORS}
 WRITING = {*AUGMENTED, operator.setitem, operator.delitem}
 
@@ -181,6 +181,5 @@ FRESH = frozenset((*LAYERS, *ARITHMETIC, *OPERATIONS, *_OTHERS.split())) - _MAY_
 # gives the same answer, but its rules for batch norm and relu6 take 20 times as long as that for a
 # convolution.
 KEEPS_SHAPE = frozenset(
-    """batch_norm layer_norm relu relu6 hardswish silu hardsigmoid gelu sigmoid identity dropout
-    add mul""".split()
+    ["batch_norm", "layer_norm", "relu", "relu6", "hardswish", "silu", "hardsigmoid", "gelu", "sigmoid", "identity", "dropout", "add", "mul"]
 )

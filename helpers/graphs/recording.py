@@ -30,6 +30,7 @@ from unittest.mock import patch
 
 import torch
 from torch import fx, nn
+from torch._C import DisableTorchFunction, _DisableTorchDispatch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -63,9 +64,9 @@ class Recorder(fx.Tracer):
         self.strict = strict
         self._inputs = inputs
         self._with_data = with_data
-        self._copies: dict[
-            int, Any
-        ] = {}  # id of a tensor or layer -> what values are worked out on
+        # The id of a tensor or layer -> what takes its place while values are worked out.
+        self._copies: dict[int, Any] = {}
+        self._has_data = False
         self._evaluates = False
         self._autocast = _autocast()
         if not strict:
@@ -76,8 +77,10 @@ class Recorder(fx.Tracer):
         """The graph of a model, which keeps its buffers; an error if it puts another tensor in the
         place of one.
         """
-        if not self._with_data:
-            for tensor in stored_tensors(model).values():
+        stored = stored_tensors(model)
+        self._has_data = not all(tensor.is_meta for tensor in stored.values())
+        if self._has_data and not self._with_data:
+            for tensor in stored.values():
                 self._copies[id(tensor)] = _on_meta(tensor)
         tables = [
             (path, module._buffers, dict(module._buffers)) for path, module in model.named_modules()
@@ -95,7 +98,7 @@ class Recorder(fx.Tracer):
 
     def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
         """The graph of a model, whose tables of buffers may hold proxies afterwards."""
-        with _RecordRandom(self):
+        with KeepTensors(root), _RecordRandom(self):
             return super().trace(root, concrete_args)
 
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
@@ -118,7 +121,7 @@ class Recorder(fx.Tracer):
     def _note_value(self, node: fx.Node) -> None:
         self._evaluates = True
         try:
-            with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            with DisableTorchFunction(), _DisableTorchDispatch(), torch.no_grad():
                 value = self._value(node)
                 if not self._with_data:
                     value = map_tensors(_on_meta, value)
@@ -163,8 +166,10 @@ class Recorder(fx.Tracer):
         return perform(called, args, kwargs)
 
     def _copy(self, part: Any) -> Any:
-        """What stands for a tensor or a layer, so that the network itself stays as it is."""
-        return copy.deepcopy(part, self._copies)
+        """What stands for a tensor or a layer, so that the network itself stays as it is; without
+        data it may change.
+        """
+        return copy.deepcopy(part, self._copies) if self._has_data else part
 
     def proxy(self, node: fx.Node) -> Any:
         """What the forward gets for a node.
@@ -192,8 +197,8 @@ class Recorder(fx.Tracer):
 
     def create_arg(self, a: Any) -> Any:
         """Not strict: a named tuple, as some networks return, is a tuple, and so are sizes."""
-        if isinstance(a, ValueProxy):
-            return a.node
+        if isinstance(a, fx.Proxy | int | float | str | None):
+            return a.node if isinstance(a, fx.Proxy) else a
         if isinstance(a, tuple) and not self.strict:
             a = tuple(a)
         return super().create_arg(a)
@@ -261,8 +266,9 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
     """A value with its tensors replaced."""
     if isinstance(value, torch.Tensor):
         return function(value)
-    nested = isinstance(value, tuple | list | dict)
-    return tree_map_only(torch.Tensor, function, value) if nested else value
+    if isinstance(value, (tuple, list, dict)) and not isinstance(value, torch.Size):
+        return tree_map_only(torch.Tensor, function, value)
+    return value
 
 
 def _on_meta(tensor: torch.Tensor) -> torch.Tensor:

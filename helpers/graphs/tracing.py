@@ -20,7 +20,7 @@ from torch.export import Dim
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
-from helpers.graphs.recording import KeepTensors, Recorder, form, stored_tensors
+from helpers.graphs.recording import Recorder, stored_tensors
 
 ROUTES = ("fx", "export")
 # the module of what export writes around the inside of torch.vmap
@@ -117,7 +117,7 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
     own = _copied(model)
     recorder = Recorder(tuple(example_inputs), with_data=with_data)
     try:
-        with KeepTensors(own), torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):
             graph = recorder.record(own)
     except GraphMismatch:
         raise
@@ -125,7 +125,7 @@ def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) 
         raise _untraceable(model, error) from error
     for node, value in recorder.values.items():
         # What was reshaped in place has another shape now: it depends on when one asks.
-        if form(value) is not None and form(value) != form(node.meta["val"]):
+        if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
             del node.meta["val"]
     return fx.GraphModule(own, graph, type(model).__name__)
 

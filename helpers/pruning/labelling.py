@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.pruning.atoms import Atoms, Labels
 from helpers.graphs.operations import operation
 from helpers.graphs.recording import stored_tensors
+from helpers.pruning.atoms import Atoms, Labels
 from helpers.pruning.reader import called_module, is_question, leaves, name_of
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 from torch.fx.node import map_aggregate
 
-from helpers.graphs.operations import attribute, operation
+from helpers.graphs.operations import attribute
 from helpers.graphs.recording import Recorder, stored_tensors
 from helpers.passes.optimizer import as_tuple
 

@@ -21,13 +21,13 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from helpers.allocator import kept_memory
 from helpers.dataset import input_of
 from helpers.graphs.layers import channel_axis
+from helpers.graphs.recording import stored_tensors
 from helpers.metrics import faster_format
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, PruneError
 from helpers.pruning.importance import FEWEST_IMAGES
 from helpers.pruning.pruner import without
-from helpers.graphs.recording import stored_tensors
 from helpers.pruning.reader import called_module
 
 

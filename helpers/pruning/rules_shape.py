@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import fx
 
-from helpers.pruning.labelling import Call, Labelling, Labels, Number, Tensor, uncut
 from helpers.graphs.recording import perform
+from helpers.pruning.labelling import Call, Labelling, Labels, Number, Tensor, uncut
 from helpers.pruning.reader import leaves
 from helpers.pruning.rules_value import unknown
 

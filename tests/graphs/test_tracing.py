@@ -13,11 +13,9 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import passes
-
 from helpers.graphs.errors import UnsupportedCase
 from helpers.graphs.layers import opaque
 from helpers.graphs.operations import AUGMENTED
-from helpers.graphs.recording import Recorder
 from helpers.graphs.tracing import ROUTES, WrongSize, trace
 from helpers.passes import Passer
 from tests.passes.graphs import calls, differences, fold, network, reasons

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import nn
 
 from helpers import metrics, models
 from helpers.equivalence import randomize_batchnorm
-from helpers.graphs.tracing import trace
 from helpers.graphs.errors import WrongAnswer
+from helpers.graphs.tracing import trace
 from helpers.passes import Passer, conv_bn_folding, optimize
 from tests.passes.zoo import Net
 
