@@ -18,22 +18,22 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 86_950,
-    "helpers/graphs": 11_600,
-    "helpers/passes": 12_150,
+    "helpers": 85_850,
+    "helpers/graphs": 13_400,
+    "helpers/passes": 10_450,
     "helpers/pruning": 14_350,
     "helpers/quantization": 20_050,
     "helpers/plots": 5_150,
     "helpers/training": 5_300,
     "helpers/checks": 4_000,
-    "course": 59_350,
+    "course": 60_600,
     "course/benchmarks": 7_850,
     "course/commands": 7_600,
     "course/grading": 24_950,
-    "course/lessons": 2_650,
+    "course/lessons": 3_850,
     "course/publish": 5_850,
     "course/reference": 10_000,
-    "tests": 161_150,
+    "tests": 163_050,
     "notebooks": 56_300,
 }
 TOKENS_A_LINE = 11

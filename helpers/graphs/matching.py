@@ -204,7 +204,8 @@ def _check_intermediates(match: Match) -> None:
 
 def _check_written_between(match: Match) -> None:
     """A rewrite computes everything where the anchor stands: what it reads must be as before."""
-    storage, inside = match.editor.storage, match.vanishing
+    storage = match.editor.storage
+    inside = match.vanishing
     start = min(inside)
     between = [n for n in storage.writers if start < n < match.anchor and n not in inside]
     if not between:

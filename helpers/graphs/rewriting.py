@@ -61,7 +61,8 @@ def rewrite(graph_module: fx.GraphModule, rules: Rules, *, once: bool = False) -
     Raises:
         RuntimeError: a rule matches its own result again and again.
     """
-    outcome, matcher = Outcome(), Matcher(Editor(graph_module))
+    outcome = Outcome()
+    matcher = Matcher(Editor(graph_module))
     limit = 2 * len(graph_module.graph.nodes)
     for pattern, rule in rules.items():
         walk = _walk(matcher, pattern, rule)

@@ -41,7 +41,8 @@ def fold(match: Match, layer: fx.Node, operand: Any, affine: Affine) -> str:
 
     Calls of one layer with one operand (a batch norm or a constant) share the new layer.
     """
-    editor, module = match.editor, match.editor.module(layer)
+    editor = match.editor
+    module = editor.module(layer)
     if opaque(module) is not None:
         raise Declined(f"{layer}: {opaque(module)}")
     if any(map(editor.storage.is_tensor_written, (module.weight, module.bias))):

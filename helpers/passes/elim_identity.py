@@ -115,7 +115,8 @@ class DeadCode(Pass):
 
     def run(self, graph_module: fx.GraphModule) -> Outcome:
         """One walk from the output to the inputs is enough: users come after what they use."""
-        outcome, editor = Outcome(), Editor(graph_module)
+        outcome = Outcome()
+        editor = Editor(graph_module)
         for node in reversed(graph_module.graph.nodes):
             if node.op in ("placeholder", "output") or node.users:
                 continue

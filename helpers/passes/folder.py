@@ -57,7 +57,8 @@ class Pass:
 
     def run(self, graph_module: fx.GraphModule) -> Outcome:
         """Work on the graph in place: node by node, in order."""
-        outcome, editor = Outcome(), Editor(graph_module)
+        outcome = Outcome()
+        editor = Editor(graph_module)
         for node in list(graph_module.graph.nodes):
             try:
                 what = self.rewrite(node, editor)

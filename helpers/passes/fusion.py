@@ -42,7 +42,8 @@ def _fused(editor: Editor, layer: fx.Node, activation: fx.Node | None = None) ->
 
 def _end_fused(match: Match, layer: fx.Node, fused: FusedLayer, *added: fx.Node) -> str:
     """The last node calls the fused layer, and the layer's node goes."""
-    editor, end = match.editor, match.anchor
+    editor = match.editor
+    end = match.anchor
     editor.swap_module(layer, fused)
     editor.retarget(end, "call_module", layer.target, (*layer.args, *added), {})
     editor.erase(layer)
@@ -50,7 +51,8 @@ def _end_fused(match: Match, layer: fx.Node, fused: FusedLayer, *added: fx.Node)
 
 
 def _add(match: Match, layer: fx.Node, other: fx.Node) -> str:
-    fused, addition = _fused(match.editor, layer), match.anchor
+    fused = _fused(match.editor, layer)
+    addition = match.anchor
     if other is layer:
         raise Declined(f"{layer} is added to itself")
     if addition.target in IN_PLACE_ADDITIONS:
@@ -117,7 +119,8 @@ class Contiguity(Pass):
 
     def run(self, graph_module: fx.GraphModule) -> Outcome:
         """Follow the other order from each fused convolution to the first one that may notice."""
-        outcome, editor = Outcome(), Editor(graph_module)
+        outcome = Outcome()
+        editor = Editor(graph_module)
         if _is_channels_last(graph_module):
             return outcome
         reordered: set[fx.Node] = set()

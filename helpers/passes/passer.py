@@ -120,7 +120,8 @@ class Passer:
         self.passes = [
             known("pass", item, PASSES)() if isinstance(item, str) else item for item in passes
         ]
-        self.checks, self.rounds = list(checks), rounds
+        self.checks = list(checks)
+        self.rounds = rounds
 
     def run(self, graph_module: fx.GraphModule) -> Report:
         """Run all passes on the graph, in place.
@@ -129,7 +130,8 @@ class Passer:
             PassError: a pass or a check failed, or the graph was malformed to begin with. It names
                 the pass and those that ran before it. The graph is as it was.
         """
-        report, restore = Report(), _snapshot(graph_module)
+        report = Report()
+        restore = _snapshot(graph_module)
         try:
             self._run(graph_module, report)
         except BaseException:  # Ctrl-C, too
@@ -139,7 +141,8 @@ class Passer:
         return report
 
     def _run(self, graph_module: fx.GraphModule, report: Report) -> None:
-        size, unchanged = size_of(graph_module), 0
+        size = size_of(graph_module)
+        unchanged = 0
         for number in range(1, self.rounds + 1):
             for a_pass in self.passes:
                 start = time.perf_counter()
@@ -148,9 +151,11 @@ class Passer:
                 except Exception as error:
                     raise _named(error, a_pass.name, report)  # noqa: B904  (it has its cause)
                 milliseconds = 1e3 * (time.perf_counter() - start)
-                before, unchanged = size, unchanged + 1
+                before = size
+                unchanged += 1
                 if result.changed:
-                    size, unchanged = size_of(graph_module), 0
+                    size = size_of(graph_module)
+                    unchanged = 0
                 report.rows.append(Row(a_pass.name, number, before, size, result, milliseconds))
                 if unchanged == len(self.passes):  # each has seen the graph as it is now
                     return
@@ -215,7 +220,8 @@ def _snapshot(graph_module: fx.GraphModule) -> Callable[[], None]:
     stood where. The graph is a copy: nodes that the caller still holds are no longer part of it.
     """
     _lint("passer", graph_module)
-    graph, tables = copy.deepcopy(graph_module.graph), []
+    graph = copy.deepcopy(graph_module.graph)
+    tables = []
     for module in graph_module.modules():
         for table in (module._modules, module._parameters, module._buffers):
             tables.append((table, dict(table)))
