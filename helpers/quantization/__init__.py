@@ -31,8 +31,8 @@ input scale * weight scale), `out_scale`, `out_zero_point`, and the bounds of it
 """
 
 from helpers.quantization.affine import Affine, QuantizationError
+from helpers.quantization.lowering import make_plan
 from helpers.quantization.mixed import mixed_recipe
 from helpers.quantization.model import MODES, QuantizedModel, quantize, replay
 from helpers.quantization.onnx import to_onnx
 from helpers.quantization.plan import Plan, Recipe
-from helpers.quantization.reader import make_plan

@@ -114,7 +114,7 @@ def test_copies_are_independent_even_with_packed_kernels():
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(twin(x), expected)
     twin.step("stem").weight.zero_()
-    twin.settle()
+    twin.derive_integers()
     assert torch.equal(model(x), expected) and not torch.equal(twin(x), expected)
 
 
@@ -135,7 +135,7 @@ def test_a_layer_that_could_saturate_computes_in_integers(monkeypatch):
     model, x = quantized(), images(4)
     ours = edges(model, "integer", x)["stem"]
     model.step("widen").weight[0, :2] = 127
-    model.settle()
+    model.derive_integers()
     assert torch.equal(model.step("widen").kernel(ours), model.step("widen").integer(ours))
 
 

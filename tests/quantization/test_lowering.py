@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers.quantization import Recipe, make_plan, quantize
+from helpers.quantization.lowering import IMAGES
 from helpers.quantization.plan import INPUT
-from helpers.quantization.reader import IMAGES
 from tests.passes.zoo import Net
 from tests.quantization.networks import images, small
 
