@@ -112,7 +112,7 @@ class Affine:
         """The real numbers that the codes stand for."""
         return decode(codes, *self._spread(codes))
 
-    def _spread(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _spread(self, x):
         """Scale and zero point in a shape that broadcasts against x."""
         if self.axis is None:
             return self.scale, self.zero_point

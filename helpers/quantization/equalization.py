@@ -37,7 +37,7 @@ def equalize(plan: Plan) -> None:
             break
 
 
-def _same_factor(plan: Plan, op: PlanOp) -> tuple[str, ...] | None:
+def _same_factor(plan, op):
     """The inputs that must carry the factors of the output; None where no factor passes."""
     if op.kind == "conv" or (op.kind == "linear" and len(op.shape) == 1):
         return op.inputs[1:]
@@ -45,7 +45,7 @@ def _same_factor(plan: Plan, op: PlanOp) -> tuple[str, ...] | None:
     return op.inputs if op.kind in KEEPS_CHANNELS or only_drops_ones else None
 
 
-def _may_scale(plan: Plan, space: tuple[str, ...]) -> bool:
+def _may_scale(plan, space):
     """Whether all operations around a space let a factor per channel pass, from layers to layers."""
     inside = [op for op in plan.ops if op.name in space]
     if INPUT in space or plan.output in space:
@@ -57,14 +57,14 @@ def _may_scale(plan: Plan, space: tuple[str, ...]) -> bool:
     return all(_layers(plan, space))
 
 
-def _layers(plan: Plan, space: tuple[str, ...]) -> tuple[list[PlanOp], list[PlanOp]]:
+def _layers(plan, space):
     """The layers that write to a space, and those that read from it."""
     writers = [op for op in plan.layers if op.name in space]
     readers = [op for op in plan.layers if op.inputs[0] in space]
     return writers, readers
 
 
-def _equalize_space(plan: Plan, space: tuple[str, ...]) -> float:
+def _equalize_space(plan, space):
     """One step for one space; returns how far the strongest factor is from 1."""
     writers, readers = _layers(plan, space)
     written = torch.stack([op.weight.abs().flatten(1).amax(1) for op in writers]).amax(0)

@@ -13,8 +13,9 @@ With `first` and `last`, which are ReLU and ReLU6 too,
 """
 
 import copy
-import dataclasses
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ PART = 8  # images: their 64-bit products stay in the processor's cache
 
 
 class Step(nn.Module):
-    """One operation on codes: an addition or a clamp; subclasses are the other kinds.
+    """One operation on codes; a subclass for each way to compute.
 
     Attributes:
         op: what it computes, without tensors.
@@ -40,9 +41,11 @@ class Step(nn.Module):
         first, last: the bounds of its output's codes; `last` holds one code per channel.
     """
 
+    sources: Sequence[Affine | None] = ()
+
     def __init__(self, op: PlanOp, out: Affine | None) -> None:
         super().__init__()
-        self.op = dataclasses.replace(op, weight=None, bias=None, clamp=None, module=None)
+        self.op = replace(op, weight=None, bias=None, clamp=None, module=None)
         self.has_codes = out is not None
         if out is None:
             return
@@ -57,25 +60,87 @@ class Step(nn.Module):
 
     @property
     def out(self) -> Affine | None:
-        """How this step encodes its output. Scale and zero point are buffers, which a file fills."""
+        """How the output is coded. Scale and zero point are buffers, which a file fills."""
         if not self.has_codes:
             return None
         return Affine(self.out_scale, self.out_zero_point, self.out_bits, signed=False)
 
-    def derive_integers(self, sources: list[Affine | None]) -> Affine | None:
-        """Compute the integers that follow from the scales on both sides.
+    def derive_integers(self) -> None:
+        """Compute what follows from the buffers and from `sources`."""
 
-        Returns:
-            How the output is coded.
-        """
-        self.sources = sources
+    def encode(self, y: Tensor) -> Tensor:
+        """Real numbers to this step's output codes."""
+        codes = torch.round(y.float() / self.out_scale).add_(self.out_zero_point)
+        return self.limit(codes).to(torch.uint8)
+
+    def limit(self, codes: Tensor) -> Tensor:
+        """Clamp codes, of any type, in place."""
+        last = self.op.along_channels(self.last)
+        return codes.clamp_(self.first.to(codes.dtype), last.to(codes.dtype))
+
+    def float_op(self) -> PlanOp:
+        """The float operation that `simulated` runs."""
+        return self.op
+
+    def simulated(self, *values: Tensor) -> Tensor:
+        """Compute in float32 what the codes stand for, and encode the result."""
+        pairs = zip(values, self.sources, strict=True)
+        inputs = (value if source is None else source.dequantize(value) for value, source in pairs)
+        y = self.float_op().run(*inputs)
+        return self.encode(y) if self.has_codes else y
+
+    integer = kernel = simulated
+
+
+class FloatStep(Step):
+    """An operation without an integer form: in all modes it is computed in float."""
+
+    def __init__(self, op: PlanOp, out: Affine | None) -> None:
+        super().__init__(op, out)
+        self.module = copy.deepcopy(op.module)
+
+    def float_op(self) -> PlanOp:
+        """The operation with its module."""
+        return replace(self.op, module=self.module)
+
+    def encode(self, y: Tensor) -> Tensor:
+        """Real numbers to codes; NaN, which the module may compute, is refused."""
+        if y.isnan().any():
+            raise QuantizationError(
+                f"{self.op.name}: computes NaN, which no code stands for; look at its inputs"
+            )
+        return super().encode(y)
+
+
+class Passthrough(Step):
+    """An operation that moves or compares codes, and computes none: they keep their scale."""
+
+    def __init__(self, op: PlanOp, _: Affine | None) -> None:
+        super().__init__(op, None)
+
+    @property
+    def out(self) -> Affine | None:
+        """How the output is coded: as the inputs are."""
+        return self.sources[0]
+
+    def simulated(self, *values: Tensor) -> Tensor:
+        """Compute on codes, or on floats, as they are."""
+        return self.op.run(*values)
+
+    integer = kernel = simulated
+
+
+class IntegerStep(Step):
+    """An addition or a clamp: each input, without its zero point, is a sum."""
+
+    def derive_integers(self) -> None:
+        """Turn the factors between sums and output codes into multipliers and a shift."""
         if self.has_codes:
             factors = (unit / self.out_scale.double() for unit in self.factors())
             try:
                 self.multipliers, self.shift = fixed_point(*factors)
             except QuantizationError as error:
                 raise QuantizationError(f"{self.op.name}: {error}") from error
-        return self.out
 
     def factors(self) -> list[Tensor]:
         """The real value of one unit of each of `sums`, float64."""
@@ -94,80 +159,15 @@ class Step(nn.Module):
         parts = zip(*(code.split(PART) for code in codes), strict=True)
         return torch.cat([self._requantized(*part) for part in parts])
 
-    def _requantized(self, *codes: Tensor) -> Tensor:
+    def _requantized(self, *codes):
         pairs = zip(self.sums(*codes), self.multipliers, strict=True)
         total = sum(part.long() * multiplier for part, multiplier in pairs)
         return self.limit(round_shift(total, self.shift).add_(self.out_zero_point)).to(torch.uint8)
 
-    def limit(self, codes: Tensor) -> Tensor:
-        """Clamp codes, of any type, in place."""
-        last = self.op.along_channels(self.last)
-        return codes.clamp_(self.first.to(codes.dtype), last.to(codes.dtype))
-
     kernel = integer  # there are int8 kernels for layers alone
 
-    def simulated(self, *values: Tensor) -> Tensor:
-        """Compute in float32 what the codes stand for, and encode the result."""
-        pairs = zip(values, self.sources, strict=True)
-        inputs = (value if source is None else source.dequantize(value) for value, source in pairs)
-        y = self.float_op().run(*inputs)
-        return self.encode(y) if self.has_codes else y
 
-    def encode(self, y: Tensor) -> Tensor:
-        """Real numbers to this step's output codes."""
-        codes = torch.round(y.float() / self.out_scale).add_(self.out_zero_point)
-        return self.limit(codes).to(torch.uint8)
-
-    def float_op(self) -> PlanOp:
-        """The float operation that `simulated` runs."""
-        return self.op
-
-
-class Passthrough(Step):
-    """An operation that moves or compares codes, and computes none: they keep their scale."""
-
-    def __init__(self, op: PlanOp, _: Affine | None) -> None:
-        super().__init__(op, None)
-
-    def derive_integers(self, sources: list[Affine | None]) -> Affine | None:
-        """Nothing to derive: the output is coded as the inputs are."""
-        return sources[0]
-
-    def simulated(self, *values: Tensor) -> Tensor:
-        """Compute on codes, or on floats, as they are."""
-        return self.op.run(*values)
-
-    integer = kernel = simulated
-
-
-class FloatStep(Step):
-    """An operation without an integer form: in all modes it is computed in float."""
-
-    def __init__(self, op: PlanOp, out: Affine | None) -> None:
-        super().__init__(op, out)
-        self.module = copy.deepcopy(op.module)
-
-    def derive_integers(self, sources: list[Affine | None]) -> Affine | None:
-        """Nothing to derive but how the inputs are coded."""
-        self.sources = sources
-        return self.out
-
-    def encode(self, y: Tensor) -> Tensor:
-        """Real numbers to codes; NaN, which the module may compute, is refused."""
-        if y.isnan().any():
-            raise QuantizationError(
-                f"{self.op.name}: computes NaN, which no code stands for; look at its inputs"
-            )
-        return super().encode(y)
-
-    def float_op(self) -> PlanOp:
-        """The operation with its module."""
-        return dataclasses.replace(self.op, module=self.module)
-
-    integer = kernel = Step.simulated
-
-
-class AveragePool(Step):
+class AveragePool(IntegerStep):
     """The sum of a window; dividing by its size is part of the factor."""
 
     def factors(self) -> list[Tensor]:
@@ -183,7 +183,7 @@ class AveragePool(Step):
         return [sums.reshape(len(codes), *self.op.shape)]
 
 
-class Layer(Step):
+class Layer(IntegerStep):
     """A convolution or linear layer: integer weights, an integer bias, int32 sums.
 
         sum (code - zero_point) * weight = sum code * weight - zero_point * sum weight
@@ -206,7 +206,7 @@ class Layer(Step):
         self.register_buffer("weight_scale", weights.scale)
         self.register_buffer("bias", bias)
 
-    def derive_integers(self, sources: list[Affine | None]) -> Affine | None:
+    def derive_integers(self) -> None:
         """Compute the unit of the sums and the folded bias, too."""
         self.codes = unpack(self.weight, self.bits, self.shape) if self.bits < 8 else self.weight
         largest = self.codes.abs().flatten(1).sum(1, dtype=torch.int64).max() * 255
@@ -217,11 +217,11 @@ class Layer(Step):
             )
         self.packed = None  # made when first used
         self.limited = self.has_codes and (int(self.first) > 0 or int(self.last.min()) < 255)
-        self.zero_point = int(sources[0].zero_point)
-        self.unit = sources[0].scale.double() * self.weight_scale.double()
+        self.zero_point = int(self.sources[0].zero_point)
+        self.unit = self.sources[0].scale.double() * self.weight_scale.double()
         row_sums = self.codes.flatten(1).sum(1, dtype=torch.int32)
         self.folded_bias = self.bias - self.zero_point * row_sums
-        return super().derive_integers(sources)
+        super().derive_integers()
 
     def factors(self) -> list[Tensor]:
         """The unit of the sums, per output channel, and that of the residual."""
@@ -241,7 +241,7 @@ class Layer(Step):
     def float_op(self) -> PlanOp:
         """The float layer that the integers stand for."""
         weight = self.codes * per_row(self.weight_scale, self.codes)
-        return dataclasses.replace(self.op, weight=weight, bias=(self.bias * self.unit).float())
+        return replace(self.op, weight=weight, bias=(self.bias * self.unit).float())
 
     def kernel(self, codes: Tensor, *residual: Tensor) -> Tensor:
         """Compute with the int8 kernel; in integers where it could saturate."""
@@ -256,7 +256,7 @@ class Layer(Step):
             y = y.reshape(len(codes), *self.op.shape)
         return self.limit(y) if self.limited else y
 
-    def _pack(self) -> kernels.PackedConv:
+    def _pack(self):
         """The layer as a convolution of oneDNN; a linear one is that of images with one pixel."""
         unit = self.out_scale.double() if self.has_codes else 1.0
         factors = self.unit / unit
@@ -296,4 +296,4 @@ def make_step(
     """
     if weights is not None:
         return Layer(op, weights, source, out)
-    return KINDS.get(op.kind, Step)(op, out)
+    return KINDS.get(op.kind, IntegerStep)(op, out)

@@ -46,23 +46,20 @@ def conv_sums(
     dilation: Pair,
     groups: int,
 ) -> Tensor:
-    """Sums of code * weight, where F.conv2d knows int32, but no dilation with it.
+    """Sums of code * weight: F.conv2d knows int32, but no dilation with it.
 
     uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, rows, columns)
     """
     border = (padding[1], padding[1], padding[0], padding[0])
     x = F.pad(codes.to(torch.int32), border, value=zero_point)
-    kernel = weight.shape[2:]
-    reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
-    size = [(x.shape[2 + i] - reach[i]) // stride[i] + 1 for i in (0, 1)]
-    image, channel, row, column = x.stride()
-    inside = (row * dilation[0], column * dilation[1])
-    between = (row * stride[0], column * stride[1])
-    # For each place what is under the kernel: (N, C, kh, kw, rows, columns)
-    patches = x.as_strided((*x.shape[:2], *kernel, *size), (image, channel, *inside, *between))
+    for dim in (0, 1):
+        reach = dilation[dim] * (weight.shape[2 + dim] - 1) + 1
+        x = x.unfold(2 + dim, reach, stride[dim])
+    x = x[..., :: dilation[0], :: dilation[1]]  # (N, C, rows, columns, kh, kw)
+    rows, columns = x.shape[2:4]
     filters = weight.to(torch.int32).reshape(groups, len(weight) // groups, -1)
-    sums = filters @ patches.reshape(len(x), groups, filters.shape[-1], size[0] * size[1])
-    return sums.reshape(len(x), len(weight), *size)
+    patches = x.permute(0, 1, 4, 5, 2, 3).reshape(len(x), groups, -1, rows * columns)
+    return (filters @ patches).reshape(len(x), len(weight), rows, columns)
 
 
 @functools.cache
@@ -137,7 +134,7 @@ class PackedConv:
         residual = residual.clone(memory_format=torch.channels_last)
         return torch.ops.onednn.qconv2d_pointwise.binary(*before, residual, *self.after)
 
-    def _in_order(self, shape: torch.Size) -> tuple:
+    def _in_order(self, shape):
         """What the kernel is told of its input, and the weights in the order for this shape."""
         packed = torch.ops.onednn.qconv_prepack(
             self.weight, self.factor, 1.0, 0, *self.window, list(shape)

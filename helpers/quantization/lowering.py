@@ -63,7 +63,7 @@ def make_plan(
     return plan
 
 
-def _folded(model: nn.Module, example: Tensor) -> fx.GraphModule:
+def _folded(model, example):
     """The folded graph by torch.fx, or where that cannot follow (loops over parts, decisions by a
     size) by export.
     """
@@ -95,7 +95,7 @@ class _Run(fx.Interpreter):
         return value
 
 
-def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
+def _edges(graph_module):
     """The nodes that become edges, with their names: float32 values made of the input, per image.
 
     What else is made of the input (masks, indices, sizes, a mean over all images) belongs to the
@@ -119,7 +119,7 @@ def _edges(graph_module: fx.GraphModule) -> dict[fx.Node, str]:
     return edges
 
 
-def _read_node(node: fx.Node, edges: dict[fx.Node, str], run: _Run) -> PlanOp:
+def _read_node(node, edges, run):
     """The operation for a node: its integer form, or else the node in float."""
     sources = [arg for arg in nodes_in((node.args, node.kwargs)) if arg in edges]
     op = _integer_form(node, sources, run)
@@ -132,14 +132,12 @@ def _read_node(node: fx.Node, edges: dict[fx.Node, str], run: _Run) -> PlanOp:
     return op
 
 
-def _float_form(
-    node: fx.Node, edges: dict[fx.Node, str], run: _Run
-) -> tuple[PlanOp, list[fx.Node]]:
+def _float_form(node, edges, run):
     """A graph of the node and what else it needs: constants, sizes, parts of a tuple; its inputs."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
 
-    def copied(needed: fx.Node) -> fx.Node:
+    def copied(needed):
         if needed not in copies:
             if needed in edges and needed is not node:
                 copies[needed] = graph.placeholder(needed.name)
@@ -153,7 +151,7 @@ def _float_form(
 
 
 @torch.no_grad()
-def _integer_form(node: fx.Node, sources: list[fx.Node], run: _Run) -> PlanOp | None:
+def _integer_form(node, sources, run):
     """The operation that a node is, without names; None when none in the table computes the same."""
     layer = run.module.get_submodule(node.target) if node.op == "call_module" else None
     form = _FORMS.get(type(layer) if layer is not None else is_torch(node) and op_name(node))
@@ -184,7 +182,7 @@ def _integer_form(node: fx.Node, sources: list[fx.Node], run: _Run) -> PlanOp | 
     return op if all(requirements) and agree(found, expected) else None
 
 
-def _op(kind: str, *parameters: Tensor, **attributes: Any) -> PlanOp:
+def _op(kind, *parameters, **attributes):
     """An operation without names; what windows are described by is a pair."""
     for name in attributes.keys() & {*WINDOW[:4]}:
         size = attributes[name]
@@ -192,7 +190,7 @@ def _op(kind: str, *parameters: Tensor, **attributes: Any) -> PlanOp:
     return PlanOp("", kind, (), *parameters, attributes=attributes)
 
 
-def _layer(layer: nn.Linear | nn.Conv2d) -> PlanOp:
+def _layer(layer):
     weight = layer.weight.detach().clone()
     bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().clone()
     if isinstance(layer, nn.Linear):
@@ -202,77 +200,50 @@ def _layer(layer: nn.Linear | nn.Conv2d) -> PlanOp:
     if padding != both[-2::-2] or (any(padding) and layer.padding_mode != "zeros"):
         # Not left to the comparison: the weights of a fresh network may all be 0.
         raise ValueError("no integer form")
-    return _op(
-        "conv",
-        weight,
-        bias,
-        stride=layer.stride,
-        padding=padding,
-        dilation=layer.dilation,
-        groups=layer.groups,
-    )
+    geometry = {"stride": layer.stride, "padding": padding, "dilation": layer.dilation}
+    return _op("conv", weight, bias, **geometry, groups=layer.groups)
 
 
-def _clamp(low: float | None = None, high: float | None = None) -> PlanOp:
-    bounds = (
-        -math.inf if low is None else float(low),
-        math.inf if high is None else float(high),
-    )
-    return PlanOp("", "clamp", (), clamp=bounds)
+def _clamp(low=None, high=None):
+    low = -math.inf if low is None else float(low)
+    high = math.inf if high is None else float(high)
+    return PlanOp("", "clamp", (), clamp=(low, high))
 
 
-def _average(y: Tensor, x: Tensor, *_: Any, **__: Any) -> PlanOp:
+def _mean(y, x, *_, **__):
+    """A mean over rows and columns, or over equal parts of them."""
     kernel = [a // b for a, b in zip(x.shape[2:], y.shape[2:] or (1, 1), strict=True)]
     return _op("average_pool", kernel=kernel, stride=kernel)
 
 
-def _average_pool(y: Any, x: Any, kernel: Any, stride: Any = None, **_: Any) -> PlanOp:
+def _average_pool(y, x, kernel, stride=None, **_):
     return _op("average_pool", kernel=kernel, stride=stride or kernel)
 
 
-def _max_pool(
-    y: Any,
-    x: Any,
-    kernel: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    **_: Any,
-) -> PlanOp:
-    return _op(
-        "max_pool",
-        kernel=kernel,
-        stride=stride or kernel,
-        padding=padding,
-        dilation=dilation,
-        ceil_mode=ceil_mode,
-    )
+def _max_pool(y, x, kernel, stride=None, padding=0, dilation=1, *, ceil_mode=False, **_):
+    window = {"kernel": kernel, "stride": stride or kernel, "padding": padding}
+    return _op("max_pool", **window, dilation=dilation, ceil_mode=ceil_mode)
 
 
-# By class or bare name. The form of a function gets what it returned and its arguments; arguments
-# that it does not take are not looked at.
-_FORMS = {
-    nn.Linear: _layer,
-    nn.Conv2d: _layer,
+# By bare names. A form gets what the function returned and its arguments; what it does not look
+# at, the comparison does.
+_FUNCTIONS = {
     "relu": lambda y, x, **_: _clamp(0),
     "relu6": lambda y, x, **_: _clamp(0, 6),
     "hardtanh": lambda y, x, min_val=-1, max_val=1, **_: _clamp(min_val, max_val),
+    "clamp clamp_ clip clip_": lambda y, x, min=None, max=None: _clamp(min, max),
+    "add add_ iadd": lambda *_, **__: _op("add"),
     "avg_pool2d": _average_pool,
+    "adaptive_avg_pool2d mean": _mean,
     "max_pool2d": _max_pool,
+    "cat concat concatenate": lambda y, tensors, dim=0: _op("concat", dim=dim),
+    "flatten reshape view squeeze": lambda *_, **__: _op("reshape"),
 }
-_FORMS |= dict.fromkeys(
-    ("clamp", "clamp_", "clip", "clip_"), lambda y, x, min=None, max=None: _clamp(min, max)
-)
-_FORMS |= dict.fromkeys(("add", "add_", "iadd"), lambda *_, **__: _op("add"))
-_FORMS |= dict.fromkeys(("adaptive_avg_pool2d", "mean"), _average)
-_FORMS |= dict.fromkeys(
-    ("cat", "concat", "concatenate"), lambda y, tensors, dim=0: _op("concat", dim=dim)
-)
-_FORMS |= dict.fromkeys(("flatten", "reshape", "view", "squeeze"), lambda *_, **__: _op("reshape"))
+_FORMS = {nn.Linear: _layer, nn.Conv2d: _layer}
+_FORMS |= {name: form for names, form in _FUNCTIONS.items() for name in names.split()}
 
 
-def _join(plan: Plan, kind: str, producers: tuple[str, ...]) -> None:
+def _join(plan, kind, producers):
     """Let operations of a kind join an operation before them that nothing else reads.
 
     A clamp becomes the producer's clamp, an addition a convolution's residual. Of two producers

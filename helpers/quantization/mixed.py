@@ -58,7 +58,7 @@ def mixed_recipe(
     shape = tuple(images.shape[1:])
     plan = make_plan(model, shape, recipe)
 
-    def size(layer_bits: dict[str, int]) -> int:
+    def size(layer_bits):
         chosen = replace(recipe, layer_bits=layer_bits)
         return metrics.file_bytes(replay(model, chosen.to_json(), shape))
 

@@ -2,9 +2,9 @@
 executors share.
 """
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ def replay(
     placeholder = Affine(torch.tensor(1.0), zero_point, recipe.activation_bits, signed=False)
     edges = dict.fromkeys(plan.quantized_edges(), placeholder)
     zeros = {
-        name: dataclasses.replace(weights, codes=0 * weights.codes)
+        name: replace(weights, codes=0 * weights.codes)
         for name, weights in encode_weights(plan, recipe).items()
     }
     return QuantizedModel(model, plan, edges, zeros, recipe)
@@ -149,7 +149,9 @@ class QuantizedModel(nn.Module):
         """
         self.edges: dict[str, Affine | None] = {INPUT: self.input.out}
         for name, step in self._by_name.items():
-            self.edges[name] = step.derive_integers([self.edges[edge] for edge in step.op.inputs])
+            step.sources = [self.edges[edge] for edge in step.op.inputs]
+            step.derive_integers()
+            self.edges[name] = step.out
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "QuantizedModel":
         """What `.to()` and its kin do to every tensor; other precisions would round the scales."""
@@ -157,8 +159,7 @@ class QuantizedModel(nn.Module):
         if dtype != torch.float32:
             raise QuantizationError(
                 f"a quantized network keeps its scales in float32, not {dtype}, which would change"
-                " its answers; leave .half(), .double() and .to(dtype) out: it takes images of any"
-                " floating type"
+                " its answers; leave .half(), .double() and .to(dtype) out"
             )
         return super()._apply(fn, recurse)
 
@@ -175,7 +176,7 @@ class QuantizedModel(nn.Module):
                 f" got {x.dtype} {tuple(x.shape)}{problem}"
             )
 
-        def compute(op: PlanOp, *inputs: Tensor) -> Tensor:
+        def compute(op, *inputs):
             return getattr(self._by_name[op.name], self._mode)(*inputs)
 
         codes = self.input.encode(x) if self.input.has_codes else x

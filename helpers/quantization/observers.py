@@ -56,7 +56,7 @@ class Observer:
             # In float64, so that no bound is rounded to the inside.
             self.counts += torch.histc(part.double(), BINS, self.start, end).cpu()
 
-    def _widen(self, downwards: bool) -> None:
+    def _widen(self, downwards):
         """Make bins twice as wide, and room for as many more below or above."""
         merged = self.counts.reshape(-1, 2).sum(1)
         empty = torch.zeros_like(merged)
@@ -80,10 +80,10 @@ class Observer:
         # Up to the bins' outer edges: beside an outlier one bin may hold most values.
         return max(low - self.width / 2, self.low), min(high + self.width / 2, self.high)
 
-    def _least_error(self, centres: Tensor, counts: Tensor) -> tuple[float, float]:
+    def _least_error(self, centres, counts):
         """Try narrower and narrower ranges, one side at a time; the widest among equals."""
 
-        def best(lows: Tensor, highs: Tensor) -> int:
+        def best(lows, highs):
             scale, zero_point = (p.double().unsqueeze(1) for p in choose(lows, highs, self.bits))
             first, last = code_range(self.bits, signed=False)
             codes = torch.round(centres / scale + zero_point).clamp(first, last)
@@ -112,7 +112,7 @@ def calibrate(plan: Plan, images: Tensor, recipe: Recipe) -> dict[str, Affine]:
     observers = {origins[edge]: Observer(recipe.observer, bits) for edge in edges}
     watched = {*edges} - {op.name for op in plan.ops if op.kind in KEEPS_CODES}
 
-    def watch(edge: str, value: Tensor) -> None:
+    def watch(edge, value):
         if edge not in watched:
             return
         if not value.numel() or not all(bound.isfinite() for bound in value.aminmax()):

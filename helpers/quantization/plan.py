@@ -128,18 +128,18 @@ class PlanOp:
 WINDOW = ("kernel", "stride", "padding", "dilation", "ceil_mode")
 
 
-def _average_pool(op: PlanOp, x: Tensor) -> Tensor:
+def _average_pool(op, x):
     y = F.avg_pool2d(x, op.attributes["kernel"], op.attributes["stride"])
     return y.reshape(len(x), *op.shape)  # the dimensions of size 1 may be gone
 
 
-def _max_pool(op: PlanOp, x: Tensor) -> Tensor:
+def _max_pool(op, x):
     # Contiguous: in channels_last PyTorch counts the places of an image in the image's own type,
     # which ends at 255 for codes.
     return F.max_pool2d(x.contiguous(), *(op.attributes[name] for name in WINDOW))
 
 
-def _float_module(op: PlanOp, *inputs: Tensor) -> Tensor:
+def _float_module(op, *inputs):
     # It may write in place, and it may call view: so it gets copies, contiguous ones.
     return op.module(*(x.clone(memory_format=torch.contiguous_format) for x in inputs))
 

@@ -17,7 +17,7 @@ calibrated. BatchNorm is folded before.
 After S. Esser et al., "Learned Step Size Quantization", arXiv:1902.08153.
 """
 
-import dataclasses
+from dataclasses import replace
 from types import SimpleNamespace
 
 import torch
@@ -29,7 +29,7 @@ from helpers.quantization.affine import Affine, QuantizationError, code_range
 from helpers.quantization.lowering import make_plan
 from helpers.quantization.model import QuantizedModel
 from helpers.quantization.observers import BATCH, calibrate
-from helpers.quantization.plan import INPUT, KEEPS_CODES, Plan, PlanOp, Recipe, execute
+from helpers.quantization.plan import INPUT, KEEPS_CODES, Plan, Recipe, execute
 from helpers.quantization.verify import calibration_input
 from helpers.quantization.weights import LARGEST_SUM, LayerWeights, encode_weights, nearest
 
@@ -96,14 +96,14 @@ class QatNetwork(nn.Module):
         """Logits of normalised images, with every rounding in place."""
         return execute(self.plan.ops, {INPUT: self._round(INPUT, x)}, self._compute)
 
-    def _compute(self, op: PlanOp, *inputs: Tensor) -> Tensor:
+    def _compute(self, op, *inputs):
         if op.kind in KEEPS_CODES:
             return op.run(*inputs)
         if op.weight is not None:
             op = self._rounded_layer(op)
         return self._round(op.name, op.run(*inputs))
 
-    def _rounded_layer(self, op: PlanOp) -> PlanOp:
+    def _rounded_layer(self, op):
         """A layer with its weight and its bias rounded as `Layer` will round them."""
         scale, weight, bias = self._layer(op)
         source = self._step_size("edge", self.origins[op.inputs[0]]).detach()
@@ -113,23 +113,23 @@ class QatNetwork(nn.Module):
         bias = bias + (torch.round(bias / unit) * unit - bias).detach()
         first, last = code_range(self.recipe.bits_of(op.name), signed=True)
         weight = fake_quantize(weight, scale, 0, first, last)
-        return dataclasses.replace(op, weight=weight, bias=bias)
+        return replace(op, weight=weight, bias=bias)
 
-    def _round(self, edge: str, x: Tensor) -> Tensor:
+    def _round(self, edge, x):
         if edge not in self.edges:
             return x
         affine = self.edges[edge]
         scale = self._step_size("edge", self.origins[edge])
         return fake_quantize(x, scale, int(affine.zero_point), *affine.codes)
 
-    def _trained(self, kind: str, name: str) -> Tensor:
+    def _trained(self, kind, name):
         return self.trained[f"{kind} {name}".replace(".", "/")]
 
-    def _step_size(self, kind: str, name: str) -> Tensor:
+    def _step_size(self, kind, name):
         """Training may have moved a step size to the other side of zero."""
         return self._trained(kind, name).abs().clamp(min=torch.finfo(torch.float32).tiny)
 
-    def _layer(self, op: PlanOp) -> tuple[Tensor, Tensor, Tensor]:
+    def _layer(self, op):
         """The trained scale, weight and bias of a layer."""
         scale = self._step_size("scale", op.name)
         return scale, self._trained("weight", op.name), self._trained("bias", op.name)
@@ -139,7 +139,7 @@ class QatNetwork(nn.Module):
         edges = {}
         for edge, affine in self.edges.items():
             scale = self._step_size("edge", self.origins[edge]).detach().cpu()
-            edges[edge] = dataclasses.replace(affine, scale=scale)
+            edges[edge] = replace(affine, scale=scale)
         weights = {}
         for op in self.plan.layers:
             scale, weight, bias = (tensor.detach().cpu() for tensor in self._layer(op))

@@ -25,8 +25,8 @@ A convolution is a matrix product with the *columns* of its input: the patch und
 every place.
 """
 
-import dataclasses
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -67,25 +67,25 @@ def repair_weights(
     """
     if recipe.rounding == "nearest" and not recipe.bias_correction:
         return weights
-    repaired: dict[str, LayerWeights] = {}
+    repaired = {}
 
-    def rounded(edge: str, batches: Batches) -> Batches:
+    def rounded(edge, batches):
         if edge not in edges:
             return batches
         return [edges[edge].dequantize(edges[edge].quantize(batch)) for batch in batches]
 
-    def compute(op: PlanOp, *inputs: tuple[Batches, Batches]) -> tuple[Batches, Batches]:
+    def compute(op, *inputs):  # each a pair: the exact batches, and the rounded ones
         layer = weights.get(op.name)
+        if layer and recipe.rounding == "learned":
+            layer = learn_rounding(op, layer, covariance(op, *inputs[0]))
+        if layer and recipe.bias_correction:
+            layer = correct_bias(op, layer, *inputs[0])
         if layer:
-            if recipe.rounding == "learned":
-                layer = learn_rounding(op, layer, covariance(op, *inputs[0]))
-            if recipe.bias_correction:
-                layer = correct_bias(op, layer, *inputs[0])
             repaired[op.name] = layer
         exact, quantized = zip(*inputs, strict=True)
         exact = [op.run(*batch) for batch in zip(*exact, strict=True)]
-        op_with_codes = quantized_op(op, layer)
-        quantized = [op_with_codes.run(*batch) for batch in zip(*quantized, strict=True)]
+        op = quantized_op(op, layer)
+        quantized = [op.run(*batch) for batch in zip(*quantized, strict=True)]
         return exact, rounded(op.name, quantized)
 
     batches = list(images[:REPAIR_IMAGES].split(BATCH))
@@ -95,7 +95,7 @@ def repair_weights(
 
 def quantized_op(op: PlanOp, layer: LayerWeights | None) -> PlanOp:
     """The same operation with the weights that its integers stand for."""
-    return dataclasses.replace(op, weight=layer.decode(), bias=layer.bias) if layer else op
+    return replace(op, weight=layer.decode(), bias=layer.bias) if layer else op
 
 
 def correct_bias(op: PlanOp, layer: LayerWeights, exact: Batches, rounded: Batches) -> LayerWeights:
@@ -103,14 +103,14 @@ def correct_bias(op: PlanOp, layer: LayerWeights, exact: Batches, rounded: Batch
 
     The output of the mean image is the mean of the outputs.
     """
-    alone = dataclasses.replace(op, inputs=op.inputs[:1], clamp=None)
+    alone = replace(op, inputs=op.inputs[:1], clamp=None)
     wanted = alone.run(_mean_image(exact))
-    found = dataclasses.replace(alone, weight=layer.decode()).run(_mean_image(rounded))
+    found = replace(alone, weight=layer.decode()).run(_mean_image(rounded))
     shift = (wanted - found).movedim(1 if op.kind == "conv" else -1, 0).flatten(1).mean(1)
-    return dataclasses.replace(layer, bias=op.bias + shift)
+    return replace(layer, bias=op.bias + shift)
 
 
-def _mean_image(batches: Batches) -> Tensor:
+def _mean_image(batches):
     return sum(batch.sum(0, keepdim=True) for batch in batches) / sum(map(len, batches))
 
 
@@ -189,4 +189,4 @@ def learn_rounding(op: PlanOp, layer: LayerWeights, seen: Tensor) -> LayerWeight
         optimizer.step()
     codes = (floor + (switch.detach() > 0)).clamp(*limits)
     codes = torch.where(output_error(weight, codes * scale, seen) < worst, codes, nearest)
-    return dataclasses.replace(layer, codes=codes.reshape(layer.codes.shape).to(torch.int8))
+    return replace(layer, codes=codes.reshape(layer.codes.shape).to(torch.int8))

@@ -72,7 +72,7 @@ def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: Ten
     )
 
 
-def _same_answers(plan: Plan, model: nn.Module, images: Tensor) -> bool:
+def _same_answers(plan, model, images):
     """Whether two calls agree, the second with one image, and leave no other state behind."""
     buffers = [tensor for op in plan.ops if op.module is not None for tensor in op.module.buffers()]
     before = [tensor.clone() for tensor in buffers]

@@ -15,9 +15,8 @@ In a file, codes of fewer than 8 bits are packed without gaps: they become one s
 lowest bit first, in two's complement, cut into bytes; only the last byte may carry padding (zeros).
 """
 
-import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -61,7 +60,7 @@ class LayerWeights:
         least = torch.where(has_weights | (least > 1e-12), least, 1.0)
         scale = torch.maximum(self.scale.double() * has_weights, least).float()
         codes = torch.round(self.codes * per_row(self.scale / scale, self.codes))
-        return dataclasses.replace(self, codes=codes.to(torch.int8), scale=scale)
+        return replace(self, codes=codes.to(torch.int8), scale=scale)
 
 
 def per_row(scale: Tensor, weight: Tensor) -> Tensor:
@@ -104,7 +103,7 @@ def encode_layer(op: PlanOp, recipe: Recipe) -> LayerWeights:
     return nearest(weight, scale.expand(len(weight)), op.bias.detach().clone(), bits)
 
 
-def _least_error(rows: Tensor, largest: Tensor, last: int) -> Tensor:
+def _least_error(rows, largest, last):
     """For each row the bound to clip at, a share of its largest value, by the squared error."""
     best = largest
     least = torch.full_like(largest, torch.inf)

@@ -71,7 +71,8 @@ def layer_of(geometry, zero_point=0, residual=False, size=(7, 9), weight=None):
         shape=shape,
     )
     layer = Layer(op, weights, sources[0], affine(0.05, 128))
-    layer.derive_integers(sources)
+    layer.sources = sources
+    layer.derive_integers()
     return layer
 
 
@@ -99,7 +100,7 @@ def test_extreme_codes_are_exact_or_go_to_integers(geometry, weight):
     layer.out_scale.copy_(
         layer.sums(x)[0].max() * layer.unit.max() / 100
     )  # so that the output does not saturate
-    layer.derive_integers(layer.sources)
+    layer.derive_integers()
     assert_right(layer, layer.sources, x)
     assert layer.integer(x).max() < 255 and torch.equal(layer.kernel(x), layer.integer(x))
     safe = weight == 64 or geometry[0] == geometry[-1] or not kernels.kernels_saturate()
@@ -138,7 +139,8 @@ MAX_POOL = {**POOL, "padding": (1, 1), "dilation": (1, 1), "ceil_mode": False}
 def test_operations_without_weights(kind, options, sources, out):
     step = make_step(PlanOp("s", kind, ("a", "b")[: len(sources)], **options), out and affine(*out))
     sources = [affine(*source) for source in sources]
-    step.derive_integers(sources)
+    step.sources = sources
+    step.derive_integers()
     assert_right(step, sources, *[IMAGE, IMAGE.flip(1)][: len(sources)])
 
 

@@ -67,7 +67,7 @@ def random_images(model: nn.Module, count: int) -> Tensor:
     return source.dequantize(torch.randint(first, last + 1, shape))
 
 
-def _close(found: Tensor, expected: Tensor, network: nn.Module, x: Tensor) -> bool:
+def _close(found, expected, network, x):
     """Whether results differ no more than ties explain.
 
     In a deep network a difference grows; so would one code more in a hundredth of the input, which

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers.quantization.integer import Layer, Step
-from helpers.quantization.plan import INPUT, KEEPS_CHANNELS, Plan, PlanOp
+from helpers.quantization.integer import Layer
+from helpers.quantization.plan import INPUT, KEEPS_CHANNELS
 
 IMAGE_BLOCK = 4  # channels of an image: four bytes are copied at a time
 
@@ -29,12 +29,12 @@ def widened(model: nn.Module, block: int) -> nn.Module:
     return model
 
 
-def _widths(plan: Plan) -> dict[str, int]:
+def _widths(plan):
     """The number of channels of every edge; 1 of an edge with one number for each image."""
     return {edge: shape[0] if shape else 1 for edge, shape in plan.shapes.items()}
 
 
-def _new_widths(plan: Plan, width: dict[str, int], block: int) -> dict[str, int]:
+def _new_widths(plan, width, block):
     same = {op.name: _same_width(op, width) for op in plan.ops}
     together = plan.tied(lambda op: same[op.name] or ())
     rigid = [edge for op in plan.ops if same[op.name] is None for edge in (op.name, *op.inputs)]
@@ -53,7 +53,7 @@ def _new_widths(plan: Plan, width: dict[str, int], block: int) -> dict[str, int]
     return wide
 
 
-def _same_width(op: PlanOp, width: dict[str, int]) -> tuple[str, ...] | None:
+def _same_width(op, width):
     """The inputs that are as wide as the output, or as a fixed part of it.
 
     None where no width may change.
@@ -72,7 +72,7 @@ def _same_width(op: PlanOp, width: dict[str, int]) -> tuple[str, ...] | None:
     return op.inputs if as_wide else None
 
 
-def _widen(step: Step, width: dict[str, int], wide: dict[str, int]) -> None:
+def _widen(step, width, wide):
     """Give a step more outputs, and a layer as many inputs as its source has now."""
     op = step.op
     own = width[op.name]
