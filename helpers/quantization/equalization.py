@@ -67,12 +67,12 @@ def _layers(plan, space):
 def _equalize_space(plan, space):
     """One step for one space; returns how far the strongest factor is from 1."""
     writers, readers = _layers(plan, space)
-    written = torch.stack([op.weight.abs().flatten(1).amax(1) for op in writers]).amax(0)
-    read = torch.stack([input_view(op).abs().amax((1, 3)).flatten() for op in readers]).amax(0)
+    written = _largest(op.weight.abs().flatten(1).amax(1) for op in writers)
+    read = _largest(input_view(op).abs().amax((1, 3)).flatten() for op in readers)
     alive = (written > 0) & (read > 0)  # the factor of a dead channel does not matter
-    factor = torch.where(alive, (written / read.clamp(min=1e-30)).sqrt(), 1.0).clamp(1e-4, 1e4)
-    on = torch.stack([(op.bias > 0) | (op.clamp is None or op.clamp[0] != 0) for op in writers])
-    always_zero = (written == 0) & ~on.any(0)
+    ratio = (written / read.clamp(min=1e-30)).sqrt()
+    factor = torch.where(alive, ratio, 1.0).clamp(1e-4, 1e4)
+    read_factor = factor.masked_fill(_always_zero(writers), 0)
     for op in writers:
         op.weight = op.weight / per_row(factor, op.weight)
         op.bias = op.bias / factor
@@ -81,9 +81,24 @@ def _equalize_space(plan, space):
             op.clamp = (op.clamp[0], op.clamp[1] / factor)
     for op in readers:
         view = input_view(op)
-        factors = factor.masked_fill(always_zero, 0).reshape(len(view), 1, -1, 1)
-        op.weight = (view * factors).view_as(op.weight)
+        op.weight = (view * read_factor.reshape(len(view), 1, -1, 1)).view_as(op.weight)
     return float((factor - 1).abs().max())
+
+
+def _largest(ranges):
+    """Of several layers, the largest range of each channel."""
+    return torch.stack([*ranges]).amax(0)
+
+
+def _always_zero(writers):
+    """The channels that no layer writes anything but 0 to."""
+    zero = [
+        (op.weight.flatten(1) == 0).all(1)
+        & (op.bias <= 0)
+        & (op.clamp is not None and op.clamp[0] == 0)
+        for op in writers
+    ]
+    return torch.stack(zero).all(0)
 
 
 def input_view(op: PlanOp) -> Tensor:

@@ -14,7 +14,6 @@ With `first` and `last`, which are ReLU and ReLU6 too,
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,8 +39,6 @@ class Step(nn.Module):
             or passes its input's codes through.
         first, last: the bounds of its output's codes; `last` holds one code per channel.
     """
-
-    sources: Sequence[Affine | None] = ()
 
     def __init__(self, op: PlanOp, out: Affine | None) -> None:
         super().__init__()
@@ -114,9 +111,6 @@ class FloatStep(Step):
 
 class Passthrough(Step):
     """An operation that moves or compares codes, and computes none: they keep their scale."""
-
-    def __init__(self, op: PlanOp, _: Affine | None) -> None:
-        super().__init__(op, None)
 
     @property
     def out(self) -> Affine | None:
@@ -279,9 +273,6 @@ class Layer(IntegerStep):
         return {**self.__dict__, "packed": None}
 
 
-KINDS = {"average_pool": AveragePool, "float": FloatStep, **dict.fromkeys(KEEPS_CODES, Passthrough)}
-
-
 def make_step(
     op: PlanOp,
     out: Affine | None,
@@ -296,4 +287,7 @@ def make_step(
     """
     if weights is not None:
         return Layer(op, weights, source, out)
-    return KINDS.get(op.kind, IntegerStep)(op, out)
+    if op.kind in KEEPS_CODES:
+        return Passthrough(op, None)
+    kinds = {"average_pool": AveragePool, "float": FloatStep}
+    return kinds.get(op.kind, IntegerStep)(op, out)

@@ -44,8 +44,7 @@ class Graph:
 
     def constant(self, name: str, value: Tensor) -> str:
         """Add a constant of this name."""
-        array = value.detach().cpu().contiguous().numpy()
-        self.constants[name] = numpy_helper.from_array(array, name)
+        self.constants[name] = numpy_helper.from_array(value.numpy(), name)
         return name
 
     def in_order(self) -> list[onnx.NodeProto]:
@@ -132,10 +131,12 @@ class Graph:
         """One int8 convolution; a residual is added in float, before the one rounding."""
         name = step.op.name
         inputs = [self.get(step), *self.parameters(step, step.codes, axis=0)]
-        if not step.op.residual:
-            return self.put(step, self.node("Conv", inputs, name, **attributes(step)))
-        y = self.node("Conv", inputs, f"{name}.product", **attributes(step))
-        return self.put(step, self.node("Add", [y, self.get(step, 1)], name))
+        if step.op.residual:
+            y = self.node("Conv", inputs, f"{name}.product", **attributes(step))
+            y = self.node("Add", [y, self.get(step, 1)], name)
+        else:
+            y = self.node("Conv", inputs, name, **attributes(step))
+        self.put(step, y)
 
     def linear(self, step: Layer) -> None:
         """One int8 matrix product; more dimensions than two are laid flat for it."""
@@ -143,10 +144,12 @@ class Graph:
         x = self.get(step)
         parameters = self.parameters(step, step.codes.t(), axis=1)
         if len(step.op.shape) == 1:
-            return self.put(step, self.node("Gemm", [x, *parameters], name))
-        flat = self.reshaped(x, f"{name}.flat", -1, step.codes.shape[1])
-        y = self.node("Gemm", [flat, *parameters], f"{name}.product")
-        return self.put(step, self.reshaped(y, name, -1, *step.op.shape))
+            y = self.node("Gemm", [x, *parameters], name)
+        else:
+            x = self.reshaped(x, f"{name}.flat", -1, step.codes.shape[1])
+            y = self.node("Gemm", [x, *parameters], f"{name}.product")
+            y = self.reshaped(y, name, -1, *step.op.shape)
+        self.put(step, y)
 
     def add(self, step: Step) -> None:
         """A sum in float, between codes."""
@@ -155,12 +158,13 @@ class Graph:
     def average_pool(self, step: Step) -> None:
         """A mean over windows; with dimensions of size 1 dropped where the network drops them."""
         name = step.op.name
+        x = [self.get(step)]
         if len(step.op.shape) == 3:
-            return self.put(
-                step, self.node("AveragePool", [self.get(step)], name, **attributes(step))
-            )
-        y = self.node("AveragePool", [self.get(step)], f"{name}.pool", **attributes(step))
-        return self.put(step, self.reshaped(y, name, 0, *step.op.shape))
+            y = self.node("AveragePool", x, name, **attributes(step))
+        else:
+            y = self.node("AveragePool", x, f"{name}.pool", **attributes(step))
+            y = self.reshaped(y, name, 0, *step.op.shape)
+        self.put(step, y)
 
     def clamp(self, step: Step) -> None:
         """A clamp alone is a quantization."""
