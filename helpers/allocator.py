@@ -14,13 +14,13 @@ from contextlib import contextmanager
 # Names and default values from glibc's malloc.h; mallopt returns 0 where an option is unknown.
 # Thresholds grow with use up to those here, but no longer once an option was set: so they are set
 # to where they would have come.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+M_MMAP_MAX = -4
 GROWN = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 NEVER = 2**31 - 1
-WHOLE_PROCESS = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(NEVER),
-}  # the same, from its environment
+# The same for the whole process, from its environment.
+WHOLE_PROCESS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(NEVER)}
 
 try:
     libc = ctypes.CDLL("libc.so.6")  # so it is called where it is glibc
@@ -33,8 +33,7 @@ _open_blocks = 0
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """Hold on to freed memory inside the `with` block; does nothing without glibc, or where it is
-    kept anyway.
+    """Hold on to freed memory inside the `with` block, if this is glibc.
 
     Blocks may be nested: memory goes back when the outermost ends.
     """

@@ -28,8 +28,7 @@ from helpers.dataset import (  # noqa: F401  (offered here, too)
 from helpers.download import FETCHERS
 
 FULL_SHA256 = "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493"
-# 1,000 + 1,000 images, of which those that `split` sets aside are ones that it sets aside of all
-# 50,000, too.
+# 1,000 + 1,000 images; those that `split` sets aside are among those it sets aside of all 50,000.
 SAMPLE_SHA256 = "4b5f5a804ba8b0e959e438244e610c08866a65b6adb3f891ba27f4ed52f3e25b"
 REPOSITORY = Path(__file__).resolve().parents[1]
 SAMPLE_FOLDER = REPOSITORY / "data" / "sample"
@@ -49,8 +48,7 @@ def data_folder() -> Path:
 
 
 def load_cifar10(source: str = "auto") -> Dataset:
-    """Load CIFAR-10 from the first source that has it, verified; ``.source`` and ``.is_sample`` say
-    which it was.
+    """Load CIFAR-10, verified, from the first source that has it; ``.source`` says which.
 
     Args:
         source: "auto" tries all four in order; "offline" tries the local copy, then the sample;
@@ -63,10 +61,9 @@ def load_cifar10(source: str = "auto") -> Dataset:
     """
     if source not in SOURCES:
         raise DataError(f"unknown data source {source!r}; choose one of {', '.join(SOURCES)}")
-    tried, attempts = (
-        [],
-        {"auto": ("local", *FETCHERS), "offline": ("local",), "sample": ()}.get(source, (source,)),
-    )
+    several = {"auto": ("local", *FETCHERS), "offline": ("local",), "sample": ()}
+    attempts = several.get(source, (source,))
+    tried = []
     for position, name in enumerate(attempts):
         try:
             if name == "local":
@@ -79,11 +76,8 @@ def load_cifar10(source: str = "auto") -> Dataset:
                 raise
             tried.append(f"  {name}: {error}")
     if source == "auto":
-        print(
-            "CIFAR-10 could not be had in full, so this run uses the committed sample:",
-            *tried,
-            sep="\n",
-        )
+        told = "CIFAR-10 could not be had in full, so this run uses the committed sample:"
+        print(told, *tried, sep="\n")
     arrays = verified(SAMPLE_FOLDER, SAMPLE_SHA256, "restore it with: git checkout -- data/sample")
     return as_dataset(arrays, "committed sample", is_sample=True)
 
@@ -92,15 +86,12 @@ def load_local(folder: Path) -> Dataset:
     """Load the first copy in `folder` (or `folder` itself, when it is the copy)."""
     candidates = copies_in(folder)
     if not candidates and not folder.exists():
-        raise DataError(
-            f"{folder} does not exist; point CIFAR10_DIR at a folder that does, or make this one"
-        )
+        remedy = "point CIFAR10_DIR at a folder that does, or make this one"
+        raise DataError(f"{folder} does not exist; {remedy}")
     if not candidates:
         names = ", ".join(LOCAL_NAMES)
-        raise DataError(
-            f"{folder} holds none of {names}; point CIFAR10_DIR at a copy, or get it: python -m"
-            " course data"
-        )
+        remedy = "point CIFAR10_DIR at a copy, or get it: python -m course data"
+        raise DataError(f"{folder} holds none of {names}; {remedy}")
     path = candidates[0]
     arrays = verified(path, FULL_SHA256, f"delete {path} and fetch it again: python -m course data")
     return as_dataset(arrays, f"local copy {path.name}")
@@ -108,33 +99,29 @@ def load_local(folder: Path) -> Dataset:
 
 def copies_in(folder: Path) -> list[Path]:
     """The copies of the data set in a folder, which may be one itself; the first is taken."""
-    found = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
-    return found or ([folder] if folder.is_file() or any(folder.glob("*batch*")) else [])
+    copies = [folder / name for name in LOCAL_NAMES if (folder / name).exists()]
+    if not copies and (folder.is_file() or any(folder.glob("*batch*"))):
+        return [folder]
+    return copies
 
 
 def fetch(name: str, another_is_left: bool) -> Dataset:
-    """Download from one source, verify, and keep the decoded arrays as the local copy; one process
-    at a time.
-    """
+    """Download from one source, verify, and keep the arrays; one process at a time."""
     folder = data_folder()
     before = copies_in(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "cifar10.lock").acquire()
     except OSError as error:
-        raise DataError(
-            f"{folder}: {error.strerror or error}; set CIFAR10_DIR to a folder you can write to"
-        ) from error
+        remedy = "set CIFAR10_DIR to a folder you can write to"
+        raise DataError(f"{folder}: {error.strerror or error}; {remedy}") from error
     with lock:
         if copies_in(folder) != before:  # another process has fetched one while this one waited
             return load_local(folder)
         archive = FETCHERS[name](folder, another_is_left)
         try:
-            arrays = verified(
-                archive,
-                FULL_SHA256,
-                f"the source {name!r} no longer serves CIFAR-10; choose another",
-            )
+            gone = f"the source {name!r} no longer serves CIFAR-10; choose another"
+            arrays = verified(archive, FULL_SHA256, gone)
         except DataError:
             archive.unlink(missing_ok=True)
             raise
@@ -146,11 +133,10 @@ def fetch(name: str, another_is_left: bool) -> Dataset:
 def verified(path: Path, expected: str, remedy: str) -> Arrays:
     """Read the arrays and compare them with the one hash that every source must give."""
     arrays = read(path)
-    if (found := fingerprint(arrays)) != expected:
-        raise DataError(
-            f"{path}: SHA-256 of the decoded arrays is {found[:16]}…, expected {expected[:16]}…;"
-            f" {remedy}"
-        )
+    digest = fingerprint(arrays)
+    if digest != expected:
+        both = f"is {digest[:16]}…, expected {expected[:16]}…"
+        raise DataError(f"{path}: SHA-256 of the decoded arrays {both}; {remedy}")
     return arrays
 
 

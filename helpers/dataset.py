@@ -1,7 +1,6 @@
-"""Labelled images in memory, of any size, channels and classes: from arrays, or from a folder with
-one per class.
-"""
+"""Labelled images in memory, of any size, channels and classes: from arrays or from a folder."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 
 
 class DataError(ValueError):
-    """Images are missing, damaged or cannot be fetched, or do not fit; says where and what to do."""
+    """Images are missing or damaged, or do not fit; says where and what to do."""
 
 
 class Normalization(NamedTuple):
@@ -41,11 +40,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images uint8 (N, C, H, W), labels int64 (N,); the default classes and normalisation are those
-    of CIFAR-10.
+    """Images uint8 (N, C, H, W) and labels int64 (N,), with CIFAR-10's classes and normalisation.
 
-    `mirror` says whether a mirrored image is one of the same class: so it is with animals, and not
-    with digits or text.
+    Attributes:
+        mirror: whether a mirrored image is of the same class: true of animals, not of digits.
     """
 
     train_images: torch.Tensor
@@ -60,26 +58,23 @@ class Dataset:
     mirror: bool = True
 
     def __post_init__(self):
-        shape = (len(self.normalization.mean), *self.train_images.shape[2:])
+        channels = len(self.normalization.mean)
         for part in ("train", "test"):
-            images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
-            if images.dtype != torch.uint8 or images.shape != (len(labels), *shape):
-                wanted = f"torch.uint8 ({len(labels)}, {', '.join(map(str, shape))})"
-                found = f"{images.dtype} {tuple(images.shape)}"
-                raise DataError(f"{self.name}: the {part} images are {found}, expected {wanted}")
-            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(self.classes):
-                found = f"{int(labels.min())} to {int(labels.max())}"
-                raise DataError(
-                    f"{self.name}: the {part} labels are {found}; expected 0 to"
-                    f" {len(self.classes) - 1}"
-                )
+            images = getattr(self, f"{part}_images")
+            labels = getattr(self, f"{part}_labels")
+            shape = (len(labels), channels, *self.train_images.shape[2:])
+            where = f"{self.name}: the {part}"
+            if images.dtype != torch.uint8 or images.shape != shape:
+                form = f"{images.dtype} {tuple(images.shape)}"
+                raise DataError(f"{where} images are {form}, expected torch.uint8 {shape}")
+            low, high = labels.aminmax() if len(labels) else (0, 0)
+            if not 0 <= low <= high < len(self.classes):
+                most = len(self.classes) - 1
+                raise DataError(f"{where} labels are {low} to {high}; expected 0 to {most}")
 
     def split(self) -> Split:
-        """Set a fixed tenth of the training images aside for validation (45,000 / 5,000 of
-        CIFAR-10).
-        """
-        # The legacy generator's stream is frozen for ever, so the split is the same under every
-        # NumPy.
+        """Set a fixed tenth of the training images aside for validation: 5,000 of CIFAR-10."""
+        # The stream of the legacy generator is frozen: the split is the same under every NumPy.
         order = torch.from_numpy(np.random.RandomState(0).permutation(len(self.train_images)))
         train, validation = order.tensor_split([len(order) - max(1, round(len(order) / 10))])
         images, labels = self.train_images, self.train_labels
@@ -105,14 +100,13 @@ def normalize(
     """
     channels = len(normalization.mean)
     if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != channels:
-        raise DataError(
-            f"normalize: expected uint8 images of shape (N, {channels}, H, W), got {images.dtype}"
-            f" {tuple(images.shape)}: give `normalization` for other channels; what is normalised"
-            " needs no second pass"
-        )
-    mean, deviation = (
-        torch.tensor(v, dtype=dtype, device=images.device)[:, None, None] for v in normalization
-    )
+        expected = f"normalize: expected uint8 images of shape (N, {channels}, H, W)"
+        advice = "give `normalization` for other channels; normalised images need no second pass"
+        got = f"{images.dtype} {tuple(images.shape)}"
+        raise DataError(f"{expected}, got {got}: {advice}")
+    mean, deviation = torch.tensor(normalization, dtype=dtype, device=images.device)[
+        ..., None, None
+    ]
     return images.to(dtype).sub_(mean * 255).div_(deviation * 255)
 
 
@@ -123,20 +117,16 @@ def normalization_of(model: Any) -> Normalization:
 
 def input_of(model: Any, images: torch.Tensor) -> torch.Tensor:
     """What a network takes: uint8 images are normalised its way, floats have been already."""
-    uint8 = isinstance(images, torch.Tensor) and images.dtype == torch.uint8
-    return normalize(images, normalization=normalization_of(model)) if uint8 else images
+    if isinstance(images, torch.Tensor) and images.dtype == torch.uint8:
+        return normalize(images, normalization=normalization_of(model))
+    return images
 
 
-def adopt(dataset: Dataset, *models: Any) -> None:
-    """From now on, networks that do not say how their images are normalised take them as those of
-    the data set are.
-    """
+def set_default_normalization(dataset: Dataset, *models: Any) -> None:
+    """Networks that do not say how their images are normalised take them as the data set's are."""
     for model in models:
-        if (
-            model is not None
-            and not hasattr(model, "input_normalization")
-            and dataset.normalization != CIFAR10
-        ):
+        silent = model is not None and not hasattr(model, "input_normalization")
+        if silent and dataset.normalization != CIFAR10:
             model.input_normalization = dataset.normalization
 
 
@@ -168,39 +158,38 @@ def from_arrays(
     images = [torch.as_tensor(part) for part in (train_images, test_images)]
     images = [part.unsqueeze(1) if part.dim() == 3 else part for part in images]
     labels = [torch.as_tensor(part) for part in (train_labels, test_labels)]
-    if wrong := [part for part in labels if part.dim() != 1 or bool((part != part.long()).any())]:
-        raise DataError(
-            f"{name}: labels are {wrong[0].dtype} {tuple(wrong[0].shape)}; expected a whole number"
-            " per image"
-        )
-    if not len(images[0]) or not len(images[1]):
-        raise DataError(
-            f"{name}: there are {len(images[0])} training and {len(images[1])} test images; both"
-            " need some"
-        )
+    for part in labels:
+        if part.dim() != 1 or bool((part != part.long()).any()):
+            form = f"{part.dtype} {tuple(part.shape)}"
+            raise DataError(f"{name}: labels are {form}; expected a whole number per image")
+    train, test = images
+    if not len(train) or not len(test):
+        counts = f"{len(train)} training and {len(test)} test images"
+        raise DataError(f"{name}: there are {counts}; both need some")
     classes = tuple(classes or map(str, range(1 + max(int(part.max()) for part in labels))))
-    source = f"{' x '.join(map(str, images[0].shape[1:]))} pixels, {len(classes)} classes"
-    ways = normalization or measured(images[0].to(torch.uint8))  # what is no uint8 is refused below
-    labels = [part.long() for part in labels]
     return Dataset(
-        images[0], labels[0], images[1], labels[1], source, False, classes, ways, name, mirror
+        train,
+        labels[0].long(),
+        test,
+        labels[1].long(),
+        source=f"{' x '.join(map(str, train.shape[1:]))} pixels, {len(classes)} classes",
+        classes=classes,
+        # What is no uint8 is refused by `Dataset`.
+        normalization=normalization or measured(train.to(torch.uint8)),
+        name=name,
+        mirror=mirror,
     )
 
 
 def measured(images: torch.Tensor) -> Normalization:
     """Mean and deviation of each channel, to four digits."""
-    counts = torch.stack(
-        [part.flatten().bincount(minlength=256) for part in images.movedim(1, 0)]
-    ).double()
-    shares, values = (
-        counts / counts.sum(1, keepdim=True),
-        torch.arange(256, dtype=torch.float64) / 255,
-    )
+    counts = [channel.flatten().bincount(minlength=256) for channel in images.movedim(1, 0)]
+    shares = torch.stack(counts).double() / counts[0].sum()
+    values = torch.arange(256, dtype=torch.float64) / 255
     mean = shares @ values
     deviation = (shares @ values.square() - mean.square()).clamp(min=1 / 255**2).sqrt()
-    return Normalization(
-        *(tuple(round(one, 4) for one in numbers.tolist()) for numbers in (mean, deviation))
-    )
+    mean, deviation = torch.stack([mean, deviation]).round(decimals=4).tolist()
+    return Normalization(tuple(mean), tuple(deviation))
 
 
 def from_folder(
@@ -228,88 +217,78 @@ def from_folder(
             file or folder.
     """
     folder = Path(folder).expanduser()
+    train, test = _files_by_class(folder)
+    mode = "L" if normalization and len(normalization.mean) == 1 else "RGB"
+    images: list[np.ndarray] = []
+    for path in (path for part in (train, test) for files in part.values() for path in files):
+        images.append(pixels(path, size, mode))
+        high, wide = images[0].shape[:2]
+        # Each in turn, since all photos of a phone fill the memory.
+        if images[-1].shape != images[0].shape:
+            this = f"{path} has {images[-1].shape[1]} x {images[-1].shape[0]} pixels"
+            remedy = "give one size for all: size=64, on the command line --input-size 64"
+            raise DataError(f"{this}, the first image {wide} x {high}; {remedy}")
+    stacked = torch.from_numpy(np.stack(images)).movedim(3, 1).contiguous()
+    if normalization is None and bool((stacked == stacked[:, :1]).all()):
+        stacked = stacked[:, :1].contiguous()
+    labels = [
+        torch.arange(len(part)).repeat_interleave(torch.tensor([len(f) for f in part.values()]))
+        for part in (train, test)
+    ]
+    parts = stacked.split([len(labels[0]), len(labels[1])])
+    return from_arrays(
+        parts[0], labels[0], parts[1], labels[1], tuple(train), normalization, folder.name, mirror
+    )
+
+
+def _files_by_class(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+    """The files of each class for training, and for the test."""
     test = next((folder / name for name in ("test", "val") if (folder / name).is_dir()), None)
     if test is not None and (folder / "train").is_dir():
-        parts = [classes_in(folder / "train"), classes_in(test)]
-        if different := sorted(parts[0].keys() ^ parts[1].keys()):
-            raise DataError(
-                f"{folder}: the class {different[0]!r} is in only one of train and {test.name}"
-            )
-    elif any((folder / "train").glob("*/")):
-        raise DataError(
-            f"{folder} has train, but neither test nor val; call the folder of the test images so"
-        )
-    else:
-        parts = [{}, {}]
-        for name, files in classes_in(folder, fewest=2).items():
-            order = np.random.RandomState(0).permutation(len(files))
-            kept = len(files) - max(1, round(len(files) / 5))
-            for part, chosen in zip(parts, (order[:kept], order[kept:]), strict=True):
-                part[name] = [files[at] for at in sorted(chosen)]
-    listed = [
-        [(path, label) for label, files in enumerate(part.values()) for path in files]
-        for part in parts
-    ]
-    mode = "L" if normalization and len(normalization.mean) == 1 else "RGB"
-    images = [[], []]
-    for part, found in zip(listed, images, strict=True):
-        for path, _ in part:
-            found.append(image := pixels(path, size, mode))
-            if image.shape != (
-                first := images[0][0].shape
-            ):  # now, since all photos of a phone fill the memory
-                sizes = (
-                    f"{image.shape[1]} x {image.shape[0]} pixels, {listed[0][0][0]} {first[1]} x"
-                    f" {first[0]}"
-                )
-                raise DataError(
-                    f"{path} has {sizes}; give one for all: size=64, on the command line"
-                    " --input-size 64"
-                )
-    stacked = [torch.from_numpy(np.stack(part)).movedim(3, 1).contiguous() for part in images]
-    if normalization is None and all(bool((part == part[:, :1]).all()) for part in stacked):
-        stacked = [part[:, :1].contiguous() for part in stacked]
-    labels = [torch.tensor([label for _, label in part]) for part in listed]
-    arrays = (stacked[0], labels[0], stacked[1], labels[1])
-    return from_arrays(*arrays, tuple(parts[0]), normalization, folder.name, mirror)
+        parts = classes_in(folder / "train"), classes_in(test)
+        for name in sorted(parts[0].keys() ^ parts[1].keys()):
+            raise DataError(f"{folder}: the class {name!r} is in only one of train and {test.name}")
+        return parts
+    if any((folder / "train").glob("*/")):
+        remedy = "call the folder of the test images so"
+        raise DataError(f"{folder} has train, but neither test nor val; {remedy}")
+    parts = {}, {}
+    for name, files in classes_in(folder, fewest=2).items():
+        order = np.random.RandomState(0).permutation(len(files))
+        kept = len(files) - max(1, round(len(files) / 5))
+        parts[0][name] = [files[at] for at in sorted(order[:kept])]
+        parts[1][name] = [files[at] for at in sorted(order[kept:])]
+    return parts
 
 
 def classes_in(folder: Path, fewest: int = 1) -> dict[str, list[Path]]:
     """The images of each class in a folder, in the order of their names."""
     if not folder.is_dir():
-        raise DataError(
-            f"{folder} is no folder; expected one that holds a folder of images for each class"
-        )
-    # By their names as texts, so that the order is the same on Windows, where paths are compared
-    # without case.
-    names = sorted(
-        (p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")),
-        key=lambda p: p.name,
-    )
-    if len(names) < 2:
-        raise DataError(
-            f"{folder} holds {len(names)} folders; expected one for each class, two or more"
-        )
-    inside = [sorted(p.name for p in one.iterdir() if p.is_dir()) for one in names]
+        expected = "expected one that holds a folder of images for each class"
+        raise DataError(f"{folder} is no folder; {expected}")
+    visible = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")]
+    # By their names as texts: Windows compares paths without case.
+    classes = sorted(visible, key=lambda path: path.name)
+    if len(classes) < 2:
+        expected = "expected one for each class, two or more"
+        raise DataError(f"{folder} holds {len(classes)} folders; {expected}")
+    inside = [sorted(p.name for p in one.iterdir() if p.is_dir()) for one in classes]
     if len(inside[0]) > 1 and all(folders == inside[0] for folders in inside):
-        raise DataError(
-            f"{folder}: {names[0].name} and {names[1].name} look like parts; call them train and"
-            " test"
-        )
-    found = {
-        one.name: [p for p in one.rglob("*") if p.suffix.lower() in IMG_EXTENSIONS] for one in names
-    }
-    for name, files in found.items():  # such as ._cat.jpg, or a copy in .ipynb_checkpoints
-        files = [
-            p for p in files if not any(part[0] == "." for part in p.relative_to(folder).parts)
-        ]
-        found[name] = sorted(files, key=lambda p: p.relative_to(folder).as_posix())
-    for name, files in found.items():
+        parts = f"{classes[0].name} and {classes[1].name}"
+        raise DataError(f"{folder}: {parts} look like parts; call them train and test")
+    images = {path.name: _images_in(path) for path in classes}
+    for name, files in images.items():
         if len(files) < fewest:
-            raise DataError(
-                f"{folder / name}: the class has {len(files)} images, and needs {fewest} or more"
-            )
-    return found
+            counts = f"the class has {len(files)} images, and needs {fewest} or more"
+            raise DataError(f"{folder / name}: {counts}")
+    return images
+
+
+def _images_in(folder: Path) -> list[Path]:
+    """All images below a folder but hidden ones: ._cat.jpg, or a copy in .ipynb_checkpoints."""
+    inside = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    visible = [name for name in inside if not re.search(r"(^|/)\.", name)]
+    return [folder / name for name in visible if name.lower().endswith(IMG_EXTENSIONS)]
 
 
 def pixels(path: Path, size: int | None, mode: str) -> np.ndarray:
@@ -317,15 +296,13 @@ def pixels(path: Path, size: int | None, mode: str) -> np.ndarray:
     try:
         with Image.open(path) as image:
             if image.mode[0] in "IF":
-                raise ValueError(
-                    f"it is of the mode {image.mode}, and 8 bits per channel are expected"
-                )
+                wanted = "8 bits per channel are expected"
+                raise ValueError(f"it is of the mode {image.mode}, and {wanted}")
             image = ImageOps.exif_transpose(image).convert(mode)  # a phone notes how it was held
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = " ".join(str(error).split())
-        raise DataError(
-            f"{path} cannot be used as an image ({reason}); remove it, or save it again"
-        ) from error
-    return np.atleast_3d(
-        ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR) if size else image
-    )
+        remedy = "remove it, or save it again"
+        raise DataError(f"{path} cannot be used as an image ({reason}); {remedy}") from error
+    if size:
+        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+    return np.atleast_3d(image)

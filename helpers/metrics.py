@@ -7,19 +7,21 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from helpers import models
-from helpers.dataset import Dataset, normalization_of, normalize
+from helpers.dataset import Dataset, input_of
 from helpers.equivalence import (  # noqa: F401  (offered here, too)
     EquivalenceError,
     assert_equivalent,
@@ -27,13 +29,21 @@ from helpers.equivalence import (  # noqa: F401  (offered here, too)
 )
 
 PAUSE_SECONDS = 0.05
-# What PyTorch's counter does not know: oneDNN's layer of an LSTM, from the shapes of its input and
-# its two weights.
-LSTM_FLOPS = {
-    torch.ops.aten.mkldnn_rnn_layer: lambda x, w, u, *_, **__: (
-        2 * prod(x[:-1]) * (prod(w) + prod(u))
-    )
+
+
+def _lstm_flops(
+    x: torch.Size, weight: torch.Size, state_weight: torch.Size, *_: Any, **__: Any
+) -> int:
+    return 2 * prod(x[:-1]) * (prod(weight) + prod(state_weight))
+
+
+# PyTorch's formulas, and one for oneDNN's layer of an LSTM.
+FLOPS = {
+    **flop_registry,
+    torch.ops.aten.mkldnn_rnn_layer: shape_wrapper(_lstm_flops),
 }
+# Operators of several tensors that multiply no matrices.
+NO_PRODUCTS = ("norm", "copy", "scatter", "index")
 
 
 class MeasurementError(ValueError):
@@ -42,61 +52,70 @@ class MeasurementError(ValueError):
 
 @dataclass(frozen=True)
 class Profile:
-    """What a network costs whatever machine it runs on; `file_bytes` is None when it cannot be
-    saved.
+    """What a network costs whatever machine it runs on.
+
+    Attributes:
+        params: how many parameters it has.
+        macs: multiply-adds of convolutions and matrix products for one image.
+        file_bytes: the length of its file; None when it cannot be saved.
+        uncounted: operators that may multiply matrices too, for which no formula is known.
     """
 
     params: int
     macs: int
     file_bytes: int | None
+    uncounted: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One sentence for people."""
+        size = "no file" if self.file_bytes is None else f"a file of {self.file_bytes:,} bytes"
+        told = f"{self.params:,} parameters, {self.macs:,} multiply-adds, {size}"
+        missing = ", ".join(self.uncounted)
+        return f"{told}; not counted, since no formula is known: {missing}" if missing else told
 
 
 @torch.no_grad()
 def check_scores(model: nn.Module, dataset: Dataset) -> None:
     """Refuse a network that does not give one score per class for an image of the data set."""
-    image = normalize(
-        dataset.train_images[:1].to(device_of(model)), normalization=normalization_of(model)
-    )
+    image = input_of(model, dataset.train_images[:1].to(device_of(model)))
     try:
         with evaluation_mode(model):
             scores = model(image)
     except Exception as error:  # a network may raise anything
         reason = " ".join(str(error).split())[:200]
-        grey = (
-            "; for grey images in three channels give a normalization of three numbers (--mean,"
-            " --deviation)"
-        )
-        reason += grey if image.shape[1] == 1 else ""
-        raise MeasurementError(
-            f"the network does not take images of {tuple(image.shape[1:])}: {reason}"
-        ) from error
-    found, wanted = tuple(getattr(scores, "shape", ())), (1, len(dataset.classes))
-    if found != wanted:
-        what = f"an answer of shape {found}" if found else type(scores).__name__
+        if image.shape[1] == 1:
+            reason += "; for grey images in three channels give a normalization of three numbers"
+            reason += " (--mean, --deviation)"
+        refused = f"the network does not take images of {tuple(image.shape[1:])}"
+        raise MeasurementError(f"{refused}: {reason}") from error
+    shape = tuple(getattr(scores, "shape", ()))
+    wanted = (1, len(dataset.classes))
+    if shape != wanted:
+        what = f"an answer of shape {shape}" if shape else type(scores).__name__
         got = f"the network gives {what} for one image, and {dataset.name} has {wanted[1]} classes"
-        needs = (
-            "accuracy, fine-tuning and the choice of scales need one score per class, of shape"
-            f" {wanted}"
+        needs = "accuracy, fine-tuning and the choice of scales need one score per class"
+        raise MeasurementError(
+            f"{got}: {needs}, of shape {wanted}; regression and detection have none"
         )
-        raise MeasurementError(f"{got}: {needs}; regression and detection have none")
 
 
 def faster_format(
     images: torch.Tensor, *models: nn.Module, teacher: nn.Module | None = None
 ) -> torch.memory_format:
-    """Put models, in place, in channels_last, where convolutions are faster; back if a forward
-    fails, as `view` does.
+    """Put models, in place, in channels_last, where convolutions are faster, if a forward works.
 
     Args:
         teacher: asked as well, and left as it is.
     """
-    asked, form = (*models, *filter(None, [teacher])), torch.contiguous_format
+    asked = (*models, *filter(None, [teacher]))
+    tensors = [t for model in models for t in chain(model.parameters(), model.buffers())]
     for form in (torch.channels_last, torch.contiguous_format):
-        for tensor in chain.from_iterable(chain(m.parameters(), m.buffers()) for m in models):
+        for tensor in tensors:
             if tensor.dim() == 4:  # `Module.to` fails at the 5 of a Conv3d
                 tensor.data = tensor.data.to(memory_format=form)
         with suppress(RuntimeError), evaluation_mode(*asked), torch.no_grad():
-            [model(images[:1].contiguous(memory_format=form)) for model in asked]
+            for model in asked:
+                model(images[:1].contiguous(memory_format=form))
             break
     return form
 
@@ -114,13 +133,13 @@ def profile(model: nn.Module, example_input: torch.Tensor) -> Profile:
         2236682
     """
     saved = file_bytes(model) if getattr(model, "spec", None) is not None else None
-    return Profile(count_parameters(model), count_macs(model, example_input), saved)
+    counter = _count(model, example_input)
+    uncounted = tuple(sorted(counter.uncounted))
+    return Profile(count_parameters(model), counter.flops // 2, saved, uncounted)
 
 
 def count_parameters(model: nn.Module) -> int:
-    """All parameters; a tensor that two layers share counts once, and buffers, as an int8 network's
-    codes, do not.
-    """
+    """All parameters, shared ones once; an int8 network's codes are buffers, which do not count."""
     return sum(p.numel() for p in model.parameters())
 
 
@@ -134,17 +153,62 @@ def file_bytes(model: nn.Module) -> int:
 
 def count_macs(model: nn.Module, example_input: torch.Tensor) -> int:
     """Multiply-adds of convolutions and matrix products for one image of `example_input`'s size."""
-    attention, counter = (
-        torch.backends.mha,
-        FlopCounterMode(display=False, custom_mapping=LSTM_FLOPS),
-    )
-    with ExitStack() as afterwards, evaluation_mode(model), torch.no_grad(), counter:
-        afterwards.callback(attention.set_fastpath_enabled, attention.get_fastpath_enabled())
-        attention.set_fastpath_enabled(
-            False
-        )  # its kernels take whole layers at once, in which nothing is counted
-        model(example_input[:1])
-    return counter.get_total_flops() // 2
+    return _count(model, example_input).flops // 2
+
+
+class _CounterMode(TorchDispatchMode):
+    """Adds up the formulas of the operators that run, and notes those that may lack one.
+
+    `FlopCounterMode` does not: it counts an unknown operator as 0. It also follows the gradients of
+    each module, and fails where a module is given a view of a parameter.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+        self.uncounted: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Any = None
+    ) -> Any:
+        """Take an operator apart until there is a formula, and count it."""
+        kwargs = kwargs or {}
+        formula = FLOPS.get(getattr(func, "_overloadpacket", func))
+        if formula is None and isinstance(func, torch._ops.OpOverload):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        if formula is not None:
+            self.flops += formula(*args, **kwargs, out_val=result)
+        elif _may_multiply(func, args):
+            self.uncounted.add(str(func).removesuffix(".default"))
+        return result
+
+
+def _may_multiply(func: Any, args: tuple) -> bool:
+    """Whether an operator may be a product: of PyTorch's own, one of two tensors of one type."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return True
+    harmless = func.is_view or torch.Tag.pointwise in func.tags
+    if harmless or any(word in str(func) for word in NO_PRODUCTS):
+        return False
+    dtypes = [arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.dim() > 0]
+    return func.namespace != "aten" or (len(dtypes) > 1 and dtypes[0] == dtypes[1])
+
+
+def _count(model: nn.Module, example_input: torch.Tensor) -> _CounterMode:
+    attention = torch.backends.mha
+    fastpath = attention.get_fastpath_enabled()
+    # Its kernels take whole layers at once, in which nothing is counted.
+    attention.set_fastpath_enabled(False)
+    try:
+        with evaluation_mode(model), torch.no_grad(), _CounterMode() as counter:
+            model(example_input[:1])
+    finally:
+        attention.set_fastpath_enabled(fastpath)
+    return counter
 
 
 def latency(
@@ -154,13 +218,9 @@ def latency(
     runs: int = 30,
     warmup: int = 5,
 ) -> tuple:
-    """The row that `compare_latency` gives one network, on so many threads of the CPU (None: as it
-    is).
-    """
-    [row] = compare_latency({"it": model}, example_input, threads, runs, warmup).itertuples(
-        index=False
-    )
-    return row
+    """The row that `compare_latency` gives one network."""
+    table = compare_latency({"it": model}, example_input, threads, runs, warmup)
+    return next(table.itertuples(index=False))
 
 
 @torch.no_grad()
@@ -171,40 +231,39 @@ def compare_latency(
     runs: int = 30,
     warmup: int = 5,
 ) -> pd.DataFrame:
-    """Time forward passes in eval mode, without gradients, in rounds (A B C, B A C, ...): a drift
-    meets all alike.
+    """Time forward passes in eval mode, without gradients, in rounds (A B C, B A C, ...).
 
-    The order of each round is drawn anew, so that none has always the same one before it. Before
-    each turn the threads of the one before, if it had several, get time to fall asleep (they spin
-    for a while, on the cores that the next one needs), and an untimed call fetches the weights into
-    the caches.
+    So a drift meets all alike. The order of each round is drawn anew, so that none has always the
+    same one before it. Before each turn the threads of the one before, if it had several, get time
+    to fall asleep (they spin for a while, on the cores that the next one needs), and an untimed
+    call fetches the weights into the caches.
+
+    Args:
+        threads: of the CPU; None leaves them as they are.
 
     Returns:
         One row per candidate: `median_ms`, `iqr_ms`, the conditions under which they hold,
-            `speedup` against the first.
+        `speedup` against the first.
     """
     if runs < 3 or warmup < 1 or (threads is not None and threads < 1):
-        got = f"got runs={runs}, warmup={warmup}, threads={threads}"
-        raise MeasurementError(
-            f"a median needs 3 runs or more, after 1 warm-up or more, on 1 thread or more; {got}"
-        )
-    if slow := [
-        name for name, one in candidates.items() if getattr(one, "mode", None) == "simulated"
-    ]:
-        raise MeasurementError(
-            f"{slow[0]} computes in float what int8 stands for: set its mode to 'kernel' to time it"
-        )
+        needs = "a median needs 3 runs or more, after 1 warm-up or more, on 1 thread or more"
+        got = f"runs={runs}, warmup={warmup}, threads={threads}"
+        raise MeasurementError(f"{needs}; got {got}")
+    for name, model in candidates.items():
+        if getattr(model, "mode", None) == "simulated":
+            remedy = "set its mode to 'kernel' to time it"
+            raise MeasurementError(f"{name} computes in float what int8 stands for: {remedy}")
     taken: dict[str, list[float]] = {name: [] for name in candidates}
-    wait = (
-        torch.cuda.synchronize if example_input.is_cuda else lambda: None
-    )  # a CPU has finished when the call returns
+    # A CPU has finished when the call returns.
+    wait = torch.cuda.synchronize if example_input.is_cuda else lambda: None
     modules = [candidate for candidate in candidates.values() if isinstance(candidate, nn.Module)]
     with evaluation_mode(*modules, threads=threads):
         used = torch.get_num_threads()
         for model in candidates.values():
             for _ in range(warmup):
                 model(example_input)
-        order, rng = list(candidates), random.Random(0)
+        order = list(candidates)
+        rng = random.Random(0)
         for _ in range(runs):
             rng.shuffle(order)
             for name in order:
@@ -224,9 +283,7 @@ def compare_latency(
 
 @contextmanager
 def evaluation_mode(*candidates: nn.Module, threads: int | None = None):
-    """Eval mode, on so many threads, inside the `with` block; afterwards what was before, module by
-    module.
-    """
+    """Eval mode, on so many threads, inside the `with` block; afterwards all is as it was."""
     was_training = [m for model in candidates for m in model.modules() if m.training]
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)

@@ -1,6 +1,4 @@
-"""The whole way in one call: dense, pruned, fine-tuned, quantized, with one row of honest numbers
-per stage.
-"""
+"""The whole way in one call: dense, pruned, fine-tuned, quantized, with a row of numbers each."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -12,7 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from helpers import metrics, models, pruning, quantization, training
-from helpers.dataset import Dataset, adopt
+from helpers.dataset import Dataset, set_default_normalization
 from helpers.provenance import provenance
 
 CALIBRATION_IMAGES = 1024
@@ -23,8 +21,13 @@ FINETUNING = training.Config(epochs=5, lr=0.02, ema=0.99, distill=0.7)
 
 @dataclass(frozen=True)
 class Compressed:
-    """What `compress` gives: each stage's network, in order, the table, each group's dead channels,
-    the scope.
+    """What `compress` gives.
+
+    Attributes:
+        stages: the network of each stage, in order.
+        table: a row for each stage.
+        dead: the channels of each group that training had switched off.
+        scope: where channels were removed, see `pruning.prune`.
     """
 
     stages: dict[str, nn.Module]
@@ -50,18 +53,16 @@ def compress(
     latency_runs: int = 10,
     progress: bool = True,
 ) -> Compressed:
-    """Prune, fine-tune with the dense network as teacher, quantize; the given one only notes how to
-    normalise images.
+    """Prune, fine-tune with the dense network as teacher, quantize.
 
-    Channels that training has switched off go first: they add nothing, and take all the room of an
-        int8 scale.
+    The given network stays as it is; at most it notes how its images are normalised. Channels that
+    training has switched off go first: they add nothing, and take up the range of an int8 scale.
     What can fail is tried on the pruned network before the long part, fine-tuning, begins. If
     something fails all the same, or is stopped, the error has the finished networks as `stages`,
     and with a `folder` the same call goes on.
 
     Args:
-        model: a trained network, in eval mode: from this course, or any other module with one score
-            per class.
+        model: a trained network in eval mode, with one score per class.
         dataset: fine-tuning and calibration see training images only; each row reads the test
             images once.
         finetune_epochs: 0 leaves the stage out.
@@ -72,8 +73,9 @@ def compress(
             is written.
         latency_runs: timed passes per stage and batch size.
     """
-    stages = {"dense": given(model, dataset)}
-    folder, recipe = folder and Path(folder), recipe or quantization.Recipe()
+    stages = {"dense": as_saveable(model, dataset)}
+    folder = folder and Path(folder)
+    recipe = recipe or quantization.Recipe()
     calibration = dataset.split().train_images[:CALIBRATION_IMAGES]
     example = torch.zeros(1, *dataset.test_images.shape[1:])
 
@@ -95,13 +97,15 @@ def compress(
         if finetune_epochs:
             batch = min(FINETUNING.batch_size, max(8, len(dataset.train_images) // STEPS))
             config = replace(FINETUNING, epochs=finetune_epochs, seed=seed, batch_size=batch)
-            student, state = copy.deepcopy(small), folder and folder / "finetuning.state"
+            student = copy.deepcopy(small)
+            state = folder and folder / "finetuning.state"
             training.finetune(student, dataset, stages["dense"], config, state, progress)
             finish("fine-tuned", student)
         finish("quantized", quantization.quantize(list(stages.values())[-1], calibration, recipe))
         stages["quantized"].mode = "kernel"
         rows = [
-            describe(name, network, dataset, example, progress) for name, network in stages.items()
+            describe(stage, network, dataset, example, progress)
+            for stage, network in stages.items()
         ]
         # The quantized network multiplies as often as the one it was made from, only in integers.
         rows[-1] |= {key: rows[-2][key] for key in ("params", "macs")}
@@ -113,33 +117,30 @@ def compress(
 
 
 def refuse_another_run(folder: Path, pruned: nn.Module, epochs: int) -> None:
-    """Two runs in one folder would leave a mixture: the files of one beside the report of the
-    other.
-    """
-    now, path = models.untied_state(pruned), folder / "pruned.safetensors"
-    held = load_file(path) if path.exists() else now
-    same = held.keys() == now.keys() and all(
-        torch.equal(tensor, held[name]) for name, tensor in now.items()
-    )
-    later = [
-        stage for stage in ("fine-tuned", "quantized") if (folder / f"{stage}.safetensors").exists()
-    ]
-    if not same or (later and not path.exists()) or (not epochs and "fine-tuned" in later):
-        raise models.ModelError(
-            f"{folder} holds another network, or this one with other settings: choose a new folder"
-        )
+    """Refuse a folder in which another run was; the files of two runs would be a mixture."""
+    stages = ("pruned", "fine-tuned", "quantized")
+    held = [stage for stage in stages if (folder / f"{stage}.safetensors").exists()]
+    another = bool(held) and "pruned" not in held
+    if "pruned" in held:
+        before = load_file(folder / "pruned.safetensors")
+        now = models.untied_state(pruned)
+        same = all(name in before and torch.equal(now[name], before[name]) for name in now)
+        another = before.keys() != now.keys() or not same
+    if another or (not epochs and "fine-tuned" in held):
+        found = f"{folder} holds another network, or this one with other settings"
+        raise models.ModelError(f"{found}: choose a new folder")
 
 
-def given(model: nn.Module, dataset: Dataset) -> nn.Module:
-    """The network itself; of a module that nobody has described, a copy that can be saved.
+def as_saveable(model: nn.Module, dataset: Dataset) -> nn.Module:
+    """The network itself, or, of one without a specification, a copy that can be saved.
 
-    Whoever loads such a file gives a function that makes the module: `models.load(path,
-        factory=...)`.
+    To load such a file takes a function that makes the module: `models.load(path, factory=...)`.
     """
     if not hasattr(model, "spec"):
-        whole, model = copy.deepcopy(model).eval(), copy.deepcopy(model).eval()
+        whole = copy.deepcopy(model).eval()
+        model = copy.deepcopy(whole)
         model.spec = models.Spec(models.name_of(type(model)), {}, make=lambda: copy.deepcopy(whole))
-    adopt(dataset, model)
+    set_default_normalization(dataset, model)
     metrics.check_scores(model, dataset)
     return model
 
@@ -149,35 +150,32 @@ def describe(
 ) -> dict:
     """Accuracy on the test images, and what the network costs wherever it runs."""
     result = training.evaluate(network, dataset.test_images, dataset.test_labels, progress=progress)
-    low, high = result.interval
     row = {
         "stage": stage,
         "accuracy": result.accuracy,
-        "low": low,
-        "high": high,
+        "low": result.interval[0],
+        "high": result.interval[1],
         "test_images": result.n,
     }
     if isinstance(network, quantization.QuantizedModel):
         return row | {"file_bytes": metrics.file_bytes(network)}
-    return row | vars(metrics.profile(network, example))
+    cost = metrics.profile(network, example)
+    return row | {"params": cost.params, "macs": cost.macs, "file_bytes": cost.file_bytes}
 
 
 def latencies(stages: dict[str, nn.Module], example: torch.Tensor, runs: int) -> pd.DataFrame:
     """Median and spread at each batch size, all stages in turn."""
-    # Float networks in the layout that is faster for them, if all can take it; integers have their
-    # own.
+    # Float networks in the layout that is faster for them, if all can take it.
     floats = {
-        n: copy.deepcopy(net)
-        for n, net in stages.items()
-        if not isinstance(net, quantization.QuantizedModel)
+        stage: copy.deepcopy(network)
+        for stage, network in stages.items()
+        if not isinstance(network, quantization.QuantizedModel)
     }
-    form, timed = metrics.faster_format(example, *floats.values()), stages | floats
+    form = metrics.faster_format(example, *floats.values())
     columns = [pd.Series(list(stages), name="stage")]
     for batch in LATENCY_BATCHES:
         x = torch.randn(batch, *example.shape[1:]).contiguous(memory_format=form)
-        table = metrics.compare_latency(timed, x, runs=runs, warmup=2)
-        columns += [
-            table.median_ms.rename(f"batch{batch}_ms"),
-            table.iqr_ms.rename(f"batch{batch}_iqr_ms"),
-        ]
+        table = metrics.compare_latency(stages | floats, x, runs=runs, warmup=2)
+        columns.append(table.median_ms.rename(f"batch{batch}_ms"))
+        columns.append(table.iqr_ms.rename(f"batch{batch}_iqr_ms"))
     return pd.concat(columns, axis=1)

@@ -1,6 +1,4 @@
-"""Where a number comes from: the command, the date, the versions and the machine, to stand in the
-number's row.
-"""
+"""Where a number comes from: command, date, versions and machine, to stand in the number's row."""
 
 import platform
 import re
@@ -22,16 +20,17 @@ def provenance(seed: int | None = None) -> dict[str, str | int | None]:
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
         "python": platform.python_version(),
-        # A GPU only where something was computed on it: a machine with one may time on its
-        # processor.
+        # A GPU only if something was computed on it.
         "device": torch.cuda.get_device_name() if torch.cuda.max_memory_allocated() else cpu_name(),
         "threads": torch.get_num_threads(),
     }
 
 
 def command(whole: bool = False) -> str:
-    """The shell command that started this process, without this machine's folders unless it is for
-    its owner alone.
+    """The shell command that started this process.
+
+    Args:
+        whole: with the folders of this machine, for the eyes of its owner.
     """
     words = sys.argv[1:] if whole else [without_folder(word) for word in sys.argv[1:]]
     module = getattr(sys.modules["__main__"], "__spec__", None)
@@ -41,18 +40,15 @@ def command(whole: bool = False) -> str:
 
 
 def without_folder(word: str) -> str:
-    """A word of a command; of a file, or of --option=file, only the file's name if the whole path
-    is given.
-    """
-    option, sign, path = word.partition("=") if word.startswith("--") else ("", "", word)
-    return f"{option}{sign}{Path(path).name if Path(path).is_absolute() else path}"
+    """A word of a command, a whole path in it shortened to the file's name."""
+    start, path = re.fullmatch(r"(--[^=]*=|)(.*)", word, re.DOTALL).groups()
+    return start + (Path(path).name if Path(path).is_absolute() else path)
 
 
 def cpu_name() -> str:
     """The processor's name as the system tells it, with its vector instructions."""
     info = Path("/proc/cpuinfo")
-    names = re.findall(
-        r"^model name\s*: (.*)$", info.read_text() if info.exists() else "", re.MULTILINE
-    )
-    name = names[0] if names else platform.processor() or platform.machine()
+    text = info.read_text() if info.exists() else ""
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    name = model[1] if model else platform.processor() or platform.machine()
     return f"{name} ({torch.backends.cpu.get_cpu_capability()})"

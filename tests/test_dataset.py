@@ -12,7 +12,7 @@ from torch import nn
 
 from helpers import augment, data, dataset, metrics, models, passes, pruning, quantization, training
 from helpers.data import DataError, Normalization
-from helpers.dataset import adopt, normalization_of, normalize
+from helpers.dataset import normalization_of, normalize, set_default_normalization
 from tests.cifar_fixtures import write_images
 
 
@@ -212,7 +212,7 @@ def test_a_network_for_grey_images_keeps_their_normalisation_through_every_stage
             )
 
     silent = models.load(models.save(models.build(make), tmp_path / "m.safetensors"), factory=make)
-    adopt(grey, silent)  # as a network that was not saved and loaded
+    set_default_normalization(grey, silent)  # as a network that was not saved and loaded
     assert normalization_of(silent) == grey.normalization
 
 

@@ -3,6 +3,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+from torchvision.ops import DeformConv2d
 
 from course.benchmarks import speed
 from helpers import allocator, metrics, models, passes, quantization
@@ -26,6 +28,38 @@ def test_multiply_adds_are_counted_inside_of_kernels_too():
         metrics.count_macs(attention, words) == 88_320 and torch.backends.mha.get_fastpath_enabled()
     )
     assert metrics.count_macs(nn.LSTM(32, 16, batch_first=True), words) == 30_720
+
+
+class Unknown(nn.Module):
+    """Multiplies by an operator for which no formula is known, and gives a layer a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.queries, self.layer = nn.Parameter(torch.randn(1, 4)), nn.Linear(4, 4)
+        self.offsets = DeformConv2d(3, 4, 3)
+
+    def forward(self, x):
+        moved = self.offsets(x, x.new_zeros(len(x), 18, 6, 6)).mean((2, 3))
+        return moved + self.layer(self.queries.expand(len(x), -1))
+
+
+def test_what_the_counter_does_not_know_is_listed_and_a_view_of_a_parameter_is_counted():
+    found = profile(Unknown(), torch.zeros(2, 3, 8, 8))
+    assert found.macs == 16 and found.uncounted == ("torchvision.deform_conv2d",)
+    assert "not counted, since no formula is known: torchvision.deform_conv2d" in str(found)
+    for name in ("resnet18", "mobilenet_v3_small", "swin_t", "convnext_tiny", "shufflenet_v2_x0_5"):
+        network = models.build(name).to("meta")
+        assert metrics._count(network, torch.zeros(1, 3, 64, 64, device="meta")).uncounted == set()
+    assert "not counted" not in str(profile(nn.Linear(3, 4), torch.zeros(1, 3)))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "googlenet", "mobilenet_v3_small"])
+def test_multiply_adds_are_those_of_the_counter_of_pytorch(name):
+    network = models.build(name).eval().to("meta")
+    images = torch.zeros(1, 3, 224, 224, device="meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        network(images)
+    assert metrics.count_macs(network, images) == counter.get_total_flops() // 2
 
 
 def test_a_network_that_cannot_be_saved_has_no_file_bytes_and_a_shared_tensor_counts_once():

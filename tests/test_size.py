@@ -18,22 +18,23 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 88_850,
-    "helpers/graphs": 11_600,
-    "helpers/passes": 12_150,
-    "helpers/pruning": 14_350,
-    "helpers/quantization": 20_050,
+    "helpers": 89_400,
+    "helpers/graphs": 13_370,
+    "helpers/models": 5_340,
+    "helpers/passes": 10_380,
+    "helpers/pruning": 13_070,
+    "helpers/quantization": 19_950,
     "helpers/plots": 5_150,
-    "helpers/training": 7_200,
+    "helpers/training": 7_170,
     "helpers/checks": 4_000,
-    "course": 60_200,
-    "course/benchmarks": 8_550,
-    "course/commands": 7_600,
-    "course/grading": 24_950,
-    "course/lessons": 2_650,
-    "course/publish": 5_850,
-    "course/reference": 10_100,
-    "tests": 162_100,
+    "course": 61_370,
+    "course/benchmarks": 8_520,
+    "course/commands": 7_590,
+    "course/grading": 24_920,
+    "course/lessons": 3_850,
+    "course/publish": 5_830,
+    "course/reference": 10_050,
+    "tests": 167_340,
     "notebooks": 56_300,
 }
 TOKENS_A_LINE = 11
@@ -41,7 +42,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 26, "course": 58, "tests": 360, "notebooks": 310}  # lines that are too long yet
+WIDE = {"helpers": 20, "course": 54, "tests": 361, "notebooks": 304}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -13,7 +13,7 @@ from torch import Tensor, nn, zeros
 
 from course.commands import add
 from helpers import data, models, training
-from helpers.dataset import Dataset, Normalization, adopt, normalization_of
+from helpers.dataset import Dataset, Normalization, normalization_of, set_default_normalization
 from helpers.quantization import QuantizedModel
 
 
@@ -155,7 +155,7 @@ def opened(
     ways = getattr(model, "input_normalization", None)
     dataset = images(arguments.data, arguments.input_size, ways, not arguments.no_mirror)
     print(dataset.describe())
-    adopt(dataset, model)
+    set_default_normalization(dataset, model)
     training.check_scores(model, dataset)
     return model, dataset
 

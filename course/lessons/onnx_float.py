@@ -43,7 +43,7 @@ def operators(path: Path, level: str) -> Counter[str]:
 
 
 def session(path: Path, threads: int, exact: bool = False) -> onnxruntime.InferenceSession:
-    """Open a file; `exact` keeps uint8 x int8 products from saturating on processors without VNNI."""
+    """Open a file; `exact` keeps uint8 x int8 products from saturating on CPUs without VNNI."""
     options = options_for("all")
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.x64quantprecision", str(int(exact)))

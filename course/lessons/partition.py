@@ -31,21 +31,23 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from helpers.graphs.effects import called_modules, callee
 from helpers.graphs.matching import find
-from helpers.graphs.patterns import Op
+from helpers.graphs.patterns import OpPattern
 
 Partition = tuple[fx.Node, ...]
 
 
 def from_ops(targets: Iterable[Any]) -> OperatorSupportBase:
-    """Support for the nodes that call one of `targets`: functions, method names or module classes."""
+    """Support for nodes that call one of `targets`: functions, method names or module classes."""
     targets = frozenset(targets)
     return create_op_support(lambda modules, node: callee(node, modules) in targets)
 
 
 def from_patterns(
-    graph_module: fx.GraphModule, patterns: Iterable[Op], covers: Callable[[Partition], bool] = bool
+    graph_module: fx.GraphModule,
+    patterns: Iterable[OpPattern],
+    covers: Callable[[Partition], bool] = bool,
 ) -> OperatorSupportBase:
-    """Support for the nodes of `graph_module` that belong to a whole match of one of the patterns."""
+    """Support for nodes of `graph_module` that belong to a whole match of one of the patterns."""
     matches = (
         m.vanishing
         for pattern in patterns
@@ -56,7 +58,7 @@ def from_patterns(
 
 
 def covered_by_both(
-    graph_module: fx.GraphModule, ops: OperatorSupportBase, patterns: Iterable[Op]
+    graph_module: fx.GraphModule, ops: OperatorSupportBase, patterns: Iterable[OpPattern]
 ) -> OperatorSupportBase:
     """Support for whole matches of which the operators support every node; an engine needs all of a
     pattern.

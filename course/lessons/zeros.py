@@ -7,7 +7,7 @@ from torch import nn
 
 
 def weights_of(model: nn.Module) -> list[torch.Tensor]:
-    """The weights of all convolutions and linear layers; one that two layers share is there once."""
+    """The weights of all convolutions and linear layers; a shared one is there once."""
     layers = [m for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd | nn.Linear)]
     return list({id(layer.weight): layer.weight for layer in layers}.values())
 

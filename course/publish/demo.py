@@ -83,7 +83,7 @@ def pack_step(step: Step, model: QuantizedModel) -> dict[str, Any]:
         "inputs": list(op.inputs),
         "shape": [*op.shape, 1, 1][:3],
     }
-    packed["coded"] = step.coded or op.kind == "reshape"
+    packed["coded"] = step.has_codes or op.kind == "reshape"
     if isinstance(step, Layer):
         packed |= pack_layer(step)
     elif op.kind != "add" or [model.step(name).op.shape for name in op.inputs] != [op.shape] * 2:
@@ -96,7 +96,7 @@ def pack_step(step: Step, model: QuantizedModel) -> dict[str, Any]:
                 f"{op.name} ({op.kind}) has no form in the page's interpreter; leave this"
                 " network out"
             )
-    return packed | (pack_factors(step) if step.coded else {})
+    return packed | (pack_factors(step) if step.has_codes else {})
 
 
 def pack_layer(layer: Layer) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def pack_layer(layer: Layer) -> dict[str, Any]:
         "weights": text_of(pack(weight, layer.bits)),
         "bias": text_of(layer.folded_bias),
     }
-    return packed if layer.coded else packed | {"factor": text_of(layer.factors()[0].float())}
+    return packed if layer.has_codes else packed | {"factor": text_of(layer.factors()[0].float())}
 
 
 def pack_factors(step: Step) -> dict[str, Any]:

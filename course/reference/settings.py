@@ -5,7 +5,7 @@ anything runs.
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
-from helpers.header import Between, problem
+from helpers.models.header import Between, problem
 from helpers.pruning.allocation import checked_multiple, checked_ratio
 from helpers.pruning.importance import CRITERIA
 from helpers.pruning.pruner import SCOPES
@@ -47,7 +47,7 @@ class SweepError(ValueError):
 
 
 NUMBER = Between(float("-inf"), float("inf"))
-KINDS: dict[Any, tuple[str, Any]] = {  # what is told, and the kind of `helpers.header`
+KINDS: dict[Any, tuple[str, Any]] = {  # what is told, and the kind of `helpers.models.header`
     int: ("a whole number", int),
     float: ("a number", NUMBER),
     bool: ("true or false", bool),

@@ -17,8 +17,8 @@ def source_line(node: fx.Node) -> str | None:
     return ":".join(own[-1]) if own else None
 
 
-class MustStay(Exception):
-    """This piece of graph must stay as it is; the message is the reason, which the report gives."""
+class Declined(Exception):
+    """This place is left as it is; the message is the reason, which the report shows."""
 
 
 class PassError(RuntimeError):
@@ -27,10 +27,17 @@ class PassError(RuntimeError):
     """
 
     def __init__(self, pass_name: str, reason: str, node: fx.Node | None = None):
+        super().__init__(reason)
         self.pass_name, self.reason = pass_name, reason
+        self.ran_before: tuple[str, ...] = ()  # the passes before it, which the Passer knows
         line = None if node is None else source_line(node)
-        place = "" if node is None else f" at node {node.name!r}" + (f" ({line})" if line else "")
-        super().__init__(f"{pass_name}{place}: {reason}")
+        self.place = (
+            "" if node is None else f" at node {node.name!r}" + (f" ({line})" if line else "")
+        )
+
+    def __str__(self) -> str:
+        before = f" (after {', '.join(self.ran_before)})" if self.ran_before else ""
+        return f"{self.pass_name}{self.place}{before}: {self.reason}"
 
 
 class UnsupportedCase(PassError):

@@ -14,9 +14,17 @@ import torch
 from torch import fx, nn
 
 from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.effects import attribute, has_hooks, nodes_in, op_name
-from helpers.graphs.errors import MustStay
-from helpers.graphs.operations import CONVS, FOLDABLE, LAYERS, TRANSPOSED, by_name
+from helpers.graphs.effects import has_hooks, nodes_in
+from helpers.graphs.errors import Declined
+from helpers.graphs.operations import (
+    CONVS,
+    FOLDABLE,
+    LAYERS,
+    TRANSPOSED,
+    attribute,
+    by_name,
+    operation,
+)
 
 TENSORS = ("weight", "bias", "running_mean", "running_var")
 
@@ -58,10 +66,11 @@ def rank(node: fx.Node) -> int | None:
 
 
 def convert(node: fx.Node, editor: Editor) -> None:
-    """Turn a functional call into a module call, or raise `MustStay`; calls that agree in all share
+    """Turn a functional call into a module call, or raise `Declined`; calls that agree in all share
     one module.
     """
-    name, names = op_name(node), LAYERS[op_name(node)]
+    name = operation(node)
+    names = LAYERS[name]
     if name == "batch_norm" and (
         isinstance(node.target, torch._ops.OpOverload) or node.target is torch.batch_norm
     ):
@@ -71,7 +80,7 @@ def convert(node: fx.Node, editor: Editor) -> None:
     stored = {key: arguments.pop(key, None) for key in TENSORS}
     settings = {key: _literal(key, value) for key, value in arguments.items()}
     if settings.get("training", False):
-        raise MustStay("it normalises by the statistics of the batch (training=True)")
+        raise Declined("it normalises by the statistics of the batch (training=True)")
     tensors = {key: _constant(key, value, editor) for key, value in stored.items()}
     key = (name, rank(node), *map(id, tensors.values()), str(sorted(settings.items())))
     reads = [read for read in node.all_input_nodes if read.op == "get_attr"]
@@ -91,17 +100,17 @@ def convert(node: fx.Node, editor: Editor) -> None:
 def _constant(name: str, value: Any, editor: Editor) -> torch.Tensor | None:
     tensor = editor.tensor(value)
     if value is not None and tensor is None:
-        raise MustStay(f"its {name} is computed by the graph")
+        raise Declined(f"its {name} is computed by the graph")
     if value is not None and editor.storage.is_written(value):
-        raise MustStay(f"the graph writes to its {name}")
+        raise Declined(f"the graph writes to its {name}")
     if tensor is not None and not tensor.is_leaf:
-        raise MustStay(f"its {name} is not a parameter or buffer")
+        raise Declined(f"its {name} is not a parameter or buffer")
     return tensor
 
 
 def _literal(name: str, value: Any) -> Any:
     if nodes_in(value):
-        raise MustStay(f"its {name} is computed by the graph")
+        raise Declined(f"its {name} is computed by the graph")
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -127,7 +136,7 @@ def _layer(name: str, settings: dict[str, Any], weight: Any, bias: Any, **_: Any
     tensors = {"weight": weight, "bias": bias}
     if name == "linear":
         if weight.dim() != 2:
-            raise MustStay(f"its weight has {weight.dim()} dimensions, and nn.Linear takes 2")
+            raise Declined(f"its weight has {weight.dim()} dimensions, and nn.Linear takes 2")
         return with_tensors(nn.Linear(*weight.shape[::-1], bias=False, device="meta"), **tensors)
     transposed = settings.pop("transposed", name.startswith("conv_transpose"))
     if not transposed:
@@ -158,7 +167,7 @@ def _norm(
 ) -> nn.Module:
     """A batch norm."""
     if dimensions not in (2, 3, 4, 5):
-        raise MustStay("the rank of its input is not known: trace with example inputs")
+        raise Declined("the rank of its input is not known: trace with example inputs")
     cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[dimensions]
     given = {"eps": settings.get("eps", 1e-5), "momentum": settings.get("momentum", 0.1)}
     norm = cls(running_mean.numel(), **given, affine=False, device="meta")

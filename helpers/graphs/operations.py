@@ -1,13 +1,15 @@
-"""What the operations of a graph are, said once: how each is written in canonical form, and what is
-known of it.
+"""What the operations of a graph are, said once: what each is called, how it is written in canonical
+form, and what is known of it.
 
 The same operation has many spellings: `nn.ReLU(inplace=True)`, `F.relu`, `torch.relu_`, `x.relu()`,
-`aten.relu`. They agree in their bare name and in the order of their arguments, so a table by name
-is enough. The canonical spelling calls one function, with the input first, required arguments by
-position, and whatever differs from the default by name. Layers with parameters are an exception:
-their canonical spelling is the module (layers.py).
+`aten.relu`. `operation(node)` is "relu" for all of them, and every table goes by these names.
+
+The canonical spelling calls one function, with the input first, required arguments by position, and
+whatever differs from the default by name. Layers with parameters are an exception: their canonical
+spelling is the module (layers.py).
 """
 
+import functools
 import operator
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -16,37 +18,132 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+# What an augmented assignment does to a tensor, into which it writes, and what it does to a number.
+_OPERATORS = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+]
+AUGMENTED = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in _OPERATORS}
+WRITING = {*AUGMENTED, operator.setitem, operator.delitem}
+
+CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+FOLDABLE = (*CONVS, *TRANSPOSED, *NORMS, nn.Linear)
+
+_OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+# nn.LeakyReLU does what leaky_relu does: the name of a class, and of its function.
+_FUNCTIONS = {name.replace("_", ""): name for name in dir(torch) + dir(F) if name[-1] != "_"}
+_FUNCTIONS |= {norm.__name__.lower(): "batch_norm" for norm in NORMS}
+_IN_PLACE = {f"i{name}": name for name in _OPERATORS}
+
+
+def operation(node: fx.Node) -> str:
+    """The one name of what a node does: "add" for `x + y`, `x += y`, `torch.add`, `x.add_`; "size"
+    and "shape" for these questions; "placeholder", "get_attr" and "output" for what calls nothing.
+
+    A class or function that is not torch's has its module in its name.
+    """
+    if node.op == "call_module":
+        return name_of(type(attribute(node.graph.owning_module, node.target)))
+    if node.op not in ("call_function", "call_method"):
+        return node.op
+    return node.args[1] if node.target is getattr else name_of(node.target)
+
+
+@functools.cache
+def name_of(called: Any) -> str:
+    """The name of an operation, from what is called: a class, a function or the name of a method."""
+    if isinstance(called, type):
+        name = called.__name__.lower()
+        ours = called.__module__.startswith("torch.nn")
+        return _FUNCTIONS.get(name, name) if ours else f"{called.__module__}.{called.__name__}"
+    name = bare_name(called)
+    name = name[2:-2] if name.startswith("__") else name.rstrip("_")
+    if isinstance(called, str) or is_torch_function(called):
+        return _IN_PLACE.get(name, name)
+    return f"{called.__module__}.{name}"
+
+
+@functools.cache
+def bare_name(called: Any) -> str:
+    """What a function or method is called where it is defined: "add_" for `x.add_(y)` and for
+    `aten.add_.Tensor`. Of an operator of another library it is the whole name.
+    """
+    if isinstance(called, _OVERLOADS):
+        return str(called).removeprefix("aten.").split(".")[0]
+    name = target_name(called)
+    return name.rstrip("_") if hasattr(operator, name) else name  # operator.and_ writes nothing
+
+
+@functools.cache
+def is_in_place(called: Any) -> bool:
+    """Whether a function or method writes into its first argument, by its name: `add_`, `iadd`."""
+    name = bare_name(called)
+    if name.endswith("_") and not name.endswith("__"):
+        return True
+    return called in WRITING or name.strip("_") in _IN_PLACE
+
+
+@functools.cache
+def is_torch_function(function: Any) -> bool:
+    """Whether a function is torch's or an operator of Python."""
+    if isinstance(function, torch._ops.HigherOrderOperator):
+        return False  # it runs a graph of its own, which may do anything
+    if isinstance(function, _OVERLOADS):
+        return str(function).startswith(("aten.", "prims."))
+    origin = (getattr(function, "__module__", None) or "").split(".")[0]
+    return origin in ("torch", "_operator", "math") or function is getattr
+
+
+def target_name(target: Any) -> str:
+    """What a node calls, in a word: "relu" for `F.relu`, "conv1" for the module of that name."""
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def attribute(root: nn.Module, path: str) -> Any:
+    """What the dotted `path` of a node names; the network itself at the empty one."""
+    return operator.attrgetter(path)(root) if path else root
+
+
 REQUIRED = object()
 
 
 class Operation(NamedTuple):
-    """One operation."""
+    """How an operation is written."""
 
     function: Any  # what the canonical node calls
-    modules: tuple[
-        type[nn.Module], ...
-    ] = ()  # do the same; their settings are attributes with the arguments' names
-    arguments: dict[str, Any] = {}  # after the input, with their defaults, in order  # noqa: RUF012  (never written)
+    # After the input, with their defaults, in order. A module has its settings under these names.
+    arguments: dict[str, Any] = {}  # noqa: RUF012  (never written)
 
 
-IN_PLACE, ZEROS = {"inplace": False}, {"mode": "constant", "value": None}
+IN_PLACE = {"inplace": False}
+ZEROS = {"mode": "constant", "value": None}
 OPERATIONS = {
-    "relu": Operation(F.relu, (nn.ReLU,), IN_PLACE),
-    "relu6": Operation(F.relu6, (nn.ReLU6,), IN_PLACE),
-    "hardswish": Operation(F.hardswish, (nn.Hardswish,), IN_PLACE),
-    "hardsigmoid": Operation(F.hardsigmoid, (nn.Hardsigmoid,), IN_PLACE),
-    "silu": Operation(F.silu, (nn.SiLU,), IN_PLACE),
-    "hardtanh": Operation(
-        F.hardtanh, (nn.Hardtanh,), {"min_val": -1.0, "max_val": 1.0, **IN_PLACE}
-    ),
-    "leaky_relu": Operation(F.leaky_relu, (nn.LeakyReLU,), {"negative_slope": 0.01, **IN_PLACE}),
-    "gelu": Operation(F.gelu, (nn.GELU,), {"approximate": "none"}),
-    "sigmoid": Operation(torch.sigmoid, (nn.Sigmoid,)),
-    "tanh": Operation(torch.tanh, (nn.Tanh,)),
-    "dropout": Operation(F.dropout, (nn.Dropout,), {"p": 0.5, "training": True, **IN_PLACE}),
-    "flatten": Operation(torch.flatten, (nn.Flatten,), {"start_dim": 0, "end_dim": -1}),
-    "matmul": Operation(torch.matmul, (), {"other": REQUIRED}),
-    "pad": Operation(F.pad, (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d), {"pad": REQUIRED, **ZEROS}),
+    "relu": Operation(F.relu, IN_PLACE),
+    "relu6": Operation(F.relu6, IN_PLACE),
+    "hardswish": Operation(F.hardswish, IN_PLACE),
+    "hardsigmoid": Operation(F.hardsigmoid, IN_PLACE),
+    "silu": Operation(F.silu, IN_PLACE),
+    "hardtanh": Operation(F.hardtanh, {"min_val": -1.0, "max_val": 1.0, **IN_PLACE}),
+    "leaky_relu": Operation(F.leaky_relu, {"negative_slope": 0.01, **IN_PLACE}),
+    "gelu": Operation(F.gelu, {"approximate": "none"}),
+    "sigmoid": Operation(torch.sigmoid),
+    "tanh": Operation(torch.tanh),
+    "dropout": Operation(F.dropout, {"p": 0.5, "training": True, **IN_PLACE}),
+    "flatten": Operation(torch.flatten, {"start_dim": 0, "end_dim": -1}),
+    "matmul": Operation(torch.matmul, {"other": REQUIRED}),
+    "pad": Operation(F.pad, {"pad": REQUIRED, **ZEROS}),
 }
 _WINDOW = {"kernel_size": REQUIRED, "stride": None, "padding": 0}
 _AVERAGE = {**_WINDOW, "ceil_mode": False, "count_include_pad": True}
@@ -57,12 +154,10 @@ for _d in (1, 2, 3):
         "adaptive_avg_pool": {"output_size": REQUIRED},
     }
     for _name, _arguments in _pools.items():
-        _module = getattr(nn, f"{_name.title().replace('_', '')}{_d}d")
-        OPERATIONS[f"{_name}{_d}d"] = Operation(getattr(F, f"{_name}{_d}d"), (_module,), _arguments)
-MODULES = {module: name for name, known in OPERATIONS.items() for module in known.modules}
+        OPERATIONS[f"{_name}{_d}d"] = Operation(getattr(F, f"{_name}{_d}d"), _arguments)
 # Other names of the same thing, of the same argument, and of an argument where it is a module's
 # attribute.
-SYNONYMS = {"mm": "matmul", "bmm": "matmul"}
+SYNONYMS = {"mm": "matmul", "bmm": "matmul", **{f"zeropad{d}d": "pad" for d in (1, 2, 3)}}
 ARGUMENT_SYNONYMS = {"train": "training", "mat2": "other", "self": "input"}
 ATTRIBUTES = {"pad": "padding"}
 
@@ -73,35 +168,17 @@ def by_name(node: fx.Node, names: Iterable[str]) -> dict[str, Any]:
     return dict(zip(names, node.args, strict=False)) | given
 
 
-# "rsub" is "sub" with its operands swapped. In-place names end in "_" or begin with "i".
+# "rsub" is "sub" with its operands swapped.
 ARITHMETIC = {"add": operator.add, "sub": operator.sub, "rsub": operator.sub, "mul": operator.mul}
 ARITHMETIC |= {"div": operator.truediv, "truediv": operator.truediv}
-ARITHMETIC_IN_PLACE = {form.format(name): name for name in ARITHMETIC for form in ("{}_", "i{}")}
 
-CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-FOLDABLE = (*CONVS, *TRANSPOSED, *NORMS, nn.Linear)
 # The arguments of layers after the input, in order. torch.nn.functional and ATen agree on them.
+_CONV = ("weight", "bias", "stride", "padding", "dilation")
+_TRANSPOSED = ("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 LAYERS = {
-    **{
-        f"conv{d}d": ("weight", "bias", "stride", "padding", "dilation", "groups")
-        for d in (1, 2, 3)
-    },
-    **dict.fromkeys(
-        [f"conv_transpose{d}d" for d in (1, 2, 3)],
-        ("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"),
-    ),
-    "convolution": (
-        "weight",
-        "bias",
-        "stride",
-        "padding",
-        "dilation",
-        "transposed",
-        "output_padding",
-        "groups",
-    ),
+    **{f"conv{d}d": (*_CONV, "groups") for d in (1, 2, 3)},
+    **{f"conv_transpose{d}d": _TRANSPOSED for d in (1, 2, 3)},
+    "convolution": (*_CONV, "transposed", "output_padding", "groups"),
     "linear": ("weight", "bias"),
     # But for this one, of which ATen has the order (weight, bias, running_mean, running_var, ...,
     # cudnn_enabled).
@@ -109,31 +186,27 @@ LAYERS = {
 }
 
 # The result never shares storage with an operand.
-_OTHERS = """neg pow abs exp sqrt rsqrt elu softmax addmm cat stack mean sum layer_norm group_norm zeros ones full
-    zeros_like ones_like clone rand randn mm bmm"""
-FRESH = frozenset((*LAYERS, *ARITHMETIC, *OPERATIONS, *_OTHERS.split())) - {
-    "dropout",
-    "flatten",
-    "pad",
-}
-FRESH_MODULES = frozenset(
-    (*FOLDABLE, nn.LayerNorm, nn.GroupNorm, *(m for m, name in MODULES.items() if name in FRESH))
-)
-
-# These return something of their first input's shape and dtype (the sum and the product when both
-# inputs agree). Asking torch gives the same answer, but its rules for batch norm and ReLU6 take 20
-# times as long as that for a convolution.
+_OTHERS = """neg pow abs exp sqrt rsqrt elu softmax addmm cat stack mean sum layer_norm group_norm
+    zeros ones full zeros_like ones_like clone rand randn mm bmm"""
+_MAY_SHARE = {"dropout", "flatten", "pad"}
+FRESH = frozenset((*LAYERS, *ARITHMETIC, *OPERATIONS, *_OTHERS.split())) - _MAY_SHARE
+# The result has the shape and type of the operands, if these are floats and agree. Asking torch
+# gives the same answer, but its rules for batch norm and relu6 take 20 times as long as that for a
+# convolution.
 KEEPS_SHAPE = frozenset(
-    (
-        *NORMS,
-        nn.ReLU,
-        nn.ReLU6,
-        nn.Hardswish,
-        nn.SiLU,
-        nn.Hardsigmoid,
-        nn.Identity,
-        nn.Dropout,
-        torch.relu,
-    )
-    + (F.relu, F.relu6, F.hardswish, F.silu, operator.add, operator.mul)
+    [
+        "batch_norm",
+        "layer_norm",
+        "relu",
+        "relu6",
+        "hardswish",
+        "silu",
+        "hardsigmoid",
+        "gelu",
+        "sigmoid",
+        "identity",
+        "dropout",
+        "add",
+        "mul",
+    ]
 )

@@ -3,14 +3,14 @@
 A pattern is a small tree (or DAG) that is read from its result towards its inputs. Four kinds of
 node make it up:
 
-    Op(targets, args)   a node that computes: one of `targets`, whose operands look like `args`
-    Value(name)         any input; where the pattern ends
-    Constant(name)      a number, or a parameter or buffer of the network; `where` may ask for more
-    a Python literal    must be equal; `...` as the last operand stands for any others
+    OpPattern(targets, args)   a node that computes: one of `targets`, with operands like `args`
+    Value(name)                any input; where the pattern ends
+    Constant(name)             a number, or a parameter or buffer of the network
+    a Python literal           must be equal; `...` as the last operand stands for any others
 
-An operation inside a pattern is an *intermediate*: a rewrite makes it vanish, so nobody outside the
-match may use it and the network may not return it. The outermost one (the *anchor*) is replaced,
-and may have any number of users.
+An operation inside a pattern is an *intermediate*: a rewrite makes it vanish, so nothing outside
+the match may use it and the network may not return it. The outermost one (the *anchor*) is
+replaced, and may have any number of users.
 """
 
 import functools
@@ -20,7 +20,8 @@ from typing import Any
 
 from torch import fx
 
-from helpers.graphs.effects import attribute, target_name
+from helpers.graphs.editing import Editor
+from helpers.graphs.operations import attribute, target_name
 
 COMMUTATIVE_NAMES = {"add", "mul", "maximum", "minimum"}
 
@@ -32,36 +33,32 @@ class Value:
     The same `Value` object in two places must be the same node in the graph.
 
     Args:
-        name: the key under which a match gives the node back.
-        where: a further condition on the node (or on the literal that stands there): returns None,
-            or one line on what is wrong.
+        name: the name under which a match gives the node back.
+        where: a condition on the node (or on the literal that stands there); raises `Declined`.
     """
 
     name: str
-    where: Callable[[Any], str | None] | None = None
+    where: Callable[[Any], None] | None = None
 
 
 class Constant(Value):
-    """An input that does not depend on the network's inputs; `where` gets the number or the tensor
-    itself.
+    """An input that does not depend on the network's inputs; `where` gets its value.
 
-    A Python number counts, and so does a `get_attr` of a tensor that the graph never writes to. A
-    match gives back the node or the number, and `Match.constant(name)` gives its value.
+    A Python number counts, and so does a `get_attr` of a tensor that the graph never writes to.
     """
 
 
-class Op:
+class OpPattern:
     """A node that computes.
 
     Args:
         targets: what it may call: functions and ATen overloads, method names (strings), module
-            classes. A subclass of a module class is not that class, for it may compute something
-            else.
+            classes. A subclass of a module class is not that class: it may compute something else.
         args: patterns of the positional operands, `...` last for 'and any others'; None for any
             operands at all.
         kwargs: patterns of the keyword operands. Keywords that are not named here must be absent,
             unless `args` is None or ends in `...`.
-        name: the key under which a match gives the node back.
+        name: the name under which a match gives the node back.
         commutative: the first two operands may be swapped.
     """
 
@@ -77,7 +74,9 @@ class Op:
         self.targets = frozenset(targets)
         self.open = args is None or args[-1:] == (...,)
         self.args = tuple(arg for arg in args or () if arg is not ...)
-        self.kwargs, self.name, self.commutative = dict(kwargs or {}), name, commutative
+        self.kwargs = dict(kwargs or {})
+        self.name = name
+        self.commutative = commutative
         if not self.targets or (commutative and len(self.args) < 2):
             raise ValueError(
                 f"operation {self} needs at least one target, and two operands if it is commutative"
@@ -92,13 +91,28 @@ class Match:
     """One place where a pattern fits.
 
     Attributes:
+        editor: reads and changes the graph in which it was found.
         anchor: the node that stands for the pattern's result.
         nodes: the node map: pattern node -> graph node (or literal).
     """
 
-    graph_module: fx.GraphModule
+    editor: Editor
     anchor: fx.Node
     nodes: dict[Any, Any]
+
+    @property
+    def graph_module(self) -> fx.GraphModule:
+        """Where it was found."""
+        return self.editor.graph_module
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What the pattern's names stand for: nodes and literals, and the values of constants."""
+        found = {}
+        for part, node in self.nodes.items():
+            if part.name:
+                found[part.name] = self.constant(part.name) if isinstance(part, Constant) else node
+        return found
 
     @property
     def placeholders(self) -> tuple[Any, ...]:
@@ -108,9 +122,8 @@ class Match:
     @functools.cached_property
     def vanishing(self) -> tuple[fx.Node, ...]:
         """The matched operations, all of which a rewrite removes."""
-        return tuple(
-            dict.fromkeys(node for part, node in self.nodes.items() if isinstance(part, Op))
-        )
+        operations = [node for part, node in self.nodes.items() if isinstance(part, OpPattern)]
+        return tuple(dict.fromkeys(operations))
 
     @property
     def returning(self) -> tuple[fx.Node, ...]:
@@ -122,10 +135,8 @@ class Match:
         for part, node in self.nodes.items():
             if part.name == name:
                 return node
-        raise KeyError(
-            f"the pattern has no node {name!r}; it has"
-            f" {[part.name for part in self.nodes if part.name]}"
-        )
+        names = [part.name for part in self.nodes if part.name]
+        raise KeyError(f"the pattern has no node {name!r}; it has {names}")
 
     def constant(self, name: str) -> Any:
         """The number or tensor of the constant that the pattern calls `name`."""
@@ -133,9 +144,8 @@ class Match:
         return attribute(self.graph_module, node.target) if isinstance(node, fx.Node) else node
 
 
-def traced(function: Callable[..., Any]) -> Op:
-    """The pattern that a function of one result computes: its arguments become values, its
-    operations become `Op`s.
+def pattern_of(function: Callable[..., Any]) -> OpPattern:
+    """The pattern that a function of one result computes: its arguments become values.
 
     Module calls match by the class of the module, so `function` may be an `nn.Module` whose
     submodules are examples. Addition and multiplication of two nodes match in either order.
@@ -143,25 +153,26 @@ def traced(function: Callable[..., Any]) -> Op:
     example = fx.symbolic_trace(function)
     made: dict[fx.Node, Any] = {}
     for node in example.graph.nodes:
-        if node.op in ("placeholder", "get_attr"):
-            made[node] = (Value if node.op == "placeholder" else Constant)(node.name)
+        if node.op == "placeholder":
+            made[node] = Value(node.name)
+        elif node.op == "get_attr":
+            made[node] = Constant(node.name)
         elif node.op != "output":
-            target = (
-                type(example.get_submodule(node.target))
-                if node.op == "call_module"
-                else node.target
-            )
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
-            two_nodes = len(node.args) == 2 and all(isinstance(arg, fx.Node) for arg in node.args)
-            commutative = two_nodes and target_name(target).split(".")[0] in COMMUTATIVE_NAMES
-            made[node] = Op(
-                [target], tuple(args), kwargs=kwargs, name=node.name, commutative=commutative
-            )
+            made[node] = _operation(example, node, made)
     result = example.graph.output_node().args[0]
-    result = made[result] if isinstance(result, fx.Node) else result
-    if not isinstance(result, Op):
+    if not isinstance(result, fx.Node) or not isinstance(made[result], OpPattern):
         raise ValueError(
             "a pattern must return the result of one operation: no input, literal or several"
             " results"
         )
-    return result
+    return made[result]
+
+
+def _operation(example: fx.GraphModule, node: fx.Node, made: dict[fx.Node, Any]) -> OpPattern:
+    target = node.target
+    if node.op == "call_module":
+        target = type(example.get_submodule(target))
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
+    two_nodes = len(node.args) == 2 and all(isinstance(arg, fx.Node) for arg in node.args)
+    commutative = two_nodes and target_name(target).split(".")[0] in COMMUTATIVE_NAMES
+    return OpPattern([target], tuple(args), kwargs=kwargs, name=node.name, commutative=commutative)

@@ -1,10 +1,10 @@
-"""From a model to a graph whose nodes know their shapes: two tracers, one kind of result.
+"""From a model to a graph whose nodes know their shapes: two routes, one kind of result.
 
-    route="fx"      torch.fx runs the model's Python code on stand-ins; layers stay module calls
+    route="fx"      torch.fx runs the model's Python code on proxies; layers stay module calls
     route="export"  torch.export runs it on fake tensors and records ATen operations
 
-Either way parameters keep their names in the module tree, and `node.meta["val"]` holds a tensor
-without data for each value: its shape and dtype count, its device does not.
+Either way parameters keep their names in the module tree, and `node.meta["val"]` holds what the
+node gives, with tensors that have no data: shape and dtype count, the device does not.
 """
 
 import copy
@@ -19,16 +19,14 @@ from torch import fx, nn
 from torch.export import Dim
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from helpers.graphs.annotation import annotate
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
-from helpers.graphs.tracer import KeepTensors, Tracer
+from helpers.graphs.recording import Recorder, stored_tensors
 
 ROUTES = ("fx", "export")
 # the module of what export writes around the inside of torch.vmap
 VMAP = "torch._functorch.predispatch"
-TAKEN = frozenset(
-    dir(fx.GraphModule(nn.Module(), fx.Graph()))
-)  # names that no layer or tensor of the root can have
+# names that no layer or tensor of the network can have
+TAKEN = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
 
 
 class WrongSize(ValueError):
@@ -52,18 +50,35 @@ def trace(
 
     Raises:
         UnsupportedCase: the model is in train mode, or cannot be copied or traced.
-        GraphMismatch: the model does not accept the example inputs.
+        GraphMismatch: the model does not accept the example inputs; the node is named.
     """
     if route not in ROUTES:
         raise ValueError(f"there is no route {route!r}: choose one of {', '.join(ROUTES)}")
+    _check(model, example_inputs)
+    if route == "export":
+        own = _copied(model)
+        try:
+            return _export(own, example_inputs, any_batch)
+        except Exception as error:
+            raise _untraceable(model, error) from error
+    if _on_one_device(model, example_inputs):
+        try:
+            return _record(model, example_inputs, with_data=False)
+        except GraphMismatch:
+            pass  # perhaps only for want of data; a real call will tell
+    return _record(model, example_inputs, with_data=True)
+
+
+def _check(model: nn.Module, example_inputs: tuple[Any, ...]) -> None:
+    """What must hold on both routes."""
     if not isinstance(model, nn.Module):
         raise UnsupportedCase(
             "tracing", f"expected a network (nn.Module), got {type(model).__name__}"
         )
     if not any(isinstance(value, torch.Tensor) for value in tree_leaves(example_inputs)):
-        kinds = ", ".join(type(value).__name__ for value in example_inputs)
+        types = ", ".join(type(value).__name__ for value in example_inputs)
         raise GraphMismatch(
-            "tracing", f"the example inputs must hold a tensor, got {kinds or 'none'}"
+            "tracing", f"the example inputs must hold a tensor, got {types or 'none'}"
         )
     if model.training:
         raise UnsupportedCase(
@@ -73,23 +88,46 @@ def trace(
         raise UnsupportedCase(
             "tracing", f"a graph has a {name!r} of its own: rename what the network calls so"
         )
+
+
+def _copied(model: nn.Module) -> nn.Module:
     try:
-        own = copy.deepcopy(model)
+        return copy.deepcopy(model)
     except Exception as error:
         raise UnsupportedCase(
             "tracing", f"{type(model).__name__} cannot be copied: {error}"
         ) from error
+
+
+def _on_one_device(model: nn.Module, example_inputs: tuple[Any, ...]) -> bool:
+    """Whether nothing but the numbers can tell a call without data from a real one."""
+    inputs = [value for value in tree_leaves(example_inputs) if isinstance(value, torch.Tensor)]
+    given = {value.device for value in inputs}
+    stored = stored_tensors(model)
+    without = [name for name, tensor in stored.items() if tensor.is_meta]
+    if without and torch.device("meta") not in given:
+        raise GraphMismatch(
+            "tracing", f"{without[0]} has no data (device meta), and the inputs have some"
+        )
+    return len(given.union(tensor.device for tensor in stored.values())) == 1
+
+
+def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) -> fx.GraphModule:
+    """The route by torch.fx, with values that are worked out without data, or with."""
+    own = _copied(model)
+    recorder = Recorder(tuple(example_inputs), with_data=with_data)
     try:
-        if route == "export":
-            return _export(own, example_inputs, any_batch)
-        recorder = Tracer(given=len(example_inputs))
-        with KeepTensors(own):
+        with torch.random.fork_rng(devices=[]):
             graph = recorder.record(own)
+    except GraphMismatch:
+        raise
     except Exception as error:
         raise _untraceable(model, error) from error
-    graph_module = fx.GraphModule(recorder.root, graph, type(model).__name__)
-    annotate(graph_module, example_inputs)
-    return graph_module
+    for node, value in recorder.values.items():
+        # What was reshaped in place has another shape now: it depends on when one asks.
+        if isinstance(value, torch.Tensor) and value.shape != node.meta["val"].shape:
+            del node.meta["val"]
+    return fx.GraphModule(own, graph, type(model).__name__)
 
 
 def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) -> fx.GraphModule:

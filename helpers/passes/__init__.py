@@ -1,22 +1,20 @@
 """Graph passes: fewer and faster operations, and not one answer changed.
 
-graph_module, report = passes.optimize(model, example_inputs)
-passes.Passer(["canonicalize", "conv_bn_folding"]).run(graph_module)
+    graph_module, report = passes.optimize(model, example_inputs)
+    passes.Passer(["canonicalize", "conv_bn_folding"]).run(graph_module)
 
 In the order in which to read it:
 
-    folder                             what a pass is
-    passer                             all passes by name; runs them until nothing changes, and
-    tells what each did
-    canonicalize                       one spelling for each operation
-    elim_identity, constant_folding    what returns its input, what nobody uses, what depends on
-    parameters alone
-    rewriter                           the shapes of rewrites: node by node, match by match, and
-    call by call
-    conv_bn_folding, conv_add_folding  what goes into the layer beside it
-    fusion, fused_layer                layers that apply their activation themselves
-    optimizer                          the whole way, and the comparison of answers before anything
-    is handed out
+    folder              what a pass is: node by node, or a table of rules
+    passer              all passes in their order; runs them, and tells what each did
+    canonicalize        one spelling for each operation
+    constant_folding    what depends on parameters alone
+    elim_identity       what returns its input, and what nothing uses
+    conv_bn_folding     a batch norm goes into the layer before it
+    conv_add_folding    constants go into the layer before them; matrix products become layers
+    fusion              layers that apply their activation themselves,
+    fused_layer         ... and the module that does so
+    optimizer           the whole way, and the comparison of answers before it hands out a network
 """
 
 from helpers.passes.optimizer import PIPELINES, optimize, replay

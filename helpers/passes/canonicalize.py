@@ -6,7 +6,7 @@
     x.shape[1], x.size(1), x.ndim     numbers, where the network fixes them; x.size(i) otherwise
 
 Writing the same thing differently never changes an answer, so in-place activations stay in place.
-In-place arithmetic becomes ordinary arithmetic when nobody else can see the difference: its operand
+In-place arithmetic becomes ordinary arithmetic when no reader can see the difference: its operand
 is a new tensor that only it uses.
 """
 
@@ -17,18 +17,20 @@ from torch import fx, nn
 
 from helpers.graphs import effects, operations
 from helpers.graphs.editing import Editor
-from helpers.graphs.errors import MustStay
+from helpers.graphs.errors import Declined
 from helpers.graphs.layers import channel_axis, convert, opaque, output_channels, rank
 from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED
-from helpers.passes.rewriter import NodeRewriter
+from helpers.passes.folder import Pass
+
+SIZES = ("shape", "size", "sym_size", "ndim", "dim", "getitem")
 
 
-class Canonicalize(NodeRewriter):
+class Canonicalize(Pass):
     """Brings module calls, functions, methods and ATen operators to one form."""
 
     name = "canonicalize"
 
-    def visit(self, node: fx.Node, editor: Editor) -> str | None:
+    def rewrite(self, node: fx.Node, editor: Editor) -> str | None:
         """Rewrite a node that has a canonical form and is not yet in it."""
         before, readers = node.target, len(node.users)
         if node.op == "get_attr":
@@ -36,24 +38,20 @@ class Canonicalize(NodeRewriter):
         elif node.op == "call_module":
             _module(node, editor)
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
-            raise MustStay(
-                f"{node.target.name()} runs a graph of its own, into which no pass looks"
-            )
+            raise Declined(f"{before.name()} runs a subgraph, into which no pass looks")
         elif node.op in ("call_function", "call_method") and effects.is_torch(node):
             _function(node, editor)
         if node.target is not before:
             return f"{_spelling(before)} became {_spelling(node.target)}"
-        return (
-            None
-            if len(node.users) == readers
-            else "a number stands for it, or others read what it returns"
-        )
+        if len(node.users) != readers:
+            return "a number stands for it, or others read what it returns"
+        return None
 
 
 def _spelling(target: Any) -> str:
-    return (
-        target if isinstance(target, str) else fx.node._get_qualified_name(target).removeprefix("_")
-    )
+    if isinstance(target, str):
+        return target
+    return fx.node._get_qualified_name(target).removeprefix("_")
 
 
 def _module(node: fx.Node, editor: Editor) -> None:
@@ -61,52 +59,57 @@ def _module(node: fx.Node, editor: Editor) -> None:
     reason = opaque(module)
     if reason is not None:
         if isinstance(module, FOLDABLE):
-            raise MustStay(reason)
+            raise Declined(reason)
         return
-    if (
-        len(node.args) == 0
-        and "input" in node.kwargs
-        and type(module).__module__.startswith("torch.nn.")
-    ):
-        node.args, node.kwargs = (
-            (node.kwargs["input"],),
-            {k: v for k, v in node.kwargs.items() if k != "input"},
-        )
-    name = operations.MODULES.get(type(module))
-    if name is not None and len(node.args) == 1 and not node.kwargs:
-        attributes = {
-            key: operations.ATTRIBUTES.get(key, key)
-            for key in operations.OPERATIONS[name].arguments
-        }
-        settings = {
-            key: getattr(module, its) for key, its in attributes.items() if hasattr(module, its)
-        }
-        _write(node, editor, name, node.args[0], settings)
+    if not node.args and type(module).__module__.startswith("torch.nn."):
+        named = dict(node.kwargs)
+        if "input" in named:
+            node.args = (named.pop("input"),)
+            node.kwargs = named
+    name = _known_name(node)
+    if name not in operations.OPERATIONS or len(node.args) != 1 or node.kwargs:
+        return
+    settings = {}
+    for argument in operations.OPERATIONS[name].arguments:
+        attribute = operations.ATTRIBUTES.get(argument, argument)
+        if hasattr(module, attribute):
+            settings[argument] = getattr(module, attribute)
+    _write(node, editor, name, node.args[0], settings)
+
+
+def _known_name(node: fx.Node) -> str:
+    name = operations.operation(node)
+    return operations.SYNONYMS.get(name, name)
 
 
 def _function(node: fx.Node, editor: Editor) -> None:
-    name = effects.op_name(node)
-    name = operations.SYNONYMS.get(name, name)
-    in_place = name.endswith("_") and not name.endswith("__")
-    if name in operations.LAYERS:
+    name = _known_name(node)
+    if name in SIZES:
+        _simplify_size(node, editor, name)
+    elif node.target is getattr:
+        return
+    elif name in operations.LAYERS:
         convert(node, editor)
     elif name in operations.ARITHMETIC:
-        _arithmetic(node, editor, name)
-    elif name in operations.ARITHMETIC_IN_PLACE:
-        _read_result_instead(node)
-        if _only_it_can_see(node, editor):
-            _arithmetic(node, editor, operations.ARITHMETIC_IN_PLACE[name])
-    elif (form := operations.OPERATIONS.get(name.rstrip("_") if in_place else name)) is not None:
-        names = ["input", *form.arguments]
-        settings = operations.by_name(node, names) | ({"inplace": True} if in_place else {})
-        required = {
-            "input",
-            *(key for key, default in form.arguments.items() if default is REQUIRED),
-        }
-        if required <= settings.keys() <= set(names) and len(node.args) <= len(names):
-            _write(node, editor, name.rstrip("_"), settings.pop("input"), settings)
-    elif node.target is getattr or name in ("size", "sym_size", "dim", "getitem"):
-        _simplify_size(node, editor, name)
+        in_place = operations.is_in_place(node.target)
+        if in_place:
+            _read_result_instead(node)
+        if not in_place or _only_it_can_see(node, editor):
+            _arithmetic(node, editor, name)
+    elif name in operations.OPERATIONS:
+        _named_operation(node, editor, name)
+
+
+def _named_operation(node: fx.Node, editor: Editor, name: str) -> None:
+    """Relu, relu_ and the others of the table, if all their arguments are known there."""
+    arguments = operations.OPERATIONS[name].arguments
+    settings = operations.by_name(node, ["input", *arguments])
+    if operations.is_in_place(node.target):
+        settings["inplace"] = True
+    required = {"input", *(key for key in arguments if arguments[key] is REQUIRED)}
+    fits = required <= settings.keys() <= {"input", *arguments}
+    if fits and len(node.args) <= 1 + len(arguments):
+        _write(node, editor, name, settings.pop("input"), settings)
 
 
 def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[str, Any]) -> None:
@@ -116,48 +119,47 @@ def _write(node: fx.Node, editor: Editor, name: str, first: Any, settings: dict[
     if name == "hardtanh" and settings.get("min_val", -1) == 0 and settings.get("max_val", 1) == 6:
         name, settings = "relu6", {"inplace": settings.get("inplace", False)}
     form = operations.OPERATIONS[name]
-    optional = {key: default for key, default in form.arguments.items() if default is not REQUIRED}
-    args = [settings[key] for key in form.arguments if key not in optional]
-    given = {key: settings[key] for key in optional if key in settings}
-    kwargs = {
-        key: value for key, value in given.items() if value not in (optional[key], [], ())
-    }  # ATen's "no stride"
-    editor.retarget(node, "call_function", form.function, (first, *args), kwargs)
+    args, kwargs = [first], {}
+    for key, default in form.arguments.items():
+        if default is REQUIRED:
+            args.append(settings[key])
+        elif key in settings and settings[key] not in (default, [], ()):  # ATen's "no stride"
+            kwargs[key] = settings[key]
+    editor.retarget(node, "call_function", form.function, tuple(args), kwargs)
 
 
 def _arithmetic(node: fx.Node, editor: Editor, name: str) -> None:
-    """x + y for any spelling of it.
-
-    `alpha`, the factor of the second operand, becomes a multiplication of its own.
-    """
+    """x + y for any spelling of it; `alpha` multiplies the second operand."""
     given = operations.by_name(node, ("input", "other"))
     alpha = given.pop("alpha", 1)
     if given.keys() != {"input", "other"} or len(node.args) > 2:
         return
-    operands = [given["input"], given["other"]]
+    first, second = given["input"], given["other"]
     if alpha != 1:
-        tensor = editor.tensor(operands[1])
         if name == "rsub" or isinstance(alpha, fx.Node):
             return
-        like = operands[0].meta.get("val") if isinstance(operands[0], fx.Node) else None
-        if tensor is not None and tensor.dtype != getattr(like, "dtype", None):
-            return  # the product has the type of the sum
-        if tensor is not None and not editor.storage.is_tensor_written(tensor):
-            operands[1] = editor.put_tensor(
-                tensor.detach() * alpha, f"{node.name}_constant", before=node
-            )
-        elif isinstance(operands[1], (int, float)):
-            operands[1] *= alpha
-        else:
+        second = _scaled(node, first, second, alpha, editor)
+        if second is None:
             return
-    function = operations.ARITHMETIC[name]
-    editor.retarget(
-        node, "call_function", function, tuple(operands[::-1] if name == "rsub" else operands), {}
-    )
+    operands = (second, first) if name == "rsub" else (first, second)
+    editor.retarget(node, "call_function", operations.ARITHMETIC[name], operands, {})
+
+
+def _scaled(node: fx.Node, first: Any, second: Any, alpha: float, editor: Editor) -> Any:
+    """The second operand times alpha, if that is a constant; None otherwise."""
+    tensor = editor.tensor(second)
+    if tensor is None:
+        return second * alpha if isinstance(second, (int, float)) else None
+    sum_like = first.meta.get("val") if isinstance(first, fx.Node) else None
+    if tensor.dtype != getattr(sum_like, "dtype", None):  # the product has the type of the sum
+        return None
+    if editor.storage.is_tensor_written(tensor):
+        return None
+    return editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
 
 
 def _read_result_instead(node: fx.Node) -> None:
-    """Whoever reads x after x += 1 gets what += returns, which is x itself."""
+    """What reads x after x += 1 reads the result of += instead, which is x itself."""
     target = node.args[0] if node.args else None
     if isinstance(target, fx.Node) and isinstance(target.meta.get("val"), torch.Tensor):
         target.replace_all_uses_with(node, delete_user_cb=lambda user: user > node)
@@ -170,16 +172,15 @@ def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
     if len(node.args) != 2 or not isinstance(node.args[0], fx.Node):
         return False
     target, other = node.args
-    readers = [target, *(user for user in target.users if user is not node)]
-    if any(
-        reader > node or not effects.is_fresh(reader, editor.module(reader)) for reader in readers
-    ):
+    for reader in (target, *(user for user in target.users if user is not node)):
+        if reader > node or not effects.is_fresh(reader, editor.module(reader)):
+            return False
+    before = target.meta.get("val")
+    if isinstance(other, fx.Node):
+        other = other.meta.get("val")
+    if not isinstance(before, torch.Tensor) or not isinstance(other, (torch.Tensor, int, float)):
         return False
-    before, other = (
-        value.meta.get("val") if isinstance(value, fx.Node) else value for value in (target, other)
-    )
-    known = isinstance(before, torch.Tensor) and isinstance(other, (torch.Tensor, int, float))
-    return known and torch.result_type(before, other) == before.dtype
+    return torch.result_type(before, other) == before.dtype
 
 
 def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
@@ -187,38 +188,44 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
     operation.
 
     A network that was traced with one image must still take others, so only what a layer fixes
-        becomes a number: the
-    sizes and dimensions of parameters, and the channels of a layer's output.
+    becomes a number: the sizes and dimensions of parameters, and the channels of a layer's output.
     """
     source, asked = (*node.args, None, None)[:2]
     if not isinstance(source, fx.Node) or len(node.args) > 2:
         return
-    number, is_size = (
-        None,
-        source.op == "call_method" and source.target == "size" and len(source.args) == 1,
-    )
-    if node.target is getattr and asked == "shape":
+    if name == "shape":
         editor.retarget(node, "call_method", "size", (source,), {})
-    elif name == "dim" or (node.target is getattr and asked == "ndim"):
+    elif name in ("dim", "ndim"):
         tensor = editor.tensor(source)  # layers take images with and without a batch
-        number = None if editor.storage.is_tensor_written(tensor) else getattr(tensor, "ndim", None)
-    elif isinstance(asked, int) and (
-        name in ("size", "sym_size") or (is_size and not source.kwargs)
-    ):
-        if name == "getitem":
-            whole, source = source, source.args[0]
-            if editor.storage.is_written(source) and any(
-                whole < one < node for one in editor.storage.writers
-            ):
-                return  # its shape may change in between
-        number = _fixed_size(source, asked, editor)
-        if number is None:
-            editor.retarget(node, "call_method", "size", (source, asked), {})
-    if number is not None:
-        for user in list(node.users):
-            user.args, user.kwargs = fx.map_arg(
-                (user.args, user.kwargs), lambda one: number if one is node else one
-            )
+        if tensor is not None and not editor.storage.is_tensor_written(tensor):
+            _put_number(node, tensor.ndim)
+    elif isinstance(asked, int) and name in ("size", "sym_size"):
+        _size(node, source, asked, editor)
+    elif isinstance(asked, int) and _is_whole_size(source):
+        tensor = source.args[0]
+        written = editor.storage.is_written(tensor)
+        if not written or not any(source < one < node for one in editor.storage.writers):
+            _size(node, tensor, asked, editor)  # its shape is still what it was
+
+
+def _is_whole_size(node: fx.Node) -> bool:
+    is_size = node.op == "call_method" and node.target == "size"
+    return is_size and len(node.args) == 1 and not node.kwargs
+
+
+def _size(node: fx.Node, source: fx.Node, axis: int, editor: Editor) -> None:
+    number = _fixed_size(source, axis, editor)
+    if number is None:
+        editor.retarget(node, "call_method", "size", (source, axis), {})
+    else:
+        _put_number(node, number)
+
+
+def _put_number(node: fx.Node, number: int) -> None:
+    for user in list(node.users):
+        user.args, user.kwargs = fx.map_arg(
+            (user.args, user.kwargs), lambda source: number if source is node else source
+        )
 
 
 def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
@@ -228,10 +235,7 @@ def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
     tensor, module, dimensions = editor.tensor(source), editor.module(source), rank(source)
     if tensor is not None:
         return None if editor.storage.is_tensor_written(tensor) else tensor.shape[dim]
-    if (
-        dimensions is None
-        or type(module) not in (*CONVS, *TRANSPOSED, nn.Linear)
-        or opaque(module) is not None
-    ):
+    is_layer = type(module) in (*CONVS, *TRANSPOSED, nn.Linear)
+    if dimensions is None or not is_layer or opaque(module) is not None:
         return None
     return output_channels(module) if dim % dimensions == channel_axis(module, dimensions) else None

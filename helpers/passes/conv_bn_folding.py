@@ -10,57 +10,82 @@ and a (W x + b) + z is the layer with
 a and b' computed in double precision. Output channels are axis 0 of W, and axis 1, for each group
 separately, of a transposed convolution's. Folds when: the batch norm normalises by its running
 statistics, its channels are those of the layer (which they are not when an image comes without a
-batch dimension), and nobody else reads what the layer computes.
+batch dimension), and nothing else reads what the layer computes.
 
-`after_layer` folds every such map y -> a y + z; conv_add_folding.py has the others.
+`fold` folds every such map y -> a y + z; conv_add_folding.py has the others.
 """
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import fx, nn
 
-from helpers.graphs.editing import Editor, with_tensors
-from helpers.graphs.effects import attribute
-from helpers.graphs.errors import MustStay
+from helpers.graphs.editing import with_tensors
+from helpers.graphs.errors import Declined
 from helpers.graphs.layers import channel_axis, opaque, output_channels, rank
-from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED
-from helpers.graphs.patterns import Match, Op
-from helpers.passes.rewriter import MatchRewriter, Rule, Rules, check_same_form
+from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED, attribute
+from helpers.graphs.patterns import Match, OpPattern
+from helpers.graphs.rewriting import Rules
+from helpers.passes.folder import RulePass, check_same_form
 
-LAYER = Op((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
+LAYER = OpPattern((*CONVS, *TRANSPOSED, nn.Linear), name="layer")
 # One factor or summand per output channel, or one number for all of them.
 PerChannel = torch.Tensor | float
+# Factor and summand of what stands behind a layer: (match, the layer's node, norm or constant).
+Affine = Callable[[Match, fx.Node, Any], tuple[PerChannel, PerChannel]]
+
+
+def fold(match: Match, layer: fx.Node, operand: Any, affine: Affine) -> str:
+    """Fold the anchor into the layer before it, if it is an affine map of the layer's output.
+
+    Calls of one layer with one operand (a batch norm or a constant) share the new layer.
+    """
+    editor = match.editor
+    module = editor.module(layer)
+    if opaque(module) is not None:
+        raise Declined(f"{layer}: {opaque(module)}")
+    if any(map(editor.storage.is_tensor_written, (module.weight, module.bias))):
+        raise Declined(f"the graph writes to the weights of {layer}")
+    check_same_form(layer, match.anchor)
+    factor, summand = affine(match, layer, operand)
+    same = operand if isinstance(operand, (int, float, complex)) else id(operand)
+    key = affine, id(module), same
+    path, new, *_ = editor.folded.get(key, ("", None))
+    if new is not None and attribute(editor.graph_module, path) is new:
+        layer.target = path
+    else:
+        new = folded(module, factor, summand)
+        editor.swap_module(layer, new)
+        # The last two are there so that no other object gets their ids.
+        editor.folded[key] = layer.target, new, module, operand
+    editor.replace(match.anchor, layer)
+    return f"folded into {layer}"
 
 
 def folded(layer: nn.Module, factor: PerChannel, summand: PerChannel) -> nn.Module:
     """The layer followed by the map y -> factor y + summand.
 
     Raises:
-        MustStay: the new weights are not finite (a finite sum says so quickly), or have no data.
+        Declined: the new weights are not finite (a finite sum says so quickly), or have no data.
     """
-    dtype = layer.weight.dtype
+    dtype, device = layer.weight.dtype, layer.weight.device
     if layer.weight.is_meta:
-        raise MustStay("its weight has no data (it is on the meta device)")
-    # Not a question of the summand's values: the structure must come out the same for any weights.
-    needs_bias = layer.bias is not None or isinstance(summand, torch.Tensor) or summand != 0
+        raise Declined("its weight has no data (it is on the meta device)")
+    wide = torch.complex128 if dtype.is_complex else torch.float64
     with torch.no_grad():
-        like = {
-            "dtype": torch.complex128 if dtype.is_complex else torch.float64,
-            "device": layer.weight.device,
-        }
-        a, z = (
-            torch.as_tensor(value, **like).expand(output_channels(layer))
-            for value in (factor, summand)
-        )
-        weight = layer.weight * _along_output_axis(
-            layer, a.to(torch.promote_types(dtype, torch.float32))
-        )
-        bias = z if layer.bias is None else a * layer.bias.to(a.dtype) + z
-        new = {"weight": weight.to(dtype), "bias": bias.to(dtype) if needs_bias else None}
+        channels = output_channels(layer)
+        a = torch.as_tensor(factor, dtype=wide, device=device).expand(channels)
+        z = torch.as_tensor(summand, dtype=wide, device=device).expand(channels)
+        row_factors = a.to(torch.promote_types(dtype, torch.float32))
+        weight = layer.weight * _along_output_axis(layer, row_factors)
+        bias = z if layer.bias is None else a * layer.bias.to(wide) + z
+        new = {"weight": weight.to(dtype), "bias": bias.to(dtype)}
+    # Not a question of the summand's values: the structure must come out the same for any weights.
+    if layer.bias is None and not isinstance(summand, torch.Tensor) and summand == 0:
+        new["bias"] = None
     if not all(t.sum().isfinite() or t.isfinite().all() for t in new.values() if t is not None):
-        raise MustStay(f"the folded weights are not finite in {dtype}")
+        raise Declined(f"the folded weights are not finite in {dtype}")
     return with_tensors(layer, **new)
 
 
@@ -69,56 +94,8 @@ def _along_output_axis(layer: nn.Module, factor: torch.Tensor) -> torch.Tensor:
     ones = [1] * (layer.weight.dim() - 2)
     if type(layer) not in TRANSPOSED:
         return factor.reshape(-1, 1, *ones)
-    return factor.reshape(layer.groups, -1, *ones).repeat_interleave(
-        layer.in_channels // layer.groups, 0
-    )
-
-
-def after_layer(affine: Callable[[Match, nn.Module], tuple[PerChannel, PerChannel]]) -> Rule:
-    """The rule that folds a map into the layer before it; `affine` gives its factor and summand, or
-    says why not.
-    """
-
-    def rule(match: Match, editor: Editor) -> tuple[fx.Node, str]:
-        layer = editor.module(match["layer"])
-        _refuse(match, editor, layer)
-        factor, summand = affine(match, layer)
-        norm = editor.module(match.anchor)
-        other = match.constant("z") if norm is None else norm
-        key = affine, id(layer), other if isinstance(other, (int, float, complex)) else id(other)
-        path, new, *_ = editor.folded.get(key, ("", None))
-        if new is not None and attribute(editor.graph_module, path) is new:
-            match["layer"].target = path
-        else:
-            editor.swap_module(match["layer"], new := folded(layer, factor, summand))
-            editor.folded[key] = (
-                match["layer"].target,
-                new,
-                layer,
-                other,
-            )  # the last two keep their ids for themselves
-        editor.replace(match.anchor, match["layer"])
-        return match.anchor, f"folded into {match['layer']}"
-
-    return rule
-
-
-def _refuse(match: Match, editor: Editor, layer: nn.Module) -> None:
-    """What holds for every map: an ordinary layer, tensors that nobody writes to, shape and dtype
-    that stay.
-    """
-    node, norm = match["layer"], editor.module(match.anchor)
-    ordinary = (
-        norm is not None and not norm.training and opaque(norm) is None
-    )  # or `_norm` has a better reason
-    own = (*norm._parameters.values(), *norm._buffers.values()) if ordinary else ()
-    if any(map(editor.storage.is_tensor_written, own)):
-        raise MustStay("the graph writes to its statistics or parameters")
-    if opaque(layer) is not None:
-        raise MustStay(f"{node}: {opaque(layer)}")
-    if any(map(editor.storage.is_tensor_written, (layer.weight, layer.bias))):
-        raise MustStay(f"the graph writes to the weights of {node}")
-    check_same_form(node, match.anchor)
+    per_group = factor.reshape(layer.groups, -1, *ones)
+    return per_group.repeat_interleave(layer.in_channels // layer.groups, 0)
 
 
 def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:
@@ -130,26 +107,33 @@ def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:
     return a, beta - a * mean
 
 
-def _norm(match: Match, layer: nn.Module) -> tuple[PerChannel, PerChannel]:
-    """The batch norm at the anchor, if it is an affine map of the layer's output channels."""
-    node, norm = match["layer"], match.graph_module.get_submodule(match.anchor.target)
-    if (reason := opaque(norm)) is not None:
-        raise MustStay(reason)
+def _norm(match: Match, layer: fx.Node, norm: nn.Module) -> tuple[PerChannel, PerChannel]:
+    if opaque(norm) is not None:
+        raise Declined(opaque(norm))
     if norm.running_mean is None or norm.running_var is None:
-        raise MustStay("it has no running statistics, so it normalises by those of the batch")
+        raise Declined("it has no running statistics, so it normalises by those of the batch")
     if norm.training:
-        raise MustStay("it is in training mode, so it normalises by the statistics of the batch")
-    if channel_axis(layer, rank(node)) != 1:
-        raise MustStay(f"axis 1 of the {rank(node)}-D output of {node} does not count its channels")
-    if norm.running_mean.numel() != output_channels(layer):
-        raise MustStay(
-            f"it has {norm.running_mean.numel()} channels and {node} has {output_channels(layer)}"
+        raise Declined("it is in training mode, so it normalises by the statistics of the batch")
+    stored = (*norm._parameters.values(), *norm._buffers.values())
+    if any(map(match.editor.storage.is_tensor_written, stored)):
+        raise Declined("the graph writes to its statistics or parameters")
+    module = match.editor.module(layer)
+    if channel_axis(module, rank(layer)) != 1:
+        raise Declined(
+            f"axis 1 of the {rank(layer)}-D output of {layer} does not count its channels"
         )
+    channels = norm.running_mean.numel()
+    if channels != output_channels(module):
+        raise Declined(f"it has {channels} channels and {layer} has {output_channels(module)}")
     return norm_as_affine(norm)
 
 
-class ConvBnFolding(MatchRewriter):
+def _fold_norm(match: Match, layer: fx.Node, norm: fx.Node) -> str:
+    return fold(match, layer, match.editor.module(norm), _norm)
+
+
+class ConvBnFolding(RulePass):
     """W' = a W, b' = a (b - mu) + beta, for linear layers and every kind of convolution."""
 
     name = "conv_bn_folding"
-    rules: ClassVar[Rules] = {Op(NORMS, (LAYER,)): after_layer(_norm)}
+    rules: ClassVar[Rules] = {OpPattern(NORMS, (LAYER,), name="norm"): _fold_norm}

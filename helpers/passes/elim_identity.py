@@ -1,9 +1,9 @@
-"""What may go without a trace: operations that return their input, and what nobody uses.
+"""What may go without a trace: operations that return their input, and what nothing uses.
 
-    nn.Identity, dropout in eval mode                                     hand on the input itself
-    x + 0, x - 0, x * 1, x / 1, padding by nothing                        make a copy
+    nn.Identity, dropout in eval mode                  pass the input itself on
+    x + 0, x - 0, x * 1, x / 1, padding by nothing     make a copy
 
-A copy may only go when nobody writes into it or into the input, for then they would write into the
+A copy may only go when nothing writes into it or into the input, for then the write would reach the
 other as well; the caller may write into what is returned. What has a side effect stays, used or
 not. Views that change nothing stay, too: they cost nothing.
 """
@@ -17,10 +17,10 @@ from torchvision.ops import stochastic_depth
 
 from helpers.graphs.editing import Editor, prefixes
 from helpers.graphs.effects import Storage, is_pure
-from helpers.graphs.errors import MustStay
+from helpers.graphs.errors import Declined
 from helpers.graphs.layers import opaque
-from helpers.passes.folder import Pass, PassResult
-from helpers.passes.rewriter import NodeRewriter, check_same_form
+from helpers.graphs.rewriting import Outcome
+from helpers.passes.folder import Pass, check_same_form
 
 IDENTITY_MODULES = (
     nn.Identity,
@@ -30,6 +30,8 @@ IDENTITY_MODULES = (
     nn.AlphaDropout,
     nn.FeatureAlphaDropout,
 )
+# Where `training` stands among the arguments.
+DROPOUTS = {F.dropout: 2, stochastic_depth: 3}
 # The number that changes nothing, and the positions at which it may stand.
 NEUTRAL = {
     operator.add: (0, (1, 0)),
@@ -39,68 +41,62 @@ NEUTRAL = {
 }
 
 
-class ElimIdentity(NodeRewriter):
+class ElimIdentity(Pass):
     """Removes nodes that return their input."""
 
     name = "elim_identity"
 
-    def visit(self, node: fx.Node, editor: Editor) -> str | None:
-        """Ask the node what it hands on, and whether its users may have that instead."""
-        handed_on, copies = (
-            _passed_through(node, editor),
-            node.target in NEUTRAL or node.target is F.pad,
-        )
-        if not isinstance(handed_on, fx.Node):
+    def rewrite(self, node: fx.Node, editor: Editor) -> str | None:
+        """Find the input that the node returns, and give it to the node's users."""
+        source = _returned_input(node, editor)
+        if not isinstance(source, fx.Node):
             return None
         if node.op != "call_module":
-            check_same_form(handed_on, node)
+            check_same_form(source, node)
         if node.target in NEUTRAL and all(isinstance(argument, fx.Node) for argument in node.args):
-            raise MustStay(
-                "a tensor holds the neutral number everywhere, which it need not in the next such"
-                " network"
-            )
-        if copies and (editor.storage.is_written(node) or editor.storage.is_written(handed_on)):
-            raise MustStay("it is a copy, and somebody writes into it or into the original")
-        if copies and _caller_can_tell(node, handed_on, editor.storage):
-            raise MustStay(f"it is a copy of {handed_on} that the network returns")
-        editor.replace(node, handed_on)
-        if copies:
+            place = "a tensor holds the neutral number everywhere"
+            raise Declined(f"{place}, which it need not in the next such network")
+        is_copy = node.target in NEUTRAL or node.target is F.pad
+        if is_copy:
+            _check_copy(node, source, editor.storage)
+        editor.replace(node, source)
+        if is_copy:
             del editor.storage  # now they share it
-        return f"it only handed on {handed_on}"
+        return f"it only returned {source}"
 
 
-def _caller_can_tell(copy: fx.Node, original: fx.Node, storage: Storage) -> bool:
-    """Whether whoever writes into the returned copy would write into another result, an input or
-    the network.
-    """
-    return storage.is_returned(copy) and (
-        storage.is_returned(original) or storage.is_kept(original)
-    )
+def _check_copy(copy: fx.Node, original: fx.Node, storage: Storage) -> None:
+    """Decline a copy if a write into it or into the original can be told from one into both."""
+    if storage.is_written(copy) or storage.is_written(original):
+        raise Declined("it is a copy, and the graph writes into it or into the original")
+    others_see_it = storage.is_returned(original) or storage.is_kept(original)
+    if storage.is_returned(copy) and others_see_it:  # the caller could write into one of them
+        raise Declined(f"it is a copy of {original} that the network returns")
 
 
-def _passed_through(node: fx.Node, editor: Editor) -> Any:
+def _returned_input(node: fx.Node, editor: Editor) -> Any:
     """The input that a node returns, or None if it computes something."""
-    if node.op == "call_module":
-        module = editor.module(node)
-        idle = (
-            isinstance(module, nn.Identity) or not module.training
-        )  # a fresh one is in train mode
-        hands_on = type(module) in IDENTITY_MODULES and idle and opaque(module) is None
-    elif node.target in NEUTRAL:
+    if node.target in NEUTRAL:
         neutral, positions = NEUTRAL[node.target]
         others = [node.args[1 - at] for at in positions if _is_all(node.args[at], neutral, editor)]
         return next((other for other in others if isinstance(other, fx.Node)), None)
-    elif node.target is F.pad:
-        hands_on = isinstance(node.args[1], (list, tuple)) and all(
-            amount == 0 for amount in node.args[1]
-        )
+    if node.op == "call_module":
+        returns_input = _is_idle(editor.module(node))
+    elif node.target in DROPOUTS:
+        position = DROPOUTS[node.target]
+        training = (*node.args[position : position + 1], node.kwargs.get("training", True))
+        returns_input = training[0] is False
     else:
-        place = {F.dropout: 2, stochastic_depth: 3}.get(node.target, 99)  # of `training`
-        hands_on = (
-            place < 99
-            and (*node.args[place : place + 1], node.kwargs.get("training", True))[0] is False
-        )
-    return node.args[0] if hands_on and node.args else None
+        amounts = node.args[1] if node.target is F.pad else None
+        returns_input = isinstance(amounts, (list, tuple)) and not any(amounts)
+    return node.args[0] if returns_input and node.args else None
+
+
+def _is_idle(module: nn.Module) -> bool:
+    """Whether a module only returns its input; a fresh `nn.Identity` is in train mode."""
+    if type(module) not in IDENTITY_MODULES or opaque(module) is not None:
+        return False
+    return isinstance(module, nn.Identity) or not module.training
 
 
 def _is_all(value: Any, number: int, editor: Editor) -> bool:
@@ -117,22 +113,23 @@ class DeadCode(Pass):
 
     name = "dead_code"
 
-    def run(self, graph_module: fx.GraphModule) -> PassResult:
+    def run(self, graph_module: fx.GraphModule) -> Outcome:
         """One walk from the output to the inputs is enough: users come after what they use."""
-        result, editor = PassResult(), Editor(graph_module)
+        outcome = Outcome()
+        editor = Editor(graph_module)
         for node in reversed(graph_module.graph.nodes):
             if node.op in ("placeholder", "output") or node.users:
                 continue
             if is_pure(node, editor.module(node)):
-                result.change(node, "nobody used it")
+                outcome.change(node, "nothing used it")
                 graph_module.graph.erase_node(node)
             elif node.op != "call_module":
-                result.decline(node, "nobody uses its result, but it may have a side effect")
-        _drop_unread(graph_module, result)
-        return result
+                outcome.decline(node, "nothing uses its result, but it may have a side effect")
+        _drop_unread(graph_module, outcome)
+        return outcome
 
 
-def _drop_unread(graph_module: fx.GraphModule, result: PassResult) -> None:
+def _drop_unread(graph_module: fx.GraphModule, outcome: Outcome) -> None:
     """Take away modules and tensors that no node reads; what is part of a called module goes or
     stays with it.
     """
@@ -140,9 +137,13 @@ def _drop_unread(graph_module: fx.GraphModule, result: PassResult) -> None:
     called = {node.target for node in nodes if node.op == "call_module"}
     needed = {"", *(prefix for node in nodes for prefix in prefixes(node.target))}
     for path, module in dict(graph_module.named_modules(remove_duplicate=False)).items():
-        if path in needed and called.isdisjoint(prefixes(path)):
-            for table in (module._modules, module._parameters, module._buffers):
-                for name in [name for name in table if f"{path}.{name}".lstrip(".") not in needed]:
-                    del table[name]
-                    if table is not module._modules:
-                        result.change(f"{path}.{name}".lstrip("."), "nobody read it")
+        if path not in needed or not called.isdisjoint(prefixes(path)):
+            continue
+        for table in (module._modules, module._parameters, module._buffers):
+            for name in list(table):
+                full_name = f"{path}.{name}".lstrip(".")
+                if full_name in needed:
+                    continue
+                del table[name]
+                if table is not module._modules:
+                    outcome.change(full_name, "nothing read it")

@@ -4,36 +4,26 @@ A pass gets a `torch.fx.GraphModule`, works on it in place, and says what it cha
 declined:
 
     requires(graph_module)    refuse, with an error, a graph that the pass was not written for
-    run(graph_module)         match -> may I fold? -> fold; returns a `PassResult`
+    rewrite(node, editor)     for one node: match -> may I? -> rewrite
+    run(graph_module)         offer every node to `rewrite`; returns an `Outcome`
     ensures(graph_module)     look at the resulting graph, and raise if a promise was not kept
 
-A pass that folds never leaves a case out in silence: each near miss is reported as declined, with
-its reason. It never writes into a tensor that is already there, because somebody else may read it:
-new values go into new tensors.
+A `RulePass` has a table of patterns and rules instead of `rewrite` (graphs/rewriting.py).
+
+A pass never leaves a case out in silence: each near miss is reported as declined, with its reason.
+It never writes into a tensor that is already there, because others may read it: new values go into
+new tensors.
 """
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+import torch
 from torch import fx
 
-
-@dataclass
-class PassResult:
-    """What one run of one pass did to the graph, each as (node, what), and what it must not do, as
-    (node, reason).
-    """
-
-    changed: list[tuple[str, str]] = field(default_factory=list)
-    declined: list[tuple[str, str]] = field(default_factory=list)
-
-    def change(self, node: fx.Node | str, what: str) -> None:
-        """Note a change at `node`."""
-        self.changed.append((str(node), what))
-
-    def decline(self, node: fx.Node | str, reason: str) -> None:
-        """Note that `node` was left as it is, and why."""
-        self.declined.append((str(node), reason))
+from helpers.graphs import rewriting
+from helpers.graphs.editing import Editor
+from helpers.graphs.errors import Declined
+from helpers.graphs.rewriting import Outcome, Rules
 
 
 class Pass:
@@ -43,11 +33,11 @@ class Pass:
         name: under which lists and reports know the pass.
 
     Example:
-        >>> class KeepAll(Pass):
-        ...     name = "keep_all"
-        ...     def run(self, graph_module):
-        ...         return PassResult(declined=[(node.name, "I like it") for node in
-        graph_module.graph.nodes])
+        >>> class KeepSigmoids(Pass):
+        ...     name = "keep_sigmoids"
+        ...     def rewrite(self, node, editor):
+        ...         if node.target is torch.sigmoid:
+        ...             raise Declined("I like it")
     """
 
     name: ClassVar[str]
@@ -55,11 +45,50 @@ class Pass:
     def requires(self, graph_module: fx.GraphModule) -> None:
         """Raise a `PassError` if this graph is not one that the pass can work on."""
 
-    def run(self, graph_module: fx.GraphModule) -> PassResult:
-        """Abstract: work on the graph in place."""
+    def rewrite(self, node: fx.Node, editor: Editor) -> str | None:
+        """Abstract: rewrite one node and say what was done; None if it is not a case for this pass.
+
+        Raises:
+            Declined: the node must stay as it is, and why.
+        """
         raise NotImplementedError(
-            f"pass {type(self).__name__} has no run(): it must work on the graph it is given"
+            f"pass {type(self).__name__} has no rewrite(): it must say what becomes of a node"
         )
+
+    def run(self, graph_module: fx.GraphModule) -> Outcome:
+        """Work on the graph in place: node by node, in order."""
+        outcome = Outcome()
+        editor = Editor(graph_module)
+        for node in list(graph_module.graph.nodes):
+            try:
+                what = self.rewrite(node, editor)
+            except Declined as reason:
+                outcome.decline(node, reason)
+                continue
+            if what is not None:
+                outcome.change(node, what)
+        return outcome
 
     def ensures(self, graph_module: fx.GraphModule) -> None:
         """Raise a `PassError` if the resulting graph breaks a promise of this pass."""
+
+
+class RulePass(Pass):
+    """A pass that is a table of rules."""
+
+    rules: ClassVar[Rules]
+
+    def run(self, graph_module: fx.GraphModule) -> Outcome:
+        """Rule by rule, each until nothing matches."""
+        return rewriting.rewrite(graph_module, self.rules)
+
+
+def check_same_form(before: fx.Node, after: fx.Node) -> None:
+    """Decline unless the values of two nodes have one shape and dtype."""
+    old, new = before.meta.get("val"), after.meta.get("val")
+    if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
+        raise Declined("shapes are not known: trace with example inputs")
+    if old.shape != new.shape:
+        raise Declined(f"it changes the shape from {tuple(old.shape)} to {tuple(new.shape)}")
+    if old.dtype != new.dtype:
+        raise Declined(f"it changes the dtype from {old.dtype} to {new.dtype}")

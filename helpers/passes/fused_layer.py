@@ -4,14 +4,14 @@ activation(conv(x) + other).
 Without fusion its result is written to memory, read and written again by an addition, and again by
 the activation. The fused kernel does all of it while the numbers are still in registers.
 
-oneDNN wants the weight in an order of its own, which depends on the shape of the input. That packed
-copy is kept beside the parameters and is no part of the network's state; it is made again when the
-shape or the weight has changed. Where the kernel does not apply (other dtypes and devices,
-gradients wanted, autocast, tracing) the plain composition runs.
+oneDNN wants the weight in an order that depends on the shape of the input. That packed copy is kept
+beside the parameters and is no part of the network's state; it is made again when the shape or the
+weight has changed, and after any step of an optimizer. Where the kernel does not apply (other
+dtypes and devices, gradients wanted, autocast, tracing) the plain composition runs.
 
 Two differences to know: oneDNN's relu and hardtanh turn a NaN into 0, where PyTorch's own keep it;
-and nobody can notice a change through `weight.data`. After `weight.data.mul_(2)`,
-`copy.deepcopy(network)` has the new weights.
+and PyTorch does not count a change through `weight.data`, so that it goes unnoticed. After
+`weight.data.mul_(2)`, `copy.deepcopy(network)` has the new weights.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from helpers.graphs.errors import MustStay
+from helpers.graphs.errors import Declined
 from helpers.graphs.operations import OPERATIONS
 
 mkldnn = torch.ops.mkldnn
@@ -34,8 +35,24 @@ KERNELS = {
     F.hardtanh: "hardtanh",
     F.leaky_relu: "leaky_relu",
     F.gelu: "gelu",
+    F.hardswish: "hardswish",
+    F.silu: "swish",
+    torch.sigmoid: "sigmoid",
+    torch.tanh: "tanh",
 }
-KERNELS |= {F.hardswish: "hardswish", F.silu: "swish", torch.sigmoid: "sigmoid", torch.tanh: "tanh"}
+
+
+class _Steps:
+    """Counts the steps of all optimizers, for fused ones change a weight and not its `_version`."""
+
+    taken = 0
+
+    @classmethod
+    def count(cls, *_: Any) -> None:
+        cls.taken += 1
+
+
+register_optimizer_step_post_hook(_Steps.count)
 
 
 class Activation(NamedTuple):
@@ -46,25 +63,38 @@ class Activation(NamedTuple):
 
 
 def read_activation(node: fx.Node) -> Activation:
-    """What an activation node computes; raises `MustStay` where the kernels do not compute that."""
+    """What an activation node computes.
+
+    Raises:
+        Declined: the kernels do not compute that.
+    """
     arguments = OPERATIONS[node.target.__name__].arguments
-    given = arguments | dict(zip(arguments, node.args[1:], strict=False)) | dict(node.kwargs)
-    given.pop("inplace", None)
-    if given.pop("approximate", "none") != "none":
-        raise MustStay(
-            f"gelu with approximate={node.kwargs['approximate']!r} is not what the kernels compute"
-        )
-    if not all(type(number) in (int, float) for number in given.values()):
-        raise MustStay(f"not all of {[*given.values()]} are numbers that are known beforehand")
+    settings = arguments | dict(zip(arguments, node.args[1:], strict=False)) | dict(node.kwargs)
+    settings.pop("inplace", None)
+    approximate = settings.pop("approximate", "none")
+    if approximate != "none":
+        raise Declined(f"gelu with {approximate=} is not what the kernels compute")
+    numbers = [*settings.values()]
+    if not all(type(number) in (int, float) for number in numbers):
+        raise Declined(f"not all of {numbers} are numbers that are known beforehand")
     if node.target is F.relu6:
         return Activation(F.hardtanh, (0.0, 6.0))
-    return Activation(node.target, tuple(map(float, given.values())))
+    return Activation(node.target, tuple(map(float, numbers)))
+
+
+class _Packed(NamedTuple):
+    """What is kept for inputs of one shape."""
+
+    key: Any = None  # what it was made for
+    weight: Tensor | None = None  # in oneDNN's order; None where no kernel can run
+    settings: tuple[Any, ...] = ()
+    source: Tensor | None = None  # keeps the old weight alive, so that no other gets its address
 
 
 class FusedLayer(nn.Module):
     """activation(conv(x) + other), with the parameters of the convolution.
 
-    Made of a convolution, or of a `FusedLayer` without activation; raises `MustStay` if the layer
+    Made of a convolution, or of a `FusedLayer` without activation; raises `Declined` if the layer
     has no fused form.
     """
 
@@ -75,104 +105,95 @@ class FusedLayer(nn.Module):
         self.register_parameter("weight", layer.weight)
         self.register_parameter("bias", layer.bias)
         self.geometry = layer.geometry if isinstance(layer, FusedLayer) else _geometry(layer)
-        self.activation, self.training = activation, layer.training
-        self._packed: tuple[Any, ...] = (None, None)
+        self.activation = activation
+        self.training = layer.training
+        self._packed = _Packed()
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         """Run the kernel if it is made for this case, or the composition."""
-        weight, bias = (
-            self._parameters["weight"],
-            self._parameters["bias"],
-        )  # self.weight takes five times as long
+        weight = self._parameters["weight"]  # self.weight takes five times as long
+        bias = self._parameters["bias"]
         if _needs_composition(x, weight, bias, other):
             return self.composition(x, other)
-        key = (
-            x.shape,
-            weight._version,
-            weight.data_ptr(),
-            None if other is None else (other.shape, other.dtype),
-        )
-        packed = self._packed if self._packed[0] == key else self._pack(key, x, other)
-        _, weight, settings, _ = packed
-        if weight is None:
+        added = other is not None and (other.shape, other.dtype)
+        key = x.shape, weight._version, weight.data_ptr(), _Steps.taken, added
+        if self._packed.key != key:
+            self._packed = self._pack(key, x, other)
+        _, packed, settings, _ = self._packed
+        if packed is None:
             return self.composition(x, other)
         if other is None:
-            return mkldnn._convolution_pointwise.default(x, weight, bias, *settings)
-        return mkldnn._convolution_pointwise.binary(x, other, weight, bias, *settings)
+            return mkldnn._convolution_pointwise.default(x, packed, bias, *settings)
+        return mkldnn._convolution_pointwise.binary(x, other, packed, bias, *settings)
 
     def composition(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         """The same in PyTorch's own operations."""
         result = F.conv2d(x, self.weight, self.bias, *self.geometry)
-        result = result if other is None else result + other
-        return (
-            result
-            if self.activation is None
-            else self.activation.function(result, *self.activation.scalars)
-        )
+        if other is not None:
+            result = result + other
+        if self.activation is not None:
+            result = self.activation.function(result, *self.activation.scalars)
+        return result
 
-    def objection(self, x: Tensor, other: Tensor | None = None) -> str | None:
+    def why_no_kernel(self, x: Tensor, other: Tensor | None = None) -> str | None:
         """Why no kernel can run on such inputs; None when one can."""
         if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
-            return (
-                "this build of PyTorch has no oneDNN, or it is switched off (torch.backends.mkldnn)"
-            )
-        given = x.dtype, self.weight.dtype, self.weight.device.type, x.dim()
-        if given != (torch.float32, torch.float32, "cpu", 4):
-            return (
-                "the kernels take images and weights of float32 on a cpu in 4 dimensions, not"
-                f" {given}"
-            )
+            place = "it is switched off (torch.backends.mkldnn)"
+            return f"this build of PyTorch has no oneDNN, or {place}"
+        form = x.dtype, self.weight.dtype, self.weight.device.type, x.dim()
+        if form != (torch.float32, torch.float32, "cpu", 4):
+            wanted = "images and weights of float32 on a cpu in 4 dimensions"
+            return f"the kernels take {wanted}, not {form}"
         if other is not None:
-            own = F.conv2d(x.to("meta"), self.weight.to("meta"), None, *self.geometry)
-            if (own.shape, own.dtype) != (other.shape, other.dtype):
-                return (
-                    f"what is added ({tuple(other.shape)}, {other.dtype}) is not of the output's"
-                    " shape and dtype"
-                )
+            result = F.conv2d(x.to("meta"), self.weight.to("meta"), None, *self.geometry)
+            if (result.shape, result.dtype) != (other.shape, other.dtype):
+                added = f"what is added ({tuple(other.shape)}, {other.dtype})"
+                return f"{added} is not of the output's shape and dtype"
         return "there is nothing to compute" if x.numel() == 0 else None
 
-    def _pack(self, key: Any, x: Tensor, other: Tensor | None) -> tuple[Any, ...]:
-        """What is kept for inputs like these: their key, the packed weight (None without a kernel),
-        its settings.
-        """
-        packed, (stride, padding, dilation, groups) = None, self.geometry
-        if self.objection(x, other) is None:
-            dense = self.weight.detach().contiguous(memory_format=torch.channels_last)
-            with torch.inference_mode(False):
-                packed = mkldnn._reorder_convolution_weight(
-                    dense, padding, stride, dilation, groups, tuple(x.shape)
-                )
-        name = None if self.activation is None else KERNELS[self.activation.function]
-        if other is None:
-            then = (
-                name or "none",
-                self.activation.scalars if name else (),
-                "none" if name == "gelu" else None,
+    def _pack(self, key: Any, x: Tensor, other: Tensor | None) -> _Packed:
+        """The weight in the kernel's order, and what else the kernel takes for such inputs."""
+        weight = self.weight.detach()
+        if self.why_no_kernel(x, other) is not None:
+            return _Packed(key, source=weight)
+        stride, padding, dilation, groups = self.geometry
+        dense = weight.contiguous(memory_format=torch.channels_last)
+        with torch.inference_mode(False):
+            packed = mkldnn._reorder_convolution_weight(
+                dense, padding, stride, dilation, groups, tuple(x.shape)
             )
-        else:
-            then = "add", 1.0, name, (), None
-        # The last one keeps the old weight alive, so that no other gets its address.
-        self._packed = key, packed, (padding, stride, dilation, groups, *then), self.weight.detach()
-        return self._packed
+        settings = padding, stride, dilation, groups, *self._ending(other)
+        return _Packed(key, packed, settings, weight)
+
+    def _ending(self, other: Tensor | None) -> tuple[Any, ...]:
+        """The kernel's arguments for what follows the convolution."""
+        name, scalars = None, ()
+        if self.activation is not None:
+            name = KERNELS[self.activation.function]
+            scalars = self.activation.scalars
+        if other is not None:
+            return "add", 1.0, name, (), None
+        return name or "none", scalars, "none" if name == "gelu" else None
 
     def __getstate__(self) -> dict[str, Any]:
         """For copying and saving: without what was packed."""
-        return self.__dict__ | {"_packed": (None, None)}
+        return self.__dict__ | {"_packed": _Packed()}
 
 
 def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
-    """Whether somebody looks inside: autograd, autocast, a compiler, a counter, a tracer with
+    """Whether something looks inside: autograd, autocast, a compiler, a counter, a tracer with
     stand-ins for tensors.
     """
+    weight = others[0]
     return (
         type(x) is not Tensor
         or x.dtype is not torch.float32
         or torch.compiler.is_compiling()
         or torch.is_autocast_enabled("cpu")
         or counts_operations()
-        or torch.autograd.forward_ad._current_level
-        >= 0  # derivatives are wanted along with the answers
-        or others[0].is_inference()  # it does not count its changes
+        # derivatives are wanted along with the answers
+        or torch.autograd.forward_ad._current_level >= 0
+        or weight.is_inference()  # it does not count its changes
         or (
             torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *others))
         )
@@ -181,18 +202,17 @@ def _needs_composition(x: Tensor, *others: Tensor | None) -> bool:
 
 def counts_operations() -> bool:
     """Whether `count_macs` is at work, which sees nothing inside of a kernel of oneDNN."""
-    return type(_get_current_dispatch_mode()).__name__ == "_FlopCounterMode"
+    return type(_get_current_dispatch_mode()).__name__.endswith("CounterMode")
 
 
 def _geometry(layer: nn.Module) -> tuple[Any, ...]:
     """Stride, padding, dilation and groups in numbers, 'same' and 'valid' too."""
     if type(layer) is not nn.Conv2d:
-        raise MustStay(f"there is no fused form of {type(layer).__name__}")
-    if layer.padding_mode != "zeros":
-        raise MustStay(
-            f"it pads with padding_mode={layer.padding_mode!r}, and the kernels pad with zeros"
-        )
+        raise Declined(f"there is no fused form of {type(layer).__name__}")
+    mode = layer.padding_mode
+    if mode != "zeros":
+        raise Declined(f"it pads with padding_mode={mode!r}, and the kernels pad with zeros")
     sides = layer._reversed_padding_repeated_twice[::-1]
     if sides[::2] != sides[1::2]:
-        raise MustStay("it pads by another amount left than right ('same' with an even kernel)")
+        raise Declined("it pads by another amount left than right ('same' with an even kernel)")
     return layer.stride, tuple(sides[::2]), layer.dilation, layer.groups

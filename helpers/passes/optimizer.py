@@ -13,8 +13,7 @@ from helpers.graphs.errors import CheckFailed, WrongAnswer
 from helpers.graphs.tracing import trace
 from helpers.passes.passer import FOLD, INFERENCE, Check, Passer, Report, known
 
-# In this order: "fold" runs round after round until it changes nothing; "inference" runs once after
-# it.
+# "fold" runs round after round until it changes nothing, and "inference" once after it.
 PIPELINES: dict[str, list[str]] = {
     "fold": [cls.name for cls in FOLD],
     "inference": [cls.name for cls in INFERENCE],
@@ -75,7 +74,7 @@ def optimize(
 def _optimized(
     model: nn.Module, inputs: tuple[Any, ...], level: str, route: str, checks: Iterable[Check] = ()
 ) -> tuple[fx.GraphModule, Report]:
-    """Trace and run the passes; the checks look at the graph as it was traced, and after each pass."""
+    """Trace and run the passes; the checks look at the traced graph, and again after each pass."""
     # Kernels are prepared for a weight until it changes, and a tensor of inference mode does not
     # count its changes.
     with torch.inference_mode(False):

@@ -11,42 +11,44 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
 from torch import fx
 
 from helpers.graphs.errors import CheckFailed, GraphMismatch, PassError
+from helpers.graphs.rewriting import Outcome
 from helpers.passes.canonicalize import Canonicalize
 from helpers.passes.constant_folding import ConstantFolding
-from helpers.passes.conv_add_folding import (
-    ConvAddFolding,
-    ConvMulFolding,
-    LinearFolding,
-    PadFolding,
-)
+from helpers.passes.conv_add_folding import ConvAddFolding, ConvMulFolding, LinearFolding
 from helpers.passes.conv_bn_folding import ConvBnFolding
 from helpers.passes.elim_identity import DeadCode, ElimIdentity
-from helpers.passes.folder import Pass, PassResult
+from helpers.passes.folder import Pass
 from helpers.passes.fusion import Contiguity, Fusion
 
+# In this order, round after round, until nothing changes. Each stands behind those that make work
+# for it:
 FOLD = (
-    Canonicalize,
-    ConstantFolding,
-    ElimIdentity,
-    PadFolding,
-    LinearFolding,
-    ConvBnFolding,
+    Canonicalize,  # the patterns of all others are written in its forms
+    ConstantFolding,  # a constant that is computed becomes one that can go or be folded
+    ElimIdentity,  # before a layer gets a bias for adding 0; and it brings layer and norm together
+    LinearFolding,  # makes layers for the next three
+    ConvBnFolding,  # each of these takes what directly follows a layer, until nothing does
     ConvAddFolding,
+    ConvMulFolding,
+    DeadCode,  # what the others have left behind and nothing reads
 )
-FOLD += (ConvMulFolding, DeadCode)
-INFERENCE = (Fusion, Contiguity)
+# Once, behind FOLD: into a fused layer nothing folds.
+INFERENCE = (
+    Fusion,
+    Contiguity,  # looks for fused layers, which leave their results in another order in memory
+)
 PASSES = {cls.name: cls for cls in FOLD + INFERENCE}
-# Looks at the graph after a pass, and raises a ValueError, RuntimeError or AssertionError if it is
-# not satisfied.
+# Looks at the graph after a pass, and raises an error if it is not satisfied.
 Check = Callable[[fx.GraphModule], None]
 
 
 def size_of(graph_module: fx.GraphModule) -> tuple[int, int]:
     """Nodes of a graph, inputs and output included, and its parameters; shared ones count once."""
-    return len(graph_module.graph.nodes), sum(p.numel() for p in graph_module.parameters())
+    return len(graph_module.graph.nodes), sum(map(torch.Tensor.numel, graph_module.parameters()))
 
 
 class Row(NamedTuple):
@@ -56,7 +58,7 @@ class Row(NamedTuple):
     round: int
     before: tuple[int, int]
     after: tuple[int, int]
-    result: PassResult
+    result: Outcome
     milliseconds: float
 
 
@@ -73,15 +75,10 @@ class Report:
 
     @property
     def declined(self) -> list[tuple[str, str, str]]:
-        """What was declined in the end as (pass, node, reason): what a pass declined at first, a
-        later one may do.
-        """
-        last = {row.name: row for row in self.rows}
-        return list(
-            dict.fromkeys(
-                (row.name, *declined) for row in last.values() for declined in row.result.declined
-            )
-        )
+        """What was declined in the last run of each pass, as (pass, node, reason)."""
+        last = {row.name: row.result.declined for row in self.rows}
+        found = [(name, *declined) for name, result in last.items() for declined in result]
+        return list(dict.fromkeys(found))
 
     def table(self) -> Any:
         """A table of pandas with one line per pass and round."""
@@ -89,8 +86,12 @@ class Report:
 
         sizes = ["nodes_before", "nodes_after", "params_before", "params_after"]
         lines = [
-            (row.name, row.round, row.before[0], row.after[0], row.before[1], row.after[1])
-            + (len(row.result.changed), len(row.result.declined), round(row.milliseconds, 2))
+            (
+                *(row.name, row.round),
+                *(row.before[0], row.after[0], row.before[1], row.after[1]),
+                *(len(row.result.changed), len(row.result.declined)),
+                round(row.milliseconds, 2),
+            )
             for row in self.rows
         ]
         return pd.DataFrame(lines, columns=["pass", "round", *sizes, "changed", "declined", "ms"])
@@ -119,16 +120,18 @@ class Passer:
         self.passes = [
             known("pass", item, PASSES)() if isinstance(item, str) else item for item in passes
         ]
-        self.checks, self.rounds = list(checks), rounds
+        self.checks = list(checks)
+        self.rounds = rounds
 
     def run(self, graph_module: fx.GraphModule) -> Report:
         """Run all passes on the graph, in place.
 
         Raises:
-            PassError: a pass or a check failed, or the graph was malformed to begin with. The graph
-                is as it was.
+            PassError: a pass or a check failed, or the graph was malformed to begin with. It names
+                the pass and those that ran before it. The graph is as it was.
         """
-        report, restore = Report(), _snapshot(graph_module)
+        report = Report()
+        restore = _snapshot(graph_module)
         try:
             self._run(graph_module, report)
         except BaseException:  # Ctrl-C, too
@@ -138,49 +141,63 @@ class Passer:
         return report
 
     def _run(self, graph_module: fx.GraphModule, report: Report) -> None:
-        size, settled = size_of(graph_module), 0
+        size = size_of(graph_module)
+        unchanged = 0
         for number in range(1, self.rounds + 1):
             for a_pass in self.passes:
                 start = time.perf_counter()
-                result = self._run_one(a_pass, graph_module)
+                try:
+                    result = self._run_one(a_pass, graph_module)
+                except Exception as error:
+                    raise _named(error, a_pass.name, report)  # noqa: B904  (it has its cause)
                 milliseconds = 1e3 * (time.perf_counter() - start)
-                after = size_of(graph_module) if result.changed else size
-                report.rows.append(Row(a_pass.name, number, size, after, result, milliseconds))
-                size = after
-                settled = 0 if result.changed else settled + 1
-                if settled == len(
-                    self.passes
-                ):  # each pass has looked at the graph since it last changed
+                before = size
+                unchanged += 1
+                if result.changed:
+                    size = size_of(graph_module)
+                    unchanged = 0
+                report.rows.append(Row(a_pass.name, number, before, size, result, milliseconds))
+                if unchanged == len(self.passes):  # each has seen the graph as it is now
                     return
         if self.rounds > 1 and self.passes:
-            restless = ", ".join(
-                row.name for row in report.rows if row.round == self.rounds and row.result.changed
-            )
-            advice = f"allow more rounds, or find passes that undo each other among {restless}"
-            raise PassError("passer", f"the graph still changes in round {self.rounds}: {advice}")
+            last = [row.name for row in report.rows[-len(self.passes) :] if row.result.changed]
+            advice = "allow more rounds, or find passes that undo each other among"
+            reason = f"the graph still changes in round {self.rounds}: {advice} {', '.join(last)}"
+            raise PassError("passer", reason)
 
-    def _run_one(self, a_pass: Pass, graph_module: fx.GraphModule) -> PassResult:
+    def _run_one(self, a_pass: Pass, graph_module: fx.GraphModule) -> Outcome:
         a_pass.requires(graph_module)
         result = a_pass.run(graph_module)
-        if not isinstance(result, PassResult):
-            raise PassError(
-                a_pass.name, f"run() returned {type(result).__name__}: it must return a PassResult"
-            )
+        if not isinstance(result, Outcome):
+            returned = type(result).__name__
+            raise PassError(a_pass.name, f"run() returned {returned}: it must return an Outcome")
         a_pass.ensures(graph_module)
-        if not result.changed:
-            return result
-        _lint(a_pass.name, graph_module)
+        if result.changed:
+            _lint(a_pass.name, graph_module)
+            self._check(a_pass.name, graph_module)
+        return result
+
+    def _check(self, pass_name: str, graph_module: fx.GraphModule) -> None:
         if self.checks:
             graph_module.recompile()
         for check in self.checks:
-            name = getattr(check, "__name__", type(check).__name__)
             try:
                 check(graph_module)
-            except (ValueError, RuntimeError, AssertionError) as error:
-                raise CheckFailed(
-                    a_pass.name, f"the check {name} is not satisfied afterwards: {error}"
-                ) from error
-        return result
+            except Exception as error:
+                name = getattr(check, "__name__", type(check).__name__)
+                reason = f"the check {name} is not satisfied afterwards: {error}"
+                raise CheckFailed(pass_name, reason) from error
+
+
+def _named(error: Exception, name: str, report: Report) -> PassError:
+    """The error as a `PassError` that names the pass, and those that ran before it."""
+    named = error
+    if not isinstance(error, PassError):
+        named = PassError(name, f"{type(error).__name__}: {error}")
+        named.__cause__ = error
+    named.pass_name = name
+    named.ran_before = tuple(dict.fromkeys(row.name for row in report.rows))
+    return named
 
 
 def known(kind: str, name: str, table: Mapping[str, Any]) -> Any:
@@ -189,11 +206,9 @@ def known(kind: str, name: str, table: Mapping[str, Any]) -> Any:
     """
     if name not in table:
         near = difflib.get_close_matches(name, table, n=3, cutoff=0.5)
-        choice = (
-            f"did you mean {' or '.join(near)}?"
-            if near
-            else f"there are {', '.join(sorted(table))}"
-        )
+        choice = f"there are {', '.join(sorted(table))}"
+        if near:
+            choice = f"did you mean {' or '.join(near)}?"
         raise ValueError(f"there is no {kind} {name!r}: {choice}")
     return table[name]
 
@@ -205,11 +220,11 @@ def _snapshot(graph_module: fx.GraphModule) -> Callable[[], None]:
     stood where. The graph is a copy: nodes that the caller still holds are no longer part of it.
     """
     _lint("passer", graph_module)
-    graph, tables = copy.deepcopy(graph_module.graph), []
+    graph = copy.deepcopy(graph_module.graph)
+    tables = []
     for module in graph_module.modules():
-        tables += [
-            (one, dict(one)) for one in (module._modules, module._parameters, module._buffers)
-        ]
+        for table in (module._modules, module._parameters, module._buffers):
+            tables.append((table, dict(table)))
 
     def restore() -> None:
         for table, contents in tables:

@@ -1,9 +1,9 @@
-"""Every figure of the course: one style, readable on a projector, in greyscale and by a screen
-reader.
+"""Every figure of the course: one style, for projectors, for greyscale and for screen readers.
 
-fig, ax = plots.subplots()
-ax.plot(epochs, accuracy, **plots.line(0), label="reference")
-plots.show(fig, "05-training-curve", alt="Accuracy rises to 94 % in 30 epochs.")
+Example:
+    >>> fig, ax = plots.subplots()
+    >>> ax.plot(epochs, accuracy, **plots.line(0), label="reference")
+    >>> plots.show(fig, "05-training-curve", alt="Accuracy rises to 94 % in 30 epochs.")
 """
 
 from helpers.plots.comparing import accuracies, bars, lines, times, waterfall

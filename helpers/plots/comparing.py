@@ -1,9 +1,8 @@
-"""Figures that compare: values, times and accuracies side by side, lines, and what is left after
-each step.
-"""
+"""Figures that compare: bars, lines, times, accuracies, and what is left after each step."""
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -25,7 +24,7 @@ def bars(
     figure, ax = subplots()
     width = 0.8 / len(values)
     for kind, (legend, heights) in enumerate(values.items()):
-        places = [index + (kind - (len(values) - 1) / 2) * width for index in range(len(names))]
+        places = np.arange(len(names)) + (kind - (len(values) - 1) / 2) * width
         drawn = ax.bar(places, heights, width * 0.94, label=legend, **bar(kind))
         ax.bar_label(drawn, [number.format(height) for height in heights], padding=2, fontsize=11)
     ax.set_xticks(range(len(names)), names)
@@ -71,18 +70,14 @@ def lines(
 
 
 def times(table: pd.DataFrame, batch: int) -> Figure:
-    """Draw median times with their interquartile ranges; the table is that of
-    `metrics.compare_latency`.
-    """
+    """Draw median times with their interquartile ranges, from `metrics.compare_latency`."""
     figure, ax = subplots(size=(8, 0.5 * len(table) + 1.1))
     for position, row in enumerate(table.itertuples()):
-        ax.barh(
-            row.name, row.median_ms, xerr=row.iqr_ms / 2, capsize=5, height=0.6, **bar(position)
-        )
+        error = row.iqr_ms / 2
+        ax.barh(row.name, row.median_ms, xerr=error, capsize=5, height=0.6, **bar(position))
     ax.invert_yaxis()
-    ax.set_xlabel(
-        f"ms for {batch} image{'s' * (batch > 1)} (median ± half the interquartile range)"
-    )
+    images = "1 image" if batch == 1 else f"{batch} images"
+    ax.set_xlabel(f"ms for {images} (median ± half the interquartile range)")
     return figure
 
 
@@ -104,14 +99,10 @@ def accuracies(
     series = found if names else {"": list(found.values())}
     for position, (legend, results) in enumerate(series.items()):
         percent = [100 * result.accuracy for result in results]
-        ends = [
-            [100 * abs(result.accuracy - result.interval[side]) for result in results]
-            for side in (0, 1)
-        ]
+        bounds = np.array([result.interval for result in results])
+        ends = abs(100 * bounds.T - percent)
         if names:
-            places = [
-                place + 0.06 * (position - (len(series) - 1) / 2) for place in range(len(names))
-            ]
+            places = np.arange(len(names)) + 0.06 * (position - (len(series) - 1) / 2)
             ax.errorbar(places, percent, yerr=ends, capsize=4, label=legend, **line(position))
         else:
             ax.bar(range(len(found)), percent, 0.55, yerr=ends, capsize=6, color=COLOURS["sky"])
@@ -120,7 +111,6 @@ def accuracies(
     if names:
         ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     ax.set_xticks(range(len(names or found)), names or found)
-    ax.set(
-        xlabel=label, ylabel=f"accuracy in %\n({results[0].n:,} validation images)", ylim=(0, 100)
-    )
+    ax.set(xlabel=label, ylim=(0, 100))
+    ax.set_ylabel(f"accuracy in %\n({results[0].n:,} validation images)")
     return figure

@@ -1,6 +1,4 @@
-"""Sliders: a figure that follows them in JupyterLab, and a plain sentence where there is no reader
-to move them.
-"""
+"""Sliders: a figure that follows them in JupyterLab, and a sentence where nothing moves them."""
 
 import os
 from collections.abc import Callable
@@ -19,11 +17,8 @@ def explore(draw: Callable[..., Figure], alt: str, **ranges: tuple[float, float,
         ranges: name of the argument -> (lowest, start, highest).
     """
     if os.environ.get("COURSE_HEADLESS"):
-        names = ", ".join(ranges)
-        print(
-            f"Run this cell in JupyterLab to get sliders for {names}. The figure above shows the"
-            " same without them."
-        )
+        how = f"Run this cell in JupyterLab to get sliders for {', '.join(ranges)}."
+        print(f"{how} The figure above shows the same without them.")
         return
     import ipywidgets as widgets  # slow to import, and of no use when headless
 

@@ -39,45 +39,30 @@ def number_grids(
         number_grid(ax, matrix, title, limit, height)
         if highlight and title in highlight:
             row, column, high, wide = highlight[title]
-            ax.add_patch(
-                Rectangle(
-                    (column - 0.5, row - 0.5), wide, high, fill=False, edgecolor=INK, linewidth=3
-                )
-            )
+            corner = (column - 0.5, row - 0.5)
+            ax.add_patch(Rectangle(corner, wide, high, fill=False, edgecolor=INK, linewidth=3))
         if position < len(signs):
-            ax.text(
-                matrix.shape[1] - 0.05,
-                (matrix.shape[0] - 1) / 2,
-                signs[position],
-                fontsize=20,
-                va="center",
-            )
+            rows, columns = matrix.shape
+            ax.text(columns - 0.05, (rows - 1) / 2, signs[position], fontsize=20, va="center")
     return figure
 
 
 def number_grid(ax: Axes, matrix: np.ndarray, title: str, limit: float, height: int) -> None:
-    """One matrix of `number_grids`; `limit` is the largest value of all, `height` that of the
-    tallest.
+    """One matrix of `number_grids`.
+
+    Args:
+        limit: the largest absolute value of all matrices.
+        height: how many rows the tallest has.
     """
     rows, columns = matrix.shape
     ax.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
     for (row, column), value in np.ndenumerate(matrix):
         colour = "white" if value > 0.55 * limit else INK
         ax.text(column, row, f"{value:.4g}", ha="center", va="center", color=colour, fontsize=13)
-    middle = (columns - 1) / 2
-    ax.text(
-        middle,
-        -0.65 - (height - rows) / 2,
-        title,
-        ha="center",
-        va="bottom",
-        fontsize=12,
-        fontweight="bold",
-    )
-    ax.set(
-        xlim=(-0.5, columns + 0.4),
-        ylim=(max(rows, 1) - 0.5 + (height - rows) / 2, -0.5 - (height - rows) / 2),
-    )
+    above = (height - rows) / 2  # so that all matrices are centred
+    look = {"ha": "center", "va": "bottom", "fontsize": 12, "fontweight": "bold"}
+    ax.text((columns - 1) / 2, -0.65 - above, title, **look)
+    ax.set(xlim=(-0.5, columns + 0.4), ylim=(rows - 0.5 + above, -0.5 - above))
     ax.set_axis_off()
 
 

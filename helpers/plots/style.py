@@ -1,6 +1,4 @@
-"""The one style, and `show`, which puts a figure with its alternative text into a notebook and into
-build/figures/.
-"""
+"""The one style, and `show`: a figure with its alternative text, in the notebook and as a file."""
 
 import base64
 import contextlib
@@ -14,8 +12,7 @@ from IPython.display import display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Ordered so that neighbours differ in lightness too: what is told by colour is told in greyscale as
-# well.
+# Neighbours differ in lightness too: what colour tells, greyscale tells as well.
 COLOURS = {
     "blue": "#0b3f75",
     "orange": "#e8963c",
@@ -23,7 +20,8 @@ COLOURS = {
     "red": "#a3201b",
     "sky": "#a9d3f5",
 }
-INK, GREY = "#1b2733", "#8b96a3"
+INK = "#1b2733"
+GREY = "#8b96a3"
 LINES = ("-", "--", "-.", (0, (1, 1)), (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v")
 HATCHES = ("", "//", "..", "xx", "\\\\")
@@ -60,8 +58,7 @@ mpl.rcParams.update(
 def subplots(
     rows: int = 1, columns: int = 1, size: tuple[float, float] = (8, 4), **options
 ) -> tuple[Figure, Axes]:
-    """A figure and its axes (one, or an array), without pyplot, so that it is shown once: by
-    `show`.
+    """A figure and its axes (one, or an array), without pyplot: `show` alone shows it.
 
     Args:
         size: width and height in inches; 8 wide fills a page.
@@ -77,16 +74,19 @@ def line(position: int, marker: bool = True) -> dict[str, object]:
         "color": [*COLOURS.values()][position % len(COLOURS)],
         "linestyle": LINES[position % len(LINES)],
     }
-    return look | ({"marker": MARKERS[position % len(MARKERS)]} if marker else {})
+    if marker:
+        look["marker"] = MARKERS[position % len(MARKERS)]
+    return look
 
 
 def bar(position: int) -> dict[str, object]:
     """Colour and hatch of the n-th kind of bar of a plot."""
-    look = {
+    return {
         "color": [*COLOURS.values()][position % len(COLOURS)],
         "hatch": HATCHES[position % len(HATCHES)],
+        "edgecolor": "white",
+        "linewidth": 0.5,
     }
-    return look | {"edgecolor": "white", "linewidth": 0.5}
 
 
 def show(figure: Figure, name: str, alt: str) -> None:
@@ -97,37 +97,27 @@ def show(figure: Figure, name: str, alt: str) -> None:
         alt: one or two sentences that say what the figure shows to somebody who cannot see it.
     """
     if not alt.strip():
-        raise ValueError(
-            f"figure {name!r} has no alternative text; say in a sentence what it shows"
-        )
+        remedy = "say in a sentence what it shows"
+        raise ValueError(f"figure {name!r} has no alternative text; {remedy}")
     picture = png(figure)
-    figure.set_layout_engine(
-        "none"
-    )  # all is in its place now, and to work that out again takes as long as drawing
-    with contextlib.suppress(
-        OSError
-    ):  # a folder that cannot be written gets no files, but the notebook its figure
+    # All is in its place now, and to work that out again takes as long as drawing.
+    figure.set_layout_engine("none")
+    with contextlib.suppress(OSError):  # the notebook gets its figure even if no file can be kept
         FIGURES.mkdir(parents=True, exist_ok=True)
         (FIGURES / f"{name}.png").write_bytes(picture)
-        figure.savefig(
-            FIGURES / f"{name}.svg", metadata={"Date": None, "Title": name, "Description": alt}
-        )
+        metadata = {"Date": None, "Title": name, "Description": alt}
+        figure.savefig(FIGURES / f"{name}.svg", metadata=metadata)
     # Markup and not image/png: JupyterLab gives a bare PNG no alternative text.
-    display(
-        {"text/html": markup(figure, picture, alt), "text/plain": alt},
-        raw=True,
-        metadata={"figure": name},
-    )
+    shown = {"text/html": markup(figure, picture, alt), "text/plain": alt}
+    display(shown, raw=True, metadata={"figure": name})
 
 
 def markup(figure: Figure, picture: bytes, alt: str) -> str:
     """The figure as an <img> that carries its own picture."""
     width = round(figure.get_figwidth() * 96)  # pixels per inch of a web page
     data = base64.b64encode(picture).decode()
-    return (
-        f'<img src="data:image/png;base64,{data}" width="{width}"'
-        f' alt="{html.escape(alt, quote=True)}">'
-    )
+    source = f'src="data:image/png;base64,{data}"'
+    return f'<img {source} width="{width}" alt="{html.escape(alt, quote=True)}">'
 
 
 def png(figure: Figure) -> bytes:

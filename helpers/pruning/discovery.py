@@ -19,7 +19,7 @@ from torch import fx, nn
 from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups, build
 from helpers.pruning.labelling import Labelling, Number, Tensor
-from helpers.pruning.reader import TraceError, leaves, name_of, on_meta, read
+from helpers.pruning.reader import TraceError, content, leaves, name_of, on_meta, read
 from helpers.pruning.rules import apply
 from helpers.pruning.surgery import Plan, cut, kept_atoms
 
@@ -92,7 +92,7 @@ def first_misfit(
     try:
         for node, other in zip(groups.nodes, read(small, example_inputs), strict=False):
             shapes = [
-                tuple(t.shape) for t in leaves(other.meta["value"]) if isinstance(t, torch.Tensor)
+                tuple(t.shape) for t in leaves(other.meta.get("val")) if isinstance(t, torch.Tensor)
             ]
             if described(node) != described(other):
                 misfits.append((node, "the forward computes with a stored number of channels"))
@@ -120,7 +120,7 @@ def described(node: fx.Node) -> str:
     """What has to be the same after the cut: the operation, its inputs by name, and what constants
     hold.
     """
-    contents = [n.meta.get("content") for n in node.all_input_nodes]
+    contents = [content(n) for n in node.all_input_nodes]
     return re.sub(
         r"_tensor_constant\d+",
         "constant",

@@ -20,8 +20,8 @@ from torch import nn
 
 from helpers.allocator import kept_memory
 from helpers.dataset import input_of
+from helpers.graphs.recording import stored_tensors
 from helpers.pruning.groups import ChannelGroups, Group, Member, PruneError
-from helpers.pruning.reader import stored_tensors
 
 Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]  # of (normalised inputs, labels)
 Scores = dict[str, np.ndarray]  # group -> one number for each unit; the larger, the more it matters

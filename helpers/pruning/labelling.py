@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from helpers.graphs.operations import operation
+from helpers.graphs.recording import stored_tensors
 from helpers.pruning.atoms import Atoms, Labels
-from helpers.pruning.reader import leaves, name_of, operation, stored_tensors
+from helpers.pruning.reader import called_module, is_question, leaves, name_of
 
 
 @dataclass
@@ -49,10 +51,11 @@ class Call:
     def __init__(self, node: fx.Node, args: tuple, kwargs: dict[str, Any]) -> None:
         self.node, self.kwargs = node, kwargs
         self.args = args[:1] if node.target is getattr else args
-        self.op = operation(node)  # its one name, or the layer's class
-        self.name = f"{name_of(node)} ({self.op})"  # for people: "layer1.0.add (add)"
-        self.module: nn.Module | None = node.meta.get("module")
-        self.output = node.meta["value"]  # a meta tensor, a tuple of them or a number
+        self.op = "ndim" if is_question(node) else operation(node)
+        self.module = called_module(node)
+        what = self.op if self.module is None else type(self.module).__name__
+        self.name = f"{name_of(node)} ({what})"  # for people: "layer1.0.add (add)", "0 (Conv2d)"
+        self.output = node.meta["val"]  # a meta tensor, a tuple of them or a number
         found = leaves((args, kwargs))
         self.tensors = [a for a in found if isinstance(a, Tensor)]
         self.numbers = [a for a in found if isinstance(a, Number)]
@@ -104,9 +107,7 @@ class Labelling:
         """
         if "labels" not in node.meta:
             stored = node.op == "get_attr" and node.target in self.canonical
-            node.meta["labels"] = (
-                self.parameter(node.target) if stored else uncut(node.meta["value"])
-            )
+            node.meta["labels"] = self.parameter(node.target) if stored else uncut(node.meta["val"])
         return node.meta["labels"]
 
     def parameter(self, name: str) -> Tensor:
@@ -150,7 +151,8 @@ class Labelling:
     def join(self, call: Call, labels: list[Labels | None]) -> None:
         """Activations meet here, so their channels belong to a trunk, and the module is a block."""
         self.trunk += [atoms for atoms in labels if atoms is not None]
-        self.blocks.add(call.node.meta["inside"])
+        modules = [*call.node.meta.get("nn_module_stack", {}).values()]
+        self.blocks.add(modules[-1][1] if modules else type(self.model))
 
     def pin_all(self, values: Any, why: str, keep: Container[int] = ()) -> None:
         """No axis of these tensors may be cut, except those numbered in `keep`."""

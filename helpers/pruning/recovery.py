@@ -21,13 +21,14 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from helpers.allocator import kept_memory
 from helpers.dataset import input_of
 from helpers.graphs.layers import channel_axis
+from helpers.graphs.recording import stored_tensors
 from helpers.metrics import faster_format
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import ChannelGroups, PruneError
 from helpers.pruning.importance import FEWEST_IMAGES
 from helpers.pruning.pruner import without
-from helpers.pruning.reader import stored_tensors
+from helpers.pruning.reader import called_module
 
 
 @torch.no_grad()
@@ -192,7 +193,7 @@ def prepare(model: nn.Module, nodes: list[fx.Node]) -> None:
         )  # more than rounding; NaN is not
 
     for i, node in enumerate(nodes):
-        norm, dtype = node.meta.get("module"), getattr(node.meta["value"], "dtype", torch.float32)
+        norm, dtype = called_module(node), getattr(node.meta.get("val"), "dtype", torch.float32)
         node.meta["behind"] = behind = not lost.isdisjoint(node.all_input_nodes)
         loses = node.meta.get("unknown") or (node.all_input_nodes and not dtype.is_floating_point)
         if (

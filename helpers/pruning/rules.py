@@ -5,6 +5,8 @@ An operation that is not here is not understood.
 
 from typing import Any
 
+import torch
+
 from helpers.graphs.layers import opaque
 from helpers.pruning import rules_shape as shape
 from helpers.pruning import rules_value as value
@@ -18,13 +20,13 @@ ELEMENTWISE = """
     torchvision.ops.stochastic_depth.stochastic_depth
 """
 POOLS = "max_pool{0}d avg_pool{0}d lp_pool{0}d adaptive_avg_pool{0}d adaptive_max_pool{0}d"
-PADDINGS = "zero_pad{0}d reflection_pad{0}d replication_pad{0}d circular_pad{0}d"
+PADDINGS = "zeropad{0}d reflectionpad{0}d replicationpad{0}d circularpad{0}d"
 OVER_SPACE = " ".join(f"{POOLS} {PADDINGS}".format(n) for n in (1, 2, 3))
 
 TABLE: dict[Rule, str] = {
     value.elementwise: ELEMENTWISE,
     value.over_space: (
-        f"{OVER_SPACE} interpolate upsample upsampling_nearest2d upsampling_bilinear2d"
+        f"{OVER_SPACE} interpolate upsample upsamplingnearest2d upsamplingbilinear2d"
     ),
     value.along_axes: "softmax log_softmax cumsum mean sum amax amin",
     value.size: "size shape",
@@ -41,31 +43,24 @@ TABLE: dict[Rule, str] = {
     value.weighted: (
         "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear"
     ),
-    value.batch_norm: (
-        "batch_norm " + " ".join(f"batch_norm{n}d instance_norm{n}d" for n in (1, 2, 3))
-    ),
+    value.batch_norm: ("batch_norm " + " ".join(f"instancenorm{n}d" for n in (1, 2, 3))),
     value.layer_norm: "layer_norm rms_norm group_norm",
     value.prelu: "prelu",
 }
 TAKES_SIZES = {"view", "reshape", "unflatten", "expand", "repeat", "chunk", "split", "getitem"}
 
 
-def plain(name: str) -> str:
-    """A layer's name and that of the function that does the same: LeakyReLU, leaky_relu."""
-    return name.replace("_", "").lower()
-
-
-RULES = {plain(name): rule for rule, names in TABLE.items() for name in names.split()}
+RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}
 
 
 def apply(labelling: Labelling, call: Call) -> Any:
     """The rule of an operation, after the checks that hold for all of them."""
-    ordinary = call.module is None or not (
-        opaque(call.module) or {"weight", "bias"} & call.module._buffers.keys()
-    )
+    # ATen gives some operations their arguments in another order.
+    ordinary = not isinstance(call.node.target, torch._ops.OpOverload)
+    if call.module is not None:
+        ordinary = not (opaque(call.module) or {"weight", "bias"} & call.module._buffers.keys())
     if ordinary and call.tensors and call.numbers and call.op not in TAKES_SIZES:
         labelling.pin_all(call.numbers, f"{call.name}: computes with the number of channels")
     understood = ordinary and (call.tensors or call.op in TAKES_SIZES) and "out" not in call.kwargs
-    return (RULES.get(plain(call.op), value.unknown) if understood else value.unknown)(
-        labelling, call
-    )
+    rule = RULES.get(call.op, value.unknown) if understood else value.unknown
+    return rule(labelling, call)

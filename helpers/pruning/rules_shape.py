@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import fx
 
+from helpers.graphs.recording import perform
 from helpers.pruning.labelling import Call, Labelling, Labels, Number, Tensor, uncut
-from helpers.pruning.reader import leaves, perform
+from helpers.pruning.reader import leaves
 from helpers.pruning.rules_value import unknown
 
 FIXED_SIZE = "the forward asks for a fixed size here, which would no longer fit"
@@ -33,9 +34,7 @@ def moved(labelling: Labelling, call: Call) -> Any:
     for dim, labels in enumerate(labelling.like(x).axes):
         if labels is None:
             continue
-        if (
-            dim == 1 and "shuffle" in call.op.lower()
-        ):  # which channels meet depends on the size of a group
+        if dim == 1 and "shuffle" in call.op:  # which channels meet depends on the size of a group
             labelling.tie_rows(
                 labels, getattr(call.module, "groups", None) or call.argument(1, "groups")
             )
@@ -76,7 +75,7 @@ def performed(call: Call, x: torch.Tensor, followed: Container[int] = ()) -> lis
 
     args, kwargs = fx.node.map_aggregate((call.args, call.kwargs), stand_in)
     try:
-        return leaves(perform(call.node, args, kwargs))
+        return leaves(perform(call.module or call.node.target, args, kwargs))
     except (RuntimeError, IndexError):
         return []
 

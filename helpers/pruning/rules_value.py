@@ -92,7 +92,7 @@ def weighted(labelling: Labelling, call: Call) -> Tensor:
     of the output.
     """
     x, weight, bias = operands(labelling, call, "weight", "bias")
-    transposed = "transpose" in call.op.lower()
+    transposed = "transpose" in call.op
     if (
         weight.name is None
         or len(weight.shape) < 2
@@ -101,7 +101,7 @@ def weighted(labelling: Labelling, call: Call) -> Tensor:
         return unknown(labelling, call)  # computed, or a rarity
     out_dim, in_dim = (1, 0) if transposed else (0, 1)
     result, channel = uncut(call.output), len(x.shape) - len(weight.shape) + 1
-    if call.op in ("Linear", "linear"):
+    if call.op == "linear":
         groups = 1
         result.axes[:-1] = [labelling.axis(x, d) for d in range(channel)]
     else:

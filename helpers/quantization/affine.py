@@ -7,8 +7,11 @@ number 0 always has a code of its own (padding and ReLU depend on that). Codes a
     signed    -(2^(b-1) - 1) .. 2^(b-1) - 1, the same on both sides, kept in int8
     unsigned  0 .. 2^b - 1, kept in uint8 (codes above 127 would wrap in int8)
 
-Rounding is half to even, as in the ONNX standard and in the int8 kernels: code = clamp(round(x /
-scale) + zero_point). One pair (scale, zero_point) serves a whole tensor or one channel (`axis`).
+Rounding is half to even, as in the ONNX standard and in the int8 kernels:
+
+    code = clamp(round(x / scale) + zero_point)
+
+One pair (scale, zero_point) serves a whole tensor or one channel (`axis`).
 
 **Fixed point.** The sum of a layer has the unit (input scale * weight scale), its output code the
 unit (output scale). The factor between them, M = input scale * weight scale / output scale, becomes
@@ -26,6 +29,7 @@ only when q is odd. (The shift rounds down, for negative p too.)
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 _SMALLEST_SCALE = torch.finfo(torch.float32).tiny
 LARGEST_SHIFT = 62
@@ -36,32 +40,27 @@ class QuantizationError(ValueError):
 
 
 def code_range(bits: int, signed: bool) -> tuple[int, int]:
-    """The smallest and the largest code: -127 and 127 for 8 signed bits, 0 and 255 for unsigned
-    ones.
-    """
+    """The smallest and the largest code: -127 and 127 for 8 signed bits, 0 and 255 for unsigned."""
     if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 8:
         raise QuantizationError(f"bits: expected a whole number from 2 to 8, got {bits!r}")
     last = 2 ** (bits - signed) - 1
     return -last * signed, last
 
 
-def choose(
-    low: torch.Tensor, high: torch.Tensor, bits: int, signed: bool = False
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scale (float32) and zero point (int32) for values between `low` and `high`, which are widened
-    to take in 0.
+def choose(low: Tensor, high: Tensor, bits: int, signed: bool = False) -> tuple[Tensor, Tensor]:
+    """Scale (float32) and zero point (int32) for values from `low` to `high`, widened to take in 0.
 
-        unsigned  scale = (high - low) / (last - first)    zero_point = round(first - low / scale):
-        asymmetric
-        signed    scale = max(-low, high) / last           zero_point = 0: symmetric
+        unsigned  scale = (high - low) / (last - first)    zero_point = round(first - low / scale)
+        signed    scale = max(-low, high) / last           zero_point = 0
 
-    A range that is only 0 gets scale 1.
+    Unsigned codes are asymmetric, signed ones symmetric. A range that is only 0 gets scale 1.
 
     Example:
         >>> choose(torch.tensor(-1.0), torch.tensor(1.55), bits=8)
         (tensor(0.0100), tensor(100, dtype=torch.int32))
     """
-    low, high = low.double().clamp(max=0), high.double().clamp(min=0)
+    low = low.double().clamp(max=0)
+    high = high.double().clamp(min=0)
     if not (torch.isfinite(low).all() and torch.isfinite(high).all()):
         raise QuantizationError(
             "range: a bound is NaN or infinite; look for the layer that overflows first"
@@ -75,19 +74,20 @@ def choose(
     return scale, zero_point.to(torch.int32)
 
 
-def decode(codes: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor) -> torch.Tensor:
+def decode(codes: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     """Codes to the real numbers that they stand for: scale * (code - zero_point)."""
     return (codes.to(torch.int32) - zero_point) * scale
 
 
 @dataclass(frozen=True)
 class Affine:
-    """How one tensor is quantized; scale and zero point are scalars, or (C,) along the channel
-    dimension `axis`.
+    """How one tensor is quantized.
+
+    Scale and zero point are scalars, or (C,) along the channel dimension `axis`.
     """
 
-    scale: torch.Tensor
-    zero_point: torch.Tensor
+    scale: Tensor
+    zero_point: Tensor
     bits: int
     signed: bool
     axis: int | None = None
@@ -97,25 +97,22 @@ class Affine:
         """The smallest and the largest code."""
         return code_range(self.bits, self.signed)
 
-    def quantize(self, x: torch.Tensor) -> torch.Tensor:
-        """Codes (int8 or uint8) of the shape of x; values outside the range saturate, NaN is
-        refused.
-        """
+    def quantize(self, x: Tensor) -> Tensor:
+        """Codes (int8 or uint8) of the shape of x; values outside the range saturate."""
         if torch.isnan(x).any():
             raise QuantizationError(
                 f"quantize: a tensor of shape {tuple(x.shape)} holds NaN; repair it first"
             )
-        scale, zero_point = self._spread(
-            x
-        )  # divided by a scalar, bfloat16 would stay so and round the quotient
+        scale, zero_point = self._spread(x)
+        # Expanded: divided by a scalar, bfloat16 would stay bfloat16 and round the quotient.
         codes = torch.round(x / scale.expand(x.shape)).add_(zero_point).clamp_(*self.codes)
         return codes.to(torch.int8 if self.signed else torch.uint8)
 
-    def dequantize(self, codes: torch.Tensor) -> torch.Tensor:
+    def dequantize(self, codes: Tensor) -> Tensor:
         """The real numbers that the codes stand for."""
         return decode(codes, *self._spread(codes))
 
-    def _spread(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _spread(self, x):
         """Scale and zero point in a shape that broadcasts against x."""
         if self.axis is None:
             return self.scale, self.zero_point
@@ -123,36 +120,34 @@ class Affine:
         return self.scale.reshape(shape), self.zero_point.reshape(shape)
 
 
-def fit(x: torch.Tensor, bits: int = 8, signed: bool = True, axis: int | None = None) -> Affine:
-    """Parameters that cover the whole range of x (the min-max rule), or of each index along the
-    dimension `axis`.
+def fit(x: Tensor, bits: int = 8, signed: bool = True, axis: int | None = None) -> Affine:
+    """Parameters that cover the whole range of x (the min-max rule), or of each index along `axis`.
 
     Example:
         >>> affine = fit(torch.tensor([-1.27, 0.0, 0.5]))
         >>> affine.quantize(torch.tensor([-1.27, 0.0, 0.5, 9.0])).tolist()
         [-127, 0, 50, 127]
     """
-    bounds = (
-        torch.aminmax(x)
-        if axis is None
-        else torch.aminmax(x.movedim(axis, 0).reshape(x.shape[axis], -1), dim=1)
-    )
-    return Affine(*choose(*bounds, bits, signed), bits, signed, axis=axis)
+    if axis is None:
+        low, high = torch.aminmax(x)
+    else:
+        low, high = torch.aminmax(x.movedim(axis, 0).reshape(x.shape[axis], -1), dim=1)
+    return Affine(*choose(low, high, bits, signed), bits, signed, axis)
 
 
-def sqnr(reference: torch.Tensor, approximation: torch.Tensor) -> float:
-    """Signal to quantization noise in decibels, 10 log10(sum reference^2 / sum error^2); a bit is
-    worth about 6 dB.
+def sqnr(reference: Tensor, approximation: Tensor) -> float:
+    """Signal to quantization noise in decibels; a bit is worth about 6 dB.
+
+    10 log10(sum reference^2 / sum error^2)
     """
     noise = (reference.double() - approximation.double()).square().sum()
     return float(10 * torch.log10(reference.double().square().sum() / noise))
 
 
-def fixed_point(
-    factor: torch.Tensor, *others: torch.Tensor
-) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Multipliers (int64) and a common shift for terms that are added before one rounding: sum of
-    term_i * factor_i.
+def fixed_point(factor: Tensor, *others: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Multipliers (int64) and a common shift for terms that are added before one rounding.
+
+    The terms are added as sum of term_i * factor_i.
 
     Args:
         factor: of a term that may reach 2^31 (the sums of a layer); float64, 0 < factor < 2^29, any
@@ -162,27 +157,20 @@ def fixed_point(
     """
     room = min([LARGEST_SHIFT, *(52 - int(torch.frexp(other.amax()).exponent) for other in others)])
     if room < 1 or not ((factor > 0) & (factor < 2.0**29)).all():
-        reason = (
-            "lie outside (0, 2^29), or another's is too large: the scales around it do not belong"
-            " together"
-        )
         raise QuantizationError(
-            f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} {reason}"
+            f"fixed point: factors from {factor.min():.3g} to {factor.max():.3g} lie outside"
+            " (0, 2^29), or another's is too large: the scales around it do not belong together"
         )
     shift = (31 - torch.frexp(factor).exponent.long()).clamp(max=room)
     multiplier = torch.ldexp(factor, shift).round().long()
     rounded_up = multiplier == 2**31  # 0.99999999999 became 1.0
-    multiplier, shift = (
-        torch.where(rounded_up, multiplier // 2, multiplier),
-        shift - rounded_up.long(),
-    )
-    return [
-        multiplier,
-        *(torch.ldexp(other.expand_as(shift), shift).round().long() for other in others),
-    ], shift
+    multiplier = torch.where(rounded_up, multiplier // 2, multiplier)
+    shift = shift - rounded_up.long()
+    multipliers = [torch.ldexp(other.expand_as(shift), shift).round().long() for other in others]
+    return [multiplier, *multipliers], shift
 
 
-def round_shift(product: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+def round_shift(product: Tensor, shift: Tensor) -> Tensor:
     """round(product / 2^shift), ties to even; the product, 64-bit integers, is overwritten.
 
     Example:

@@ -4,19 +4,16 @@ convolutions.
 With the latter four things need care.
 
 * Without VNNI, x86 adds pairs of products in 16 bits and saturates (`weights.py` says when).
-`kernels_saturate` finds
-  out by trying; a layer whose weights could be hit then runs in integer form instead.
+  `kernels_saturate` finds out by trying; a layer whose weights could be hit then runs in integer
+  form instead.
 * oneDNN is slow with a zero point on its input, so the kernel is always told 0. The correction is
-in the bias already,
-  and a border is filled with the zero point by hand.
+  in the bias already, and a border is filled with the zero point by hand.
 * The kernel rounds in float32 after each scale, which decides some ties differently from
-`fixed_point`. Told that
-  input and output have scale 1, and that the whole factor is the weight's scale, it is left with a
-  product and a sum.
+  `fixed_point`. Told that input and output have scale 1, and that the whole factor is the weight's
+  scale, it is left with a product and a sum.
 * The order in which the kernel reads its weights depends on the shape of its input. Weights packed
-for another one are
-  brought into order again in every call, which was seen to take thirty times as long as the
-  convolution.
+  for another one are brought into order again in every call, which was seen to take thirty times as
+  long as the convolution.
 """
 
 import contextlib
@@ -26,6 +23,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from helpers.quantization.weights import pairs_fit
 
@@ -34,42 +32,34 @@ SHAPES_KEPT = 4
 Pair = tuple[int, int]
 
 
+def linear_sums(codes: Tensor, weight: Tensor) -> Tensor:
+    """Sums of code * weight: uint8 (..., I) and int8 (O, I) to int32 (N, O)."""
+    return codes.to(torch.int32).flatten(0, -2) @ weight.to(torch.int32).t()
+
+
 def conv_sums(
-    codes: torch.Tensor,
-    weight: torch.Tensor,
+    codes: Tensor,
+    weight: Tensor,
     zero_point: int,
     stride: Pair,
     padding: Pair,
     dilation: Pair,
     groups: int,
-) -> torch.Tensor:
-    """Sums of code * weight: uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O,
-    ...).
+) -> Tensor:
+    """Sums of code * weight: F.conv2d knows int32, but no dilation with it.
+
+    uint8 (N, C, H, W) and int8 (O, C / groups, kh, kw) to int32 (N, O, rows, columns)
     """
-    x = F.pad(
-        codes.to(torch.int32), (padding[1], padding[1], padding[0], padding[0]), value=zero_point
-    )
-    size = [
-        (x.shape[2 + i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1
-        for i in (0, 1)
-    ]
-    image, channel, row, column = x.stride()
-    steps = (
-        image,
-        channel,
-        row * dilation[0],
-        column * dilation[1],
-        row * stride[0],
-        column * stride[1],
-    )
-    columns = x.as_strided(
-        (*x.shape[:2], *weight.shape[2:], *size), steps
-    )  # for each place what is under the kernel
-    rows = weight.to(torch.int32).reshape(
-        groups, len(weight) // groups, -1
-    )  # F.conv2d knows int32, but no dilation
-    sums = rows @ columns.reshape(len(x), groups, rows.shape[-1], size[0] * size[1])
-    return sums.reshape(len(x), len(weight), *size)
+    border = (padding[1], padding[1], padding[0], padding[0])
+    x = F.pad(codes.to(torch.int32), border, value=zero_point)
+    for dim in (0, 1):
+        reach = dilation[dim] * (weight.shape[2 + dim] - 1) + 1
+        x = x.unfold(2 + dim, reach, stride[dim])
+    x = x[..., :: dilation[0], :: dilation[1]]  # (N, C, rows, columns, kh, kw)
+    rows, columns = x.shape[2:4]
+    filters = weight.to(torch.int32).reshape(groups, len(weight) // groups, -1)
+    patches = x.permute(0, 1, 4, 5, 2, 3).reshape(len(x), groups, filters.shape[2], rows * columns)
+    return (filters @ patches).reshape(len(x), len(weight), rows, columns)
 
 
 @functools.cache
@@ -85,28 +75,32 @@ def kernels_saturate() -> bool:
     """Whether two large products next to each other come out too small: 255 * 127 + 255 * 127."""
     weight = torch.zeros(16, 16, 1, 1, dtype=torch.int8)
     weight[:, :2] = 127
-    convolve = PackedConv(
-        weight, torch.ones(16), torch.zeros(16), ONE_PIXEL, zero_in=0, zero_out=None
-    )
-    return (
-        convolve(torch.full((1, 16, 1, 1), 255, dtype=torch.uint8))[0, 0, 0, 0].item()
-        != 2 * 255 * 127
-    )
+    convolve = PackedConv(weight, torch.ones(16), torch.zeros(16), ONE_PIXEL, 0, None)
+    sums = convolve(torch.full((1, 16, 1, 1), 255, dtype=torch.uint8))
+    return sums[0, 0, 0, 0].item() != 2 * 255 * 127
 
 
 @dataclass(eq=False)
 class PackedConv:
-    """A convolution of codes by oneDNN; a linear layer is a convolution of 1x1 images."""
+    """A convolution of codes by oneDNN; a linear layer is a convolution of 1x1 images.
 
-    weight: torch.Tensor  # int8 codes (O, I / groups, kh, kw)
-    factor: torch.Tensor  # float32 (O,), of one unit of the sums, in units of the output
-    bias: torch.Tensor  # likewise; the input's zero point is in it already
-    geometry: dict[str, Any]  # stride, padding, dilation, groups
-    zero_in: int  # zero point of the input, which fills the border
-    zero_out: int | None  # that of the output; None for float output
-    residual: (
-        tuple[float, int] | tuple[()]
-    ) = ()  # factor and zero point of a second input that is added
+    Attributes:
+        weight: int8 codes (O, I / groups, kh, kw).
+        factor: float32 (O,), of one unit of the sums, in units of the output.
+        bias: likewise; the input's zero point is in it already.
+        geometry: stride, padding, dilation, groups.
+        zero_in: zero point of the input, which fills the border.
+        zero_out: that of the output; None for float output.
+        residual: factor and zero point of a second input that is added.
+    """
+
+    weight: Tensor
+    factor: Tensor
+    bias: Tensor
+    geometry: dict[str, Any]
+    zero_in: int
+    zero_out: int | None
+    residual: tuple[float, int] | tuple[()] = ()
 
     def __post_init__(self) -> None:
         stride, padding, dilation = (
@@ -114,11 +108,12 @@ class PackedConv:
         )
         self.border = None
         if self.zero_in and any(padding):
-            self.border, padding = [padding[1], padding[1], padding[0], padding[0]], [0, 0]
+            self.border = [padding[1], padding[1], padding[0], padding[0]]
+            padding = [0, 0]
         self.window = (stride, padding, dilation, self.geometry["groups"])
-        output = (
-            (1.0, 0, torch.float32) if self.zero_out is None else (1.0, self.zero_out, torch.uint8)
-        )
+        output = (1.0, 0, torch.float32)
+        if self.zero_out is not None:
+            output = (1.0, self.zero_out, torch.uint8)
         sum_with = (*self.residual, "sum", 1.0) if self.residual else ()
         self.after = (self.bias, *self.window, *output, *sum_with, "none", [], "")
         self.in_order = functools.lru_cache(SHAPES_KEPT)(self._in_order)
@@ -128,25 +123,19 @@ class PackedConv:
         """Whether the kernel cannot saturate with these weights on this processor."""
         return pairs_fit(self.weight) or not kernels_saturate()
 
-    def __call__(self, codes: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(self, codes: Tensor, residual: Tensor | None = None) -> Tensor:
         """Codes in, codes out (or floats, without an output zero point); not yet clamped."""
         x = F.pad(codes, self.border, value=self.zero_in) if self.border else codes
         x = x.contiguous(memory_format=torch.channels_last)
+        before = (x, *self.in_order(x.shape))
         if residual is None:
-            return torch.ops.onednn.qconv2d_pointwise.default(
-                x, *self.in_order(x.shape), *self.after
-            )
-        residual = residual.clone(
-            memory_format=torch.channels_last
-        )  # the kernel writes its result there
-        return torch.ops.onednn.qconv2d_pointwise.binary(
-            x, *self.in_order(x.shape), residual, *self.after
-        )
+            return torch.ops.onednn.qconv2d_pointwise.default(*before, *self.after)
+        # The kernel writes its result into the residual.
+        residual = residual.clone(memory_format=torch.channels_last)
+        return torch.ops.onednn.qconv2d_pointwise.binary(*before, residual, *self.after)
 
-    def _in_order(self, shape: torch.Size) -> tuple:
-        """What the kernel is told of its input and of the weights, which are brought into the order
-        for this shape.
-        """
+    def _in_order(self, shape):
+        """What the kernel is told of its input, and the weights in the order for this shape."""
         packed = torch.ops.onednn.qconv_prepack(
             self.weight, self.factor, 1.0, 0, *self.window, list(shape)
         )

@@ -2,23 +2,24 @@
 executors share.
 """
 
-import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from helpers import models
 from helpers.allocator import kept_memory
 from helpers.quantization import kernels
 from helpers.quantization.affine import Affine, QuantizationError
-from helpers.quantization.integer import Step, make_step
-from helpers.quantization.observers import calibrate, normalised, quantized_edges
-from helpers.quantization.plan import INPUT, Op, Plan, Recipe, Watch, execute
-from helpers.quantization.reader import make_plan
+from helpers.quantization.integer import FloatStep, Step, make_step
+from helpers.quantization.lowering import make_plan
+from helpers.quantization.observers import calibrate
+from helpers.quantization.plan import INPUT, Plan, PlanOp, Recipe, Watch, execute
 from helpers.quantization.repairs import repair_weights
+from helpers.quantization.verify import calibration_input
 from helpers.quantization.weights import LayerWeights, encode_weights
 
 MODES = ("simulated", "integer", "kernel")
@@ -26,7 +27,7 @@ MODES = ("simulated", "integer", "kernel")
 
 @kept_memory()
 def quantize(
-    model: nn.Module, images: torch.Tensor, recipe: Recipe | None = None, verify: bool = True
+    model: nn.Module, images: Tensor, recipe: Recipe | None = None, verify: bool = True
 ) -> "QuantizedModel":
     """Quantize a float network, which is not changed. The result starts in mode "simulated".
 
@@ -42,7 +43,8 @@ def quantize(
         q.mode = "integer"
         logits = q(data.normalize(cifar.test_images[:100]))
     """
-    recipe, images = recipe or Recipe(), normalised(model, images)
+    recipe = recipe or Recipe()
+    images = calibration_input(model, images)
     plan = make_plan(model, images.shape[1:], recipe, images[:16] if verify else None)
     edges = calibrate(plan, images, recipe)
     weights = repair_weights(plan, edges, encode_weights(plan, recipe), images, recipe)
@@ -55,14 +57,14 @@ def replay(
     """The structure of a quantized network, for a file's tensors to fill: weights are 0, ranges
     placeholders.
     """
-    plan = make_plan(model.eval(), input_shape, recipe := Recipe(**recipe))
-    placeholder = Affine(
-        torch.tensor(1.0), torch.tensor(0, dtype=torch.int32), recipe.activation_bits, signed=False
-    )
-    edges = dict.fromkeys(quantized_edges(plan), placeholder)
+    recipe = Recipe(**recipe)
+    plan = make_plan(model.eval(), input_shape, recipe)
+    zero_point = torch.tensor(0, dtype=torch.int32)
+    placeholder = Affine(torch.tensor(1.0), zero_point, recipe.activation_bits, signed=False)
+    edges = dict.fromkeys(plan.quantized_edges(), placeholder)
     zeros = {
-        name: dataclasses.replace(one, codes=0 * one.codes)
-        for name, one in encode_weights(plan, recipe).items()
+        name: replace(weights, codes=0 * weights.codes)
+        for name, weights in encode_weights(plan, recipe).items()
     }
     return QuantizedModel(model, plan, edges, zeros, recipe)
 
@@ -73,6 +75,7 @@ class QuantizedModel(nn.Module):
     Attributes:
         steps: the operations in order; `step(name)` finds one by its name in the float network.
         edges: how the codes on each edge are read; None for an edge that carries floats.
+        plan: the same operations without their tensors.
     """
 
     def __init__(
@@ -84,19 +87,21 @@ class QuantizedModel(nn.Module):
         recipe: Recipe,
     ) -> None:
         super().__init__()
-        self.recipe, self.input_shape, self._mode = recipe, plan.input_shape, "simulated"
-        self.input, self.steps = (
-            Step(Op(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT)),
-            nn.ModuleDict(),
-        )
+        self.recipe = recipe
+        self.input_shape = plan.input_shape
+        self._mode = "simulated"
+        self.input = Step(PlanOp(INPUT, "clamp", (), shape=plan.input_shape), edges.get(INPUT))
+        self.steps = nn.ModuleDict()
         for op in plan.ops:
-            step = make_step(op, edges.get(op.name), weights.get(op.name), edges.get(op.inputs[0]))
             # A ModuleDict refuses dots and the names of its own methods.
-            self.steps[
-                f"{op.name}/" if hasattr(nn.ModuleDict, op.name) else op.name.replace(".", "/")
-            ] = step
-        self.settle()
-        self.register_load_state_dict_post_hook(QuantizedModel.settle)
+            key = f"{op.name}/" if hasattr(nn.ModuleDict, op.name) else op.name.replace(".", "/")
+            self.steps[key] = make_step(
+                op, edges.get(op.name), weights.get(op.name), edges.get(op.inputs[0])
+            )
+        self._by_name = {step.op.name: step for step in self.steps.values()}
+        self.plan = Plan([step.op for step in self.steps.values()], plan.input_shape)
+        self.derive_integers()
+        self.register_load_state_dict_post_hook(QuantizedModel.derive_integers)
         self.eval()
         models.record(
             self,
@@ -117,7 +122,7 @@ class QuantizedModel(nn.Module):
     @property
     def float_layers(self) -> list[str]:
         """The operations that have no integer form and stayed in float."""
-        return [name for name, step in self._by_name.items() if step.op.kind == "float"]
+        return [name for name, step in self._by_name.items() if isinstance(step, FloatStep)]
 
     @property
     def mode(self) -> str:
@@ -137,41 +142,45 @@ class QuantizedModel(nn.Module):
             mode = "integer"
         self._mode = mode
 
-    def settle(self, _: Any = None) -> None:
-        """Compute every integer that follows from the scales and zero points; done after building
-        and after loading.
+    def derive_integers(self, _: Any = None) -> None:
+        """Compute every integer that follows from the scales and zero points.
+
+        Done after building and after loading; to be done after any change to a step's buffers.
         """
         self.edges: dict[str, Affine | None] = {INPUT: self.input.out}
-        for step in self.steps.values():
-            self.edges[step.op.name] = step.settle([self.edges[name] for name in step.op.inputs])
-        self._by_name = {step.op.name: step for step in self.steps.values()}
-        self.plan = Plan([step.op for step in self.steps.values()], self.input_shape)
+        for name, step in self._by_name.items():
+            step.sources = [self.edges[edge] for edge in step.op.inputs]
+            step.derive_integers()
+            self.edges[name] = step.out
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "QuantizedModel":
+        """What `.to()` and its kin do to every tensor; other precisions would round the scales."""
+        dtype = fn(torch.zeros(1)).dtype
+        if dtype != torch.float32:
+            raise QuantizationError(
+                f"a quantized network keeps its scales in float32, not {dtype}, which would change"
+                " its answers; leave .half(), .double() and .to(dtype) out"
+            )
+        return super()._apply(fn, recurse)
 
     @torch.no_grad()
-    def run(self, x: torch.Tensor, watch: Watch = None) -> torch.Tensor:
+    def run(self, x: Tensor, watch: Watch = None) -> Tensor:
         """Compute the network; `watch` gets every edge's name and value: uint8 codes, floats where
         nothing is coded.
         """
-        if (
-            tuple(x.shape[1:]) != self.input_shape
-            or not x.is_floating_point()
-            or not x.isfinite().all()
-        ):
+        problem = "" if x.isfinite().all() else " with NaN or infinity in it"
+        if tuple(x.shape[1:]) != self.input_shape or not x.is_floating_point() or problem:
             shape = ", ".join(map(str, self.input_shape))
-            found = (
-                f"{x.dtype}"
-                f" {tuple(x.shape)}{' with NaN or infinity in it' * (not x.isfinite().all())}"
-            )
             raise QuantizationError(
-                f"quantized network: expected normalised float images (N, {shape}), got {found}"
+                f"quantized network: expected normalised float images (N, {shape}),"
+                f" got {x.dtype} {tuple(x.shape)}{problem}"
             )
-        codes = self.input.encode(x) if self.input.coded else x
-        y = execute(
-            self.plan.ops,
-            codes,
-            lambda op, *given: getattr(self._by_name[op.name], self._mode)(*given),
-            watch,
-        )
+
+        def compute(op, *inputs):
+            return getattr(self._by_name[op.name], self._mode)(*inputs)
+
+        codes = self.input.encode(x) if self.input.has_codes else x
+        y = execute(self.plan.ops, {INPUT: codes}, compute, watch)
         output = self.edges[self.plan.output]
         return y if output is None else output.dequantize(y)
 

@@ -4,9 +4,9 @@ In the forward pass each weight and each edge goes through fake quantization,
 
     v = x / s        code = clamp(round(v) + z, first, last)        x' = s (code - z)
 
-Rounding has no useful slope, so it is given the slope 1 (the straight-through estimator), d x' / d
-x = 1 inside the range, its first and last code included, and 0 outside. The step size s is learned
-as well; the chain rule gives, as in the LSQ paper,
+Rounding has no useful slope, so it is given the slope 1 (the straight-through estimator): the
+slope of x' in x is 1 inside the range, its first and last code included, and 0 outside. The step
+size s is learned as well; the chain rule gives, as in the LSQ paper,
 
     d x' / d s = round(v) - v inside,  first - z or last - z outside
 
@@ -17,28 +17,28 @@ calibrated. BatchNorm is folded before.
 After S. Esser et al., "Learned Step Size Quantization", arXiv:1902.08153.
 """
 
-import dataclasses
+from dataclasses import replace
 from types import SimpleNamespace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from helpers import training
 from helpers.dataset import normalization_of
 from helpers.quantization.affine import Affine, QuantizationError, code_range
-from helpers.quantization.integer import LARGEST_SUM
+from helpers.quantization.lowering import make_plan
 from helpers.quantization.model import QuantizedModel
-from helpers.quantization.observers import BATCH, calibrate, normalised
-from helpers.quantization.plan import HANDS_ON, INPUT, Op, Plan, Recipe, execute
-from helpers.quantization.reader import make_plan
-from helpers.quantization.weights import LayerWeights, encode_weights, nearest
+from helpers.quantization.observers import BATCH, calibrate
+from helpers.quantization.plan import INPUT, KEEPS_CODES, Plan, Recipe, execute
+from helpers.quantization.verify import calibration_input
+from helpers.quantization.weights import LARGEST_SUM, LayerWeights, encode_weights, nearest
 
 SHORT = training.Config(
     epochs=2, lr=0.005, weight_decay=0.0, ema=0.99, distill=0.7, label_smoothing=0.0
 )
 
 
-def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe) -> "QatNetwork":
+def prepare(model: nn.Module, images: Tensor, recipe: Recipe) -> "QatNetwork":
     """A network that computes with rounded weights and activations, and can be trained.
 
     Example:
@@ -50,11 +50,10 @@ def prepare(model: nn.Module, images: torch.Tensor, recipe: Recipe) -> "QatNetwo
         raise QuantizationError(
             "training chooses codes and biases itself: leave rounding and bias_correction out"
         )
-    images = normalised(model, images)
+    images = calibration_input(model, images)
     plan = make_plan(model, images.shape[1:], recipe, images[:BATCH])
-    network = QatNetwork(
-        model, plan, calibrate(plan, images, recipe), encode_weights(plan, recipe), recipe
-    )
+    edges = calibrate(plan, images, recipe)
+    network = QatNetwork(model, plan, edges, encode_weights(plan, recipe), recipe)
     network.convert()  # what cannot become integers is refused before the training, not after it
     return network
 
@@ -77,81 +76,79 @@ class QatNetwork(nn.Module):
         self.origin = SimpleNamespace(
             spec=getattr(model, "spec", None), input_normalization=self.input_normalization
         )
-        self.plan, self.recipe, self.edges, self.origins = plan, recipe, edges, plan.origins()
-        start = {
-            f"edge {edge}": affine.scale
-            for edge, affine in edges.items()
-            if self.origins[edge] == edge
-        }
+        self.plan = plan
+        self.recipe = recipe
+        self.edges = edges
+        self.origins = plan.origins()
+        start = {f"edge {edge}": edges[edge].scale for edge in edges if self.origins[edge] == edge}
         for op in plan.layers:
-            scale = weights[op.name].scale[: None if recipe.per_channel else 1]
-            start |= {
-                f"weight {op.name}": op.weight,
-                f"bias {op.name}": op.bias,
-                f"scale {op.name}": scale,
-            }
-        self.floats = nn.ModuleList(
-            op.module for op in plan.ops if op.module is not None
-        )  # trained as they are
+            start[f"weight {op.name}"] = op.weight
+            start[f"bias {op.name}"] = op.bias
+            start[f"scale {op.name}"] = weights[op.name].scale[: None if recipe.per_channel else 1]
+        # What stayed in float is trained as it is.
+        self.floats = nn.ModuleList(op.module for op in plan.ops if op.module is not None)
         # A ParameterDict refuses dots.
         self.trained = nn.ParameterDict(
             {key.replace(".", "/"): tensor.clone() for key, tensor in start.items()}
         )
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Logits of normalised images, with every rounding in place."""
-        return execute(self.plan.ops, self._round(INPUT, x), self._compute)
+        return execute(self.plan.ops, {INPUT: self._round(INPUT, x)}, self._compute)
 
-    def _compute(self, op: Op, *inputs: torch.Tensor) -> torch.Tensor:
+    def _compute(self, op, *inputs):
+        if op.kind in KEEPS_CODES:
+            return op.run(*inputs)
         if op.weight is not None:
-            scale, weight, bias = (
-                self._trained(kind, op.name) for kind in ("scale", "weight", "bias")
-            )
-            source = self._trained("edge", self.origins[op.inputs[0]]).detach()
-            least = bias.detach().abs() / (
-                source * LARGEST_SUM
-            )  # as in `Layer`: the bias has to fit int32
-            scale = torch.maximum(scale, least if self.recipe.per_channel else least.amax())
-            unit = source * scale.detach()
-            bias = bias + (torch.round(bias / unit) * unit - bias).detach()
-            codes = code_range(self.recipe.bits_of(op.name), signed=True)
-            op = dataclasses.replace(op, weight=fake_quantize(weight, scale, 0, *codes), bias=bias)
-        return op.run(*inputs) if op.kind in HANDS_ON else self._round(op.name, op.run(*inputs))
+            op = self._rounded_layer(op)
+        return self._round(op.name, op.run(*inputs))
 
-    def _round(self, edge: str, x: torch.Tensor) -> torch.Tensor:
+    def _rounded_layer(self, op):
+        """A layer with its weight and its bias rounded as `Layer` will round them."""
+        scale, weight, bias = self._layer(op)
+        source = self._step_size("edge", self.origins[op.inputs[0]]).detach()
+        least = bias.detach().abs() / (source * LARGEST_SUM)  # the bias has to fit int32
+        scale = torch.maximum(scale, least if self.recipe.per_channel else least.amax())
+        unit = source * scale.detach()
+        bias = bias + (torch.round(bias / unit) * unit - bias).detach()
+        first, last = code_range(self.recipe.bits_of(op.name), signed=True)
+        weight = fake_quantize(weight, scale, 0, first, last)
+        return replace(op, weight=weight, bias=bias)
+
+    def _round(self, edge, x):
         if edge not in self.edges:
             return x
-        scale, affine = self._trained("edge", self.origins[edge]), self.edges[edge]
+        affine = self.edges[edge]
+        scale = self._step_size("edge", self.origins[edge])
         return fake_quantize(x, scale, int(affine.zero_point), *affine.codes)
 
-    def _trained(self, kind: str, name: str) -> torch.Tensor:
-        """A trained tensor; training may have moved a step size to the other side of zero."""
-        tensor = self.trained[f"{kind} {name}".replace(".", "/")]
-        return (
-            tensor.abs().clamp(min=torch.finfo(torch.float32).tiny)
-            if kind in ("edge", "scale")
-            else tensor
-        )
+    def _trained(self, kind, name):
+        return self.trained[f"{kind} {name}".replace(".", "/")]
+
+    def _step_size(self, kind, name):
+        """Training may have moved a step size to the other side of zero."""
+        return self._trained(kind, name).abs().clamp(min=torch.finfo(torch.float32).tiny)
+
+    def _layer(self, op):
+        """The trained scale, weight and bias of a layer."""
+        scale = self._step_size("scale", op.name)
+        return scale, self._trained("weight", op.name), self._trained("bias", op.name)
 
     def convert(self) -> QuantizedModel:
         """The integer network that this one has learned to be."""
-        edges, weights = {}, {}
+        edges = {}
         for edge, affine in self.edges.items():
-            scale = self._trained("edge", self.origins[edge]).detach().cpu()
-            edges[edge] = dataclasses.replace(affine, scale=scale)
+            scale = self._step_size("edge", self.origins[edge]).detach().cpu()
+            edges[edge] = replace(affine, scale=scale)
+        weights = {}
         for op in self.plan.layers:
-            weight, scale, bias = (
-                self._trained(kind, op.name).detach().cpu() for kind in ("weight", "scale", "bias")
-            )
-            weights[op.name] = nearest(
-                weight, scale.expand(len(weight)), bias, self.recipe.bits_of(op.name)
-            )
+            scale, weight, bias = (tensor.detach().cpu() for tensor in self._layer(op))
+            scale = scale.expand(len(weight))
+            weights[op.name] = nearest(weight, scale, bias, self.recipe.bits_of(op.name))
         return QuantizedModel(self.origin, self.plan, edges, weights, self.recipe).cpu()
 
 
-def fake_quantize(
-    x: torch.Tensor, scale: torch.Tensor, zero_point: int, first: int, last: int
-) -> torch.Tensor:
+def fake_quantize(x: Tensor, scale: Tensor, zero_point: int, first: int, last: int) -> Tensor:
     """Round to what codes can stand for: with one scale for all of x, or one for each row."""
     zeros = torch.full((scale.numel(),), float(zero_point), device=x.device)
     damping = (x.numel() / scale.numel() * last) ** -0.5

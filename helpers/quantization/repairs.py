@@ -10,45 +10,46 @@ taken care of by the bias,
 
 so of the images only C is needed. Each weight is written as scale * (floor(W / scale) + h(v)) with
 a soft switch
-h(v) = clamp(1.2 sigmoid(v) - 0.1, 0, 1), and gradient descent on v lowers the error while a growing
-penalty
-1 - |2 h - 1|^beta pushes every switch to 0 or 1. After M. Nagel et al., "Up or Down? Adaptive
-Rounding for
-Post-Training Quantization" (AdaRound), arXiv:2004.10568, which follows the same loss with
-mini-batches of images.
 
-**Bias correction.** Rounded weights and a quantized input give, on average, E[V y] instead of E[W
-x]. The difference is a constant per output channel: b' = b + W E[x] - V E[y]. After
+    h(v) = clamp(1.2 sigmoid(v) - 0.1, 0, 1)
+
+and gradient descent on v lowers the error while a growing penalty 1 - |2 h - 1|^beta pushes every
+switch to 0 or 1. After M. Nagel et al., "Up or Down? Adaptive Rounding for Post-Training
+Quantization" (AdaRound), arXiv:2004.10568, which follows the same loss with mini-batches of images.
+
+**Bias correction.** Rounded weights and a quantized input give, on average, E[V y] instead of
+E[W x]. The difference is a constant per output channel: b' = b + W E[x] - V E[y]. After
 arXiv:1906.04721.
 
 A convolution is a matrix product with the *columns* of its input: the patch under the kernel at
 every place.
 """
 
-import dataclasses
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from helpers.quantization.affine import Affine, code_range
 from helpers.quantization.observers import BATCH
-from helpers.quantization.plan import INPUT, Op, Plan, Recipe, execute
+from helpers.quantization.plan import INPUT, Plan, PlanOp, Recipe, execute
 from helpers.quantization.weights import LayerWeights, per_row
 
 REPAIR_IMAGES = 512  # the means and covariances of a layer's input are known well enough from these
-ENOUGH_PLACES = (
-    1 << 14
-)  # to know the covariances of a few inputs; of many inputs, PLACES_PER_INPUT for each
+# Enough to know the covariances of a few inputs; of many inputs, so many for each.
+ENOUGH_PLACES = 1 << 14
 PLACES_PER_INPUT = 64
 STEPS = 200
 LEARNING_RATE = 0.05
 DAMPING = 0.01  # of the mean variance: few images do not tell everything about many inputs
 PENALTY = 0.05
 WARM_UP = 0.2  # the share of steps without penalty
-BETA_START, BETA_END = 20.0, 2.0
+BETA_START = 20.0
+BETA_END = 2.0
 
-Batches = list[torch.Tensor]
+Batches = list[Tensor]
 
 
 @torch.no_grad()
@@ -56,7 +57,7 @@ def repair_weights(
     plan: Plan,
     edges: dict[str, Affine],
     weights: dict[str, LayerWeights],
-    images: torch.Tensor,
+    images: Tensor,
     recipe: Recipe,
 ) -> dict[str, LayerWeights]:
     """Choose roundings and biases anew, as a recipe asks; the weights given are not changed.
@@ -66,113 +67,108 @@ def repair_weights(
     """
     if recipe.rounding == "nearest" and not recipe.bias_correction:
         return weights
-    repaired: dict[str, LayerWeights] = {}
+    repaired = {}
 
-    def through(edge: str, values: Batches) -> Batches:
-        affine = edges.get(edge)
-        return (
-            values
-            if affine is None
-            else [affine.dequantize(affine.quantize(value)) for value in values]
-        )
+    def rounded(edge, batches):
+        if edge not in edges:
+            return batches
+        return [edges[edge].dequantize(edges[edge].quantize(batch)) for batch in batches]
 
-    def compute(op: Op, *inputs: tuple[Batches, Batches]) -> tuple[Batches, Batches]:
+    def compute(op, *inputs):  # each a pair: the exact batches, and the rounded ones
         layer = weights.get(op.name)
         if layer and recipe.rounding == "learned":
             layer = learn_rounding(op, layer, covariance(op, *inputs[0]))
         if layer and recipe.bias_correction:
             layer = correct_bias(op, layer, *inputs[0])
-        repaired.update({op.name: layer} if layer else {})
-        sides = zip((op, quantized_op(op, layer)), zip(*inputs, strict=True), strict=True)
-        exact, rounded = (
-            [one.run(*batch) for batch in zip(*values, strict=True)] for one, values in sides
-        )
-        return exact, through(op.name, rounded)
+        if layer:
+            repaired[op.name] = layer
+        exact, quantized = zip(*inputs, strict=True)
+        exact = [op.run(*batch) for batch in zip(*exact, strict=True)]
+        op = quantized_op(op, layer)
+        quantized = [op.run(*batch) for batch in zip(*quantized, strict=True)]
+        return exact, rounded(op.name, quantized)
 
-    given = list(images[:REPAIR_IMAGES].split(BATCH))
-    execute(plan.ops, (given, through(INPUT, given)), compute)
+    batches = list(images[:REPAIR_IMAGES].split(BATCH))
+    execute(plan.ops, {INPUT: (batches, rounded(INPUT, batches))}, compute)
     return repaired
 
 
-def quantized_op(op: Op, layer: LayerWeights | None) -> Op:
+def quantized_op(op: PlanOp, layer: LayerWeights | None) -> PlanOp:
     """The same operation with the weights that its integers stand for."""
-    return dataclasses.replace(op, weight=layer.decode(), bias=layer.bias) if layer else op
+    return replace(op, weight=layer.decode(), bias=layer.bias) if layer else op
 
 
-def correct_bias(op: Op, layer: LayerWeights, exact: Batches, rounded: Batches) -> LayerWeights:
+def correct_bias(op: PlanOp, layer: LayerWeights, exact: Batches, rounded: Batches) -> LayerWeights:
     """Take back the shift of a layer's mean output.
 
     The output of the mean image is the mean of the outputs.
     """
-    alone = dataclasses.replace(op, inputs=op.inputs[:1], clamp=None)
-    coded = dataclasses.replace(alone, weight=layer.decode())
-    means = (
-        sum(batch.sum(0, keepdim=True) for batch in x) / sum(map(len, x)) for x in (exact, rounded)
-    )
-    wanted, found = (one.run(mean) for one, mean in zip((alone, coded), means, strict=True))
+    alone = replace(op, inputs=op.inputs[:1], clamp=None)
+    wanted = alone.run(_mean_image(exact))
+    found = replace(alone, weight=layer.decode()).run(_mean_image(rounded))
     shift = (wanted - found).movedim(1 if op.kind == "conv" else -1, 0).flatten(1).mean(1)
-    return dataclasses.replace(layer, bias=op.bias + shift)
+    return replace(layer, bias=op.bias + shift)
 
 
-def rows(op: Op, weight: torch.Tensor) -> torch.Tensor:
+def _mean_image(batches):
+    return sum(batch.sum(0, keepdim=True) for batch in batches) / sum(map(len, batches))
+
+
+def rows(op: PlanOp, weight: Tensor) -> Tensor:
     """A weight as the matrix that multiplies the columns: (groups, outputs per group, size)."""
     return weight.unflatten(0, (op.attributes.get("groups", 1), -1)).flatten(2)
 
 
-def columns(op: Op, x: torch.Tensor) -> torch.Tensor:
+def columns(op: PlanOp, x: Tensor) -> Tensor:
     """The patches that a layer multiplies with its weights: (groups, size, places)."""
     if op.kind == "linear":
         return x.reshape(-1, x.shape[-1]).t().unsqueeze(0)
-    x = F.unfold(
-        x, op.weight.shape[2:], *(op.attributes[name] for name in ("dilation", "padding", "stride"))
-    )
-    return x.transpose(0, 1).unflatten(0, (op.attributes["groups"], -1)).flatten(2)
+    geometry = {name: op.attributes[name] for name in ("dilation", "padding", "stride")}
+    patches = F.unfold(x, op.weight.shape[2:], **geometry)
+    return patches.transpose(0, 1).unflatten(0, (op.attributes["groups"], -1)).flatten(2)
 
 
-def covariance(op: Op, exact: Batches, rounded: Batches) -> torch.Tensor:
-    """The covariance of the columns x and y of a layer, from as many images as are enough: (groups,
-    2 size, 2 size).
+def covariance(op: PlanOp, exact: Batches, rounded: Batches) -> Tensor:
+    """The covariance of a layer's columns x and y together: (groups, 2 size, 2 size).
 
-    A little independent noise is added, the same to x and y, which keeps V near W where the images
-    say nothing.
+    As many images are used as are enough. A little independent noise is added, the same to x and y,
+    which keeps V near W where the images say nothing.
     """
     size = op.weight[0].numel()
     places_per_image = math.prod(op.shape[:-1] if op.kind == "linear" else op.shape[1:])
-    enough = math.ceil(max(ENOUGH_PLACES, PLACES_PER_INPUT * size) / places_per_image)
-    products, sums, places = 0, 0, 0
+    images_left = math.ceil(max(ENOUGH_PLACES, PLACES_PER_INPUT * size) / places_per_image)
+    products = sums = places = 0
     for x, y in zip(exact, rounded, strict=True):
-        if enough <= 0:
+        if images_left <= 0:
             break
-        both = torch.cat([columns(op, x[:enough]), columns(op, y[:enough])], dim=1)
-        products, sums = (
-            products + (both @ both.mT).double(),
-            sums + both.double().sum(2, keepdim=True),
-        )
-        places, enough = places + both.shape[2], enough - len(x)
+        both = torch.cat([columns(op, x[:images_left]), columns(op, y[:images_left])], dim=1)
+        products = products + (both @ both.mT).double()
+        sums = sums + both.double().sum(2, keepdim=True)
+        places += both.shape[2]
+        images_left -= len(x)
     seen = (products - sums @ sums.mT / places).div(places).float()
     noise = DAMPING * seen.diagonal(dim1=1, dim2=2)[:, size:].mean(1)
     return seen + noise.reshape(-1, 1, 1) * torch.eye(size).repeat(2, 2)
 
 
-def output_error(weight: torch.Tensor, rounded: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def output_error(weight: Tensor, rounded: Tensor, seen: Tensor) -> Tensor:
     """E |W x - V y|^2 for each output channel, means aside: (groups, outputs, 1)."""
     both = torch.cat([weight, -rounded], dim=2)
     return (both @ seen * both).sum(2, keepdim=True)
 
 
 @torch.enable_grad()
-def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeights:
+def learn_rounding(op: PlanOp, layer: LayerWeights, seen: Tensor) -> LayerWeights:
     """Choose the codes of one layer anew, given the covariance of its input; no row becomes worse
     than in `layer`.
     """
     limits = code_range(layer.bits, signed=True)
-    weight, scale = (
-        rows(op, op.weight.detach()),
-        rows(op, per_row(layer.scale, layer.codes).expand_as(layer.codes)),
-    )
+    weight = rows(op, op.weight.detach())
+    scale = rows(op, per_row(layer.scale, layer.codes).expand_as(layer.codes))
     nearest = rows(op, layer.codes).float()
     worst = output_error(weight, nearest * scale, seen).clamp(min=1e-12)
-    size, floor = weight.shape[2], torch.floor(weight / scale)
+    size = weight.shape[2]
+    floor = torch.floor(weight / scale)
     share = ((weight / scale - floor + 0.1) / 1.2).clamp(0.01, 0.99)
     switch = torch.logit(share).requires_grad_()  # h(switch) begins at the exact weight
     optimizer = torch.optim.Adam([switch], lr=LEARNING_RATE)
@@ -180,8 +176,8 @@ def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeig
     for step in range(STEPS):
         soft = (1.2 * torch.sigmoid(switch) - 0.1).clamp(0, 1)
         rounded = (floor + soft).clamp(*limits) * scale
-        # the error's slope in V is 2 (V cov(y, y) - W cov(x, y)): backward() needs no second matrix
-        # product
+        # The error's slope in V is 2 (V cov(y, y) - W cov(x, y)); given as a constant, backward()
+        # needs no second matrix product.
         slope = 2 * (rounded.detach() @ seen[:, size:, size:] - target) / worst
         loss = (rounded * slope).sum()
         progress = (step / STEPS - WARM_UP) / (1 - WARM_UP)
@@ -193,4 +189,4 @@ def learn_rounding(op: Op, layer: LayerWeights, seen: torch.Tensor) -> LayerWeig
         optimizer.step()
     codes = (floor + (switch.detach() > 0)).clamp(*limits)
     codes = torch.where(output_error(weight, codes * scale, seen) < worst, codes, nearest)
-    return dataclasses.replace(layer, codes=codes.reshape(layer.codes.shape).to(torch.int8))
+    return replace(layer, codes=codes.reshape(layer.codes.shape).to(torch.int8))

@@ -16,45 +16,59 @@ lowest bit first, in two's complement, cut into bytes; only the last byte may ca
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from helpers.quantization.affine import Affine, QuantizationError, choose, code_range
-from helpers.quantization.plan import Op, Plan, Recipe
+from helpers.quantization.plan import Plan, PlanOp, Recipe
 
 PAIR_LIMIT = 128  # 255 * 128 = 32,640 fits into 16 bits, 255 * 129 does not
 MOST_GROWTH = 1.5  # of a layer's scales, for the sake of pairs
-SHARES = torch.linspace(
-    0.4, 1.0, 61, dtype=torch.float64
-)  # of a row's largest value, which "mse" tries
+# Of a row's largest value, which "mse" tries.
+SHARES = torch.linspace(0.4, 1.0, 61, dtype=torch.float64)
+LARGEST_SUM = 2**30  # for the bias and for the products each, so that together they fit int32
 
 
 @dataclass
 class LayerWeights:
-    """The weights of one layer: int8 codes of so many bits; scale and bias, in float, have one
-    number per channel.
+    """The weights of one layer: int8 codes of so many bits; scale and bias are float32, one number
+    per output channel.
     """
 
-    codes: torch.Tensor
-    scale: torch.Tensor
-    bias: torch.Tensor
+    codes: Tensor
+    scale: Tensor
+    bias: Tensor
     bits: int
 
-    def decode(self) -> torch.Tensor:
+    def decode(self) -> Tensor:
         """The float weights that the codes stand for."""
         return self.codes * per_row(self.scale, self.codes)
 
+    def with_room_for_bias(self, source_scale: Tensor) -> "LayerWeights":
+        """The same weights with scales so large that the bias fits int32.
 
-def per_row(scale: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        The bias is counted in units of input scale * weight scale. What pruning or training left
+        with weights of almost 0 is little more than its bias. A channel without any weight takes
+        whatever scale: one with 16 bits for its bias.
+        """
+        has_weights = self.codes.flatten(1).any(1)
+        largest = torch.where(has_weights, LARGEST_SUM / 1.001, 2.0**16)
+        least = self.bias.double().abs() / (source_scale.double() * largest)
+        least = torch.where(has_weights | (least > 1e-12), least, 1.0)
+        scale = torch.maximum(self.scale.double() * has_weights, least).float()
+        codes = torch.round(self.codes * per_row(self.scale / scale, self.codes))
+        return replace(self, codes=codes.to(torch.int8), scale=scale)
+
+
+def per_row(scale: Tensor, weight: Tensor) -> Tensor:
     """Shape one number per output channel so that it broadcasts against the weight."""
     return scale.reshape(-1, *[1] * (weight.ndim - 1))
 
 
-def nearest(
-    weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor, bits: int
-) -> LayerWeights:
+def nearest(weight: Tensor, scale: Tensor, bias: Tensor, bits: int) -> LayerWeights:
     """Round a weight to the nearest codes."""
     affine = Affine(scale, torch.tensor(0), bits, signed=True, axis=0)
     return LayerWeights(affine.quantize(weight), scale, bias, bits)
@@ -62,21 +76,23 @@ def nearest(
 
 def encode_weights(plan: Plan, recipe: Recipe) -> dict[str, LayerWeights]:
     """Round the weights of every layer of a plan to the nearest code."""
-    if not (names := [op.name for op in plan.layers]):
+    names = [op.name for op in plan.layers]
+    if not names:
         raise QuantizationError(
             "no layer of the network has an integer form; Conv2d and Linear have one"
         )
-    if unknown := sorted({*recipe.layer_bits} - {*names}):
+    unknown = sorted({*recipe.layer_bits} - {*names})
+    if unknown:
         raise QuantizationError(f"layer_bits: no layer is called {unknown}; the layers are {names}")
     return {op.name: encode_layer(op, recipe) for op in plan.layers}
 
 
-def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
+def encode_layer(op: PlanOp, recipe: Recipe) -> LayerWeights:
     """Round the weights of one layer to the nearest code."""
-    bits, weight = recipe.bits_of(op.name), op.weight.detach()
-    rows = weight.double().reshape(
-        len(weight) if recipe.per_channel else 1, -1
-    )  # each with a scale of its own
+    bits = recipe.bits_of(op.name)
+    weight = op.weight.detach()
+    # Each row has one scale.
+    rows = weight.double().reshape(len(weight) if recipe.per_channel else 1, -1)
     largest = rows.abs().amax(1)
     if recipe.weight_observer == "mse":
         largest = _least_error(rows, largest, code_range(bits, signed=True)[1])
@@ -87,22 +103,19 @@ def encode_layer(op: Op, recipe: Recipe) -> LayerWeights:
     return nearest(weight, scale.expand(len(weight)), op.bias.detach().clone(), bits)
 
 
-def _least_error(rows: torch.Tensor, largest: torch.Tensor, last: int) -> torch.Tensor:
-    """For each row the clipping bound, a share of its largest value, with the least squared
-    rounding error.
-    """
-    best, least = largest, torch.full_like(largest, torch.inf)
+def _least_error(rows, largest, last):
+    """For each row the bound to clip at, a share of its largest value, by the squared error."""
+    best = largest
+    least = torch.full_like(largest, torch.inf)
     for share in SHARES:
         scale = (share * largest / last).clamp(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
         error = ((rows / scale).round().clamp(-last, last) * scale - rows).square().sum(1)
-        best, least = (
-            torch.where(error <= least, share * largest, best),
-            torch.minimum(error, least),
-        )
+        best = torch.where(error <= least, share * largest, best)
+        least = torch.minimum(error, least)
     return best
 
 
-def pair_sums(weight: torch.Tensor) -> torch.Tensor:
+def pair_sums(weight: Tensor) -> Tensor:
     """For each pair (2i, 2i+1) of input channels, the larger sum of the weights of one sign."""
     if weight.shape[1] % 2:
         weight = torch.cat([weight, torch.zeros_like(weight[:, :1])], dim=1)
@@ -110,27 +123,24 @@ def pair_sums(weight: torch.Tensor) -> torch.Tensor:
     return torch.maximum(pairs.clamp(min=0).sum(2), pairs.clamp(max=0).sum(2).neg())
 
 
-def pairs_fit(codes: torch.Tensor) -> bool:
+def pairs_fit(codes: Tensor) -> bool:
     """Whether no pair of codes can overflow 16 bits."""
     return int(pair_sums(codes.to(torch.int16)).max()) <= PAIR_LIMIT
 
 
-def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
+def pack(codes: Tensor, bits: int) -> Tensor:
     """Pack signed integer codes of 2 to 8 bits, of any shape, into a row of bytes (uint8)."""
-    flat = (
-        codes.detach().cpu().reshape(-1, 1).to(torch.int16).numpy().astype(np.uint8)
-    )  # two's complement wraps
-    stream = np.unpackbits(flat, axis=1, count=bits, bitorder="little")
+    signed = codes.detach().cpu().reshape(-1, 1).to(torch.int16).numpy()
+    bytes_ = signed.astype(np.uint8)  # two's complement wraps
+    stream = np.unpackbits(bytes_, axis=1, count=bits, bitorder="little")
     return torch.from_numpy(np.packbits(stream, bitorder="little")).to(codes.device)
 
 
-def unpack(packed: torch.Tensor, bits: int, shape: tuple[int, ...]) -> torch.Tensor:
+def unpack(packed: Tensor, bits: int, shape: tuple[int, ...]) -> Tensor:
     """Undo `pack`: int8 codes of the given shape."""
     count = math.prod(shape)
     stream = np.unpackbits(packed.cpu().numpy().reshape(-1), count=count * bits, bitorder="little")
-    codes = torch.from_numpy(
-        np.packbits(stream.reshape(count, bits), axis=1, bitorder="little")
-    ).reshape(shape)
-    return ((codes << (8 - bits)).view(torch.int8) >> (8 - bits)).to(
-        packed.device
-    )  # the highest bit is the sign
+    bytes_ = np.packbits(stream.reshape(count, bits), axis=1, bitorder="little")
+    left = torch.from_numpy(bytes_).reshape(shape) << (8 - bits)
+    # The highest bit of a code is its sign, which the shift back repeats.
+    return (left.view(torch.int8) >> (8 - bits)).to(packed.device)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from helpers.allocator import kept_memory
-from helpers.dataset import Dataset, adopt, normalization_of, normalize
+from helpers.dataset import Dataset, normalization_of, normalize, set_default_normalization
 from helpers.metrics import check_scores, device_of, evaluation_mode
 from helpers.training.config import Config, TrainingError
 from helpers.training.loop import TrainingLoop
@@ -66,7 +66,7 @@ def train(
         raise TrainingError(
             "the teacher is the network itself; give a copy: teacher=copy.deepcopy(model)"
         )
-    adopt(cifar, model, teacher)
+    set_default_normalization(cifar, model, teacher)
     check_scores(model, cifar)
     with evaluation_mode(*([] if teacher is None else [teacher])):
         loop = TrainingLoop(model, cifar.split(), config, teacher)

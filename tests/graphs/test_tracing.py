@@ -13,14 +13,12 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import passes
-from helpers.graphs.annotation import annotate
-from helpers.graphs.effects import AUGMENTED
 from helpers.graphs.errors import UnsupportedCase
 from helpers.graphs.layers import opaque
-from helpers.graphs.tracer import Tracer
+from helpers.graphs.operations import AUGMENTED
 from helpers.graphs.tracing import ROUTES, WrongSize, trace
 from helpers.passes import Passer
-from tests.passes.graphs import calls, differences, fold, graph_of, network, reasons
+from tests.passes.graphs import calls, differences, fold, network, reasons
 from tests.passes.zoo import Net, conv, hooked, norm
 
 X = torch.randn(2, 3, 6, 6)
@@ -100,7 +98,7 @@ def test_what_runs_under_autocast_is_refused_or_declined():
         trace(model, (X,))
     folded, report = passes.optimize(model, X, route="export")
     assert folded(X).dtype == torch.bfloat16 and torch.equal(folded(X), model(X))
-    reason = "wrap_with_autocast runs a graph of its own, into which no pass looks"
+    reason = "wrap_with_autocast runs a subgraph, into which no pass looks"
     assert [why for *_, why in report.declined] == [reason]
     with torch.autocast("cpu"):  # what counts is the difference to the outside
         assert calls(record(lambda net, x: x @ x)) == [operator.matmul]
@@ -151,16 +149,15 @@ def test_a_number_or_flag_that_export_has_recorded_cannot_be_another(example, ot
         traced(x, other)
 
 
-def record(function, given: int = 1, **parts) -> fx.GraphModule:
-    model = network(function, **parts)
-    return fx.GraphModule(model, Tracer(given).record(model))
+def record(function, inputs=(X,), **parts) -> fx.GraphModule:
+    return trace(network(function, **parts), inputs)
 
 
 @pytest.mark.parametrize("function", AUGMENTED)
 def test_augmented_assignments_write(function):
-    recorded = record(lambda net, x: function(x, 2))
-    assert calls(recorded) == [function]
     x = torch.tensor([3.0, 5.0] if function is operator.itruediv else [3, 5])
+    recorded = record(lambda net, x: function(x, 2), (x,))
+    assert calls(recorded) == [function]
     expected = AUGMENTED[function](x, 2)
     assert torch.equal(recorded(x), expected) and torch.equal(x, expected)
 
@@ -196,10 +193,10 @@ def any_number(net, x, y=None, *rest, scale=2.0, **others):
 
 @pytest.mark.parametrize("given", [1, 2, 4])
 def test_as_many_inputs_as_the_call_gives(given):
-    recorded = record(any_number, given)
+    inputs = [torch.randn(3) for _ in range(given)]
+    recorded = record(any_number, inputs)
     names = [node.target for node in recorded.graph.find_nodes(op="placeholder")]
     assert names == ["x", "y", "rest_0", "rest_1"][:given]
-    inputs = [torch.randn(3) for _ in range(given)]
     assert torch.equal(recorded(*inputs), any_number(None, *inputs))
 
 
@@ -210,8 +207,9 @@ def test_a_graph_that_was_saved_whole_does_the_same():
         x[0] = torch.rand(())
         return x * mask + net.count
 
-    loaded = pickle.loads(pickle.dumps(record(run, 2, count=torch.zeros(()))))
-    results = [loaded(torch.ones(2), torch.full((2,), 3.0)) for _ in range(3)]
+    inputs = (torch.ones(2), torch.full((2,), 3.0))
+    loaded = pickle.loads(pickle.dumps(record(run, inputs, count=torch.zeros(()))))
+    results = [loaded(inputs[0].clone(), inputs[1]) for _ in range(3)]
     assert [result[1].item() for result in results] == [7, 8, 9]
     assert len({result[0].item() % 1 for result in results}) == 3
 
@@ -221,9 +219,8 @@ def test_what_depends_on_numbers_is_called_for_real_on_a_copy():
         net.count += 1
         return looks_into_it(x)[x > 0] * torch.rand(1)
 
-    graph_module = record(run, count=torch.zeros(()))
     before, x = torch.get_rng_state(), torch.tensor([1.0, -1.0, 2.0])
-    annotate(graph_module, (x,))
+    graph_module = record(run, (x,), count=torch.zeros(()))
     values = {
         node.name: node.meta["val"] for node in graph_module.graph.nodes if "val" in node.meta
     }
@@ -234,7 +231,8 @@ def test_what_depends_on_numbers_is_called_for_real_on_a_copy():
         and torch.equal(before, torch.get_rng_state())
     )
     assert (
-        "dropout2d(" in record(lambda net, x: x * F.dropout2d(torch.ones(1, 1, 1), 0.5, True)).code
+        "dropout2d("
+        in record(lambda net, x: x * F.dropout2d(torch.ones(1, 1, 1, 1), 0.5, True)).code
     )  # not its mask
 
 
@@ -254,8 +252,7 @@ def test_what_depends_on_numbers_is_called_for_real_on_a_copy():
     ],
 )
 def test_the_short_cut_is_not_taken_where_it_would_be_wrong(run, parts, shape, dtype):
-    graph_module = graph_of(run, **parts)
-    annotate(graph_module, (torch.randn(2, 3),))
+    graph_module = record(run, (torch.randn(2, 3),), **parts)
     value = graph_module.graph.output_node().args[0].meta["val"]
     assert (tuple(value.shape), value.dtype) == (shape, dtype)
 

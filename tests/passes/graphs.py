@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from helpers.equivalence import gap
 from helpers.graphs.tracing import trace
 from helpers.passes import Passer
+from helpers.passes.folder import Pass
 from helpers.passes.passer import Report
 from tests.passes.zoo import NORMS, Net
 
@@ -28,14 +29,15 @@ def graph_of(function, **parts):
 
 
 def fold(
-    names: str, model: nn.Module, x: torch.Tensor, route: str = "fx"
+    names: str | list[Pass], model: nn.Module, x: torch.Tensor, route: str = "fx"
 ) -> tuple[fx.GraphModule, Report]:
     """Run passes on a canonical graph in float64 until it settles; answers and model must stay."""
     model, x = model.double().eval(), x.double()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     graph_module = trace(model, (x,), route)
     Passer(["canonicalize", "dead_code"]).run(graph_module)
-    report = Passer(names.split(), rounds=9).run(graph_module)
+    some_passes = names.split() if isinstance(names, str) else names
+    report = Passer(some_passes, rounds=9).run(graph_module)
     assert differences(model, graph_module, x) == []
     assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
     return graph_module, report

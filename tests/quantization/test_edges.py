@@ -72,7 +72,7 @@ def test_a_wide_layer_that_could_be_saved_can_be_loaded(tmp_path):
     assert torch.equal(again(x), q(x))
     again.step("1").weight.fill_(127)  # as a file might say: sums that int32 cannot hold
     with pytest.raises(QuantizationError, match="1: the sum of 76800 products may reach"):
-        again.settle()
+        again.derive_integers()
 
 
 def test_one_scale_for_a_layer_has_the_least_error_of_all_that_were_tried():

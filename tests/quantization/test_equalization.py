@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from helpers.quantization import Recipe, make_plan
-from helpers.quantization.channels import equalize, input_view
+from helpers.quantization.equalization import equalize, input_view
 from tests.quantization.networks import images, small
 
 

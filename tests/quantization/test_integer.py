@@ -11,7 +11,7 @@ import torch
 from helpers.quantization import Recipe, kernels, quantize
 from helpers.quantization.affine import Affine
 from helpers.quantization.integer import Layer, make_step
-from helpers.quantization.plan import INPUT, Op
+from helpers.quantization.plan import INPUT, PlanOp
 from helpers.quantization.weights import LayerWeights
 from tests.quantization import reference
 from tests.quantization.networks import images, small
@@ -62,7 +62,7 @@ def layer_of(geometry, zero_point=0, residual=False, size=(7, 9), weight=None):
     shape = torch.nn.functional.conv2d(
         torch.zeros(1, inputs, *size), codes.float(), **attributes
     ).shape[1:]
-    op = Op(
+    op = PlanOp(
         "conv",
         "conv",
         ("x", "r")[: 1 + residual],
@@ -71,7 +71,8 @@ def layer_of(geometry, zero_point=0, residual=False, size=(7, 9), weight=None):
         shape=shape,
     )
     layer = Layer(op, weights, sources[0], affine(0.05, 128))
-    layer.settle(sources)
+    layer.sources = sources
+    layer.derive_integers()
     return layer
 
 
@@ -99,7 +100,7 @@ def test_extreme_codes_are_exact_or_go_to_integers(geometry, weight):
     layer.out_scale.copy_(
         layer.sums(x)[0].max() * layer.unit.max() / 100
     )  # so that the output does not saturate
-    layer.settle(layer.sources)
+    layer.derive_integers()
     assert_right(layer, layer.sources, x)
     assert layer.integer(x).max() < 255 and torch.equal(layer.kernel(x), layer.integer(x))
     safe = weight == 64 or geometry[0] == geometry[-1] or not kernels.kernels_saturate()
@@ -136,9 +137,10 @@ MAX_POOL = {**POOL, "padding": (1, 1), "dilation": (1, 1), "ceil_mode": False}
     ],
 )
 def test_operations_without_weights(kind, options, sources, out):
-    step = make_step(Op("s", kind, ("a", "b")[: len(sources)], **options), out and affine(*out))
+    step = make_step(PlanOp("s", kind, ("a", "b")[: len(sources)], **options), out and affine(*out))
     sources = [affine(*source) for source in sources]
-    step.settle(sources)
+    step.sources = sources
+    step.derive_integers()
     assert_right(step, sources, *[IMAGE, IMAGE.flip(1)][: len(sources)])
 
 
@@ -148,7 +150,7 @@ def test_the_maximum_of_codes_is_that_of_numbers_on_large_images_too(memory_form
         memory_format=memory_format
     )
     settings = {"kernel": 3, "stride": 2, "padding": 1, "dilation": 1, "ceil_mode": False}
-    op = Op("pool", "max_pool", (INPUT,), attributes=settings, shape=(8, 10, 9))
+    op = PlanOp("pool", "max_pool", (INPUT,), attributes=settings, shape=(8, 10, 9))
     assert torch.equal(op.run(codes).float(), op.run(codes.float()))
 
 

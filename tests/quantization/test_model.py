@@ -4,10 +4,12 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers.quantization import QuantizationError, QuantizedModel, Recipe, quantize
+from helpers.quantization import QuantizationError, QuantizedModel, Recipe, quantize, replay
 from helpers.quantization import kernels as int8
+from helpers.quantization.onnx.check import random_images
 from tests.quantization import reference
 from tests.quantization.networks import images, quantized, small
 
@@ -114,7 +116,7 @@ def test_copies_are_independent_even_with_packed_kernels():
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(twin(x), expected)
     twin.step("stem").weight.zero_()
-    twin.settle()
+    twin.derive_integers()
     assert torch.equal(model(x), expected) and not torch.equal(twin(x), expected)
 
 
@@ -135,8 +137,40 @@ def test_a_layer_that_could_saturate_computes_in_integers(monkeypatch):
     model, x = quantized(), images(4)
     ours = edges(model, "integer", x)["stem"]
     model.step("widen").weight[0, :2] = 127
-    model.settle()
+    model.derive_integers()
     assert torch.equal(model.step("widen").kernel(ours), model.step("widen").integer(ours))
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_an_edge_has_the_bits_of_the_recipe_and_none_of_its_codes_is_larger(bits):
+    recipe = Recipe(observer="minmax", activation_bits=bits)
+    model, x = quantized(recipe), 9 * images(4)
+    again = replay(small(), recipe.to_json(), (3, 9, 9))
+    again.load_state_dict(model.state_dict(), assign=True)
+    assert torch.equal(again(x), model(x))
+    for one in (model, again):
+        assert {edge.bits for edge in one.edges.values() if edge} == {bits}
+        coded = [codes for name, codes in edges(one, "integer", x).items() if one.edges[name]]
+        assert max(int(codes.max()) for codes in coded) == 2**bits - 1
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_the_images_that_try_out_a_file_use_every_code_alike(bits):
+    model = quantized(Recipe(observer="minmax", activation_bits=bits))
+    with torch.random.fork_rng():
+        codes = model.input.encode(random_images(model, 40)).flatten().long()
+    share = codes.bincount(minlength=2**bits) / len(codes)
+    assert len(share) == 2**bits and 0.4 / 2**bits < share.min() <= share.max() < 2 / 2**bits
+
+
+def test_another_precision_is_refused_before_it_changes_an_answer():
+    model, x = quantized(), images(4)
+    expected = model(x)
+    for change in (nn.Module.half, nn.Module.double, lambda m: m.to(torch.bfloat16)):
+        with pytest.raises(QuantizationError, match=r"keeps its scales in float32, not torch"):
+            change(model)
+    assert torch.equal(model.float().cpu()(x), expected)
+    assert torch.equal(copy.deepcopy(model)(x.half()), model(x.half().float()))
 
 
 def test_the_float_network_is_left_alone_and_close():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from helpers.graphs.errors import GraphMismatch
-from helpers.quantization import Affine, QuantizationError, Recipe, make_plan, quantize, reader
+from helpers.quantization import Affine, QuantizationError, Recipe, lowering, make_plan, quantize
 from helpers.quantization.affine import choose, sqnr
 from helpers.quantization.observers import Observer, calibrate
 from helpers.quantization.plan import CHOICES, INPUT
@@ -130,7 +130,7 @@ REFUSED = [
 @pytest.mark.parametrize(("model", "x", "message"), REFUSED)
 def test_what_cannot_be_quantized_is_named_before_any_training(monkeypatch, model, x, message):
     error = GraphMismatch if message == "an input is missing" else QuantizationError
-    monkeypatch.setattr(reader, "verify_plan", lambda *_: None)
+    monkeypatch.setattr(lowering, "verify_plan", lambda *_: None)
     for begin in (quantize, prepare):
         with pytest.raises(error, match=message):
             begin(model, x, Recipe())

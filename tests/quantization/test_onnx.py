@@ -7,7 +7,7 @@ from torch import nn
 
 from course.lessons.onnx_float import operators, session
 from helpers.quantization import QuantizationError, Recipe, quantize, to_onnx
-from helpers.quantization.onnx import _Floats
+from helpers.quantization.onnx.floats import Floats
 from helpers.quantization.verify import agree
 from tests.passes.zoo import Net
 from tests.quantization.networks import images, small
@@ -194,8 +194,8 @@ def test_a_file_that_onnx_runtime_would_compute_otherwise_is_not_written(
             for y in right(self, *inputs)
         )
 
-    right, quantized = _Floats.forward, quantize(floats(nn.GELU()), images(8), Recipe())
-    monkeypatch.setattr(_Floats, "forward", wrong)
+    right, quantized = Floats.forward, quantize(floats(nn.GELU()), images(8), Recipe())
+    monkeypatch.setattr(Floats, "forward", wrong)
     with pytest.raises(QuantizationError, match=says):
         to_onnx(quantized, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())

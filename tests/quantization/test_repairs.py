@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from helpers.quantization import Recipe, quantize
-from helpers.quantization.plan import INPUT, Op
+from helpers.quantization.plan import INPUT, PlanOp
 from helpers.quantization.repairs import covariance, learn_rounding, output_error, rows
 from helpers.quantization.weights import encode_layer
 from tests.quantization.networks import images, small
@@ -49,7 +49,7 @@ def test_it_gains_most_of_what_the_best_combination_gains_and_no_row_gets_worse(
     nearest = achieved = best = 0.0
     for seed in range(4):
         torch.manual_seed(seed)
-        op = Op("fc", "linear", (INPUT,), torch.randn(3, 6), torch.zeros(3), shape=(3,))
+        op = PlanOp("fc", "linear", (INPUT,), torch.randn(3, 6), torch.zeros(3), shape=(3,))
         # Inputs that move together, as activations do: there rounding one weight can make up for
         # another.
         x = [torch.randn(400, 1) + 0.2 * torch.randn(400, 6)]

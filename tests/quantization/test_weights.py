@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.quantization.affine import code_range
-from helpers.quantization.plan import Op, Recipe
+from helpers.quantization.plan import PlanOp, Recipe
 from helpers.quantization.weights import PAIR_LIMIT, encode_layer, pack, pair_sums, unpack
 
 
 def layer(weight, name="layer"):
-    return Op(
+    return PlanOp(
         name, "conv" if weight.ndim == 4 else "linear", ("x",), weight, torch.zeros(len(weight))
     )
 

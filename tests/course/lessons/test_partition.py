@@ -15,7 +15,7 @@ from course.lessons.partition import (
     from_patterns,
     propose,
 )
-from helpers.graphs.patterns import Op, Value, traced
+from helpers.graphs.patterns import OpPattern, Value, pattern_of
 from tests.passes.graphs import graph_of
 
 
@@ -23,8 +23,8 @@ def names(partitions):
     return [" ".join(str(node) for node in nodes) for nodes in partitions]
 
 
-SILU = traced(lambda x: x * torch.sigmoid(x))
-SINE = Op([torch.sin], (Value("x"),))
+SILU = pattern_of(lambda x: x * torch.sigmoid(x))
+SINE = OpPattern([torch.sin], (Value("x"),))
 RELU_VIEW, SIGMOID_MUL = from_ops([torch.relu, "view"]), from_ops([torch.sigmoid, operator.mul])
 FIRST, SECOND = from_ops([torch.sin, torch.cos]), from_ops([torch.cos, torch.tanh])
 NETWORKS = {

@@ -5,9 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers.quantization import Recipe, make_plan, quantize
+from helpers import data, models
+from helpers.quantization import Recipe, make_plan, plan, quantize
+from helpers.quantization.lowering import IMAGES
 from helpers.quantization.plan import INPUT
-from helpers.quantization.reader import IMAGES
 from tests.passes.zoo import Net
 from tests.quantization.networks import images, small
 
@@ -152,3 +153,27 @@ def test_the_plan_knows_each_operation_and_computes_it(kind, call, layer):
     plan = plan_of(model, x)
     assert torch.allclose(plan.run(x), model(x), atol=1e-5)
     assert plan.ops[-1].kind == kind
+
+
+def test_the_worked_example_of_the_plan_says_what_is_so():
+    tiny, cifar = models.pretrained("tiny"), data.load_cifar10(source="sample")
+    q = quantize(tiny, cifar.train_images[:64], Recipe(observer="minmax"))
+    q.mode, codes = "integer", {}
+    q.run(data.normalize(cifar.test_images[:1]), lambda edge, x: codes.update({edge: x.clone()}))
+    step, place = q.step("block1.conv2"), (0, 0, 10, 10)
+    total, shortcut = (
+        int(part[place]) for part in step.sums(*(codes[name] for name in step.op.inputs))
+    )
+    first, second = ((m / 2.0**step.shift).flatten()[0] for m in step.multipliers)
+    code = int(codes["block1.conv2"][place])
+    told = [f"round({total} * {first:.4g} + {shortcut} * {second:.4g}) + 0 = {code} "]
+    for name in (INPUT, "stem.0", "block1.conv2"):
+        edge = q.edges[name]
+        told.append(f"    {name:12}  {edge.scale:.4g} * (code - {edge.zero_point})\n")
+    ops = plan_of(tiny, cifar.train_images).ops
+    for op in ops[:3] + ops[-3:]:
+        inputs, clamp = ", ".join(op.inputs), ", ".join(f"{bound:g}" for bound in op.clamp or ())
+        shape = ", ".join(map(str, op.shape))
+        told.append(f"    {op.name:19}  {op.kind:12}  {inputs:33}  {clamp:6}  {shape}\n")
+    assert [line for line in told if line not in plan.__doc__] == []
+    assert len(ops) == 12

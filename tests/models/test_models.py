@@ -54,14 +54,14 @@ def test_saved_and_loaded_gives_the_same_answers(model, tmp_path):
         (lambda: models.build("builtins:dict", classes=7), "gave dict, expected a torch.nn.Module"),
         (lambda: models.build("resnet", classes=7), "package.module:function"),
         (
-            lambda: models.made_by(make(classes=5), FACTORY),
+            lambda: models.declare_builder(make(classes=5), FACTORY),
             r"Net does not fit what .*bias is .*\(5,\), .*\(7,\); head",
         ),
         (
-            lambda: models.made_by(
+            lambda: models.declare_builder(
                 models.build("tiny").apply(lambda m: setattr(m, "eps", 9)), "tiny"
             ),
-            "has .*eps=9",
+            r"stem.1.eps is 9, and 1e-05 in what 'tiny' makes",
         ),
     ],
 )
@@ -109,7 +109,10 @@ def make(classes=7, channels=3):
 
 
 def test_a_network_of_a_factory_comes_back_when_its_name_is_given_again(tmp_path):
-    model, x = models.made_by(make(classes=5).eval(), FACTORY, classes=5), torch.randn(2, 3, 9, 9)
+    model, x = (
+        models.declare_builder(make(classes=5).eval(), FACTORY, classes=5),
+        torch.randn(2, 3, 9, 9),
+    )
     small = pruning.prune(model, x, ratio=0.5, scope="all")
     folded, _ = passes.optimize(small, x)
     model.shift.fill_(0.5)  # in a fresh network, in which x - shift is x
@@ -156,6 +159,9 @@ def test_weights_come_from_a_state_dict_of_either_kind(tmp_path, capsys):
         parallel,
         {"state_dict": own},
         {"epoch": 3, "model": own},
+        {f"_orig_mod.{name}": tensor for name, tensor in own.items()},
+        {"state_dict": {f"model.{name}": tensor for name, tensor in own.items()}},
+        {f"module._orig_mod.{name}": tensor for name, tensor in own.items()},
         {"state_dict": parallel},
     ]
     for write, stored in ((save_file, own), *((torch.save, state) for state in states)):

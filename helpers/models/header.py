@@ -40,34 +40,45 @@ def problem(value: Any, kind: Any, where: str = "") -> str | None:
     if kind is ...:
         return None
     if isinstance(kind, dict) and isinstance(value, dict):
-        known = {name.rstrip("?"): one for name, one in kind.items() if name is not ...}
-        found = [f"{where} lacks {name!r}" for name in kind if name in known and name not in value]
-        for name, one in value.items():
-            found.append(problem(one, known.get(name, kind.get(..., ())), f"{where}.{name:.80}"))
-        return next(filter(None, found), None)
+        return _problem_in_table(value, kind, where)
     if isinstance(kind, list) and isinstance(value, list):
-        return next(
-            filter(None, (problem(one, kind[0], f"{where}[{at}]") for at, one in enumerate(value))),
-            None,
-        )
-    if isinstance(kind, dict | list):
-        fits, expected = False, "a table" if isinstance(kind, dict) else "a list"
+        problems = (problem(item, kind[0], f"{where}[{at}]") for at, item in enumerate(value))
+        return next(filter(None, problems), None)
+    fits = False
+    if isinstance(kind, dict):
+        expected = "a table"
+    elif isinstance(kind, list):
+        expected = "a list"
     elif isinstance(kind, tuple):
-        fits = any(problem(value, one) is None for one in kind)
-        expected = "of a known kind" if kind else "nothing there"
+        fits = any(problem(value, choice) is None for choice in kind)
+        expected = "of a known kind"
     elif isinstance(kind, type):
-        fits, expected = type(value) is kind, f"of the type {kind.__name__}"
+        fits = type(value) is kind
+        expected = f"of the type {kind.__name__}"
     elif isinstance(kind, range):
-        fits, expected = (
-            type(value) is int and value in kind,
-            f"a whole number from {kind[0]} to {kind[-1]}",
-        )
+        fits = type(value) is int and value in kind
+        expected = f"a whole number from {kind[0]} to {kind[-1]}"
     elif isinstance(kind, Between):
         fits = type(value) in (int, float) and kind.low <= value <= kind.high
         expected = f"a number from {kind.low} to {kind.high}"
     else:
-        fits, expected = kind(value), kind.__doc__
+        fits = kind(value)
+        expected = kind.__doc__
     return None if fits else f"{where} is {value!r:.40}, expected {expected}"
+
+
+def _problem_in_table(table: dict, kinds: dict, where: str) -> str | None:
+    known = {name.rstrip("?"): kind for name, kind in kinds.items() if name is not ...}
+    for name in known:
+        if name in kinds and name not in table:
+            return f"{where} lacks {name!r}"
+    for name, value in table.items():
+        if name not in known and ... not in kinds:
+            return f"{where} has {name!r:.80}, which is not known"
+        found = problem(value, known.get(name, kinds.get(...)), f"{where}.{name:.80}")
+        if found:
+            return found
+    return None
 
 
 def _sizes(value: Any) -> bool:
@@ -128,19 +139,22 @@ def checked(header: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
         ModelError: there is something in it that no network has; names the place.
     """
     try:
-        spec, metadata = json.loads(header["spec"]), json.loads(header.get("metadata", "{}"))
+        spec = json.loads(header["spec"])
+        metadata = json.loads(header.get("metadata", "{}"))
         found = problem(spec, SPEC, "spec") or problem(metadata, METADATA, "metadata")
-        for at, step in enumerate(() if found else spec["steps"]):
-            unknown = f"unknown step {step['step']!r:.40}; a newer version of the course wrote it"
-            kind = STEPS.get(step["step"])
-            found = found or (
-                problem(step, {"step": str} | kind, f"spec.steps[{at}]") if kind else unknown
-            )
+        found = found or next(filter(None, map(_problem_in_step, spec["steps"])), None)
     except (KeyError, ValueError, RecursionError) as error:
         raise ModelError(f"{type(error).__name__}: {error}") from error
     if found:
         raise ModelError(found)
     return spec, metadata
+
+
+def _problem_in_step(step: dict[str, Any]) -> str | None:
+    name = step["step"]
+    if name not in STEPS:
+        return f"unknown step {name!r:.40}; a newer version of the course wrote it"
+    return problem(step, {"step": str} | STEPS[name], f"the step {name}")
 
 
 class Budget(TorchDispatchMode):

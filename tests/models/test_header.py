@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from course.__main__ import main
 from helpers import models, pruning, quantization
-from helpers.header import Budget, ModelError
+from helpers.models.header import Budget, ModelError
 
 SHIPPED = sorted(path.stem for path in models.CHECKPOINTS.glob("*.safetensors"))
 VALUES = (

@@ -9,21 +9,19 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from helpers.header import Budget, ModelError
+from helpers.models.header import Budget, ModelError
 
 # What a step in a file may call; a name that is not here is refused.
 REPLAY = {
-    "resize": ("helpers.model_spec", "resize"),
-    "bypass": ("helpers.model_spec", "bypass"),
+    "resize": ("helpers.models.spec", "resize"),
+    "bypass": ("helpers.models.spec", "bypass"),
     "optimize": ("helpers.passes", "replay"),
     "quantize": ("helpers.quantization", "replay"),
 }
-MOST_NUMBERS = 2**28  # 1 GB, as much as VGG asks for, however small it was cut
 # The attributes that removing channels changes, and nothing else.
 SIZES = (
     "in_channels",
@@ -38,11 +36,14 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Spec:
-    """How to build a network's structure again: a builder's name, its arguments, and what was done
-    since.
+    """How to build a network's structure again.
 
-    `make` is the builder itself where the caller gave a function; no file holds it. `normalization`
-    is what one says.
+    Attributes:
+        builder: the builder's name, as files state it.
+        arguments: what the builder is called with, in plain JSON values.
+        steps: what was done since: tables with the name of the step and its arguments.
+        make: the builder itself where the caller gave a function; no file holds it.
+        normalization: how the network's images are normalised, if its file says so.
     """
 
     builder: str
@@ -75,37 +76,23 @@ def resize(model: nn.Module, changes: dict[str, dict[str, int]]) -> nn.Module:
     Args:
         changes: module name -> attribute -> value; only the sizes in SIZES may be changed.
     """
-    made: dict[int, tuple[Any, Any]] = {}  # id of an old tensor -> it, and its successor
+    # id of an old tensor -> it, and its successor: layers that share a tensor share that too.
+    successors: dict[int, tuple[Any, Any]] = {}
     for name, attributes in changes.items():
         if name not in dict(model.named_modules()):
             raise ModelError(f"the specification resizes {name!r}, which the network does not have")
         module = model.get_submodule(name)
         for attribute, value in attributes.items():
             if attribute not in SIZES or not hasattr(module, attribute):
-                raise ModelError(
-                    f"{name}: {type(module).__name__} has no size called {attribute!r}"
-                )
+                kind = type(module).__name__
+                raise ModelError(f"{name}: {kind} has no size called {attribute!r}")
             setattr(module, attribute, value)
-        reshape_tensors(module, made)
+        _reshape_tensors(module, successors)
     return model
 
 
-def bypass(model: nn.Module, blocks: list[str]) -> nn.Module:
-    """Leave out blocks whose shortcut is plain: what enters goes on, and nothing is added.
-
-    Works in place, notes it.
-    """
-    for name in blocks:
-        model.set_submodule(name, nn.Identity(), strict=True)
-    return record(model, model, "bypass", blocks=blocks) if blocks else model
-
-
-def reshape_tensors(module: nn.Module, made: dict[int, tuple[Any, Any]]) -> None:
-    """Make a module's own tensors agree with its sizes by asking PyTorch for a fresh module of
-    these sizes.
-
-    Layers that share a tensor share its successor.
-    """
+def _reshape_tensors(module: nn.Module, successors: dict[int, tuple[Any, Any]]) -> None:
+    """Make a module's own tensors agree with its sizes: PyTorch makes a fresh module of them."""
     arguments = {key: getattr(module, key) for key in module.__constants__ if hasattr(module, key)}
     if isinstance(module, nn.modules.conv._ConvNd | nn.Linear):
         arguments["bias"] = module.bias is not None
@@ -115,29 +102,32 @@ def reshape_tensors(module: nn.Module, made: dict[int, tuple[Any, Any]]) -> None
         with suppress(TypeError):
             fresh = cls(**arguments)
             break
-    for name, old in [
-        *module.named_parameters(recurse=False),
-        *module.named_buffers(recurse=False),
-    ]:
+    tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    for name, old in tensors:
         tensor = getattr(fresh, name, old)  # what only the subclass has cannot be known
         tensor.data = tensor.data.to(old.dtype)
-        setattr(module, name, made.setdefault(id(old), (old, tensor))[1])
+        setattr(module, name, successors.setdefault(id(old), (old, tensor))[1])
 
 
-def budget_of(path: str | Path) -> Budget:
-    """What a network may have had that was cut down, to 2 bits a weight perhaps, to a file of this
-    size.
+def bypass(model: nn.Module, blocks: list[str]) -> nn.Module:
+    """Leave out blocks whose shortcut is plain: their input goes on, and nothing is added.
+
+    Works in place, and notes it in the specification.
     """
-    return Budget(max(MOST_NUMBERS, 16 * Path(path).stat().st_size))
+    for name in blocks:
+        model.set_submodule(name, nn.Identity(), strict=True)
+    return record(model, model, "bypass", blocks=blocks) if blocks else model
 
 
-def replay(model: nn.Module, spec: Spec, path: str | Path) -> nn.Module:
-    """Take the steps of a specification, which its header's check knows, on a freshly built
-    network.
+def replay(model: nn.Module, spec: Spec, limit: float) -> nn.Module:
+    """Take the steps of a specification, checked by `header`, on a freshly built network.
+
+    Args:
+        limit: how many numbers the tensors may have that a step makes.
     """
     for step in spec.steps:
         module, function = REPLAY[step["step"]]
         arguments = {key: value for key, value in step.items() if key != "step"}
-        with budget_of(path) if function == resize.__name__ else nullcontext():
+        with Budget(limit) if function == resize.__name__ else nullcontext():
             model = getattr(importlib.import_module(module), function)(model, **arguments)
     return model

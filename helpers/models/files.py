@@ -1,0 +1,189 @@
+"""Save and load a network at any stage.
+
+A file holds tensors and a specification in JSON, never code: the name of a builder, its arguments,
+and the steps (channels removed, passes run, quantized) that led to the structure. Loading repeats
+them on fresh weights and then puts the tensors of the file in their places.
+"""
+
+import json
+import math
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from safetensors.torch import save as serialized
+from torch import nn
+
+from helpers.dataset import CIFAR10, Normalization
+from helpers.files import write_atomically
+from helpers.models.building import OURS, build, one_line
+from helpers.models.header import Budget, ModelError, checked
+from helpers.models.rebuilt import put_tensors, refuse_another_network, untied_state
+from helpers.models.spec import Spec, replay
+
+# Where training scripts put a state dict beside other things.
+WRAPPERS = ("state_dict", "model_state_dict", "model")
+# What DistributedDataParallel, torch.compile and Lightning put before each name.
+PREFIXES = ("module.", "_orig_mod.", "model.")
+CHECKPOINTS = Path(__file__).resolve().parents[2] / "data" / "checkpoints"
+MOST_NUMBERS = 2**28  # 1 GB, as much as VGG asks for, however small it was cut
+
+
+def pretrained(name: str = "dense") -> nn.Module:
+    """Load a checkpoint that comes with the course, in eval mode."""
+    path = CHECKPOINTS / f"{name}.safetensors"
+    if not path.exists():
+        shipped = ", ".join(sorted(p.stem for p in CHECKPOINTS.glob("*.safetensors"))) or "none yet"
+        raise ModelError(f"no checkpoint {name!r} in {CHECKPOINTS.name}/; shipped: {shipped}")
+    return load(path)
+
+
+def save(model: nn.Module, path: str | Path, **metadata: Any) -> Path:
+    """Write a network of any stage into one safetensors file, atomically.
+
+    Args:
+        model: a network with a specification (built by this module, or made from one).
+        metadata: plain JSON values kept in the header (metrics, provenance); ``read_header`` gives
+            them back.
+
+    Raises:
+        ModelError: the file would bring back another network, see rebuilt.py.
+    """
+    spec = getattr(model, "spec", None)
+    if spec is None:
+        lacks = f"{type(model).__name__} carries no specification, so a file could not be rebuilt"
+        remedy = "models.declare_builder(model, 'package.module:function', **arguments)"
+        raise ModelError(f"{lacks}; say which function makes it: {remedy}")
+    stored = {"builder": spec.builder, "arguments": spec.arguments, "steps": spec.steps}
+    normalization = getattr(model, "input_normalization", None)
+    if normalization and (normalization != CIFAR10 or spec.builder not in OURS):
+        stored["normalization"] = normalization
+    header = {"spec": json.dumps(stored), "metadata": json.dumps(metadata)}
+    checked(header)
+    tensors = {
+        name: tensor.detach().to("cpu", copy=True).contiguous()
+        for name, tensor in untied_state(model).items()
+    }
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        twin = structure(spec, "the network", spec.make or spec.builder)
+    refuse_another_network(model, in_precision_of(tensors, twin), f"what {spec.builder!r} makes")
+    return write_atomically(Path(path), serialized(tensors, header))
+
+
+def read_header(path: str | Path) -> tuple[Spec, dict[str, Any]]:
+    """The specification and the metadata of a file, without its tensors."""
+    try:
+        with safe_open(path, "pt") as file:
+            stored, metadata = checked(file.metadata() or {})
+        return Spec(**stored | {"steps": tuple(stored["steps"])}), metadata
+    except FileNotFoundError as error:
+        raise ModelError(f"{path} does not exist") from error
+    except (SafetensorError, ValueError, OSError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ModelError(f"{path} is not a network saved by this course ({reason})") from error
+
+
+def load(path: str | Path, factory: str | Callable[..., nn.Module] | None = None) -> nn.Module:
+    """Rebuild a saved network, in eval mode. Nothing from the file is executed.
+
+    Args:
+        factory: for a network of your own: the name of the factory that the file states, once more,
+            or the function.
+
+    Raises:
+        ModelError: the file is damaged, or tensors are missing, left over or of the wrong shape;
+            they are named.
+    """
+    spec, _ = read_header(path)
+    # A network that was cut down to a file of this size, to 2 bits a weight perhaps, had no more.
+    limit = max(MOST_NUMBERS, 16 * Path(path).stat().st_size)
+    tensors = load_file(path)
+    model = in_precision_of(tensors, structure(spec, path, factory, limit))
+    put_tensors(model, tensors, path, "its own specification")
+    model.spec = replace(spec, make=factory if callable(factory) else None)
+    # Ours were trained on CIFAR-10; another network may not say.
+    if spec.normalization or spec.builder in OURS:
+        model.input_normalization = Normalization(*map(tuple, spec.normalization or CIFAR10))
+    return model.eval()
+
+
+def in_precision_of(tensors: dict[str, torch.Tensor], model: nn.Module) -> nn.Module:
+    """The model in the one precision of all these tensors: `model.half()` leaves no step behind."""
+    dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    made = {tensor.dtype for tensor in model.state_dict().values() if tensor.is_floating_point()}
+    return model.to(*dtypes) if len(dtypes) == 1 and dtypes != made else model
+
+
+def structure(
+    spec: Spec,
+    path: str | Path,
+    factory: str | Callable[..., nn.Module] | None = None,
+    limit: float = math.inf,
+) -> nn.Module:
+    """The network that a file's specification describes, with any weights.
+
+    Args:
+        path: the file, for errors.
+        factory: as in `load`.
+        limit: how many numbers its tensors may have.
+
+    Raises:
+        ModelError: it cannot be built; says why in one line.
+    """
+    builder = factory if callable(factory) else spec.builder
+    if factory and factory not in (builder, spec.builder):
+        raise ModelError(f"{path} was made by {spec.builder!r}, not by {factory!r}")
+    if not factory and ":" in builder:
+        asks = f"{path} asks for code, {builder!r}, which runs only if you name it too"
+        how = "models.load(path, factory=...), or --model on the command line"
+        raise ModelError(f"{asks}, so look at it first: {how}")
+    try:
+        with Budget(limit):
+            model = build(builder, **spec.arguments)
+        return replay(model, spec, limit)
+    except ModelError:
+        raise
+    except Exception as error:  # the header led there, and may ask for anything
+        raise ModelError(f"{path}: its header describes no network ({one_line(error)})") from error
+
+
+def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
+    """Put a state dict that safetensors or `torch.save` wrote into a network; runs no code.
+
+    Raises:
+        ModelError: the file is something else, or a tensor does not fit; names all that do not.
+    """
+    tensors = _state_dict_in(path)
+    expected = model.state_dict(keep_vars=True)
+    for prefix in PREFIXES:
+        prefixed = all(str(name).startswith(prefix) for name in tensors)
+        if prefixed and tensors.keys().isdisjoint(expected):
+            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        remedy = "write one with torch.save(model.state_dict(), path)"
+        raise ModelError(f"{path} holds no state dict; {remedy}")
+    first_name: dict[int, str] = {}  # of tensors with two names, either is enough, and so are both
+    names = {name: first_name.setdefault(id(t), name) for name, t in expected.items()}
+    renamed = {names.get(name, name): tensor for name, tensor in tensors.items()}
+    put_tensors(model, renamed, path, type(model).__name__)
+    return model
+
+
+def _state_dict_in(path: str | Path) -> dict[Any, Any]:
+    try:
+        stored = load_file(path)
+    except FileNotFoundError as error:
+        raise ModelError(f"{path} does not exist") from error
+    except (SafetensorError, OSError):
+        try:
+            stored = torch.load(path, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, OSError):
+            stored = None
+    if not isinstance(stored, dict):
+        return {}
+    return next((stored[key] for key in WRAPPERS if isinstance(stored.get(key), dict)), stored)

@@ -1,0 +1,85 @@
+"""The last check before a file is handed out: ONNX Runtime computes what the network computes."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.plan import INPUT
+
+MOST_OFF = 0.05  # of a file's answers: a code may round the other way at a tie
+
+
+@torch.random.fork_rng()
+def verify_onnx(proto: bytes, model: nn.Module) -> None:
+    """Raise where ONNX Runtime does not load a file, or finds other numbers than the quantized
+    network in integers.
+    """
+    import onnxruntime
+
+    torch.manual_seed(0)  # or the verdict would depend on what was drawn before
+    network = copy.copy(model)
+    network.mode = "integer"
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = None
+    hint = ""
+    counts = [2]
+    if model.float_layers:
+        hint = f"; look at what stayed in float: {', '.join(model.float_layers)}"
+        counts = [2, 1, 5]  # what stayed in float may decide by the number of images
+    for count in counts:
+        x = random_images(model, count)
+        try:
+            expected = network(x)
+        except Exception as error:
+            failure = error  # the network may not take so many
+            continue
+        try:
+            session = session or onnxruntime.InferenceSession(
+                proto, options, providers=["CPUExecutionProvider"]
+            )
+            found = torch.from_numpy(session.run(None, {INPUT: x.numpy()})[0])
+        except Exception as error:  # of many classes, all its own
+            raise QuantizationError(
+                f"file not written: ONNX Runtime does not run it: {error}{hint}"
+            ) from error
+        if not _close(found, expected, network, x):
+            raise QuantizationError(
+                f"ONNX Runtime finds other numbers than the network for {count} images, so the file"
+                f" was not written{hint}"
+            )
+    if session is None:
+        raise QuantizationError(
+            f"file not written: random images cannot be compared: {failure}{hint}"
+        ) from failure
+
+
+def random_images(model: nn.Module, count: int) -> Tensor:
+    """Images in which every code of the input is as likely as any other."""
+    shape = (count, *model.input_shape)
+    source = model.input.out
+    if source is None:
+        return torch.randn(shape)
+    first, last = source.codes
+    return source.dequantize(torch.randint(first, last + 1, shape))
+
+
+def _close(found, expected, network, x):
+    """Whether results differ no more than ties explain.
+
+    In a deep network a difference grows; so would one code more in a hundredth of the input, which
+    is computed only where it matters.
+    """
+    if found.shape != expected.shape:
+        return False
+    difference = (found - expected).masked_fill(found == expected, 0).norm()
+    # Of what is finite, or infinity would allow anything.
+    if difference <= MOST_OFF * expected.nan_to_num(0, 0, 0).norm():
+        return True
+    source = network.input.out
+    step = 0.01 if source is None else source.scale
+    moved = network(x + (torch.rand(x.shape) < 0.01) * step)
+    return bool(difference <= 1.5 * (moved - expected).nan_to_num(0, 0, 0).norm())

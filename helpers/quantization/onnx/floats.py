@@ -1,0 +1,66 @@
+"""What stayed in float, written by PyTorch's own exporter: all such operations in one go."""
+
+import warnings
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+
+from helpers.quantization.affine import QuantizationError
+from helpers.quantization.integer import Step
+
+OPSET = 18
+
+
+class Floats(nn.Module):
+    """Operations side by side, for one export; each takes as many inputs as it has."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        super().__init__()
+        self.operations = nn.ModuleList(step.module for step in steps)
+        self.n_inputs = [len(step.op.inputs) for step in steps]
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The results in order, of the inputs in order."""
+        remaining = iter(inputs)
+        pairs = zip(self.operations, self.n_inputs, strict=True)
+        return tuple(operation(*islice(remaining, count)) for operation, count in pairs)
+
+
+def export_floats(steps: list[Step], shapes: dict[str, tuple[int, ...]]) -> torch.onnx.ONNXProgram:
+    """What PyTorch's exporter makes of operations in float.
+
+    Raises:
+        QuantizationError: the exporter does not know one; it is named.
+    """
+    names = [step.op.name for step in steps]
+    inputs = {input_name(step, i): edge for step in steps for i, edge in enumerate(step.op.inputs)}
+    examples = tuple(torch.zeros(2, *shapes[edge]) for edge in inputs.values())
+    free = (({0: torch.export.Dim.AUTO},) * len(examples),)  # the number of images
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # the exporter's notes to itself
+            program = torch.export.export(Floats(steps).eval(), examples, dynamic_shapes=free)
+            return torch.onnx.export(
+                program,
+                input_names=[*inputs],
+                output_names=[f"result of {name}" for name in names],
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as error:  # whatever it does not know
+        if len(steps) > 1:
+            for step in steps:
+                export_floats([step], shapes)
+        while error.__cause__:
+            error = error.__cause__
+        reason = " ".join(str(error).split())[:200]
+        raise QuantizationError(
+            f"{', '.join(names)}: it stayed in float, and has no ONNX form: {reason}"
+        ) from error
+
+
+def input_name(step: Step, position: int) -> str:
+    """What an input of an operation is called in the file."""
+    return f"{step.op.name}.input{position}"

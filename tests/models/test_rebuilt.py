@@ -1,0 +1,223 @@
+"""Saved is what was given: an edited network is refused by name, or comes back as it is."""
+
+import functools
+import time
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from helpers import models, passes, pruning, quantization
+from helpers.models import ModelError
+
+
+def network():
+    """A network in which each kind of edit finds a layer; the same weights each time."""
+    torch.manual_seed(0)
+    layers = OrderedDict(
+        conv=nn.Conv2d(3, 8, 3, padding=1),
+        norm=nn.BatchNorm2d(8),
+        act=nn.ReLU(),
+        pool=nn.MaxPool2d(3, 1, 1),
+        deep=nn.Conv2d(8, 8, 3, padding=1),
+        drop=nn.Dropout(0.5),
+        mean=nn.AdaptiveAvgPool2d(1),
+        flat=nn.Flatten(),
+        head=nn.Linear(8, 5),
+    )
+    return nn.Sequential(layers)
+
+
+def replace(name, layer):
+    return lambda net: net.set_submodule(name, layer())
+
+
+def change(name, **values):
+    return lambda net: vars(net.get_submodule(name)).update(values)
+
+
+def hook(name):
+    return lambda net: net.get_submodule(name).register_forward_hook(_twice)
+
+
+def hook_before(name):
+    return lambda net: net.get_submodule(name).register_forward_pre_hook(_twice_before)
+
+
+def _twice(module, inputs, output):
+    return 2 * output
+
+
+def _twice_before(module, inputs):
+    return tuple(2 * x for x in inputs)
+
+
+def override(name, method):
+    """Set a method on one module alone."""
+
+    def edit(net):
+        module = net.get_submodule(name)
+        setattr(module, method, functools.partial(_negated, getattr(type(module), method), module))
+
+    return edit
+
+
+def _negated(function, *arguments):
+    return -function(*arguments)
+
+
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return 2 * weight
+
+
+# Each kind of edit, with the module that the error must name.
+EDITS = {
+    **{
+        f"{name} becomes {layer.__name__}": (name, replace(name, layer))
+        for name in ("act", "pool", "norm", "drop")
+        for layer in (nn.Identity, nn.SiLU, nn.Sigmoid)
+        if (name, layer) != ("drop", nn.Identity)
+    },
+    **{
+        f"{name}.{attribute} = {value}": (name, change(name, **{attribute: value}))
+        for name, attribute, value in [
+            ("conv", "stride", (2, 2)),
+            ("deep", "stride", (2, 2)),
+            ("conv", "dilation", (2, 2)),
+            ("conv", "padding", (0, 0)),
+            ("conv", "_reversed_padding_repeated_twice", (2, 2, 2, 2)),
+            ("norm", "eps", 0.5),
+            ("pool", "kernel_size", 5),
+            ("pool", "stride", 2),
+            ("pool", "ceil_mode", True),
+            ("mean", "output_size", (1, 1)),
+            ("flat", "start_dim", 2),
+        ]
+    },
+    "conv pads otherwise": ("conv", change("conv", padding_mode="circular")),
+    **{f"a hook on {name or 'all'}": (name, hook(name)) for name in ("", "norm", "head")},
+    **{f"a hook before {name}": (name, hook_before(name)) for name in ("conv", "head")},
+    "a forward of its own": ("act", override("act", "forward")),
+    "another _conv_forward": ("conv", override("conv", "_conv_forward")),
+    "a parametrization": (
+        "head",
+        lambda net: parametrize.register_parametrization(net.head, "weight", Doubled()),
+    ),
+    "a layer more": ("more", lambda net: net.add_module("more", nn.ReLU())),
+    "a layer less": ("act", lambda net: delattr(net, "act")),
+    "other classes": ("head", replace("head", lambda: nn.Linear(8, 3))),
+    "half of it in half": ("deep", lambda net: net.deep.half()),
+    "a lazy tensor": ("conv", lambda net: net.conv.register_buffer("late", torch.ones(1))),
+}
+
+
+def edited(name):
+    net = network()
+    EDITS[name][1](net)
+    return net
+
+
+def stages(net, x):
+    """The network and what is made from it, where that is possible."""
+    yield net
+    for make in (
+        lambda: pruning.prune(net, x, ratio=0.5, scope="all"),
+        lambda: passes.optimize(net, x)[0],
+        lambda: quantization.quantize(net, torch.randn(8, 3, 8, 8)),
+    ):
+        try:
+            yield make()
+        except (ValueError, RuntimeError):
+            continue
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_network_is_refused_or_saved_as_it_is(name, tmp_path):
+    net, x, file = edited(name).eval(), torch.randn(2, 3, 8, 8), tmp_path / "m.safetensors"
+    net.spec = models.Spec(f"{__name__}:network", {}, make=network)
+    with pytest.raises(ModelError) as caught:
+        models.save(net, file)
+    assert EDITS[name][0] in str(caught.value) and "declare_builder" in str(caught.value)
+    for made in stages(net, x):
+        try:
+            models.save(made, file)
+        except ModelError:
+            continue
+        assert torch.equal(models.load(file, network)(x), made(x))
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_the_remedy_works(name, tmp_path):
+    factory, x, file = functools.partial(edited, name), torch.randn(2, 3, 8, 8), tmp_path / "m"
+    factory.__module__, factory.__qualname__ = __name__, "factory"
+    net = models.declare_builder(edited(name).eval(), factory)
+    models.save(net, file)
+    if name not in ("flat.start_dim = 2", "half of it in half"):  # which do not run
+        assert torch.equal(models.load(file, factory)(x), net(x))
+
+
+class Counting(nn.Module):
+    """Remembers in its attributes what it has seen, as networks with a cache do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = network()
+        self.calls, self.last, self.cache, self.scale = 0, None, {}, 1.0
+
+    def forward(self, x):
+        self.calls, self.last = self.calls + 1, x
+        self.cache[x.shape] = torch.ones(x.shape[2:])
+        return self.scale * self.layers(x * self.cache[x.shape])
+
+
+HARMLESS = {
+    "nothing": lambda net: net,
+    "trained": lambda net: net.train(),
+    "dropout": change("layers.drop", p=0.9),
+    "momentum": change("layers.norm", momentum=None),
+    "in place": change("layers.act", inplace=True),
+    "frozen": lambda net: net.requires_grad_(False),
+    "run before": lambda net: net(torch.randn(2, 3, 8, 8)),
+    "a note": lambda net: setattr(net.layers.conv, "note", "mine"),
+    "channels_last": lambda net: net.to(memory_format=torch.channels_last),
+    "half": lambda net: net.half(),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_makes_no_difference_is_saved(name, tmp_path):
+    net = models.build(Counting).eval()
+    HARMLESS[name](net)
+    models.save(net, tmp_path / "m.safetensors")
+
+
+def test_an_int8_network_is_saved_in_each_mode(tmp_path):
+    x = torch.randn(2, 3, 8, 8)
+    net = models.build(network).eval()
+    quantized = quantization.quantize(net, torch.randn(8, 3, 8, 8))
+    for mode in quantization.MODES:
+        quantized.mode = mode
+        quantized(x)  # which keeps what it has prepared
+        models.save(quantized, tmp_path / "m.safetensors")
+
+
+def test_answers_decide_about_attributes_of_own_classes(tmp_path):
+    net = models.build(Counting).eval()
+    net.scale = 3.0
+    with pytest.raises(ModelError, match=r"scale is 3\.0, and 1\.0 in what .*Counting"):
+        models.save(net, tmp_path / "m.safetensors")
+
+
+def test_saving_is_quick_and_leaves_random_numbers_alone(tmp_path):
+    model = models.mobilenet_v2().eval()
+    state = torch.get_rng_state()
+    taken = []
+    for _ in range(3):
+        before = time.process_time()
+        models.save(model, tmp_path / "m.safetensors")
+        taken.append(time.process_time() - before)
+    assert min(taken) < 0.5
+    assert torch.equal(state, torch.get_rng_state())
