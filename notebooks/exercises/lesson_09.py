@@ -10,6 +10,18 @@ from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Case, Item
 
 EXACT = Tolerance(relative=0.0, absolute=0.0)
+# Sums, multipliers and shifts whose product misses a half by one, beyond the 53 bits of a float64,
+# which takes it for the half and rounds it the other way. The results lie between 100 and 240.
+NEARLY_HALVES = (
+    (9316843, 1703168317, 46),
+    (12389309, 1218316181, 46),
+    (8368873, 1273871015, 46),
+    (6366229, 1928825661, 46),
+    (10656395, 1446150877, 47),
+    (8403617, 2118527329, 47),
+    (12085247, 1426561023, 47),
+    (6944355, 2011446091, 46),
+)
 
 
 def fixed_point_cases(rng: torch.Generator) -> list[Case]:
@@ -70,7 +82,11 @@ def rescale_cases(rng: torch.Generator) -> list[Case]:
         shift = 31 + int(math.log2(abs(half["total"]) / abs(odd)))
         cases.append(Case("an exact half", half | {"shift": shift}))
     cases += [Case("nearly a half", nearly_a_half(rng)) for _ in range(2)]
-    return cases
+    totals, multipliers, shifts = torch.tensor(NEARLY_HALVES).T
+    first = {"total": totals, "multiplier": int(multipliers[0]), "shift": int(shifts[0])}
+    cases.append(Case("a tensor of sums", first))
+    each = {"total": totals, "multiplier": multipliers, "shift": shifts}
+    return [*cases, Case("a factor for each sum", each)]
 
 
 def nearly_a_half(rng: torch.Generator) -> dict:
@@ -85,13 +101,19 @@ def nearly_a_half(rng: torch.Generator) -> dict:
             return {"total": total, "multiplier": multiplier, "shift": 31}
 
 
-def rescale_oracle(inputs: dict, probe: dict) -> str:
+def rescale_oracle(inputs: dict, probe: dict) -> str | list[str]:
     """Python rounds a fraction to the nearest whole number, and a half to the even one."""
+    if isinstance(inputs["total"], torch.Tensor):
+        columns = torch.broadcast_tensors(*map(torch.as_tensor, inputs.values()))
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [rescale_oracle(dict(zip(inputs, row, strict=True)), probe) for row in rows]
     return str(round(Fraction(inputs["total"] * inputs["multiplier"], 2 ** inputs["shift"])))
 
 
-def whole(answer: int, probe: dict) -> str:
-    """A whole number, also as a tensor of one element."""
+def whole(answer: int | torch.Tensor, probe: dict) -> str | list[str]:
+    """A whole number, or a tensor of them."""
+    if isinstance(answer, torch.Tensor) and answer.ndim:
+        return [whole(one, probe) for one in answer]
     if int(answer) != answer:
         raise ValueError("it must be a whole number")
     return str(int(answer))
@@ -133,12 +155,14 @@ def layer_cases(rng: torch.Generator) -> list[Case]:
     halves = {name: part.clone() for name, part in halves.items()} | {
         "weight": halves["weight"] * 0
     }
+    above = halves | {"bias": 1 + 2 * torch.arange(90, 96).int()} | lifted
+    total, multiplier, shift = NEARLY_HALVES[between(rng, 0, len(NEARLY_HALVES) - 1)]
+    nearly = halves | {"zero_in": 7, "zero_out": between(rng, 1, 9), "multiplier": multiplier}
+    nearly |= {"bias": torch.full((6,), total, dtype=torch.int32), "shift": shift}
     return [
         *cases,
-        Case(
-            "sums a little above a half",
-            halves | {"bias": 1 + 2 * torch.arange(90, 96).int()} | lifted,
-        ),
+        Case("sums a little above a half", above),
+        Case("products that a float64 takes for halves", nearly),
     ]
 
 
@@ -199,7 +223,20 @@ def convolution_cases(rng: torch.Generator) -> list[Case]:
     }
     long["bias"] = torch.randint(-99, 50, (8,), generator=rng).int() - 1191 * 250 * 127
     long |= {"multiplier": torch.full((8,), 2**30), "shift": torch.full((8,), 30)}
-    return [*cases, Case("1,200 channels", long | {"stride": 1, "padding": 0, "groups": 1})]
+    plain = {"stride": 1, "padding": 0, "groups": 1}
+    totals, multipliers, shifts = torch.tensor(NEARLY_HALVES).T
+    nearly = {
+        "codes": torch.full((1, 4, 2, 2), 17, dtype=torch.uint8),  # all stand for 0
+        "weight": torch.randint(-127, 128, (8, 4, 1, 1), generator=rng).to(torch.int8),
+        "zero_in": 17,
+        "zero_out": between(rng, 1, 9),
+    }
+    nearly |= {"bias": totals.int(), "multiplier": multipliers, "shift": shifts}
+    return [
+        *cases,
+        Case("1,200 channels", long | plain),
+        Case("products that a float64 takes for halves", nearly | plain),
+    ]
 
 
 def convolution_oracle(inputs: dict, probe: dict) -> torch.Tensor:
@@ -262,17 +299,37 @@ def shortcut_cases(rng: torch.Generator) -> list[Case]:
         "large sums": large,
         "exact halves": halves,
         "nearly halves": halves | {"multiplier_residual": 2**30 + 1},
+        "products that a float64 takes for halves": far_halves(rng, halves),
     }
     return [Case(label, inputs) for label, inputs in cases.items()]
 
 
+def far_halves(rng: torch.Generator, inputs: dict) -> dict:
+    """Half of the shortcut's codes stand for 0, so that the sums alone decide; they nearly end on
+    halves.
+    """
+    total, multiplier, shift = NEARLY_HALVES[between(rng, 0, len(NEARLY_HALVES) - 1)]
+    residual = inputs["residual"].clone()
+    residual[0] = inputs["zero_residual"]
+    return inputs | {
+        "total": torch.full_like(inputs["total"], total),
+        "residual": residual,
+        "multiplier": multiplier,
+        "multiplier_residual": between(rng, 2 ** (shift - 9), 2 ** (shift - 8)),
+        "shift": shift,
+    }
+
+
 def shortcut_oracle(inputs: dict, probe: dict) -> torch.Tensor:
-    """In float64, which holds numbers of this size exactly and rounds halves to even."""
-    of_codes = (inputs["residual"].double() - inputs["zero_residual"]) * inputs[
-        "multiplier_residual"
-    ]
-    exact = (inputs["total"].double() * inputs["multiplier"] + of_codes) / 2 ** inputs["shift"]
-    return (exact.round() + inputs["zero_out"]).clamp(0, 255)
+    """One number after the other, in whole numbers and fractions."""
+    sums, codes = inputs["total"].flatten().tolist(), inputs["residual"].flatten().tolist()
+    made = []
+    for total, code in zip(sums, codes, strict=True):
+        product = total * inputs["multiplier"]
+        product += (code - inputs["zero_residual"]) * inputs["multiplier_residual"]
+        rounded = round(Fraction(product, 2 ** inputs["shift"])) + inputs["zero_out"]
+        made.append(min(255, max(0, rounded)))
+    return torch.tensor(made, dtype=torch.float64).reshape(inputs["total"].shape)
 
 
 ITEMS = (
@@ -284,23 +341,27 @@ ITEMS = (
     Item(
         "rescale", rescale_cases, rescale_oracle, view=whole, minutes=12, dots=3,
         nudge="What would you add before a shift so that it rounds to the nearest?",
-        hint="Whole numbers only: >> rounds down, so add nearly half first; a half goes to the even neighbour.",
+        hint="Whole numbers only: >> rounds down, so add nearly half first; a half goes to the even neighbour. Everything "
+        "must also work on tensors of int64.",
     ),
     Item(
-        "integer_layer", layer_cases, layer_oracle, view=as_numbers, tolerance=EXACT, minutes=15, dots=3,
+        "integer_layer", layer_cases, layer_oracle, view=as_numbers, tolerance=EXACT, minutes=10, dots=2,
         nudge="Four steps: sum of products, bias, rescaling, clamp. Which type holds each?",
-        hint="Widen to int64 before you multiply; subtract zero_in from the codes; zero_out comes after the rescaling.",
+        hint="Widen to int64 before you multiply, and subtract zero_in from the codes. Call rescale for the sums; zero_out "
+        "comes after it.",
     ),
     Item(
-        "integer_convolution", convolution_cases, convolution_oracle, view=as_numbers, tolerance=EXACT, minutes=12,
+        "integer_convolution", convolution_cases, convolution_oracle, view=as_numbers, tolerance=EXACT, minutes=10,
         dots=3,
         nudge="What must stand outside the image: the number 0, or the code 0?",
         hint="Subtract zero_in from the codes first, so that the padding's 0 means 0. F.conv2d in float64 is exact for "
-        "whole numbers below 2**53; turn its result into int64. multiplier[:, None, None] gives each channel its own.",
+        "whole numbers below 2**53; turn its result into int64 and call rescale: a float64 is too short for the product with "
+        "the multiplier. multiplier[:, None, None] gives each channel its own.",
     ),
     Item(
         "add_shortcut", shortcut_cases, shortcut_oracle, view=as_numbers, tolerance=EXACT, minutes=8, dots=2,
         nudge="How often is anything rounded?",
-        hint="Widen to int64, multiply the sums and residual - zero_residual by their factors, add both, rescale once.",
+        hint="Widen to int64, multiply the sums and residual - zero_residual by their factors, add both. rescale with a "
+        "multiplier of 1 only rounds and shifts.",
     ),
 )  # fmt: skip
