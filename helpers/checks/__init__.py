@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.checks.lessons import Lessons, NotRightYet
-from helpers.checks.networks import keep_network, your_network  # noqa: F401  (offered here, too)
+from helpers.checks.networks import keep_network, your_network
 from helpers.checks.trying import first_failure
 
 _lessons: list[Lessons] = []  # those in use, if any
