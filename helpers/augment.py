@@ -3,14 +3,15 @@
 Crops and flips work on uint8 batches, where memory traffic is a quarter of float32's.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch.nn import functional as F
-from torchvision.transforms import v2
 
 from helpers.dataset import CIFAR10, Normalization, normalize
 
 PADDING = 4
-POLICY_IMAGES = 8  # which share what a policy draws: one by one takes too long
+Policy = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
 
 def training_batch(
@@ -21,12 +22,11 @@ def training_batch(
     size: int | None = None,
     padding: int = PADDING,
     cutout: int = 0,
-    policy: v2.Transform | None = None,
+    policy: Policy | None = None,
     normalization: Normalization = CIFAR10,
     mirror: bool = True,
 ) -> torch.Tensor:
-    """Pick images and augment them: crop, flip, optional AutoAugment, normalise, optional cutout,
-    resize.
+    """Pick images and augment them: crop, flip, policy, normalise, cutout, resize.
 
     Args:
         images: the whole training set, uint8 (N, C, H, W).
@@ -36,7 +36,7 @@ def training_batch(
         size: side of the result, since smaller images train faster; None leaves it as it is.
         padding: how far a crop may move.
         cutout: side of the square that is blanked; 0 for none.
-        policy: a transform of torchvision.transforms.v2 such as ``v2.AutoAugment``.
+        policy: what else happens to the uint8 batch, such as `training.policy.autoaugment`.
         normalization: what the network takes.
         mirror: whether to flip at all.
 
@@ -47,7 +47,7 @@ def training_batch(
     if mirror:
         batch = alternating_flip(batch, indices, epoch)
     if policy is not None:
-        batch = torch.cat([policy(part) for part in batch.split(POLICY_IMAGES)])
+        batch = policy(batch, generator)
     batch = normalize(batch, normalization=normalization)
     if cutout:
         batch = cut_out(batch, cutout, generator)

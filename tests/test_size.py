@@ -18,22 +18,22 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 86_950,
+    "helpers": 88_850,
     "helpers/graphs": 11_600,
     "helpers/passes": 12_150,
     "helpers/pruning": 14_350,
     "helpers/quantization": 20_050,
     "helpers/plots": 5_150,
-    "helpers/training": 5_300,
+    "helpers/training": 7_200,
     "helpers/checks": 4_000,
-    "course": 59_350,
-    "course/benchmarks": 7_850,
+    "course": 60_200,
+    "course/benchmarks": 8_550,
     "course/commands": 7_600,
     "course/grading": 24_950,
     "course/lessons": 2_650,
     "course/publish": 5_850,
-    "course/reference": 10_000,
-    "tests": 161_150,
+    "course/reference": 10_100,
+    "tests": 162_100,
     "notebooks": 56_300,
 }
 TOKENS_A_LINE = 11
@@ -41,7 +41,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 26, "course": 58, "tests": 360, "notebooks": 230}  # lines that are too long yet
+WIDE = {"helpers": 26, "course": 58, "tests": 360, "notebooks": 310}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -122,7 +122,9 @@ def opened(
         told = "--arguments belongs to --weights, and --input-size to them or to --data of your own"
         raise models.ModelError(f"{told}; leave it out")
     if checkpoint:
-        model = models.load(checkpoint, arguments.model)
+        # A file of the course knows its builder; --model may then name that of the teacher alone.
+        named_by_code = ":" in models.read_header(checkpoint)[0].builder
+        model = models.load(checkpoint, arguments.model if named_by_code else None)
         if isinstance(model, QuantizedModel) and not quantized:
             raise models.ModelError(
                 f"{checkpoint} is quantized already; start from the network that it was made from"

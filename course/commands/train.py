@@ -121,7 +121,8 @@ def saving(arguments: Namespace) -> Iterator[dict[str, Path | None]]:
 
 
 def device() -> torch.device:
-    """A GPU if there is one."""
+    """A GPU if there is one, on which the fastest kernel for each shape is looked for once."""
+    torch.backends.cudnn.benchmark = True
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -3,7 +3,6 @@
 import subprocess
 from pathlib import Path
 
-from course.reference import readme
 from course.reference.jobs import Job, Sweep
 from course.reference.table import RESULTS
 
@@ -21,7 +20,12 @@ def commit(job: Job | None, sweep: Sweep) -> None:
     """Keep a finished row, its file, the pages that show it, what is under way, and what an earlier
     commit has not.
     """
-    pages = readme.write() if job and sweep.results == RESULTS else []
+    pages = []
+    if job and sweep.results == RESULTS:
+        # Its chart asks for IPython, which a machine that only trains may lack.
+        from course.reference import readme
+
+        pages = readme.write()
     networks = [
         path for one in sweep.jobs.values() if one.ship and (path := sweep.network(one)).exists()
     ]

@@ -8,7 +8,6 @@ from itertools import chain
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torchvision.transforms import v2
 from tqdm.auto import tqdm
 
 from helpers.augment import PADDING, training_batch
@@ -16,11 +15,14 @@ from helpers.dataset import Split, normalization_of, normalize
 from helpers.metrics import device_of, faster_format
 from helpers.training.config import Config, TrainingError
 from helpers.training.optimizers import optimizers
+from helpers.training.policy import autoaugment
 
 ALL_IMAGES_FROM = 0.875  # of the run
-WITHOUT_END = """\
-the loss is {loss} in epoch {epoch}, step {step}; these settings would come to it again: lower lr, or lower clip, and \
-start anew with another checkpoint, since a checkpoint goes on only with the settings that it was made with"""
+WITHOUT_END = (
+    "the loss is {loss} in epoch {epoch}, step {step}; these settings would come to it again:"
+    " lower lr, or lower clip, and start anew with another checkpoint, since a checkpoint goes on"
+    " only with the settings that it was made with"
+)
 
 
 class TrainingLoop:
@@ -31,25 +33,16 @@ class TrainingLoop:
     def __init__(
         self, model: nn.Module, split: Split, config: Config, teacher: nn.Module | None = None
     ):
-        """Move data to the model's device and set up the optimizers; `model` is trained in place."""
-        if not len(split.train_images):
-            raise TrainingError(
-                "no image is left to train on: one is set aside for validation, so give two or more"
-            )
-        self.model, self.config, self.split = model, config, split
-        self.device, self.normalization = device_of(model), normalization_of(model)
+        """Move data to the model's device, set up the optimizers; `model` is trained in place."""
+        check_images(split.train_images, config)
+        self.model = model
+        self.config = config
+        self.split = split
+        self.device = device_of(model)
+        self.normalization = normalization_of(model)
         if teacher is not None and normalization_of(teacher) != self.normalization:
             raise TrainingError(
                 f"the teacher's images are normalised otherwise: {normalization_of(teacher)}"
-            )
-        height, width = split.train_images.shape[2:]
-        if config.image_sizes and height != width:
-            raise TrainingError(
-                f"image_sizes are sides of squares, and the images have {width} x {height} pixels"
-            )
-        if min(height, width) <= PADDING:
-            raise TrainingError(
-                f"images of {width} x {height} pixels are too small to be shifted by {PADDING}"
             )
         image = normalize(split.train_images[:1].to(self.device), normalization=self.normalization)
         self.form = faster_format(image, model, teacher=teacher)
@@ -57,28 +50,26 @@ class TrainingLoop:
         self.averaged.input_normalization = self.normalization  # a copied graph forgets it
         self.teacher = teacher.eval() if teacher is not None else None
         self.scores_of = torch.compile(model, dynamic=False) if config.compile else model
-        self.images, self.labels = (
-            split.train_images.to(self.device),
-            split.train_labels.to(self.device),
-        )
+        self.images = split.train_images.to(self.device)
+        self.labels = split.train_labels.to(self.device)
         self.batch_size = min(config.batch_size, len(self.images))
         self.steps_per_epoch = len(self.images) // self.batch_size
         self.weights = torch.ones(len(self.labels), device=self.device)
         self.last_losses = torch.full_like(self.weights, math.inf)
         self.optimizers = optimizers(model, config)
-        self.policy = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10) if config.autoaugment else None
+        self.policy = autoaugment if config.autoaugment else None
 
     def run_epoch(self, epoch: int, progress: bool = False) -> dict[str, float]:
         """Train through the images once, but for a last batch that is not full; equal seeds see
         equal batches.
         """
-        started, losses, size = time.perf_counter(), [], self.image_size(epoch)
+        started = time.perf_counter()
+        losses = []
+        size = self.image_size(epoch)
         self.model.train()
         with torch.random.fork_rng():
             seed = self.config.seed * 100_003 + epoch
-            torch.manual_seed(
-                seed
-            )  # For what draws from the global generator: dropout, AutoAugment.
+            torch.manual_seed(seed)  # for what draws from the global generator, such as dropout
             generator = torch.Generator(self.device).manual_seed(seed)
             order = self.choose(epoch, generator)
             self.steps_per_epoch = max(1, len(order) // self.batch_size)
@@ -90,13 +81,16 @@ class TrainingLoop:
             ):
                 indices = order[step * self.batch_size : (step + 1) * self.batch_size]
                 losses.append(self.step(epoch, step, indices, size, generator))
-                if not losses[-1].isfinite():
-                    raise TrainingError(
-                        WITHOUT_END.format(loss=float(losses[-1]), epoch=epoch + 1, step=step + 1)
-                    )
+                # To look at a loss is to wait for it: a GPU does its epoch first.
+                if self.device.type == "cpu" and not losses[-1].isfinite():
+                    break
+        losses = torch.stack(losses).tolist()
+        for step, loss in enumerate(losses, 1):
+            if not math.isfinite(loss):
+                raise TrainingError(WITHOUT_END.format(loss=loss, epoch=epoch + 1, step=step))
         return {
             "epoch": epoch + 1,
-            "loss": float(torch.stack(losses).mean()),
+            "loss": math.fsum(losses) / len(losses),
             "lr": self.optimizers[0].param_groups[0]["lr"],
             "image_size": size or self.images.shape[-1],
             "seconds": time.perf_counter() - started,
@@ -180,18 +174,18 @@ class TrainingLoop:
         more.
         """
         keep = min(self.config.ema, (1 + done) / (10 + done))
-        mine, theirs = (m.state_dict(keep_vars=True) for m in (self.averaged, self.model))
+        averages = self.averaged.state_dict(keep_vars=True)
+        current = self.model.state_dict(keep_vars=True)
         # A tensor that two layers share has two names, and moves once all the same.
-        floats = {
-            id(average): (average, theirs[n])
-            for n, average in mine.items()
-            if average.is_floating_point()
-        }
-        torch._foreach_lerp_(*zip(*floats.values(), strict=True), 1 - keep)
+        pairs = {id(average): (average, current[name]) for name, average in averages.items()}
+        floats = [pair for pair in pairs.values() if pair[0].is_floating_point()]
+        counters = [pair for pair in pairs.values() if not pair[0].is_floating_point()]
+        torch._foreach_lerp_(*zip(*floats, strict=True), 1 - keep)
+        if counters:
+            torch._foreach_copy_(*zip(*counters, strict=True))
         for name, average in self.averaged.named_buffers():
-            # Counters, and what no state dict has: `train` hands it out as the model has it,
-            # perhaps in another shape.
-            if name not in mine or not average.is_floating_point():
+            # What no state dict has is handed out as the model has it, perhaps in another shape.
+            if name not in averages:
                 average.data = self.model.get_buffer(name).clone()
 
     def image_size(self, epoch: int) -> int | None:
@@ -200,6 +194,20 @@ class TrainingLoop:
         """
         sizes = self.config.image_sizes or (None,)
         return sizes[epoch * len(sizes) // self.config.epochs]
+
+
+def check_images(images: torch.Tensor, config: Config) -> None:
+    """There are some, and the settings suit their size."""
+    height, width = images.shape[2:]
+    size = f"{width} x {height} pixels"
+    if not len(images):
+        raise TrainingError(
+            "no image is left to train on: one is set aside for validation, so give two or more"
+        )
+    if config.image_sizes and height != width:
+        raise TrainingError(f"image_sizes are sides of squares, and the images have {size}")
+    if min(height, width) <= PADDING:
+        raise TrainingError(f"images of {size} are too small to be shifted by {PADDING}")
 
 
 def share_of_peak(step: int, steps: int, warmup: float) -> float:

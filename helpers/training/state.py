@@ -39,35 +39,31 @@ class TrainingState:
         handover: Place = None,
         start: str | None = None,
     ):
-        self.loop, self.start, self.history = (
-            loop,
-            start,
-            [],
-        )  # of the history, a row for each epoch
-        self.checkpoint, self.handover = (
-            None if place is None else Path(place) for place in (checkpoint, handover)
-        )
+        self.loop = loop
+        self.start = start
+        self.history: list[dict] = []  # a row for each epoch
+        self.checkpoint = Path(checkpoint) if checkpoint else None
+        self.handover = Path(handover) if handover else None
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All that the end of a run depends on; of the weights that it starts with a digest, where
         it is known.
         """
-        teacher = (
-            None if self.loop.teacher is None else digest(self.loop.teacher.state_dict().values())
-        )
-        images = digest([self.loop.images, self.loop.labels]) + (
-            "" if self.loop.split.mirror else ", never mirrored"
-        )
-        found = plain(self.loop.config) | {"images": images, "teacher": teacher}
-        network = re.sub(
-            " at 0x[0-9a-f]+", "", repr(self.loop.model)
-        ).encode()  # without the addresses of objects
-        found |= {
-            "normalization": repr(self.loop.normalization),
-            "network": hashlib.sha256(network).hexdigest()[:16],
+        loop = self.loop
+        images = digest([loop.images, loop.labels])
+        if not loop.split.mirror:
+            images += ", never mirrored"
+        layers = re.sub(" at 0x[0-9a-f]+", "", repr(loop.model))  # no addresses of objects
+        settings = plain(loop.config) | {
+            "images": images,
+            "teacher": digest(loop.teacher.state_dict().values()) if loop.teacher else None,
+            "normalization": repr(loop.normalization),
+            "network": hashlib.sha256(layers.encode()).hexdigest()[:16],
         }
-        return found | ({"starting weights": self.start} if self.start else {})
+        if self.start:
+            settings["starting weights"] = self.start
+        return settings
 
     def finish_epoch(self, row: dict) -> None:
         """Add an epoch's row and write the files."""
@@ -76,33 +72,30 @@ class TrainingState:
             self.write(self.checkpoint, self.tensors())
         if self.handover is not None:
             self.write(self.handover, self.small_tensors())
-            write_atomically(
-                self.handover.with_suffix(".csv"), pd.DataFrame(self.history).to_csv(index=False)
-            )
+            rows = pd.DataFrame(self.history).to_csv(index=False)
+            write_atomically(self.handover.with_suffix(".csv"), rows)
 
     def write(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
         """One file, in one piece."""
         header = {"settings": json.dumps(self.settings), "history": json.dumps(self.history)}
         # Copies: safetensors refuses tensors that share memory, as those of two layers with the
         # same weight do.
-        apart = {"device": "cpu", "copy": True, "memory_format": torch.contiguous_format}
-        write_atomically(
-            path, save({name: t.detach().to(**apart) for name, t in tensors.items()}, header)
-        )
+        form = torch.contiguous_format
+        copies = {
+            name: tensor.detach().to("cpu", copy=True, memory_format=form)
+            for name, tensor in tensors.items()
+        }
+        write_atomically(path, save(copies, header))
 
     def resume(self) -> int:
         """Go back to the last finished epoch that a file knows, if there is one; returns how many
         are finished.
         """
-        found = [
-            self.read(path)
-            for path in (self.checkpoint, self.handover)
-            if path is not None and path.exists()
-        ]
-        if (
-            found
-        ):  # Another machine may have brought the hand-over further than this one's checkpoint.
-            path, self.history, tensors = max(found, key=lambda state: len(state[1]))
+        places = [path for path in (self.checkpoint, self.handover) if path and path.exists()]
+        states = [self.read(path) for path in places]
+        if states:
+            # Another machine may have brought the hand-over further than this one's checkpoint.
+            path, self.history, tensors = max(states, key=lambda state: len(state[1]))
             self.restore(path, tensors)
         return len(self.history)
 
@@ -121,85 +114,72 @@ class TrainingState:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Every tensor of the state, by a flat name."""
-        found = {"last_losses": self.loop.last_losses}
+        tensors = {"last_losses": self.loop.last_losses}
         for twin, model in (("model", self.loop.model), ("averaged", self.loop.averaged)):
             # Buffers that a checkpoint leaves out may change in training all the same.
-            found |= {
-                f"{twin}.{name}": t
-                for name, t in (dict(model.named_buffers()) | model.state_dict()).items()
-            }
+            for name, tensor in (dict(model.named_buffers()) | model.state_dict()).items():
+                tensors[f"{twin}.{name}"] = tensor
         for place, optimizer in enumerate(self.loop.optimizers):
             for number, state in optimizer.state_dict()["state"].items():
                 if state.get("momentum_buffer") is not None:
-                    found[f"momentum.{place}.{number}"] = state["momentum_buffer"]
-        return found
+                    tensors[f"momentum.{place}.{number}"] = state["momentum_buffer"]
+        return tensors
 
     def small_tensors(self) -> dict[str, torch.Tensor]:
         """No momenta and no average, and weights in half the bytes; scales and statistics stay
         exact.
         """
-        parameters = self.loop.model.named_parameters(remove_duplicate=False)
-        halved = {
-            f"model.{name}" for name, weight in parameters if weight.dim() > 1
-        }  # step sizes of 1e-8 would be 0
-        halved.add("last_losses")
-        kept = {
-            name: t
-            for name, t in self.tensors().items()
-            if not name.startswith(("averaged.", "momentum."))
-        }
-        return {name: t.half() if name in halved else t for name, t in kept.items()}
+        halved = {"last_losses"}
+        for name, weight in self.loop.model.named_parameters(remove_duplicate=False):
+            if weight.dim() > 1:  # step sizes of 1e-8 would be 0
+                halved.add(f"model.{name}")
+        small = {}
+        for name, tensor in self.tensors().items():
+            if not name.startswith(("averaged.", "momentum.")):
+                small[name] = tensor.half() if name in halved else tensor
+        return small
 
     @torch.no_grad()
     def restore(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
         """Put every tensor back where `tensors` found it."""
-        if not any(name.startswith("averaged.") for name in tensors):  # A hand-over.
-            tensors |= {
-                name.replace("model.", "averaged.", 1): tensor for name, tensor in tensors.items()
-            }
+        if not any(name.startswith("averaged.") for name in tensors):  # a hand-over
+            copies = {name.replace("model.", "averaged.", 1): t for name, t in tensors.items()}
+            tensors |= copies
         for place, optimizer in enumerate(self.loop.optimizers):
-            for number, parameter in enumerate(
-                chain.from_iterable(one["params"] for one in optimizer.param_groups)
-            ):
+            parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
+            for number, parameter in enumerate(parameters):
                 # An empty place for the momentum, which the optimizer makes only at the first
                 # gradient: a parameter that is frozen, or that no image has reached, has none.
                 if f"momentum.{place}.{number}" in tensors:
                     optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         places = self.tensors()
-        mine, theirs = (
-            {name: tensor.shape for name, tensor in some.items()}.items()
-            for some in (places, tensors)
-        )
-        if wrong := sorted(mine ^ theirs):
+        here = {(name, tensor.shape) for name, tensor in places.items()}
+        there = {(name, tensor.shape) for name, tensor in tensors.items()}
+        if here != there:
+            name = min(here ^ there)[0]
             raise TrainingError(
-                f"{path} belongs to another network (see {wrong[0][0]}); choose another path"
+                f"{path} belongs to another network (see {name}); choose another path"
             )
         for name, place in places.items():
             place.copy_(tensors[name])
 
     def refuse_other_settings(self, path: Path, stored: dict) -> None:
-        """A run can only go on with the settings that it was started with; one that is newer had
-        its default then.
+        """A run goes on only with the settings that it was started with; a setting that is newer
+        than the file had its default then.
         """
         stored = self.settings | plain(Config()) | stored
         if stored["network"] != self.settings["network"]:
             which = "another network, or its layers were set otherwise"
             raise TrainingError(f"{path} belongs to {which}; choose another path")
-        other = [
-            f"{name} was {stored[name]}, now {now}"
-            for name, now in self.settings.items()
-            if stored[name] != now
-        ]
-        if other:
-            remedy = "delete it, choose another"
-            if len(other) == 1 and other[0].startswith("starting weights"):
-                remedy = (
-                    "build or load the network as it was then (same torch.manual_seed) to go on;"
-                    f" or {remedy}"
-                )
-            raise TrainingError(
-                f"{path} was made with other settings ({'; '.join(other)}); {remedy}"
-            )
+        changed = [name for name, now in self.settings.items() if stored[name] != now]
+        if not changed:
+            return
+        remedy = "delete it, choose another"
+        if changed == ["starting weights"]:
+            then = "build or load the network as it was then (same torch.manual_seed) to go on"
+            remedy = f"{then}; or {remedy}"
+        listed = "; ".join(f"{n} was {stored[n]}, now {self.settings[n]}" for n in changed)
+        raise TrainingError(f"{path} was made with other settings ({listed}); {remedy}")
 
 
 def plain(config: Config) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from helpers.checks.specification import Case, Item
 CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right as well
 
 
-# output_size
-# ----------------------------------------------------------------------------------------------------
+# output_size -------------------------------------------------------------------------------------
 
 
 def output_size_cases(rng: torch.Generator) -> list[Case]:
@@ -52,8 +51,7 @@ def whole(answer: int, probe: dict) -> int:
     return operator.index(answer)
 
 
-# convolve
-# -------------------------------------------------------------------------------------------------------
+# convolve ----------------------------------------------------------------------------------------
 
 
 def convolve_cases(rng: torch.Generator) -> list[Case]:
@@ -99,8 +97,7 @@ def convolve_oracle(inputs: dict, probe: dict) -> torch.Tensor:
     )
 
 
-# update_statistics
-# ----------------------------------------------------------------------------------------------
+# update_statistics -------------------------------------------------------------------------------
 
 
 def statistics_cases(rng: torch.Generator) -> list[Case]:
@@ -124,8 +121,7 @@ def statistics_oracle(inputs: dict, probe: dict) -> list[torch.Tensor]:
     return [mu, variance]
 
 
-# scale_and_shift
-# ------------------------------------------------------------------------------------------------
+# scale_and_shift ---------------------------------------------------------------------------------
 
 
 def scale_and_shift_cases(rng: torch.Generator) -> list[Case]:
@@ -153,8 +149,7 @@ def batch_norm(y: torch.Tensor, inputs: dict) -> torch.Tensor:
     )
 
 
-# fold_into_convolution
-# ------------------------------------------------------------------------------------------
+# fold_into_convolution ---------------------------------------------------------------------------
 
 
 def fold_cases(rng: torch.Generator) -> list[Case]:
@@ -189,8 +184,7 @@ def fold_view(answer: list, probe: dict) -> dict:
     return {"output with W' and b'": F.conv2d(probe["x"], *layer_of(answer), padding=1)}
 
 
-# fold_conv_bn
-# ---------------------------------------------------------------------------------------------------
+# fold_conv_bn ------------------------------------------------------------------------------------
 
 LAYERS = {
     "a plain convolution": {},

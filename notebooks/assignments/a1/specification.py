@@ -34,8 +34,7 @@ def _statistics(rng, channels):
     }
 
 
-# 1. the affine form
-# ---------------------------------------------------------------------------------------------
+# 1. the affine form ------------------------------------------------------------------------------
 
 
 def _affine_cases(rng):
@@ -69,8 +68,7 @@ def _affine_oracle(inputs, probe):
     return [norm(1.0) - norm(0.0), norm(0.0)]
 
 
-# 2. and 3. statistics in training
-# -------------------------------------------------------------------------------
+# 2. and 3. statistics in training ----------------------------------------------------------------
 
 
 def _batch(rng, shape):
@@ -151,8 +149,7 @@ def _train_oracle(inputs, probe):
     )
 
 
-# 4. to 7. folding into weights
-# ----------------------------------------------------------------------------------
+# 4. to 7. folding into weights -------------------------------------------------------------------
 
 
 def _fold_inputs(rng, shape, channels, bias=True, **more):
@@ -296,8 +293,7 @@ def _before_oracle(inputs, probe):
     return [torch.cat(parts), bias]
 
 
-# 8. a whole model
-# -----------------------------------------------------------------------------------------------
+# 8. a whole model --------------------------------------------------------------------------------
 
 
 def _conv_layer(rng, name, cin, cout, kernel=3, groups=1, bias=False, stride=1, dilation=1):

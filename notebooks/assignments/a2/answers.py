@@ -1,11 +1,8 @@
 # ruff: noqa: F811
-"""Right and wrong answers to a2. Secret.
+"""Right and wrong answers to a2. Secret. Every wrong one is a plausible mistake that must earn nothing.
 
-Every wrong one is a plausible mistake that must earn nothing.
-
-`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the
-notebook. Most mistakes are a list below `# %% <item> wrong`: what it is, and how the solution is
-changed.
+`# %% <item> <right or wrong>: <what it is>` stands above code that replaces a solution of the notebook. Most mistakes
+are a list below `# %% <item> wrong`: what it is, and how the solution is changed.
 """
 
 import copy
@@ -33,14 +30,17 @@ def calls_per_module(graph_module):
     return found
 
 
-# %% calls_per_module wrong - by the class of the module: `id(graph` -> `type(graph` - methods and
-# functions count, too: `== "call_module"` -> `!= "placeholder"` - counts users:
-# `owners.count(owner)` -> `1` - one name each: `id(graph_module.get_submodule(target))` -> `target`
-# - all calls: `owners.count(owner)` -> `len(owners)` - the other calls: `owners.count(owner)` ->
-# `owners.count(owner) - 1` - readers instead of calls: `called = [` -> `return {n.target:
-# len(n.users) for n in graph_module.graph.nodes if n.op == "call_module"}; called = [` - by the
-# name of the node: `return {target:` -> `names = [n.name for n in graph_module.graph.nodes if n.op
-# == "call_module"]; return {names[called.index(target)]:`
+# %% calls_per_module wrong
+# - by the class of the module: `id(graph` -> `type(graph`
+# - methods and functions count, too: `== "call_module"` -> `!= "placeholder"`
+# - counts users: `owners.count(owner)` -> `1`
+# - one name each: `id(graph_module.get_submodule(target))` -> `target`
+# - all calls: `owners.count(owner)` -> `len(owners)`
+# - the other calls: `owners.count(owner)` -> `owners.count(owner) - 1`
+# - readers instead of calls: `called = [` ->
+#   `return {n.target: len(n.users) for n in graph_module.graph.nodes if n.op == "call_module"}; called = [`
+# - by the name of the node: `return {target:` ->
+#   `names = [n.name for n in graph_module.graph.nodes if n.op == "call_module"]; return {names[called.index(target)]:`
 
 
 # %% remove_dead right: again and again until nothing is found
@@ -86,20 +86,23 @@ def remove_dead(graph_module):
     return len(dead)
 
 
-# %% remove_dead wrong - every module in training mode acts: `isinstance(module, nn.BatchNorm2d) and
-# module.training` -> `module.training` - an underscore anywhere is in place:
-# `node.target.endswith("_")` -> `"_" in node.target` - removes norms in any mode: ` and
-# module.training` -> ` and False` - keeps norms in any mode: ` and module.training` -> `` - in
-# place means any method: ` and node.target.endswith("_")` -> `` - goes forward, so the chain's head
-# stays: `reversed(list(graph_module.graph.nodes))` -> `list(graph_module.graph.nodes)` - in-place
-# methods go: ` or (node.op == "call_method" and node.target.endswith("_"))` -> `` - inputs go:
-# `("placeholder", "output")` -> `("output",)` - the output goes: `("placeholder", "output")` ->
-# `("placeholder",)` - does not count: `removed += 1` -> `pass` - random numbers stay:
-# `("placeholder", "output")` -> `("placeholder", "output") or node.target is torch.rand_like` -
-# asks the graph module, too: ` and module.training` -> ` and module.training and
-# graph_module.training` - goes forward three times: `reversed(list(graph_module.graph.nodes))` ->
-# `3 * list(graph_module.graph.nodes)`, `not node.users and` -> `not node._erased and not node.users
-# and` - counts what is left: `return removed` -> `return len(graph_module.graph.nodes)`
+# %% remove_dead wrong
+# - every module in training mode acts: `isinstance(module, nn.BatchNorm2d) and module.training` -> `module.training`
+# - an underscore anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target`
+# - removes norms in any mode: ` and module.training` -> ` and False`
+# - keeps norms in any mode: ` and module.training` -> ``
+# - in place means any method: ` and node.target.endswith("_")` -> ``
+# - goes forward, so the chain's head stays:
+#   `reversed(list(graph_module.graph.nodes))` -> `list(graph_module.graph.nodes)`
+# - in-place methods go: ` or node.op == "call_method" and node.target.endswith("_")` -> ``
+# - inputs go: `("placeholder", "output")` -> `("output",)`
+# - the output goes: `("placeholder", "output")` -> `("placeholder",)`
+# - does not count: `removed += 1` -> `pass`
+# - random numbers stay: `("placeholder", "output")` -> `("placeholder", "output") or node.target is torch.rand_like`
+# - asks the graph module, too: ` and module.training` -> ` and module.training and graph_module.training`
+# - goes forward three times: `reversed(list(graph_module.graph.nodes))` -> `3 * list(graph_module.graph.nodes)`,
+#   `not node.users and` -> `not node._erased and not node.users and`
+# - counts what is left: `return removed` -> `return len(graph_module.graph.nodes)`
 
 
 # %% remove_identities right: rewires reader by reader
@@ -130,22 +133,24 @@ def remove_identities(graph_module):
     return len(found)
 
 
-# %% remove_identities wrong - the first reader is forgotten: `isinstance(module, nn.Identity) or `
-# -> `` - activations go, too: `nn.Identity) or` -> `(nn.Identity, nn.ReLU)) or` - dropout in
-# training mode and not in evaluation: `not module.training` -> `module.training` - dropout goes in
-# any mode: ` and not module.training` -> `` - asks the graph module, too: `not module.training` ->
-# `(not module.training or not graph_module.training)` - identities only: ` or (isinstance(module,
-# nn.Dropout) and not module.training)` -> `` - asks the graph module for its mode: `not
-# module.training` -> `not graph_module.training` - looks at the mode of identities, too:
-# `nn.Identity) or (isinstance(module, nn.Dropout) and not module.training)` -> `nn.Identity |
-# nn.Dropout) and not module.training` - the first reader alone: `node.replace_all_uses_with(` ->
-# `next(iter(node.users)).replace_input_with(node, `, `graph_module.graph.erase_node(node)` ->
-# `node.users or graph_module.graph.erase_node(node)` - one that nobody reads stays: `node.op !=
-# "call_module"` -> `node.op != "call_module" or not node.users` - the node before instead of the
-# input: `node.args[0]` -> `node.prev` - the first input for any other: `node.args[0]` ->
-# `(node.args[0] if node.args[0].op != "placeholder" else next(iter(graph_module.graph.nodes)))` -
-# counts modules instead of nodes: `removed = 0` -> `gone = set()`, `removed += 1` ->
-# `gone.add(module)`, `return removed` -> `return len(gone)`
+# %% remove_identities wrong
+# - the first reader is forgotten: `isinstance(module, nn.Identity) or ` -> ``
+# - activations go, too: `nn.Identity) or` -> `(nn.Identity, nn.ReLU)) or`
+# - dropout in training mode and not in evaluation: `not module.training` -> `module.training`
+# - dropout goes in any mode: ` and not module.training` -> ``
+# - asks the graph module, too: `not module.training` -> `(not module.training or not graph_module.training)`
+# - identities only: ` or off` -> ``
+# - asks the graph module for its mode: `not module.training` -> `not graph_module.training`
+# - looks at the mode of identities, too: `nn.Identity) or off` ->
+#   `nn.Identity | nn.Dropout) and not module.training`
+# - the first reader alone: `node.replace_all_uses_with(` -> `next(iter(node.users)).replace_input_with(node, `,
+#   `graph_module.graph.erase_node(node)` -> `node.users or graph_module.graph.erase_node(node)`
+# - one that nobody reads stays: `node.op != "call_module"` -> `node.op != "call_module" or not node.users`
+# - the node before instead of the input: `node.args[0]` -> `node.prev`
+# - the first input for any other: `node.args[0]` ->
+#   `(node.args[0] if node.args[0].op != "placeholder" else next(iter(graph_module.graph.nodes)))`
+# - counts modules instead of nodes: `removed = 0` -> `gone = set()`, `removed += 1` -> `gone.add(module)`,
+#   `return removed` -> `return len(gone)`
 
 
 # %% merge_repeats right: compares pairs
@@ -186,26 +191,30 @@ def merge_repeats(graph_module):
     return 0
 
 
-# %% merge_repeats wrong - random numbers stop everything: `any(node.op` -> `any(node.target is
-# torch.rand_like or node.op` - keeps the second: `node.replace_all_uses_with(original)` ->
-# `original.replace_all_uses_with(node); node, original = original, node` - merges methods, too: `!=
-# "call_function"` -> `not in ("call_function", "call_method")` - forgets the order of inputs:
-# `node.args)` -> `frozenset(node.args))` - compares inputs alone: `(node.target, node.args)` ->
-# `node.args` - every method is in place: ` and node.target.endswith("_")` -> `` - an underscore
-# anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target` - compares functions
-# alone: `(node.target, node.args)` -> `node.target` - in-place methods count only from where they
-# stand: `any(node.op` -> `all(node.op` - compares with the last call of a function alone:
-# `first.setdefault((node.target, node.args), node)` -> `first.get(node.target, node); original =
-# (node, original)[original.args == node.args]; first[node.target] = node` - any order for sums:
-# `node.args)` -> `frozenset(node.args) if node.target is torch.add else node.args)` - one input is
-# like another: `node.args)` -> `tuple(getattr(a, "op", "") == "placeholder" or a for a in
-# node.args))` - merges random numbers: ` or node.target is torch.rand_like` -> `` - merges across
-# in-place methods: `return 0` -> `pass` - merges what stands before an in-place method: `return 0`
-# -> `nodes = nodes[: [n.op == "call_method" and n.target.endswith("_") for n in
-# nodes].index(True)]` - forgets inputs that are numbers: `node.args)` ->
-# `tuple(node.all_input_nodes))` - merges modules, too: `!= "call_function"` -> `not in
-# ("call_function", "call_module")` - finds all repeats before it merges any: `first, removed = {},
-# 0` -> `first, removed, args = {}, 0, {n: n.args for n in nodes}`, `node.args)` -> `args[node])`
+# %% merge_repeats wrong
+# - random numbers stop everything: `any(node.op` -> `any(node.target is torch.rand_like or node.op`
+# - keeps the second: `node.replace_all_uses_with(original)` ->
+#   `original.replace_all_uses_with(node); node, original = original, node`
+# - merges methods, too: `!= "call_function"` -> `not in ("call_function", "call_method")`
+# - forgets the order of inputs: `node.args)` -> `frozenset(node.args))`
+# - compares inputs alone: `(node.target, node.args)` -> `node.args`
+# - every method is in place: ` and node.target.endswith("_")` -> ``
+# - an underscore anywhere is in place: `node.target.endswith("_")` -> `"_" in node.target`
+# - compares functions alone: `(node.target, node.args)` -> `node.target`
+# - in-place methods count only from where they stand: `any(node.op` -> `all(node.op`
+# - compares with the last call of a function alone: `first.setdefault((node.target, node.args), node)` ->
+#   `first.get(node.target, node); original = (node, original)[original.args == node.args]; first[node.target] = node`
+# - any order for sums: `node.args)` -> `frozenset(node.args) if node.target is torch.add else node.args)`
+# - one input is like another: `node.args)` -> `tuple(getattr(a, "op", "") == "placeholder" or a for a in node.args))`
+# - merges random numbers: ` or node.target is torch.rand_like` -> ``
+# - merges across in-place methods: `return 0` -> `pass`
+# - merges what stands before an in-place method: `return 0` ->
+#   `nodes = nodes[: [n.op == "call_method" and n.target.endswith("_") for n in nodes].index(True)]`
+# - forgets inputs that are numbers: `node.args)` -> `tuple(node.all_input_nodes))`
+# - merges modules, too: `!= "call_function"` -> `not in ("call_function", "call_module")`
+# - finds all repeats before it merges any:
+#   `first, removed = {}, 0` -> `first, removed, args = {}, 0, {n: n.args for n in nodes}`,
+#   `node.args)` -> `args[node])`
 
 
 # %% why_not_folded right: a table of questions
@@ -243,22 +252,25 @@ def why_not_folded(graph_module):
     return answers
 
 
-# %% why_not_folded wrong - changes the graph: `return reasons` ->
-# `[n.replace_all_uses_with(n.args[0]) for n in graph_module.graph.nodes if n.name in reasons];
-# return reasons` - looks through identities: `conv = node.args[0]` -> `conv = node.args[0]; conv =
-# conv.args[0] if isinstance(modules.get(conv), nn.Identity) else conv` - a norm is a convolution,
-# too: `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), (nn.Conv2d, nn.BatchNorm2d))` -
-# readers come first: `module.training:` -> `module.training and len(conv.users) == 1:` - more than
-# two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) == 2` - asks the graph module,
-# too: `module.training:` -> `module.training and graph_module.training:` - two readers are allowed:
-# `len(conv.users) > 1` -> `len(conv.users) > 2` - norms without a convolution are left out:
-# `reasons[node.name] = "no convolution"` -> `pass` - a norm in training mode may be folded: `elif
-# module.training` -> `elif False` - other readers are overlooked: `len(conv.users) > 1` -> `False`
-# - the output is no reader: `len(conv.users)` -> `len([user for user in conv.users if user.op !=
-# "output"])` - shared under one name only: `calls_per_module(graph_module)` -> `Counter(n.target
-# for n in graph_module.graph.nodes)` - asks whether the norm is shared: `calls[conv.target]` ->
-# `calls[node.target]` - another order of the reasons: `module.training:` -> `module.training and
-# calls[conv.target] == len(conv.users) == 1:`
+# %% why_not_folded wrong
+# - changes the graph: `return reasons` ->
+#   `[n.replace_all_uses_with(n.args[0]) for n in graph_module.graph.nodes if n.name in reasons]; return reasons`
+# - looks through identities: `conv = node.args[0]` ->
+#   `conv = node.args[0]; conv = conv.args[0] if isinstance(modules.get(conv), nn.Identity) else conv`
+# - a norm is a convolution, too: `modules.get(conv), nn.Conv2d)` -> `modules.get(conv), (nn.Conv2d, nn.BatchNorm2d))`
+# - readers come first: `module.training:` -> `module.training and len(conv.users) == 1:`
+# - more than two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) == 2`
+# - asks the graph module, too: `module.training:` -> `module.training and graph_module.training:`
+# - two readers are allowed: `len(conv.users) > 1` -> `len(conv.users) > 2`
+# - norms without a convolution are left out: `reasons[node.name] = "no convolution"` -> `pass`
+# - a norm in training mode may be folded: `elif module.training` -> `elif False`
+# - other readers are overlooked: `len(conv.users) > 1` -> `False`
+# - the output is no reader: `len(conv.users)` -> `len([user for user in conv.users if user.op != "output"])`
+# - shared under one name only:
+#   `calls_per_module(graph_module)` -> `Counter(n.target for n in graph_module.graph.nodes)`
+# - asks whether the norm is shared: `calls[conv.target]` -> `calls[node.target]`
+# - another order of the reasons:
+#   `module.training:` -> `module.training and calls[conv.target] == len(conv.users) == 1:`
 
 
 # %% fold_norms right: a copy of the convolution, until nothing is left to fold
@@ -315,16 +327,21 @@ def fold_norms(graph_module):
 #   `((conv.weight.detach() * scale[:, None, None, None]).float())`
 
 
-# %% fold_norms wrong - padding of the new convolution forgotten: `, padding=conv.padding` -> `` -
-# the mean is forgotten: ` - scale * norm.running_mean` -> `` - the given convolution is changed:
-# `new.weight =` -> `new = conv; new.weight =` - turns the given modules into float32: `folded = 0`
-# -> `folded = 0; graph_module.float()` - eps is forgotten: ` + norm.eps` -> `` - scales the input
-# channels: `scale[:, None, None, None]` -> `scale[None, :, None, None]` - the old bias is lost:
-# `shift if conv.bias is None else scale * conv.bias.detach() + shift` -> `shift` - the old bias is
-# not scaled: `scale * conv.bias` -> `conv.bias` - a second norm in a row is left: `folded = 0` ->
-# `folded, reasons = 0, why_not_folded(graph_module)`, `why_not_folded(graph_module).get` ->
-# `reasons.get` - folds after every convolution: `.get(node.name) != "fold"` -> `.get(node.name, "no
-# convolution") == "no convolution"` - folds shared convolutions: `!= "fold"` -> `not in ("fold",
-# "shared")` - folds norms in training mode: `!= "fold"` -> `not in ("fold", "training")` - leaves
-# an identity: `node.replace_all_uses_with(before)` -> `graph_module.i, node.target = nn.Identity(),
-# "i"; folded += 1; continue` - does nothing: `folded = 0` -> `return 0`
+# %% fold_norms wrong
+# - padding of the new convolution forgotten: `, padding=conv.padding` -> ``
+# - the mean is forgotten: ` - scale * norm.running_mean` -> ``
+# - the given convolution is changed: `new.weight =` -> `new = conv; new.weight =`
+# - turns the given modules into float32: `folded = 0` -> `folded = 0; graph_module.float()`
+# - eps is forgotten: ` + norm.eps` -> ``
+# - scales the input channels: `scale[:, None, None, None]` -> `scale[None, :, None, None]`
+# - the old bias is lost: `shift if conv.bias is None else scale * conv.bias.detach() + shift` -> `shift`
+# - the old bias is not scaled: `scale * conv.bias` -> `conv.bias`
+# - a second norm in a row is left: `folded = 0` -> `folded, reasons = 0, why_not_folded(graph_module)`,
+#   `why_not_folded(graph_module).get` -> `reasons.get`
+# - folds after every convolution:
+#   `.get(node.name) != "fold"` -> `.get(node.name, "no convolution") == "no convolution"`
+# - folds shared convolutions: `!= "fold"` -> `not in ("fold", "shared")`
+# - folds norms in training mode: `!= "fold"` -> `not in ("fold", "training")`
+# - leaves an identity:
+#   `node.replace_all_uses_with(before)` -> `graph_module.i, node.target = nn.Identity(), "i"; folded += 1; continue`
+# - does nothing: `folded = 0` -> `return 0`

@@ -20,8 +20,7 @@ def _some(rng, count, kept):
     return torch.randperm(count, generator=rng)[:kept].sort().values
 
 
-# 1. and 2. importance
-# -------------------------------------------------------------------------------------------
+# 1. and 2. importance ----------------------------------------------------------------------------
 
 
 def _norm_cases(rng):
@@ -68,8 +67,7 @@ def _taylor_oracle(inputs, probe):
     return torch.tensor(scores, dtype=torch.float64)
 
 
-# 3. which channels stay
-# -----------------------------------------------------------------------------------------
+# 3. which channels stay --------------------------------------------------------------------------
 
 
 def _keep_cases(rng):
@@ -100,8 +98,7 @@ def _keep_oracle(inputs, probe):
     return torch.tensor(sorted(order[: len(scores) - dropped]))
 
 
-# 4. to 6. surgery
-# -----------------------------------------------------------------------------------------------
+# 4. to 6. surgery --------------------------------------------------------------------------------
 
 
 def _conv_inputs(rng, cout, cin, kept_out, kept_in, bias=True):
@@ -189,8 +186,7 @@ def _flatten_oracle(inputs, probe):
     ]
 
 
-# 7. groups
-# ------------------------------------------------------------------------------------------------------
+# 7. groups ---------------------------------------------------------------------------------------
 
 
 def _layer(name, kind, *inputs):
@@ -253,8 +249,7 @@ def _group_oracle(inputs, probe):
     return sorted(sorted(group) for group in groups.values())
 
 
-# 8. one threshold for all layers
-# --------------------------------------------------------------------------------
+# 8. one threshold for all layers -----------------------------------------------------------------
 
 
 def _global_cases(rng):

@@ -35,8 +35,7 @@ def _round_half_even(value):
     return round(Fraction(value))
 
 
-# 1. scale and zero point
-# ----------------------------------------------------------------------------------------
+# 1. scale and zero point -------------------------------------------------------------------------
 
 
 def _range_case(label, low, high, bits):
@@ -74,8 +73,7 @@ def _range_oracle(inputs, probe):
     return [float(scale), _round_half_even(-low / scale)]
 
 
-# 2. quantize
-# ----------------------------------------------------------------------------------------------------
+# 2. quantize -------------------------------------------------------------------------------------
 
 
 def _quantize_cases(rng):
@@ -109,8 +107,7 @@ def _quantize_oracle(inputs, probe):
     return torch.tensor(codes).reshape(inputs["x"].shape)
 
 
-# 3. weights, one scale per channel
-# ------------------------------------------------------------------------------
+# 3. weights, one scale per channel ---------------------------------------------------------------
 
 
 def _weight_cases(rng):
@@ -151,8 +148,7 @@ def _weight_oracle(inputs, probe):
     ]
 
 
-# 4. bias
-# --------------------------------------------------------------------------------------------------------
+# 4. bias -----------------------------------------------------------------------------------------
 
 
 def _bias_cases(rng):
@@ -184,8 +180,7 @@ def _bias_oracle(inputs, probe):
     return torch.tensor(codes)
 
 
-# 5. integer convolution
-# -----------------------------------------------------------------------------------------
+# 5. integer convolution --------------------------------------------------------------------------
 
 
 def _conv_case(rng, label, shape, kernel, padding, stride, zero_point):
@@ -236,8 +231,7 @@ def _conv_oracle(inputs, probe):
     return sums
 
 
-# 6. and 7. fixed-point multiplication
-# ---------------------------------------------------------------------------
+# 6. and 7. fixed-point multiplication ------------------------------------------------------------
 
 
 def _multiplier_cases(rng):
@@ -327,8 +321,7 @@ def _requantize_oracle(inputs, probe):
     return torch.tensor(codes).reshape(inputs["sums"].shape)
 
 
-# 8. calibration
-# -------------------------------------------------------------------------------------------------
+# 8. calibration ----------------------------------------------------------------------------------
 
 
 def _clip_cases(rng):

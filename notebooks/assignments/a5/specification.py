@@ -34,8 +34,7 @@ def _codes(rng, count, bits):
     return torch.randint(0, 2**bits, (count,), generator=rng)
 
 
-# 1. and 2. packing bits
-# -----------------------------------------------------------------------------------------
+# 1. and 2. packing bits --------------------------------------------------------------------------
 
 
 def _pack_cases(rng):
@@ -89,8 +88,7 @@ def _unpack_oracle(inputs, probe):
     )
 
 
-# 3. and 4. weights in and out of the file
-# -----------------------------------------------------------------------
+# 3. and 4. weights in and out of the file --------------------------------------------------------
 
 
 def _half(value):
@@ -191,8 +189,7 @@ def _restore_oracle(inputs, probe):
     return torch.tensor(values, dtype=torch.float32).reshape(inputs["shape"])
 
 
-# 5. channels that leave their mean behind
-# -----------------------------------------------------------------------
+# 5. channels that leave their mean behind --------------------------------------------------------
 
 
 def _drop_case(rng, label, shape, kept):
@@ -223,8 +220,7 @@ def _drop_oracle(inputs, probe):
     return [kept, torch.tensor(bias, dtype=torch.float64)]
 
 
-# 6. distillation
-# ------------------------------------------------------------------------------------------------
+# 6. distillation ---------------------------------------------------------------------------------
 
 
 def _distill_case(rng, label, shape, temperature, share, size=1.0, centre=0.0):
@@ -269,8 +265,7 @@ def _distill_oracle(inputs, probe):
     return torch.tensor(sum(losses) / len(losses), dtype=torch.float64)
 
 
-# 7. the front
-# ---------------------------------------------------------------------------------------------------
+# 7. the front ------------------------------------------------------------------------------------
 
 
 def _front_cases(rng):
@@ -312,8 +307,7 @@ def _front_oracle(inputs, probe):
     )
 
 
-# 8. the network
-# -------------------------------------------------------------------------------------------------
+# 8. the network ----------------------------------------------------------------------------------
 
 
 def _images(rng, which, label):

@@ -108,6 +108,15 @@ def test_finetune_goes_on_with_teachers(trained, tmp_path, monkeypatch):
     assert then.startswith(f"{first}; ") and len(then) > len(first) + 2
 
 
+def test_the_builder_that_finetune_names_may_be_that_of_the_teacher_alone(trained, tmp_path):
+    builder = "course.reference.teacher:resnet18"
+    teacher = models.save(models.build(builder, num_classes=10), tmp_path / "teacher.safetensors")
+    output = tmp_path / "finetuned.safetensors"
+    words = ["--teacher", str(teacher), "--model", builder, *FAST, "--output", str(output)]
+    assert main(["finetune", str(trained), *words]) == 0
+    assert models.load(output).spec == models.load(trained).spec
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
