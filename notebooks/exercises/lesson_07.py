@@ -136,7 +136,7 @@ def teaching_oracle(inputs: dict, probe: dict) -> list:
 
 ITEMS = (
     Item(
-        "measure_again", statistics_cases, statistics_oracle, tolerance=CLOSE, minutes=6, dots=1,
+        "recalibrated_statistics", statistics_cases, statistics_oracle, tolerance=CLOSE, minutes=6, dots=1,
         nudge="Over which axes does the mean of one channel run?",
         hint="One mean and variance per channel and batch, over images, rows and columns; then the plain average.",
     ),

@@ -1,6 +1,6 @@
 # fmt: off
 ANSWERS = {
-    "measure_again": {"right": [
+    "recalibrated_statistics": {"right": [
         "m = torch.stack([b.mean((0, 2, 3)) for b in batches]).mean(0); "
         "return m, torch.stack([b.var((0, 2, 3)) for b in batches]).mean(0)",
     ], "wrong": [
