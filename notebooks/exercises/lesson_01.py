@@ -79,7 +79,9 @@ class WithoutConvolutions(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Every operation on tensors passes here."""
         if "conv" in func.__name__:
-            raise ValueError("this is torch's own convolution; write the sums yourself, in two loops")
+            raise ValueError(
+                "this is torch's own convolution; write the sums yourself, in two loops"
+            )
         return func(*args, **kwargs or {})
 
 

@@ -237,8 +237,8 @@ ITEMS = (
     Item(
         "round_per_channel", per_channel_cases, per_channel_oracle, tolerance=CLOSE, minutes=6, dots=2,
         nudge="The scales need a shape in which each is multiplied with its own filter.",
-        hint="One scale for each W[o]: its largest absolute value over 127, shaped so that it multiplies axis 0. Where a "
-        "filter is all zeros, any scale but 0 will do.",
+        hint="One scale for each W[o]: its largest absolute value over 127, shaped so that it "
+        "multiplies axis 0. Where a filter is all zeros, any scale but 0 will do.",
     ),
     Item(
         "size_in_bytes", size_cases, size_oracle, view=lambda answer, probe: int(answer), minutes=4, dots=1,

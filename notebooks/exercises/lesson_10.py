@@ -1,7 +1,6 @@
 """Lesson 10. The oracles look at every pair, or at one image after the other."""
 
 import copy
-import math
 import statistics
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from exercise_inputs import between, normal, two_numbers
 from torch import nn
+from torch.distributions import Categorical, kl_divergence
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Case, Item
@@ -144,19 +144,9 @@ def divergence_cases(rng: torch.Generator) -> list[Case]:
 
 
 def divergence_oracle(inputs: dict, probe: dict) -> float:
-    """One image after the other, with the largest logit taken off before any exponential."""
-    found = []
-    for exact, rounded in zip(inputs["exact"].tolist(), inputs["rounded"].tolist(), strict=True):
-        log_p, log_q = (log_probabilities(logits) for logits in (exact, rounded))
-        found.append(sum(math.exp(p) * (p - q) for p, q in zip(log_p, log_q, strict=True)))
-    return statistics.fmean(found)
-
-
-def log_probabilities(logits: list[float]) -> list[float]:
-    """The logarithm of the softmax."""
-    shifted = [logit - max(logits) for logit in logits]
-    total = math.log(sum(map(math.exp, shifted)))
-    return [logit - total for logit in shifted]
+    """The divergence of two distributions, by torch."""
+    p, q = (Categorical(logits=inputs[name]) for name in ("exact", "rounded"))
+    return kl_divergence(p, q).mean().item()
 
 
 def pack_cases(rng: torch.Generator) -> list[Case]:
@@ -308,14 +298,14 @@ ITEMS = (
     Item(
         "divergence", divergence_cases, divergence_oracle, view=lambda answer, probe: float(answer),
         tolerance=Tolerance(relative=1e-5, absolute=1e-7), minutes=6, dots=1,
-        nudge="Sum over the classes first, then take the mean over the images. Which of the two logits makes p?",
-        hint="log_p = exact.log_softmax(1) and log_q likewise; p = log_p.exp(). Sum p * (log_p - log_q) over dim 1.",
+        nudge="Sum over the classes first, then take the mean over the images. Which logits make p?",
+        hint="log_p = exact.log_softmax(1) and log_q likewise; p = log_p.exp(). Sum over dim 1.",
     ),
     Item(
         "pack_bits", pack_cases, pack_oracle, run=run_pack, minutes=8, dots=2,
         nudge="Write the whole stream as one large whole number. By how much is code i shifted?",
-        hint="Add up code << (i * bits), then call to_bytes on the sum, with len(codes) * bits bits rounded up to whole "
-        "bytes, and 'little'.",
+        hint="Add up code << (i * bits), then call to_bytes on the sum: len(codes) * bits bits, "
+        "rounded up to whole bytes, and 'little'.",
     ),
     Item(
         "whole_way", way_cases, way_oracle, run=way_run,

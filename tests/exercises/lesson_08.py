@@ -33,11 +33,14 @@ ANSWERS = {
     "round_per_channel": {"right": [
         "s = W.flatten(1).abs().max(1).values[:, None, None, None] / 127\n"
         "return torch.where(s > 0, (W / s).round() * s, 0)",
-        ("torch.round(W / s) * s", "torch.nan_to_num(torch.round(W / s) * s)", ".clamp(min=1e-12)", ""),
+        ("torch.round(W / s) * s", "torch.nan_to_num(torch.round(W / s) * s)",
+         ".clamp(min=1e-12)", ""),
     ], "wrong": [
         ("amax((1, 2, 3), keepdim=True)", "max()"), ("(1, 2, 3)", "(0, 2, 3)"), (" * s", ""), (".abs()", ""),
-        ("127", "255", "(W / s)", "(W / s).clamp(-127, 127)"), "return W", (".clamp(min=1e-12)", ""),
-    ], "base": "s = W.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12) / 127; return torch.round(W / s) * s"},
+        ("127", "255", "(W / s)", "(W / s).clamp(-127, 127)"), "return W",
+        (".clamp(min=1e-12)", ""),
+    ], "base": "s = W.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12) / 127\n"
+        "return torch.round(W / s) * s"},
     "there_and_back": {"right": [
         "return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, 0, 2**bits - 1)",
     ], "wrong": [

@@ -1,6 +1,9 @@
 # fmt: off
 TOTAL = "(codes.long() - zero_in) @ weight.long().T + bias"
-OWN = "p = total * multiplier; odd = (p >> shift) & 1; rounded = (p + (1 << (shift - 1)) - 1 + odd) >> shift"
+OWN = "p = total * multiplier; odd = (p >> shift) & 1; "
+OWN += "rounded = (p + (1 << (shift - 1)) - 1 + odd) >> shift"
+SUMS, TERMS = "rescale(total, multiplier, shift)", "rescale(product, 1, shift)"
+PLACED = "(multiplier.double() / 2.0**shift)"
 FLOAT64 = "torch.round(total.double() * multiplier / 2.0**shift).long()"
 WINDOWS = """
 K, (n, c, *_) = weight.shape[-1], codes.shape
@@ -25,7 +28,8 @@ ANSWERS = {
     ]},
     "rescale": {"right": [
         "p = total * multiplier\nodd = (p >> shift) & 1\nreturn (p + (1 << (shift - 1)) - 1 + odd) >> shift",
-        "p, half = total * multiplier, 2 ** (shift - 1)\nq = p // 2**shift\nrest = p - q * 2**shift\n"
+        "p, half = total * multiplier, 2 ** (shift - 1)\nq = p // 2**shift\n"
+        "rest = p - q * 2**shift\n"
         "return q + ((rest > half) | ((rest == half) & (q % 2 == 1)))",
     ], "wrong": [
         "return (total * multiplier) >> shift", "return (total * multiplier + (1 << (shift - 1))) >> shift",
@@ -33,21 +37,21 @@ ANSWERS = {
         "p = total * multiplier\ns = 1 if p >= 0 else -1\nreturn s * ((abs(p) + (1 << (shift - 1))) >> shift)",
         "return int(total * multiplier / 2**shift)", "return (total * multiplier + (1 << (shift - 1)) - 1) >> shift",
         "return (total >> shift) * multiplier",
-        "q, rest = divmod(int(total) * int(multiplier), 2 ** int(shift))\nhalf = 2 ** (int(shift) - 1)\n"
+        "q, rest = divmod(int(total) * int(multiplier), 2 ** int(shift))\n"
+        "half = 2 ** (int(shift) - 1)\n"
         "return q + (rest > half or (rest == half and q % 2 == 1))",
     ]},
     "integer_layer": {"right": [
         (TOTAL, "codes.long() @ weight.long().T - zero_in * weight.long().sum(1) + bias.long()"),
-        ("rescale(total, multiplier, shift) + zero_out", "zero_out + rescale(total, multiplier, shift)"),
-        ("rescale(total, multiplier, shift)", "rounded", "return (", OWN + "; return ("),
+        (f"{SUMS} + zero_out", f"zero_out + {SUMS}"),
+        (SUMS, "rounded", "return (", OWN + "; return ("),
     ], "wrong": [
-        (".clamp(0, 255)", ""), ("(rescale(total, multiplier, shift) + zero_out).clamp(0, 255)",
-                                 "(rescale(total, multiplier, shift).clamp(0, 255) + zero_out)"),
-        ("rescale(total, multiplier, shift)", "((total * multiplier) >> shift)"),
-        ("rescale(total, multiplier, shift)", FLOAT64),
+        (".clamp(0, 255)", ""), (f"({SUMS} + zero_out).clamp(0, 255)", f"({SUMS}.clamp(0, 255) + zero_out)"),
+        (SUMS, "((total * multiplier) >> shift)"),
+        (SUMS, FLOAT64),
         (" - zero_in", ""), ("- zero_in", "+ zero_in"), (" + bias", ""),
         ("codes.long()", "codes.to(torch.int8).long()"),
-        ("rescale(total, multiplier, shift)", "torch.round(total * (multiplier / 2**shift))"),
+        (SUMS, "torch.round(total * (multiplier / 2**shift))"),
         "x = codes.to(torch.int8) @ weight.T\n"
         "return ((x.long() + bias) * multiplier / 2**shift).round().add(zero_out).clamp(0, 255)",
     ]},
@@ -56,9 +60,9 @@ ANSWERS = {
         ("x = codes.double() - zero_in", "x = F.pad(codes.double(), (padding,) * 4) - zero_in; padding = 0"),
         ("multiplier[:, None, None], shift", "multiplier[0], shift"),
         ("multiplier[:, None, None], shift", "multiplier, shift"), ("bias.double()", "None"),
-        ("rescale(total, multiplier, shift)", "((total * multiplier) >> shift)"),
-        ("rescale(total, multiplier, shift)", FLOAT64),
-        ("rescale(total, multiplier, shift)", "torch.round(total * (multiplier.double() / 2.0**shift)).long()"),
+        (SUMS, "((total * multiplier) >> shift)"),
+        (SUMS, FLOAT64),
+        (SUMS, f"torch.round(total * {PLACED}).long()"),
         (", groups=groups", ", groups=1"), ("bias.double(), stride", "bias.double(), 1"),
         ("(rounded + zero_out).clamp(0, 255)", "(rounded.clamp(0, 255) + zero_out)"),
         ("weight.double()", "weight.double().flip(2, 3)"),
@@ -66,16 +70,16 @@ ANSWERS = {
     ]},
     "add_shortcut": {"right": [
         ("residual.long() - zero_residual", "residual.int().sub(zero_residual).long()"),
-        ("rescale(product, 1, shift) + zero_out", "zero_out + rescale(product, 1, shift)"),
+        (f"{TERMS} + zero_out", f"zero_out + {TERMS}"),
     ], "wrong": [
         ("residual.long() - zero_residual", "residual.long()"), ("residual.long() - zero", "residual - zero"),
-        (" * multiplier_residual", " * multiplier"), ("rescale(product, 1, shift)", "(product >> shift)"),
+        (" * multiplier_residual", " * multiplier"), (TERMS, "(product >> shift)"),
         (" + zero_out", ""), (".clamp(0, 255)", ""),
         ("+ (residual", "- (residual"), (".clamp(0, 255)", ".clamp(max=255)"), ("total.long()", "total"),
-        ("= total", "= (zero_out << shift) + total", "rescale(product, 1, shift) + zero_out", "rescale(product, 1, shift)"),
-        ("rescale(product, 1, shift)", "torch.round(product / 2**shift)"),
-        ("rescale(product, 1, shift)", "torch.round(product.double() / 2.0**shift).long()"),
-        ("rescale(product, 1, shift) + zero_out", "rescale(total.long(), multiplier, shift) + zero_out "
+        ("= total", "= (zero_out << shift) + total", f"{TERMS} + zero_out", TERMS),
+        (TERMS, "torch.round(product / 2**shift)"),
+        (TERMS, "torch.round(product.double() / 2.0**shift).long()"),
+        (f"{TERMS} + zero_out", "rescale(total.long(), multiplier, shift) + zero_out "
          "+ rescale(residual.long() - zero_residual, multiplier_residual, shift)"),
     ]},
 }
