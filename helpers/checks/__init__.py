@@ -4,6 +4,8 @@
     def output_size(...): ...                 # the learner's cell
     checks.check(output_size)                 # right, and kept; or an error with a hint
     fold = checks.yours("fold_conv_bn")       # later: the learner's own, or the course's
+    checks.keep_network(tiny, "tiny-trained")
+    tiny = checks.your_network("tiny-trained")
 
 Read in this order:
 
@@ -12,6 +14,7 @@ Read in this order:
     trying          one try: what is wrong, in terms of the learner's own lines
     lessons         the exercises of all lessons, the answers in mine.py, the course's solutions
     alone           whether an answer also works where no cell of the notebook has run
+    networks        the networks that a learner has trained, for later lessons
 """
 
 import os
@@ -21,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.checks.lessons import Lessons, NotRightYet
+from helpers.checks.networks import keep_network, your_network
 from helpers.checks.trying import first_failure
 
 _lessons: list[Lessons] = []  # those in use, if any

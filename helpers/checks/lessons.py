@@ -66,6 +66,7 @@ class Lessons:
         self.folder = folder
         self.notebooks = folder.parent
         self.mine = Path(os.environ.get("COURSE_MINE") or folder.parent / "mine.py")
+        self.mine_folder = self.mine.with_suffix("")  # networks that the learner has trained
         self.spare = Spare(folder)
         self.by_lesson = {file.stem: load(file) for file in sorted(folder.glob("lesson_*.py"))}
         self.items = {item.function: item for items in self.by_lesson.values() for item in items}
