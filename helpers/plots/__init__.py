@@ -9,4 +9,5 @@ plots.show(fig, "05-training-curve", alt="Accuracy rises to 94 % in 30 epochs.")
 from helpers.plots.comparing import accuracies, bars, lines, times, waterfall
 from helpers.plots.exploring import explore
 from helpers.plots.grids import image_grid, number_grids
+from helpers.plots.interactive import interactive
 from helpers.plots.style import COLOURS, bar, line, show, subplots
