@@ -30,15 +30,22 @@ def interactive(name: str, data: dict[str, Any], alt: str, still: Figure | None 
             a lesson has the same figure twice.
         data: what the figure computes with: numbers, texts, lists, dictionaries and tensors.
         alt: one or two sentences that say what the figure shows to somebody who cannot see it.
-        still: shown where scripts do not run; else the picture beside the module.
+        still: shown where scripts do not run; else the picture of this name
+            beside the module.
     """
     if not alt.strip():
         raise ValueError(f"figure {name!r} has no alternative text; say what it shows")
     module = FOLDER / f"{name.split('-')[1]}.js"
-    if not module.exists():
-        known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.js")))
-        raise ValueError(f"figure {name!r}: no module {module.stem!r}; there are {known}")
-    picture = png(still) if still else module.with_suffix(".png").read_bytes()
+    known = sorted({path.stem for path in FOLDER.glob("*.js")} - {"common"})
+    if module.stem not in known:
+        there = ", ".join(known)
+        raise ValueError(f"figure {name!r}: no module {module.stem!r}; there are {there}")
+    picture = FOLDER / f"{name}.png"
+    if still is None and not picture.exists():
+        raise ValueError(
+            f"figure {name!r} has no picture for pages without scripts; pass one as still"
+        )
+    picture = png(still) if still else picture.read_bytes()
     page = markup(module, as_json(data), picture, alt)
     size = len(page.encode())
     if size > LARGEST:

@@ -79,6 +79,12 @@ class Figure {
     return { get value() { return inputs.findIndex((input) => input.checked); },
       set value(i) { inputs[i].checked = true; }, inputs };
   }
+  number(name) {
+    const label = add(this.controls, "label", {}, name);
+    const input = add(label, "input", { type: "number", min: 0, step: "any" });
+    input.addEventListener("input", () => this.redraw());
+    return { get value() { return input.valueAsNumber; }, input };
+  }
   button(name, pressed) {
     const made = add(this.controls, "button", { type: "button" }, name);
     made.addEventListener("click", () => { pressed(); this.redraw(); });
