@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 86_950,
+    "helpers": 87_450,
     "helpers/graphs": 11_600,
     "helpers/passes": 12_150,
     "helpers/pruning": 14_350,
     "helpers/quantization": 20_050,
-    "helpers/plots": 5_150,
+    "helpers/plots": 5_650,
     "helpers/training": 5_300,
     "helpers/checks": 4_000,
     "course": 59_350,
@@ -33,7 +33,7 @@ BUDGETS = {
     "course/lessons": 2_650,
     "course/publish": 5_850,
     "course/reference": 10_000,
-    "tests": 161_150,
+    "tests": 167_950,
     "notebooks": 56_300,
 }
 TOKENS_A_LINE = 11

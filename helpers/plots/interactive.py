@@ -36,7 +36,7 @@ def interactive(name: str, data: dict[str, Any], alt: str, still: Figure | None 
     if not alt.strip():
         raise ValueError(f"figure {name!r} has no alternative text; say what it shows")
     module = FOLDER / f"{name.split('-')[1]}.js"
-    known = sorted({path.stem for path in FOLDER.glob("*.js")} - {"common"})
+    known = sorted(path.stem for path in FOLDER.glob("*.js"))
     if module.stem not in known:
         there = ", ".join(known)
         raise ValueError(f"figure {name!r}: no module {module.stem!r}; there are {there}")
@@ -63,20 +63,19 @@ def interactive(name: str, data: dict[str, Any], alt: str, still: Figure | None 
 
 def markup(module: Path, data: str, picture: bytes, alt: str) -> str:
     """The picture, and the script that puts the living figure in its place."""
-    style, common, code = (
-        part.read_text(encoding="utf-8")
-        for part in (FOLDER / "common.css", FOLDER / "common.js", module)
-    )
+    style = (FOLDER / "shared" / "style.css").read_text(encoding="utf-8")
+    scripts = [*sorted((FOLDER / "shared").glob("*.js")), module]
+    code = "\n".join(script.read_text(encoding="utf-8") for script in scripts)
     number = sha256(f"{module.stem}{data}".encode()).hexdigest()[:12]
     encoded = base64.b64encode(picture).decode()
     text = data.replace("</", "<\\/")  # which would end the script
     # JupyterLab keeps its own keys from a part of the page that says so.
     return f"""<div class="course-figure" data-figure="{number}" data-lm-suppress-shortcuts="true">
-<img src="data:image/png;base64,{encoded}" style="max-width:100%" alt="{html.escape(alt)}"></div>
+<img src="data:image/png;base64,{encoded}" width="720"
+style="max-width:100%" alt="{html.escape(alt)}"></div>
 <style>{style}</style>
 <script>(() => {{
 "use strict";
-{common}
 {code}
 start("{number}", {text}, figure);
 }})();</script>"""

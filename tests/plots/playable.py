@@ -26,7 +26,8 @@ from tests.course.publish.chromium import launched
 WIDTH = 720
 PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>figure</title>
-<style>:root {{ color-scheme: {scheme}; }} body {{ margin: 12px; }}</style></head><body>{figure}</body></html>"""
+<style>:root {{ color-scheme: {scheme}; }} body {{ margin: 12px; }}</style></head>
+<body>{figure}</body></html>"""
 
 
 @cache
@@ -186,18 +187,18 @@ def norm():
 FIGURES = {
     "01-window": (
         window,
-        "A window of 3 by 3 on an image of 7 by 7 numbers, and its output of 5 by 5. Stride and"
-        " padding change how many places the window has, and so the size of the output.",
+        "A window of 3 by 3 on an image of 7 by 7 numbers, and its output of 5 by 5. Stride"
+        " and padding change how many places the window has, and so the size of the output.",
     ),
     "01-norm": (
         norm,
-        "A histogram of y below, the line z = a y + c above it, and the histogram of z at its left."
-        " BatchNorm moves the histogram to 0 and gives it the width 1.",
+        "A histogram of y below, the line z = a y + c above it, and the histogram of z at its"
+        " left. BatchNorm moves the histogram to 0 and gives it the width 1.",
     ),
     "02-graph": (
         graph,
-        "The graph of a small network as rows of nodes, before and after each pass: dropout, the"
-        " multiplication by one and the BatchNorm disappear one after the other.",
+        "The graph of a small network as rows of nodes, before and after each pass: dropout,"
+        " the multiplication by one and the BatchNorm disappear one after the other.",
     ),
     "03-graph-traps": (
         traps,
@@ -206,44 +207,47 @@ FIGURES = {
     ),
     "04-roofline": (
         roofline,
-        "The roofline with a point for each layer. For one image overhead bounds most layers; the"
-        " larger the batch, the more of them reach the slope of memory or the flat roof of compute.",
+        "The roofline with a point for each layer. For one image overhead bounds most layers;"
+        " the larger the batch, the more of them reach the slope of memory or the flat roof of"
+        " compute.",
     ),
     "05-separable": (
         separable,
-        "A rectangle, pixels of the window by channels, for an ordinary convolution; a separable one"
-        " costs only two of its edges. Bars compare the multiply-adds of a layer.",
+        "A rectangle, pixels of the window by channels, for an ordinary convolution; a"
+        " separable one costs only two of its edges. Bars compare the multiply-adds of a layer.",
     ),
     "06-channels": (
         channels,
-        "MobileNetV2 as a row of layers, as tall as their channels. The 32 channels of one stage are"
-        " marked: they run through the ends of three blocks, and can only be removed from all.",
+        "MobileNetV2 as a row of layers, as tall as their channels. The 32 channels of one"
+        " stage are marked: they run through the ends of three blocks, and can only be removed"
+        " from all.",
     ),
     "08-clipping": (
         clipping,
-        "A histogram with a few outliers, and the error against the end of the range: clipping falls,"
-        " rounding grows, and their sum is smallest well below the largest value.",
+        "A histogram with a few outliers, and the error against the end of the range: clipping"
+        " falls, rounding grows, and their sum is smallest well below the largest value.",
     ),
     "08-weights": (
         weights,
-        "The weights of a layer as a histogram, and one row of marks per filter: the values that its"
-        " codes stand for. With one scale for the layer a dead filter sets the scale, and most"
-        " weights become 0.",
+        "The weights of a layer as a histogram, and one row of marks per filter: the values"
+        " that its codes stand for. With one scale for the layer a dead filter sets the scale,"
+        " and most weights become 0.",
     ),
     "09-rounding": (
         rounding,
-        "A number line with an exact half, and where three rules take it: the shift alone goes down,"
-        " half up goes up, half to even to the even neighbour, with no error on average.",
+        "A number line with an exact half, and where three rules take it: the shift alone goes"
+        " down, half up goes up, half to even to the even neighbour, with no error on average.",
     ),
     "09b-corners": (
         corners,
-        "Two weights between four codes, with ellipses of equal error of the output. The corner that"
-        " is nearest to the weights has a larger error than the corner along the ellipse.",
+        "Two weights between four codes, with ellipses of equal error of the output. The"
+        " corner that is nearest to the weights has a larger error than the corner along the"
+        " ellipse.",
     ),
     "10-networks": (
         shipped,
-        "Accuracy over the size of the file for all networks of the course, with error bars. A budget"
-        " of bytes is shaded, and the best network below it is marked.",
+        "Accuracy over the size of the file for all networks of the course, with error bars. A"
+        " budget of bytes is shaded, and the best network below it is marked.",
     ),
 }
 
@@ -268,7 +272,7 @@ def numbers(page, index=0):
 
 def take(browser, name):
     """The figure as a PNG of few colours; the numbers that it shows go along."""
-    page = browser.new_page(viewport={"width": WIDTH + 24, "height": 900}, device_scale_factor=1.5)
+    page = browser.new_page(viewport={"width": WIDTH + 24, "height": 900}, device_scale_factor=1.25)
     page.set_content(document(name, "light"))
     picture = Image.open(io.BytesIO(page.locator(".course-figure").screenshot()))
     about = PngInfo()

@@ -8,12 +8,14 @@ import math
 import sys
 from fractions import Fraction
 
+import nbformat
 import pytest
 import torch
 from PIL import Image
 from torch import nn
 from torch.nn import functional as F
 
+from course.publish import report, slides
 from helpers import metrics, pruning
 from helpers.graphs.tracing import trace
 from helpers.plots import subplots
@@ -106,8 +108,8 @@ def test_colours_follow_the_page(play):
     for attribute, light, dark in (("data-theme", "light", "dark"), ("class", "light", "dark")):
         for value in (dark, light):
             page.evaluate(f"document.documentElement.setAttribute('{attribute}', '{value}')")
-            page.wait_for_function(
-                f"document.querySelector('.course-figure').hasAttribute('data-dark') === {json.dumps(value == dark)}"
+            page.wait_for_selector(
+                "[data-dark]", state=("attached" if value == dark else "detached")
             )
         page.evaluate(f"document.documentElement.removeAttribute('{attribute}')")
     page.evaluate("document.body.dataset.jpThemeLight = 'false'")
@@ -460,3 +462,32 @@ def test_the_best_network_below_a_budget(play):
     page.get_by_label("Your size in MB").fill("0.4")
     page.get_by_label("Your accuracy in %").fill("93.5")
     assert page.locator(".live svg").get_by_text("yours").is_visible()
+
+
+def test_report_and_slides_show_the_living_figure(browser, tmp_path):
+    name = "01-window"
+    shown = nbformat.v4.new_output(
+        "display_data",
+        {"text/html": playable.html(name), "text/plain": FIGURES[name][1]},
+        metadata={"figure": name},
+    )
+    cell = nbformat.v4.new_code_cell(
+        outputs=[shown], metadata={"slideshow": {"slide_type": "slide"}}
+    )
+    cells = [nbformat.v4.new_markdown_cell("# A lesson"), cell]
+    path = tmp_path / "01_lesson.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    for written in (
+        report.write_report([path], tmp_path / "report.html"),
+        slides.write_deck(path, tmp_path / "deck.html"),
+    ):
+        with opened(written.as_uri(), browser) as (page, problems):
+            page.locator("[data-live]").wait_for()
+            inputs = page.locator(".figure-inputs").bounding_box()
+            drawing = page.locator(".live svg").bounding_box()
+            assert inputs["y"] + inputs["height"] <= drawing["y"]  # reveal.js has classes, too
+            press(page, "Padding", "ArrowRight")
+            assert numbers(page)["size"] == 7
+            assert page.locator(f"img[id='{name}']").count() == 1
+        assert problems == []
+    assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")

@@ -3,8 +3,11 @@
 function figure(fig, { layers, groups, image, colours }) {
   const sizes = Object.fromEntries(groups.map((group) => [group.name, group.size]));
   const title = (group) => `${group.hidden ? "hidden channels of" : "channels from"} ${group.name}`;
-  const which = fig.slider("Group", { min: 0, max: groups.length - 1, step: 1, value: 6 },
-    (i) => `${i + 1} of ${groups.length}`);
+  const which = fig.slider(
+    "Group",
+    { min: 0, max: groups.length - 1, step: 1, value: 6 },
+    (i) => `${i + 1} of ${groups.length}`,
+  );
   const share = fig.slider("Remove", { min: 0, max: 90, step: 5, value: 50 }, (x) => `${x} %`);
 
   /** Parameters (weights, and two numbers of BatchNorm or one bias per channel), multiply-adds. */
@@ -41,15 +44,28 @@ function figure(fig, { layers, groups, image, colours }) {
     drawLayers(svg, width, group.name, left);
     const lit = layers.filter((layer) => layer.read === group.name || layer.made === group.name);
     bar(svg, width, 204, "parameters", after.params, before.params, grouped(after.params));
-    bar(svg, width, 236, "multiply-adds", after.macs, before.macs, `${(after.macs / 1e6).toFixed(1)} M`);
+    bar(
+      svg,
+      width,
+      236,
+      "multiply-adds",
+      after.macs,
+      before.macs,
+      `${(after.macs / 1e6).toFixed(1)} M`,
+    );
     const why = makers(group.name).length > 1 ? " by shortcuts" : "";
-    const tied = `${group.size} ${title(group)}, tied together${why} in ${lit.length} layers`
-      + ` and ${group.tensors} tensors.`;
-    const percent = (part) => `${((100 * (before[part] - after[part])) / before[part]).toFixed(1)} %`;
-    fig.say(fixed ? `${tied} They stay: ${fixed}.`
-      : `${tied} Without ${gone} of them: ${percent("params")} fewer parameters and`
-        + ` ${percent("macs")} fewer multiply-adds.`,
-    { ...after, layers: lit.length, group: group.name });
+    const tied =
+      `${group.size} ${title(group)}, tied together${why} in ${lit.length} layers` +
+      ` and ${group.tensors} tensors.`;
+    const percent = (part) =>
+      `${((100 * (before[part] - after[part])) / before[part]).toFixed(1)} %`;
+    fig.say(
+      fixed
+        ? `${tied} They stay: ${fixed}.`
+        : `${tied} Without ${gone} of them: ${percent("params")} fewer parameters and` +
+            ` ${percent("macs")} fewer multiply-adds.`,
+      { ...after, layers: lit.length, group: group.name },
+    );
     return 260;
   };
 

@@ -22,10 +22,12 @@ function figure(fig, { values, bits }) {
   }
 
   let scale = null;
-  fig.pointer((x) => { place.value = clamp(Math.round(scale(x)), 1, STEPS); });
+  fig.pointer((x) => {
+    place.value = clamp(Math.round(scale(x)), 1, STEPS);
+  });
 
   fig.draw = (width, svg) => {
-    const curves = measured[count.value] ??= ends.map((t) => errors(t, count.value));
+    const curves = (measured[count.value] ??= ends.map((t) => errors(t, count.value)));
     const both = curves.map(({ rounding, clipping }) => rounding + clipping);
     const best = both.indexOf(Math.min(...both));
     const at = place.value - 1;
@@ -42,22 +44,42 @@ function figure(fig, { values, bits }) {
     add(svg, "text", { x: 44, y: top - 8, class: "muted" }, "mean squared error");
     const draw = (errors, look) => {
       const seen = errors.map((error, i) => [across(ends[i]).toFixed(1), error]);
-      const points = seen.filter(([, error]) => error <= most).map(([x, error]) => `${x} ${up(error)}`);
+      const points = seen
+        .filter(([, error]) => error <= most)
+        .map(([x, error]) => `${x} ${up(error)}`);
       add(svg, "path", { d: `M${points.join("L")}`, fill: "none", "stroke-width": 2, ...look });
     };
-    draw(curves.map((one) => one.rounding), { stroke: "var(--muted)", "stroke-dasharray": "6 4" });
-    draw(curves.map((one) => one.clipping), { stroke: "var(--muted)", "stroke-dasharray": "2 3" });
+    draw(
+      curves.map((one) => one.rounding),
+      { stroke: "var(--muted)", "stroke-dasharray": "6 4" },
+    );
+    draw(
+      curves.map((one) => one.clipping),
+      { stroke: "var(--muted)", "stroke-dasharray": "2 3" },
+    );
     draw(both, { stroke: "var(--accent)", "stroke-width": 3.5 });
     names(svg, across, height, curves, both);
     const x = across(ends[at]);
     add(svg, "path", { d: `M${x} 8V${bottom}`, stroke: "var(--ink)", "stroke-width": 1.5 });
     add(svg, "circle", { cx: x, cy: height(both[at]), r: 7, fill: "var(--accent)" });
-    axis(svg, bottom, across, [0, 2, 4, 6, 8, 10, 12].filter((v) => v <= largest), "value");
+    axis(
+      svg,
+      bottom,
+      across,
+      [0, 2, 4, 6, 8, 10, 12].filter((v) => v <= largest),
+      "value",
+    );
     const { rounding, clipping } = curves[at];
-    const who = at === best ? "Their sum is least here"
-      : `The sum is ${(both[at] / both[best]).toFixed(1)} times the least, found at ${ends[best].toFixed(2)}`;
-    fig.say(`Clipped at ${ends[at].toFixed(2)}: rounding costs ${rounding.toFixed(4)}, clipping`
-      + ` ${clipping.toFixed(4)}. ${who}.`, { rounding, clipping, best: ends[best], t: ends[at] });
+    const who =
+      at === best
+        ? "Their sum is least here"
+        : `The sum is ${(both[at] / both[best]).toFixed(1)} times the least,` +
+          ` found at ${ends[best].toFixed(2)}`;
+    fig.say(
+      `Clipped at ${ends[at].toFixed(2)}: rounding costs ${rounding.toFixed(4)}, clipping` +
+        ` ${clipping.toFixed(4)}. ${who}.`,
+      { rounding, clipping, best: ends[best], t: ends[at] },
+    );
     return bottom + 40;
   };
 

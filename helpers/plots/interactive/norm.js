@@ -8,7 +8,11 @@ function figure(fig, { y, eps }) {
   const gamma = fig.slider("gamma", { min: -3, max: 3, step: 0.1, value: 1 }, shown);
   const beta = fig.slider("beta", { min: -3, max: 3, step: 0.1, value: 0 }, shown);
   const mu = fig.slider("mu", { min: -4, max: 4, step: 0.1, value: nearest(mean) }, shown);
-  const sigma = fig.slider("sigma", { min: 0.2, max: 4, step: 0.1, value: nearest(deviation) }, shown);
+  const sigma = fig.slider(
+    "sigma",
+    { min: 0.2, max: 4, step: 0.1, value: nearest(deviation) },
+    shown,
+  );
   const relu = fig.toggle("ReLU behind it");
 
   fig.draw = (width, svg) => {
@@ -21,15 +25,33 @@ function figure(fig, { y, eps }) {
     const across = linear([-6, 6], [left, left + side]);
     const up = linear([-6, 6], [side + 20, 20]);
     add(svg, "rect", { x: left, y: 20, width: side, height: side, fill: "var(--soft)", rx: 4 });
-    add(svg, "path", { d: `M${left} ${up(0)}h${side}M${across(0)} 20v${side}`, stroke: "var(--rule)" });
+    add(svg, "path", {
+      d: `M${left} ${up(0)}h${side}M${across(0)} 20v${side}`,
+      stroke: "var(--rule)",
+    });
     const ends = line(a, c, cut).map(([from, to]) => `${across(from)} ${up(to)}`);
-    const look = { stroke: "var(--accent)", "stroke-width": 3, fill: "none", "stroke-linejoin": "round" };
+    const look = {
+      stroke: "var(--accent)",
+      "stroke-width": 3,
+      fill: "none",
+      "stroke-linejoin": "round",
+    };
     add(svg, "path", { d: `M${ends.join("L")}`, ...look });
     const base = side + 90;
-    bars(svg, y, (from, to, tall) => ({ x: across(from), width: across(to) - across(from) - 0.5,
-      y: base - 60 * tall, height: 60 * tall, fill: "var(--fill)" }));
-    bars(svg, z, (from, to, tall) => ({ x: left - 8 - 80 * tall, width: 80 * tall, y: up(to),
-      height: up(from) - up(to) - 0.5, fill: "var(--accent)" }));
+    bars(svg, y, (from, to, tall) => ({
+      x: across(from),
+      width: across(to) - across(from) - 0.5,
+      y: base - 60 * tall,
+      height: 60 * tall,
+      fill: "var(--fill)",
+    }));
+    bars(svg, z, (from, to, tall) => ({
+      x: left - 8 - 80 * tall,
+      width: 80 * tall,
+      y: up(to),
+      height: up(from) - up(to) - 0.5,
+      fill: "var(--accent)",
+    }));
     axis(svg, base, across, [-6, -4, -2, 0, 2, 4, 6], "before: y", (v) => minus(v, 0));
     add(svg, "text", { x: left - 8, y: 12, "text-anchor": "end", class: "muted" }, "after: z");
     for (const value of [-4, 4]) {
@@ -38,9 +60,12 @@ function figure(fig, { y, eps }) {
     const found = sum(z) / z.length;
     const spread = Math.sqrt(sum(z.map((value) => (value - found) ** 2)) / z.length);
     const sign = c < 0 ? "−" : "+";
-    fig.say(`${relu.value ? "ReLU of z" : "z"} = ${minus(a)} · y ${sign} ${Math.abs(c).toFixed(2)}:`
-      + ` one multiplication and one addition. The mean is now ${minus(found)},`
-      + ` the deviation ${spread.toFixed(2)}.`, { a, c, mean: found, deviation: spread });
+    fig.say(
+      `${relu.value ? "ReLU of z" : "z"} = ${minus(a)} · y ${sign} ${Math.abs(c).toFixed(2)}:` +
+        ` one multiplication and one addition. The mean is now ${minus(found)},` +
+        ` the deviation ${spread.toFixed(2)}.`,
+      { a, c, mean: found, deviation: spread },
+    );
     return base + 40;
   };
 

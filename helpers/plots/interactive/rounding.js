@@ -2,7 +2,9 @@
 // error that each of them leaves over many sums. Whole numbers only, as the kernels compute.
 function figure(fig, { multiplier, shift, reach }) {
   const [m, t] = [BigInt(multiplier), BigInt(shift)];
-  const total = fig.slider("Sum", { min: -reach, max: reach, step: 1, value: 4 }, (x) => minus(x, 0));
+  const total = fig.slider("Sum", { min: -reach, max: reach, step: 1, value: 4 }, (x) =>
+    minus(x, 0),
+  );
   const next = fig.button("Next exact half", () => {
     const sums = Array.from({ length: 2 * reach + 1 }, (_, i) => total.value + 1 + i);
     const found = sums.find((s) => s <= reach && half(s));
@@ -19,8 +21,12 @@ function figure(fig, { multiplier, shift, reach }) {
   };
   const sums = Array.from({ length: 2 * reach + 1 }, (_, i) => i - reach);
   const rounded = (rule, s) => Number(RULES[rule](BigInt(s)));
-  const bias = Object.fromEntries(Object.keys(RULES).map((rule) =>
-    [rule, sum(sums.map((s) => rounded(rule, s) - exact(s))) / sums.length]));
+  const bias = Object.fromEntries(
+    Object.keys(RULES).map((rule) => [
+      rule,
+      sum(sums.map((s) => rounded(rule, s) - exact(s))) / sums.length,
+    ]),
+  );
 
   fig.draw = (width, svg) => {
     const value = exact(total.value);
@@ -39,7 +45,11 @@ function figure(fig, { multiplier, shift, reach }) {
       const text = { x, y: 18, "text-anchor": "middle", style: "font-weight: 600" };
       add(svg, "text", text, minus(whole, 0));
     }
-    add(svg, "path", { d: `M${across(value)} 30V${bottom}`, stroke: "var(--ink)", "stroke-dasharray": "4 4" });
+    add(svg, "path", {
+      d: `M${across(value)} 30V${bottom}`,
+      stroke: "var(--ink)",
+      "stroke-dasharray": "4 4",
+    });
     Object.keys(RULES).forEach((rule, i) => {
       const y = rowAt(i);
       const goal = rounded(rule, total.value);
@@ -50,16 +60,26 @@ function figure(fig, { multiplier, shift, reach }) {
       add(svg, "circle", { cx: from, cy: y, r: 5, fill: "var(--ink)" });
       add(svg, "circle", { cx: to, cy: y, r: 9, fill: colour });
       const name = narrow ? { x: left, y: y - 20 } : { x: 0, y: y + 5 };
-      add(svg, "text", { ...name, style: mine ? "fill: var(--accent); font-weight: 600" : "" }, rule);
+      add(
+        svg,
+        "text",
+        { ...name, style: mine ? "fill: var(--accent); font-weight: 600" : "" },
+        rule,
+      );
       const told = { x: width, y: narrow ? y - 20 : y + 5, "text-anchor": "end", class: "muted" };
       add(svg, "text", told, `mean error ${minus(bias[rule], 3)}`);
     });
     const results = Object.keys(RULES).map((rule) => rounded(rule, total.value));
-    const told = half(total.value) ? `, exactly between ${minus(below, 0)} and ${minus(below + 1, 0)}.`
-      + ` To the even one: ${minus(results[2], 0)}.` : `. The nearest is ${minus(results[2], 0)}.`;
-    fig.say(`${minus(total.value, 0)} · ${multiplier} / 2^${shift} = ${minus(value, 3)}${told} Over all sums from`
-      + ` ${minus(-reach, 0)} to ${reach} only this rule has no bias.`,
-    { value, down: results[0], up: results[1], even: results[2], bias: Object.values(bias) });
+    const told = half(total.value)
+      ? `, exactly between ${minus(below, 0)} and ${minus(below + 1, 0)}.` +
+        ` To the even one: ${minus(results[2], 0)}.`
+      : `. The nearest is ${minus(results[2], 0)}.`;
+    fig.say(
+      `${minus(total.value, 0)} · ${multiplier} / 2^${shift} = ${minus(value, 3)}${told}` +
+        ` Over all sums from` +
+        ` ${minus(-reach, 0)} to ${reach} only this rule has no bias.`,
+      { value, down: results[0], up: results[1], even: results[2], bias: Object.values(bias) },
+    );
     return bottom + 8;
   };
 }

@@ -2,7 +2,11 @@
 // every channel, a rectangle; a separable one only the rectangle's two edges.
 function figure(fig, { channels, kernel, size }) {
   const depth = fig.slider("Channels", { min: 8, max: 384, step: 8, value: channels });
-  const window = fig.slider("Window", { min: 1, max: 7, step: 2, value: kernel }, (k) => `${k} × ${k}`);
+  const window = fig.slider(
+    "Window",
+    { min: 1, max: 7, step: 2, value: kernel },
+    (k) => `${k} × ${k}`,
+  );
   const side = fig.slider("Image", { min: 4, max: 64, step: 4, value: size }, (s) => `${s} × ${s}`);
 
   fig.draw = (width, svg) => {
@@ -31,10 +35,18 @@ function figure(fig, { channels, kernel, size }) {
     row(svg, width, below, "ordinary", full, full);
     row(svg, width, below + 44, "separable", split, full);
     const ratio = full.macs / split.macs;
-    fig.say(`For one output number ${area} × ${c} = ${grouped(area * c)} multiply-adds, or`
-      + ` ${area} + ${c} = ${grouped(area + c)}. Separable needs`
-      + ` ${ratio >= 1 ? `${ratio.toFixed(1)} times fewer` : "a few more"}, whatever the size of the image.`,
-    { full: full.macs, split: split.macs, fullWeights: full.weights, splitWeights: split.weights });
+    fig.say(
+      `For one output number ${area} × ${c} = ${grouped(area * c)} multiply-adds, or` +
+        ` ${area} + ${c} = ${grouped(area + c)}. Separable needs` +
+        ` ${ratio >= 1 ? `${ratio.toFixed(1)} times fewer` : "a few more"},` +
+        ` whatever the size of the image.`,
+      {
+        full: full.macs,
+        split: split.macs,
+        fullWeights: full.weights,
+        splitWeights: split.weights,
+      },
+    );
     return below + 84;
   };
 
@@ -45,7 +57,8 @@ function figure(fig, { channels, kernel, size }) {
     const shown = Math.min(length, width - left);
     add(svg, "text", { x: left - 10, y: y + 13, "text-anchor": "end" }, name);
     add(svg, "rect", { x: left, y, width: shown, height: 16, rx: 3, fill });
-    const told = `${(cost.macs / 1e6).toFixed(2)} M multiply-adds, ${grouped(cost.weights)} weights`;
+    const millions = (cost.macs / 1e6).toFixed(2);
+    const told = `${millions} M multiply-adds, ${grouped(cost.weights)} weights`;
     add(svg, "text", { x: left, y: y + 32, class: "muted" }, told);
   }
 }

@@ -35,9 +35,12 @@ function figure(fig, { weight, filters, dead }) {
     histogram(svg, x, top, base);
     marks(svg, x, under, rowHeight, steps, last);
     const dots = { lost: "", kept: "" };
-    living.forEach((row, i) => row.forEach((value, j) => {
-      dots[back[i][j] === 0 ? "lost" : "kept"] += `M${x(value).toFixed(1)} ${under + i * rowHeight + 1}h2`;
-    }));
+    living.forEach((row, i) =>
+      row.forEach((value, j) => {
+        dots[back[i][j] === 0 ? "lost" : "kept"] +=
+          `M${x(value).toFixed(1)} ${under + i * rowHeight + 1}h2`;
+      }),
+    );
     add(svg, "path", { d: dots.kept, stroke: "var(--ink)", "stroke-width": 2 });
     add(svg, "path", { d: dots.lost, stroke: "var(--bad)", "stroke-width": 2 });
     add(svg, "text", { x: 0, y: 12, class: "muted" }, "all weights that matter");
@@ -46,10 +49,14 @@ function figure(fig, { weight, filters, dead }) {
     add(key, "tspan", { style: "fill: var(--accent)" }, "a line is a code");
     add(key, "tspan", { style: "fill: var(--bad)" }, zeros > 0.005 ? " · red becomes 0" : "");
     axis(svg, bottom + 4, x, [-widest, 0, widest], "weight", (v) => v.toFixed(2));
-    const who = way.value ? "each filter has its own scale" : silent.value
-      ? "the largest living filter sets the scale for all" : "a dead filter sets the scale for all";
-    const told = `${bits.value} bits, ${who}: ${(100 * zeros).toFixed(0)} % of the weights that matter`
-      + ` become 0; signal-to-noise ratio ${sqnr.toFixed(1)} dB.`;
+    const who = way.value
+      ? "each filter has its own scale"
+      : silent.value
+        ? "the largest living filter sets the scale for all"
+        : "a dead filter sets the scale for all";
+    const told =
+      `${bits.value} bits, ${who}: ${(100 * zeros).toFixed(0)} % of the weights that matter` +
+      ` become 0; signal-to-noise ratio ${sqnr.toFixed(1)} dB.`;
     fig.say(told, { sqnr, zeros, step: steps[0] });
     return bottom + 44;
   };
@@ -73,8 +80,11 @@ function figure(fig, { weight, filters, dead }) {
     steps.forEach((step, i) => {
       const y = under + i * rowHeight;
       const end = Math.min(last, Math.floor(widest / step));
-      if (close(step)) bands += `M${x(-step * end)} ${y}H${x(step * end)}v${rowHeight}H${x(-step * end)}z`;
-      else for (let q = -end; q <= end; q += 1) lines += `M${x(q * step).toFixed(1)} ${y}v${rowHeight}`;
+      if (close(step))
+        bands += `M${x(-step * end)} ${y}H${x(step * end)}v${rowHeight}H${x(-step * end)}z`;
+      else
+        for (let q = -end; q <= end; q += 1)
+          lines += `M${x(q * step).toFixed(1)} ${y}v${rowHeight}`;
     });
     add(svg, "path", { d: bands, fill: "var(--accent)", opacity: 0.22 });
     add(svg, "path", { d: lines, stroke: "var(--accent)", "stroke-width": 1.2 });

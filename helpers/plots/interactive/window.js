@@ -1,5 +1,5 @@
-// A window over a small image. The pointer, or the slider, moves it; stride and padding say where it
-// can stand, and so how large the output is. Each output number is the sum of nine products.
+// A window over a small image. The pointer, or the slider, moves it; stride and padding say where
+// it can stand, and so how large the output is. Each output number is the sum of nine products.
 function figure(fig, { image, weights, bias }) {
   const size = image.length;
   const kernel = weights.length;
@@ -10,10 +10,15 @@ function figure(fig, { image, weights, bias }) {
   const pixel = (row, column) => image[row]?.[column] ?? 0;
 
   function output(row, column) {
-    const products = weights.flatMap((line, u) => line.map((weight, v) => {
-      const under = pixel(row * stride.value - padding.value + u, column * stride.value - padding.value + v);
-      return weight * under;
-    }));
+    const products = weights.flatMap((line, u) =>
+      line.map((weight, v) => {
+        const under = pixel(
+          row * stride.value - padding.value + u,
+          column * stride.value - padding.value + v,
+        );
+        return weight * under;
+      }),
+    );
     return bias + sum(products);
   }
 
@@ -36,35 +41,53 @@ function figure(fig, { image, weights, bias }) {
     const cell = narrow ? Math.min(30, width / 13) : (width - 60) / 23;
     const start = 26;
     corner = { x: 0, y: start, cell };
-    add(svg, "text", { x: 0, y: 14, class: "muted" }, `input, ${size} × ${size}`
-      + (padding.value ? `, and zeros around it: ${padded} × ${padded}` : ""));
-    for (let i = 0; i < padded; i += 1) for (let j = 0; j < padded; j += 1) {
-      const real = image[i - padding.value]?.[j - padding.value] !== undefined;
-      const value = pixel(i - padding.value, j - padding.value);
-      number(svg, j * cell, start + i * cell, cell, value, real ? shade(value) : "none", real);
-    }
+    add(
+      svg,
+      "text",
+      { x: 0, y: 14, class: "muted" },
+      `input, ${size} × ${size}` +
+        (padding.value ? `, and zeros around it: ${padded} × ${padded}` : ""),
+    );
+    for (let i = 0; i < padded; i += 1)
+      for (let j = 0; j < padded; j += 1) {
+        const real = image[i - padding.value]?.[j - padding.value] !== undefined;
+        const value = pixel(i - padding.value, j - padding.value);
+        number(svg, j * cell, start + i * cell, cell, value, real ? shade(value) : "none", real);
+      }
     const step = stride.value * cell;
-    const box = { width: kernel * cell, height: kernel * cell, rx: 4, fill: "none", "stroke-width": 3 };
+    const box = {
+      width: kernel * cell,
+      height: kernel * cell,
+      rx: 4,
+      fill: "none",
+      "stroke-width": 3,
+    };
     const frame = { ...box, stroke: "var(--accent)", x: column * step, y: start + row * step };
     add(svg, "rect", frame);
     const left = narrow ? 0 : 14 * cell + 60;
     const top = narrow ? start + padded * cell + 34 : start;
     const beside = narrow ? 9.6 * cell : 11 * cell + 30;
     add(svg, "text", { x: beside, y: top - 12, class: "muted" }, "weights");
-    weights.forEach((line, i) => line.forEach((value, j) =>
-      number(svg, beside + j * cell, top + i * cell, cell, value, shade(0), true)));
+    weights.forEach((line, i) =>
+      line.forEach((value, j) =>
+        number(svg, beside + j * cell, top + i * cell, cell, value, shade(0), true),
+      ),
+    );
     add(svg, "text", { x: left, y: top - 12, class: "muted" }, `output, ${places} × ${places}`);
-    for (let i = 0; i < places; i += 1) for (let j = 0; j < places; j += 1) {
-      const value = output(i, j);
-      number(svg, left + j * cell, top + i * cell, cell, value, shade(value), true);
-    }
+    for (let i = 0; i < places; i += 1)
+      for (let j = 0; j < places; j += 1) {
+        const value = output(i, j);
+        number(svg, left + j * cell, top + i * cell, cell, value, shade(value), true);
+      }
     const marked = { ...box, width: cell, height: cell, stroke: "var(--accent)" };
     add(svg, "rect", { ...marked, x: left + column * cell, y: top + row * cell });
     const lost = (padded - kernel) % stride.value;
-    const formula = `(${size} + 2 · ${padding.value} − ${kernel}) / ${stride.value} + 1 = ${places}`;
+    const whole = `${size} + 2 · ${padding.value} − ${kernel}`;
+    const formula = `(${whole}) / ${stride.value} + 1 = ${places}`;
     const rest = lost ? ", rounded down: the last pixels are never seen" : "";
-    const sentence = `${formula} places along each side${rest}.`
-      + ` Here the window gives ${minus(output(row, column), 0)}.`;
+    const sentence =
+      `${formula} places along each side${rest}.` +
+      ` Here the window gives ${minus(output(row, column), 0)}.`;
     fig.say(sentence, { size: places, row, column, output: output(row, column) });
     return Math.max(start + padded * cell, top + Math.max(places, kernel) * cell) + 4;
   };
