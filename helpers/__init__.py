@@ -20,6 +20,7 @@ Which lesson uses what, besides plots and checks:
     02     graphs, metrics, passes
     03     allocator, data, graphs, metrics, models, passes
     04     allocator, data, graphs, metrics, models, passes
+    04a    data, graphs, metrics, models, passes
     04b    graphs, metrics, passes
     05     allocator, data, metrics, models, training
     06     allocator, data, metrics, models, pruning, quantization, training
