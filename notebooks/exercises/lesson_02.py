@@ -148,6 +148,15 @@ def plan_cases(rng: torch.Generator) -> list[Case]:
     cases["lifetimes in any order"] = mixed
     cases["a single buffer"] = [(8, 0, 1)]
     cases["one that begins before the one before it"] = [(gap, 2, 3), (8, 0, 2)]
+    long = [(8 * between(rng, 2, 4), 0, 5) for _ in range(3)]
+    cases["two gaps, of which the later one fits better"] = [
+        long[0],
+        (24, 0, 1),
+        long[1],
+        (8, 0, 1),
+        long[2],
+        (8, 2, 3),
+    ]
     return [
         Case(f"{label}, buffers {buffers}", {"buffers": buffers})
         for label, buffers in cases.items()
@@ -184,6 +193,10 @@ class Chain(nn.Module):
         return torch.relu(x) + 1
 
 
+SOUND = {"peel", "strip", "note"}  # the passes without a flaw
+NOTES = 7  # how often `note` changes something
+
+
 class Did:
     """What a pass returns."""
 
@@ -199,6 +212,7 @@ class Peel:
 
     def __init__(self, name: str, log: list, flaw: str = ""):
         self.name, self.log, self.flaw = name, log, flaw
+        self.runs = 0
 
     def requires(self, graph_module: fx.GraphModule) -> None:
         """May find the graph unsuitable."""
@@ -209,6 +223,10 @@ class Peel:
     def run(self, graph_module: fx.GraphModule) -> Did:
         """Remove a pair; or do harm."""
         self.log.append(f"{self.name} runs")
+        self.runs += 1
+        if self.name == "note":  # rewrites something in its first runs, and removes nothing
+            noted = ["a node"] if self.runs <= NOTES else []
+            return Did(noted, [] if noted else ["nothing to note"])
         nodes = list(graph_module.graph.nodes)
         found = [
             node for node in nodes if node.target is torch.neg and node.args[0].target is torch.neg
@@ -237,6 +255,7 @@ def runner_cases(rng: torch.Generator) -> list[Case]:
     """
     plans = {
         "to a fixed point": (["peel", "strip"], 9, False),
+        "changes that leave the number of nodes": (["note", "peel"], 9, False),
         "no more rounds than allowed": (["peel"], 2, False),
         "one round": (["peel", "strip"], 1, False),
         "requires fails": (["peel", "unfit", "strip"], 3, False),
@@ -265,7 +284,7 @@ def runner_parts(inputs: dict) -> tuple:
     """
     log, x = [], torch.linspace(-2, 2, 7)
     graph_module = fx.symbolic_trace(Chain(inputs["length"]))
-    some = [Peel(name, log, "" if name in ("peel", "strip") else name) for name in inputs["passes"]]
+    some = [Peel(name, log, "" if name in SOUND else name) for name in inputs["passes"]]
 
     def check(graph_module: fx.GraphModule) -> None:
         log.append("checked")
@@ -290,10 +309,7 @@ def run_runner(student: Mapping[str, Any], inputs: dict) -> dict:
     except NotImplementedError:
         raise
     except RuntimeError as error:
-        if set(inputs["passes"]) <= {
-            "peel",
-            "strip",
-        }:  # nothing fails here but the runner: show its line
+        if set(inputs["passes"]) <= SOUND:  # nothing fails here but the runner: show its line
             raise
         failures = [error]
     plain = [(*row[:4], len(row[4]), len(row[5])) for row in rows or []]
@@ -311,24 +327,27 @@ def run_runner(student: Mapping[str, Any], inputs: dict) -> dict:
 def runner_oracle(inputs: dict, probe: dict) -> dict:
     """A bookkeeping of numbers: how many negations are left says all that can happen."""
     left, rows, calls, errors, ran = inputs["length"], [], [], [], []
+    notes = 0
     for number in range(1, inputs["rounds"] + 1):
-        start = left
+        start = left, min(notes, NOTES)
         for name in inputs["passes"]:
             steps = [f"{name} requires", f"{name} runs", f"{name} ensures", "checked"]
             calls += steps[: {"unfit": 1, "liar": 3, "tangler": 3}.get(name, 4)]
-            failed = name not in ("peel", "strip")
+            failed = name not in SOUND
             if failed:
                 errors.append(said([name, *ran]))
                 if not inputs["collect"]:
                     break
-            gone = 2 if left > 2 and not failed else 0
+            notes += name == "note"
+            gone = 2 if left > 2 and not failed and name != "note" else 0
+            changed = int(notes <= NOTES) if name == "note" else gone // 2
             rows.append(
                 f"round {number}, {name}: {left + 4} nodes, then {left - gone + 4}; "
-                f"{gone // 2} changed, {int(not gone and not failed)} declined"
+                f"{changed} changed, {int(not changed and not failed)} declined"
             )
             left -= gone
             ran.append(name)
-        if left == start or (errors and not inputs["collect"]):
+        if (left, min(notes, NOTES)) == start or (errors and not inputs["collect"]):
             break
     rows = [] if errors and not inputs["collect"] else rows
     return {"errors": errors, "rows": rows, "calls": calls, "nodes": left + 4, "code": left + 100}

@@ -48,6 +48,8 @@ ANSWERS = {
         ("            before.append(a_pass.name)\n", ""), ("range(1, rounds + 1)", "range(1, rounds)"),
         ("rows[-len(some_passes) :]", "rows[-1:]"), ("            break\n", "            pass\n"),
         ("raise failed from error", "raise"), ("raise failed from error", "return rows"),
+        ("not any(row[4] for row in rows[-len(some_passes) :])",
+         "all(row[2] == row[3] for row in rows[-len(some_passes) :])"),  # stops while nodes are only rewritten
         ("                failures.append(failed)\n", "                break\n"),
         (KEPT, KEPT.replace("result.declined", "[]")), ('f"{a_pass.name}{after}', 'f"a pass{after}'),
     ]},
@@ -60,6 +62,16 @@ ANSWERS = {
         "    busy = [(o, o + s) for o, (s, f, l) in zip(placed, buffers) if f <= last and first <= l]\n"
         "    free = (p for p in [0, *(end for _, end in busy)] if all(p + size <= b or e <= p for b, e in busy))\n"
         "    placed.append(next(free))\n"
+        "return placed",
+        # best fit: the smallest gap that is large enough
+        "placed = []\n"
+        "for size, first, last in buffers:\n"
+        "    busy = sorted((o, o + s) for o, (s, f, l) in zip(placed, buffers) if f <= last and first <= l)\n"
+        "    end, gaps = 0, []\n"
+        "    for b, e in busy:\n"
+        "        gaps += [(b - end, end)] * (b - end >= size)\n"
+        "        end = max(end, e)\n"
+        "    placed.append(min(gaps)[1] if gaps else end)\n"
         "return placed",
     ], "base": FIRST_FIT},
 }
