@@ -17,7 +17,8 @@ Which lesson uses what, besides plots and checks:
 
     00     metrics, models, quantization, training
     01     data, models, passes
-    02     graphs, metrics, passes
+    02     graphs, metrics
+    02b    graphs, metrics, passes
     03     allocator, data, graphs, metrics, models, passes
     04     allocator, data, graphs, metrics, models, passes
     04a    data, graphs, metrics, models, passes

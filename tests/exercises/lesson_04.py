@@ -1,7 +1,4 @@
 # fmt: off
-
-
-# fmt: off
 RELU = 'node.op == "call_module" and type(modules[node.target]) is nn.ReLU'
 CONV = 'node.args[0].op == "call_module" and type(modules[node.args[0].target]) is nn.Conv2d'
 ALONE_BEFORE = f"""

@@ -1,6 +1,4 @@
 # fmt: off
-
-
 CLOSURE = """
 reach = {{start: {{end for s, end in edges if s == start}} for start, _ in edges}}
 for _ in edges:
