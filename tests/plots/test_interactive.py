@@ -207,6 +207,8 @@ def test_the_window_gives_the_numbers_of_a_convolution(play):
         wanted = F.conv2d(image, weights, stride=stride, padding=padding)[0, 0]
         found = numbers(page)
         assert found["size"] == len(wanted)
+        places = torch.arange(wanted.numel()).reshape(wanted.shape)
+        assert found["total"] == (wanted * places).sum()
         assert found["output"] == wanted[found["row"], found["column"]]
         return found["row"], found["column"]
 

@@ -74,9 +74,11 @@ function figure(fig, { image, weights, bias }) {
       ),
     );
     add(svg, "text", { x: left, y: top - 12, class: "muted" }, `output, ${places} × ${places}`);
+    let total = 0; // of all outputs, each times its place: for tests
     for (let i = 0; i < places; i += 1)
       for (let j = 0; j < places; j += 1) {
         const value = output(i, j);
+        total += value * (i * places + j);
         number(svg, left + j * cell, top + i * cell, cell, value, shade(value), true);
       }
     const marked = { ...box, width: cell, height: cell, stroke: "var(--accent)" };
@@ -88,7 +90,7 @@ function figure(fig, { image, weights, bias }) {
     const sentence =
       `${formula} places along each side${rest}.` +
       ` Here the window gives ${minus(output(row, column), 0)}.`;
-    fig.say(sentence, { size: places, row, column, output: output(row, column) });
+    fig.say(sentence, { size: places, row, column, output: output(row, column), total });
     return Math.max(start + padded * cell, top + Math.max(places, kernel) * cell) + 4;
   };
 
