@@ -27,22 +27,22 @@ BUDGETS = {
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_910,
-    "course": 61_370,
+    "course": 61_870,
     "course/benchmarks": 8_520,
     "course/commands": 7_590,
     "course/grading": 24_920,
-    "course/lessons": 3_850,
+    "course/lessons": 4_350,
     "course/publish": 5_830,
     "course/reference": 10_050,
-    "tests": 177_460,
-    "notebooks": 56_990,
+    "tests": 175_250,
+    "notebooks": 57_190,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 19, "course": 54, "tests": 357, "notebooks": 295}  # lines that are too long yet
+WIDE = {"helpers": 19, "course": 54, "tests": 357, "notebooks": 292}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
