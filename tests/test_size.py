@@ -18,31 +18,31 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 89_400,
+    "helpers": 90_790,
     "helpers/graphs": 13_370,
     "helpers/models": 5_340,
     "helpers/passes": 10_380,
     "helpers/pruning": 13_070,
     "helpers/quantization": 19_950,
-    "helpers/plots": 5_150,
+    "helpers/plots": 5_620,
     "helpers/training": 7_170,
-    "helpers/checks": 4_000,
-    "course": 61_370,
+    "helpers/checks": 4_910,
+    "course": 64_940,
     "course/benchmarks": 8_520,
-    "course/commands": 7_590,
+    "course/commands": 8_590,
     "course/grading": 24_920,
-    "course/lessons": 3_850,
-    "course/publish": 5_830,
+    "course/lessons": 4_350,
+    "course/publish": 7_140,
     "course/reference": 10_050,
-    "tests": 167_340,
-    "notebooks": 56_300,
+    "tests": 177_060,
+    "notebooks": 57_190,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 20, "course": 54, "tests": 361, "notebooks": 304}  # lines that are too long yet
+WIDE = {"helpers": 19, "course": 55, "tests": 358, "notebooks": 292}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
