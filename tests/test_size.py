@@ -27,14 +27,14 @@ BUDGETS = {
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_910,
-    "course": 64_940,
+    "course": 64_770,
     "course/benchmarks": 8_520,
     "course/commands": 8_590,
     "course/grading": 24_920,
     "course/lessons": 4_350,
     "course/publish": 7_140,
-    "course/reference": 10_050,
-    "tests": 177_060,
+    "course/reference": 9_880,
+    "tests": 177_090,
     "notebooks": 57_190,
 }
 TOKENS_A_LINE = 11
@@ -42,7 +42,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 19, "course": 55, "tests": 358, "notebooks": 292}  # lines that are too long yet
+WIDE = {"helpers": 19, "course": 56, "tests": 358, "notebooks": 292}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
