@@ -6,6 +6,8 @@ def output_size(...): ...                 # the learner's cell
 checks.check(output_size)                 # says that it is right and keeps it, or raises with a
 hint
 fold = checks.yours("fold_conv_bn")       # in a later lesson: the learner's own, or the course's
+checks.keep_network(tiny, "tiny-trained") # a network that the learner trained
+tiny = checks.your_network("tiny-trained")  # in a later lesson: that one, or the course's
 
 specification.py   what an exercise is: inputs from a seed, an independent oracle, a tolerance,
 hints
@@ -13,6 +15,7 @@ compare.py         where two answers differ, in words
 trying.py          one try at an exercise: what is wrong, in terms of the learner's own lines
 lessons.py         the exercises of all lessons, mine.py with the answers that were right, the
 course's solutions
+networks.py        the networks that the learner has trained
 """
 
 import os
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.checks.lessons import Lessons, NotRightYet
+from helpers.checks.networks import keep_network, your_network
 from helpers.checks.trying import first_failure
 
 _lessons: list[Lessons] = []  # those in use, if any

@@ -69,6 +69,7 @@ class Lessons:
 
     def __init__(self, folder: Path):
         self.folder, self.notebooks, self.mine = folder, folder.parent, folder.parent / "mine.py"
+        self.mine_folder = self.mine.with_suffix("")  # networks that the learner has trained
         self.by_lesson = {file.stem: load(file) for file in sorted(folder.glob("lesson_*.py"))}
         self.items = {item.function: item for items in self.by_lesson.values() for item in items}
         self.misses: Counter[str] = Counter()  # how often each was answered wrongly
