@@ -24,7 +24,8 @@ Which lesson uses what, besides plots and checks:
     04a    data, graphs, metrics, models, passes
     04b    graphs, metrics, passes
     05     allocator, data, metrics, models, training
-    06     allocator, data, metrics, models, pruning, quantization, training
+    06     allocator, data, metrics, models, pruning, training
+    06b    data, metrics, models, pruning, quantization
     07     data, pruning, training
     08     data, models, passes, quantization, training
     09     allocator, data, metrics, models, passes, quantization, training

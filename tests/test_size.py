@@ -27,22 +27,22 @@ BUDGETS = {
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_910,
-    "course": 64_770,
+    "course": 65_060,
     "course/benchmarks": 8_520,
     "course/commands": 8_590,
     "course/grading": 24_920,
     "course/lessons": 4_350,
     "course/publish": 7_140,
-    "course/reference": 9_880,
-    "tests": 177_090,
-    "notebooks": 57_190,
+    "course/reference": 10_170,
+    "tests": 177_160,
+    "notebooks": 57_510,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 19, "course": 56, "tests": 358, "notebooks": 292}  # lines that are too long yet
+WIDE = {"helpers": 19, "course": 56, "tests": 361, "notebooks": 294}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
