@@ -18,13 +18,16 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from torch import fx, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from helpers.graphs.operations import KEEPS_SHAPE, operation
+from helpers.graphs.recording import perform
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import COMPARABLE, Scores
-from helpers.pruning.reader import on_meta, read
+from helpers.pruning.reader import called_module, on_meta, read
 from helpers.pruning.surgery import Plan, cut
 
 ROUNDING = 1e-9  # keeps 0.7 * 10 from being 6
@@ -125,11 +128,19 @@ def cost_of(
         small, _ = cut(root, groups, plan)
         if what == "params":
             return sum(p.numel() for p in small.parameters())
-        with FlopCounterMode(display=False) as counter:
-            read(small, example_inputs)
-        return counter.get_total_flops() // (2 * images)
+        return multiply_adds(read(small, example_inputs)) // images
 
     return cost
+
+
+def multiply_adds(nodes: list[fx.Node]) -> int:
+    """Of all operations of a network on the meta device, which are done once more."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        for node in nodes:
+            if node.op.startswith("call") and operation(node) not in KEEPS_SHAPE:
+                args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+                perform(called_module(node) or node.target, args, kwargs)
+    return counter.get_total_flops() // 2
 
 
 def meet(
