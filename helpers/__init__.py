@@ -23,11 +23,11 @@ Which lesson uses what, besides plots and checks:
     04b    graphs, metrics, passes
     05     allocator, data, metrics, models, training
     06     allocator, data, metrics, models, pruning, quantization, training
-    07     data, models, pruning, training
+    07     data, pruning, training
     08     data, models, passes, quantization, training
     09     allocator, data, metrics, models, passes, quantization, training
     09b    data, models, quantization, training
-    10     allocator, data, metrics, models, passes, pipeline, pruning, quantization, training
+    10     data, metrics, models, passes, pruning, quantization, training
     11     data, metrics, models, passes, pipeline, pruning, quantization, training
 
 Inside, imports go one way: quantization -> pruning -> passes -> graphs.

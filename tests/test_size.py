@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 89_400,
+    "helpers": 93_860,
     "helpers/graphs": 13_370,
     "helpers/models": 5_340,
     "helpers/passes": 10_380,
@@ -26,7 +26,7 @@ BUDGETS = {
     "helpers/quantization": 19_950,
     "helpers/plots": 5_150,
     "helpers/training": 7_170,
-    "helpers/checks": 4_000,
+    "helpers/checks": 8_450,
     "course": 61_370,
     "course/benchmarks": 8_520,
     "course/commands": 7_590,
@@ -34,15 +34,15 @@ BUDGETS = {
     "course/lessons": 3_850,
     "course/publish": 5_830,
     "course/reference": 10_050,
-    "tests": 167_340,
-    "notebooks": 56_300,
+    "tests": 168_280,
+    "notebooks": 56_960,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 20, "course": 54, "tests": 361, "notebooks": 304}  # lines that are too long yet
+WIDE = {"helpers": 19, "course": 54, "tests": 355, "notebooks": 298}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

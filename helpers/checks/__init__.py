@@ -1,18 +1,20 @@
-"""Exercises inside the lessons: checked at once, with hints in steps; what is right is kept for
-later lessons.
+"""Exercises inside the lessons: checked at once, with hints in steps; right answers are kept.
 
-checks.use("exercises/lesson_05.py")      # once per notebook: where its exercises are
-def output_size(...): ...                 # the learner's cell
-checks.check(output_size)                 # says that it is right and keeps it, or raises with a
-hint
-fold = checks.yours("fold_conv_bn")       # in a later lesson: the learner's own, or the course's
+    checks.use("exercises/lesson_05.py")      # once per notebook: where its exercises are
+    def output_size(...): ...                 # the learner's cell
+    checks.check(output_size)                 # right, and kept; or an error with a hint
+    fold = checks.yours("fold_conv_bn")       # later: the learner's own, or the course's
+    checks.keep_network(tiny, "tiny-trained")
+    tiny = checks.your_network("tiny-trained")
 
-specification.py   what an exercise is: inputs from a seed, an independent oracle, a tolerance,
-hints
-compare.py         where two answers differ, in words
-trying.py          one try at an exercise: what is wrong, in terms of the learner's own lines
-lessons.py         the exercises of all lessons, mine.py with the answers that were right, the
-course's solutions
+Read in this order:
+
+    specification   an exercise: inputs from a seed, an independent oracle, hints, known mistakes
+    compare         where two answers differ, in words
+    trying          one try: what is wrong, in terms of the learner's own lines
+    lessons         the exercises of all lessons, the answers in mine.py, the course's solutions
+    alone           whether an answer also works where no cell of the notebook has run
+    networks        the networks that a learner has trained, for later lessons
 """
 
 import os
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.checks.lessons import Lessons, NotRightYet
+from helpers.checks.networks import keep_network, your_network
 from helpers.checks.trying import first_failure
 
 _lessons: list[Lessons] = []  # those in use, if any
@@ -39,7 +42,11 @@ def use(file: str | Path) -> None:
         raise NotRightYet(
             f"there are no exercises at {path}; give the path from the folder of the notebook"
         )
+    for before in _lessons:
+        before.spare.stop()
     _lessons[:] = [Lessons(path.parent)]
+    if not headless():
+        _lessons[0].spare.start()
 
 
 def lessons() -> Lessons:
@@ -68,15 +75,15 @@ def check(function: Callable) -> None:
     try:
         failure = first_failure(item, function)
     except NotImplementedError as problem:
+        # It may call an earlier exercise, which is the one that is not done.
         names = [frame.name for frame in traceback.extract_tb(problem.__traceback__)]
-        empty = next(
-            filter(lessons().items.__contains__, reversed(names)), name
-        )  # it may call an earlier exercise
+        empty = next((one for one in reversed(names) if one in lessons().items), name)
         print(f"{empty}: not done yet. Write it, then run the cell again.")
         return
     if failure:
-        raise NotRightYet(f"{name}: not right yet. {failure}\n{lessons().hint(item)}")
-    print(f"{name}: right", end="", flush=True)  # to keep it takes some seconds
+        hint = lessons().hint(item, function)
+        raise NotRightYet(f"{name}: not right yet. {failure.message}\n{hint}")
+    print(f"{name}: right", end="", flush=True)
     print("" if headless() else lessons().keep(function))
 
 

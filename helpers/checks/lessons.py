@@ -11,10 +11,11 @@ import ast
 import inspect
 import json
 import linecache
+import os
 import re
 import runpy
-import subprocess
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,10 +23,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from helpers.checks.specification import Item
+from helpers.checks.alone import Spare
+from helpers.checks.specification import Item, Mistake
+from helpers.checks.trying import same_mistake
 from helpers.files import write_atomically
 
-HEAD = '''"""Answers that were right, for later lessons. checks.check writes the blocks below; edit them as you like."""
+HEAD = '''"""Answers that were right, for later lessons.
+
+checks.check writes the blocks below; edit them as you like.
+"""
 
 import copy
 import itertools
@@ -37,21 +43,10 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 '''
-SECONDS_ALONE = 120  # for a process, of which most go into importing torch
-GIVEN: dict[
-    str, Any
-] = {}  # what every answer may use without importing it, as in the first cells of the lessons
+# What every answer may use without importing it, as in the first cells of the lessons.
+GIVEN: dict[str, Any] = {}
 exec(HEAD, GIVEN)
 TITLE = "# ---- {} ----"
-# What runs in a new process: in this one an answer would find what a cell patched, set or put among
-# the builtins.
-ALONE = """
-import pathlib, sys
-from helpers.checks import Lessons, first_failure
-sys.tracebacklimit = 0  # an error in a default value or a decorator is told by its name
-lessons, name = Lessons(pathlib.Path({!a})), {!a}
-sys.exit(first_failure(lessons.items[name], lessons.define(name, {!a})))
-"""
 
 
 class NotRightYet(ValueError):
@@ -68,7 +63,11 @@ class Lessons:
     """The exercises in one folder, of which the notebooks and `mine.py` are one folder up."""
 
     def __init__(self, folder: Path):
-        self.folder, self.notebooks, self.mine = folder, folder.parent, folder.parent / "mine.py"
+        self.folder = folder
+        self.notebooks = folder.parent
+        self.mine = Path(os.environ.get("COURSE_MINE") or folder.parent / "mine.py")
+        self.mine_folder = self.mine.with_suffix("")  # networks that the learner has trained
+        self.spare = Spare(folder)
         self.by_lesson = {file.stem: load(file) for file in sorted(folder.glob("lesson_*.py"))}
         self.items = {item.function: item for items in self.by_lesson.values() for item in items}
         self.misses: Counter[str] = Counter()  # how often each was answered wrongly
@@ -77,11 +76,9 @@ class Lessons:
         """The exercise that a function of this name answers."""
         if name in self.items:
             return self.items[name]
-        said = (
-            "use def, for a lambda has no name"
-            if name == "<lambda>"
-            else f"there is no exercise called {name!r}"
-        )
+        said = f"there is no exercise called {name!r}"
+        if name == "<lambda>":
+            said = "use def, for a lambda has no name"
         raise NotRightYet(f"{said}; there are {', '.join(sorted(self.items))}")
 
     def blocks(self) -> dict[str, str]:
@@ -92,61 +89,50 @@ class Lessons:
             name: code.strip() + "\n" for name, code in zip(parts[1::2], parts[2::2], strict=True)
         }
 
-    def hint(self, item: Item) -> str:
+    def hint(self, item: Item, function: Callable) -> str:
         """What is said of one more wrong answer, beside what differs: nothing, a nudge, the way,
-        then the solution.
+        then the solution. A mistake that is known has a nudge of its own.
         """
         self.misses[item.function] += 1
-        steps = (
-            "Read this first; the next try gets a hint.",
-            f"Hint: {item.nudge or item.hint}",
-            f"Hint: {item.hint}",
-        )
-        steps += (f"{steps[-1]}\nThe solution:\n{self.solution(item.function)}",)
-        return steps[min(self.misses[item.function], len(steps)) - 1]
+        tries = self.misses[item.function]
+        if tries == 1:
+            return "Read this first; the next try gets a hint."
+        if tries == 2:
+            return f"Hint: {self.hint_for_mistake(item, function) or item.nudge or item.hint}"
+        if tries == 3:
+            return f"Hint: {item.hint}"
+        return f"Hint: {item.hint}\nThe solution:\n{self.solution(item.function)}"
+
+    def hint_for_mistake(self, item: Item, function: Callable) -> str | None:
+        """The hint of the first known mistake that answers as the learner did."""
+        for mistake in item.mistakes:
+            code = changed_solution(self.solution(item.function), item.function, mistake)
+            mistaken = self.define(item.function, {item.function: code})
+            if same_mistake(item, function, mistaken):
+                return mistake.hint
+        return None
 
     def keep(self, function: Callable) -> str:
         """Write an answer into the learner's file, unless it leans on what only the notebook knows;
         says which.
         """
+        name = function.__name__
         try:
-            blocks = self.blocks() | {function.__name__: block_of(function)}
-            if (failure := self.failure_alone(function.__name__, blocks)) is None:
-                head = (
-                    (self.mine.read_text("utf-8") if self.mine.exists() else HEAD)
-                    .partition(TITLE[:7])[0]
-                    .rstrip()
-                )
-                kept = (f"{TITLE.format(name)}\n\n{code}" for name, code in blocks.items())
-                write_atomically(self.mine, "\n\n".join((head, *kept)))
-        except (
-            OSError,
-            ValueError,
-            subprocess.TimeoutExpired,
-        ) as problem:  # a locked folder, no source, no UTF-8
+            blocks = self.blocks() | {name: block_of(function)}
+            failure = self.spare.try_alone(name, blocks)
+            if failure is None:
+                write_atomically(self.mine, self.text_of(blocks))
+                return f" (kept in {self.mine.name} for later lessons)"
+        except (OSError, ValueError) as problem:  # a locked folder, no source, no UTF-8
             failure = problem
-        return (
-            f", but not kept for later lessons: {failure}"
-            if failure
-            else " (kept in mine.py for later lessons)"
-        )
+        return f", but not kept for later lessons: {failure}"
 
-    def failure_alone(self, name: str, blocks: dict[str, str]) -> str | None:
-        """What is wrong with an answer in a new process, where no cell of the notebook has run."""
-        settings = {
-            "cwd": Path(__file__).parents[2],
-            "timeout": SECONDS_ALONE,
-            "capture_output": True,
-            "text": True,
-        }
-        program = ALONE.format(str(self.folder), name, blocks)
-        done = subprocess.run([sys.executable, "-W", "ignore"], input=program, **settings)
-        why = done.stderr.strip() or f"it ended with {done.returncode}"
-        return (
-            f"alone it fails ({why}). Define what it uses in the same cell"
-            if done.returncode
-            else None
-        )
+    def text_of(self, blocks: dict[str, str]) -> str:
+        """The learner's file with these answers; what stands above the first stays."""
+        before = self.mine.read_text("utf-8") if self.mine.exists() else HEAD
+        head = before.partition(TITLE[:7])[0].rstrip()
+        kept = [f"{TITLE.format(name)}\n\n{code}" for name, code in blocks.items()]
+        return "\n\n".join([head, *kept])
 
     def define(self, name: str, blocks: dict[str, str]) -> Any:
         """Run an answer's code, the course's where `blocks` have none, after that of the exercises
@@ -154,21 +140,15 @@ class Lessons:
         """
         code = blocks.get(name) or self.solution(name)
         try:
-            used = {
-                node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)
-            } & self.items.keys()
+            used = names_in(ast.parse(code)) & self.items.keys() - {name}
         except SyntaxError as problem:
             raise NotRightYet(
                 f"{name} in {self.mine}: {problem}; correct it there, or delete its block"
             ) from None
-        names = GIVEN | {other: self.define(other, blocks) for other in sorted(used - {name})}
-        exec(compile(code, f"<{name}>", "exec"), names)
-        linecache.cache[f"<{name}>"] = (
-            len(code),
-            None,
-            code.splitlines(keepends=True),
-            f"<{name}>",
-        )
+        names = GIVEN | {other: self.define(other, blocks) for other in sorted(used)}
+        file = f"<{name}>"
+        exec(compile(code, file, "exec"), names)
+        linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
         return names[name]
 
     def solution(self, name: str) -> str:
@@ -189,50 +169,60 @@ def load(file: Path) -> tuple[Item, ...]:
 @cache
 def folded_code(folder: Path) -> list[str]:
     """The code in the texts of the notebooks."""
-    notebooks = (
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("[0-9]*.ipynb"))
-    )
-    cells = (
-        cell
-        for notebook in notebooks
-        for cell in notebook["cells"]
-        if cell["cell_type"] == "markdown"
-    )
-    return [
-        code
-        for cell in cells
-        for code in re.findall(r"```python\n(.*?)```", "".join(cell["source"]), re.S)
-    ]
+    code = []
+    for path in sorted(folder.glob("[0-9]*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "markdown":
+                code += re.findall(r"```python\n(.*?)```", "".join(cell["source"]), re.S)
+    return code
+
+
+def changed_solution(solution: str, function: str, mistake: Mistake) -> str:
+    """The solution with a mistake in it, or with a mistake as its whole body."""
+    if mistake.right:
+        if mistake.right not in solution:
+            raise ValueError(f"the solution of {function} has no {mistake.right!r} to be changed")
+        return solution.replace(mistake.right, mistake.wrong)
+    signature = re.search(rf"^def {function}\(.*?\).*?:$", solution, re.M | re.S)[0]
+    return f"{signature}\n{textwrap.indent(mistake.wrong, '    ')}"
 
 
 def block_of(function: Callable) -> str:
     """The function with the imports, functions, classes and constants of its cell."""
-    own = code = inspect.getsource(function)
-    cell = "".join(
-        linecache.getlines(inspect.unwrap(function).__code__.co_filename)
-    )  # below its decorators
+    own = inspect.getsource(function)
+    file = inspect.unwrap(function).__code__.co_filename  # below its decorators
+    cell = "".join(linecache.getlines(file))
+    kept = []
     with suppress(SyntaxError):  # of a cell with %magic: the function alone
-        known, kept = {*GIVEN, *GIVEN["__builtins__"]}, []
+        known = {*GIVEN, *GIVEN["__builtins__"]}
         for part in ast.parse(cell).body:
-            if new := defined(part, known):
+            new = defined(part, known)
+            if new:
                 known |= new
-                kept += [
-                    "@" + ast.get_source_segment(cell, one)
-                    for one in getattr(part, "decorator_list", ())
-                ]
-                kept += [ast.get_source_segment(cell, part)]
-        code = "\n".join(kept)
-    return (code if f"def {function.__name__}(" in code else own).strip() + "\n"
+                for decorator in getattr(part, "decorator_list", ()):
+                    kept.append("@" + ast.get_source_segment(cell, decorator))
+                kept.append(ast.get_source_segment(cell, part))
+    code = "\n".join(kept)
+    if f"def {function.__name__}(" not in code:
+        code = own
+    return code.strip() + "\n"
 
 
 def defined(part: ast.stmt, known: set[str]) -> set[str]:
     """The names that a statement defines; none where their value needs more of the notebook than
     what is `known`.
     """
-    if isinstance(part, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef):
-        return {getattr(one, "asname", None) or one.name for one in getattr(part, "names", [part])}
+    if isinstance(part, ast.FunctionDef | ast.ClassDef):
+        return {part.name}
+    if isinstance(part, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name for alias in part.names}
     if not isinstance(part, ast.Assign | ast.AnnAssign):
         return set()
-    used = {node.id for node in ast.walk(part.value or part) if isinstance(node, ast.Name)}
-    names = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
-    return names if isinstance(part.value, ast.Lambda) or used <= known else set()
+    names = names_in(part)
+    known_alone = isinstance(part.value, ast.Lambda) or names_in(part.value or part) <= known
+    return names if known_alone else set()
+
+
+def names_in(part: ast.AST) -> set[str]:
+    """Every name that a piece of code uses."""
+    return {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}

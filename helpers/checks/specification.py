@@ -53,6 +53,21 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that many give, told by what it computes, and the hint that helps.
+
+    Args:
+        hint: what to say to an answer that is wrong in this way.
+        wrong: what the mistake writes.
+        right: what the solution has in that place; empty where `wrong` is the whole body.
+    """
+
+    hint: str
+    wrong: str
+    right: str = ""
+
+
+@dataclass(frozen=True)
 class Item:
     """One exercise.
 
@@ -65,6 +80,8 @@ class Item:
         function: the name that the learner must define; by default that of the item.
         points: earned when every case is right.
         nudge: a first hint that gives less away.
+        mistakes: what is often wrong, each with a hint of its own, which is told in place of the
+            nudge.
         minutes: how long it takes somebody who has read the lesson so far.
         dots: how hard it is, from 1 to 3.
         edges: further cases, which the instant check of an assignment leaves out: what is easily
@@ -87,6 +104,7 @@ class Item:
     function: str = ""
     points: float = 1
     nudge: str = ""
+    mistakes: tuple[Mistake, ...] = ()
     minutes: int = 5
     dots: int = 1
     edges: Callable[[torch.Generator], list[Case]] | None = None

@@ -2,22 +2,38 @@
 
 import inspect
 import linecache
+import re
 import secrets
 import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
 
 from helpers.checks.compare import Tolerance, difference
-from helpers.checks.specification import Case, Item, copy_tree
+from helpers.checks.specification import Case, Item, Tree, copy_tree
+
+SHOWN_NUMBERS = 12  # of a tensor
+SHOWN_CHARACTERS = 80  # of one input
 
 
 class OutOfTime(BaseException):
     """An answer took too long. No `except Exception` in an answer can swallow it."""
 
 
-def first_failure(item: Item, function: Callable) -> str | None:
+@dataclass(frozen=True)
+class Failure:
+    """What is wrong with an answer: in words, on which case, and what it answered there."""
+
+    message: str
+    case: Case | None = None
+    observed: Tree = None
+
+
+def first_failure(item: Item, function: Callable) -> Failure | None:
     """What the first case shows that the answer gets wrong; None when it is right on all of them.
 
     Args:
@@ -32,62 +48,85 @@ def first_failure(item: Item, function: Callable) -> str | None:
     return next(filter(None, (failure_on(item, function, case) for case in cases)), None)
 
 
-def failure_on(item: Item, function: Callable, case: Case) -> str | None:
+def failure_on(item: Item, function: Callable, case: Case) -> Failure | None:
     """What is wrong on one case, or None."""
     if item.run is None:
-        takes, names = inspect.signature(function), ", ".join(case.inputs)
+        takes = inspect.signature(function)
         try:
             takes.bind(**case.inputs)
         except TypeError:
-            return (
-                f"It is called with the arguments {names}, but yours takes {takes}: keep the"
-                " exercise's names."
-            )
-    expected, given = item.oracle(case.inputs, case.probe), copy_tree(case.inputs)
+            names = ", ".join(case.inputs)
+            called = f"It is called with the arguments {names}, but yours takes {takes}"
+            return Failure(f"{called}: keep the exercise's names.")
+    where = f"{case.label}{told(case.inputs)}"
+    expected = item.oracle(case.inputs, case.probe)
+    given = copy_tree(case.inputs)
     try:
         with time_limit(item.seconds):
             answer = copy_tree(item.answer({item.function: function}, given))
     except OutOfTime:
-        return (
-            f"{case.label}: no answer after {item.seconds:g} seconds, so it was stopped. Does a"
-            " loop never end?"
-        )
-    except (
-        Exception,
-        SystemExit,
-    ) as problem:  # `sys.exit()` would end the notebook's cell without a word
-        if (
-            isinstance(problem, NotImplementedError) and not problem.args
-        ):  # with words it is one of torch
+        stopped = f"no answer after {item.seconds:g} seconds, so it was stopped"
+        return Failure(f"{where}: {stopped}. Does a loop never end?")
+    except (Exception, SystemExit) as problem:  # `sys.exit()` would end the cell without a word
+        if isinstance(problem, NotImplementedError) and not problem.args:  # torch's have words
             raise
-        return f"{case.label}: {type(problem).__name__}: {problem}{place(problem, function)}"
+        kind = type(problem).__name__
+        message = f"{where}: {kind}: {problem}{place(problem, function)}"
+        return Failure(message, case, {"raised": kind})
     try:
         observed = item.view(answer, case.probe) if item.view else answer
     except Exception as problem:
-        return f"{case.label}: the answer cannot be used ({type(problem).__name__}: {problem})"[
-            :300
-        ]
+        unusable = f"the answer cannot be used ({type(problem).__name__}: {problem})"
+        return Failure(f"{where}: {unusable}"[:400])
     verdict = item.compare(case, expected, observed)
-    values = f"\n    {verdict.values}" if verdict.values else ""
     if verdict.share != 1.0:
-        return verdict.message + values
-    changed = (
-        name for name in given if difference(case.inputs[name], given[name], Tolerance(0, 0))
-    )
-    name = None if item.run else next(changed, None)
-    return (
-        f"{case.label}: right, but it changes its argument {name}; work on a copy" if name else None
-    )
+        message = verdict.message.replace(case.label, where, 1)
+        if verdict.values:
+            message += f"\n    {verdict.values}"
+        return Failure(message, case, observed)
+    if item.run is None:
+        for name, value in given.items():
+            if difference(case.inputs[name], value, Tolerance(0, 0)):
+                changed = f"right, but it changes its argument {name}; work on a copy"
+                return Failure(f"{case.label}: {changed}")
+    return None
+
+
+def told(inputs: dict[str, Tree]) -> str:
+    """The inputs in a few words; nothing where one of them would fill the screen."""
+    parts = []
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            value = value.tolist() if value.numel() <= SHOWN_NUMBERS else None
+        text = re.sub(r"\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]):.4g}", repr(value))
+        if value is None or len(text) > SHOWN_CHARACTERS:
+            text = "..."
+        parts.append(f"{name}={text}")
+    text = ", ".join(parts)
+    return f" ({text})" if parts and len(text) <= 2 * SHOWN_CHARACTERS else ""
+
+
+def same_mistake(item: Item, function: Callable, mistaken: Callable) -> bool:
+    """Whether a known mistake is right where the learner is, and elsewhere answers the same."""
+    wrong = False
+    for case in item.make_cases(secrets.randbits(62), hidden=True):
+        failures = [failure_on(item, one, case) for one in (function, mistaken)]
+        if failures == [None, None]:
+            continue
+        if None in failures or None in (failures[0].case, failures[1].case):
+            return False
+        if difference(failures[1].observed, failures[0].observed, item.tolerance):
+            return False
+        wrong = True
+    return wrong
 
 
 def place(problem: BaseException, function: Callable) -> str:
     """The line of the learner's own cell in which an error arose."""
-    own = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", None)
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(problem.__traceback__)
-        if frame.filename == own
-    ]
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    own = getattr(code, "co_filename", None)
+    frames = traceback.extract_tb(problem.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == own]
     text = linecache.getline(own, lines[-1]).strip() if lines else ""
     return f"\n    in line {lines[-1]} of your cell: {text}" if text else ""
 

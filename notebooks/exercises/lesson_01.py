@@ -1,11 +1,14 @@
 """Lesson 01. The oracles run torch's own layers and read the answers off their outputs."""
 
 import operator
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from exercise_inputs import between, layer_of, normal, statistics
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Case, Item
@@ -68,6 +71,24 @@ def convolve_cases(rng: torch.Generator) -> list[Case]:
         inputs |= {"b": normal(rng, 1).item(), "stride": stride, "padding": padding}
         cases.append(Case(f"stride {stride}, padding {padding}", inputs))
     return cases
+
+
+class WithoutConvolutions(TorchDispatchMode):
+    """Refuses torch's own convolutions: the exercise is to write one."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Every operation on tensors passes here."""
+        if "conv" in func.__name__:
+            raise ValueError(
+                "this is torch's own convolution; write the sums yourself, in two loops"
+            )
+        return func(*args, **kwargs or {})
+
+
+def run_convolve(student: Mapping[str, Any], inputs: dict) -> torch.Tensor:
+    """The answer, computed without torch's convolutions."""
+    with WithoutConvolutions():
+        return student["convolve"](**inputs)
 
 
 def convolve_oracle(inputs: dict, probe: dict) -> torch.Tensor:
@@ -262,7 +283,7 @@ ITEMS = (
         hint="Add the padding on both sides, count the steps that fit, round down, and do not forget the first place.",
     ),
     Item(
-        "convolve", convolve_cases, convolve_oracle, tolerance=CLOSE, minutes=10, dots=2,
+        "convolve", convolve_cases, convolve_oracle, run=run_convolve, tolerance=CLOSE, minutes=10, dots=2,
         nudge="Where in the padded image does the window of output (i, j) begin?",
         hint="Pad first; output (i, j) begins at row i * stride and column j * stride. Add b once.",
     ),

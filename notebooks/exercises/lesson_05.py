@@ -139,8 +139,14 @@ def run_average(student: Mapping[str, Any], inputs: dict) -> dict:
     average, current = inputs["average"], inputs["current"]
     before = [tensor.clone() for tensor in (*average.values(), *current.values())]
     moved = student["average_weights"](dict(average), dict(current), inputs["decay"])
-    same = all(map(torch.equal, before, (*average.values(), *current.values())))
-    return {"new average": moved, "both were left alone": same}
+    given = (*average.values(), *current.values())
+    same = all(map(torch.equal, before, given))
+    places = {tensor.data_ptr() for tensor in given}
+    new = isinstance(moved, dict) and all(
+        isinstance(tensor, torch.Tensor) and tensor.data_ptr() not in places
+        for tensor in moved.values()
+    )
+    return {"new average": moved, "both were left alone": same, "all tensors are new": new}
 
 
 def average_oracle(inputs: dict, probe: dict) -> dict:
@@ -152,7 +158,7 @@ def average_oracle(inputs: dict, probe: dict) -> dict:
         if old.ndim
     }
     moved["num_batches_tracked"] = current["num_batches_tracked"]
-    return {"new average": moved, "both were left alone": True}
+    return {"new average": moved, "both were left alone": True, "all tensors are new": True}
 
 
 CLOSE = Tolerance(relative=1e-5, absolute=1e-6)  # an answer in float32 is right as well

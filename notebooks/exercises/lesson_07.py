@@ -104,6 +104,8 @@ def teaching_run(student: Mapping[str, Any], inputs: dict) -> list:
     )
     if trained is not networks["student"]:  # later cells go on with the network that they gave
         raise TypeError("train the student that you are given, and return it")
+    if any(weight.grad is not None for weight in networks["teacher"].parameters()):
+        raise ValueError("the teacher got gradients; compute its scores under torch.no_grad()")
     return state_of(trained, networks["teacher"])
 
 
@@ -134,7 +136,7 @@ def teaching_oracle(inputs: dict, probe: dict) -> list:
 
 ITEMS = (
     Item(
-        "measure_again", statistics_cases, statistics_oracle, tolerance=CLOSE, minutes=6, dots=1,
+        "recalibrated_statistics", statistics_cases, statistics_oracle, tolerance=CLOSE, minutes=6, dots=1,
         nudge="Over which axes does the mean of one channel run?",
         hint="One mean and variance per channel and batch, over images, rows and columns; then the plain average.",
     ),

@@ -10,6 +10,14 @@ from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Case, Item
 
 EXACT = Tolerance(relative=0.0, absolute=0.0)
+# Sums, multipliers and shifts whose product misses a half by one, beyond the 53 bits of a float64,
+# which takes it for the half and rounds it the other way. The results lie between 100 and 240.
+NEARLY_HALVES = (
+    (9316843, 1703168317, 46),
+    (12389309, 1218316181, 46),
+    (8368873, 1273871015, 46),
+    (6366229, 1928825661, 46),
+)
 
 
 def fixed_point_cases(rng: torch.Generator) -> list[Case]:
@@ -69,29 +77,25 @@ def rescale_cases(rng: torch.Generator) -> list[Case]:
         half = {"total": odd * 2 ** between(rng, 3, 9), "multiplier": 2**30}
         shift = 31 + int(math.log2(abs(half["total"]) / abs(odd)))
         cases.append(Case("an exact half", half | {"shift": shift}))
-    cases += [Case("nearly a half", nearly_a_half(rng)) for _ in range(2)]
-    return cases
+    names = ("total", "multiplier", "shift")
+    cases += [Case("nearly a half", dict(zip(names, one, strict=True))) for one in NEARLY_HALVES]
+    tensors = dict(zip(names, torch.tensor(NEARLY_HALVES).T, strict=True))
+    return [*cases, Case("tensors", tensors)]
 
 
-def nearly_a_half(rng: torch.Generator) -> dict:
-    """A product of 2^54 or more that misses a half by one: a float64 rounds it to the half, and so
-    the other way.
-    """
-    while True:
-        multiplier, miss = 2 * between(rng, 2**29, 2**30 - 1) + 1, (-1) ** between(rng, 0, 1)
-        total = (2**30 + miss) * pow(multiplier, -1, 2**31) % 2**31
-        whole_part = total * multiplier >> 31
-        if total > 2**25 and whole_part % 2 == (miss < 0):
-            return {"total": total, "multiplier": multiplier, "shift": 31}
-
-
-def rescale_oracle(inputs: dict, probe: dict) -> str:
+def rescale_oracle(inputs: dict, probe: dict) -> str | list[str]:
     """Python rounds a fraction to the nearest whole number, and a half to the even one."""
+    if isinstance(inputs["total"], torch.Tensor):
+        columns = torch.broadcast_tensors(*map(torch.as_tensor, inputs.values()))
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [rescale_oracle(dict(zip(inputs, row, strict=True)), probe) for row in rows]
     return str(round(Fraction(inputs["total"] * inputs["multiplier"], 2 ** inputs["shift"])))
 
 
-def whole(answer: int, probe: dict) -> str:
-    """A whole number, also as a tensor of one element."""
+def whole(answer: int | torch.Tensor, probe: dict) -> str | list[str]:
+    """A whole number, or a tensor of them."""
+    if isinstance(answer, torch.Tensor) and answer.ndim:
+        return [whole(one, probe) for one in answer]
     if int(answer) != answer:
         raise ValueError("it must be a whole number")
     return str(int(answer))
@@ -128,18 +132,12 @@ def layer_cases(rng: torch.Generator) -> list[Case]:
     }
     numbers = {"zero_in": 7, "zero_out": 128, "multiplier": 2**30, "shift": 31}
     cases.append(Case("sums that end on an exact half", halves | numbers))
-    # One more in the multiplier lifts each half a little: a float32 cannot tell.
-    lifted = numbers | {"multiplier": 2**30 + 1, "zero_out": 0}
-    halves = {name: part.clone() for name, part in halves.items()} | {
-        "weight": halves["weight"] * 0
-    }
-    return [
-        *cases,
-        Case(
-            "sums a little above a half",
-            halves | {"bias": 1 + 2 * torch.arange(90, 96).int()} | lifted,
-        ),
-    ]
+    silent = halves | numbers | {"weight": 0 * halves["weight"], "zero_out": 3}
+    for total, multiplier, shift in NEARLY_HALVES:
+        nearly = silent | {"bias": torch.full((6,), total).int()}
+        nearly |= {"multiplier": multiplier, "shift": shift}
+        cases.append(Case("products that a float64 takes for halves", nearly))
+    return cases
 
 
 def layer_oracle(inputs: dict, probe: dict) -> torch.Tensor:
@@ -199,7 +197,20 @@ def convolution_cases(rng: torch.Generator) -> list[Case]:
     }
     long["bias"] = torch.randint(-99, 50, (8,), generator=rng).int() - 1191 * 250 * 127
     long |= {"multiplier": torch.full((8,), 2**30), "shift": torch.full((8,), 30)}
-    return [*cases, Case("1,200 channels", long | {"stride": 1, "padding": 0, "groups": 1})]
+    plain = {"stride": 1, "padding": 0, "groups": 1}
+    totals, multipliers, shifts = torch.tensor(NEARLY_HALVES).T
+    nearly = {
+        "codes": torch.full((1, 4, 2, 2), 17, dtype=torch.uint8),  # all stand for 0
+        "weight": torch.randint(-127, 128, (4, 4, 1, 1), generator=rng).to(torch.int8),
+        "zero_in": 17,
+        "zero_out": between(rng, 1, 9),
+    }
+    nearly |= {"bias": totals.int(), "multiplier": multipliers, "shift": shifts}
+    return [
+        *cases,
+        Case("1,200 channels", long | plain),
+        Case("products that a float64 takes for halves", nearly | plain),
+    ]
 
 
 def convolution_oracle(inputs: dict, probe: dict) -> torch.Tensor:
@@ -237,7 +248,7 @@ def convolution_oracle(inputs: dict, probe: dict) -> torch.Tensor:
 
 def shortcut_cases(rng: torch.Generator) -> list[Case]:
     """Large sums that need 64 bits; exact halves, also below 0; and halves missed by less than a
-    float32 can tell.
+    float64 can tell.
     """
     total = torch.randint(-9, 9, (2, 4, 6, 6), generator=rng).int()
     codes = {
@@ -261,18 +272,37 @@ def shortcut_cases(rng: torch.Generator) -> list[Case]:
     cases = {
         "large sums": large,
         "exact halves": halves,
-        "nearly halves": halves | {"multiplier_residual": 2**30 + 1},
+        "products that a float64 takes for halves": far_halves(rng, halves),
     }
     return [Case(label, inputs) for label, inputs in cases.items()]
 
 
+def far_halves(rng: torch.Generator, inputs: dict) -> dict:
+    """Half of the shortcut's codes stand for 0, so that the sums alone decide; they nearly end on
+    halves.
+    """
+    total, multiplier, shift = NEARLY_HALVES[between(rng, 0, len(NEARLY_HALVES) - 1)]
+    residual = inputs["residual"].clone()
+    residual[0] = inputs["zero_residual"]
+    return inputs | {
+        "total": torch.full_like(inputs["total"], total),
+        "residual": residual,
+        "multiplier": multiplier,
+        "multiplier_residual": between(rng, 2 ** (shift - 9), 2 ** (shift - 8)),
+        "shift": shift,
+    }
+
+
 def shortcut_oracle(inputs: dict, probe: dict) -> torch.Tensor:
-    """In float64, which holds numbers of this size exactly and rounds halves to even."""
-    of_codes = (inputs["residual"].double() - inputs["zero_residual"]) * inputs[
-        "multiplier_residual"
-    ]
-    exact = (inputs["total"].double() * inputs["multiplier"] + of_codes) / 2 ** inputs["shift"]
-    return (exact.round() + inputs["zero_out"]).clamp(0, 255)
+    """One number after the other, in whole numbers and fractions."""
+    sums, codes = inputs["total"].flatten().tolist(), inputs["residual"].flatten().tolist()
+    made = []
+    for total, code in zip(sums, codes, strict=True):
+        product = total * inputs["multiplier"]
+        product += (code - inputs["zero_residual"]) * inputs["multiplier_residual"]
+        rounded = round(Fraction(product, 2 ** inputs["shift"])) + inputs["zero_out"]
+        made.append(min(255, max(0, rounded)))
+    return torch.tensor(made, dtype=torch.float64).reshape(inputs["total"].shape)
 
 
 ITEMS = (
@@ -284,23 +314,28 @@ ITEMS = (
     Item(
         "rescale", rescale_cases, rescale_oracle, view=whole, minutes=12, dots=3,
         nudge="What would you add before a shift so that it rounds to the nearest?",
-        hint="Whole numbers only: >> rounds down, so add nearly half first; a half goes to the even neighbour.",
+        hint="Whole numbers only: >> rounds down, so add nearly half first; a half goes to the even "
+        "neighbour. Everything must also work on tensors of int64.",
     ),
     Item(
-        "integer_layer", layer_cases, layer_oracle, view=as_numbers, tolerance=EXACT, minutes=15, dots=3,
+        "integer_layer", layer_cases, layer_oracle, view=as_numbers, tolerance=EXACT,
+        minutes=10, dots=2,
         nudge="Four steps: sum of products, bias, rescaling, clamp. Which type holds each?",
-        hint="Widen to int64 before you multiply; subtract zero_in from the codes; zero_out comes after the rescaling.",
+        hint="Widen to int64 before you multiply, and subtract zero_in from the codes. Call rescale "
+        "for the sums; zero_out comes after it.",
     ),
     Item(
-        "integer_convolution", convolution_cases, convolution_oracle, view=as_numbers, tolerance=EXACT, minutes=12,
-        dots=3,
+        "integer_convolution", convolution_cases, convolution_oracle, view=as_numbers,
+        tolerance=EXACT, minutes=10, dots=3,
         nudge="What must stand outside the image: the number 0, or the code 0?",
         hint="Subtract zero_in from the codes first, so that the padding's 0 means 0. F.conv2d in float64 is exact for "
-        "whole numbers below 2**53; turn its result into int64. multiplier[:, None, None] gives each channel its own.",
+        "whole numbers below 2**53; turn its result into int64 and call rescale: a float64 is "
+        "too short for the product with the multiplier. multiplier[:, None, None] gives each channel its own.",
     ),
     Item(
         "add_shortcut", shortcut_cases, shortcut_oracle, view=as_numbers, tolerance=EXACT, minutes=8, dots=2,
         nudge="How often is anything rounded?",
-        hint="Widen to int64, multiply the sums and residual - zero_residual by their factors, add both, rescale once.",
+        hint="Widen to int64, multiply the sums and residual - zero_residual by their factors, add "
+        "both. rescale with a multiplier of 1 only rounds and shifts.",
     ),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from exercise_inputs import between, normal, two_numbers
 from torch import nn
+from torch.distributions import Categorical, kl_divergence
 
 from helpers.checks.compare import Tolerance
 from helpers.checks.specification import Case, Item
@@ -129,6 +130,54 @@ def bits_cases(rng: torch.Generator) -> list[Case]:
     return cases
 
 
+def divergence_cases(rng: torch.Generator) -> list[Case]:
+    """Logits that moved a little, equal ones, and some so large that a probability underflows."""
+    exact = 2 * normal(rng, between(rng, 5, 9), between(rng, 4, 7))
+    moved = exact + 0.5 * normal(rng, *exact.shape)
+    far = exact.clone()
+    far[:, 0] += 2000 * torch.sign(normal(rng, len(exact)))
+    return [
+        Case("answers that moved a little", {"exact": exact, "rounded": moved}),
+        Case("equal answers", {"exact": exact, "rounded": exact.clone()}),
+        Case("large logits", {"exact": far, "rounded": far + (moved - exact)}),
+    ]
+
+
+def divergence_oracle(inputs: dict, probe: dict) -> float:
+    """The divergence of two distributions, by torch."""
+    p, q = (Categorical(logits=inputs[name]) for name in ("exact", "rounded"))
+    return kl_divergence(p, q).mean().item()
+
+
+def pack_cases(rng: torch.Generator) -> list[Case]:
+    """Bits that divide 8 and bits that do not, counts that fill the last byte and that do not."""
+    cases = []
+    for bits, count in ((8, 5), (4, 7), (3, 16), (6, between(rng, 5, 9)), (2, between(rng, 9, 15))):
+        codes = torch.randint(0, 2**bits, (count,), generator=rng).tolist()
+        codes[0], codes[-1] = 1, 2**bits - 2  # neither end reads the same backwards
+        cases.append(Case(f"{count} codes of {bits} bits", {"codes": codes, "bits": bits}))
+    return [*cases, Case("no codes", {"codes": [], "bits": 4})]
+
+
+def pack_oracle(inputs: dict, probe: dict) -> list[int]:
+    """Bit by bit into a list of bytes."""
+    bits, codes = inputs["bits"], inputs["codes"]
+    made = [0] * -(-len(codes) * bits // 8)
+    for place, code in enumerate(codes):
+        for bit in range(bits):
+            j = place * bits + bit
+            made[j // 8] += (code >> bit) % 2 * 2 ** (j % 8)
+    return made
+
+
+def run_pack(student: Mapping[str, Any], inputs: dict) -> list[int]:
+    """The bytes as numbers; says in words what came instead."""
+    packed = student["pack_bits"](**inputs)
+    if not isinstance(packed, bytes | bytearray):
+        raise ValueError(f"return bytes, not {type(packed).__name__}")
+    return list(packed)
+
+
 def run_bits(student: dict, inputs: dict) -> dict:
     """The choice, or that it was refused."""
     try:
@@ -245,6 +294,18 @@ ITEMS = (
         "spend_bits", bits_cases, bits_oracle, run=run_bits, minutes=14, dots=3,
         nudge="Write a function that says what the next step of one layer costs per byte saved.",
         hint="Keep a dictionary layer -> bits. While it is too large: price each layer's next step, take the cheapest.",
+    ),
+    Item(
+        "divergence", divergence_cases, divergence_oracle, view=lambda answer, probe: float(answer),
+        tolerance=Tolerance(relative=1e-5, absolute=1e-7), minutes=6, dots=1,
+        nudge="Sum over the classes first, then take the mean over the images. Which logits make p?",
+        hint="log_p = exact.log_softmax(1) and log_q likewise; p = log_p.exp(). Sum over dim 1.",
+    ),
+    Item(
+        "pack_bits", pack_cases, pack_oracle, run=run_pack, minutes=8, dots=2,
+        nudge="Write the whole stream as one large whole number. By how much is code i shifted?",
+        hint="Add up code << (i * bits), then call to_bytes on the sum: len(codes) * bits bits, "
+        "rounded up to whole bytes, and 'little'.",
     ),
     Item(
         "whole_way", way_cases, way_oracle, run=way_run,

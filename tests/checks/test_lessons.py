@@ -5,9 +5,10 @@ kept.
 import builtins
 import linecache
 import operator
+import re
 import shutil
-import sys
 import textwrap
+from dataclasses import replace
 
 import nbformat
 import pytest
@@ -15,8 +16,10 @@ import torch
 
 from course.publish.runner import NOTEBOOKS
 from helpers import checks
-from helpers.checks import trying
+from helpers.checks import alone, trying
+from helpers.checks.alone import Spare
 from helpers.checks.lessons import Lessons
+from helpers.checks.specification import Mistake
 
 RIGHT = """
 def output_size(size, kernel, stride, padding):
@@ -32,13 +35,14 @@ def folder(tmp_path):
         shutil.copy(NOTEBOOKS / "exercises" / name, tmp_path / "exercises")
     shutil.copy(NOTEBOOKS / "01_batchnorm_math.ipynb", tmp_path)
     checks.use(tmp_path / "exercises" / "lesson_01.py")
-    return tmp_path
+    yield tmp_path
+    checks.lessons().spare.stop()
 
 
 @pytest.fixture
 def one_process(monkeypatch):
     """Answers are kept untried, for tests of something else."""
-    monkeypatch.setattr(Lessons, "failure_alone", lambda *_: None)
+    monkeypatch.setattr(Spare, "try_alone", lambda *_: None)
 
 
 @pytest.fixture
@@ -138,7 +142,7 @@ def test_the_cell_goes_along_with_its_imports_and_helpers(cell, folder, one_proc
             120,
         ),
         (("size +", "display(size) or size +"), "NameError: name 'display' is not defined", 120),
-        (("", ""), "timed out after 0.1 seconds", 0.1),
+        (("", ""), "alone it takes more than 0.1 seconds", 0.1),
     ],
 )
 def test_what_only_the_notebook_knows_is_named_at_once(
@@ -147,7 +151,7 @@ def test_what_only_the_notebook_knows_is_named_at_once(
     """Another cell defined `padded`, IPython put `display` among the builtins, and a layer of torch
     was patched.
     """
-    monkeypatch.setattr(sys.modules[Lessons.__module__], "SECONDS_ALONE", seconds)
+    monkeypatch.setattr(alone, "SECONDS", seconds)
     monkeypatch.setattr(builtins, "display", print, raising=False)
     monkeypatch.setattr(torch.nn.Conv2d, "one", 1, raising=False)
     checks.check(
@@ -258,3 +262,45 @@ def test_the_progress_page_shows_what_passed_lesson_by_lesson(monkeypatch):
     first, second = names["lines"][:2]
     assert "■" not in first and "■□" in second and "a1/a1.ipynb" in second
     assert sum(row.endswith("✓ |") for row in names["rows"]) == 1
+
+
+def test_a_known_mistake_gets_its_own_hint_and_the_input_is_shown_at_once(cell, monkeypatch):
+    lessons = checks.lessons()
+    mistakes = (
+        Mistake("The result is rounded up.", "-(-(size + 2 * padding - kernel) // stride) + 1"),
+        Mistake("Padding is on both sides.", "size + padding", "size + 2 * padding"),
+        Mistake("One window always fits.", "return (size + 2 * padding - kernel) // stride"),
+    )
+    item = replace(lessons.items["output_size"], mistakes=mistakes)
+    monkeypatch.setitem(lessons.items, "output_size", item)
+    one_sided = cell(RIGHT.replace("2 * padding", "padding"))
+    lessons.misses.clear()
+    first, second, third = (refusal(one_sided) for _ in range(3))
+    assert re.search(r"\(size=\d+, kernel=\d+, stride=\d+, padding=\d+\)", first)
+    assert "Hint: Padding is on both sides." in second
+    assert "Hint: Padding is" not in third and "Hint:" in third
+    lessons.misses.clear()
+    refusal(one_sided)
+    another = refusal(cell(RIGHT.replace(" + 1", "")))
+    assert "Hint: One window always fits." in another
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shown"),
+    [
+        ({"x": torch.tensor([1.0, 0.123456]), "n": 3}, " (x=[1, 0.1235], n=3)"),
+        ({"x": torch.zeros(100), "n": 3}, " (x=..., n=3)"),
+        ({}, ""),
+    ],
+)
+def test_inputs_are_shown_when_they_are_small(inputs, shown):
+    assert trying.told(inputs).replace("1.0,", "1,") == shown
+
+
+def test_a_process_waits_before_the_first_answer_is_right_and_ends_with_the_lessons(folder):
+    spare = checks.lessons().spare
+    waiting = spare.process
+    assert waiting.poll() is None
+    checks.use(folder / "exercises" / "lesson_01.py")
+    assert waiting.poll() is not None
+    assert checks.lessons().spare.process.poll() is None

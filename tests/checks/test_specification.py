@@ -39,13 +39,12 @@ def _item(**changes):
 )
 def test_an_answer_is_right_however_it_is_written_and_a_wrong_one_is_told_why(answer, says):
     failure = first_failure(_item(), answer)
-    assert failure is None if says is None else says in failure
+    assert failure is None if says is None else says in failure.message
 
 
 def test_a_view_that_fails_is_the_fault_of_the_answer():
-    assert "cannot be used" in first_failure(
-        _item(view=lambda answer, probe: answer["missing"]), lambda x: {}
-    )
+    item = _item(view=lambda answer, probe: answer["missing"])
+    assert "cannot be used" in first_failure(item, lambda x: {}).message
 
 
 def test_the_worst_case_counts_and_a_share_lies_between_0_and_1():

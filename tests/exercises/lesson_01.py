@@ -21,6 +21,8 @@ ANSWERS = {
         ("(padding, padding, padding, padding)", "(padding, padding)"), ("top, left = i * stride,", "top, left = i,"),
         ("b + ", ""), ("W * x", "W.flip(0, 1) * x"), ("K, stride, padding)", "K, stride, padding) - 1"),
         ("y[i, j]", "y[j % rows, i % columns]"), ("W * x", "W + x"), ("return y", "return y[None]"),
+        "return F.conv2d(x[None, None], W[None, None], stride=stride, padding=padding)[0, 0] + b",
+        "return torch.conv2d(x[None, None], W[None, None], torch.tensor([b], dtype=x.dtype), stride, padding)[0, 0]",
     ]},
     "update_statistics": {"right": [
         "f = y.transpose(0, 1).flatten(1); return mu.lerp(f.mean(1), momentum), variance.lerp(f.var(1), momentum)",

@@ -34,13 +34,14 @@ ANSWERS = {
         "return {n: a.lerp(current[n], 1 - decay) if a.dtype.is_floating_point else current[n].clone()\n"
         "        for n, a in average.items()}",
     ], "wrong": [
-        ("decay * a + (1 - decay)", "(1 - decay) * a + decay"), ("else current[n]", "else a"),
+        ("decay * a + (1 - decay)", "(1 - decay) * a + decay"), ("else current[n].clone()", "else a.clone()"),
+        (".clone()", ""),
         (" + (1 - decay)", " + decay"), ("if a.is_floating_point()", "if a.ndim > 1"), "return current",
         "return average",
         "return {n: current[n].mul_(1 - decay).add_(decay * a) if a.ndim else current[n] for n, a in average.items()}",
         "for n, a in average.items():\n"
         "    a.copy_(decay * a + (1 - decay) * current[n] if a.ndim else current[n])\n"
         "return average",
-    ], "base": "return {n: decay * a + (1 - decay) * current[n] if a.is_floating_point() else current[n] "
+    ], "base": "return {n: decay * a + (1 - decay) * current[n] if a.is_floating_point() else current[n].clone() "
         "for n, a in average.items()}"},
 }

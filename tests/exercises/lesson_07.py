@@ -1,6 +1,6 @@
 # fmt: off
 ANSWERS = {
-    "measure_again": {"right": [
+    "recalibrated_statistics": {"right": [
         "m = torch.stack([b.mean((0, 2, 3)) for b in batches]).mean(0); "
         "return m, torch.stack([b.var((0, 2, 3)) for b in batches]).mean(0)",
     ], "wrong": [
@@ -27,6 +27,7 @@ ANSWERS = {
         ("1 - step / len(batches)", "1"), ("1 - step / len(batches)", "1 - (step + 1) / len(batches)"),
         (", momentum=0.9", ""), ("return student.eval()", "return student"),
         ("distillation_loss(scores, wanted, 4.0)", "distillation_loss(wanted, scores, 4.0)"),
+        ("with torch.no_grad():", "if True:"),
         ("return student.eval()", "return teacher"), ("return student.eval()", "student.eval()"),
         ("    student.train()", "    import copy; student = copy.deepcopy(student).train()"),
         ("(x, labels) in enumerate(batches):", "_ in enumerate(batches):\n        x, labels = batches[step]"),

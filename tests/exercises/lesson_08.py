@@ -1,6 +1,4 @@
 # fmt: off
-LOW, HIGH = "memory * low + (1 - memory) * batch.min()", "memory * high + (1 - memory) * batch.max()"
-ORDERED = "v = torch.cat([b.flatten() for b in batches]).sort().values\n"
 CLAMPED = ".clamp(0, 2**bits - 1)"
 ENDS = "values.min().clamp(max=0), values.max().clamp(min=0)"
 
@@ -33,11 +31,16 @@ ANSWERS = {
         "alive = variance >= 1e-8; return weight[alive], mean[alive]", "return weight, mean",
     ]},
     "round_per_channel": {"right": [
-        "s = W.flatten(1).abs().max(1).values[:, None, None, None] / 127; return (W / s).round() * s",
+        "s = W.flatten(1).abs().max(1).values[:, None, None, None] / 127\n"
+        "return torch.where(s > 0, (W / s).round() * s, 0)",
+        ("torch.round(W / s) * s", "torch.nan_to_num(torch.round(W / s) * s)",
+         ".clamp(min=1e-12)", ""),
     ], "wrong": [
         ("amax((1, 2, 3), keepdim=True)", "max()"), ("(1, 2, 3)", "(0, 2, 3)"), (" * s", ""), (".abs()", ""),
         ("127", "255", "(W / s)", "(W / s).clamp(-127, 127)"), "return W",
-    ], "base": "s = W.abs().amax((1, 2, 3), keepdim=True) / 127; return torch.round(W / s) * s"},
+        (".clamp(min=1e-12)", ""),
+    ], "base": "s = W.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12) / 127\n"
+        "return torch.round(W / s) * s"},
     "there_and_back": {"right": [
         "return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, 0, 2**bits - 1)",
     ], "wrong": [
@@ -52,25 +55,6 @@ ANSWERS = {
         ("state_dict().values", "parameters"), ("sum(t.numel() * t.element_size()", "4 * sum(t.numel()"),
         (" * t.element_size()", ""), ("t.numel() * ", ""), ("t.numel()", "int(t.count_nonzero())"),
     ], "base": "return sum(t.numel() * t.element_size() for t in model.state_dict().values())"},
-    "moving_average": {"right": [
-        "import functools\nstep = lambda old, new: memory * old + (1 - memory) * new\n"
-        "return functools.reduce(step, [torch.stack(b.aminmax()) for b in batches])",
-        ("batches[0].aminmax()", "batches[0].min(), batches[0].max()"),
-    ], "wrong": [
-        ("(1 - memory) *", "memory *"), ("batches[0].aminmax()", "0, 0", "batches[1:]", "batches"),
-        (LOW, "min(low, batch.min())", HIGH, "max(high, batch.max())"), ("+ (1 - memory) *", "+"),
-        "return torch.cat(batches, 1).aminmax()",
-        "return sum(b.min() for b in batches) / len(batches), sum(b.max() for b in batches) / len(batches)",
-    ]},
-    "percentile": {"right": [
-        "v = torch.cat([b.reshape(-1) for b in batches])\nk = int(share * v.numel()) + 1\n"
-        "return v.kthvalue(k).values, (-v).kthvalue(k).values.neg()",
-    ], "wrong": [
-        ("len(v) - 1 - k", "-k"), ("* len(v))", "* len(v) / 2)"), ("v[k]", "v[0]"), (".sort().values", ""),
-        ("torch.cat([b.flatten() for b in batches])", "batches[0].flatten()"), ("* len(v))", "* len(v)) + 1"),
-        ORDERED + "return v[0], v[-1]",
-        ORDERED + "return tuple(v.quantile(q, interpolation='lower') for q in (share, 1 - share))",
-    ], "base": ORDERED + "k = int(share * len(v))\nreturn v[k], v[len(v) - 1 - k]"},
     "least_error": {"right": [
         (".square().mean()", ".norm()"), (ENDS, "values.clamp(max=0).min(), values.clamp(min=0).max()"),
     ], "wrong": [

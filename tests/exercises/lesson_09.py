@@ -1,6 +1,10 @@
 # fmt: off
 TOTAL = "(codes.long() - zero_in) @ weight.long().T + bias"
-ROUNDED = "(product + (1 << (shift - 1)) - 1 + odd) >> shift"
+OWN = "p = total * multiplier; odd = (p >> shift) & 1; "
+OWN += "rounded = (p + (1 << (shift - 1)) - 1 + odd) >> shift"
+SUMS, TERMS = "rescale(total, multiplier, shift)", "rescale(product, 1, shift)"
+PLACED = "(multiplier.double() / 2.0**shift)"
+FLOAT64 = "torch.round(total.double() * multiplier / 2.0**shift).long()"
 WINDOWS = """
 K, (n, c, *_) = weight.shape[-1], codes.shape
 x = F.pad(codes.long() - zero_in, (padding,) * 4).unfold(2, K, stride).unfold(3, K, stride)
@@ -24,22 +28,30 @@ ANSWERS = {
     ]},
     "rescale": {"right": [
         "p = total * multiplier\nodd = (p >> shift) & 1\nreturn (p + (1 << (shift - 1)) - 1 + odd) >> shift",
-        "q, rest = divmod(total * multiplier, 2**shift)\nhalf = 2 ** (shift - 1)\n"
-        "return q + (rest > half or (rest == half and q % 2 == 1))",
+        "p, half = total * multiplier, 2 ** (shift - 1)\nq = p // 2**shift\n"
+        "rest = p - q * 2**shift\n"
+        "return q + ((rest > half) | ((rest == half) & (q % 2 == 1)))",
     ], "wrong": [
         "return (total * multiplier) >> shift", "return (total * multiplier + (1 << (shift - 1))) >> shift",
         "return round(total * multiplier / 2**shift)",
         "p = total * multiplier\ns = 1 if p >= 0 else -1\nreturn s * ((abs(p) + (1 << (shift - 1))) >> shift)",
         "return int(total * multiplier / 2**shift)", "return (total * multiplier + (1 << (shift - 1)) - 1) >> shift",
         "return (total >> shift) * multiplier",
+        "q, rest = divmod(int(total) * int(multiplier), 2 ** int(shift))\n"
+        "half = 2 ** (int(shift) - 1)\n"
+        "return q + (rest > half or (rest == half and q % 2 == 1))",
     ]},
     "integer_layer": {"right": [
         (TOTAL, "codes.long() @ weight.long().T - zero_in * weight.long().sum(1) + bias.long()"),
-        ("rounded + zero_out", "zero_out + rounded"),
+        (f"{SUMS} + zero_out", f"zero_out + {SUMS}"),
+        (SUMS, "rounded", "return (", OWN + "; return ("),
     ], "wrong": [
-        (".clamp(0, 255)", ""), ("(rounded + zero_out).clamp(0, 255)", "(rounded.clamp(0, 255) + zero_out)"),
-        (" - 1 + odd", ""), (" - zero_in", ""), ("- zero_in", "+ zero_in"), (" + bias", ""),
-        ("codes.long()", "codes.to(torch.int8).long()"), (ROUNDED, "torch.round(total * (multiplier / 2**shift))"),
+        (".clamp(0, 255)", ""), (f"({SUMS} + zero_out).clamp(0, 255)", f"({SUMS}.clamp(0, 255) + zero_out)"),
+        (SUMS, "((total * multiplier) >> shift)"),
+        (SUMS, FLOAT64),
+        (" - zero_in", ""), ("- zero_in", "+ zero_in"), (" + bias", ""),
+        ("codes.long()", "codes.to(torch.int8).long()"),
+        (SUMS, "torch.round(total * (multiplier / 2**shift))"),
         "x = codes.to(torch.int8) @ weight.T\n"
         "return ((x.long() + bias) * multiplier / 2**shift).round().add(zero_out).clamp(0, 255)",
     ]},
@@ -47,7 +59,10 @@ ANSWERS = {
         ("codes.double() - zero_in", "codes.double()"), ("codes.double() - zero_in", "(codes - zero_in).double()"),
         ("x = codes.double() - zero_in", "x = F.pad(codes.double(), (padding,) * 4) - zero_in; padding = 0"),
         ("multiplier[:, None, None], shift", "multiplier[0], shift"),
-        ("multiplier[:, None, None], shift", "multiplier, shift"), (" - 1 + odd", ""), ("bias.double()", "None"),
+        ("multiplier[:, None, None], shift", "multiplier, shift"), ("bias.double()", "None"),
+        (SUMS, "((total * multiplier) >> shift)"),
+        (SUMS, FLOAT64),
+        (SUMS, f"torch.round(total * {PLACED}).long()"),
         (", groups=groups", ", groups=1"), ("bias.double(), stride", "bias.double(), 1"),
         ("(rounded + zero_out).clamp(0, 255)", "(rounded.clamp(0, 255) + zero_out)"),
         ("weight.double()", "weight.double().flip(2, 3)"),
@@ -55,14 +70,16 @@ ANSWERS = {
     ]},
     "add_shortcut": {"right": [
         ("residual.long() - zero_residual", "residual.int().sub(zero_residual).long()"),
-        ("rounded + zero_out", "zero_out + rounded"),
+        (f"{TERMS} + zero_out", f"zero_out + {TERMS}"),
     ], "wrong": [
         ("residual.long() - zero_residual", "residual.long()"), ("residual.long() - zero", "residual - zero"),
-        (" * multiplier_residual", " * multiplier"), (" - 1 + odd", ""), (" + zero_out", ""), (".clamp(0, 255)", ""),
+        (" * multiplier_residual", " * multiplier"), (TERMS, "(product >> shift)"),
+        (" + zero_out", ""), (".clamp(0, 255)", ""),
         ("+ (residual", "- (residual"), (".clamp(0, 255)", ".clamp(max=255)"), ("total.long()", "total"),
-        ("= total", "= (zero_out << shift) + total", "rounded + zero_out", "rounded"),
-        ("rounded + zero_out", "torch.round(product / 2**shift) + zero_out"),
-        ("(rounded + zero_out)", "(((total * multiplier) / 2**shift).round().long() + zero_out + "
-         "((residual.long() - zero_residual) * multiplier_residual / 2**shift).round().long())"),
+        ("= total", "= (zero_out << shift) + total", f"{TERMS} + zero_out", TERMS),
+        (TERMS, "torch.round(product / 2**shift)"),
+        (TERMS, "torch.round(product.double() / 2.0**shift).long()"),
+        (f"{TERMS} + zero_out", "rescale(total.long(), multiplier, shift) + zero_out "
+         "+ rescale(residual.long() - zero_residual, multiplier_residual, shift)"),
     ]},
 }

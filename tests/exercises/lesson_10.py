@@ -12,6 +12,7 @@ for i in range(len(costs)):
         front.append(i)
 return front
 """
+LOGS = "exact.log_softmax(1), rounded.log_softmax(1)"
 TIMES = '(rows[0]["bytes"] if rows else found["bytes"]) / found["bytes"]'
 
 ANSWERS = {
@@ -43,6 +44,30 @@ ANSWERS = {
         (" / (size[layer][now] - size[layer][below])", ""), ("max(n for", "min(n for"), ("= min(steps", "= max(steps"),
         ("> budget:", ">= budget:"), ("raise ValueError(", "return bits or ("),
         ("harm[layer][below] - harm[layer][now]", "harm[layer][below]"), "return {layer: 8 for layer in size}",
+    ]},
+    "divergence": {"right": [
+        "p, q = exact.log_softmax(1), rounded.log_softmax(1)\n"
+        "return F.kl_div(q, p, log_target=True, reduction='batchmean')",
+        (".sum(1).mean().item()", ".sum() / len(exact)"),
+    ], "wrong": [
+        ("log_p.exp()", "log_q.exp()"), (".sum(1).mean()", ".mean()"), (".sum(1).mean()", ".sum()"),
+        (LOGS, "exact.softmax(1).log(), rounded.softmax(1).log()"),
+        ("log_softmax(1)", "log_softmax(0)"), ("log_p - log_q", "log_q - log_p"),
+        ("(log_p - log_q)", "(-log_q)"), (LOGS, "exact, rounded"),
+        "return F.kl_div(rounded.log_softmax(1), exact.softmax(1))",
+        "return (exact - rounded).square().mean()",
+    ]},
+    "pack_bits": {"right": [
+        "text = ''.join(format(code, f'0{bits}b')[::-1] for code in codes)\n"
+        "return bytes(int(text[i : i + 8][::-1], 2) for i in range(0, len(text), 8))",
+        ("sum(code << (place * bits) for", "sum(code * 2 ** (place * bits) for"),
+    ], "wrong": [
+        ("little", "big"), (" + 7) // 8", ") // 8"), ("place * bits", "place * 8"),
+        "return bytes(codes)",
+        (" + 7) // 8", " + 8) // 8"), ("enumerate(codes)", "enumerate(codes[::-1])"),
+        "return torch.tensor(codes, dtype=torch.uint8)",
+        "text = ''.join(format(code, f'0{bits}b') for code in codes)\n"
+        "return bytes(int(text[i : i + 8].ljust(8, '0'), 2) for i in range(0, len(text), 8))",
     ]},
     "whole_way": {"right": [
         ("step(current)", "step(deepcopy(current))"), ("str(error)", 'f"{error}"'),

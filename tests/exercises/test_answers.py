@@ -14,7 +14,8 @@ import pytest
 
 from course.publish import runner
 from helpers import checks
-from helpers.checks.lessons import GIVEN, Lessons
+from helpers.checks.lessons import GIVEN, Lessons, changed_solution
+from helpers.checks.trying import first_failure
 
 TRIES = 3
 LESSONS = sorted(path.stem for path in Path(__file__).parent.glob("lesson_*.py"))
@@ -63,6 +64,20 @@ def test_right_answers_are_accepted_and_wrong_ones_rejected(lesson, function, mo
             checks.check(define(function, changed(base, answer)))
             print("accepted:", answer)
         assert "NameError" not in str(rejected.value), answer
+
+
+MISTAKES = [(item, mistake) for item in COURSE.items.values() for mistake in item.mistakes]
+
+
+@pytest.mark.parametrize(
+    ("item", "mistake"), MISTAKES, ids=lambda value: getattr(value, "name", "")
+)
+def test_a_mistake_is_wrong_and_its_hint_is_what_its_author_gets(item, mistake):
+    code = changed_solution(COURSE.solution(item.function), item.function, mistake)
+    function = COURSE.define(item.function, {item.function: code})
+    for _ in range(TRIES):
+        assert first_failure(item, function) is not None, mistake.hint
+        assert COURSE.hint_for_mistake(item, function) == mistake.hint
 
 
 def test_every_exercise_has_answers_that_try_it():

@@ -1,0 +1,38 @@
+"""Networks that a learner has trained: kept beside `mine.py`, for later lessons to go on with."""
+
+from torch import nn
+
+from helpers import checks
+
+
+def keep_network(model: nn.Module, name: str) -> None:
+    """Keep a network for later lessons; a run without a learner keeps nothing.
+
+    Args:
+        model: a network that `models.save` can write.
+        name: what later lessons ask for, such as "tiny-trained".
+    """
+    if checks.headless():
+        print(f"{name}: not kept, because this run has no learner")
+        return
+    from helpers import models  # loads torchvision, which no exercise needs
+
+    path = models.save(model, checks.lessons().mine_folder / f"{name}.safetensors")
+    print(f"{name}: kept for later lessons in {path.parent.name}/{path.name}")
+
+
+def your_network(name: str, shipped: str = "tiny") -> nn.Module:
+    """The learner's own network of this name in eval mode, or a shipped one; prints which.
+
+    Args:
+        name: the name under which it was kept.
+        shipped: the course's checkpoint to take where the learner has kept none.
+    """
+    from helpers import models
+
+    path = checks.lessons().mine_folder / f"{name}.safetensors"
+    if not checks.headless() and path.exists():
+        print(f"{name}: your own, from {path.parent.name}/{path.name}")
+        return models.load(path)
+    print(f"{name}: the course's {shipped}.safetensors, because you have kept none of your own")
+    return models.pretrained(shipped)
