@@ -2,15 +2,22 @@
 
 To read in this order:
 
+    groups       what is to be found, in an example: channels that can only go together
     reader       a forward, as a graph whose values are known
-    atoms        numbers for channels, and which of them are tied
-    labelling    the channels of every value; rules, rules_value, rules_shape say what an operation
-    does
-    groups       channels that can only go together; discovery finds them, and tries them out
-    surgery      a copy without some of them
-    importance   how much a channel matters; allocation: how many go from where
+    ties         numbers for channels, and which of them are tied
+    labelling    the channels of every value; rules, rules_value, rules_shape: what an operation does
+    discovery    finds the groups, and tries them out
+    surgery      a copy without some channels
+    importance   how much a channel matters; allocation: how many go, and which
     pruner       all of it in one call
-    recovery     BatchNorm after the cut, and channels that never change
+    recovery     BatchNorm after the cut, and channels that never change; constants finds those
+
+Four words are used throughout:
+
+    label    a number at each index of each axis that holds channels
+    unit     labels that are tied, so that they can only be cut together; the smallest stands for it
+    group    units on the same axes of the same tensors, among which one can choose
+    member   a part of an axis that belongs to a group
 """
 
 from helpers.pruning.discovery import channel_groups

@@ -1,15 +1,14 @@
-"""How many units of each group go, and which: every allocation is a queue in which all units stand
-in line.
+"""How many units of each group go, and which: every allocation is a ranking of all units.
 
-    uniform          all groups lose the same share: the k-th of a group's n units goes at the ratio
-        k / n
-    {group: ratio}   the same, each group at a ratio of its own
-    global           the k-th of all N units goes at the ratio k / N, ranked by their scores: as
-    they are if taylor or
-                     random gave them, else each divided by the mean of its group
+    uniform          all groups lose the same share: the k-th of a group's n units goes at the
+                     ratio k / n
+    {group: ratio}   the same, each group at its ratio
+    global           the k-th of all N units goes at the ratio k / N. Units are ranked by their
+                     scores: as they are if taylor or random gave them, else each divided by the
+                     mean of its group
 
-A ratio takes the front of the queue. A target (so many parameters or multiply-adds) takes the front
-that comes nearest.
+Inside a group the units with the lowest scores go first. A ratio takes the first units of the
+ranking; a target (so many parameters or multiply-adds) takes as many as come nearest to it.
 """
 
 import bisect
@@ -18,16 +17,20 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from torch import fx, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from helpers.graphs.operations import KEEPS_SHAPE, operation
+from helpers.graphs.recording import perform
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import COMPARABLE, Scores
-from helpers.pruning.reader import on_meta, read
-from helpers.pruning.surgery import Plan, cut
+from helpers.pruning.reader import called_module, on_meta, read
+from helpers.pruning.surgery import Cut, cut
 
 ROUNDING = 1e-9  # keeps 0.7 * 10 from being 6
+Ranking = list[tuple[str, int]]  # (group, unit); the first one goes first
 
 
 def checked_ratio(ratio: float, what: str = "ratio") -> float:
@@ -44,119 +47,121 @@ def checked_multiple(round_to: int) -> int:
     return int(round_to)
 
 
-def clamp(size: int, count: int, round_to: int) -> int:
-    """How many units may go when `count` of `size` are asked for: a multiple of `round_to` is left,
-    or everything.
-    """
-    return size - min(size, -(-max(size - count, 1) // round_to) * round_to)
+def removable(size: int, count: int, round_to: int) -> int:
+    """How many of `size` units go when `count` are to go: a multiple of `round_to` stays, or all."""
+    multiples = -(-max(size - count, 1) // round_to)  # rounded up
+    return size - min(size, multiples * round_to)
 
 
-def queue(
+def rank_units(
     groups: list[Group],
     scores: Scores,
     importance: str,
     allocation: str | Mapping,
     ratio: float,
     round_to: int,
-) -> tuple[np.ndarray, int]:
-    """For each place in the queue the number of the group that loses a unit, and how many places go
-    at this ratio.
-    """
-    sizes = np.array([group.size for group in groups])
-    owners = np.repeat(np.arange(len(groups)), sizes)
-    if allocation == "global":
-        values = [scores[group.name] for group in groups]
-        values = values if importance in COMPARABLE else [v / max(v.mean(), 1e-30) for v in values]
-        owners = owners[
-            np.argsort(np.concatenate(values), kind="stable")
-        ]  # among equals the first group and unit
-        for number, size in enumerate(
-            sizes.tolist()
-        ):  # a group that has no more to give is skipped
-            owners = np.delete(
-                owners, np.flatnonzero(owners == number)[clamp(size, size, round_to) :]
-            )
-        return owners, int(sizes.sum() * ratio + ROUNDING)
+) -> tuple[Ranking, int]:
+    """The units that can go, in order, and how many of them go at this ratio."""
+    ratios = {group.name: ratio for group in groups}
     if isinstance(allocation, Mapping):
-        if unknown := allocation.keys() - {group.name for group in groups}:
+        if unknown := allocation.keys() - ratios.keys():
             raise PruneError(
-                f"allocation names {sorted(unknown)[0]!r}, which is no prunable group of this scope"
+                f"allocation names {min(unknown)!r}, which is no prunable group of this scope"
             )
-        ratios = [
-            checked_ratio(allocation.get(group.name, 0), f"allocation[{group.name!r}]")
-            for group in groups
-        ]
-        owners = np.repeat(np.arange(len(groups)), (sizes * ratios + ROUNDING).astype(int))
-        return owners, len(owners)
-    if allocation != "uniform":
+        for name in ratios:
+            ratios[name] = checked_ratio(allocation.get(name, 0), f"allocation[{name!r}]")
+    elif allocation not in ("uniform", "global"):
         raise PruneError(
             f"unknown allocation {allocation!r}; choose 'uniform', 'global' or {{group: ratio}}"
         )
-    at = np.concatenate(
-        [(np.arange(1, size + 1) - ROUNDING) / size for size in sizes]
-    )  # the ratio at which it goes
-    return owners[np.argsort(at, kind="stable")], int((at <= ratio).sum())
+    places: list[tuple[float, int, int]] = []  # (goes at, number of the group, unit)
+    for number, group in enumerate(groups):
+        values = scores[group.name]
+        units = np.argsort(values, kind="stable")[: removable(group.size, group.size, round_to)]
+        goes_at = (np.arange(1, len(units) + 1) - ROUNDING) / group.size
+        if isinstance(allocation, Mapping):
+            units = units[goes_at <= ratios[group.name]]
+        if allocation == "global":
+            comparable = importance in COMPARABLE
+            goes_at = values[units] if comparable else values[units] / max(values.mean(), 1e-30)
+        places += [
+            (at, number, unit) for at, unit in zip(goes_at.tolist(), units.tolist(), strict=False)
+        ]
+    places.sort()
+    first_n = len(places)
+    if allocation == "global":
+        first_n = int(sum(group.size for group in groups) * ratio + ROUNDING)
+    elif allocation == "uniform":
+        first_n = sum(at <= ratio for at, _, _ in places)
+    return [(groups[number].name, unit) for _, number, unit in places], first_n
 
 
-def plan_of(groups: list[Group], scores: Scores, front: np.ndarray, round_to: int) -> Plan:
-    """The units with the lowest scores, as many of each group as it has places at the front of the
-    queue.
-    """
-    counts = np.bincount(front, minlength=len(groups)).tolist()
-    going = {
-        group.name: clamp(group.size, count, round_to)
-        for group, count in zip(groups, counts, strict=True)
-    }
-    return {
-        name: np.sort(np.argsort(scores[name], kind="stable")[:count])
-        for name, count in going.items()
-    }
+def cut_of(ranking: Ranking, groups: list[Group], round_to: int) -> Cut:
+    """The units of a ranking, or a few less where a group must keep a multiple of `round_to`."""
+    units: dict[str, list[int]] = {group.name: [] for group in groups}
+    for name, unit in ranking:
+        units[name].append(unit)
+    counts = {g.name: removable(g.size, len(units[g.name]), round_to) for g in groups}
+    return {name: np.array(sorted(units[name][:count]), int) for name, count in counts.items()}
 
 
 def cost_of(
     model: nn.Module, example_inputs: Any, groups: ChannelGroups, what: str
-) -> Callable[[Plan], int]:
-    """What a plan leaves: "params", or "macs", the multiply-adds for an image; both counted without
-    any content.
-    """
-    root, images = on_meta(model), len(as_tuple(example_inputs)[0])
+) -> Callable[[Cut], int]:
+    """What a cut leaves: "params", or "macs", the multiply-adds for an image; counted without data."""
+    root = on_meta(model)
+    images = len(as_tuple(example_inputs)[0])
 
-    def cost(plan: Plan) -> int:
-        small, _ = cut(root, groups, plan)
+    def cost(removed: Cut) -> int:
+        small, _ = cut(root, groups, removed)
         if what == "params":
             return sum(p.numel() for p in small.parameters())
-        with FlopCounterMode(display=False) as counter:
-            read(small, example_inputs)
-        return counter.get_total_flops() // (2 * images)
+        return multiply_adds(read(small, example_inputs)) // images
 
     return cost
 
 
-def meet(
-    what: str, target: float, longest: int, cost: Callable[[int], int], tolerance: float, room: str
-) -> int:
-    """How many places of the queue, `longest` at most, go so that the cost of what is left is
-    nearest to the target:
+def multiply_adds(nodes: list[fx.Node]) -> int:
+    """Of all operations of a network on the meta device, which are done once more."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        for node in nodes:
+            if node.op.startswith("call") and operation(node) not in KEEPS_SHAPE:
+                args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+                perform(called_module(node) or node.target, args, kwargs)
+    return counter.get_total_flops() // 2
 
-    a share of the whole network's cost up to 1, or the cost itself above 1. `tolerance` is a share
-    of the target.
+
+def fit_to_target(
+    what: str,
+    target: float,
+    longest: int,
+    cost: Callable[[int], int],
+    tolerance: float,
+    advice: str,
+) -> int:
+    """How many units of a ranking, `longest` at most, go to come nearest to the target.
+
+    Args:
+        target: a share of the whole network's cost up to 1, or the cost itself above 1.
+        cost: of what is left when so many go.
+        tolerance: a share of the target.
+        advice: what to try if the target cannot be met.
     """
     checked_ratio(tolerance, "tolerance")
     if isinstance(target, bool) or not isinstance(target, Real) or not target > 0:
         raise PruneError(
             f"target_{what} is {target!r}; expected a share (0 < share <= 1) or a number above 1"
         )
-    whole = cost(0)
-    goal = target * whole if target <= 1 else float(target)
-    if goal > whole:
+    now = cost(0)
+    goal = target * now if target <= 1 else float(target)
+    if goal > now:
         raise PruneError(
-            f"target_{what} {goal:,.0f} is more than the {whole:,.0f} {what} that the network"
-            " has now"
+            f"target_{what} {goal:,.0f} is more than the {now:,.0f} {what} that the network has now"
         )
-    first = bisect.bisect_left(range(longest), -goal, key=lambda length: -cost(length))
-    best = min(first, max(first - 1, 0), key=lambda length: abs(cost(length) - goal))
+    reached = bisect.bisect_left(range(longest), -goal, key=lambda count: -cost(count))
+    best = min(reached, max(reached - 1, 0), key=lambda count: abs(cost(count) - goal))
     if abs(cost(best) - goal) > tolerance * goal:
-        nearest = f"the nearest is {cost(best):,.4g} {what} (try {room})"
+        nearest = f"the nearest is {cost(best):,.4g} {what} (try {advice})"
         raise PruneError(
             f"target_{what} {goal:,.4g} cannot be met within {tolerance:.0%}: {nearest}"
         )

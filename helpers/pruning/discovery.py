@@ -1,5 +1,4 @@
-"""Find the channel groups of a network: read its graph, resolve what is tied, and put the result to
-the test.
+"""Find the channel groups of a network: read its graph, resolve what is tied, and try it out.
 
 The test is a trial cut: leave one unit of each group, read the small network afresh, compare the
 two graphs. The rules say how large every value will be. A forward that computes with a fixed number
@@ -16,20 +15,20 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from helpers.pruning.atoms import Labels
 from helpers.pruning.groups import ChannelGroups, build
-from helpers.pruning.labelling import Labelling, Number, Tensor
+from helpers.pruning.labelling import LabelledTensor, Labelling, Number
 from helpers.pruning.reader import TraceError, content, leaves, name_of, on_meta, read
 from helpers.pruning.rules import apply
-from helpers.pruning.surgery import Plan, cut, kept_atoms
+from helpers.pruning.surgery import Cut, cut, kept_labels
+from helpers.pruning.ties import Labels
 
 
 def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> ChannelGroups:
     """Find all channel groups of a network.
 
     The groups that the rules propose are put to the test: a trial cut has to give the same graph
-        with exactly the
-    shapes that were predicted. Where it does not, the groups at that place are declared unprunable.
+    with exactly the shapes that were predicted. Where it does not, the groups at that place are
+    declared unprunable.
 
     Args:
         model: any network that runs in eval mode, and in train mode if it owns layers that eval
@@ -47,73 +46,67 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
     """
     if model.training:
         raise TraceError(f"{type(model).__name__} is in train mode; call model.eval() first")
-    root, labelling = on_meta(model), Labelling(model)
+    root = on_meta(model)
+    labelling = Labelling(model)
     evaluated = read(root, example_inputs)
     labelling.label(evaluated, apply)
-    owners = (
-        {name.rpartition(".")[0] for name in found}
-        for found in (labelling.learned, labelling.tensors)
-    )
-    if idle := sorted(
-        set.difference(*owners)
-    ):  # an evaluation does not call them: auxiliary heads, as in GoogLeNet
+    used = {name.rpartition(".")[0] for name in labelling.tensors}
+    idle = {name.rpartition(".")[0] for name in labelling.learned} - used
+    if idle:  # an evaluation does not call them: auxiliary heads, as in GoogLeNet
         try:
             labelling.label(read(root.train(), example_inputs), apply)
         except TraceError as error:
-            why = (
-                f"This was in train mode, which is read because eval mode does not call {idle[0]!r}"
-            )
-            remedy = (
-                "take it out if nothing calls it, or let forward run in train mode (perhaps on a"
-                " batch of two)"
-            )
-            raise TraceError(f"{error}. {why}: {remedy}") from error
+            raise TraceError(
+                f"{error}. This was in train mode, which is read because eval mode does not call"
+                f" {min(idle)!r}: take it out if nothing calls it, or let forward run in train mode"
+                " (perhaps on a batch of two)"
+            ) from error
         root.eval()
     while True:
         groups = build(labelling, evaluated)
-        plan = {group.name: np.arange(1, group.size) for group in groups.prunable()}
-        misfit = (
-            first_misfit(groups, plan, cut(root, groups, plan)[0], example_inputs) if plan else None
-        )
+        all_but_one = {group.name: np.arange(1, group.size) for group in groups.prunable()}
+        if not all_but_one:
+            return groups
+        small, _ = cut(root, groups, all_but_one)
+        misfit = first_misfit(groups, all_but_one, small, example_inputs)
         if misfit is None:
             return groups
-        labelling.atoms.pin(*misfit)
+        labelling.ties.pin(*misfit)
 
 
 def first_misfit(
-    groups: ChannelGroups, plan: Plan, small: nn.Module, example_inputs: Any
+    groups: ChannelGroups, removed: Cut, small: nn.Module, example_inputs: Any
 ) -> tuple[Labels, str] | None:
-    """The first node that a cut has not left as predicted: the atoms that reach it and were cut (if
-    there are none,
-    those of every group), and the reason; or None. `small` is the network after the cut, on the
-    meta device.
+    """The first node that a cut has not left as predicted, if there is one.
+
+    Args:
+        small: the network after the cut, on the meta device.
+
+    Returns:
+        The labels of the axes that reach it and were cut (if there are none, the units of all
+        groups), and the reason.
     """
-    keep, misfits = kept_atoms(groups, plan), []
+    keep = kept_labels(groups, removed)
+    node, why = None, ""
     try:
-        for node, other in zip(groups.nodes, read(small, example_inputs), strict=False):
-            shapes = [
-                tuple(t.shape) for t in leaves(other.meta.get("val")) if isinstance(t, torch.Tensor)
-            ]
-            if described(node) != described(other):
-                misfits.append((node, "the forward computes with a stored number of channels"))
-            elif "labels" in node.meta and shapes != predicted(node.meta["labels"], keep):
-                misfits.append((node, "a trial cut gave another shape than the channels left"))
+        for before, after in zip(groups.nodes, read(small, example_inputs), strict=False):
+            if described(before) != described(after):
+                why = "the forward computes with a stored number of channels"
+            elif "labels" in before.meta and shapes_of(after) != predicted(before, keep):
+                why = "a trial cut gave another shape than the channels left"
+            if why:
+                node = before
+                break
     except TraceError as error:
-        misfits.append((groups.nodes[error.position], f"a trial cut fails: {error.cause}"))
-    for node, why in misfits[:1]:
-        reached = leaves([n.meta.get("labels") for n in (*node.all_input_nodes, node)])
-        axes = [
-            a
-            for t in reached
-            if isinstance(t, Tensor | Number)
-            for a in t.axes
-            if isinstance(a, np.ndarray)
-        ]
-        cut_here = [a for a in axes if not keep[a].all()] or [
-            group.units for group in groups.prunable()
-        ]
-        return np.concatenate(cut_here), f"{name_of(node)}: {why}"
-    return None
+        node = groups.nodes[error.position]
+        why = f"a trial cut fails: {error.cause}"
+    if node is None:
+        return None
+    reached = leaves([n.meta.get("labels") for n in (*node.all_input_nodes, node)])
+    labelled = [value for value in reached if isinstance(value, LabelledTensor | Number)]
+    axes = [a for value in labelled for a in value.axes if isinstance(a, np.ndarray)]
+    axes = [a for a in axes if not keep[a].all()] or [g.units for g in groups.prunable()]
+    return np.concatenate(axes), f"{name_of(node)}: {why}"
 
 
 def described(node: fx.Node) -> str:
@@ -121,18 +114,22 @@ def described(node: fx.Node) -> str:
     hold.
     """
     contents = [content(n) for n in node.all_input_nodes]
-    return re.sub(
-        r"_tensor_constant\d+",
-        "constant",
-        repr((node.op, node.target, node.args, node.kwargs, contents)),
-    )
+    said = repr((node.op, node.target, node.args, node.kwargs, contents))
+    return re.sub(r"_tensor_constant\d+", "constant", said)
 
 
-def predicted(labels: Any, keep: np.ndarray) -> list[tuple[int, ...]]:
-    """The shapes that the rules expect once only these atoms are left."""
-    tensors = (t for t in leaves(labels) if isinstance(t, Tensor))
-    sizes = (zip(t.shape, t.axes, strict=True) for t in tensors)
-    return [
-        tuple(int(keep[a].sum()) if isinstance(a, np.ndarray) else n for n, a in axes)
-        for axes in sizes
-    ]
+def shapes_of(node: fx.Node) -> list[tuple[int, ...]]:
+    """The shapes of the tensors that a node gives."""
+    values = leaves(node.meta.get("val"))
+    return [tuple(value.shape) for value in values if isinstance(value, torch.Tensor)]
+
+
+def predicted(node: fx.Node, keep: np.ndarray) -> list[tuple[int, ...]]:
+    """The shapes that the rules expect once only these labels are left."""
+    shapes = []
+    for value in leaves(node.meta["labels"]):
+        if isinstance(value, LabelledTensor):
+            axes = zip(value.shape, value.axes, strict=True)
+            sizes = [int(keep[a].sum()) if isinstance(a, np.ndarray) else n for n, a in axes]
+            shapes.append(tuple(sizes))
+    return shapes

@@ -1,4 +1,34 @@
-"""Channel groups: which channels of a network can be cut, and what has to be cut with them."""
+"""Channel groups: which channels of a network can be cut, and what has to be cut with them.
+
+Example: a block that widens four channels to six, and adds.
+
+    y = a(x)                                    a = Conv2d(3, 4, 1)
+    z = depthwise(expand(y))                    expand = Conv2d(4, 6, 1)
+    y = y + project(z)                          depthwise = Conv2d(6, 6, 3, padding=1, groups=6)
+    return head(y)                              project = Conv2d(6, 4, 1), head = Conv2d(4, 2, 1)
+
+Each index of an axis that holds channels has a label (labelling.py). What reads a channel repeats
+its label:
+
+    a.weight          axis 0     0  1  2  3            so has a.bias
+    expand.weight     axis 1     0  1  2  3            it reads what a makes
+                      axis 0     4  5  6  7  8  9
+    depthwise.weight  axis 0     4  5  6  7  8  9      filter i reads and makes channel i
+    project.weight    axis 1     4  5  6  7  8  9
+                      axis 0    10 11 12 13            the addition ties 10 to 0, 11 to 1, ...
+    head.weight       axis 1     0  1  2  3
+                      axis 0    14 15                  pinned: they are outputs of the network
+
+Labels that are tied are one unit, which has the smallest number: 10 to 13 are units 0 to 3. Units
+on the same axes of the same tensors are a group, named after the layer that makes them:
+
+    a         units 0 to 3      a, expand (axis 1), project, head (axis 1)          shared by blocks
+    expand    units 4 to 9      expand, depthwise, project (axis 1)                 hidden
+    head      units 14 and 15   cannot be pruned
+
+To cut unit 1 of the group expand, label 5, is to take index 1 out of axis 0 of expand.weight,
+expand.bias, depthwise.weight and depthwise.bias, and of axis 1 of project.weight.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,8 +37,8 @@ import numpy as np
 import pandas as pd
 from torch import fx
 
-from helpers.pruning.atoms import Labels
 from helpers.pruning.labelling import Labelling
+from helpers.pruning.ties import Labels
 
 
 class PruneError(ValueError):
@@ -19,12 +49,19 @@ class PruneError(ValueError):
 
 @dataclass(frozen=True)
 class Member:
-    """Part of one axis of one tensor: index `positions[i]` belongs to unit `units[i]` of the group."""
+    """Part of one axis of one tensor: `indices[i]` of the axis belongs to unit `units[i]` of the
+    group.
+    """
 
     tensor: str
     dim: int
-    positions: np.ndarray
+    indices: np.ndarray
     units: np.ndarray
+
+    @property
+    def axis(self) -> tuple[str, int]:
+        """The axis that it is a part of."""
+        return self.tensor, self.dim
 
 
 @dataclass(frozen=True)
@@ -32,10 +69,10 @@ class Group:
     """Units that live on the same axes of the same tensors. A unit is cut as a whole or not at all."""
 
     name: str  # of the layer that produces it
-    units: Labels  # the atoms that stand for them
+    units: Labels  # their smallest labels
     members: tuple[Member, ...]
     reason: str | None  # why it cannot be pruned; None if it can
-    hidden: bool  # inside one block of the network, away from its trunk
+    hidden: bool  # inside one block of the network, and not shared with others
 
     @property
     def size(self) -> int:
@@ -48,7 +85,7 @@ class ChannelGroups:
     """All groups of a network, in the order in which the network uses them."""
 
     by_name: dict[str, Group]
-    roots: Labels  # for each atom the unit it belongs to
+    unit_of: Labels  # for each label its unit
     axes: dict[str, dict[int, Labels]]  # tensor -> axis -> units
     labelling: Labelling = field(repr=False)
     nodes: list[fx.Node] = field(repr=False)
@@ -76,79 +113,89 @@ class ChannelGroups:
 
 def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     """Resolve the ties, and gather the units that live on exactly the same axes into groups."""
-    roots = labelling.atoms.roots()
-    pinned = labelling.atoms.pinned(roots)
-    tensors = labelling.tensors.items()
-    axes = {
-        name: {d: roots[a] for d, a in enumerate(t.axes) if isinstance(a, np.ndarray)}
-        for name, t in tensors
+    unit_of = labelling.ties.units()
+    pinned = labelling.ties.pinned(unit_of)
+    axes = {}
+    for name, tensor in labelling.tensors.items():
+        labelled = [(dim, axis) for dim, axis in enumerate(tensor.axes) if axis is not None]
+        axes[name] = {dim: unit_of[axis] for dim, axis in labelled if axis is not ...}
+    shared = unit_of[np.concatenate([unit_of[:0], *labelling.shared])]
+    blocks = block_prefixes(labelling)
+    groups: dict[str, Group] = {}
+    for units, members in gather(axes, unit_of, pinned):
+        name = members[0].tensor.rpartition(".")[0] or members[0].tensor
+        # A layer may produce several groups.
+        before = [other for other in groups if other.partition("#")[0] == name]
+        if before:
+            name = f"{name}#{len(before) + 1}"
+        produced = any(member.axis in labelling.output_axes for member in members)
+        inside = any(all(m.tensor.startswith(block) for m in members) for block in blocks)
+        hidden = inside and not np.isin(units, shared).any()
+        reason = why_unprunable(units, pinned, produced)
+        groups[name] = Group(name, units, tuple(members), reason, hidden)
+    return ChannelGroups(groups, unit_of, axes, labelling, evaluated)
+
+
+def block_prefixes(labelling: Labelling) -> list[str]:
+    """What the names of a block's tensors begin with; a network without blocks is one."""
+    if not labelling.blocks:
+        return [""]
+    modules = labelling.model.named_modules()
+    paths = [path for path, module in modules if type(module) in labelling.blocks]
+    return [f"{path}." if path else "" for path in paths]
+
+
+def gather(
+    axes: dict[str, dict[int, Labels]], unit_of: Labels, pinned: dict[str, np.ndarray]
+) -> list[tuple[Labels, list[Member]]]:
+    """The units of each group with its members, in the order in which the network uses them."""
+    # Most axes are cut with others (filters, bias, four tensors of a BatchNorm): look at each once.
+    distinct_axes = {
+        units.tobytes(): units for tensor in axes.values() for units in tensor.values()
     }
-    # Most axes are cut with others (a convolution's rows, its bias, four tensors of BatchNorm,
-    # ...): each kind once.
-    kinds = {units.tobytes(): units for tensor in axes.values() for units in tensor.values()}
-    stays = np.concatenate([*map(np.flatnonzero, pinned.values()), roots[:0]])
-    classes = classes_of(len(roots), [stays, *kinds.values()])
-    places = {key: places_of(units, classes) for key, units in kinds.items()}
+    stays = np.concatenate([unit_of[:0], *map(np.flatnonzero, pinned.values())])
+    signature = signatures(len(unit_of), [stays, *distinct_axes.values()])
+    occurrences = {key: split(units, signature) for key, units in distinct_axes.items()}
     found: dict[int, tuple[Labels, list[Member]]] = {}
     for name, tensor in axes.items():
         for dim, axis in tensor.items():
-            for number, (positions, units, numbers) in places[axis.tobytes()].items():
-                found.setdefault(number, (units, []))[1].append(
-                    Member(name, dim, positions, numbers)
-                )
-    trunk = set(roots[np.concatenate(labelling.trunk)].tolist()) if labelling.trunk else set()
-    paths = [
-        path for path, module in labelling.model.named_modules() if type(module) in labelling.blocks
-    ]
-    blocks = [f"{path}." if path else "" for path in paths] if labelling.blocks else [""]
-    groups: dict[str, Group] = {}
-    for units, members in found.values():
-        first = members[0].tensor.rpartition(".")[0] or members[0].tensor
-        before = sum(
-            name.partition("#")[0] == first for name in groups
-        )  # a layer may produce several groups
-        name = f"{first}#{before + 1}" if before else first
-        inside = any(all(member.tensor.startswith(block) for member in members) for block in blocks)
-        hidden = inside and trunk.isdisjoint(units.tolist())
-        produced = any((member.tensor, member.dim) in labelling.rows for member in members)
-        groups[name] = Group(name, units, tuple(members), why_not(units, pinned, produced), hidden)
-    return ChannelGroups(groups, roots, axes, labelling, evaluated)
+            for number, (units, indices, numbers) in occurrences[axis.tobytes()].items():
+                _, members = found.setdefault(number, (units, []))
+                members.append(Member(name, dim, indices, numbers))
+    return list(found.values())
 
 
-def classes_of(count: int, axes: list[Labels]) -> Labels:
-    """Give two units the same class if the same axes hold them: every axis splits the classes that
-    it cuts through.
+def signatures(count: int, axes: list[Labels]) -> Labels:
+    """For each unit a number, the same for units that the same axes hold: every axis splits those
+    that it cuts through.
     """
-    classes, following = np.zeros(count, dtype=np.int64), 1
+    signature = np.zeros(count, dtype=np.int64)
+    unused = 1
     for units in map(np.unique, axes):
-        old, split = np.unique(classes[units], return_inverse=True)
-        classes[units] = following + split
-        following += len(old)
-    return classes
+        old, split_into = np.unique(signature[units], return_inverse=True)
+        signature[units] = unused + split_into
+        unused += len(old)
+    return signature
 
 
-def places_of(axis: Labels, classes: Labels) -> dict[int, tuple[np.ndarray, Labels, np.ndarray]]:
-    """Where each class is found on an axis, its units in order, and the number of the unit at each
-    of these places.
+def split(axis: Labels, signature: Labels) -> dict[int, tuple[Labels, np.ndarray, np.ndarray]]:
+    """For each signature on an axis its units in order, their indices, and the number of the unit
+    at each index.
     """
-    held = classes[axis]
-    places = {number: np.flatnonzero(held == number) for number in np.unique(held).tolist()}
-    return {
-        number: (where, *np.unique(axis[where], return_inverse=True))
-        for number, where in places.items()
-    }
+    parts = {}
+    for number in np.unique(signature[axis]).tolist():
+        indices = np.flatnonzero(signature[axis] == number)
+        units, numbers = np.unique(axis[indices], return_inverse=True)
+        parts[number] = (units, indices, numbers)
+    return parts
 
 
-def why_not(units: Labels, pinned: dict[str, np.ndarray], produced: bool) -> str | None:
-    """The reasons why these units stay, the three first found; or that there is nothing to choose
-    from, or by.
-    """
+def why_unprunable(units: Labels, pinned: dict[str, np.ndarray], produced: bool) -> str | None:
+    """The first three reasons why these units stay; or that there is nothing to choose by, or from."""
     if reasons := [reason for reason, mask in pinned.items() if mask[units].any()]:
         return "; ".join(reasons[:3])
     if not produced:
         return "no layer has filters for these channels, by which they could be rated"
-    return (
-        "all its channels are tied into one, and cutting that would empty it"
-        if len(units) == 1
-        else None
-    )
+    if len(units) == 1:
+        return "all its channels are tied into one, and cutting that would empty it"
+    return None

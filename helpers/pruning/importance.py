@@ -47,7 +47,7 @@ def producers(groups: ChannelGroups, group: Group, importance: str) -> list[Memb
     """The weights with one filter for each channel of the group, in the order in which they run; or
     the scales.
     """
-    rows = groups.labelling.rows
+    rows = groups.labelling.output_axes
     if importance == "bn_scale":
         layers = groups.labelling.model.named_modules()
         rows = {
@@ -70,7 +70,7 @@ def rated(
     for group in chosen:
         for member in producers(groups, group, importance):
             tensor = tensors[member.tensor].detach().movedim(member.dim, 0)
-            values = rate(tensor.reshape(len(tensor), -1)[member.positions]).double().cpu().numpy()
+            values = rate(tensor.reshape(len(tensor), -1)[member.indices]).double().cpu().numpy()
             found[group.name] += np.bincount(member.units, weights=values, minlength=group.size)
     return found
 

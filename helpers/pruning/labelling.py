@@ -15,12 +15,12 @@ from torch import fx, nn
 
 from helpers.graphs.operations import operation
 from helpers.graphs.recording import stored_tensors
-from helpers.pruning.atoms import Atoms, Labels
 from helpers.pruning.reader import called_module, is_question, leaves, name_of
+from helpers.pruning.ties import Labels, Ties
 
 
 @dataclass
-class Tensor:
+class LabelledTensor:
     """A value of the graph: `axes[d]` holds the atom at each index of axis d, None if the axis
     cannot be cut.
 
@@ -57,7 +57,7 @@ class Call:
         self.name = f"{name_of(node)} ({what})"  # for people: "layer1.0.add (add)", "0 (Conv2d)"
         self.output = node.meta["val"]  # a meta tensor, a tuple of them or a number
         found = leaves((args, kwargs))
-        self.tensors = [a for a in found if isinstance(a, Tensor)]
+        self.tensors = [a for a in found if isinstance(a, LabelledTensor)]
         self.numbers = [a for a in found if isinstance(a, Number)]
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
@@ -73,14 +73,14 @@ class Labelling:
     """Everything that is known about the channels of one network."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.model, self.atoms = model, Atoms()
-        self.tensors: dict[str, Tensor] = {}  # parameters and buffers, by canonical name
-        self.whole: set[str] = set()  # convolutions that lose whole groups
-        self.rows: set[tuple[str, int]] = set()  # (weight, axis) with the outputs of a layer
-        self.columns: dict[
+        self.model, self.ties = model, Ties()
+        self.tensors: dict[str, LabelledTensor] = {}  # parameters and buffers, by canonical name
+        self.loses_whole_groups: set[str] = set()  # convolutions that lose whole groups
+        self.output_axes: set[tuple[str, int]] = set()  # (weight, axis) with the outputs of a layer
+        self.input_axes: dict[
             tuple[str, int], dict[str, fx.Node]
         ] = {}  # and with its inputs; the calls, by name
-        self.trunk: list[Labels] = []  # atoms that meet in an addition or concatenation
+        self.shared: list[Labels] = []  # atoms that meet in an addition or concatenation
         self.blocks: set[type] = set()  # classes whose forward has such a place
         stored = stored_tensors(model)
         first = {id(tensor): name for name, tensor in reversed(stored.items())}
@@ -110,23 +110,23 @@ class Labelling:
             node.meta["labels"] = self.parameter(node.target) if stored else uncut(node.meta["val"])
         return node.meta["labels"]
 
-    def parameter(self, name: str) -> Tensor:
-        """The one Tensor of a parameter or buffer, whatever name it is reached by."""
+    def parameter(self, name: str) -> LabelledTensor:
+        """The one LabelledTensor of a parameter or buffer, whatever name it is reached by."""
         name, shape = self.canonical[name], self.shapes[name]
-        return self.tensors.setdefault(name, Tensor(shape, [...] * len(shape), name))
+        return self.tensors.setdefault(name, LabelledTensor(shape, [...] * len(shape), name))
 
-    def axis(self, tensor: Tensor, dim: int) -> Labels | None:
+    def axis(self, tensor: LabelledTensor, dim: int) -> Labels | None:
         """The atoms of an axis; new ones at a parameter's first use. Buffers have none to give."""
         if tensor.axes[dim] is ...:
             gives = tensor.shape[dim] > 1 and tensor.name in self.learned
-            tensor.axes[dim] = self.atoms.fresh(tensor.shape[dim]) if gives else None
+            tensor.axes[dim] = self.ties.fresh(tensor.shape[dim]) if gives else None
         return tensor.axes[dim]
 
-    def like(self, x: Tensor) -> Tensor:
+    def like(self, x: LabelledTensor) -> LabelledTensor:
         """A result with the channels of its input."""
-        return Tensor(x.shape, [self.axis(x, d) for d in range(len(x.shape))])
+        return LabelledTensor(x.shape, [self.axis(x, d) for d in range(len(x.shape))])
 
-    def bind(self, tensor: Tensor, dim: int, labels: Labels | None, why: str) -> None:
+    def bind(self, tensor: LabelledTensor, dim: int, labels: Labels | None, why: str) -> None:
         """Axis `dim` of the tensor is cut together with `labels`."""
         if tensor.axes[dim] is ...:
             tensor.axes[dim] = labels
@@ -136,21 +136,21 @@ class Labelling:
     def tie(self, first: Labels | None, second: Labels | None, why: str) -> None:
         """Two axes are cut together; if one of them cannot be cut, neither can the other."""
         if first is None or second is None:
-            self.atoms.pin(
+            self.ties.pin(
                 first if second is None else second, f"{why}: meets an axis that cannot be cut"
             )
         else:
-            self.atoms.tie(first, second)
+            self.ties.tie(first, second)
 
-    def tie_rows(self, labels: Labels, rows: int) -> Labels:
+    def tie_parts(self, labels: Labels, rows: int) -> Labels:
         """Split the labels into equal rows that lose the same positions; returns one row."""
         table = labels.reshape(rows, -1)
-        self.atoms.tie(table[:1].repeat(rows - 1, 0).ravel(), table[1:].ravel())
+        self.ties.tie(table[:1].repeat(rows - 1, 0).ravel(), table[1:].ravel())
         return table[0]
 
     def join(self, call: Call, labels: list[Labels | None]) -> None:
         """Activations meet here, so their channels belong to a trunk, and the module is a block."""
-        self.trunk += [atoms for atoms in labels if atoms is not None]
+        self.shared += [atoms for atoms in labels if atoms is not None]
         modules = [*call.node.meta.get("nn_module_stack", {}).values()]
         self.blocks.add(modules[-1][1] if modules else type(self.model))
 
@@ -159,13 +159,13 @@ class Labelling:
         for value in leaves(values):
             if isinstance(value, Number):
                 for labels in value.axes:
-                    self.atoms.pin(labels, why)
-            elif isinstance(value, Tensor):
+                    self.ties.pin(labels, why)
+            elif isinstance(value, LabelledTensor):
                 for dim, labels in enumerate(value.axes):
                     if labels is ...:
                         value.axes[dim] = None
                     elif dim not in keep:
-                        self.atoms.pin(labels, why)
+                        self.ties.pin(labels, why)
 
 
 Rule = Callable[[Labelling, Call], Any]
@@ -176,7 +176,7 @@ def uncut(output: Any) -> Any:
     if isinstance(output, list | tuple):
         return [*map(uncut, output)]
     return (
-        Tensor(tuple(output.shape), [None] * output.dim())
+        LabelledTensor(tuple(output.shape), [None] * output.dim())
         if isinstance(output, torch.Tensor)
         else output
     )

@@ -1,6 +1,6 @@
 """`prune`: groups, importance, allocation and surgery in one call."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,15 +11,15 @@ from helpers.pruning.allocation import (
     checked_multiple,
     checked_ratio,
     cost_of,
-    meet,
-    plan_of,
-    queue,
+    cut_of,
+    fit_to_target,
+    rank_units,
 )
 from helpers.pruning.discovery import channel_groups, first_misfit
 from helpers.pruning.groups import ChannelGroups, Group, PruneError
 from helpers.pruning.importance import Batches, scores
 from helpers.pruning.reader import on_meta
-from helpers.pruning.surgery import Plan, cut
+from helpers.pruning.surgery import Cut, cut
 
 SCOPES = ("hidden", "all")
 
@@ -50,7 +50,7 @@ def prune(
             mean unless taylor or random gave them); or a ratio for each group, by name, instead of
             `ratio` and of a target.
         scope: "hidden" cuts only channels inside a block, "all" also those outside the blocks and
-            the trunk.
+            those that several blocks share.
         target_params, target_macs: instead of `ratio`: what the whole network keeps, as a share up
             to 1 or as a number above 1, of multiply-adds for one of the inputs, whose first axis
             counts them; at most one target.
@@ -67,32 +67,36 @@ def prune(
         >>> sum(p.numel() for p in small.parameters())
         1333226
     """
-    targets = {
-        what: n for what, n in (("params", target_params), ("macs", target_macs)) if n is not None
-    }
+    targets = {"params": target_params, "macs": target_macs}
+    targets = {what: target for what, target in targets.items() if target is not None}
     if len(targets) > 1:
         raise PruneError("give one target, not target_params and target_macs")
     if isinstance(allocation, Mapping) and (targets or ratio != 0.5):
         raise PruneError(
             "allocation gives each group its ratio: leave out ratio, target_params and target_macs"
         )
-    ratio, round_to = checked_ratio(ratio), checked_multiple(round_to)
+    ratio = checked_ratio(ratio)
+    round_to = checked_multiple(round_to)
     groups = channel_groups(model, example_inputs)
     chosen = in_scope(groups, scope)
     if round_to > (largest := max(group.size for group in chosen)):
         raise PruneError(f"round_to={round_to}: no group has more than {largest} units to keep")
     found = scores(model, groups, chosen, importance, batches, seed)
-    line, length = queue(chosen, found, importance, allocation, ratio, round_to)
+    ranking, first_n = rank_units(chosen, found, importance, allocation, ratio, round_to)
     for what, target in targets.items():
         cost = cost_of(model, example_inputs, groups, what)
-        left = lambda length: cost(plan_of(chosen, found, line[:length], round_to))  # noqa: B023, E731
-        room = " or ".join(
-            ["scope='all'"] * (scope == "hidden")
-            + ["round_to=1"] * (round_to > 1)
-            + ["more tolerance"]
-        )
-        length = meet(what, target, len(line), left, tolerance, room)
-    return without(model, groups, plan_of(chosen, found, line[:length], round_to), example_inputs)
+
+        def cost_without(count: int, cost: Callable = cost) -> int:
+            return cost(cut_of(ranking[:count], chosen, round_to))
+
+        advice = "more tolerance"
+        if round_to > 1:
+            advice = f"round_to=1 or {advice}"
+        if scope == "hidden":
+            advice = f"scope='all' or {advice}"
+        first_n = fit_to_target(what, target, len(ranking), cost_without, tolerance, advice)
+    removed = cut_of(ranking[:first_n], chosen, round_to)
+    return remove_channels(model, groups, removed, example_inputs)
 
 
 def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
@@ -109,23 +113,22 @@ def in_scope(groups: ChannelGroups, scope: str) -> list[Group]:
     return chosen
 
 
-def without(model: nn.Module, groups: ChannelGroups, plan: Plan, example_inputs: Any) -> nn.Module:
-    """Carry a plan out, see that forward does the same as before, and note how the structure can be
-    built again.
+def remove_channels(
+    model: nn.Module, groups: ChannelGroups, removed: Cut, example_inputs: Any
+) -> nn.Module:
+    """Cut, see that forward does the same as before, and note how the structure can be built again.
 
-    Nothing is noted if a parameter was cut whose layer has no sizes to note; `models.save` will say
-    so.
+    Nothing is noted if a parameter was cut whose layer has no sizes to note; `models.save` says so.
     """
-    small, changes = cut(model, groups, plan)
-    if misfit := first_misfit(groups, plan, on_meta(small), example_inputs):
+    small, changes = cut(model, groups, removed)
+    if misfit := first_misfit(groups, removed, on_meta(small), example_inputs):
         advice = (
             "choose another ratio or round_to, or leave the layers before it whole by"
             " allocation={group: ratio}"
         )
         raise PruneError(f"{misfit[1]}, which depends on how many are left; {advice}")
-    if all(changes.values()):
-        return (
-            models.record(small, source=model, step="resize", changes=changes) if changes else small
-        )
-    vars(small).pop("spec", None)
+    if not all(changes.values()):
+        vars(small).pop("spec", None)
+    elif changes:
+        models.record(small, source=model, step="resize", changes=changes)
     return small

@@ -1,17 +1,26 @@
-"""Recovery without gradients: what BatchNorm's statistics have to say.
+"""Recovery without gradients.
 
-`reestimate_batchnorm` measures them again, so that they fit the pruned network.
-`remove_dead_channels` takes out the channels that never change, since training has switched them
-off: they cost bytes, and ruin scales for a whole tensor. A BatchNorm with a variance of about 0
-answers beta unless its mean lags behind, which random images show. What is constant further on a
-run finds, with NaN for "varies". A comparison loses NaN: what is behind one is taken to vary.
+`reestimate_batchnorm` measures BatchNorm's statistics again, so that they fit the pruned network.
+`remove_dead_channels` takes out channels that training has switched off: they cost bytes, and ruin
+int8 scales.
+
+Example: channel 12 of the first layer of the shipped network, for any image:
+
+    features.0.0         Conv2d       filter 12 is 0                                      0
+    features.0.1         BatchNorm2d  mean 0, variance 0, gamma 0.33, beta -1.33      -1.33
+    features.0.2         ReLU6                                                            0
+    features.1.conv.0.0  Conv2d       depthwise: channel 12 reads channel 12 alone        0
+    features.1.conv.0.1  BatchNorm2d  mean 0, variance 0, gamma 0.77, beta -0.55      -0.55
+    features.1.conv.0.2  ReLU6                                                            0
+    features.1.conv.1    Conv2d       32 -> 16: adds 0 times column 12 of its weight
+
+So channel 12 can go from all of them. Had ReLU6 given 2, then 2 times column 12 would have to be
+taken off the mean of the next BatchNorm. constants.py finds the last column of this table.
 """
 
 import copy
 from collections.abc import Iterable
-from contextlib import suppress
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,15 +29,14 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from helpers.allocator import kept_memory
 from helpers.dataset import input_of
-from helpers.graphs.layers import channel_axis
 from helpers.graphs.recording import stored_tensors
 from helpers.metrics import faster_format
 from helpers.passes.optimizer import as_tuple
+from helpers.pruning.constants import Axis, constant_inputs
 from helpers.pruning.discovery import channel_groups
-from helpers.pruning.groups import ChannelGroups, PruneError
+from helpers.pruning.groups import Member, PruneError
 from helpers.pruning.importance import FEWEST_IMAGES
-from helpers.pruning.pruner import without
-from helpers.pruning.reader import called_module
+from helpers.pruning.pruner import remove_channels
 
 
 @torch.no_grad()
@@ -81,17 +89,16 @@ def reestimate_batchnorm(model: nn.Module, batches: Iterable[torch.Tensor]) -> n
 def remove_dead_channels(
     model: nn.Module, example_inputs: Any
 ) -> tuple[nn.Module, dict[str, list[int]]]:
-    """Remove channels that are constant, and give what they added to the BatchNorm or bias behind
-    their reader.
+    """Remove channels that are constant; what they added goes to the bias or BatchNorm after it.
 
-    A channel stays where the result would differ: a constant other than 0 in front of a zero-padded
-        border, a reader
-    with neither a BatchNorm nor a bias to take it, the last of its group; and all, if forward would
-    decide otherwise.
+    A channel stays where the answers would differ: if it is a constant other than 0 in front of a
+    zero-padded border, or of a layer with neither bias nor BatchNorm; if it is the last of its
+    group; if forward would decide otherwise. All stay, with a warning that says why, if the network
+    fails on random images.
 
     Args:
-        model, example_inputs: in eval mode, and left alone; a tensor or a tuple of them, as forward
-            takes them.
+        model: in eval mode, and left alone.
+        example_inputs: a tensor or a tuple of them, as forward takes them.
 
     Returns:
         The small network, and the numbers of the removed units of each group.
@@ -101,130 +108,77 @@ def remove_dead_channels(
             "remove_dead_channels tries other numbers, and example_inputs holds integers: keep"
             " them all"
         )
-    groups, twin, plan = channel_groups(model, example_inputs), copy.deepcopy(model), {}
-    constant = constants(copy.deepcopy(model), groups, example_inputs)
-    takers = {read: taker(twin, *groups.labelling.columns[read].values()) for read in constant}
+    groups = channel_groups(model, example_inputs)
+    constants = constant_inputs(copy.deepcopy(model), groups, example_inputs)
+    calls = groups.labelling.input_axes
+    twin = copy.deepcopy(model)
+    receivers = {axis: bias_receiver(twin, list(calls[axis].values())) for axis in constants}
+    removed = {}
     for group in groups.prunable():
-        readers = [
-            (m, read)
-            for m in group.members
-            if (read := (m.tensor, m.dim)) in groups.labelling.columns
-        ]
-        dead = np.full(group.size, bool(readers) and all(read in constant for _, read in readers))
-        for member, read in readers if dead.all() else ():
-            values = constant[read][member.positions]
-            stays = values.isnan() if takers[read] else values != 0  # NaN is not 0 either
-            dead[member.units[stays.cpu().numpy()]] = False
-        dead[0] &= not dead.all()
-        for member, read in readers if dead.any() else ():
-            if takers[read]:
-                gone, (tensor, sign) = (
-                    torch.from_numpy(member.positions[dead[member.units]]),
-                    takers[read],
-                )
-                weight = twin.get_parameter(member.tensor).detach()[:, gone]
-                added = (
-                    weight.reshape(*weight.shape[:2], -1).sum(2).double()
-                    @ constant[read][gone].double()
-                )
-                tensor.data.add_(sign * added.to(tensor.dtype))
-        if dead.any():
-            plan[group.name] = np.flatnonzero(dead)
-    with suppress(PruneError):  # as where a forward asks whether a width is even
-        return without(twin, groups, plan, example_inputs), {
-            name: units.tolist() for name, units in plan.items()
-        }
-    return copy.deepcopy(model), {}
+        readers = [member for member in group.members if member.axis in calls]
+        dead = dead_units(group.size, readers, constants, receivers)
+        if not dead.any():
+            continue
+        removed[group.name] = np.flatnonzero(dead)
+        for member in readers:
+            receiver = receivers[member.axis]
+            if receiver is not None:
+                gone = torch.from_numpy(member.indices[dead[member.units]])
+                filters = twin.get_parameter(member.tensor).detach()[:, gone].double()
+                values = constants[member.axis][gone].double()
+                receiver.tensor.data += receiver.sign * torch.einsum("oi...,i->o", filters, values)
+    try:
+        small = remove_channels(twin, groups, removed, example_inputs)
+    except PruneError:  # as where a forward asks whether a width is even
+        return copy.deepcopy(model), {}
+    return small, {name: units.tolist() for name, units in removed.items()}
 
 
-@torch.no_grad()
-@torch.random.fork_rng()
-def constants(
-    model: nn.Module, groups: ChannelGroups, example_inputs: Any
-) -> dict[tuple[str, int], torch.Tensor]:
-    """For each weight that ungrouped layers read the constant of each input channel, NaN for one
-    that varies.
+def dead_units(
+    size: int,
+    readers: list[Member],
+    constants: dict[Axis, torch.Tensor],
+    receivers: dict[Axis, "Receiver | None"],
+) -> np.ndarray:
+    """For each unit of a group whether all that read it would answer the same without it."""
+    dead = np.full(size, bool(readers) and all(member.axis in constants for member in readers))
+    for member in readers if dead.any() else ():
+        values = constants[member.axis][member.indices]
+        needed = values != 0  # NaN is not 0 either
+        if receivers[member.axis] is not None:
+            needed = values.isnan()
+        dead[member.units[needed.cpu().numpy()]] = False
+    if dead.all():
+        dead[:1] = False
+    return dead
+
+
+class Receiver(NamedTuple):
+    """A bias, or with the sign -1 the mean that a BatchNorm subtracts."""
+
+    tensor: torch.Tensor
+    sign: int
+
+
+def bias_receiver(model: nn.Module, calls: list[fx.Node]) -> Receiver | None:
+    """What can take the constant that a layer no longer adds: its bias, or the BatchNorm after it.
+
+    None for a layer that is called twice, is transposed or pads, and where another one has the same
+    bias or BatchNorm.
     """
-    found: dict[tuple[str, int], torch.Tensor] = {}
-    torch.manual_seed(
-        0
-    )  # or a channel that hardly any number reaches would be dead or not as chance has it
-
-    def look(read: tuple[str, int], layer: nn.Module, args: tuple, kwargs: dict) -> None:
-        x = args[0] if args else kwargs["input"]
-        x = x.movedim(axis := channel_axis(layer, x.dim()), 0).reshape(x.shape[axis], -1)
-        values = torch.where(x.amin(1) == x.amax(1), x[:, 0], torch.nan)
-        found[read] = torch.where(found.get(read, values) == values, values, torch.nan)
-
-    prepare(model, groups.nodes)
-    for read, nodes in groups.labelling.columns.items():
-        sure = all(n.op == "call_module" and not n.meta.get("behind", True) for n in nodes.values())
-        layers = {model.get_submodule(n.target) for n in nodes.values() if sure}
-        for layer in layers if all(getattr(layer, "groups", 1) == 1 for layer in layers) else ():
-            layer.register_forward_pre_hook(partial(look, read), with_kwargs=True)
-    for factor in (torch.nan, 100.0):  # the second for NaN that a kernel may have lost
-        model(*(torch.randn_like(x) * factor for x in as_tuple(example_inputs)))
-    with suppress(
-        Exception
-    ):  # with larger images, if it takes them: a mean over a padded map may be another number
-        model(
-            *(
-                torch.randn([*x.shape[:2], *(2 * s for s in x.shape[2:])]).to(x)
-                for x in as_tuple(example_inputs)
-            )
-        )
-    return found
-
-
-def prepare(model: nn.Module, nodes: list[fx.Node]) -> None:
-    """Note on nodes whether NaN may be lost before them; BatchNorms answer beta, and behind such a
-    place NaN.
-    """
-    lost: set[fx.Node] = set()
-
-    def answer(varies: bool, norm: nn.Module, args: tuple, output: torch.Tensor) -> None:
-        dead = (norm.running_var < 1e-5 * norm.eps) | (
-            norm.weight == 0
-        )  # about 0 beside eps; or gamma is 0
-        given, beta = output[:, dead], norm.bias[dead].view(-1, *[1] * (output.dim() - 2))
-        output[varies] = torch.nan
-        output[:, dead] = torch.where(
-            (given - beta).abs() > 1e-5, given, beta
-        )  # more than rounding; NaN is not
-
-    for i, node in enumerate(nodes):
-        norm, dtype = called_module(node), getattr(node.meta.get("val"), "dtype", torch.float32)
-        node.meta["behind"] = behind = not lost.isdisjoint(node.all_input_nodes)
-        loses = node.meta.get("unknown") or (node.all_input_nodes and not dtype.is_floating_point)
-        if (
-            not loses
-            and isinstance(norm, BatchNorm)
-            and norm.affine
-            and norm.running_var is not None
-        ):
-            model.get_submodule(node.target).register_forward_hook(partial(answer, behind))
-        elif loses or behind:
-            lost.update(nodes[: i + 1])  # it may write into any of these
-
-
-def taker(model: nn.Module, call: fx.Node, *others: fx.Node) -> tuple[torch.Tensor, int] | None:
-    """Where a constant goes that a layer no longer adds up, and its sign: BatchNorm's mean, the
-    bias, or nowhere.
-    """
-    layer = model.get_submodule(call.target)
-    if (
-        others
-        or isinstance(layer, nn.modules.conv._ConvTransposeNd)
-        or any(getattr(layer, "padding", ()))
-    ):
+    layer = model.get_submodule(calls[0].target)
+    transposed = isinstance(layer, nn.modules.conv._ConvTransposeNd)
+    if len(calls) > 1 or transposed or any(getattr(layer, "padding", ())):
         return None
-    norm = next((model.get_submodule(n.target) for n in call.users if n.op == "call_module"), None)
-    alone = (
-        len(call.users) == 1 and isinstance(norm, BatchNorm) and not isinstance(layer, nn.Linear)
-    )  # whose axis?
-    tensor, sign = (norm.running_mean, -1) if layer.bias is None and alone else (layer.bias, 1)
-    names = [name for name, own in stored_tensors(model).items() if own is tensor]
-    readers = [
-        n for n in call.graph.nodes if any(f"{name}.".startswith(f"{n.target}.") for name in names)
-    ]
-    return (tensor, sign) if len(readers) == 1 else None
+    receiver = Receiver(layer.bias, 1)
+    # The channels of a linear layer need not be those that a BatchNorm after it counts.
+    if layer.bias is None and len(calls[0].users) == 1 and not isinstance(layer, nn.Linear):
+        (user,) = calls[0].users
+        norm = model.get_submodule(user.target) if user.op == "call_module" else None
+        if isinstance(norm, BatchNorm):
+            receiver = Receiver(norm.running_mean, -1)
+    stored = stored_tensors(model).items()
+    names = [f"{name}." for name, tensor in stored if tensor is receiver.tensor]
+    nodes = calls[0].graph.nodes
+    readers = [n for n in nodes if any(name.startswith(f"{n.target}.") for name in names)]
+    return receiver if len(readers) == 1 else None

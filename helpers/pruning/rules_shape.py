@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from helpers.graphs.recording import perform
-from helpers.pruning.labelling import Call, Labelling, Labels, Number, Tensor, uncut
+from helpers.pruning.labelling import Call, LabelledTensor, Labelling, Labels, Number, uncut
 from helpers.pruning.reader import leaves
 from helpers.pruning.rules_value import unknown
 
@@ -35,7 +35,7 @@ def moved(labelling: Labelling, call: Call) -> Any:
         if labels is None:
             continue
         if dim == 1 and "shuffle" in call.op:  # which channels meet depends on the size of a group
-            labelling.tie_rows(
+            labelling.tie_parts(
                 labels, getattr(call.module, "groups", None) or call.argument(1, "groups")
             )
         followed = {id(number) for number in call.numbers if follows(labelling, labels, number)}
@@ -50,7 +50,7 @@ def moved(labelling: Labelling, call: Call) -> Any:
             return unknown(labelling, call)  # view(dtype), or nothing to be seen in an empty tensor
         axes = [*map(doubled, once, twice)]
         if len(once) != len(twice) or None in axes:
-            labelling.atoms.pin(
+            labelling.ties.pin(
                 labels, f"{call.name}: {FIXED_NUMBERS if call.op == 'getitem' else FIXED_SIZE}"
             )
             continue
@@ -71,7 +71,7 @@ def performed(call: Call, x: torch.Tensor, followed: Container[int] = ()) -> lis
     def stand_in(value: Any) -> Any:
         if isinstance(value, Number):
             return value.value * (2 if id(value) in followed else 1)
-        return x if isinstance(value, Tensor) else value
+        return x if isinstance(value, LabelledTensor) else value
 
     args, kwargs = fx.node.map_aggregate((call.args, call.kwargs), stand_in)
     try:
@@ -103,14 +103,14 @@ def tied(labelling: Labelling, call: Call, labels: Labels, channels: np.ndarray)
     if (
         len(held) > 1 and (channels == channels[..., :1]).all()
     ):  # the fixed size is that of all channels
-        labelling.atoms.pin(labels, f"{call.name}: {FIXED_SIZE}")
+        labelling.ties.pin(labels, f"{call.name}: {FIXED_SIZE}")
         return None
     pieces, rest = divmod(len(labels), len(held))
     if rest or held[0] % len(held) or held[-1] - held[0] >= len(held):
-        labelling.atoms.pin(labels, f"{call.name}: {FIXED_NUMBERS}")
+        labelling.ties.pin(labels, f"{call.name}: {FIXED_NUMBERS}")
     elif pieces > 1:
-        labelling.tie_rows(labels, pieces)
-    return labelling.tie_rows(labels[channels].ravel(), channels.size // channels.shape[-1])
+        labelling.tie_parts(labels, pieces)
+    return labelling.tie_parts(labels[channels].ravel(), channels.size // channels.shape[-1])
 
 
 def follows(labelling: Labelling, labels: Labels, size: Number) -> bool:
@@ -119,17 +119,17 @@ def follows(labelling: Labelling, labels: Labels, size: Number) -> bool:
     """
     counted = np.concatenate([*{id(axis): axis for axis in size.axes}.values()])
     if len(counted) == len(labels):
-        labelling.atoms.tie(labels, counted)
-    return labelling.atoms.in_step(labels, counted)
+        labelling.ties.tie(labels, counted)
+    return labelling.ties.shrink_equally(labels, counted)
 
 
 def item(labelling: Labelling, call: Call) -> Any:
     """x[...]: of a tensor, or of a tuple; an index that is a tensor is not understood."""
     (x, index), rule = call.args, moved if len(call.tensors) == 1 else unknown
-    return rule(labelling, call) if isinstance(x, Tensor) else x[index]
+    return rule(labelling, call) if isinstance(x, LabelledTensor) else x[index]
 
 
-def concatenate(labelling: Labelling, call: Call) -> Tensor:
+def concatenate(labelling: Labelling, call: Call) -> LabelledTensor:
     """cat: along its axis the parts stand one after the other; along the others they are cut
     together.
     """
@@ -162,11 +162,11 @@ def chained(
         return None
     why = f"{call.name}: this part of the result has a fixed size"
     return np.concatenate(
-        [labelling.atoms.fresh(n, why) if labels is None else labels for labels, n in parts]
+        [labelling.ties.fresh(n, why) if labels is None else labels for labels, n in parts]
     )
 
 
-def pad(labelling: Labelling, call: Call) -> Tensor:
+def pad(labelling: Labelling, call: Call) -> LabelledTensor:
     """F.pad: channels that are padded on are constant and stay."""
     axes, amounts = labelling.like(call.tensors[0]).axes, call.argument(1, "pad")
     constant = call.argument(2, "mode", "constant") == "constant"
@@ -178,4 +178,4 @@ def pad(labelling: Labelling, call: Call) -> Tensor:
             axes[-1 - i] = chained(
                 labelling, call, [(None, before), (labels, len(labels)), (None, after)]
             )
-    return Tensor(tuple(call.output.shape), axes)
+    return LabelledTensor(tuple(call.output.shape), axes)

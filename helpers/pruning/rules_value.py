@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from helpers.pruning.labelling import Call, Labelling, Labels, Number, Tensor, uncut
+from helpers.pruning.labelling import Call, LabelledTensor, Labelling, Labels, Number, uncut
 from helpers.pruning.reader import leaves
 
 SHARED_STATISTICS = "normalises over all channels, so that cutting one changes the rest"
 
 
-def elementwise(labelling: Labelling, call: Call) -> Tensor:
+def elementwise(labelling: Labelling, call: Call) -> LabelledTensor:
     """Any function of one or several broadcast tensors: indices that meet are cut together."""
     if not isinstance(call.output, torch.Tensor):  # Identity of a tuple
         return unknown(labelling, call)
@@ -40,7 +40,7 @@ def elementwise(labelling: Labelling, call: Call) -> Tensor:
     return result
 
 
-def over_space(labelling: Labelling, call: Call) -> Tensor:
+def over_space(labelling: Labelling, call: Call) -> LabelledTensor:
     """Pooling and resizing work on each channel by itself; the channels stand before the spatial
     axes.
     """
@@ -56,7 +56,7 @@ def over_space(labelling: Labelling, call: Call) -> Tensor:
     return result
 
 
-def along_axes(labelling: Labelling, call: Call) -> Tensor:
+def along_axes(labelling: Labelling, call: Call) -> LabelledTensor:
     """softmax, mean and their like combine the values along some axes, which therefore stay; the
     others do not care.
     """
@@ -66,7 +66,7 @@ def along_axes(labelling: Labelling, call: Call) -> Tensor:
     mixes = result.shape == x.shape
     why = "mixes the channels" if mixes else "the result depends on how many channels there are"
     for d in combined:
-        labelling.atoms.pin(labelling.axis(x, d), f"{call.name}: {why}")
+        labelling.ties.pin(labelling.axis(x, d), f"{call.name}: {why}")
     axes = [labelling.axis(x, d) if mixes or d not in combined else None for d in range(rank)]
     result.axes = (
         axes if len(result.shape) == rank else [axes[d] for d in range(rank) if d not in combined]
@@ -74,7 +74,7 @@ def along_axes(labelling: Labelling, call: Call) -> Tensor:
     return result
 
 
-def operands(labelling: Labelling, call: Call, *names: str) -> list[Tensor | None]:
+def operands(labelling: Labelling, call: Call, *names: str) -> list[LabelledTensor | None]:
     """The input and these parameters, of a layer or of a function that is called with them; None
     for one it lacks.
     """
@@ -87,7 +87,7 @@ def operands(labelling: Labelling, call: Call, *names: str) -> list[Tensor | Non
     ]
 
 
-def weighted(labelling: Labelling, call: Call) -> Tensor:
+def weighted(labelling: Labelling, call: Call) -> LabelledTensor:
     """Convolution, linear: channels of the input meet columns of the weight; its rows are channels
     of the output.
     """
@@ -118,14 +118,19 @@ def weighted(labelling: Labelling, call: Call) -> Tensor:
         outputs = grouped(labelling, call, inputs, weight, x.shape[channel] // groups, groups)
     if bias is not None:
         labelling.bind(bias, 0, outputs, call.name)
-    labelling.rows.add((weight.name, out_dim))
-    labelling.columns.setdefault((weight.name, in_dim), {}).setdefault(call.node.name, call.node)
+    labelling.output_axes.add((weight.name, out_dim))
+    labelling.input_axes.setdefault((weight.name, in_dim), {}).setdefault(call.node.name, call.node)
     result.axes[channel] = outputs
     return result
 
 
 def grouped(
-    labelling: Labelling, call: Call, inputs: Labels | None, weight: Tensor, block: int, groups: int
+    labelling: Labelling,
+    call: Call,
+    inputs: Labels | None,
+    weight: LabelledTensor,
+    block: int,
+    groups: int,
 ) -> Labels | None:
     """A grouped convolution, `block` input channels to a group.
 
@@ -135,21 +140,23 @@ def grouped(
     Inside: every group loses the same positions of its inputs, and the same of its outputs.
     """
     if inputs is not None and call.module is not None and groups >= block:
-        first = labelling.tie_rows(inputs.reshape(groups, block).T.ravel(), block)
+        first = labelling.tie_parts(inputs.reshape(groups, block).T.ravel(), block)
         outputs = np.repeat(first, call.module.out_channels // groups)
         labelling.bind(weight, 0, outputs, call.name)
-        labelling.whole.add(call.node.target)
+        labelling.loses_whole_groups.add(call.node.target)
         return outputs
     labelling.bind(
-        weight, 1, None if inputs is None else labelling.tie_rows(inputs, groups), call.name
+        weight, 1, None if inputs is None else labelling.tie_parts(inputs, groups), call.name
     )
     outputs = labelling.axis(weight, 0)
     if outputs is not None:
-        labelling.tie_rows(outputs, groups)
+        labelling.tie_parts(outputs, groups)
     return outputs
 
 
-def scaled(labelling: Labelling, call: Call, x: Tensor, *parameters: Tensor | None) -> Tensor:
+def scaled(
+    labelling: Labelling, call: Call, x: LabelledTensor, *parameters: LabelledTensor | None
+) -> LabelledTensor:
     """These parameters have one number for each channel, or one for all of them."""
     for tensor in parameters:
         if tensor is not None and tensor.shape not in ((), (1,)):
@@ -157,7 +164,7 @@ def scaled(labelling: Labelling, call: Call, x: Tensor, *parameters: Tensor | No
     return labelling.like(x)
 
 
-def batch_norm(labelling: Labelling, call: Call) -> Tensor:
+def batch_norm(labelling: Labelling, call: Call) -> LabelledTensor:
     """BatchNorm: a mean, variance, scale and shift for each channel.
 
     Those that it measures span all other axes.
@@ -173,7 +180,7 @@ def batch_norm(labelling: Labelling, call: Call) -> Tensor:
     return scaled(labelling, call, x, *parameters)
 
 
-def layer_norm(labelling: Labelling, call: Call) -> Tensor:
+def layer_norm(labelling: Labelling, call: Call) -> LabelledTensor:
     """LayerNorm, RMSNorm, GroupNorm: channels share their statistics, so cutting one would change
     others.
     """
@@ -181,7 +188,7 @@ def layer_norm(labelling: Labelling, call: Call) -> Tensor:
     return labelling.like(call.tensors[0])
 
 
-def prelu(labelling: Labelling, call: Call) -> Tensor:
+def prelu(labelling: Labelling, call: Call) -> LabelledTensor:
     """PReLU: one slope for all, or one for each channel."""
     return scaled(labelling, call, *operands(labelling, call, "weight"))
 

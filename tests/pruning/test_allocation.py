@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.pruning.allocation import plan_of, queue
+from helpers.pruning.allocation import cut_of, rank_units
 
 
 @dataclass
@@ -24,11 +24,9 @@ SCORES = st.lists(VALUES, min_size=1, max_size=4).map(
 
 def plan(scores, importance="taylor", allocation="global", ratio=0.5, round_to=1):
     groups = [Units(name, len(values)) for name, values in scores.items()]
-    line, length = queue(groups, scores, importance, allocation, ratio, round_to)
-    return {
-        name: units.tolist()
-        for name, units in plan_of(groups, scores, line[:length], round_to).items()
-    }
+    ranking, first_n = rank_units(groups, scores, importance, allocation, ratio, round_to)
+    removed = cut_of(ranking[:first_n], groups, round_to)
+    return {name: units.tolist() for name, units in removed.items()}
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

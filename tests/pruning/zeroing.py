@@ -14,9 +14,9 @@ def zeroed(model, groups, plan):
         for name, units in plan.items():
             for member in groups[name].members:
                 if member.tensor in parameters:
-                    positions = member.positions[np.isin(member.units, units)]
+                    indices = member.indices[np.isin(member.units, units)]
                     parameters[member.tensor].index_fill_(
-                        member.dim, torch.from_numpy(positions), 0.0
+                        member.dim, torch.from_numpy(indices), 0.0
                     )
     return twin
 
