@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 90_790,
+    "helpers": 91_600,
     "helpers/graphs": 13_370,
     "helpers/models": 5_340,
     "helpers/passes": 10_380,
-    "helpers/pruning": 13_070,
+    "helpers/pruning": 13_880,
     "helpers/quantization": 19_950,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
@@ -42,7 +42,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 19, "course": 56, "tests": 361, "notebooks": 294}  # lines that are too long yet
+WIDE = {"helpers": 22, "course": 56, "tests": 361, "notebooks": 294}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
