@@ -111,8 +111,8 @@ def members(group) -> list:
     """
     numbers: dict[int, int] = {}
     lines = []
-    for member in sorted(group.members, key=lambda m: (m.tensor, m.dim, m.positions.tolist())):
-        pairs = sorted(zip(member.positions.tolist(), member.units.tolist(), strict=True))
+    for member in sorted(group.members, key=lambda m: (m.tensor, m.dim, m.indices.tolist())):
+        pairs = sorted(zip(member.indices.tolist(), member.units.tolist(), strict=True))
         units = [(position, numbers.setdefault(unit, len(numbers))) for position, unit in pairs]
         lines.append(
             [
