@@ -111,9 +111,9 @@ def members(group) -> list:
     """
     numbers: dict[int, int] = {}
     lines = []
-    for member in sorted(group.members, key=lambda m: (m.tensor, m.dim, m.positions.tolist())):
-        pairs = sorted(zip(member.positions.tolist(), member.units.tolist(), strict=True))
-        units = [(position, numbers.setdefault(unit, len(numbers))) for position, unit in pairs]
+    for member in sorted(group.members, key=lambda m: (m.tensor, m.dim, m.indices.tolist())):
+        pairs = sorted(zip(member.indices.tolist(), member.units.tolist(), strict=True))
+        units = [(index, numbers.setdefault(unit, len(numbers))) for index, unit in pairs]
         lines.append(
             [
                 member.tensor,
