@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 93_570,
+    "helpers": 91_590,
     "helpers/graphs": 13_370,
     "helpers/models": 5_340,
     "helpers/passes": 10_380,
-    "helpers/pruning": 13_880,
-    "helpers/quantization": 21_920,
+    "helpers/pruning": 13_870,
+    "helpers/quantization": 19_950,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_910,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 4_350,
     "course/publish": 7_140,
     "course/reference": 10_170,
-    "tests": 179_680,
+    "tests": 180_730,
     "notebooks": 57_510,
 }
 TOKENS_A_LINE = 11
@@ -42,7 +42,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 18, "course": 56, "tests": 363, "notebooks": 294}  # lines that are too long yet
+WIDE = {"helpers": 17, "course": 56, "tests": 363, "notebooks": 294}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -1,7 +1,7 @@
 """How much a channel matters: scores for the units of a group. The lowest go first.
 
 A unit usually holds a filter in more than one layer (an expansion and the depthwise convolution
-after it, or every layer that adds to a residual trunk); its score adds up all of these.
+after it, or every layer whose output is added to the same sum); its score adds up all of these.
 
     l1, l2             norm of the filters
     bn_scale           size of the BatchNorm scales gamma
@@ -27,16 +27,19 @@ Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]  # of (normalised inputs, 
 Scores = dict[str, np.ndarray]  # group -> one number for each unit; the larger, the more it matters
 FEWEST_IMAGES = 16
 
-# What each of the filters (one in a row) counts for; a BatchNorm's filters are its scales.
+
+def distances(filters: torch.Tensor) -> torch.Tensor:
+    """Between each two rows, exactly: by matrix products, those that are equal would be apart."""
+    return torch.cdist(filters, filters, 2, "donot_use_mm_for_euclid_dist")
+
+
+# What each filter counts for, one in a row; a BatchNorm's filters are its scales.
 OF_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "l1": lambda filters: filters.abs().sum(1),
-    "l2": lambda filters: filters.square().sum(
-        1, dtype=torch.float64
-    ),  # of the sum over all layers, the root
+    # Of the sum over all layers, the root is taken.
+    "l2": lambda filters: filters.square().sum(1, dtype=torch.float64),
     "bn_scale": lambda scales: scales.abs().sum(1),
-    "geometric_median": lambda f: torch.cdist(
-        f.double(), f.double(), 2, "donot_use_mm_for_euclid_dist"
-    ).sum(1),
+    "geometric_median": lambda filters: distances(filters.double()).sum(1),
 }
 OF_IMAGES = ("taylor",)
 CRITERIA = (*OF_WEIGHTS, "random", *OF_IMAGES)
@@ -47,15 +50,12 @@ def producers(groups: ChannelGroups, group: Group, importance: str) -> list[Memb
     """The weights with one filter for each channel of the group, in the order in which they run; or
     the scales.
     """
-    rows = groups.labelling.output_axes
+    axes = groups.labelling.output_axes
     if importance == "bn_scale":
-        layers = groups.labelling.model.named_modules()
-        rows = {
-            (f"{path}.weight", 0)
-            for path, m in layers
-            if isinstance(m, nn.modules.batchnorm._NormBase)
-        }
-    if found := [member for member in group.members if (member.tensor, member.dim) in rows]:
+        modules = groups.labelling.model.named_modules()
+        norms = [path for path, m in modules if isinstance(m, nn.modules.batchnorm._NormBase)]
+        axes = {(f"{path}.weight", 0) for path in norms}
+    if found := [member for member in group.members if member.axis in axes]:
         return found
     raise PruneError(
         f"group {group.name} has no BatchNorm scale; use importance='l1' for this network"
@@ -89,26 +89,21 @@ def taylor(
         needs = f"it needs batches=[(inputs, labels), ...] with {FEWEST_IMAGES} or more"
         raise PruneError(f"importance 'taylor' looks at data and got {images} images; {needs}")
     twin = copy.deepcopy(model).requires_grad_(True)
-    tensors = {
-        m.tensor: twin.get_parameter(m.tensor)
-        for g in chosen
-        for m in producers(groups, g, "taylor")
-    }
+    filters = [member.tensor for g in chosen for member in producers(groups, g, "taylor")]
+    tensors = {name: twin.get_parameter(name) for name in filters}
     totals = {group.name: np.zeros(group.size) for group in chosen}
-    unused = {
-        "allow_unused": True,
-        "materialize_grads": True,
-    }  # a layer that only training calls changes no loss
     for inputs, labels in batches:
         loss = F.cross_entropy(twin(input_of(model, inputs)), labels)
-        gradients = torch.autograd.grad(loss, [*tensors.values()], **unused)
-        change = {
-            name: tensors[name].detach() * slope
-            for name, slope in zip(tensors, gradients, strict=True)
-        }
-        for name, values in rated(
-            groups, chosen, "taylor", change, lambda filters: filters.sum(1)
-        ).items():
+        gradients = torch.autograd.grad(
+            loss,
+            list(tensors.values()),
+            allow_unused=True,  # a layer that only training calls changes no loss
+            materialize_grads=True,
+        )
+        named = zip(tensors.items(), gradients, strict=True)
+        change = {name: tensor.detach() * gradient for (name, tensor), gradient in named}
+        sums = rated(groups, chosen, "taylor", change, lambda filters: filters.sum(1))
+        for name, values in sums.items():
             totals[name] += np.abs(values) / len(batches)
     return totals
 
@@ -130,25 +125,20 @@ def scores(
             raise PruneError(
                 f"seed is {seed!r}; importance='random' needs a whole number of 0 or more"
             )
-        place = {group.name: number for number, group in enumerate(groups)}
-        return {g.name: np.random.default_rng([seed, place[g.name]]).random(g.size) for g in chosen}
+        order = [group.name for group in groups]
+        streams = {g.name: np.random.default_rng([seed, order.index(g.name)]) for g in chosen}
+        return {group.name: streams[group.name].random(group.size) for group in chosen}
     if importance == "taylor":
         found = taylor(model, groups, chosen, batches)
     else:
         found = rated(groups, chosen, importance, stored_tensors(model), OF_WEIGHTS[importance])
-        found = {
-            name: np.sqrt(values) if importance == "l2" else values
-            for name, values in found.items()
-        }
     for name, values in found.items():
         if not np.isfinite(values).all():
-            bad = (
-                f"inputs of batches[{i}]"
-                for i, (inputs, _) in enumerate(batches)
-                if not inputs.isfinite().all()
-            )
-            what = next(bad, "weights")
+            infinite = [i for i, (x, _) in enumerate(batches) if not x.isfinite().all()]
+            what = f"inputs of batches[{infinite[0]}]" if infinite else "weights"
             raise PruneError(
                 f"group {name}: importance {importance!r} is not finite; check the {what} for NaN"
             )
+    if importance == "l2":
+        return {name: np.sqrt(values) for name, values in found.items()}
     return found

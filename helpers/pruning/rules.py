@@ -10,12 +10,13 @@ import torch
 from helpers.graphs.layers import opaque
 from helpers.pruning import rules_shape as shape
 from helpers.pruning import rules_value as value
-from helpers.pruning.labelling import Call, Labelling, Rule
+from helpers.pruning.labelling import Call, Rule
 
 ELEMENTWISE = """
-    add sub rsub mul truediv div rdiv true_divide pow rpow neg abs exp log sqrt rsqrt square maximum minimum where clamp
-    clamp_min clip relu relu6 leaky_relu elu selu celu gelu silu mish sigmoid logsigmoid tanh tanhshrink softplus
-    softsign hardtanh hardsigmoid hardswish dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
+    add sub rsub mul truediv div rdiv true_divide pow rpow neg abs exp log sqrt rsqrt square
+    maximum minimum where clamp clamp_min clip relu relu6 leaky_relu elu selu celu gelu silu mish
+    sigmoid logsigmoid tanh tanhshrink softplus softsign hardtanh hardsigmoid hardswish
+    dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
     identity contiguous clone detach to float half double bfloat16 type_as eq ne lt le gt ge
     torchvision.ops.stochastic_depth.stochastic_depth
 """
@@ -30,7 +31,7 @@ TABLE: dict[Rule, str] = {
     ),
     value.along_axes: "softmax log_softmax cumsum mean sum amax amin",
     value.size: "size shape",
-    lambda labelling, call: call.output: "assert dim ndimension ndim",  # whatever is cut
+    lambda call: call.output: "assert dim ndimension ndim",  # whatever is cut
     shape.moved: (
         """
         view reshape flatten unflatten unsqueeze permute transpose swapaxes swapdims movedim moveaxis
@@ -53,14 +54,15 @@ TAKES_SIZES = {"view", "reshape", "unflatten", "expand", "repeat", "chunk", "spl
 RULES = {name: rule for rule, names in TABLE.items() for name in names.split()}
 
 
-def apply(labelling: Labelling, call: Call) -> Any:
+def apply(call: Call) -> Any:
     """The rule of an operation, after the checks that hold for all of them."""
     # ATen gives some operations their arguments in another order.
     ordinary = not isinstance(call.node.target, torch._ops.OpOverload)
     if call.module is not None:
         ordinary = not (opaque(call.module) or {"weight", "bias"} & call.module._buffers.keys())
-    if ordinary and call.tensors and call.numbers and call.op not in TAKES_SIZES:
-        labelling.pin_all(call.numbers, f"{call.name}: computes with the number of channels")
-    understood = ordinary and (call.tensors or call.op in TAKES_SIZES) and "out" not in call.kwargs
+    takes_sizes = call.op in TAKES_SIZES
+    if ordinary and call.tensors and not takes_sizes:
+        call.pin(call.numbers, "computes with the number of channels")
+    understood = ordinary and (call.tensors or takes_sizes) and "out" not in call.kwargs
     rule = RULES.get(call.op, value.unknown) if understood else value.unknown
-    return rule(labelling, call)
+    return rule(call)

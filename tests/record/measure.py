@@ -113,7 +113,7 @@ def members(group) -> list:
     lines = []
     for member in sorted(group.members, key=lambda m: (m.tensor, m.dim, m.indices.tolist())):
         pairs = sorted(zip(member.indices.tolist(), member.units.tolist(), strict=True))
-        units = [(position, numbers.setdefault(unit, len(numbers))) for position, unit in pairs]
+        units = [(index, numbers.setdefault(unit, len(numbers))) for index, unit in pairs]
         lines.append(
             [
                 member.tensor,
