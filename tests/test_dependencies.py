@@ -8,17 +8,27 @@ ROOT = Path(__file__).parents[1]
 CONDA_NAMES = {"pytorch": "torch"}
 
 
+def names_in(listed):
+    """The distributions, without versions and without the course's own extras."""
+    names = {re.split(r"[<>=!~;\[ ]", one)[0] for one in listed}
+    return names - {"batchnorm-to-int8"}
+
+
 def in_pyproject():
+    """What everybody needs, and what each use needs beside it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return set(project["dependencies"]), set().union(*project["optional-dependencies"].values())
+    extras = {use: names_in(listed) for use, listed in project["optional-dependencies"].items()}
+    return names_in(project["dependencies"]), extras
 
 
-def test_the_conda_environment_names_the_same_set():
+def test_the_conda_environment_has_what_studying_presenting_and_grading_need():
     lines = (ROOT / "environment.yml").read_text().split("dependencies:")[1].splitlines()
     names = {
         match[1] for line in lines if (match := re.fullmatch(r"  - ([\w-]+)(>=[\d.]+)?", line))
     }
-    assert {CONDA_NAMES.get(n, n) for n in names - {"python", "pip"}} == in_pyproject()[0]
+    everybody, extras = in_pyproject()
+    wanted = everybody | extras["study"] | extras["grade"]
+    assert {CONDA_NAMES.get(name, name) for name in names - {"python", "pip"}} == wanted
 
 
 def test_the_constraints_pin_every_dependency_and_nothing_else():
@@ -28,5 +38,6 @@ def test_the_constraints_pin_every_dependency_and_nothing_else():
         if not line.startswith("#")
     ]
     names = dict(line.split("==") for line in lines)
-    assert set(names) == set.union(*in_pyproject())
+    everybody, extras = in_pyproject()
+    assert set(names) == everybody.union(*extras.values())
     assert all(re.fullmatch(r"[\d.]+", version) for version in names.values())

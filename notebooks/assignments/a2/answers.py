@@ -94,7 +94,7 @@ def remove_dead(graph_module):
 # - in place means any method: ` and node.target.endswith("_")` -> ``
 # - goes forward, so the chain's head stays:
 #   `reversed(list(graph_module.graph.nodes))` -> `list(graph_module.graph.nodes)`
-# - in-place methods go: ` or node.op == "call_method" and node.target.endswith("_")` -> ``
+# - in-place methods go: ` or (node.op == "call_method" and node.target.endswith("_"))` -> ``
 # - inputs go: `("placeholder", "output")` -> `("output",)`
 # - the output goes: `("placeholder", "output")` -> `("placeholder",)`
 # - does not count: `removed += 1` -> `pass`
