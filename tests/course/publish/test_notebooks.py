@@ -93,7 +93,7 @@ def test_a_lesson_has_its_parts_stable_names_of_cells_short_code_and_links_that_
             cell.id
         )
     lines = [len(cell.source.splitlines()) for cell in notebook.cells if cell.cell_type == "code"]
-    assert len(notebook.cells) <= 60 and max(lines) <= 48 and statistics.median_high(lines) <= 13
+    assert len(notebook.cells) <= 60 and max(lines) <= 48 and statistics.median_high(lines) <= 17
     targets = re.findall(
         r"\]\((\d\d_[a-z0-9_]+\.ipynb)\)", "\n".join(cell.source for cell in notebook.cells)
     )
@@ -108,7 +108,7 @@ def test_every_exercise_is_asked_checked_and_solved():
     for lesson, items in checks.lessons().by_lesson.items():
         (path,) = lessons([lesson.removeprefix("lesson_")])
         source = "\n".join(cell.source for cell in READ[path].cells)
-        assert len(items) >= 2
+        assert items
         for item in items:
             assert source.count(f"def {item.function}(") >= 2, (
                 f"{item.function} lacks its answer cell or its solution"
