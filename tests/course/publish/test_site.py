@@ -106,7 +106,7 @@ def test_search_and_the_glossary_answer_and_it_can_be_dark(served):
             results = page.locator("#search-results li a")
             results.first.wait_for()
             assert any("Quantization" in text for text in results.all_inner_texts())
-        with chromium.opened(f"{served}/01_batchnorm_math.html", browser) as (page, problems):
+        with chromium.opened(f"{served}/02_graphs_and_passes.html", browser) as (page, problems):
             word = page.locator("a[href^='glossary.html#term-']").first
             word.click()
             assert page.locator(":target").count() == 1
