@@ -96,12 +96,10 @@ def snap_to_beta(off: torch.Tensor, norm: nn.Module, args: tuple, output: torch.
 
 
 def observe(found: dict, axis: Axis, layer: nn.Module, args: tuple, kwargs: dict) -> None:
-    """Note the constants that a layer gets, NaN for inputs that vary."""
+    """Note the first number of each channel that a layer gets, NaN where calls differ."""
     x = args[0] if args else kwargs["input"]
-    low, high = x.movedim(channel_axis(layer, x.dim()), 0).flatten(1).aminmax(dim=1)
-    constants = low.where(high - low <= ROUNDING, torch.nan)
-    difference = constants - found.get(axis, constants)
-    found[axis] = constants.where(difference.abs() <= ROUNDING, torch.nan)
+    values = x.movedim(channel_axis(layer, x.dim()), 0).flatten(1)[:, 0]
+    found[axis] = values.where(values == found.get(axis, values), torch.nan)
 
 
 def sure_inputs(call: fx.Node, off: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -129,7 +127,8 @@ def switched_off(node: fx.Node, reader: fx.Node, off: dict[str, torch.Tensor]) -
     if rule is concatenate and len(np.unique(labels)) == len(labels):
         return np.concatenate([switched_off(part, node, off) for part in inputs])
     alone = len(inputs) == 1 and not is_random(node, called_module(node))
-    if rule in (moved, item) or name in AVERAGES or (rule is elementwise and alone):
+    averages = axes and name in AVERAGES
+    if rule in (moved, item) or averages or (rule is elementwise and alone):
         return switched_off(inputs[0], node, off)
     return NONE
 

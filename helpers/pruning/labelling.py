@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx, nn
 
@@ -108,17 +109,16 @@ class Labelling:
         return tensor.axes[dim]
 
     def pin(self, values: Any, why: str, keep: Container[int] = ()) -> None:
-        """No axis of these tensors may be cut, except those numbered in `keep`."""
+        """These labels stay, and those of all axes of these tensors that are not in `keep`."""
         for value in leaves(values):
-            if isinstance(value, Number):
-                for labels in value.axes:
-                    self.ties.pin(labels, why)
+            if isinstance(value, np.ndarray):
+                self.ties.pin(value, why)
+            elif isinstance(value, Number):
+                self.pin(value.axes, why)
             elif isinstance(value, LabelledTensor):
-                for dim, labels in enumerate(value.axes):
-                    if labels is ...:
-                        value.axes[dim] = None
-                    elif dim not in keep:
-                        self.ties.pin(labels, why)
+                stay = [axis for dim, axis in enumerate(value.axes) if dim not in keep]
+                value.axes = [None if axis is ... else axis for axis in value.axes]
+                self.pin(stay, why)
 
 
 class Call:
@@ -160,10 +160,6 @@ class Call:
         """The labels of all axes."""
         return [self.labelling.axis(tensor, dim) for dim in range(len(tensor.shape))]
 
-    def like(self, tensor: LabelledTensor) -> LabelledTensor:
-        """A result with the channels of an input."""
-        return LabelledTensor(tensor.shape, self.axes(tensor))
-
     def bind(self, tensor: LabelledTensor, dim: int, labels: Labels | None) -> None:
         """Axis `dim` of the tensor is cut together with `labels`."""
         if tensor.axes[dim] is ...:
@@ -176,8 +172,7 @@ class Call:
         if first is not None and second is not None:
             self.ties.tie(first, second)
         else:
-            remaining = first if second is None else second
-            self.ties.pin(remaining, f"{self.name}: meets an axis that cannot be cut")
+            self.pin([first, second], "meets an axis that cannot be cut")
 
     def tie_parts(self, labels: Labels, parts: int) -> Labels:
         """Split the labels into equal parts that lose the same; returns the first one."""
@@ -192,12 +187,8 @@ class Call:
         self.labelling.blocks.add(modules[-1][1] if modules else type(self.labelling.model))
 
     def pin(self, values: Any, why: str, keep: Container[int] = ()) -> None:
-        """No axis of these tensors may be cut, or of this one axis; except those in `keep`."""
+        """These labels stay, and those of all axes of these tensors that are not in `keep`."""
         self.labelling.pin(values, f"{self.name}: {why}", keep)
-
-    def pin_axis(self, labels: Labels | None, why: str) -> None:
-        """These labels stay."""
-        self.ties.pin(labels, f"{self.name}: {why}")
 
 
 Rule = Callable[[Call], Any]

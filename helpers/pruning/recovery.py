@@ -32,7 +32,7 @@ from helpers.dataset import input_of
 from helpers.graphs.recording import stored_tensors
 from helpers.metrics import faster_format
 from helpers.passes.optimizer import as_tuple
-from helpers.pruning.constants import Axis, constant_inputs
+from helpers.pruning.constants import constant_inputs
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import Member, PruneError
 from helpers.pruning.importance import FEWEST_IMAGES
@@ -112,21 +112,21 @@ def remove_dead_channels(
     constants = constant_inputs(copy.deepcopy(model), groups, example_inputs)
     calls = groups.labelling.input_axes
     twin = copy.deepcopy(model)
-    receivers = {axis: bias_receiver(twin, list(calls[axis].values())) for axis in constants}
     removed = {}
     for group in groups.prunable():
-        readers = [member for member in group.members if member.axis in calls]
-        dead = dead_units(group.size, readers, constants, receivers)
-        if not dead.any():
+        members = [member for member in group.members if member.axis in calls]
+        if not members or not all(member.axis in constants for member in members):
             continue
-        removed[group.name] = np.flatnonzero(dead)
-        for member in readers:
-            receiver = receivers[member.axis]
-            if receiver is not None:
-                gone = torch.from_numpy(member.indices[dead[member.units]])
-                filters = twin.get_parameter(member.tensor).detach()[:, gone].double()
-                values = constants[member.axis][gone].double()
-                receiver.tensor.data += receiver.sign * torch.einsum("oi...,i->o", filters, values)
+        readers = [ReadChannels(twin, m, calls[m.axis], constants[m.axis]) for m in members]
+        dead = np.ones(group.size, dtype=bool)
+        for reader in readers:
+            dead[reader.needed_units()] = False
+        if dead.all():
+            dead[0] = False
+        for reader in readers:
+            reader.give_to_receiver(dead)
+        if dead.any():
+            removed[group.name] = np.flatnonzero(dead)
     try:
         small = remove_channels(twin, groups, removed, example_inputs)
     except PruneError:  # as where a forward asks whether a width is even
@@ -134,23 +134,31 @@ def remove_dead_channels(
     return small, {name: units.tolist() for name, units in removed.items()}
 
 
-def dead_units(
-    size: int,
-    readers: list[Member],
-    constants: dict[Axis, torch.Tensor],
-    receivers: dict[Axis, "Receiver | None"],
-) -> np.ndarray:
-    """For each unit of a group whether all that read it would answer the same without it."""
-    dead = np.full(size, bool(readers) and all(member.axis in constants for member in readers))
-    for member in readers if dead.any() else ():
-        values = constants[member.axis][member.indices]
-        needed = values != 0  # NaN is not 0 either
-        if receivers[member.axis] is not None:
-            needed = values.isnan()
-        dead[member.units[needed.cpu().numpy()]] = False
-    if dead.all():
-        dead[:1] = False
-    return dead
+class ReadChannels:
+    """The channels of a group that a layer reads, each with its constant, or NaN."""
+
+    def __init__(
+        self, model: nn.Module, member: Member, calls: dict[str, fx.Node], constants: torch.Tensor
+    ) -> None:
+        self.member = member
+        self.constants = constants[member.indices]
+        self.filters = model.get_parameter(member.tensor).detach()[:, member.indices]
+        self.receiver = bias_receiver(model, list(calls.values()))
+
+    def needed_units(self) -> np.ndarray:
+        """The units without which the layer would answer differently."""
+        needed = self.constants != 0  # NaN is not 0 either
+        if self.receiver is not None:
+            needed = self.constants.isnan()
+        return self.member.units[needed.cpu().numpy()]
+
+    def give_to_receiver(self, dead: np.ndarray) -> None:
+        """Let the receiver do what the dead units did."""
+        gone = torch.from_numpy(dead[self.member.units])
+        if self.receiver is not None:
+            filters = self.filters[:, gone].double()
+            added = torch.einsum("oi...,i->o", filters, self.constants[gone].double())
+            self.receiver.tensor.data += self.receiver.sign * added
 
 
 class Receiver(NamedTuple):

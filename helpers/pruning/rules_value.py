@@ -65,9 +65,9 @@ def along_axes(call: Call) -> LabelledTensor:
     mixes = result.shape == x.shape
     for d in combined:
         if mixes:
-            call.pin_axis(axes[d], "mixes the channels")
+            call.pin(axes[d], "mixes the channels")
         else:
-            call.pin_axis(axes[d], "the result depends on how many channels there are")
+            call.pin(axes[d], "the result depends on how many channels there are")
             axes[d] = None
     if len(result.shape) < rank:
         axes = [labels for d, labels in enumerate(axes) if d not in combined]
@@ -151,7 +151,7 @@ def scaled(call: Call, x: LabelledTensor, *parameters: LabelledTensor | None) ->
     for tensor in parameters:
         if tensor is not None and tensor.shape not in ((), (1,)):
             call.bind(tensor, 0, call.labelling.axis(x, 1))
-    return call.like(x)
+    return LabelledTensor(x.shape, call.axes(x))
 
 
 def batch_norm(call: Call) -> LabelledTensor:
@@ -171,7 +171,8 @@ def layer_norm(call: Call) -> LabelledTensor:
     others.
     """
     pin_operands(call, SHARED_STATISTICS)
-    return call.like(call.tensors[0])
+    x = call.tensors[0]
+    return LabelledTensor(x.shape, call.axes(x))
 
 
 def prelu(call: Call) -> LabelledTensor:

@@ -50,10 +50,9 @@ class Ties:
         on_second = np.bincount(units[second], minlength=self.count)
         return np.array_equal(on_first * len(second), on_second * len(first))
 
-    def pin(self, labels: Labels | None, reason: str) -> None:
-        """These labels stay, for this reason. None, an axis without channels, is left alone."""
-        if labels is not None:
-            self.pins[reason].append(labels)
+    def pin(self, labels: Labels, reason: str) -> None:
+        """These labels stay, for this reason."""
+        self.pins[reason].append(labels)
 
     def units(self) -> Labels:
         """For each label its unit: the smallest label that it is tied to, directly or along a chain.
