@@ -10,26 +10,35 @@ PROFILE ?= quick
 JOBS ?= 2
 ONLY ?=
 TORCH_INDEX ?=
+SETS ?=
 PY = $(VENV)/bin/python
-READY = $(VENV)/.ready
+# What each use needs is installed once: study, present, grade, or everything.
+STUDY = $(VENV)/.study
+PRESENT = $(VENV)/.present
+GRADE = $(VENV)/.grade
+READY = $(VENV)/.dev
 # One thread for each of several test processes: two pools of threads on the same cores stand in each other's way.
 TESTS = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
 
-.PHONY: run test lab slides report demo reference grade dense check check-ci check-all lint clean
+.PHONY: run test lab update slides report site demo reference grade dense check check-ci check-versions check-all lint clean
 
-run: $(READY)
+run: $(STUDY)
 	PROFILE=$(PROFILE) $(PY) -m course run --jobs $(JOBS)
 
 test: $(READY)
 	$(TESTS) -m "not slow and not network"
 
-lab: $(READY)
-	$(PY) -m jupyter lab notebooks
+lab: $(STUDY)
+	$(PY) -m course lab
 
-slides: $(READY)
+# After git pull: new versions of lessons, beside those that you have changed.
+update: $(STUDY)
+	$(PY) -m course lab --update
+
+slides: $(PRESENT)
 	$(PY) -m course slides
 
-report: $(READY)
+report: $(PRESENT)
 	$(PY) -m course report
 
 # The reference networks from the dense one, the comparisons with other tools, and all that depends on them.
@@ -46,10 +55,13 @@ reference: $(READY)
 	$(PY) -m course run --publish
 	$(PY) -m tests.record logits
 
-demo: $(READY)
+site: $(PRESENT)
+	$(PY) -m course site
+
+demo: $(PRESENT)
 	$(PY) -m course demo
 
-grade: $(READY)
+grade: $(GRADE)
 	$(PY) -m course grade demo
 
 # The long training of the dense network. Stopped, and given again here or on another machine, it goes on. If the network in
@@ -76,12 +88,21 @@ check-all: lint $(READY)
 clean:  # what was trained, graded or made stays in build/
 	rm -rf $(VENV)
 
-$(READY): pyproject.toml constraints.txt
+# versions of libraries other than those of constraints.txt; each set in an environment of its own
+check-versions:
+	$(PYTHON) -m course.versions $(SETS)
+
+# uv, where it is there, is faster, and takes the torch that suits the machine.
+$(VENV)/.%: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "This course needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@if [ -n "$(TORCH_INDEX)" ]; then \
 	  $(PY) -m pip install --quiet torch torchvision --index-url $(TORCH_INDEX) --constraint constraints.txt; fi
-	$(PY) -m pip install --quiet --editable '.[dev]' --constraint constraints.txt
-	@touch $(READY)
+	@if command -v uv >/dev/null; then \
+	  uv pip install --quiet --python $(PY) --torch-backend auto --editable '.[$*]' --constraint constraints.txt; \
+	else \
+	  $(PY) -m pip install --quiet --editable '.[$*]' --constraint constraints.txt; fi
+	@touch $@
+	@if [ "$*" = dev ]; then touch $(STUDY) $(PRESENT) $(GRADE); fi

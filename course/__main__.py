@@ -7,6 +7,7 @@ from pathlib import Path
 
 # Each command's module is imported only when it is asked for, so that --help answers at once.
 COMMANDS = {
+    "lab": ("course.commands.lab", "open the lessons in a working copy of your own"),
     "doctor": (
         "course.commands.doctor",
         "check this machine: one line per requirement, with the remedy",
@@ -36,6 +37,8 @@ COMMANDS = {
     "report": ("course.commands.pages", "the course as one page that works offline"),
     "slides": ("course.commands.pages", "a deck of slides per lesson"),
     "demo": ("course.commands.pages", "the networks as one page that computes them in the browser"),
+    "hosted": ("course.commands.hosted", "the cell and badges for Colab and Kaggle"),
+    "site": ("course.commands.pages", "lessons, guides and results as a website"),
     "grade": ("course.commands.grade", "release, collect and grade assignments"),
 }
 

@@ -15,14 +15,17 @@
 
 Which lesson uses what, besides plots and checks:
 
-    00     metrics, models, quantization, training
+    00     data, metrics, models, quantization, training
     01     data, models, passes
-    02     graphs, metrics, passes
+    02     graphs, metrics
+    02b    graphs, metrics, passes
     03     allocator, data, graphs, metrics, models, passes
     04     allocator, data, graphs, metrics, models, passes
+    04a    data, graphs, metrics, models, passes
     04b    graphs, metrics, passes
     05     allocator, data, metrics, models, training
-    06     allocator, data, metrics, models, pruning, quantization, training
+    06     allocator, data, metrics, models, pruning, training
+    06b    data, metrics, models, pruning, quantization
     07     data, pruning, training
     08     data, models, passes, quantization, training
     09     allocator, data, metrics, models, passes, quantization, training

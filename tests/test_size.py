@@ -18,31 +18,31 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 93_860,
+    "helpers": 91_590,
     "helpers/graphs": 13_370,
     "helpers/models": 5_340,
     "helpers/passes": 10_380,
-    "helpers/pruning": 13_070,
+    "helpers/pruning": 13_870,
     "helpers/quantization": 19_950,
-    "helpers/plots": 5_150,
+    "helpers/plots": 5_620,
     "helpers/training": 7_170,
-    "helpers/checks": 8_450,
-    "course": 61_370,
+    "helpers/checks": 4_910,
+    "course": 65_060,
     "course/benchmarks": 8_520,
-    "course/commands": 7_590,
+    "course/commands": 8_590,
     "course/grading": 24_920,
-    "course/lessons": 3_850,
-    "course/publish": 5_830,
-    "course/reference": 10_050,
-    "tests": 168_280,
-    "notebooks": 56_960,
+    "course/lessons": 4_350,
+    "course/publish": 7_140,
+    "course/reference": 10_170,
+    "tests": 180_730,
+    "notebooks": 57_510,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 19, "course": 54, "tests": 355, "notebooks": 298}  # lines that are too long yet
+WIDE = {"helpers": 17, "course": 56, "tests": 363, "notebooks": 294}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

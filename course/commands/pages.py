@@ -1,4 +1,4 @@
-"""`python -m course report`, `slides` and `demo`: the course as pages that work offline."""
+"""`python -m course report`, `slides`, `demo` and `site`: the course as pages that work offline."""
 
 import argparse
 from pathlib import Path
@@ -50,8 +50,17 @@ def write_demo(target: Path) -> list[Path]:
     return [demo.write_demo(target, cifar), passes]
 
 
+def write_site(folder: Path) -> list[Path]:
+    """Lessons, guides and results as a website, which shows the networks on its first page."""
+    from course.publish import site  # Sphinx is not installed for those who only study
+
+    pages = write_demo(folder.with_name("demo.html"))
+    return [site.write_site(folder.resolve(), pages)]
+
+
 PAGES = {
     "report": ("report.html", write_report),
     "slides": ("slides", write_slides),
     "demo": ("demo.html", write_demo),
+    "site": ("site", write_site),
 }

@@ -5,6 +5,7 @@ file.
 import pandas as pd
 
 from course.reference import ablations
+from course.reference.standing import standing
 from course.reference.table import load, published, speeds
 
 # The plan at the outset: stage, parameters, megabytes, accuracy; and the row and column that say
@@ -30,7 +31,7 @@ FILES = {
     "pruning_unstructured.csv": "python -m course.benchmarks.pruning_unstructured",
     "tiny_rounding.csv": "python -m course.benchmarks.tiny_rounding",
     "published.csv": "written by hand, with sources",
-    "README.md, chart.svg, and the first screen of the course's README": "python -m course results",
+    "README.md, chart.svg, chart-dark.svg, and the first screen of the course's README": "python -m course results",
 }
 NAMES = (
     "The names say roughly what share of the parameters is left; *fast* is made for speed. *fifth*"
@@ -73,6 +74,7 @@ def text(table: pd.DataFrame) -> str:
             " here."
         ),
         as_markdown(others()),
+        standing(table, published()),
         "## Ablations",
         ablations.NOTE,
         as_markdown(ablations.readable(load(ablations.ABLATIONS))),

@@ -9,11 +9,12 @@ from pathlib import Path
 import pandas as pd
 
 from course.reference import page
-from course.reference.chart import alternative_text, chart, coded_size, comparable
+from course.reference.chart import alternative_text, chart
 from course.reference.headline import headline, readable
-from course.reference.table import FOLDER, PUBLISHED, RESULTS, SPEED, load, published, speeds
+from course.reference.table import FOLDER, PUBLISHED, RESULTS, SPEED, load, speeds
 from helpers.data import REPOSITORY
 from helpers.files import write_atomically
+from helpers.plots.style import COLOURS, INK
 
 README, PAGE, FIGURE = REPOSITORY / "README.md", FOLDER / "README.md", FOLDER / "chart.svg"
 BEGIN, END = (
@@ -21,6 +22,19 @@ BEGIN, END = (
     "<!-- end of the results -->",
 )
 BUSY = 4  # processes that want to run; two of them are the measured one
+PICTURE = """\
+<picture>
+<source media="(prefers-color-scheme: dark)" srcset="data/results/{dark}">
+<img src="data/results/{light}" alt="{alt}">
+</picture>"""
+# Ground, grid, ink, the names of others, and our blue.
+DARK = {
+    "#ffffff": "#0d1117",
+    "#dfe4ea": "#2b323b",
+    INK: "#e6edf3",
+    "#5b6672": "#9aa4af",
+    COLOURS["blue"]: "#6cb2f0",
+}
 REMEDY = "run `python -m course results`"
 
 
@@ -35,8 +49,20 @@ def write() -> list[Path]:
     chart(table).savefig(
         drawn, format="svg", metadata={"Date": None, "Identifier": digest()} | labels
     )
-    files = made() | {FIGURE: drawn.getvalue()}
+    files = made() | {FIGURE: drawn.getvalue(), dark_figure(): on_dark(drawn.getvalue())}
     return [write_atomically(path, content) for path, content in files.items()]
+
+
+def dark_figure() -> Path:
+    """The chart for readers whose pages are dark."""
+    return FIGURE.with_name(f"{FIGURE.stem}-dark{FIGURE.suffix}")
+
+
+def on_dark(drawing: bytes) -> bytes:
+    """The same drawing with light ink on a dark ground."""
+    for colour, other in DARK.items():
+        drawing = drawing.replace(colour.encode(), other.encode())
+    return drawing
 
 
 def made() -> dict[Path, str]:
@@ -66,8 +92,9 @@ def stale() -> list[str]:
     ]
     names = [path.relative_to(README.parent).as_posix() for path in old]
     found = [f"{name} does not show what the tables hold: {REMEDY}" for name in names]
-    if not FIGURE.exists() or digest() not in FIGURE.read_text(encoding="utf-8"):
-        found.append(f"{FIGURE.name} was not drawn from the present tables: {REMEDY}")
+    for figure in (FIGURE, dark_figure()):
+        if not figure.exists() or digest() not in figure.read_text(encoding="utf-8"):
+            found.append(f"{figure.name} was not drawn from the present tables: {REMEDY}")
     return found
 
 
@@ -91,62 +118,18 @@ def with_block(text: str, new: str) -> str:
 
 
 def block(table: pd.DataFrame) -> str:
-    """The first screen: chart, four networks, where others are ahead, and the plan beside what came
-    out.
-    """
+    """The first screen: the chart and four networks."""
     notes = (
-        "Accuracy: on 10,000 test images, ± 95 % interval. One image: median time in the engine"
-        " ONNX Runtime on two"
+        "Accuracy is on 10,000 test images, with its 95 % interval. One image: median time in the"
+        " engine ONNX Runtime on two CPU threads, which computes with 8 bits where the file has"
+        " fewer"
     )
-    notes += " CPU threads, which computes with 8 bits where the file has fewer"
-    notes += (
-        ", on a machine that was busy with other work." if (speeds().load > BUSY).any() else "."
-    )
-    notes += (
-        " In the chart, files are also entropy-coded (as `xz -6e` writes them), because others"
-        " state such sizes."
-    )
+    busy = (speeds().load > BUSY).any()
+    notes += ", on a machine that was busy with other work." if busy else "."
     parts = [
-        f"![{alternative_text(table)}](data/results/{FIGURE.name})",
+        PICTURE.format(dark=dark_figure().name, light=FIGURE.name, alt=alternative_text(table)),
         page.as_markdown(readable(headline(table))),
-        f"{notes} {standing(table, published())}",
-        "The plan, and what came out:",
-        page.as_markdown(page.plan(table)),
+        notes,
         "Every network, speed, trial and source: [data/results](data/results/README.md).",
     ]
     return "\n\n".join(parts)
-
-
-def standing(table: pd.DataFrame, others: pd.DataFrame) -> str:
-    """Where others are ahead: both smaller and more accurate than one of ours, with sizes that are
-    counted alike.
-    """
-    ours, others = headline(table), comparable(others)
-    ahead = {
-        row.name: others[(others.accuracy >= row.accuracy) & (others.file_bytes <= size)]
-        for row, size in zip(ours.itertuples(), coded_size(ours), strict=True)
-    }
-    behind = [f"*{name}*" for name, better in ahead.items() if len(better)]
-    alone = [f"*{name}*" for name, better in ahead.items() if better.empty]
-    best = pd.concat(
-        [*(rows.nlargest(1, "accuracy") for rows in ahead.values()), others.head(0)]
-    ).drop_duplicates()
-    stated = [
-        f"[{label}]({rows.source.iloc[0]}) states {'; '.join(rows.stated)}"
-        + ", epoch chosen on test images" * (rows.chosen_on.iloc[0] == "test images")
-        for label, rows in best.groupby("label", sort=False)
-    ]
-    told = []
-    if behind:
-        told.append(f"other networks are ahead of {listed(behind)} ({'; '.join(stated)})")
-    if alone:
-        told.append(
-            "no other network that we know of is both smaller and more accurate than"
-            f" {listed(alone)}"
-        )
-    return f"With sizes counted alike, {', and '.join(told)}." if told else ""
-
-
-def listed(names: list[str]) -> str:
-    """A, B and C."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

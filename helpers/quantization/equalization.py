@@ -46,7 +46,7 @@ def _same_factor(plan, op):
 
 
 def _may_scale(plan, space):
-    """Whether all operations around a space let a factor per channel pass, from layers to layers."""
+    """Whether all around a space let a factor per channel pass, from layers to layers."""
     inside = [op for op in plan.ops if op.name in space]
     if INPUT in space or plan.output in space:
         return False

@@ -58,7 +58,7 @@ def conv_sums(
     x = x[..., :: dilation[0], :: dilation[1]]  # (N, C, rows, columns, kh, kw)
     rows, columns = x.shape[2:4]
     filters = weight.to(torch.int32).reshape(groups, len(weight) // groups, -1)
-    patches = x.permute(0, 1, 4, 5, 2, 3).reshape(len(x), groups, filters.shape[2], rows * columns)
+    patches = x.permute(0, 1, 4, 5, 2, 3).reshape(len(x), groups, filters.shape[-1], rows * columns)
     return (filters @ patches).reshape(len(x), len(weight), rows, columns)
 
 

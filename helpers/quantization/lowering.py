@@ -133,7 +133,7 @@ def _read_node(node, edges, run):
 
 
 def _float_form(node, edges, run):
-    """A graph of the node and what else it needs: constants, sizes, parts of a tuple; its inputs."""
+    """A graph of the node with the constants, sizes and tuples that it needs; its inputs."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
 
@@ -152,7 +152,7 @@ def _float_form(node, edges, run):
 
 @torch.no_grad()
 def _integer_form(node, sources, run):
-    """The operation that a node is, without names; None when none in the table computes the same."""
+    """The operation that a node is, without names; None if none in the table computes the same."""
     layer = run.module.get_submodule(node.target) if node.op == "call_module" else None
     form = _FORMS.get(type(layer) if layer is not None else is_torch(node) and op_name(node))
     if form is None or not sources or min(source.meta["val"].ndim for source in sources) < 2:

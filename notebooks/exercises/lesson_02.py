@@ -126,50 +126,6 @@ def remove_oracle(inputs: dict, probe: dict) -> dict:
     }
 
 
-def plan_cases(rng: torch.Generator) -> list[Case]:
-    """Lifetimes that touch, that nest, and that leave gaps which are just large enough or just too
-    small.
-    """
-    chain = [(8 * between(rng, 1, 9), step, step + 1) for step in range(between(rng, 4, 7))]
-    gap = 8 * between(rng, 2, 5)
-    gaps = [(gap, 0, 2), (gap, 0, 9), (gap, 3, 5), (gap + 8, 6, 9), (8, 3, 4), (gap, 6, 7)]
-    mixed = []
-    for _ in range(between(rng, 6, 9)):
-        first = between(rng, 0, 9)
-        mixed.append((8 * between(rng, 1, 9), first, first + between(rng, 0, 5)))
-    nested = [(4 * gap, 0, 2), (8, 3, 5), (8, 3, 5), (8, 0, 5)]
-    below = [(4 * gap, 0, 2), (8, 0, 5), (8, 3, 5), (8, 4, 5)]
-    cases = {
-        "a chain": chain,
-        "gaps": gaps,
-        "one beside two": nested,
-        "the lower of two places": below,
-    }
-    cases["lifetimes in any order"] = mixed
-    cases["a single buffer"] = [(8, 0, 1)]
-    cases["one that begins before the one before it"] = [(gap, 2, 3), (8, 0, 2)]
-    return [
-        Case(f"{label}, buffers {buffers}", {"buffers": buffers})
-        for label, buffers in cases.items()
-    ]
-
-
-def plan_oracle(inputs: dict, probe: dict) -> list[int]:
-    """Try every offset from 0 on, byte by byte in steps of 8, which all sizes are multiples of."""
-    placed = []
-    for size, first, last in inputs["buffers"]:
-        busy = [
-            (place, place + other)
-            for other, begin, end, place in placed
-            if begin <= last and first <= end
-        ]
-        offset = 0
-        while any(offset < end and begin < offset + size for begin, end in busy):
-            offset += 8
-        placed.append((size, first, last, offset))
-    return [offset for *_, offset in placed]
-
-
 class Chain(nn.Module):
     """Negations in a row, and a ReLU whose loss changes the answers."""
 
@@ -182,6 +138,10 @@ class Chain(nn.Module):
         for _ in range(self.length):
             x = torch.neg(x)
         return torch.relu(x) + 1
+
+
+SOUND = {"peel", "strip", "note"}  # the passes without a flaw
+NOTES = 7  # how often `note` changes something
 
 
 class Did:
@@ -199,6 +159,7 @@ class Peel:
 
     def __init__(self, name: str, log: list, flaw: str = ""):
         self.name, self.log, self.flaw = name, log, flaw
+        self.runs = 0
 
     def requires(self, graph_module: fx.GraphModule) -> None:
         """May find the graph unsuitable."""
@@ -209,6 +170,10 @@ class Peel:
     def run(self, graph_module: fx.GraphModule) -> Did:
         """Remove a pair; or do harm."""
         self.log.append(f"{self.name} runs")
+        self.runs += 1
+        if self.name == "note":  # rewrites something in its first runs, and removes nothing
+            noted = ["a node"] if self.runs <= NOTES else []
+            return Did(noted, [] if noted else ["nothing to note"])
         nodes = list(graph_module.graph.nodes)
         found = [
             node for node in nodes if node.target is torch.neg and node.args[0].target is torch.neg
@@ -237,6 +202,7 @@ def runner_cases(rng: torch.Generator) -> list[Case]:
     """
     plans = {
         "to a fixed point": (["peel", "strip"], 9, False),
+        "changes that leave the number of nodes": (["note", "peel"], 9, False),
         "no more rounds than allowed": (["peel"], 2, False),
         "one round": (["peel", "strip"], 1, False),
         "requires fails": (["peel", "unfit", "strip"], 3, False),
@@ -265,7 +231,7 @@ def runner_parts(inputs: dict) -> tuple:
     """
     log, x = [], torch.linspace(-2, 2, 7)
     graph_module = fx.symbolic_trace(Chain(inputs["length"]))
-    some = [Peel(name, log, "" if name in ("peel", "strip") else name) for name in inputs["passes"]]
+    some = [Peel(name, log, "" if name in SOUND else name) for name in inputs["passes"]]
 
     def check(graph_module: fx.GraphModule) -> None:
         log.append("checked")
@@ -290,10 +256,7 @@ def run_runner(student: Mapping[str, Any], inputs: dict) -> dict:
     except NotImplementedError:
         raise
     except RuntimeError as error:
-        if set(inputs["passes"]) <= {
-            "peel",
-            "strip",
-        }:  # nothing fails here but the runner: show its line
+        if set(inputs["passes"]) <= SOUND:  # nothing fails here but the runner: show its line
             raise
         failures = [error]
     plain = [(*row[:4], len(row[4]), len(row[5])) for row in rows or []]
@@ -311,24 +274,27 @@ def run_runner(student: Mapping[str, Any], inputs: dict) -> dict:
 def runner_oracle(inputs: dict, probe: dict) -> dict:
     """A bookkeeping of numbers: how many negations are left says all that can happen."""
     left, rows, calls, errors, ran = inputs["length"], [], [], [], []
+    notes = 0
     for number in range(1, inputs["rounds"] + 1):
-        start = left
+        start = left, min(notes, NOTES)
         for name in inputs["passes"]:
             steps = [f"{name} requires", f"{name} runs", f"{name} ensures", "checked"]
             calls += steps[: {"unfit": 1, "liar": 3, "tangler": 3}.get(name, 4)]
-            failed = name not in ("peel", "strip")
+            failed = name not in SOUND
             if failed:
                 errors.append(said([name, *ran]))
                 if not inputs["collect"]:
                     break
-            gone = 2 if left > 2 and not failed else 0
+            notes += name == "note"
+            gone = 2 if left > 2 and not failed and name != "note" else 0
+            changed = int(notes <= NOTES) if name == "note" else gone // 2
             rows.append(
                 f"round {number}, {name}: {left + 4} nodes, then {left - gone + 4}; "
-                f"{gone // 2} changed, {int(not gone and not failed)} declined"
+                f"{changed} changed, {int(not changed and not failed)} declined"
             )
             left -= gone
             ran.append(name)
-        if left == start or (errors and not inputs["collect"]):
+        if (left, min(notes, NOTES)) == start or (errors and not inputs["collect"]):
             break
     rows = [] if errors and not inputs["collect"] else rows
     return {"errors": errors, "rows": rows, "calls": calls, "nodes": left + 4, "code": left + 100}
@@ -353,28 +319,39 @@ def said(names: list[str]) -> str:
 
 ITEMS = (
     Item(
-        "nodes_by_op", layer_cases, count_oracle, run=run_count, view=as_plain, minutes=4, dots=1,
+        "nodes_by_op",
+        layer_cases,
+        count_oracle,
+        run=run_count,
+        view=as_plain,
+        minutes=4,
+        dots=1,
         nudge="Each node has an attribute `op`.",
         hint="Go through graph.nodes and count node.op; ops that do not occur have no entry.",
     ),
     Item(
-        "remove_identities", layer_cases, remove_oracle, run=run_remove, tolerance=Tolerance(1e-6, 1e-6), minutes=10,
+        "remove_identities",
+        layer_cases,
+        remove_oracle,
+        run=run_remove,
+        tolerance=Tolerance(1e-6, 1e-6),
+        minutes=10,
         dots=2,
         nudge="Three steps: find the node, move its readers, erase it.",
         hint="node.replace_all_uses_with(node.args[0]), then graph.erase_node(node); go through a copy of the list, "
         "and call graph_module.recompile() at the end.",
     ),
     Item(
-        "run_passes", runner_cases, runner_oracle, run=run_runner, view=runner_view, minutes=25, dots=3,
+        "run_passes",
+        runner_cases,
+        runner_oracle,
+        run=run_runner,
+        view=runner_view,
+        minutes=25,
+        dots=3,
         nudge="What has to be copied before a pass, so that it can be put back? When is it too late to copy it?",
         hint="Inside two loops: saved = copy.deepcopy(graph_module.graph); try requires, run, ensures, lint, "
         "recompile, checks; on an error graph_module.graph = saved, then raise PassFailed, with the name in front, or "
         "append it. Note the row and the name in any case, and stop when a round has no changes.",
     ),
-    Item(
-        "place_buffers", plan_cases, plan_oracle, view=lambda answer, probe: [int(offset) for offset in answer],
-        minutes=15, dots=2,
-        nudge="Two buffers are alive together if each begins before, or when, the other ends.",
-        hint="Sort the places of those that are alive together by offset, and take the first gap that is large enough.",
-    ),
-)  # fmt: skip
+)

@@ -229,42 +229,6 @@ def as_groups(answer: list, probe: dict) -> list:
     return sorted([sorted(writers), sorted(readers)] for writers, readers in answer)
 
 
-def fill_cases(rng: torch.Generator) -> list[Case]:
-    """Widths below, at and above a multiple; every channel has a bias, so that one that is read
-    would be seen.
-    """
-    cases = []
-    for hidden, multiple in ((5, 8), (8, 8), (17, 16), (10, 4)):
-        c_in, c_out, K = between(rng, 2, 4), between(rng, 2, 4), 2 * between(rng, 0, 1) + 1
-        W1, W2 = normal(rng, hidden, c_in, K, K), normal(rng, c_out, hidden, 1, 1)
-        inputs = {"W1": W1, "b1": 1 + normal(rng, hidden).abs(), "W2": W2, "multiple": multiple}
-        cases.append(Case(f"{hidden} channels, multiples of {multiple}", inputs))
-    return cases
-
-
-def pair_of_layers(W1: torch.Tensor, b1: torch.Tensor, W2: torch.Tensor) -> torch.Tensor:
-    """What a convolution, ReLU6 and another convolution make of a fixed image."""
-    image = torch.linspace(-2, 2, W1.shape[1] * 25, dtype=W1.dtype).reshape(1, -1, 5, 5)
-    return F.conv2d(F.relu6(F.conv2d(image, W1, b1)), W2)
-
-
-def run_fill(student: Mapping[str, Any], inputs: dict) -> dict:
-    """Hand over two layers; look at what the filled ones compute, and how wide they are."""
-    layers = [inputs[name] for name in ("W1", "b1", "W2")]
-    W1, b1, W2 = student["fill_up"](*(tensor.clone() for tensor in layers), inputs["multiple"])
-    try:
-        output = pair_of_layers(W1, b1, W2)
-    except Exception as problem:
-        raise ValueError(f"your two layers do not fit: {problem}") from None
-    return {"output": output, "channels": len(W1)}
-
-
-def fill_oracle(inputs: dict, probe: dict) -> dict:
-    """The layers as they were, and the first multiple that is large enough."""
-    width = next(n for n in range(0, 99, inputs["multiple"]) if n >= len(inputs["W1"]))
-    return {"output": pair_of_layers(inputs["W1"], inputs["b1"], inputs["W2"]), "channels": width}
-
-
 ITEMS = (
     Item(
         "weakest_channels", weakest_cases, weakest_oracle, view=as_set, minutes=5, dots=1,
@@ -288,10 +252,5 @@ ITEMS = (
         hint="Go through the steps twice. First tie: parent[root(source)] = root(name) for each source of a depthwise, "
         "same or add step. Then collect: a step writes into the group of its own root, and a conv reads from that of "
         "its input.",
-    ),
-    Item(
-        "fill_up", fill_cases, fill_oracle, run=run_fill, tolerance=Tolerance(1e-5, 1e-5), minutes=8, dots=2,
-        nudge="-len(W1) % multiple says how many channels are missing; it is 0 where none is.",
-        hint="Put rows of zeros below W1, zeros after b1, and columns of zeros (axis 1) behind those of W2: torch.cat.",
     ),
 )  # fmt: skip

@@ -8,71 +8,6 @@ for node in graph_module.graph.nodes:
         found.append(node.name)
 return found
 """
-CLOSURE = """
-reach = {{start: {{end for s, end in edges if s == start}} for start, _ in edges}}
-for _ in edges:
-    for start in reach:
-        for middle in list(reach[start]):
-            reach[start] |= reach.get(middle, set())
-group = set(group)
-outside = {{node for edge in edges for node in edge}} - group
-return any({test} for node in outside)
-"""
-LEFT = "any(node in reach.get(g, ()) for g in group)"
-BACK = "reach.get(node, set()) & group"
-DIRECT = "set(group) & {{e for s, e in edges if s == n}} and set(group) & {{s for s, e in edges if e == n}}"
-TRY_ALL = """
-import operator
-from itertools import permutations
-
-def match(pattern, node, bound, commutative=(operator.add, operator.mul)):
-    if isinstance(pattern, str):
-        return [bound | {pattern: node}] if bound.get(pattern, node) is node else []
-    if node.target is not pattern[0] or len(node.args) != len(pattern) - 1:
-        return []
-    found = []
-    for args in permutations(node.args) if pattern[0] in commutative else [node.args]:
-        some = [bound]
-        for part, arg in zip(pattern[1:], args):
-            some = [new for old in some for new in match(part, arg, old, commutative)]
-        found += some
-    return found
-"""
-SORTER = """
-from graphlib import CycleError, TopologicalSorter
-home, groups = {}, []
-for node in supported:
-    for group in groups:
-        if not any(end == node and start in group for start, end in edges):
-            continue
-        trial = home | {node: id(group)}
-        reads = {}
-        for start, end in edges:
-            if trial.get(start, start) != trial.get(end, end):
-                reads.setdefault(trial.get(end, end), set()).add(trial.get(start, start))
-        try:
-            TopologicalSorter(reads).prepare()
-        except CycleError:
-            continue
-        group.append(node)
-        home = trial
-        break
-    else:
-        groups.append([node])
-        home[node] = id(groups[-1])
-return groups
-"""
-ALONE = """
-groups = []
-for node in supported:
-    for group in groups:
-        if any(end == node and start in group for start, end in edges) and not waits_for_itself(edges, [*group, node]):
-            group.append(node)
-            break
-    else:
-        groups.append([node])
-return groups
-"""
 
 ANSWERS = {
     "intensity": {"right": [
@@ -93,40 +28,4 @@ ANSWERS = {
         "return [b.name for a, b in zip(nodes, nodes[1:]) if a.op == b.op == 'call_module'\n"
         "        and type(m[a.target]) is nn.Conv2d and type(m[b.target]) is nn.ReLU]",
     ], "base": ALONE_BEFORE},
-    "waits_for_itself": {"right": [
-        CLOSURE.format(test=f"{LEFT} and bool({BACK})"),
-        "group = set(group)\nreach = {e for s, e in edges if s in group} - group\n"
-        "for _ in edges:\n    reach |= {e for s, e in edges if s in reach - group}\nreturn bool(reach & group)",
-    ], "wrong": [
-        CLOSURE.format(test=LEFT), CLOSURE.format(test=f"bool({BACK})"),
-        f"return any({DIRECT.format()} for n in {{n for e in edges for n in e}} - set(group))",
-        f"return any({DIRECT.format()} for n in {{n for e in edges for n in e}})",
-        "out = {e for s, e in edges if s in group and e not in group}\n"
-        "out |= {e for s, e in edges if s in out and e not in group}\n"
-        "return any(s in out and e in group for s, e in edges)",
-        "return True", "return False", "return len(edges) >= len({n for e in edges for n in e})",
-    ]},
-    "match": {"right": [
-        TRY_ALL,
-        ("[operands, operands[::-1]]", "[operands[::-1], operands]"),
-    ], "wrong": [
-        ("[operands, operands[::-1]]", "[operands]"), (" if target in commutative else [operands]", ""),
-        ("bound.get(pattern, node) is node", "True"), (" is target and", " is not None and"),
-        (" and len(node.args) == len(operands)", ""), ("{**bound, pattern: node}", "{pattern: node}"),
-        ("in match(patterns[0], nodes[0], bound, commutative)", "in [*match(patterns[0], nodes[0], bound)][:1]"),
-        ("            yield from match_all(order",
-         "            return (yield from match_all(order",
-         "node.args, bound, commutative)\n",
-         "node.args, bound, commutative))\n"),
-        ("    for one in match(", "    for one in [bound] and match(", "nodes[1:], one,", "nodes[1:], bound,"),
-        "def match(pattern, node, bound, commutative=()):\n    return []",
-    ]},
-    "partition": {"right": [SORTER, ("groups.append([node])", "groups += [[node]]")], "wrong": [
-        ALONE, (" and not closes_a_cycle(trial)", ""), ("read & set(group) and ", ""),
-        ("                break\n", ""),
-        ("enumerate(groups):\n            trial", "list(enumerate(groups))[-1:]:\n            trial"),
-        ("    for node in supported:", "    for node in dict.fromkeys(n for edge in edges for n in edge):"),
-        ("            groups.append([node])\n", "            pass\n"), ("if not first:", "if len(first) < 2:"),
-        "return [[node] for node in supported]", "return [list(supported)]",
-    ]},
 }

@@ -54,13 +54,4 @@ ANSWERS = {
         ('if kind == "conv":', 'if kind in ("conv", "depthwise"):'), (" if group[0]]", "]"),
         ("[root(inputs[0])][1]", "[root(name)][1]"),
     ]},
-    "fill_up": {"right": [
-        ("W1.new_zeros(", "torch.randn("),  # nobody reads these channels
-        "pad, more = torch.nn.functional.pad, -len(W1) % multiple\n"
-        "return pad(W1, [0] * 7 + [more]), pad(b1, [0, more]), pad(W2, [0] * 5 + [more])",
-    ], "wrong": [
-        ("-len(W1) % multiple", "multiple - len(W1) % multiple"), ("-len(W1) % multiple", "0"),
-        ("-len(W1) % multiple", "-len(W1) % 8"), ("[W1, rows]", "[rows, W1]"), ("[W2, columns]", "[columns, W2]"),
-        ("b1.new_zeros(", "torch.ones(", "W2.new_zeros(", "torch.ones("), "return W1, b1, W2",
-    ]},
 }

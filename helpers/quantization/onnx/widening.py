@@ -18,7 +18,7 @@ IMAGE_BLOCK = 4  # channels of an image: four bytes are copied at a time
 
 
 def widened(model: nn.Module, block: int) -> nn.Module:
-    """A copy of a quantized network whose widths are multiples of `block` where that is possible."""
+    """A copy of a quantized network whose widths are multiples of `block` where possible."""
     model = copy.deepcopy(model)
     width = _widths(model.plan)
     wide = _new_widths(model.plan, width, block)

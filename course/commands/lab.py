@@ -1,0 +1,84 @@
+"""`python -m course lab`: the lessons in a working copy, opened in JupyterLab.
+
+What a learner changes lies in `work/`, which git ignores, so that the course can be brought up to
+date below it. `python -m course lab --update` brings new versions: a file that was not touched is
+replaced, and beside one that was changed the new version is put as NAME.new.ipynb.
+"""
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copy2
+
+from helpers.files import write_atomically
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NOTEBOOKS = REPOSITORY / "notebooks"
+FIRST = "00_start_here.ipynb"
+COPIED = "copied.json"  # which version each file of the working copy began as
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be chosen."""
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=REPOSITORY / "work",
+        help="where you work (default: work/ beside the notebooks)",
+    )
+    parser.add_argument("--update", action="store_true", help="bring new versions, open nothing")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the working copy or bring it up to date, and open the first lesson."""
+    for line in bring_up_to_date(arguments.folder):
+        print(line)
+    if arguments.update:
+        return 0
+    jupyter = [sys.executable, "-m", "jupyter", "lab", FIRST]
+    return subprocess.run(jupyter, cwd=arguments.folder).returncode
+
+
+def bring_up_to_date(folder: Path) -> list[str]:
+    """Copy what is new, and return a sentence for each thing that a learner has to know."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = folder / COPIED
+    began = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    told = []
+    answers = NOTEBOOKS / "mine.py"
+    if not began and answers.exists() and not (folder / "mine.py").exists():
+        copy2(answers, folder / "mine.py")
+        told.append(f"Your answers are now in {folder / 'mine.py'}.")
+    for source in [*sorted(NOTEBOOKS.glob("*.ipynb")), *sorted(NOTEBOOKS.glob("exercises/*.py"))]:
+        name = source.relative_to(NOTEBOOKS).as_posix()
+        target = place_for(source, folder / name, began.get(name))
+        if target is not None:
+            write_atomically(target, source.read_bytes())
+        if target not in (None, folder / name):
+            told.append(f"{name}: yours is kept, since you changed it; the new one is {target}")
+        began[name] = digest(source)
+    write_atomically(record, json.dumps(began, indent=1, sort_keys=True))
+    return told
+
+
+def place_for(source: Path, target: Path, began: str | None) -> Path | None:
+    """Where a file of the course goes in the working copy, of which `began` is the version that it
+    was; None if nothing is new.
+    """
+    if not target.exists():
+        return target
+    now = digest(target)
+    newest = digest(source)
+    if newest in (now, began):
+        return None
+    if now == began:  # not touched since
+        return target
+    return target.with_suffix(f".new{target.suffix}")
+
+
+def digest(path: Path) -> str:
+    """Tells one version of a file from another."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

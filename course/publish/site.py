@@ -1,0 +1,230 @@
+"""The course as a website that any file server can show: lessons, guides, results, the networks.
+
+Sphinx makes it, with MyST-NB to read notebooks and the Sphinx book theme, which brings search, dark
+mode, contents, previous and next. (Jupyter Book 2 was tried too: it fetches its theme when it
+builds, so it needs a connection.) Formulas become MathML here, so that no page asks another host.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+from docutils import nodes
+from nbformat import NotebookNode
+from sphinx.application import Sphinx
+
+from course.publish import page
+from course.publish.runner import NOTEBOOKS, REPOSITORY, executed, lessons
+from helpers.files import write_atomically
+
+STYLES = Path(__file__).parent / "styles"
+ASSIGNMENTS = NOTEBOOKS / "assignments"
+GUIDES = {"INSTRUCTOR.md": "teaching", "STUDENT.md": "students"}
+PAGES = {path.name for path in lessons()} | {"glossary.ipynb"}
+SETTINGS = {
+    "project": "From BatchNorm to int8",
+    "extensions": ["myst_nb", "course.publish.site"],
+    "exclude_patterns": ["_*"],
+    "html_theme": "sphinx_book_theme",
+    "html_title": "From BatchNorm to int8",
+    "html_static_path": ["_static"],
+    "html_css_files": ["site.css"],
+    "html_extra_path": ["_extra"],
+    "html_show_sourcelink": False,
+    "html_copy_source": False,
+    "html_favicon": "_static/icon.svg",
+    "html_context": {"default_mode": "auto"},
+    "html_theme_options": {
+        "show_toc_level": 2,
+        "home_page_in_toc": True,
+        "navbar_persistent": [],
+        "use_download_button": False,
+    },
+    "html_math_renderer": "mathml",
+    "myst_enable_extensions": ["dollarmath", "amsmath"],
+    "myst_heading_anchors": 3,
+    "nb_execution_mode": "off",
+    "nb_ipywidgets_js": {},  # live widgets need a kernel
+    "suppress_warnings": ["myst.header", "mystnb.unknown_mime_type", "myst.xref_missing"],
+}
+
+
+def write_site(target: Path, demo_pages: list[Path]) -> Path:
+    """Write the site's folder, and return its first page.
+
+    Args:
+        target: a folder, new or written by this function before.
+        demo_pages: pages that work by themselves, which the first page shows.
+    """
+    if target.exists() and any(target.iterdir()) and not (target / "objects.inv").exists():
+        raise FileExistsError(f"{target} holds other files; name a new folder: --output build/site")
+    source = target.with_name(f"{target.name}-source")
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.rmtree(target, ignore_errors=True)
+    write_source(source, demo_pages)
+    work = target.with_name(f"{target.name}-work")
+    app = Sphinx(source, None, target, work, "html", SETTINGS, warningiserror=True, status=None)
+    app.build(force_all=True)
+    return target / "index.html"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Make this module an extension of Sphinx, which adds a way to write formulas."""
+    app.add_html_math_renderer("mathml", (inline_formula, None), (block_formula, None))
+    return {"parallel_read_safe": True}
+
+
+def write_source(folder: Path, demo_pages: list[Path]) -> None:
+    """The pages as Sphinx reads them."""
+    names = terms()
+    paths = lessons(talk=False)
+    for path in paths:
+        notebook = prepared(nbformat.read(executed(path), as_version=4), names)
+        write_atomically(folder / path.name, nbformat.writes(notebook))
+    glossary = nbformat.read(NOTEBOOKS / "glossary.ipynb", as_version=4)
+    write_atomically(folder / "glossary.ipynb", nbformat.writes(with_anchors(glossary)))
+    for name, target in GUIDES.items():
+        text = (ASSIGNMENTS / name).read_text(encoding="utf-8")
+        write_atomically(folder / f"{target}.md", without_files(text))
+    results = REPOSITORY / "data" / "results"
+    shutil.copy(results / "chart.svg", folder / "chart.svg")
+    text = (results / "README.md").read_text(encoding="utf-8")
+    write_atomically(folder / "results.md", without_files(text))
+    write_atomically(folder / "index.md", first_page([path.stem for path in paths]))
+    for place in ("_static", "_extra"):
+        (folder / place).mkdir()
+    for name in ("site.css", "icon.svg"):
+        shutil.copy(STYLES / name, folder / "_static")
+    for path in demo_pages:
+        shutil.copy(path, folder / "_extra")
+
+
+def first_page(stems: list[str]) -> str:
+    """What the course is, the demo, and the contents."""
+    return f"""# From BatchNorm to int8
+
+You take an image classifier, MobileNetV2 on the small photos of CIFAR-10, and make it small and
+fast. Every step is yours: you fold BatchNorm into the convolutions, write the passes that do so to
+any network, remove channels, train what is left, and compute with 8-bit integers.
+
+[Begin with lesson 00]({stems[0]}.ipynb) · [Results](results.md) · [For teachers](teaching.md)
+
+## Try the networks
+
+They compute in your browser, in integers. Choose a picture, or take one of your own.
+
+<iframe src="demo.html" title="The networks of the course, computing in your browser"
+class="demo" loading="lazy"></iframe>
+
+<a href="demo.html">Open it alone</a> · <a href="passes.html">Follow the passes</a>
+
+```{{toctree}}
+:caption: Lessons
+:hidden:
+{chr(10).join(stems)}
+```
+
+```{{toctree}}
+:caption: More
+:hidden:
+glossary
+results
+teaching
+students
+```
+"""
+
+
+def prepared(notebook: NotebookNode, names: dict[str, str]) -> NotebookNode:
+    """A lesson whose first mention of each word of the glossary leads there, with the code that
+    only sets up or draws folded away.
+    """
+    met: set[str] = set()
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = linked(without_files(cell.source), names, met)
+        elif cell.id == "setup" or cell.metadata.get("jupyter", {}).get("source_hidden"):
+            cell.metadata.setdefault("tags", []).append("hide-input")
+    return notebook
+
+
+def terms() -> dict[str, str]:
+    """The words of the glossary, and the anchor of each."""
+    found = {}
+    for cell in nbformat.read(NOTEBOOKS / "glossary.ipynb", as_version=4).cells:
+        if cell.source.startswith("## Words"):
+            for row in re.findall(r"^\| ([^|`$]+?) \|", cell.source, re.M)[1:]:
+                for word in re.sub(r"\(.*?\)", "", row).split(","):
+                    found[word.strip()] = anchor(row)
+    return found
+
+
+def anchor(row: str) -> str:
+    """The name of a row of the glossary in a link."""
+    return "term-" + re.sub(r"[^a-z0-9]+", "-", row.lower()).strip("-")
+
+
+def with_anchors(glossary: NotebookNode) -> NotebookNode:
+    """The glossary with a place to jump to in each row of its words."""
+    for cell in glossary.cells:
+        if cell.source.startswith("## Words"):
+            cell.source = re.sub(
+                r"^\| ([^|`$]+?) \|(?! lesson)",
+                lambda match: f'| <span id="{anchor(match[1])}"></span>{match[1]} |',
+                cell.source,
+                flags=re.M,
+            )
+    return glossary
+
+
+# What must not be changed inside a text: code, formulas, links, HTML, tables and headings.
+FIXED = re.compile(
+    r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|\[[^\]]*\]\([^)]*\)|<[^>]+>|^[|#].*$", re.S | re.M
+)
+
+
+def linked(text: str, names: dict[str, str], met: set[str]) -> str:
+    """A text in which words that are met for the first time lead to the glossary."""
+    pieces = FIXED.split(text)
+    kept = FIXED.findall(text)
+    for i, piece in enumerate(pieces):
+        for word in sorted(names, key=len, reverse=True):
+            if names[word] in met or len(word) < 4:
+                continue
+            pattern = rf"(?<![\w-]){re.escape(word)}(?![\w-])"
+            link = f"[{word}](glossary.ipynb#{names[word]})"
+            piece, count = re.subn(pattern, f"\0{len(kept)}\0", piece, count=1)
+            if count:
+                kept.append(link)
+                met.add(names[word])
+        pieces[i] = piece
+    return woven(pieces, kept)
+
+
+def woven(pieces: list[str], kept: list[str]) -> str:
+    """Pieces and what stood between them, and links where a piece holds their number."""
+    between = kept[: len(pieces) - 1]
+    text = "".join(a + b for a, b in zip(pieces, [*between, ""], strict=True))
+    return re.sub("\0(\\d+)\0", lambda match: kept[int(match[1])], text)
+
+
+def without_files(text: str) -> str:
+    """A text in which links to files that the site does not have become plain words."""
+
+    def kept(match: re.Match) -> str:
+        return match[0] if Path(match[2]).name in PAGES else match[1]
+
+    return re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#]*)[^)]*\)", kept, text)
+
+
+def inline_formula(translator, node: nodes.math) -> None:
+    """MathML in a line."""
+    translator.body.append(page.formula(node.astext(), "inline"))
+    raise nodes.SkipNode
+
+
+def block_formula(translator, node: nodes.math_block) -> None:
+    """MathML in a line of its own."""
+    translator.body.append(page.formula(node.astext(), "block"))
+    raise nodes.SkipNode

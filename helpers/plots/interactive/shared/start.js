@@ -1,0 +1,58 @@
+// Light or dark, packed numbers, and the start.
+/** Is the page dark here? What it says of itself, else the colour behind the figure. */
+function isDark(root) {
+  const [html, body] = [document.documentElement, document.body];
+  const told =
+    [
+      body.dataset.jpThemeLight,
+      html.dataset.theme,
+      html.getAttribute("theme"),
+      body.dataset.vscodeThemeKind,
+      html.classList.contains("dark") && "dark",
+    ].find(Boolean) ?? "";
+  if (/^(true|light|vscode-light)$/.test(told)) return false;
+  if (/^(false|dark|vscode-dark)$/.test(told)) return true;
+  for (let node = root; node; node = node.parentElement) {
+    const [r, g, b, a = 1] = getComputedStyle(node)
+      .backgroundColor.match(/[\d.]+/g)
+      .map(Number);
+    if (a > 0) return r + g + b < 382;
+  }
+  const scheme = getComputedStyle(root).colorScheme;
+  return scheme.includes("dark") && matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/** Numbers that Python packed as base64 of float32 become arrays again. */
+function unpacked(key, value) {
+  if (!value?.float32) return value;
+  const bytes = Uint8Array.from(atob(value.float32), (letter) => letter.charCodeAt(0));
+  return Array.from(new Float32Array(bytes.buffer));
+}
+
+/** Brings each picture of this figure on the page to life, once. */
+function start(id, data, figure) {
+  for (const root of document.querySelectorAll(`[data-figure="${id}"]:not([data-live])`)) {
+    root.dataset.live = "";
+    const fig = new Figure(root);
+    const recolour = () => root.toggleAttribute("data-dark", isDark(root));
+    const watched = {
+      attributes: true,
+      attributeFilter: [
+        "class",
+        "data-theme",
+        "theme",
+        "data-jp-theme-light",
+        "data-jp-theme-name",
+        "data-vscode-theme-kind",
+      ],
+    };
+    const observer = new MutationObserver(recolour);
+    for (const node of [document.documentElement, document.body]) observer.observe(node, watched);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+    root.addEventListener("keydown", (event) => event.stopPropagation()); // slides turn on arrows
+    figure(fig, JSON.parse(JSON.stringify(data), unpacked));
+    recolour();
+    new ResizeObserver(() => fig.redraw()).observe(fig.live);
+    fig.redraw();
+  }
+}

@@ -1,0 +1,78 @@
+"""A notebook alone in an empty folder, on a server that says it is Colab, sets itself up."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course import hosted
+from course.commands import hosted as command
+
+REPOSITORY = Path(__file__).parents[3]
+COLAB = "import sys, types; sys.modules['google.colab'] = types.ModuleType('google.colab')\n"
+THEN = """
+import os
+from helpers import checks
+checks.use("exercises/lesson_00.py")
+print("in", os.path.basename(os.getcwd()))
+"""
+
+
+def test_every_notebook_has_the_cell_and_no_badge_leads_nowhere():
+    repository = command.repository_of(REPOSITORY / "pyproject.toml")
+    for path in command.notebooks():
+        text = path.read_text(encoding="utf-8")
+        name = path.relative_to(REPOSITORY).as_posix()
+        assert command.with_hosting(text, name, repository) == text, (
+            f"{name}: run python -m course hosted"
+        )
+        assert ("colab-badge" in text) == bool(repository)
+
+
+def test_a_repository_brings_badges_and_none_takes_them_away():
+    path = REPOSITORY / "notebooks" / "01_batchnorm_math.ipynb"
+    before = path.read_text(encoding="utf-8")
+    text = command.with_hosting(before, "notebooks/01_batchnorm_math.ipynb", "someone/course")
+    title = nbformat.reads(text, as_version=4).cells[0].source
+    assert "github/someone/course/blob/main/notebooks/01_batchnorm_math.ipynb" in title
+    assert "https://github.com/someone/course" in json.loads(text)["cells"][1]["source"][6]
+    again = command.with_hosting(text, "notebooks/01_batchnorm_math.ipynb", "")
+    assert "colab-badge" not in again
+    assert command.with_hosting(again, "notebooks/01_batchnorm_math.ipynb", "") == again
+
+
+def test_a_repository_that_is_none_is_refused(tmp_path):
+    file = tmp_path / "pyproject.toml"
+    file.write_text('[tool.course]\nrepository = "https://github.com/someone"\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="give owner/name"):
+        command.repository_of(file)
+
+
+def test_the_cell_does_nothing_at_home(tmp_path):
+    done = run(hosted.CELL.format(source="") + "print(sorted(os.listdir()))", tmp_path)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_cell_sets_the_course_up_in_an_empty_folder(tmp_path):
+    program = COLAB + hosted.CELL.format(source="") + THEN
+    done = run(program, tmp_path, COURSE_REPOSITORY=f"file://{REPOSITORY}")
+    assert done.returncode == 0, done.stderr
+    assert "installing" not in done.stdout
+    assert "download mine.py" in done.stdout
+    assert done.stdout.strip().endswith("in notebooks")
+
+
+def run(program, folder, **env):
+    """A fresh process in a folder from which the checkout cannot be seen."""
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=outside | env,
+        capture_output=True,
+        text=True,
+    )

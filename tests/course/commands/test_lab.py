@@ -1,0 +1,69 @@
+"""The working copy of a learner: nothing of theirs is overwritten, everything new arrives."""
+
+import pytest
+
+from course.__main__ import main
+from course.commands import lab
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """A small course, and an empty place to work in."""
+    notebooks = tmp_path / "notebooks"
+    (notebooks / "exercises").mkdir(parents=True)
+    (notebooks / "00_start_here.ipynb").write_text("first", encoding="utf-8")
+    (notebooks / "01_more.ipynb").write_text("more", encoding="utf-8")
+    (notebooks / "exercises" / "lesson_00.py").write_text("exercise", encoding="utf-8")
+    monkeypatch.setattr(lab, "NOTEBOOKS", notebooks)
+    return notebooks, tmp_path / "work"
+
+
+def contents(folder):
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != lab.COPIED)
+    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in files}
+
+
+def test_a_new_working_copy_has_everything_and_the_answers_that_were_there(course):
+    notebooks, work = course
+    (notebooks / "mine.py").write_text("answers", encoding="utf-8")
+    told = lab.bring_up_to_date(work)
+    assert contents(work) == contents(notebooks)
+    assert len(told) == 1 and "Your answers are now in" in told[0]
+    assert lab.bring_up_to_date(work) == []
+
+
+def test_an_update_replaces_what_was_not_touched_and_puts_the_rest_beside(course):
+    notebooks, work = course
+    lab.bring_up_to_date(work)
+    (work / "01_more.ipynb").write_text("more, and my own notes", encoding="utf-8")
+    (work / "mine.py").write_text("my answers", encoding="utf-8")
+    for path in (*notebooks.glob("*.ipynb"), notebooks / "exercises" / "lesson_00.py"):
+        path.write_text(f"{path.read_text('utf-8')}, second edition", encoding="utf-8")
+    (notebooks / "02_new.ipynb").write_text("a new lesson", encoding="utf-8")
+    told = lab.bring_up_to_date(work)
+    assert contents(work) == {
+        "00_start_here.ipynb": "first, second edition",
+        "01_more.ipynb": "more, and my own notes",
+        "01_more.new.ipynb": "more, second edition",
+        "02_new.ipynb": "a new lesson",
+        "exercises/lesson_00.py": "exercise, second edition",
+        "mine.py": "my answers",
+    }
+    assert len(told) == 1 and "yours is kept" in told[0]
+    assert lab.bring_up_to_date(work) == []  # said once
+
+
+def test_a_changed_file_is_left_alone_while_the_course_has_nothing_new(course):
+    notebooks, work = course
+    lab.bring_up_to_date(work)
+    (work / "00_start_here.ipynb").write_text("mine", encoding="utf-8")
+    (notebooks / "mine.py").write_text("older answers", encoding="utf-8")
+    assert lab.bring_up_to_date(work) == []
+    assert contents(work)["00_start_here.ipynb"] == "mine"
+    assert "mine.py" not in contents(work)
+
+
+def test_the_command_makes_the_copy_without_opening_anything(course):
+    _, work = course
+    assert main(["lab", "--update", "--folder", str(work)]) == 0
+    assert (work / lab.FIRST).exists()

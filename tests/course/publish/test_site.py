@@ -1,0 +1,124 @@
+"""The website as a visitor meets it: served by a plain file server, on a wide and a narrow screen."""
+
+import functools
+import re
+import threading
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from course.publish import runner, site
+from tests.course.publish import chromium
+
+pytestmark = [
+    *chromium.NEEDED,
+    pytest.mark.slow,
+    pytest.mark.ci,
+    # The theme calls what Sphinx will remove in its version 11.
+    pytest.mark.filterwarnings("ignore::sphinx.deprecation.RemovedInSphinx11Warning"),
+    pytest.mark.filterwarnings("ignore::sphinx.deprecation.RemovedInSphinx10Warning"),
+]
+MOST_BYTES = 60e6
+
+
+class Links(HTMLParser):
+    """Where a page leads, what it loads, and the places in it that one can jump to."""
+
+    def __init__(self):
+        super().__init__()
+        self.targets: set[str] = set()
+        self.ids: set[str] = set()
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            if name in ("href", "src") and value:
+                self.targets.add(value)
+            elif name == "id":
+                self.ids.add(value)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Says nothing of each request."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    demo = folder / "demo.html"
+    demo.write_text("<html><title>demo</title></html>", encoding="utf-8")
+    passes = folder / "passes.html"
+    passes.write_text("<html><title>passes</title></html>", encoding="utf-8")
+    return site.write_site(folder / "site", [demo, passes]).parent
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    handler = functools.partial(Quiet, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def pages(folder):
+    others = ("genindex.html", "demo.html", "passes.html")
+    return [path for path in sorted(folder.glob("*.html")) if path.name not in others]
+
+
+def test_every_lesson_guide_and_result_has_a_page_and_every_link_leads_somewhere(folder):
+    names = {path.stem for path in pages(folder)}
+    assert {path.stem for path in runner.lessons()} < names
+    assert {"index", "glossary", "results", "teaching", "students"} < names
+    found = {}
+    for path in pages(folder):
+        found[path.name] = Links()
+        found[path.name].feed(path.read_text(encoding="utf-8"))
+    lost = []
+    for name, page in found.items():
+        for target in page.targets:
+            place, _, anchor = target.partition("#")
+            if re.match(r"[a-z]+:", target) or target == "#":
+                continue
+            file = place.partition("?")[0] or name
+            no_place = anchor and file in found and anchor not in found[file].ids
+            if no_place or not (folder / file).exists():
+                lost.append(f"{name}: {target}")
+    assert lost == []
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < MOST_BYTES
+
+
+def test_pages_fit_a_phone_and_ask_no_other_host(folder, served):
+    with chromium.launched() as browser:
+        for path in pages(folder):
+            with chromium.opened(f"{served}/{path.name}", browser) as (page, problems):
+                page.set_viewport_size({"width": 390, "height": 800})
+                assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
+                assert problems == [], path.name
+
+
+def test_search_and_the_glossary_answer_and_it_can_be_dark(served):
+    with chromium.launched() as browser:
+        with chromium.opened(f"{served}/search.html?q=dead+channel", browser) as (page, problems):
+            results = page.locator("#search-results li a")
+            results.first.wait_for()
+            assert any("Quantization" in text for text in results.all_inner_texts())
+        with chromium.opened(f"{served}/01_batchnorm_math.html", browser) as (page, problems):
+            word = page.locator("a[href^='glossary.html#term-']").first
+            word.click()
+            assert page.locator(":target").count() == 1
+            page.emulate_media(color_scheme="dark")
+            page.reload()
+            colours = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert max(map(int, re.findall(r"\d+", colours)[:3])) < 60
+            assert problems == []
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
+    with pytest.raises(FileExistsError, match="name a new folder"):
+        site.write_site(tmp_path, [])
+    assert (tmp_path / "thesis.txt").exists()
