@@ -48,7 +48,7 @@ def checked_multiple(round_to: int) -> int:
 
 
 def removable(size: int, count: int, round_to: int) -> int:
-    """How many of `size` units go when `count` are to go: a multiple of `round_to` stays, or all."""
+    """How many of `size` units go if `count` may: a multiple of `round_to` stays, or all."""
     multiples = -(-max(size - count, 1) // round_to)  # rounded up
     return size - min(size, multiples * round_to)
 
@@ -108,7 +108,7 @@ def cut_of(ranking: Ranking, groups: list[Group], round_to: int) -> Cut:
 def cost_of(
     model: nn.Module, example_inputs: Any, groups: ChannelGroups, what: str
 ) -> Callable[[Cut], int]:
-    """What a cut leaves: "params", or "macs", the multiply-adds for an image; counted without data."""
+    """What a cut leaves: "params", or "macs", multiply-adds for one image; without data."""
     root = on_meta(model)
     images = len(as_tuple(example_inputs)[0])
 

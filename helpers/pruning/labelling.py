@@ -7,12 +7,12 @@ nothing is ever guessed.
 Example: a(x) + b(x), with a = Conv2d(3, 4, 1), b = Conv2d(3, 4, 1), flattened before a Linear.
 Images are 2 x 2, so flatten gives 16 numbers, four for each channel.
 
-    operation   what its rule does                            labels of the result
-    a(x)        new labels for a.weight (axis 0), a.bias      axis 1: 0 1 2 3
-    b(x)        new labels for b.weight (axis 0), b.bias      axis 1: 4 5 6 7
-    add         ties 4 to 0, 5 to 1, 6 to 2, 7 to 3           axis 1: 0 1 2 3
-    flatten     sees where each channel goes                  axis 1: 0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3
-    Linear      gives these to axis 1 of its weight,          axis 1: 8 9
+    operation   what its rule does                           labels on axis 1 of the result
+    a(x)        new labels for a.weight (axis 0), a.bias     0 1 2 3
+    b(x)        new labels for b.weight (axis 0), b.bias     4 5 6 7
+    add         ties 4 to 0, 5 to 1, 6 to 2, 7 to 3          0 1 2 3
+    flatten     sees where each channel goes                 0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3
+    Linear      gives these to axis 1 of its weight,         8 9
                 and makes new ones for axis 0 and its bias
     output      pins 8 and 9
 """
@@ -160,6 +160,10 @@ class Call:
         """The labels of all axes."""
         return [self.labelling.axis(tensor, dim) for dim in range(len(tensor.shape))]
 
+    def result(self, axes: list[Labels | None]) -> LabelledTensor:
+        """The result, with these labels."""
+        return LabelledTensor(tuple(self.output.shape), axes)
+
     def bind(self, tensor: LabelledTensor, dim: int, labels: Labels | None) -> None:
         """Axis `dim` of the tensor is cut together with `labels`."""
         if tensor.axes[dim] is ...:
@@ -181,7 +185,7 @@ class Call:
         return table[0]
 
     def share(self, axes: list[Labels | None]) -> None:
-        """Activations meet here: the module whose forward this is in is a block, and shares them."""
+        """Activations meet here: the module whose forward this is in is a block."""
         self.labelling.shared += [labels for labels in axes if labels is not None]
         modules = list(self.node.meta.get("nn_module_stack", {}).values())
         self.labelling.blocks.add(modules[-1][1] if modules else type(self.labelling.model))

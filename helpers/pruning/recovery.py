@@ -20,7 +20,7 @@ taken off the mean of the next BatchNorm. constants.py finds the last column of 
 
 import copy
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +37,8 @@ from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import Member, PruneError
 from helpers.pruning.importance import FEWEST_IMAGES
 from helpers.pruning.pruner import remove_channels
+
+Receiver = tuple[torch.Tensor, int]  # a bias, or with the sign -1 the mean that BatchNorm subtracts
 
 
 @torch.no_grad()
@@ -143,7 +145,7 @@ class ReadChannels:
         self.member = member
         self.constants = constants[member.indices]
         self.filters = model.get_parameter(member.tensor).detach()[:, member.indices]
-        self.receiver = bias_receiver(model, list(calls.values()))
+        self.receiver = bias_receiver(model, [*calls.values()])
 
     def needed_units(self) -> np.ndarray:
         """The units without which the layer would answer differently."""
@@ -158,14 +160,8 @@ class ReadChannels:
         if self.receiver is not None:
             filters = self.filters[:, gone].double()
             added = torch.einsum("oi...,i->o", filters, self.constants[gone].double())
-            self.receiver.tensor.data += self.receiver.sign * added
-
-
-class Receiver(NamedTuple):
-    """A bias, or with the sign -1 the mean that a BatchNorm subtracts."""
-
-    tensor: torch.Tensor
-    sign: int
+            tensor, sign = self.receiver
+            tensor.data += sign * added
 
 
 def bias_receiver(model: nn.Module, calls: list[fx.Node]) -> Receiver | None:
@@ -178,15 +174,15 @@ def bias_receiver(model: nn.Module, calls: list[fx.Node]) -> Receiver | None:
     transposed = isinstance(layer, nn.modules.conv._ConvTransposeNd)
     if len(calls) > 1 or transposed or any(getattr(layer, "padding", ())):
         return None
-    receiver = Receiver(layer.bias, 1)
+    receiver = (layer.bias, 1)
     # The channels of a linear layer need not be those that a BatchNorm after it counts.
     if layer.bias is None and len(calls[0].users) == 1 and not isinstance(layer, nn.Linear):
         (user,) = calls[0].users
         norm = model.get_submodule(user.target) if user.op == "call_module" else None
         if isinstance(norm, BatchNorm):
-            receiver = Receiver(norm.running_mean, -1)
+            receiver = (norm.running_mean, -1)
     stored = stored_tensors(model).items()
-    names = [f"{name}." for name, tensor in stored if tensor is receiver.tensor]
+    names = [f"{name}." for name, tensor in stored if tensor is receiver[0]]
     nodes = calls[0].graph.nodes
     readers = [n for n in nodes if any(name.startswith(f"{n.target}.") for name in names)]
     return receiver if len(readers) == 1 else None

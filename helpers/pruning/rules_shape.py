@@ -153,6 +153,17 @@ def chained(call: Call, parts: list[Labels | None], lengths: list[int]) -> Label
     )
 
 
+def stack(call: Call) -> LabelledTensor:
+    """stack: the parts lie above each other along a new axis, and are cut together."""
+    axes = call.axes(call.tensors[0])
+    for part in call.tensors[1:]:
+        for dim, labels in enumerate(axes):
+            call.bind(part, dim, labels)
+    call.share(axes)
+    axes.insert(call.argument(1, "dim", 0) % call.output.dim(), None)
+    return call.result(axes)
+
+
 def pad(call: Call) -> LabelledTensor:
     """F.pad: channels that are padded on are constant and stay."""
     axes = call.axes(call.tensors[0])
@@ -166,4 +177,4 @@ def pad(call: Call) -> LabelledTensor:
         if not (constant and all(isinstance(n, int) and n >= 0 for n in (before, after))):
             return unknown(call)
         axes[-1 - i] = chained(call, [None, labels, None], [before, len(labels), after])
-    return LabelledTensor(tuple(call.output.shape), axes)
+    return call.result(axes)

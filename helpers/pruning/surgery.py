@@ -1,4 +1,4 @@
-"""Take channels out: a new network with smaller tensors, in which nothing is left of what was cut."""
+"""Take channels out: a new network with smaller tensors, without a trace of what was cut."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Channels that training has switched off are found, and the network without them answers the same."""
+"""Channels that training has switched off are found; without them the answers are the same."""
 
 import pytest
 import torch
