@@ -62,25 +62,24 @@ def rank_units(
     round_to: int,
 ) -> tuple[Ranking, int]:
     """The units that can go, in order, and how many of them go at this ratio."""
-    ratios = {group.name: ratio for group in groups}
     if isinstance(allocation, Mapping):
-        if unknown := allocation.keys() - ratios.keys():
+        if unknown := allocation.keys() - {group.name for group in groups}:
             raise PruneError(
                 f"allocation names {min(unknown)!r}, which is no prunable group of this scope"
             )
-        for name in ratios:
-            ratios[name] = checked_ratio(allocation.get(name, 0), f"allocation[{name!r}]")
     elif allocation not in ("uniform", "global"):
         raise PruneError(
             f"unknown allocation {allocation!r}; choose 'uniform', 'global' or {{group: ratio}}"
         )
     places: list[tuple[float, int, int]] = []  # (goes at, number of the group, unit)
     for number, group in enumerate(groups):
-        values = scores[group.name]
+        name = group.name
+        values = scores[name]
         units = np.argsort(values, kind="stable")[: removable(group.size, group.size, round_to)]
         goes_at = (np.arange(1, len(units) + 1) - ROUNDING) / group.size
         if isinstance(allocation, Mapping):
-            units = units[goes_at <= ratios[group.name]]
+            own = checked_ratio(allocation.get(name, 0), f"allocation[{name!r}]")
+            units = units[goes_at <= own]
         if allocation == "global":
             comparable = importance in COMPARABLE
             goes_at = values[units] if comparable else values[units] / max(values.mean(), 1e-30)

@@ -117,8 +117,8 @@ def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     pinned = labelling.ties.pinned(unit_of)
     axes = {}
     for name, tensor in labelling.tensors.items():
-        labelled = [(dim, axis) for dim, axis in enumerate(tensor.axes) if axis is not None]
-        axes[name] = {dim: unit_of[axis] for dim, axis in labelled if axis is not ...}
+        labelled = [(d, a) for d, a in enumerate(tensor.axes) if isinstance(a, np.ndarray)]
+        axes[name] = {dim: unit_of[labels] for dim, labels in labelled}
     shared = unit_of[np.concatenate([unit_of[:0], *labelling.shared])]
     blocks = block_prefixes(labelling)
     groups: dict[str, Group] = {}

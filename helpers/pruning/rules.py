@@ -47,7 +47,7 @@ TABLE: dict[Rule, str] = {
     value.weighted: (
         "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear"
     ),
-    value.batch_norm: ("batch_norm " + " ".join(f"instancenorm{n}d" for n in (1, 2, 3))),
+    value.batch_norm: "batch_norm instancenorm1d instancenorm2d instancenorm3d",
     value.layer_norm: "layer_norm rms_norm group_norm",
     value.prelu: "prelu",
 }

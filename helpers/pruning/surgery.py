@@ -66,7 +66,7 @@ def sizes_of(layer: nn.Module, loses_whole_groups: bool) -> dict[str, int]:
     if isinstance(layer, nn.modules.conv._ConvNd):
         outputs, inputs = weight.shape[:2]
         if layer.transposed:
-            outputs, inputs = weight.shape[1], weight.shape[0]
+            inputs, outputs = weight.shape[:2]
         groups = layer.groups
         if loses_whole_groups:
             groups = groups * outputs // layer.out_channels

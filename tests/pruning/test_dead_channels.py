@@ -237,6 +237,15 @@ def test_a_constant_that_something_else_may_have_changed_stays():
     assert pruning.remove_dead_channels(model.eval(), EXAMPLE)[1] == {}
 
 
+def test_a_norm_of_another_axis_switches_no_channels_off():
+    """The channels of the layers are on the last axis, and the norm counts the three before."""
+    model = Net(
+        lambda s, x: s.b(s.n(s.a(x))), a=nn.Linear(8, 9), n=nn.BatchNorm2d(3), b=nn.Linear(9, 5)
+    )
+    model.n.running_var[1] = 0.0
+    assert pruning.remove_dead_channels(model.eval(), EXAMPLE)[1] == {}
+
+
 def test_constants_pass_through_operations_that_are_known():
     """In place, side by side, and averaged."""
 
