@@ -5,7 +5,8 @@ To read in this order:
     groups       what is to be found, in an example: channels that can only go together
     reader       a forward, as a graph whose values are known
     ties         numbers for channels, and which of them are tied
-    labelling    the channels of every value; rules, rules_value, rules_shape: what an operation does
+    labelling    the channels of every value; rules, rules_value, rules_shape say what an
+                 operation does to them
     discovery    finds the groups, and tries them out
     surgery      a copy without some channels
     importance   how much a channel matters; allocation: how many go, and which

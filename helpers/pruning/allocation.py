@@ -48,7 +48,7 @@ def checked_multiple(round_to: int) -> int:
 
 
 def removable(size: int, count: int, round_to: int) -> int:
-    """How many of `size` units go when `count` are to go: a multiple of `round_to` stays, or all."""
+    """How many of `size` units go if `count` may: a multiple of `round_to` stays, or all."""
     multiples = -(-max(size - count, 1) // round_to)  # rounded up
     return size - min(size, multiples * round_to)
 
@@ -62,25 +62,24 @@ def rank_units(
     round_to: int,
 ) -> tuple[Ranking, int]:
     """The units that can go, in order, and how many of them go at this ratio."""
-    ratios = {group.name: ratio for group in groups}
     if isinstance(allocation, Mapping):
-        if unknown := allocation.keys() - ratios.keys():
+        if unknown := allocation.keys() - {group.name for group in groups}:
             raise PruneError(
                 f"allocation names {min(unknown)!r}, which is no prunable group of this scope"
             )
-        for name in ratios:
-            ratios[name] = checked_ratio(allocation.get(name, 0), f"allocation[{name!r}]")
     elif allocation not in ("uniform", "global"):
         raise PruneError(
             f"unknown allocation {allocation!r}; choose 'uniform', 'global' or {{group: ratio}}"
         )
     places: list[tuple[float, int, int]] = []  # (goes at, number of the group, unit)
     for number, group in enumerate(groups):
-        values = scores[group.name]
+        name = group.name
+        values = scores[name]
         units = np.argsort(values, kind="stable")[: removable(group.size, group.size, round_to)]
         goes_at = (np.arange(1, len(units) + 1) - ROUNDING) / group.size
         if isinstance(allocation, Mapping):
-            units = units[goes_at <= ratios[group.name]]
+            own = checked_ratio(allocation.get(name, 0), f"allocation[{name!r}]")
+            units = units[goes_at <= own]
         if allocation == "global":
             comparable = importance in COMPARABLE
             goes_at = values[units] if comparable else values[units] / max(values.mean(), 1e-30)
@@ -108,7 +107,7 @@ def cut_of(ranking: Ranking, groups: list[Group], round_to: int) -> Cut:
 def cost_of(
     model: nn.Module, example_inputs: Any, groups: ChannelGroups, what: str
 ) -> Callable[[Cut], int]:
-    """What a cut leaves: "params", or "macs", the multiply-adds for an image; counted without data."""
+    """What a cut leaves: "params", or "macs", multiply-adds for one image; without data."""
     root = on_meta(model)
     images = len(as_tuple(example_inputs)[0])
 

@@ -53,11 +53,10 @@ def constant_inputs(
     The model gets hooks, and is run on random images.
     """
     off: dict[str, torch.Tensor] = {}
-    for node in groups.nodes:
-        norm = model.get_submodule(node.target) if node.op == "call_module" else None
+    for path, norm in model.named_modules():
         if isinstance(norm, BatchNorm) and norm.affine and norm.running_var is not None:
-            off[node.target] = (norm.running_var < ROUNDING * norm.eps) | (norm.weight == 0)
-            norm.register_forward_hook(partial(snap_to_beta, off[node.target]))
+            off[path] = (norm.running_var < ROUNDING * norm.eps) | (norm.weight == 0)
+            norm.register_forward_hook(partial(snap_to_beta, off[path]))
     if not any(map(torch.any, off.values())):
         return {}
     found: dict[Axis, torch.Tensor] = {}
@@ -75,7 +74,7 @@ def constant_inputs(
         return {}
     for axis, constants in found.items():
         for call in groups.labelling.input_axes[axis].values():
-            constants.masked_fill_(~sure_inputs(call, off), torch.nan)
+            constants[~sure_inputs(call, off)] = torch.nan
     return found
 
 
@@ -96,12 +95,10 @@ def snap_to_beta(off: torch.Tensor, norm: nn.Module, args: tuple, output: torch.
 
 
 def observe(found: dict, axis: Axis, layer: nn.Module, args: tuple, kwargs: dict) -> None:
-    """Note the constants that a layer gets, NaN for inputs that vary."""
+    """Note the first number of each channel that a layer gets, NaN where calls differ."""
     x = args[0] if args else kwargs["input"]
-    low, high = x.movedim(channel_axis(layer, x.dim()), 0).flatten(1).aminmax(dim=1)
-    constants = low.where(high - low <= ROUNDING, torch.nan)
-    difference = constants - found.get(axis, constants)
-    found[axis] = constants.where(difference.abs() <= ROUNDING, torch.nan)
+    values = x.movedim(channel_axis(layer, x.dim()), 0).flatten(1)[:, 0]
+    found[axis] = values.where(values == found.get(axis, values), torch.nan)
 
 
 def sure_inputs(call: fx.Node, off: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -121,15 +118,18 @@ def switched_off(node: fx.Node, reader: fx.Node, off: dict[str, torch.Tensor]) -
     name = operation(node)
     rule = RULES.get(name)
     inputs = node.all_input_nodes
-    axes = node.meta["labels"].axes if isinstance(node.meta["labels"], LabelledTensor) else []
-    labels = np.concatenate([NONE, *(axis for axis in axes if isinstance(axis, np.ndarray))])
+    value = node.meta["labels"]
     if node.target in off:
-        mask = off[node.target].cpu().numpy()[: len(labels)]
-        return np.setdiff1d(labels[mask], labels[~mask])  # a label may be there twice
-    if rule is concatenate and len(np.unique(labels)) == len(labels):
-        return np.concatenate([switched_off(part, node, off) for part in inputs])
+        labels = value.axes[1]
+        mask = off[node.target].cpu().numpy()
+        return NONE if labels is None else np.setdiff1d(labels[mask], labels[~mask])
+    if rule is concatenate:
+        labels = np.concatenate([NONE, *(axis for axis in value.axes if axis is not None)])
+        if len(np.unique(labels)) == len(labels):  # else a label stands for two parts
+            return np.concatenate([switched_off(part, node, off) for part in inputs])
     alone = len(inputs) == 1 and not is_random(node, called_module(node))
-    if rule in (moved, item) or name in AVERAGES or (rule is elementwise and alone):
+    averages = isinstance(value, LabelledTensor) and name in AVERAGES
+    if rule in (moved, item) or averages or (rule is elementwise and alone):
         return switched_off(inputs[0], node, off)
     return NONE
 

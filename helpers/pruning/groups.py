@@ -66,7 +66,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """Units that live on the same axes of the same tensors. A unit is cut as a whole or not at all."""
+    """Units on the same axes of the same tensors. A unit is cut as a whole or not at all."""
 
     name: str  # of the layer that produces it
     units: Labels  # their smallest labels
@@ -117,8 +117,8 @@ def build(labelling: Labelling, evaluated: list[fx.Node]) -> ChannelGroups:
     pinned = labelling.ties.pinned(unit_of)
     axes = {}
     for name, tensor in labelling.tensors.items():
-        labelled = [(dim, axis) for dim, axis in enumerate(tensor.axes) if axis is not None]
-        axes[name] = {dim: unit_of[axis] for dim, axis in labelled if axis is not ...}
+        labelled = [(d, a) for d, a in enumerate(tensor.axes) if isinstance(a, np.ndarray)]
+        axes[name] = {dim: unit_of[labels] for dim, labels in labelled}
     shared = unit_of[np.concatenate([unit_of[:0], *labelling.shared])]
     blocks = block_prefixes(labelling)
     groups: dict[str, Group] = {}
@@ -191,7 +191,7 @@ def split(axis: Labels, signature: Labels) -> dict[int, tuple[Labels, np.ndarray
 
 
 def why_unprunable(units: Labels, pinned: dict[str, np.ndarray], produced: bool) -> str | None:
-    """The first three reasons why these units stay; or that there is nothing to choose by, or from."""
+    """The first three reasons why units stay; or that there is nothing to choose by, or from."""
     if reasons := [reason for reason, mask in pinned.items() if mask[units].any()]:
         return "; ".join(reasons[:3])
     if not produced:

@@ -126,8 +126,8 @@ def scores(
                 f"seed is {seed!r}; importance='random' needs a whole number of 0 or more"
             )
         order = [group.name for group in groups]
-        streams = {g.name: np.random.default_rng([seed, order.index(g.name)]) for g in chosen}
-        return {group.name: streams[group.name].random(group.size) for group in chosen}
+        seeds = {group.name: [seed, order.index(group.name)] for group in chosen}
+        return {g.name: np.random.default_rng(seeds[g.name]).random(g.size) for g in chosen}
     if importance == "taylor":
         found = taylor(model, groups, chosen, batches)
     else:

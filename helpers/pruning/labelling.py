@@ -7,12 +7,12 @@ nothing is ever guessed.
 Example: a(x) + b(x), with a = Conv2d(3, 4, 1), b = Conv2d(3, 4, 1), flattened before a Linear.
 Images are 2 x 2, so flatten gives 16 numbers, four for each channel.
 
-    operation   what its rule does                            labels of the result
-    a(x)        new labels for a.weight (axis 0), a.bias      axis 1: 0 1 2 3
-    b(x)        new labels for b.weight (axis 0), b.bias      axis 1: 4 5 6 7
-    add         ties 4 to 0, 5 to 1, 6 to 2, 7 to 3           axis 1: 0 1 2 3
-    flatten     sees where each channel goes                  axis 1: 0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3
-    Linear      gives these to axis 1 of its weight,          axis 1: 8 9
+    operation   what its rule does                           labels on axis 1 of the result
+    a(x)        new labels for a.weight (axis 0), a.bias     0 1 2 3
+    b(x)        new labels for b.weight (axis 0), b.bias     4 5 6 7
+    add         ties 4 to 0, 5 to 1, 6 to 2, 7 to 3          0 1 2 3
+    flatten     sees where each channel goes                 0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3
+    Linear      gives these to axis 1 of its weight,         8 9
                 and makes new ones for axis 0 and its bias
     output      pins 8 and 9
 """
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx, nn
 
@@ -108,17 +109,16 @@ class Labelling:
         return tensor.axes[dim]
 
     def pin(self, values: Any, why: str, keep: Container[int] = ()) -> None:
-        """No axis of these tensors may be cut, except those numbered in `keep`."""
+        """These labels stay, and those of all axes of these tensors that are not in `keep`."""
         for value in leaves(values):
-            if isinstance(value, Number):
-                for labels in value.axes:
-                    self.ties.pin(labels, why)
+            if isinstance(value, np.ndarray):
+                self.ties.pin(value, why)
+            elif isinstance(value, Number):
+                self.pin(value.axes, why)
             elif isinstance(value, LabelledTensor):
-                for dim, labels in enumerate(value.axes):
-                    if labels is ...:
-                        value.axes[dim] = None
-                    elif dim not in keep:
-                        self.ties.pin(labels, why)
+                stay = [axis for dim, axis in enumerate(value.axes) if dim not in keep]
+                value.axes = [None if axis is ... else axis for axis in value.axes]
+                self.pin(stay, why)
 
 
 class Call:
@@ -160,9 +160,9 @@ class Call:
         """The labels of all axes."""
         return [self.labelling.axis(tensor, dim) for dim in range(len(tensor.shape))]
 
-    def like(self, tensor: LabelledTensor) -> LabelledTensor:
-        """A result with the channels of an input."""
-        return LabelledTensor(tensor.shape, self.axes(tensor))
+    def result(self, axes: list[Labels | None]) -> LabelledTensor:
+        """The result, with these labels."""
+        return LabelledTensor(tuple(self.output.shape), axes)
 
     def bind(self, tensor: LabelledTensor, dim: int, labels: Labels | None) -> None:
         """Axis `dim` of the tensor is cut together with `labels`."""
@@ -176,8 +176,7 @@ class Call:
         if first is not None and second is not None:
             self.ties.tie(first, second)
         else:
-            remaining = first if second is None else second
-            self.ties.pin(remaining, f"{self.name}: meets an axis that cannot be cut")
+            self.pin([first, second], "meets an axis that cannot be cut")
 
     def tie_parts(self, labels: Labels, parts: int) -> Labels:
         """Split the labels into equal parts that lose the same; returns the first one."""
@@ -186,18 +185,14 @@ class Call:
         return table[0]
 
     def share(self, axes: list[Labels | None]) -> None:
-        """Activations meet here: the module whose forward this is in is a block, and shares them."""
+        """Activations meet here: the module whose forward this is in is a block."""
         self.labelling.shared += [labels for labels in axes if labels is not None]
         modules = list(self.node.meta.get("nn_module_stack", {}).values())
         self.labelling.blocks.add(modules[-1][1] if modules else type(self.labelling.model))
 
     def pin(self, values: Any, why: str, keep: Container[int] = ()) -> None:
-        """No axis of these tensors may be cut, or of this one axis; except those in `keep`."""
+        """These labels stay, and those of all axes of these tensors that are not in `keep`."""
         self.labelling.pin(values, f"{self.name}: {why}", keep)
-
-    def pin_axis(self, labels: Labels | None, why: str) -> None:
-        """These labels stay."""
-        self.ties.pin(labels, f"{self.name}: {why}")
 
 
 Rule = Callable[[Call], Any]

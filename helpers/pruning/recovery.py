@@ -20,7 +20,7 @@ taken off the mean of the next BatchNorm. constants.py finds the last column of 
 
 import copy
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,11 +32,13 @@ from helpers.dataset import input_of
 from helpers.graphs.recording import stored_tensors
 from helpers.metrics import faster_format
 from helpers.passes.optimizer import as_tuple
-from helpers.pruning.constants import Axis, constant_inputs
+from helpers.pruning.constants import constant_inputs
 from helpers.pruning.discovery import channel_groups
 from helpers.pruning.groups import Member, PruneError
 from helpers.pruning.importance import FEWEST_IMAGES
 from helpers.pruning.pruner import remove_channels
+
+Receiver = tuple[torch.Tensor, int]  # a bias, or with the sign -1 the mean that BatchNorm subtracts
 
 
 @torch.no_grad()
@@ -112,21 +114,21 @@ def remove_dead_channels(
     constants = constant_inputs(copy.deepcopy(model), groups, example_inputs)
     calls = groups.labelling.input_axes
     twin = copy.deepcopy(model)
-    receivers = {axis: bias_receiver(twin, list(calls[axis].values())) for axis in constants}
     removed = {}
     for group in groups.prunable():
-        readers = [member for member in group.members if member.axis in calls]
-        dead = dead_units(group.size, readers, constants, receivers)
-        if not dead.any():
+        members = [member for member in group.members if member.axis in calls]
+        if not members or not all(member.axis in constants for member in members):
             continue
-        removed[group.name] = np.flatnonzero(dead)
-        for member in readers:
-            receiver = receivers[member.axis]
-            if receiver is not None:
-                gone = torch.from_numpy(member.indices[dead[member.units]])
-                filters = twin.get_parameter(member.tensor).detach()[:, gone].double()
-                values = constants[member.axis][gone].double()
-                receiver.tensor.data += receiver.sign * torch.einsum("oi...,i->o", filters, values)
+        readers = [ReadChannels(twin, m, calls[m.axis], constants[m.axis]) for m in members]
+        dead = np.ones(group.size, dtype=bool)
+        for reader in readers:
+            dead[reader.needed_units()] = False
+        if dead.all():
+            dead[0] = False
+        for reader in readers:
+            reader.give_to_receiver(dead)
+        if dead.any():
+            removed[group.name] = np.flatnonzero(dead)
     try:
         small = remove_channels(twin, groups, removed, example_inputs)
     except PruneError:  # as where a forward asks whether a width is even
@@ -134,30 +136,32 @@ def remove_dead_channels(
     return small, {name: units.tolist() for name, units in removed.items()}
 
 
-def dead_units(
-    size: int,
-    readers: list[Member],
-    constants: dict[Axis, torch.Tensor],
-    receivers: dict[Axis, "Receiver | None"],
-) -> np.ndarray:
-    """For each unit of a group whether all that read it would answer the same without it."""
-    dead = np.full(size, bool(readers) and all(member.axis in constants for member in readers))
-    for member in readers if dead.any() else ():
-        values = constants[member.axis][member.indices]
-        needed = values != 0  # NaN is not 0 either
-        if receivers[member.axis] is not None:
-            needed = values.isnan()
-        dead[member.units[needed.cpu().numpy()]] = False
-    if dead.all():
-        dead[:1] = False
-    return dead
+class ReadChannels:
+    """The channels of a group that a layer reads, each with its constant, or NaN."""
 
+    def __init__(
+        self, model: nn.Module, member: Member, calls: dict[str, fx.Node], constants: torch.Tensor
+    ) -> None:
+        self.member = member
+        self.constants = constants[member.indices]
+        self.filters = model.get_parameter(member.tensor).detach()[:, member.indices]
+        self.receiver = bias_receiver(model, [*calls.values()])
 
-class Receiver(NamedTuple):
-    """A bias, or with the sign -1 the mean that a BatchNorm subtracts."""
+    def needed_units(self) -> np.ndarray:
+        """The units without which the layer would answer differently."""
+        needed = self.constants != 0  # NaN is not 0 either
+        if self.receiver is not None:
+            needed = self.constants.isnan()
+        return self.member.units[needed.cpu().numpy()]
 
-    tensor: torch.Tensor
-    sign: int
+    def give_to_receiver(self, dead: np.ndarray) -> None:
+        """Let the receiver do what the dead units did."""
+        gone = torch.from_numpy(dead[self.member.units])
+        if self.receiver is not None:
+            filters = self.filters[:, gone].double()
+            added = torch.einsum("oi...,i->o", filters, self.constants[gone].double())
+            tensor, sign = self.receiver
+            tensor.data += sign * added
 
 
 def bias_receiver(model: nn.Module, calls: list[fx.Node]) -> Receiver | None:
@@ -170,15 +174,15 @@ def bias_receiver(model: nn.Module, calls: list[fx.Node]) -> Receiver | None:
     transposed = isinstance(layer, nn.modules.conv._ConvTransposeNd)
     if len(calls) > 1 or transposed or any(getattr(layer, "padding", ())):
         return None
-    receiver = Receiver(layer.bias, 1)
+    receiver = (layer.bias, 1)
     # The channels of a linear layer need not be those that a BatchNorm after it counts.
     if layer.bias is None and len(calls[0].users) == 1 and not isinstance(layer, nn.Linear):
         (user,) = calls[0].users
         norm = model.get_submodule(user.target) if user.op == "call_module" else None
         if isinstance(norm, BatchNorm):
-            receiver = Receiver(norm.running_mean, -1)
+            receiver = (norm.running_mean, -1)
     stored = stored_tensors(model).items()
-    names = [f"{name}." for name, tensor in stored if tensor is receiver.tensor]
+    names = [f"{name}." for name, tensor in stored if tensor is receiver[0]]
     nodes = calls[0].graph.nodes
     readers = [n for n in nodes if any(name.startswith(f"{n.target}.") for name in names)]
     return receiver if len(readers) == 1 else None

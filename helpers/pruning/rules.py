@@ -16,7 +16,7 @@ ELEMENTWISE = """
     add sub rsub mul truediv div rdiv true_divide pow rpow neg abs exp log sqrt rsqrt square
     maximum minimum where clamp clamp_min clip relu relu6 leaky_relu elu selu celu gelu silu mish
     sigmoid logsigmoid tanh tanhshrink softplus softsign hardtanh hardsigmoid hardswish
-    dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
+    dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout expand_as
     identity contiguous clone detach to float half double bfloat16 type_as eq ne lt le gt ge
     torchvision.ops.stochastic_depth.stochastic_depth
 """
@@ -29,22 +29,25 @@ TABLE: dict[Rule, str] = {
     value.over_space: (
         f"{OVER_SPACE} interpolate upsample upsamplingnearest2d upsamplingbilinear2d"
     ),
-    value.along_axes: "softmax log_softmax cumsum mean sum amax amin",
+    value.along_axes: "softmax log_softmax cumsum mean sum amax amin std var argmax argmin",
+    value.extreme: "max min",
+    value.glu: "glu",
     value.size: "size shape",
     lambda call: call.output: "assert dim ndimension ndim",  # whatever is cut
     shape.moved: (
         """
-        view reshape flatten unflatten unsqueeze permute transpose swapaxes swapdims movedim moveaxis
-        expand repeat tile flip chunk tensor_split split unbind squeeze channel_shuffle
+        view reshape flatten unflatten squeeze unsqueeze permute transpose swapaxes swapdims
+        movedim moveaxis expand repeat tile flip chunk tensor_split split unbind channel_shuffle
     """
     ),
     shape.item: "getitem",
     shape.concatenate: "cat concat concatenate",
+    shape.stack: "stack",
     shape.pad: "pad",
     value.weighted: (
         "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear"
     ),
-    value.batch_norm: ("batch_norm " + " ".join(f"instancenorm{n}d" for n in (1, 2, 3))),
+    value.batch_norm: "batch_norm instancenorm1d instancenorm2d instancenorm3d",
     value.layer_norm: "layer_norm rms_norm group_norm",
     value.prelu: "prelu",
 }

@@ -46,7 +46,7 @@ def moved(call: Call) -> Any:
             return unknown(call)  # view(dtype), or nothing to be seen in an empty tensor
         axes = [*map(doubled, once, twice)]
         if len(once) != len(twice) or None in axes:
-            call.pin_axis(labels, FIXED_NUMBERS if call.op == "getitem" else FIXED_SIZE)
+            call.pin(labels, FIXED_NUMBERS if call.op == "getitem" else FIXED_SIZE)
             continue
         for piece, one, axis in zip(leaves(result), once, axes, strict=True):
             if piece.axes[axis] is not None:
@@ -92,11 +92,11 @@ def tied(call: Call, labels: Labels, channels: np.ndarray) -> Labels | None:
             channels = first
     held = np.unique(channels)
     if len(held) > 1 and (channels == channels[..., :1]).all():  # the size is that of all channels
-        call.pin_axis(labels, FIXED_SIZE)
+        call.pin(labels, FIXED_SIZE)
         return None
     pieces, rest = divmod(len(labels), len(held))
     if rest or held[0] % len(held) or held[-1] - held[0] >= len(held):
-        call.pin_axis(labels, FIXED_NUMBERS)
+        call.pin(labels, FIXED_NUMBERS)
     elif pieces > 1:
         call.tie_parts(labels, pieces)
     return call.tie_parts(labels[channels].ravel(), channels.size // channels.shape[-1])
@@ -153,6 +153,17 @@ def chained(call: Call, parts: list[Labels | None], lengths: list[int]) -> Label
     )
 
 
+def stack(call: Call) -> LabelledTensor:
+    """stack: the parts lie above each other along a new axis, and are cut together."""
+    axes = call.axes(call.tensors[0])
+    for part in call.tensors[1:]:
+        for dim, labels in enumerate(axes):
+            call.bind(part, dim, labels)
+    call.share(axes)
+    axes.insert(call.argument(1, "dim", 0) % call.output.dim(), None)
+    return call.result(axes)
+
+
 def pad(call: Call) -> LabelledTensor:
     """F.pad: channels that are padded on are constant and stay."""
     axes = call.axes(call.tensors[0])
@@ -166,4 +177,4 @@ def pad(call: Call) -> LabelledTensor:
         if not (constant and all(isinstance(n, int) and n >= 0 for n in (before, after))):
             return unknown(call)
         axes[-1 - i] = chained(call, [None, labels, None], [before, len(labels), after])
-    return LabelledTensor(tuple(call.output.shape), axes)
+    return call.result(axes)

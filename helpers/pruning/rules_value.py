@@ -59,20 +59,36 @@ def along_axes(call: Call) -> LabelledTensor:
     x = call.tensors[0]
     rank = len(x.shape)
     result = uncut(call.output)
-    dims = call.setting(1, "dim")
-    combined = {d % rank for d in leaves(dims) if d is not None} or {*range(rank)}
+    parts = leaves(result)  # two, if the call asks for the places of the largest values too
+    dims = [d for d in leaves(call.setting(1, "dim")) if type(d) is int]  # and not std(True)
+    combined = {d % rank for d in dims} or {*range(rank)}
     axes = call.axes(x)
-    mixes = result.shape == x.shape
+    mixes = parts[0].shape == x.shape
     for d in combined:
         if mixes:
-            call.pin_axis(axes[d], "mixes the channels")
+            call.pin(axes[d], "mixes the channels")
         else:
-            call.pin_axis(axes[d], "the result depends on how many channels there are")
+            call.pin(axes[d], "the result depends on how many channels there are")
             axes[d] = None
-    if len(result.shape) < rank:
+    if len(parts[0].shape) < rank:
         axes = [labels for d, labels in enumerate(axes) if d not in combined]
-    result.axes = axes
+    for part in parts:
+        part.axes = axes
     return result
+
+
+def extreme(call: Call) -> Any:
+    """max and min: of two tensors, or along axes."""
+    return elementwise(call) if len(call.tensors) > 1 else along_axes(call)
+
+
+def glu(call: Call) -> LabelledTensor:
+    """The first half of the channels, times a gate that is made of the second half."""
+    axes = call.axes(call.tensors[0])
+    dim = call.setting(1, "dim", -1)
+    if axes[dim] is not None:
+        axes[dim] = call.tie_parts(axes[dim], 2)
+    return call.result(axes)
 
 
 def operands(call: Call, *names: str) -> list[LabelledTensor | None]:
@@ -151,7 +167,7 @@ def scaled(call: Call, x: LabelledTensor, *parameters: LabelledTensor | None) ->
     for tensor in parameters:
         if tensor is not None and tensor.shape not in ((), (1,)):
             call.bind(tensor, 0, call.labelling.axis(x, 1))
-    return call.like(x)
+    return call.result(call.axes(x))
 
 
 def batch_norm(call: Call) -> LabelledTensor:
@@ -171,7 +187,7 @@ def layer_norm(call: Call) -> LabelledTensor:
     others.
     """
     pin_operands(call, SHARED_STATISTICS)
-    return call.like(call.tensors[0])
+    return call.result(call.axes(call.tensors[0]))
 
 
 def prelu(call: Call) -> LabelledTensor:

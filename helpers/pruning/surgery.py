@@ -1,4 +1,4 @@
-"""Take channels out: a new network with smaller tensors, in which nothing is left of what was cut."""
+"""Take channels out: a new network with smaller tensors, without a trace of what was cut."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def sizes_of(layer: nn.Module, loses_whole_groups: bool) -> dict[str, int]:
     if isinstance(layer, nn.modules.conv._ConvNd):
         outputs, inputs = weight.shape[:2]
         if layer.transposed:
-            outputs, inputs = weight.shape[1], weight.shape[0]
+            inputs, outputs = weight.shape[:2]
         groups = layer.groups
         if loses_whole_groups:
             groups = groups * outputs // layer.out_channels

@@ -50,13 +50,12 @@ class Ties:
         on_second = np.bincount(units[second], minlength=self.count)
         return np.array_equal(on_first * len(second), on_second * len(first))
 
-    def pin(self, labels: Labels | None, reason: str) -> None:
-        """These labels stay, for this reason. None, an axis without channels, is left alone."""
-        if labels is not None:
-            self.pins[reason].append(labels)
+    def pin(self, labels: Labels, reason: str) -> None:
+        """These labels stay, for this reason."""
+        self.pins[reason].append(labels)
 
     def units(self) -> Labels:
-        """For each label its unit: the smallest label that it is tied to, directly or along a chain.
+        """For each label its unit: the smallest label that it is tied to, if only along a chain.
 
         Each round ties the larger unit of every pair to the smaller one, and follows the chains to
         their ends; whole arrays at a time, and a handful of rounds even for long chains.

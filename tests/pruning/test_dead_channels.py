@@ -1,4 +1,4 @@
-"""Channels that training has switched off are found, and the network without them answers the same."""
+"""Channels that training has switched off are found; without them the answers are the same."""
 
 import pytest
 import torch
@@ -234,6 +234,15 @@ def test_a_constant_that_something_else_may_have_changed_stays():
         assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
     model = Net(lambda s, x: s.b((s.n(s.a(x)) + torch.relu(x.mean() - 9)).tanh()), **dying())
     switched_off([1], model.a, model.n, 2.5)
+    assert pruning.remove_dead_channels(model.eval(), EXAMPLE)[1] == {}
+
+
+def test_a_norm_of_another_axis_switches_no_channels_off():
+    """The channels of the layers are on the last axis, and the norm counts the three before."""
+    model = Net(
+        lambda s, x: s.b(s.n(s.a(x))), a=nn.Linear(8, 9), n=nn.BatchNorm2d(3), b=nn.Linear(9, 5)
+    )
+    model.n.running_var[1] = 0.0
     assert pruning.remove_dead_channels(model.eval(), EXAMPLE)[1] == {}
 
 

@@ -144,7 +144,9 @@ def test_hidden_is_what_a_block_keeps_to_itself(name):
 
 
 def test_three_reasons_are_enough():
-    step = lambda y: y.softmax(1) * y.roll(1, 1).mean() * y.cumprod(1).mean() * y.sort(1)[0].mean()  # noqa: E731
+    def step(y):
+        return y.softmax(1) * y.roll(1, 1).mean() * y.cumprod(1).mean() * y.sort(1)[0].mean()
+
     reasons = groups_of(between(step)())["a"].reason.split("; ")
     assert [reason.split()[0] for reason in reasons] == ["softmax", "roll", "cumprod"]
 

@@ -18,7 +18,7 @@ def conv(cin: int, cout: int, kernel: int = 3, **options) -> nn.Conv2d:
 
 
 class Block(nn.Module):
-    """A residual block with an expansion, as a class of its own so that 'hidden' means something."""
+    """A residual block with an expansion, in a class so that 'hidden' means something."""
 
     def __init__(self, width: int, hidden: int):
         super().__init__()
@@ -301,6 +301,40 @@ PRUNABLE = {
     "every spelling": (between(spelled), {"a": 8}),
     "asks and decides": (net(asking), {"a": 8}),
     # The channels of `a` lie on the last axis, and each channel of the norm has stored statistics.
+    "stacked": (
+        net(lambda s, x: s.d(torch.stack([s.a(x), s.b(x), s.c(x)]).sum(0)), **PARTS),
+        {"a": 6},
+    ),
+    "stacked between": (
+        net(lambda s, x: s.d(torch.stack([s.a(x), s.b(x)], dim=-1).flatten(3)), **PARTS),
+        {"a": 6},
+    ),
+    "as large as another": (
+        between(lambda y: y * y.mean((2, 3), True).expand_as(y)),
+        {"a": 8},
+    ),
+    "the larger of two": (net(lambda s, x: s.d(torch.max(s.a(x), s.b(x))), **PARTS), {"a": 6}),
+    "largest and smallest": (
+        between(lambda y: y * y.max(3, keepdim=True)[0] + torch.min(y, dim=2).values[..., None]),
+        {"a": 8},
+    ),
+    "where the largest is": (between(lambda y: y * y.argmax(2, keepdim=True)), {"a": 8}),
+    "deviation": (
+        between(lambda y: y * y.std((2, 3), keepdim=True) + y.var(3, True)[..., None]),
+        {"a": 8},
+    ),
+    "half is the gate": (between(nn.GLU(1), a=conv(3, 12), b=conv(6, 5)), {"a": 6}),
+    "half is the gate, last axis": (between(F.glu, **TOP), {"a": 6}),
+    "half of the places are the gate": (
+        net(lambda s, x: s.b(F.glu(s.a(x), dim=2))),
+        {"a": 8},
+    ),
+    "halves and a sigmoid": (
+        between(
+            lambda y: (lambda p, q: p * q.sigmoid())(*y.chunk(2, 1)), a=conv(3, 12), b=conv(6, 5)
+        ),
+        {"a": 6},
+    ),
     "stored statistics": (between(nn.BatchNorm2d(3), **LAST), {"a": 8}),
     "filters that are not learned": (
         chain(conv(3, 8), Blur(8, 1, 8), conv(8, 6), conv(6, 5)),
@@ -422,6 +456,11 @@ REFUSED = {
     "how many channels": {
         "mean": between(lambda y: y.mean(-3, keepdim=True), b=conv(1, 5)),
         "sum": between(lambda y: y * torch.sum(y)),
+        "largest": between(lambda y: y * y.max()),
+        "largest channel": between(lambda y: y * y.max(1, keepdim=True)[0]),
+        "deviation": between(lambda y: y / y.std(1, keepdim=True)),
+        "deviation of all": between(lambda y: y / y.std(False)),
+        "the first channel that is largest": between(lambda y: y * y.argmax(-3, keepdim=True)),
     },
     "getitem): this operation": {
         "a tensor": between(lambda y: y[:, 0:8, torch.zeros(1).long()]),
@@ -439,6 +478,13 @@ REFUSED = {
     },
     "is_same_size): this operation": {"two tensors": decides(lambda s, y: y.is_same_size(y + 1))},
     "matmul): this operation": {"two axes": between(lambda y: y.matmul(y.transpose(2, 3)))},
+    "bmm): this operation": {
+        "scores": between(lambda y: torch.bmm(y[0], y[0].transpose(1, 2))[None] + y, **LAST)
+    },
+    "reshape_as): this operation": {"like another": between(lambda y: y + (1 * y).reshape_as(y))},
+    "unfold): this operation": {
+        "patches": between(lambda y: F.unfold(y, 3).transpose(1, 2), b=nn.Linear(72, 5))
+    },
     "view): this operation": {
         "another type": between(lambda y: y.view(torch.int32).view(torch.float32))
     },
