@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_590,
+    "helpers": 91_750,
     "helpers/graphs": 13_370,
     "helpers/models": 5_340,
     "helpers/passes": 10_380,
-    "helpers/pruning": 13_870,
+    "helpers/pruning": 14_030,
     "helpers/quantization": 19_950,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 4_350,
     "course/publish": 7_140,
     "course/reference": 10_170,
-    "tests": 180_730,
+    "tests": 178_940,
     "notebooks": 57_510,
 }
 TOKENS_A_LINE = 11
@@ -42,7 +42,7 @@ COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 17, "course": 56, "tests": 363, "notebooks": 294}  # lines that are too long yet
+WIDE = {"helpers": 7, "course": 56, "tests": 358, "notebooks": 294}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
