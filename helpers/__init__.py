@@ -15,7 +15,7 @@
 
 Which lesson uses what, besides plots and checks:
 
-    00     data, metrics, models, quantization, training
+    00     data, metrics, models, training
     01     data, models, passes
     02     graphs, metrics
     02b    graphs, metrics, passes
