@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_750,
+    "helpers": 91_890,
     "helpers/graphs": 13_370,
     "helpers/models": 5_340,
     "helpers/passes": 10_380,
-    "helpers/pruning": 14_030,
+    "helpers/pruning": 14_170,
     "helpers/quantization": 19_950,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
@@ -34,7 +34,7 @@ BUDGETS = {
     "course/lessons": 4_350,
     "course/publish": 7_140,
     "course/reference": 10_170,
-    "tests": 178_940,
+    "tests": 179_410,
     "notebooks": 57_510,
 }
 TOKENS_A_LINE = 11

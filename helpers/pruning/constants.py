@@ -28,7 +28,6 @@ from helpers.graphs.layers import channel_axis
 from helpers.graphs.operations import operation
 from helpers.passes.optimizer import as_tuple
 from helpers.pruning.groups import ChannelGroups
-from helpers.pruning.labelling import LabelledTensor
 from helpers.pruning.reader import called_module, leaves
 from helpers.pruning.rules import RULES
 from helpers.pruning.rules_shape import concatenate, item, moved
@@ -40,8 +39,7 @@ ROUNDING = 1e-5  # of what a BatchNorm gives, and of its variance as a share of 
 CONTRAST = 3  # of random images: black and white, once normalised, are 2 to 3 away from 0
 NONE = np.arange(0)
 # A constant comes out of these as it went in.
-AVERAGES = {"mean", "amax", "amin"}
-AVERAGES |= {f"{pool}{n}d" for pool in ("max_pool", "adaptive_avg_pool") for n in (1, 2, 3)}
+AVERAGES = {"mean", "amax", "amin", "max_pool2d", "adaptive_avg_pool2d"}
 
 
 @torch.no_grad()
@@ -72,9 +70,11 @@ def constant_inputs(
         why = f"{type(model).__name__} fails on random images: {error}"
         warnings.warn(f"dead channels are not looked for, since {why}", stacklevel=3)
         return {}
+    sources = Sources(groups, off)
     for axis, constants in found.items():
         for call in groups.labelling.input_axes[axis].values():
-            constants[~sure_inputs(call, off)] = torch.nan
+            unsure = torch.from_numpy(~sources.sure_inputs(call))
+            constants.masked_fill_(unsure.to(constants.device), torch.nan)
     return found
 
 
@@ -95,43 +95,63 @@ def snap_to_beta(off: torch.Tensor, norm: nn.Module, args: tuple, output: torch.
 
 
 def observe(found: dict, axis: Axis, layer: nn.Module, args: tuple, kwargs: dict) -> None:
-    """Note the first number of each channel that a layer gets, NaN where calls differ."""
+    """Note the constants that a layer gets; NaN for a channel that varies, or differs in calls."""
     x = args[0] if args else kwargs["input"]
-    values = x.movedim(channel_axis(layer, x.dim()), 0).flatten(1)[:, 0]
-    found[axis] = values.where(values == found.get(axis, values), torch.nan)
+    low, high = x.movedim(channel_axis(layer, x.dim()), 0).flatten(1).aminmax(dim=1)
+    same = (high - low <= ROUNDING) & (low == found.get(axis, low))
+    found[axis] = low.where(same, torch.nan)
 
 
-def sure_inputs(call: fx.Node, off: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Whether each input of a layer comes from a channel that is switched off."""
-    source = call.all_input_nodes[0]
-    axes = source.meta["labels"].axes
-    labels = axes[channel_axis(called_module(call), len(axes))]
-    return torch.from_numpy(np.isin(labels, switched_off(source, call, off)))
+class Sources:
+    """The BatchNorms that switch channels off, and where their constants arrive.
 
-
-def switched_off(node: fx.Node, reader: fx.Node, off: dict[str, torch.Tensor]) -> Labels:
-    """The labels that BatchNorms have switched off in a value, if nothing else can have changed it
-    before its reader gets it.
+    It asks for units and not for labels, since one index of a value may stand for several channels
+    that are tied.
     """
-    if any(may_change(user) for user in node.users if user is not reader):
+
+    def __init__(self, groups: ChannelGroups, off: dict[str, torch.Tensor]) -> None:
+        self.unit_of = groups.unit_of
+        self.off: dict[fx.Node, Labels] = {}
+        for node in groups.nodes:
+            if node.target in off and node.meta["labels"].axes[1] is not None:
+                units = self.unit_of[node.meta["labels"].axes[1]]
+                mask = off[node.target].cpu().numpy()
+                self.off[node] = np.setdiff1d(units[mask], units[~mask])
+
+    def sure_inputs(self, call: fx.Node) -> np.ndarray:
+        """Whether each input of a layer comes from a channel that is switched off."""
+        source = call.all_input_nodes[0]
+        axes = source.meta["labels"].axes
+        labels = axes[channel_axis(called_module(call), len(axes))]
+        if labels is None:
+            return np.array([False])
+        return np.isin(self.unit_of[labels], self.switched_off(source, call))
+
+    def switched_off(self, node: fx.Node, reader: fx.Node) -> Labels:
+        """The units of a value that are switched off, if nothing else can have changed it before
+        its reader gets it.
+        """
+        if any(may_change(user) for user in node.users if user is not reader):
+            return NONE
+        if node in self.off:
+            return self.off[node]
+        name = operation(node)
+        rule = RULES.get(name)
+        inputs = node.all_input_nodes
+        if rule is concatenate:
+            # Side by side along the axis with the channels, and no unit is in two parts.
+            units = np.concatenate([self.units(part) for part in inputs])
+            if len(np.unique(units)) == len(units) == len(self.units(node)):
+                return np.concatenate([self.switched_off(part, node) for part in inputs])
+        alone = len(inputs) == 1 and not is_random(node, called_module(node))
+        if rule in (moved, item) or name in AVERAGES or (rule is elementwise and alone):
+            return self.switched_off(inputs[0], node)
         return NONE
-    name = operation(node)
-    rule = RULES.get(name)
-    inputs = node.all_input_nodes
-    value = node.meta["labels"]
-    if node.target in off:
-        labels = value.axes[1]
-        mask = off[node.target].cpu().numpy()
-        return NONE if labels is None else np.setdiff1d(labels[mask], labels[~mask])
-    if rule is concatenate:
-        labels = np.concatenate([NONE, *(axis for axis in value.axes if axis is not None)])
-        if len(np.unique(labels)) == len(labels):  # else a label stands for two parts
-            return np.concatenate([switched_off(part, node, off) for part in inputs])
-    alone = len(inputs) == 1 and not is_random(node, called_module(node))
-    averages = isinstance(value, LabelledTensor) and name in AVERAGES
-    if rule in (moved, item) or averages or (rule is elementwise and alone):
-        return switched_off(inputs[0], node, off)
-    return NONE
+
+    def units(self, node: fx.Node) -> Labels:
+        """The units on all axes of a value."""
+        axes = [axis for axis in node.meta["labels"].axes if isinstance(axis, np.ndarray)]
+        return self.unit_of[np.concatenate([NONE, *axes])]
 
 
 def may_change(user: fx.Node) -> bool:

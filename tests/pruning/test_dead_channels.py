@@ -1,5 +1,7 @@
 """Channels that training has switched off are found; without them the answers are the same."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,8 +9,9 @@ from torch import nn
 from torchvision.ops import deform_conv2d
 
 from helpers import data, models, pruning
+from helpers.metrics import randomize_batchnorm
 from helpers.pruning.groups import PruneError
-from tests.pruning.zoo import Net, ToyMobile, build, net
+from tests.pruning.zoo import PRUNABLE, Net, ToyMobile, build, net
 
 EXAMPLE = torch.zeros(1, 3, 8, 8)
 
@@ -235,6 +238,40 @@ def test_a_constant_that_something_else_may_have_changed_stays():
     model = Net(lambda s, x: s.b((s.n(s.a(x)) + torch.relu(x.mean() - 9)).tanh()), **dying())
     switched_off([1], model.a, model.n, 2.5)
     assert pruning.remove_dead_channels(model.eval(), EXAMPLE)[1] == {}
+
+
+def test_channels_that_are_tied_die_together_or_not_at_all():
+    """Four channels that lie one after the other are a unit; only the first never changes."""
+    moved = lambda y: y.unflatten(1, (-1, 4)).transpose(1, 2).flatten(1, 2)  # noqa: E731
+    parts = {"a": nn.Conv2d(3, 12, 1), "n": nn.BatchNorm2d(12), "b": nn.Conv2d(12, 5, 1)}
+    model = Net(lambda s, x: s.b(moved(s.n(s.a(x)))), **parts).eval()
+    switched_off([0, 4, 8], model.a, model.n, 2.5)
+    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {}
+    switched_off([5, 6, 7], model.a, model.n, 2.5)
+    small, found = pruning.remove_dead_channels(model, EXAMPLE)
+    assert found == {"a": [1]}
+    x = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(answers(small, x), answers(model, x))
+
+
+@pytest.mark.parametrize("name", [name for name in PRUNABLE if name != "functional"])
+def test_wherever_channels_die_the_answers_stay(name):
+    """Half of the channels of the first layer are switched off, whatever comes after it."""
+    model = build(PRUNABLE[name][0])
+    path = next(path for path in ("a", "0", "stem") if hasattr(model, path))
+    layer = model.get_submodule(path)
+    if not isinstance(layer, nn.Conv2d):
+        pytest.skip("the channels are on the last axis")
+    norm = randomize_batchnorm(nn.BatchNorm2d(layer.out_channels))
+    for channel in range(0, layer.out_channels, 2):
+        switched_off([channel], layer, norm, channel / 8 - 0.5)
+    model.set_submodule(path, nn.Sequential(layer, norm, nn.ReLU()).eval())
+    small, _ = pruning.remove_dead_channels(model, EXAMPLE)
+    for x in (torch.randn(1, 3, 8, 8), 9 * torch.rand(1, 3, 8, 8)):
+        expected = answers(copy.deepcopy(model), x)
+        torch.testing.assert_close(
+            answers(small, x), expected, rtol=1e-5, atol=1e-5, equal_nan=True
+        )
 
 
 def test_a_norm_of_another_axis_switches_no_channels_off():
