@@ -50,11 +50,8 @@ def python() -> Iterator[Finding]:
 def packages() -> Iterator[Finding]:
     """The course itself, and everything that pyproject.toml names."""
     needs = importlib.metadata.requires(COURSE) or [] if installed(COURSE) else []
-    missing = [
-        name
-        for name in (COURSE, *(n.split(";")[0] for n in needs if "extra" not in n))
-        if not installed(name)
-    ]
+    always = [need for need in needs if "extra" not in need]
+    missing = [need for need in (COURSE, *always) if not installed(need)]
     remedy = (
         re.sub(r"(.* .*)", r'"\1"', sys.executable) + " -m pip install -e . -c constraints.txt"
     )  # quotes a space
@@ -65,9 +62,16 @@ def packages() -> Iterator[Finding]:
     )
 
 
-def installed(name: str) -> bool:
-    """Whether a distribution of this name is there."""
-    return any(importlib.metadata.distributions(name=name))
+def installed(need: str) -> bool:
+    """Whether a package is there and new enough, for a need such as `torch>=2.10`."""
+    name, _, least = need.partition(">=")
+    there = importlib.metadata.distributions(name=name)
+    return any(numbers(one.version) >= numbers(least) for one in there)
+
+
+def numbers(version: str) -> list[int]:
+    """Major and minor number: [2, 15] of 2.15.0+cpu."""
+    return [int(part) for part in re.findall(r"\d+", version)[:2]]
 
 
 def torch_pair() -> Iterator[Finding]:

@@ -113,7 +113,8 @@ class Sources:
         self.unit_of = groups.unit_of
         self.off: dict[fx.Node, Labels] = {}
         for node in groups.nodes:
-            if node.target in off and node.meta["labels"].axes[1] is not None:
+            calls_norm = node.op == "call_module" and node.target in off
+            if calls_norm and node.meta["labels"].axes[1] is not None:
                 units = self.unit_of[node.meta["labels"].axes[1]]
                 mask = off[node.target].cpu().numpy()
                 self.off[node] = np.setdiff1d(units[mask], units[~mask])

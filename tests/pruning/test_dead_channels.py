@@ -274,6 +274,15 @@ def test_wherever_channels_die_the_answers_stay(name):
         )
 
 
+@pytest.mark.parametrize("name", ["output", "x"])
+def test_a_norm_may_have_the_name_of_an_input_or_of_the_output(name):
+    """These are names of nodes in every graph."""
+    parts = {"a": nn.Conv2d(3, 6, 1), name: nn.BatchNorm2d(6), "b": nn.Conv2d(6, 5, 1)}
+    model = Net(lambda s, x: s.b(getattr(s, name)(s.a(x))), **parts).eval()
+    switched_off([1], model.a, getattr(model, name), 2.5)
+    assert pruning.remove_dead_channels(model, EXAMPLE)[1] == {"a": [1]}
+
+
 def test_a_norm_of_another_axis_switches_no_channels_off():
     """The channels of the layers are on the last axis, and the norm counts the three before."""
     model = Net(

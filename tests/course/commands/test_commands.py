@@ -310,6 +310,16 @@ def test_a_missing_thing_is_told_with_its_remedy(monkeypatch, capsys, tmp_path, 
     )
 
 
+def test_an_old_version_is_as_good_as_none(monkeypatch):
+    versions = {"torch": ["2.9.1"], "pandas": ["2.2"], "numpy": ["1.0"], "tqdm": []}
+    found = lambda name: [Namespace(version=one) for one in versions[name]]  # noqa: E731
+    monkeypatch.setattr(importlib.metadata, "distributions", found)
+    assert not doctor.installed("torch>=2.10") and not doctor.installed("tqdm")
+    assert doctor.installed("pandas>=2.2") and doctor.installed("numpy")
+    versions["torch"] = ["2.15.0+cu132"]
+    assert doctor.installed("torch>=2.10")
+
+
 @pytest.mark.parametrize(
     ("module", "says"),
     [
