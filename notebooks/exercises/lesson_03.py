@@ -236,7 +236,7 @@ ITEMS = (
         "careful_fold", fold_cases, fold_oracle, run=run_fold, tolerance=CLOSE, minutes=30, dots=3,
         nudge="Look at the name of the case: it says what the network does with its two layers.",
         hint="Work on copy.deepcopy(model). Fold only if both nodes are calls of a module, if the convolution's has "
-        "one user, if its target is called once and no get_attr reads its weight, if the norm is in eval mode "
+        "one user, if its target is called once and no get_attr uses its weight, if the norm is in eval mode "
         "with statistics, and if neither has hooks.",
     ),
 )  # fmt: skip
