@@ -51,7 +51,7 @@ ITEMS = (
     ),
     Item(
         "accuracy_of", accuracy_cases, accuracy_oracle, view=lambda answer, probe: float(answer), minutes=4, dots=1,
-        nudge="Which method of a tensor gives the place of the largest number in each row?",
-        hint="The predicted class is where a row is largest; return the share of rows that agree with the label.",
+        nudge="Which method of a tensor gives the index of the largest number in each row?",
+        hint="The predicted class is where a row is largest; return the fraction of rows that agree with the label.",
     ),
 )  # fmt: skip

@@ -193,7 +193,7 @@ LAYERS = {
     "a bias, stride 2 and padding": {"bias": True, "stride": 2, "padding": 1},
     "groups and dilation": {"out_channels": 6, "groups": 2, "dilation": 2, "bias": True},
     "a depthwise convolution": {"groups": 4, "padding": 1},
-    "a border that goes round": {"padding": 2, "padding_mode": "circular"},
+    "circular padding": {"padding": 2, "padding_mode": "circular"},
 }
 
 
@@ -280,7 +280,7 @@ ITEMS = (
     Item(
         "output_size", output_size_cases, output_size_oracle, view=whole, minutes=5, dots=1,
         nudge="How far can the left edge of the window travel along the padded row?",
-        hint="Add the padding on both sides, count the steps that fit, round down, and do not forget the first place.",
+        hint="Add the padding on both sides, count the steps that fit, round down, and do not forget the first position.",
     ),
     Item(
         "convolve", convolve_cases, convolve_oracle, run=run_convolve, tolerance=CLOSE, minutes=10, dots=2,

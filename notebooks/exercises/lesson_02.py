@@ -337,7 +337,7 @@ ITEMS = (
         tolerance=Tolerance(1e-6, 1e-6),
         minutes=10,
         dots=2,
-        nudge="Three steps: find the node, move its readers, erase it.",
+        nudge="Three steps: find the node, rewire its users, erase it.",
         hint="node.replace_all_uses_with(node.args[0]), then graph.erase_node(node); go through a copy of the list, "
         "and call graph_module.recompile() at the end.",
     ),

@@ -70,7 +70,7 @@ ITEMS = (
         view=lambda answer, probe: [int(offset) for offset in answer],
         minutes=15,
         dots=2,
-        nudge="Two buffers are alive together if each begins before, or when, the other ends.",
-        hint="Sort the places of those that are alive together by offset, and take the first gap that is large enough.",
+        nudge="Two buffers are alive at the same time if each begins no later than the other ends.",
+        hint="Sort the buffers that are alive at the same time by offset, and take the first gap that is large enough.",
     ),
 )

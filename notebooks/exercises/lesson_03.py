@@ -116,12 +116,12 @@ class Net(nn.Module):
         y = self.conv(x)
         if self.way == "convolution called twice":
             y = self.conv(y)
-        if self.way == "output read twice":
+        if self.way == "output used twice":
             return y + self.norm(y)
         if self.way == "a method called norm":
             return self.norm(x) / y.norm()
         return self.norm(y) * (
-            self.conv.weight.abs().mean() if self.way == "weight read elsewhere" else 1.0
+            self.conv.weight.abs().mean() if self.way == "weight used elsewhere" else 1.0
         )
 
 
@@ -129,9 +129,9 @@ MUST_FOLD = ("straight", "no gamma and beta", "layers of a block")
 WAYS = (
     *MUST_FOLD,
     *(
-        "output read twice",
+        "output used twice",
         "convolution called twice",
-        "weight read elsewhere",
+        "weight used elsewhere",
         "transposed",
         "no stored statistics",
     ),
@@ -236,7 +236,7 @@ ITEMS = (
         "careful_fold", fold_cases, fold_oracle, run=run_fold, tolerance=CLOSE, minutes=30, dots=3,
         nudge="Look at the name of the case: it says what the network does with its two layers.",
         hint="Work on copy.deepcopy(model). Fold only if both nodes are calls of a module, if the convolution's has "
-        "one user, if its target is called once and no get_attr reads its weight, if the norm is in eval mode "
+        "one user, if its target is called once and no get_attr uses its weight, if the norm is in eval mode "
         "with statistics, and if neither has hooks.",
     ),
 )  # fmt: skip

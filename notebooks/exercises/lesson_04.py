@@ -123,7 +123,7 @@ ITEMS = (
         view=in_order,
         minutes=10,
         dots=2,
-        nudge="Two questions per ReLU: what does it read, and does anything else read that?",
+        nudge="Two questions for each ReLU: which node does it use, and does anything else use that one?",
         hint="The ReLU's operand must be a call to a Conv2d, and len(operand.users) must be 1.",
     ),
 )

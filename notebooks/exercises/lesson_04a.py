@@ -276,7 +276,7 @@ ITEMS = (
         run=run_match,
         minutes=25,
         dots=3,
-        nudge="Hand out solutions one by one (yield): which of them holds shows only at the last operand.",
+        nudge="Yield the solutions one by one: only the last operand shows which of them holds.",
         hint="A string: yield {**bound, pattern: node} if the name is free or bound to this node. A tuple: check "
         "target and number of operands; for each order, match the first operand, and for each solution the rest.",
     ),

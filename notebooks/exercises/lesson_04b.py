@@ -131,7 +131,7 @@ ITEMS = (
     Item(
         "keep_two_of_four", sparsity_cases, sparsity_oracle, view=sparsity_view, minutes=10, dots=2,
         nudge="Reshape to rows of four. Which two of each row are kept is a question about magnitudes.",
-        hint="fours.abs().topk(2, dim=1).indices gives the places, largest first; sort them. scatter puts the kept "
+        hint="fours.abs().topk(2, dim=1).indices gives the indices, largest first; sort them. scatter puts the kept "
         "values, taken with gather, into a matrix of zeros.",
     ),
     Item(
@@ -139,7 +139,7 @@ ITEMS = (
         nudge="Go through the nodes in order. If a permutation reads a permutation, it can read that one's input "
         "instead, with other axes. Which ones?",
         hint="Axis i of the result is axis inner[outer[i]] of the input. Write that into node.args; if the axes are "
-        "0, 1, 2, ..., let the node's readers read its input. Then eliminate_dead_code and recompile. Bring axes "
+        "0, 1, 2, ..., rewire the node's users to its input. Then eliminate_dead_code and recompile. Bring axes "
         "below 0 into range first, with %.",
     ),
 )  # fmt: skip
