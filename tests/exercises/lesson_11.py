@@ -87,10 +87,7 @@ TRIALS = {
     ],
     "lost_and_won": [
         ("lost.*won|swap|other way|order|first", (
-          "before & ~after",
-          "after & ~before",
-          "after & ~before",
-          "before & ~after")),
+          "zip(lost.tolist(), won.tolist())", "zip(won.tolist(), lost.tolist())")),
         ("minlength|every class|all classes|classes|none",
          "lost = torch.bincount(labels[before & ~after])\n"
          "won = torch.bincount(labels[after & ~before])\n"
