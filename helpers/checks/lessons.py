@@ -98,7 +98,7 @@ class Lessons:
         if tries == 1:
             return "Read this first; the next try gets a hint."
         if tries == 2:
-            known = self.hint_for_mistake(item, function) if failure.case else None
+            known = failure.case and self.hint_for_mistake(item, function)
             return f"Hint: {known or item.nudge or item.hint}"
         if tries == 3:
             return f"Hint: {item.hint}"
@@ -181,11 +181,8 @@ def folded_code(folder: Path) -> list[str]:
 def changed_solution(solution: str, function: str, mistake: Mistake) -> str:
     """The solution with a mistake in it, or with a mistake as its whole body."""
     if mistake.right:
-        count = solution.count(mistake.right)
-        if count != 1:
-            raise ValueError(
-                f"the solution of {function} has {mistake.right!r} {count} times, not 1"
-            )
+        if solution.count(mistake.right) != 1:
+            raise ValueError(f"the solution of {function} must have {mistake.right!r} once")
         return solution.replace(mistake.right, mistake.wrong)
     signature = re.search(rf"^def {function}\(.*?\).*?:$", solution, re.M | re.S)[0]
     return f"{signature}\n{textwrap.indent(mistake.wrong, '    ')}"

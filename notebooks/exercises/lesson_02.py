@@ -360,8 +360,8 @@ ITEMS = (
         "and call graph_module.recompile() at the end.",
         mistakes=(
             Mistake(
-                "Nothing reads the identities any more, but they are still in the graph. Erase "
-                "each node after you have moved its readers.",
+                "The identities are still in the graph. Move the readers of each one to its input, "
+                "then erase it.",
                 wrong="",
                 right="            graph_module.graph.erase_node(node)\n",
             ),

@@ -283,8 +283,8 @@ ITEMS = (
                 "return any(start in out and end in group for start, end in edges)",
             ),
             Mistake(
-                "An edge between two nodes of the group is no way back. Begin with the nodes "
-                "outside that read from it.",
+                "You find a way back in every graph. An edge between two nodes of the group is "
+                "none: begin with the nodes outside that read from it.",
                 wrong="",
                 right=" and end not in group",
             ),

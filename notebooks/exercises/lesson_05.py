@@ -287,7 +287,7 @@ ITEMS = (
                 wrong="True", right="old.is_floating_point()",
             ),
             Mistake(
-                "You write into the old average. Make a new dictionary with new tensors.",
+                "You write into tensors that you were given. Make new ones, in a new dictionary.",
                 wrong="for name, old in average.items():\n"
                 "    if old.is_floating_point():\n"
                 "        old.mul_(decay).add_((1 - decay) * current[name])\n"

@@ -1,7 +1,7 @@
 """The second hint speaks of what is wrong, for the wrong answers that learners give.
 
 TRIALS of a lesson holds pairs: a word (a regular expression) that the hint must say, chosen before
-the hints were written, and a wrong answer as in ANSWERS, whose changes are to the course's solution.
+the hints were written, and a wrong answer as in ANSWERS, with changes to the course's solution.
 """
 
 import importlib

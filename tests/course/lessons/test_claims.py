@@ -16,7 +16,7 @@ from helpers.data import DataError, load_cifar10
 
 SEEDS = (1, 2, 3)  # the committed outputs come from 0
 CI = ("01_batchnorm_math", "02_graphs_and_passes")  # take seconds
-# Goes in front of a lesson. Generators of the helpers are shifted as well as the lesson's own seeds.
+# Goes in front of a lesson. The helpers' own generators are shifted, too.
 SHIFTED = """
 import sys
 import torch
