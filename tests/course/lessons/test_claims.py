@@ -108,6 +108,19 @@ def test_the_claims_of_a_lesson_hold_on_all_images(name, seed, tmp_path):
     assert refuted(name, seed, "local", tmp_path) == []
 
 
-def test_every_lesson_with_a_network_of_numbers_makes_a_claim():
-    """The lessons that train, cut or round say what came out, in cells that this file tries."""
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_claim_that_fails_is_found_and_seeds_are_shifted(monkeypatch, tmp_path):
+    claims = (
+        "print('so far'); assert False, 'never true'",
+        "import torch; assert torch.manual_seed(5).initial_seed() == 8",
+        "assert torch.Generator().manual_seed(5).initial_seed() == 8",
+    )
+    cells = [new_code_cell(claim, metadata={"tags": ["claim"]}) for claim in claims]
+    monkeypatch.setitem(CLAIMING, "01_batchnorm_math", cells)
+    (found,) = refuted("01_batchnorm_math", 3, "sample", tmp_path)
+    assert "AssertionError: never true" in found and "so far" in found
+
+
+def test_lessons_that_measure_make_claims():
     assert {name[:2] for name in CLAIMING} >= {"00", "01", "05", "06", "07", "08", "09", "10"}
