@@ -404,7 +404,7 @@ ITEMS = (
                 right="                graph_module.graph = saved\n",
             ),
             Mistake(
-                "A round in which nothing changes should be the last. Yours go on.",
+                "A round in which nothing changes should be the last. Your runner goes on.",
                 wrong="            pass\n",
                 right="            break\n",
             ),

@@ -302,8 +302,8 @@ ITEMS = (
         "target and number of operands; for each order, match the first operand, and for each solution the rest.",
         mistakes=(
             Mistake(
-                "You try the operands in one order. For a commutative operation the other order "
-                "is as good.",
+                "You try the operands in one order only. For a commutative operation, try the "
+                "other order, too.",
                 wrong="[operands]",
                 right="[operands, operands[::-1]] if target in commutative else [operands]",
             ),

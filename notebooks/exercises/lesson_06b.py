@@ -123,7 +123,7 @@ ITEMS = (
                 wrong="", right=".sort().values",
             ),
             Mistake(
-                "You keep the share that ratio says. It is the share to be removed.",
+                "You keep the share that ratio names. It is the share to be removed.",
                 wrong="int(size * ratio)", right="size - int(size * ratio)",
             ),
             Mistake(

@@ -229,11 +229,11 @@ ITEMS = (
                 right="min(0.0, x.min().item()), max(0.0, x.max().item())",
             ),
             Mistake(
-                "Your scale always has 8 bits. Their number is an argument, bits.",
+                "You always take 8 bits. Their number is the argument bits.",
                 wrong="255", right="2**bits - 1",
             ),
             Mistake(
-                "You cut off the zero point. Round it to the nearest code.",
+                "You drop the fraction of the zero point. Round it to the nearest code.",
                 wrong="int(-low / scale)", right="round(-low / scale)",
             ),
         ),
@@ -252,7 +252,7 @@ ITEMS = (
                 wrong="return torch.round(x / scale).clamp(0, 2**bits - 1) + zero_point",
             ),
             Mistake(
-                "You cut off the digits behind the point. Round to the nearest code.",
+                "You drop the fraction. Round to the nearest code.",
                 wrong="torch.trunc(x / scale)", right="torch.round(x / scale)",
             ),
             Mistake(

@@ -317,7 +317,7 @@ ITEMS = (
                 wrong="2**31", right="2**30",
             ),
             Mistake(
-                "You cut off the digits behind the point. Round to the nearest whole number.",
+                "You drop the fraction. Round to the nearest whole number.",
                 wrong="int(factor)", right="round(factor)",
             ),
             Mistake(

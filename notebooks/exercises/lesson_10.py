@@ -296,8 +296,8 @@ ITEMS = (
                 "return [i for i in places if not any(beats(j, i) for j in places)]",
             ),
             Mistake(
-                "You ask for better in both. Who is equal in one and better in the other wins as "
-                "well.",
+                "You ask for better in both. A network that is equal in one and better in the "
+                "other wins as well.",
                 wrong="a[0] < b[0] and a[1] > b[1]", right="a[0] <= b[0] and a[1] >= b[1]",
             ),
             Mistake(
@@ -359,7 +359,7 @@ ITEMS = (
                 wrong="min(n for", right="max(n for",
             ),
             Mistake(
-                "What fits the budget exactly is small enough. You go on.",
+                "Weights that fit the budget exactly are small enough. You go on.",
                 wrong="total() >= budget", right="total() > budget",
             ),
         ),
