@@ -20,6 +20,7 @@ from helpers.checks import alone, trying
 from helpers.checks.alone import Spare
 from helpers.checks.lessons import Lessons, changed_solution
 from helpers.checks.specification import Mistake
+from helpers.checks.trying import first_failure
 
 RIGHT = """
 def output_size(size, kernel, stride, padding):
@@ -294,6 +295,30 @@ def test_an_answer_that_cannot_be_compared_is_not_tried_against_the_mistakes(cel
     wrong = cell(RIGHT.replace(" + 1", ""))
     refusal(wrong)
     assert "a known mistake" in refusal(wrong)
+
+
+UNCOMPARABLE = {
+    "no end": "def output_size(size, kernel, stride, padding):\n    while True: pass",
+    "no whole number": "def output_size(size, kernel, stride, padding):\n    return 0.5",
+    "other arguments": "def output_size(n):\n    return n",
+    "a changed argument": """
+def scale_and_shift(gamma, beta, mu, variance, eps):
+    a = gamma / (variance + eps) ** 0.5
+    c = beta - a * mu
+    mu.zero_()
+    return a, c
+""",
+}
+
+
+@pytest.mark.parametrize("kind", UNCOMPARABLE)
+def test_no_mistake_is_the_same_where_nothing_can_be_compared(folder, kind):
+    names = {}
+    exec(UNCOMPARABLE[kind], names)
+    name = next(name for name in names if name in checks.lessons().items)
+    item = replace(checks.lessons().items[name], seconds=0.3)
+    assert first_failure(item, names[name]) is not None
+    assert not trying.same_mistake(item, names[name], names[name])
 
 
 def test_other_words_of_the_same_kind_of_error_are_another_mistake(cell):
