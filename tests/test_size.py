@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_120,
+    "helpers": 92_150,
     "helpers/graphs": 13_370,
     "helpers/models": 5_340,
     "helpers/passes": 10_380,
@@ -26,7 +26,7 @@ BUDGETS = {
     "helpers/quantization": 20_170,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
-    "helpers/checks": 4_910,
+    "helpers/checks": 4_940,
     "course": 65_430,
     "course/benchmarks": 8_520,
     "course/commands": 8_780,
@@ -34,8 +34,8 @@ BUDGETS = {
     "course/lessons": 4_350,
     "course/publish": 7_310,
     "course/reference": 10_170,
-    "tests": 180_190,
-    "notebooks": 57_510,
+    "tests": 184_410,
+    "notebooks": 61_030,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
