@@ -50,6 +50,8 @@ def build(program):
             node = graph.create_node("call_function", FUNCTIONS[row["target"]], inputs, name=name)
         made["node " + name] = node
     graph_module = fx.GraphModule(root, graph)
+    for name in program["layers"]:  # those that no node calls, too
+        graph_module.add_module(name, root.get_submodule(name))
     graph_module.training = program.get("training", True)
     return graph_module
 
@@ -188,13 +190,22 @@ def ask(function):
 
     def run(student, inputs):
         graph_module = build(inputs["program"])
-        before = str(graph_module.graph)
+        before = _state(graph_module)
         answer = student[function](graph_module)
-        if str(graph_module.graph) != before:
-            raise ValueError(f"{function} changed the graph that it was asked about")
+        if _state(graph_module) != before:
+            raise ValueError(f"{function} changed the graph or the modules that it was asked about")
         return answer
 
     return run
+
+
+def _state(graph_module):
+    """A graph and its modules as text, in which every number has all its digits."""
+    rows = []
+    for name, layer in graph_module.named_modules(remove_duplicate=False):
+        described = (describe_layer(layer) | dict(layer.state_dict())).items()
+        rows.append((name, [(k, v.tolist() if hasattr(v, "tolist") else v) for k, v in described]))
+    return f"{graph_module.graph} {rows}"
 
 
 def rewrite(function):
@@ -204,7 +215,7 @@ def rewrite(function):
         graph_module = build(inputs["program"])
         given = {name: graph_module.get_submodule(name) for name in inputs["program"]["layers"]}
         count = student[function](graph_module)
-        graph_module.graph.lint()
+        _require_whole(graph_module.graph)
         graph_module.recompile()
         return {
             "count": count,
@@ -213,6 +224,16 @@ def rewrite(function):
         }
 
     return run
+
+
+def _require_whole(graph):
+    """Raise an error unless nodes read and are read by nodes of this graph alone."""
+    graph.lint()
+    nodes = set(graph.nodes)
+    for node in nodes:
+        if gone := set(node.users) - nodes:
+            problem = f"{node} is still read by {gone.pop()}, which is no longer in the graph"
+            raise ValueError(f"{problem}: use graph.erase_node")
 
 
 def kinds_of(nodes, layers):
