@@ -58,6 +58,7 @@ class Place:
             forbidden = () if view else item.forbidden
             seconds = item.seconds * (2 if forbidden else 1)  # being watched takes its time
             known = {"name": name, "exercise": item.name, "function": item.function}
+            known |= {"alone": self.boxed and bool(forbidden)}
             items.append(known | {"forbidden": forbidden, "seconds": seconds, "view": view})
         settings = {"cells": submission.code, "cell_seconds": CELL_SECONDS, "items": items}
         settings |= {"limits": self.limits.as_rlimits(self.boxed), "filter_calls": self.boxed}
