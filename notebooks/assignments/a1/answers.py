@@ -260,6 +260,8 @@ def fold_model(model):
 
 
 # %% fold_model right
+# - NumPy on a convolution's weight: `fold_conv(conv.weight, ` -> `fold_conv(torch.from_numpy(conv.weight.numpy()), `,
+#   `return new` -> `return new.requires_grad_(False)`
 # - in torch's usual precision: `weight.detach()` -> `weight.detach().float()`,
 #   `bias.detach()` -> `bias.detach().float()`
 

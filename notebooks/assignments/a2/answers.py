@@ -9,7 +9,7 @@ import copy
 from collections import Counter
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 
 # %% calls_per_module right: a counter of modules
@@ -213,6 +213,25 @@ def merge_repeats(graph_module):
     return 0
 
 
+# %% merge_repeats right: builds a new graph in the place of the old one
+def merge_repeats(graph_module):
+    old, new = graph_module.graph, fx.Graph()
+    if any(n.op == "call_method" and n.target.endswith("_") for n in old.nodes):
+        return 0
+    copies, made, count = {}, {}, 0
+    for node in old.nodes:
+        args = fx.map_arg(node.args, copies.get)
+        merged = node.op == "call_function" and node.target is not torch.rand_like
+        if merged and (node.target, args) in made:
+            copies[node] = made[node.target, args]
+            count += 1
+            continue
+        copies[node] = new.create_node(node.op, node.target, args, {})
+        made[node.target, args] = copies[node]
+    graph_module.graph = new
+    return count
+
+
 # %% merge_repeats wrong
 # - random numbers stop everything: `any(node.op` -> `any(node.target is torch.rand_like or node.op`
 # - keeps the second: `node.replace_all_uses_with(original)` ->
@@ -351,6 +370,8 @@ def fold_norms(graph_module):
 
 
 # %% fold_norms right
+# - NumPy on a convolution's weight: `conv.weight.detach()` -> `torch.from_numpy(conv.weight.numpy())`,
+#   `folded += 1` -> `new.requires_grad_(False); folded += 1`
 # - in torch's usual precision: `(conv.weight.detach() * scale[:, None, None, None])` ->
 #   `((conv.weight.detach() * scale[:, None, None, None]).float())`
 

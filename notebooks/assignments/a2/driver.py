@@ -53,7 +53,7 @@ def build(program):
     for name in program["layers"]:  # those that no node calls, too
         graph_module.add_module(name, root.get_submodule(name))
     graph_module.training = program.get("training", True)
-    return graph_module
+    return graph_module.requires_grad_(False)  # as in the lessons: NumPy takes it
 
 
 def _layer(layer):
@@ -131,16 +131,22 @@ def execute(program, x):
 
     Returns the outputs.
     """
-    values = {}
+    values, drawn = {}, 0
     if len(program["nodes"]) > 100:
         raise ValueError("more nodes than were given")
     for row in program["nodes"]:
         inputs = [values[v] if isinstance(v, str) else float(v) for v in row["inputs"]]
         if row["kind"] == "output":
             return inputs
-        values[row["name"]] = (
-            x * (len(values) + 1) if row["kind"] == "input" else _compute(program, row, inputs)
-        )
+        if row["kind"] == "input":
+            values[row["name"]] = x * (len(values) + 1)
+        elif (row["kind"], row["target"]) == ("function", "random"):
+            # Any fixed values do: what counts is that two draws stay two.
+            generator, drawn = torch.Generator().manual_seed(drawn), drawn + 1
+            shape = inputs[0].shape
+            values[row["name"]] = torch.rand(shape, generator=generator, dtype=torch.float64)
+        else:
+            values[row["name"]] = _compute(program, row, inputs)
     raise ValueError("the graph has no output")
 
 
@@ -150,9 +156,6 @@ def _compute(program, row, inputs):
     if row["kind"] == "method":
         methods = {name: getattr(torch.Tensor, name) for name in ("add_", "mul_", "neg", "type_as")}
         return methods[row["target"]](*inputs)
-    if row["target"] == "random":  # any fixed values do: what counts is that two draws stay two
-        generator = torch.Generator().manual_seed(sum(map(ord, row["name"])))
-        return torch.rand(inputs[0].shape, generator=generator, dtype=torch.float64)
     if row["target"] not in FUNCTIONS:
         raise ValueError(f"a call of {row['target'][:60]} was not expected")
     return FUNCTIONS[row["target"]](*inputs)
