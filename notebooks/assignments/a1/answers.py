@@ -172,7 +172,8 @@ def fold_transposed(weight, bias, a, b, groups):
 # - the kernel is flipped: `(factor * grouped)` -> `(factor * grouped).flip(3, 4)`
 # - square kernels only: `*weight.shape[2:])` -> `*weight.shape[2:3] * 2)`
 # - without a bias the first axis: `(factor * grouped).reshape(weight.shape)` ->
-#   `(weight * a[:inputs, None, None, None] if bias is None else (factor * grouped).reshape(weight.shape))`
+#   `(weight * a[:inputs, None, None, None] if bias is None else
+#   (factor * grouped).reshape(weight.shape))`
 
 
 # %% fold_before right: pushes b through the convolution
@@ -205,7 +206,8 @@ def fold_before(weight, bias, a, b, groups):
 # - the old bias is lost: `shift if bias is None else shift + bias` -> `shift`
 # - without a bias there is none: `shift if bias is None` -> `0 * shift if bias is None`
 # - changes the weight that it was given: `weight * a_seen[:, :, None, None]` -> `weight.mul_(a_seen[:, :, None, None])`
-# - without a bias one tap of the kernel: `shift if bias is None` -> `weight[:, :, 0, 0] @ b[:per_group] if bias is None`
+# - without a bias one tap of the kernel: `shift if bias is None` ->
+#   `weight[:, :, 0, 0] @ b[:per_group] if bias is None`
 
 
 # %% fold_model right: copies first, then folds in the copy
@@ -260,7 +262,8 @@ def fold_model(model):
 
 
 # %% fold_model right
-# - NumPy on a convolution's weight: `fold_conv(conv.weight, ` -> `fold_conv(torch.from_numpy(conv.weight.numpy()), `,
+# - NumPy on a convolution's weight: `fold_conv(conv.weight, ` ->
+#   `fold_conv(torch.from_numpy(conv.weight.numpy()), `,
 #   `return new` -> `return new.requires_grad_(False)`
 # - in torch's usual precision: `weight.detach()` -> `weight.detach().float()`,
 #   `bias.detach()` -> `bias.detach().float()`

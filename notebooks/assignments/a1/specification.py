@@ -303,7 +303,8 @@ def _conv_layer(
 ):
     return {
         "kind": "conv", "name": name, "weight": _normal(rng, cout, cin // groups, kernel, kernel),
-        "bias": _normal(rng, cout) if bias else None, "stride": stride, "groups": groups, "dilation": dilation,
+        "bias": _normal(rng, cout) if bias else None, "stride": stride, "groups": groups,
+        "dilation": dilation,
         "padding": kernel // 2 if padding is None else padding,
     }  # fmt: skip
 

@@ -40,7 +40,8 @@ def calls_per_module(graph_module):
 # - readers instead of calls: `called = [` ->
 #   `return {n.target: len(n.users) for n in graph_module.graph.nodes if n.op == "call_module"}; called = [`
 # - by the names of a module: `owners.count(owner)` ->
-#   `max(called.count(target), sum(id(m) == owner for _, m in graph_module.named_modules(remove_duplicate=False)))`
+#   `max(called.count(target), sum(id(m) == owner
+#   for _, m in graph_module.named_modules(remove_duplicate=False)))`
 # - by the name of the node: `return {target:` ->
 #   `names = [n.name for n in graph_module.graph.nodes if n.op == "call_module"]; return {names[called.index(target)]:`
 
@@ -88,7 +89,7 @@ def remove_dead(graph_module):
     return len(dead)
 
 
-# %% remove_dead wrong: takes nodes out of the list alone, so their inputs still count them as readers
+# %% remove_dead wrong: takes nodes out of the list alone, so inputs still count them as readers
 def remove_dead(graph_module):
     alive, dead = set(), []
     for node in reversed(graph_module.graph.nodes):
@@ -370,7 +371,8 @@ def fold_norms(graph_module):
 
 
 # %% fold_norms right
-# - NumPy on a convolution's weight: `conv.weight.detach()` -> `torch.from_numpy(conv.weight.numpy())`,
+# - NumPy on a convolution's weight: `conv.weight.detach()` ->
+#   `torch.from_numpy(conv.weight.numpy())`,
 #   `folded += 1` -> `new.requires_grad_(False); folded += 1`
 # - in torch's usual precision: `(conv.weight.detach() * scale[:, None, None, None])` ->
 #   `((conv.weight.detach() * scale[:, None, None, None]).float())`
@@ -380,7 +382,8 @@ def fold_norms(graph_module):
 # - declines what has two names: `!= "fold"` -> `!= "fold" or
 #   sum(m is graph_module.get_submodule(node.args[0].target)
 #   for _, m in graph_module.named_modules(remove_duplicate=False)) > 1`
-# - takes the padding for half the kernel: `padding=conv.padding` -> `padding=conv.kernel_size[0] // 2`
+# - takes the padding for half the kernel: `padding=conv.padding` ->
+#   `padding=conv.kernel_size[0] // 2`
 # - padding of the new convolution forgotten: `, padding=conv.padding` -> ``
 # - the mean is forgotten: ` - scale * norm.running_mean` -> ``
 # - the given convolution is changed: `new.weight =` -> `new = conv; new.weight =`

@@ -106,12 +106,13 @@ def _calls_cases(rng):
 
 
 def _calls_edges(rng):
+    twice = {"c": _conv(rng), "again": {"same_as": "c"}}
     return [
         _case(rng, "one module under two names", {"c": _conv(rng), "again": {"same_as": "c"}, "d": _conv(rng)}, [
             "x input", "a layer c x", "b layer again a", "e layer d b", "out output e"]),
-        _case(rng, "one name called twice, and another", {"c": _conv(rng), "again": {"same_as": "c"}}, [
+        _case(rng, "one name called twice, and another", twice, [
             "x input", "a layer c x", "b layer again a", "e layer c b", "out output e"]),
-        _case(rng, "a name that nobody calls", {"c": _conv(rng), "again": {"same_as": "c"}}, [
+        _case(rng, "a name that nobody calls", twice, [
             "x input", "a layer c x", "out output a"]),
         _case(rng, "no module at all", {}, ["x input", "a function mul x $", "out output a"]),
     ]  # fmt: skip
@@ -145,8 +146,8 @@ def _dead_edges(rng):
             "x input", "a function mul x $", "d method neg a", "e method type_as a x", "m method add_ a $",
             "out output a"], removed=["d", "e"]),
         _case(rng, "an in-place method on what nobody else reads", {}, [
-            "x input", "a function mul x $", "d function mul a $", "m method add_ d $", "e function relu m",
-            "out output a"], removed=["e"]),
+            "x input", "a function mul x $", "d function mul a $", "m method add_ d $",
+            "e function relu m", "out output a"], removed=["e"]),
         _asleep(_case(rng, "layers in both modes", {"t": _bn(rng, True), "n": _bn(rng), "p": ACTIVE_DROPOUT}, [
             "x input", "d layer n x", "r function relu x", "s layer t r", "e layer p x", "a function mul x $",
             "out output a"], removed=["d", "e"])),
@@ -281,7 +282,8 @@ def _norm_traps(rng):
             "x input", "a layer c x", "b layer n a", "e layer again b", "f layer d e", "g layer m f", "out output g"],
             reasons={"b": "shared", "g": "fold"}, removed=["g"]),
         _case(rng, "one convolution under two names, of which one is called", uncalled, [
-            "x input", "a layer c x", "b layer n a", "out output b"], reasons={"b": "fold"}, removed=["b"]),
+            "x input", "a layer c x", "b layer n a", "out output b"],
+            reasons={"b": "fold"}, removed=["b"]),
         _case(rng, "convolutions that change the size of the images", sizes, [
             "x input", "a layer c x", "b layer n a", "e layer d b", "f layer m e", "out output f"],
             reasons={"b": "fold", "f": "fold"}, removed=["b", "f"]),
