@@ -27,22 +27,22 @@ BUDGETS = {
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_940,
-    "course": 65_430,
+    "course": 66_850,
     "course/benchmarks": 8_520,
-    "course/commands": 8_780,
-    "course/grading": 24_920,
+    "course/commands": 8_790,
+    "course/grading": 26_260,
     "course/lessons": 4_350,
-    "course/publish": 7_310,
+    "course/publish": 7_380,
     "course/reference": 10_170,
-    "tests": 184_410,
-    "notebooks": 61_030,
+    "tests": 189_120,
+    "notebooks": 62_270,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 7, "course": 56, "tests": 358, "notebooks": 294}  # lines that are too long yet
+WIDE = {"helpers": 7, "course": 56, "tests": 359, "notebooks": 293}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
