@@ -183,7 +183,7 @@ ITEMS = (
         "of them is 0. Row i of W1 and entry i of b1 are divided by k[i]; column i of W2 is multiplied.",
         mistakes=(
             Mistake(
-                "The bias belongs to the same channel as the row of W1. It is divided by k, too.",
+                "The bias belongs to the same channel as the row of W1, so divide it by k as well.",
                 wrong="b1, ", right="b1 / k, ",
             ),
             Mistake(
