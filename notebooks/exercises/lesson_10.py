@@ -359,7 +359,7 @@ ITEMS = (
                 wrong="min(n for", right="max(n for",
             ),
             Mistake(
-                "Weights that fit the budget exactly are small enough. You go on.",
+                "You go on although the sizes fit. A sum that equals the budget is small enough.",
                 wrong="total() >= budget", right="total() > budget",
             ),
         ),
@@ -376,7 +376,7 @@ ITEMS = (
                 wrong="(log_q.exp() * (log_q - log_p))", right="(log_p.exp() * (log_p - log_q))",
             ),
             Mistake(
-                "You average over the classes, too. Sum over them, then take the mean over the "
+                "You average over the classes as well. Sum over them, then take the mean over the "
                 "images.",
                 wrong=".mean()", right=".sum(1).mean()",
             ),
