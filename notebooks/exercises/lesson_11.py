@@ -175,7 +175,7 @@ ITEMS = (
     Item(
         "measure_images", images_cases, images_oracle, view=two_lists,
         tolerance=Tolerance(relative=1e-3, absolute=1e-6), minutes=5, dots=1,
-        nudge="One number per channel: over which three dimensions do you have to go?",
+        nudge="One number per channel: which three dimensions do you average over?",
         hint="Divide by 255, then take mean and standard deviation over images, rows and columns: dim=(0, 2, 3).",
         mistakes=(
             Mistake(
@@ -203,7 +203,7 @@ ITEMS = (
     Item(
         "what_does_not_fit", fitting_cases, fitting_oracle, view=pairs, minutes=8, dots=2,
         nudge="A name can be in one of the two alone, or in both; then compare the shapes.",
-        hint="Go through sorted(expected.keys() | found.keys()), and ask for each name where it is.",
+        hint="Go through sorted(expected.keys() | found.keys()). Is a name expected, found, or both?",
         mistakes=(
             Mistake(
                 "You go through the expected names. A name that was found without being expected "
@@ -232,8 +232,8 @@ ITEMS = (
         hint="For each: d = right - dense; keep it if mean - 1.96 * std / sqrt(n) >= -drop. Then the fewest bytes.",
         mistakes=(
             Mistake(
-                "You let a network through that may have lost more than drop. Not the loss as "
-                "measured decides, but the lower end of its interval.",
+                "You let a network through that may have lost more than drop. What decides is the "
+                "lower end of the interval, not the measured loss.",
                 wrong="", right=" - 1.96 * d.std() / len(d) ** 0.5",
             ),
             Mistake(
