@@ -409,8 +409,8 @@ ITEMS = (
     Item(
         "add_shortcut", shortcut_cases, shortcut_oracle, view=as_numbers, tolerance=EXACT, minutes=8, dots=2,
         nudge="How often is anything rounded?",
-        hint="Widen to int64, multiply the sums and residual - zero_residual by their factors, add "
-        "both. rescale with a multiplier of 1 only rounds and shifts.",
+        hint="Widen to int64, multiply the sums and residual - zero_residual by their factors, and "
+        "add both. rescale with a multiplier of 1 only rounds and shifts.",
         mistakes=(
             Mistake(
                 "zero_residual is the code of the number 0 in the shortcut. Subtract it from the "
