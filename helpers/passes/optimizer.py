@@ -65,12 +65,15 @@ def optimize(
         try:
             found.append(_by_route(model, inputs, level, name, verify))
         except PassError as error:
+            if error.pass_name != "tracing":
+                raise
             refusals.append(error)
             continue
         if not _norms(found[-1][0]):
             break
     if not found:
-        refusals[0].add_note("\n".join(f"by the other route: {why}" for why in refusals[1:]))
+        for other in refusals[1:]:
+            refusals[0].add_note(f"and by the other route: {other}")
         raise refusals[0]
     graph_module, report = min(found, key=lambda one: _norms(one[0]))  # the first of equals
     models.record(

@@ -112,6 +112,7 @@ BAD = {
         X,
         UnsupportedCase,
         "self.n",
+        {"route": "fx"},
     ),
     "too many inputs": (small, (X, X), GraphMismatch, "takes 1 input and got 2"),
     "three for two": (
@@ -250,7 +251,7 @@ def test_what_the_tracer_does_not_see_is_blamed_on_it(what):
     model = nn.Sequential(conv(), nn.ReLU()).eval()
     UNSEEN[what](model)
     with pytest.raises(WrongAnswer, match=r"^tracing: .*no hooks or forward set .*other route"):
-        passes.optimize(model, X)
+        passes.optimize(model, X, route="fx")
 
 
 @pytest.mark.parametrize("route", ["fx", "export"])
