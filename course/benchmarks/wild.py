@@ -4,8 +4,7 @@
         [--steps optimize prune quantize onnx] [--count 40] [--again crashed refused ...]
 
 Networks are untrained and small (images of 64 pixels where that is enough), with random statistics
-of BatchNorm. Each step of each network has a process of its own, with a limit of time and memory.
-One row is written to data/results/wild.csv as soon as it is known; a row that is there is not made
+of BatchNorm. Each network has a process of its own, with limits of memory and of processor time. One row is written to data/results/wild.csv as soon as it is known; a row that is there is not made
 again, unless --again names its result.
 
     right     the answers are those of the network: for other inputs than the example's, too, for a
@@ -22,14 +21,16 @@ network runs, and `folded` those that are gone afterwards.
 
 import argparse
 import copy
+import functools
 import math
 import re
 import resource
+import signal
 import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,14 @@ IMAGES = 16
 ROUNDING = 1e-4  # of float32, relative to the largest answer
 ALLOWED = 0.01  # between two forms of one quantized network, relative to its answers
 DECIBELS = 10
-SECONDS, GIGABYTES = 120, 8
+SECONDS, GIGABYTES = 90, 8
+LONGEST = 3600  # seconds by the clock, for a process that hangs without computing
+COLUMNS = ("result", "reason", "inputs", "seconds", "foldable", "folded", "left", "decibels")
 Found = dict[str, Any]
+
+
+class OutOfTime(BaseException):
+    """A step took too long; not an `Exception`, for nobody may catch it on the way."""
 
 
 class Wrong(Exception):
@@ -117,6 +124,7 @@ def optimized(model: nn.Module, inputs: tuple, **route: str) -> Found:
 
 def pruned(model: nn.Module, inputs: tuple) -> Found:
     """Prune by magnitude what is zero before: cutting it must change nothing."""
+    model = copy.deepcopy(model)
     for group in pruning.channel_groups(model, inputs).prunable("all"):
         none = math.ceil(0.4 * group.size)
         tensors = dict(model.named_parameters())
@@ -141,9 +149,15 @@ def calibration(inputs: tuple) -> Tensor:
     return torch.randn(IMAGES, *inputs[0].shape[1:]) if len(inputs) == 1 else inputs
 
 
+@functools.cache
+def quantized_network(model: nn.Module, inputs: tuple) -> quantization.QuantizedModel:
+    """The same for both steps that ask for it."""
+    return quantization.quantize(model, calibration(inputs))
+
+
 def quantized(model: nn.Module, inputs: tuple) -> Found:
     """Quantize, and compare the modes with each other and with float32."""
-    made = quantization.quantize(model, calibration(inputs))
+    made = quantized_network(model, inputs)
     expected, found = answers(model, inputs)[0], {}
     for mode in quantization.MODES:
         made.mode = mode
@@ -162,7 +176,7 @@ def exported(model: nn.Module, inputs: tuple) -> Found:
     """Write the quantized network as a file, and run it with ONNX Runtime."""
     from course.benchmarks.quantization_rivals import run_onnx  # loads threads
 
-    made = quantization.quantize(model, calibration(inputs))
+    made = quantized_network(model, inputs)
     made.mode = "integer"
     with tempfile.TemporaryDirectory() as folder:
         run = run_onnx(quantization.to_onnx(made, Path(folder) / "wild.onnx"), threads=1)
@@ -196,16 +210,15 @@ def is_refusal(error: Exception) -> bool:
     return ours or type(error).__module__.startswith("helpers.")
 
 
-def outcome(step: str, package: str, name: str) -> Found:
+def outcome(step: str, model: nn.Module, inputs: tuple) -> Found:
     """What one step does with one network."""
-    try:
-        model, inputs = network(package, name)
-    except Exception as error:
-        return {"result": "not built", "reason": kind(f"{type(error).__name__}: {error}")}
     started = time.process_time()
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         with torch.no_grad():
             found = {"result": "right"} | STEPS[step](model, inputs)
+    except OutOfTime:
+        found = {"result": "too slow", "reason": f"more than {SECONDS} s of the processor"}
     except Wrong as error:
         found = {"result": "wrong", "reason": str(error)}
     except Exception as error:
@@ -214,8 +227,15 @@ def outcome(step: str, package: str, name: str) -> Found:
             found = {"result": "too large", "reason": f"more than {GIGABYTES} GB"}
         elif not is_refusal(error):
             found = {"result": "crashed", "reason": kind(f"{type(error).__name__}: {error}")}
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
     size = " ".join("x".join(map(str, x.shape)) for x in inputs)
     return {"inputs": size, "seconds": round(time.process_time() - started, 1)} | found
+
+
+def out_of_time(*_: object) -> None:
+    """What the clock of the process calls."""
+    raise OutOfTime
 
 
 def limited(package: str, name: str) -> Callable[[str], Found]:
@@ -223,18 +243,27 @@ def limited(package: str, name: str) -> Callable[[str], Found]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES << 30, GIGABYTES << 30))
-    return lambda step: outcome(step, package, name)
-
-
-def measured(package: str, name: str, step: str, seconds: float = SECONDS) -> Found:
-    """The row of one step with one network, whatever becomes of its process."""
-    worker = Worker(limited, package, name)
+    signal.signal(signal.SIGPROF, out_of_time)
     try:
-        return worker.ask(step, seconds=seconds)
-    except WorkerError as error:
-        slow = str(error).startswith("no answer in")
-        return {"result": "too slow" if slow else "crashed", "reason": kind(error)}
-    finally:
+        model, inputs = network(package, name)
+    except Exception as error:
+        reason = kind(f"{type(error).__name__}: {error}")
+        return lambda step: {"result": "not built", "reason": reason}
+    return lambda step: outcome(step, model, inputs)
+
+
+def measured(package: str, name: str, steps: list[str]) -> Iterator[tuple[str, Found]]:
+    """The rows of some steps with one network; after the end of its process in a new one."""
+    worker = None
+    for step in steps:
+        worker = worker or Worker(limited, package, name)
+        try:
+            yield step, worker.ask(step, seconds=LONGEST)
+        except WorkerError as error:
+            yield step, {"result": "crashed", "reason": kind(error)}
+            worker.close()
+            worker = None
+    if worker:
         worker.close()
 
 
@@ -272,13 +301,12 @@ def main(arguments: list[str] | None = None) -> None:
     names = (options.only or PACKAGES[options.package].names())[: options.count]
     chosen = [step for step in STEPS if step.split()[0] in options.steps]
     for name in names:
-        for step in chosen:
-            known = table.find(network=name, step=step)
-            if known and known["result"] not in options.again:
-                continue
+        known = {step: table.find(network=name, step=step) or {} for step in chosen}
+        missing = [one for one in chosen if known[one].get("result") in (None, *options.again)]
+        for step, found in measured(options.package, name, missing):
             place = {"network": name, "step": step}
-            found = measured(options.package, name, step) | {"version": installed}
-            table.add(place | found, seed=0, instead_of=place)
+            row = place | {"version": installed} | dict.fromkeys(COLUMNS, math.nan) | found
+            table.add(row, seed=0, instead_of=place)
     print(summary(table.mine()).to_string())
 
 

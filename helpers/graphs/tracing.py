@@ -18,9 +18,11 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.export import Dim
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from helpers.graphs.errors import GraphMismatch, PassError, UnsupportedCase
+from helpers.graphs.proxies import NOT_RECORDED
 from helpers.graphs.recording import Recorder, stored_tensors
 
 ROUTES = ("fx", "export")
@@ -136,6 +138,7 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     # What the network itself runs under `no_grad` would become a subgraph.
     with (
         torch.no_grad(),
+        _KeepData(),
         warnings.catch_warnings(),
     ):  # an LSTM lists its weights anew, which is no state
         warnings.filterwarnings("ignore", ".*_flat_weights.* assigned during export")
@@ -155,6 +158,17 @@ def _export(model: nn.Module, example_inputs: tuple[Any, ...], any_batch: bool) 
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()
     return graph_module
+
+
+class _KeepData(TorchFunctionMode):
+    """Refuses `x.data = y`, which export leaves out without a word."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function == torch.Tensor.data.__set__:
+            raise RuntimeError(f"it sets .data of a tensor, {NOT_RECORDED}")
+        return function(*args, **(kwargs or {}))
 
 
 def _for_any_batch(model: nn.Module, inputs: tuple[Any, ...]) -> fx.GraphModule | None:
