@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_120,
-    "helpers/graphs": 13_370,
+    "helpers": 92_844,
+    "helpers/graphs": 13_586,
     "helpers/models": 5_340,
-    "helpers/passes": 10_380,
+    "helpers/passes": 10_892,
     "helpers/pruning": 14_180,
     "helpers/quantization": 20_170,
     "helpers/plots": 5_620,
