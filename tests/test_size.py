@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 92_150,
-    "helpers/graphs": 13_370,
+    "helpers": 92_870,
+    "helpers/graphs": 13_586,
     "helpers/models": 5_340,
-    "helpers/passes": 10_380,
+    "helpers/passes": 10_892,
     "helpers/pruning": 14_180,
     "helpers/quantization": 20_170,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_940,
-    "course": 66_850,
-    "course/benchmarks": 8_520,
+    "course": 70_913,
+    "course/benchmarks": 12_574,
     "course/commands": 8_790,
     "course/grading": 26_260,
     "course/lessons": 4_350,
     "course/publish": 7_380,
     "course/reference": 10_170,
-    "tests": 189_120,
+    "tests": 191_467,
     "notebooks": 62_270,
 }
 TOKENS_A_LINE = 11

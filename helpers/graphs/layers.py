@@ -8,6 +8,7 @@ A layer's settings must be literals and its tensors constants of the network tha
 Otherwise the call stays as it is, and the reason is given.
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -41,10 +42,15 @@ def opaque(module: nn.Module) -> str | None:
     if has_hooks(module):
         return "it has hooks, which may see or change its input and output: remove them first"
     if (
-        replaced := {"forward", *TENSORS} & vars(module).keys()
-    ):  # a plain attribute hides the parameter of its name
+        replaced := (_methods(type(module)) | {*TENSORS}) & vars(module).keys()
+    ):  # a plain attribute hides the parameter or method of its name
         return f"its {min(replaced)} was replaced on the instance"
     return None
+
+
+@functools.cache
+def _methods(cls: type) -> frozenset[str]:
+    return frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
 
 
 def output_channels(layer: nn.Module) -> int:

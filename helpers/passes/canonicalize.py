@@ -10,6 +10,7 @@ In-place arithmetic becomes ordinary arithmetic when no reader can see the diffe
 is a new tensor that only it uses.
 """
 
+import operator
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED
 from helpers.passes.folder import Pass
 
 SIZES = ("shape", "size", "sym_size", "ndim", "dim", "getitem")
+RANK = "it takes an input of as many dimensions as the example has"
 
 
 class Canonicalize(Pass):
@@ -39,6 +41,8 @@ class Canonicalize(Pass):
             _module(node, editor)
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
             raise Declined(f"{before.name()} runs a subgraph, into which no pass looks")
+        elif node.target is torch._assert:
+            return _assertion(node, editor)
         elif node.op in ("call_function", "call_method") and effects.is_torch(node):
             _function(node, editor)
         if node.target is not before:
@@ -46,6 +50,32 @@ class Canonicalize(Pass):
         if len(node.users) != readers:
             return "a number stands for it, or others read what it returns"
         return None
+
+
+def _assertion(node: fx.Node, editor: Editor) -> str | None:
+    """An assertion on the number of dimensions of any value becomes one on those of the input.
+
+    If the input has as many as the example, so has the value. As a reader of a layer's result it
+    would keep what follows from being folded into the layer.
+    """
+    condition = node.args[0]
+    if not isinstance(condition, fx.Node) or condition.target is not operator.eq:
+        return None
+    question = condition.args[0]
+    if not isinstance(question, fx.Node) or operations.operation(question) not in ("ndim", "dim"):
+        return None
+    inputs = [one for one in editor.graph.find_nodes(op="placeholder") if rank(one) is not None]
+    alone = {*condition.users, *question.users} == {condition, node}
+    if question.args[0] in inputs or len(inputs) != 1 or not alone:
+        return None
+    assertions = editor.graph.find_nodes(op="call_function", target=torch._assert)
+    if any(one.args[1:] == (RANK,) for one in assertions):
+        editor.erase(node)
+        return "it is asserted of the input"
+    question.args = (inputs[0], *question.args[1:])
+    condition.args = (question, rank(inputs[0]))
+    node.args = (condition, RANK)
+    return "asserted of the input instead"
 
 
 def _spelling(target: Any) -> str:

@@ -11,6 +11,7 @@ not. Views that change nothing stay, too: they cost nothing.
 import operator
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import fx, nn
 from torchvision.ops import stochastic_depth
@@ -123,7 +124,7 @@ class DeadCode(Pass):
             if is_pure(node, editor.module(node)):
                 outcome.change(node, "nothing used it")
                 graph_module.graph.erase_node(node)
-            elif node.op != "call_module":
+            elif node.op != "call_module" and node.target is not torch._assert:
                 outcome.decline(node, "nothing uses its result, but it may have a side effect")
         _drop_unread(graph_module, outcome)
         return outcome
