@@ -37,10 +37,6 @@ class Editor:
         """Who shares storage with whom, and who writes; found out at the first question."""
         return Storage(self.graph_module)
 
-    def module(self, node: fx.Node) -> nn.Module | None:
-        """What a call_module node calls."""
-        return attribute(self.graph_module, node.target) if node.op == "call_module" else None
-
     def tensor(self, value: Any) -> torch.Tensor | None:
         """The tensor that a get_attr node reads; None for anything else."""
         if not isinstance(value, fx.Node) or value.op != "get_attr":
@@ -60,17 +56,12 @@ class Editor:
         """Make a call_module node call another module, under the old name if nobody else reads
         anything there.
         """
-        path, inside = node.target, f"{node.target}."
-        readers = (
-            n
-            for op in ("call_module", "get_attr")
-            for n in self.graph.find_nodes(op=op, sort=False)
-        )
+        path = node.target
+        readers = [n for n in self.graph.nodes if n.op in ("call_module", "get_attr")]
         others = {reader.target for reader in readers if reader is not node}
         # A network may call both a block as a whole and, elsewhere, one of its layers.
-        if not others.isdisjoint(prefixes(path)) or any(
-            other.startswith(inside) for other in others
-        ):
+        inside = [other for other in others if other.startswith(f"{path}.")]
+        if inside or not others.isdisjoint(prefixes(path)):
             path = self.free_name(path)
         owner, _, name = path.rpartition(".")  # set_submodule asks five times as long
         setattr(attribute(self.graph_module, owner), name, module)

@@ -81,7 +81,7 @@ class Recorder(fx.Tracer):
         self._has_data = not all(tensor.is_meta for tensor in stored.values())
         if self._has_data and not self._with_data:
             for tensor in stored.values():
-                self._copies[id(tensor)] = _on_meta(tensor)
+                self._copies[id(tensor)] = torch.empty_like(tensor, device="meta")
         tables = [
             (path, module._buffers, dict(module._buffers)) for path, module in model.named_modules()
         ]
@@ -123,12 +123,11 @@ class Recorder(fx.Tracer):
         try:
             with DisableTorchFunction(), _DisableTorchDispatch(), torch.no_grad():
                 value = self._value(node)
-                if not self._with_data:
-                    value = map_tensors(_on_meta, value)
-                self.values[node] = value
+                without_data = map_tensors(_on_meta, value)
+                self.values[node] = value if self._with_data else without_data
                 if node.op != "output":
                     # As it is now: an operation in place may change its shape.
-                    node.meta["val"] = map_tensors(_snapshot, value)
+                    node.meta["val"] = map_tensors(torch.Tensor.detach, without_data)
         except Exception as error:
             if not self.strict:
                 raise
@@ -275,10 +274,6 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.is_meta else torch.empty_like(tensor, device="meta")
 
 
-def _snapshot(tensor: torch.Tensor) -> torch.Tensor:
-    return _on_meta(tensor).detach()
-
-
 def _names_of_inputs(function: Callable, count: int) -> list[str] | None:
     """x, y, rest_0, rest_1 for forward(self, x, y, *rest) with four arguments; None where it does
     not take so many.
@@ -331,17 +326,16 @@ class KeepTensors(TorchDispatchMode):
 
     def __init__(self, root: nn.Module):
         super().__init__()
-        self._names = {address(tensor): name for name, tensor in stored_tensors(root).items()}
+        self._stored = stored_tensors(root)
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         for tensor in tree_leaves(written_arguments(function, args, kwargs or {})):
-            if address(tensor) in self._names:
-                name = self._names[address(tensor)]
-                raise RuntimeError(
-                    f"it writes into {name} where torch.fx does not see it: write into self.{name}"
-                )
+            for name, kept in self._stored.items():
+                if address(kept) == address(tensor):
+                    where = "where torch.fx does not see it"
+                    raise RuntimeError(f"it writes into {name} {where}: write into self.{name}")
         return function(*args, **(kwargs or {}))
 
 

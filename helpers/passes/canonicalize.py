@@ -19,7 +19,7 @@ from helpers.graphs import effects, operations
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import channel_axis, convert, opaque, output_channels, rank
-from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED
+from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED, called_module
 from helpers.passes.folder import Pass
 
 SIZES = ("shape", "size", "sym_size", "ndim", "dim", "getitem")
@@ -55,7 +55,7 @@ def _spelling(target: Any) -> str:
 
 
 def _module(node: fx.Node, editor: Editor) -> None:
-    module = editor.module(node)
+    module = called_module(node)
     reason = opaque(module)
     if reason is not None:
         if isinstance(module, FOLDABLE):
@@ -173,7 +173,7 @@ def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
         return False
     target, other = node.args
     for reader in (target, *(user for user in target.users if user is not node)):
-        if reader > node or not effects.is_fresh(reader, editor.module(reader)):
+        if reader > node or not effects.is_fresh(reader):
             return False
     before = target.meta.get("val")
     if isinstance(other, fx.Node):
@@ -232,7 +232,7 @@ def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
     """The size of a parameter, or along the channel axis of a layer's output: no input of the
     network changes it.
     """
-    tensor, module, dimensions = editor.tensor(source), editor.module(source), rank(source)
+    tensor, module, dimensions = editor.tensor(source), called_module(source), rank(source)
     if tensor is not None:
         return None if editor.storage.is_tensor_written(tensor) else tensor.shape[dim]
     is_layer = type(module) in (*CONVS, *TRANSPOSED, nn.Linear)

@@ -19,6 +19,7 @@ from helpers.graphs.editing import Editor, prefixes
 from helpers.graphs.effects import Storage, is_pure
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import opaque
+from helpers.graphs.operations import called_module
 from helpers.graphs.rewriting import Outcome
 from helpers.passes.folder import Pass, check_same_form
 
@@ -81,7 +82,7 @@ def _returned_input(node: fx.Node, editor: Editor) -> Any:
         others = [node.args[1 - at] for at in positions if _is_all(node.args[at], neutral, editor)]
         return next((other for other in others if isinstance(other, fx.Node)), None)
     if node.op == "call_module":
-        returns_input = _is_idle(editor.module(node))
+        returns_input = _is_idle(called_module(node))
     elif node.target in DROPOUTS:
         position = DROPOUTS[node.target]
         training = (*node.args[position : position + 1], node.kwargs.get("training", True))
@@ -116,11 +117,10 @@ class DeadCode(Pass):
     def run(self, graph_module: fx.GraphModule) -> Outcome:
         """One walk from the output to the inputs is enough: users come after what they use."""
         outcome = Outcome()
-        editor = Editor(graph_module)
         for node in reversed(graph_module.graph.nodes):
             if node.op in ("placeholder", "output") or node.users:
                 continue
-            if is_pure(node, editor.module(node)):
+            if is_pure(node):
                 outcome.change(node, "nothing used it")
                 graph_module.graph.erase_node(node)
             elif node.op != "call_module":

@@ -7,11 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
-from helpers.graphs.editing import Editor
 from helpers.graphs.effects import is_fresh, is_random
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import opaque
-from helpers.graphs.operations import CONVS, TRANSPOSED
+from helpers.graphs.operations import CONVS, TRANSPOSED, called_module
 from helpers.graphs.patterns import Match, OpPattern, Value
 from helpers.graphs.rewriting import Outcome, Rules
 from helpers.passes.folder import Pass, RulePass
@@ -29,8 +28,8 @@ def _is_node(value: Any) -> None:
         raise Declined(f"adds {value}, which is not a tensor")
 
 
-def _fused(editor: Editor, layer: fx.Node, activation: fx.Node | None = None) -> FusedLayer:
-    module = editor.module(layer)
+def _fused(layer: fx.Node, activation: fx.Node | None = None) -> FusedLayer:
+    module = called_module(layer)
     if isinstance(module, FusedLayer) and module.activation is not None:
         raise Declined(f"{layer} already ends in {module.activation.function.__name__}")
     if layer.kwargs or (len(layer.args) != 1 and not isinstance(module, FusedLayer)):
@@ -51,7 +50,7 @@ def _end_fused(match: Match, layer: fx.Node, fused: FusedLayer, *added: fx.Node)
 
 
 def _add(match: Match, layer: fx.Node, other: fx.Node) -> str:
-    fused = _fused(match.editor, layer)
+    fused = _fused(layer)
     addition = match.anchor
     if other is layer:
         raise Declined(f"{layer} is added to itself")
@@ -67,7 +66,7 @@ def _add(match: Match, layer: fx.Node, other: fx.Node) -> str:
 
 
 def _activate(match: Match, layer: fx.Node) -> str:
-    fused = _fused(match.editor, layer, match.anchor)
+    fused = _fused(layer, match.anchor)
     function = fused.activation.function
     if len(layer.args) == 2 and function is not F.relu:
         raise Declined(f"after an addition the kernels apply ReLU, not {function.__name__}")
@@ -75,7 +74,7 @@ def _activate(match: Match, layer: fx.Node) -> str:
 
 
 def _alone(match: Match, layer: fx.Node) -> str:
-    fused = _fused(match.editor, layer)
+    fused = _fused(layer)
     reason = fused.why_no_kernel(_value(layer.args[0]))
     if reason is not None:
         raise Declined(reason)
@@ -120,17 +119,16 @@ class Contiguity(Pass):
     def run(self, graph_module: fx.GraphModule) -> Outcome:
         """Follow the other order from each fused convolution to the first one that may notice."""
         outcome = Outcome()
-        editor = Editor(graph_module)
         if _is_channels_last(graph_module):
             return outcome
         reordered: set[fx.Node] = set()
         for node in list(graph_module.graph.nodes):
-            is_source = isinstance(editor.module(node), FusedLayer)
+            is_source = isinstance(called_module(node), FusedLayer)
             if not is_source and reordered.isdisjoint(node.all_input_nodes):
                 continue
             if not _was_contiguous(node):
                 continue
-            if all(_ignores_order(user, editor) for user in node.users):
+            if all(_ignores_order(user) for user in node.users):
                 reordered.add(node)
             elif [user.target for user in node.users] != ["contiguous"]:
                 _make_contiguous(node)
@@ -138,10 +136,9 @@ class Contiguity(Pass):
         return outcome
 
 
-def _ignores_order(node: fx.Node, editor: Editor) -> bool:
+def _ignores_order(node: fx.Node) -> bool:
     """Whether a node makes the same new tensor whatever the order; random numbers go by it."""
-    module = editor.module(node)
-    return is_fresh(node, module) and not is_random(node, module)
+    return is_fresh(node) and not is_random(node)
 
 
 def _make_contiguous(node: fx.Node) -> None:
