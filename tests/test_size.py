@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 91_890,
+    "helpers": 92_120,
     "helpers/graphs": 13_370,
     "helpers/models": 5_340,
     "helpers/passes": 10_380,
-    "helpers/pruning": 14_170,
-    "helpers/quantization": 19_950,
+    "helpers/pruning": 14_180,
+    "helpers/quantization": 20_170,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
     "helpers/checks": 4_910,
-    "course": 65_060,
+    "course": 65_430,
     "course/benchmarks": 8_520,
-    "course/commands": 8_590,
+    "course/commands": 8_780,
     "course/grading": 24_920,
     "course/lessons": 4_350,
-    "course/publish": 7_140,
+    "course/publish": 7_310,
     "course/reference": 10_170,
-    "tests": 179_410,
+    "tests": 180_190,
     "notebooks": 57_510,
 }
 TOKENS_A_LINE = 11

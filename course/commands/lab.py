@@ -11,12 +11,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from shutil import copy2
+from shutil import copy2, copytree
 
 from helpers.files import write_atomically
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOTEBOOKS = REPOSITORY / "notebooks"
+WORK = REPOSITORY / "work"
 FIRST = "00_start_here.ipynb"
 COPIED = "copied.json"  # which version each file of the working copy began as
 
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder",
         type=Path,
-        default=REPOSITORY / "work",
+        default=WORK,
         help="where you work (default: work/ beside the notebooks)",
     )
     parser.add_argument("--update", action="store_true", help="bring new versions, open nothing")
@@ -51,6 +52,8 @@ def bring_up_to_date(folder: Path) -> list[str]:
     answers = NOTEBOOKS / "mine.py"
     if not began and answers.exists() and not (folder / "mine.py").exists():
         copy2(answers, folder / "mine.py")
+        if (NOTEBOOKS / "mine").is_dir():
+            copytree(NOTEBOOKS / "mine", folder / "mine", dirs_exist_ok=True)
         told.append(f"Your answers are now in {folder / 'mine.py'}.")
     for source in [*sorted(NOTEBOOKS.glob("*.ipynb")), *sorted(NOTEBOOKS.glob("exercises/*.py"))]:
         name = source.relative_to(NOTEBOOKS).as_posix()

@@ -1,8 +1,10 @@
 """`python -m course report`, `slides`, `demo` and `site`: the course as pages that work offline."""
 
 import argparse
+import os
 from pathlib import Path
 
+from course.commands import lab
 from course.publish import demo, report, runner, slides, steps
 from helpers import data, models
 
@@ -40,14 +42,22 @@ def write_slides(folder: Path) -> list[Path]:
     return [slides.write_deck(notebook, folder / f"{notebook.stem}.html") for notebook in notebooks]
 
 
-def write_demo(target: Path) -> list[Path]:
+def write_demo(target: Path, own: dict[str, Path] | None = None) -> list[Path]:
     """The networks, which the page computes, and beside them the passes, with pictures of the
     committed sample.
     """
     cifar = data.load_cifar10("sample")
     images = data.normalize(cifar.test_images[:8])
     passes = steps.write_steps(target.with_name("passes.html"), models.pretrained(), images)
-    return [demo.write_demo(target, cifar), passes]
+    return [demo.write_demo(target, cifar, (own or {}) | demo.shipped()), passes]
+
+
+def write_demo_with_own(target: Path) -> list[Path]:
+    """The same page, with what a learner has kept; no page that others will see gets that."""
+    folders = [lab.WORK / "mine", runner.NOTEBOOKS / "mine"]
+    if "COURSE_MINE" in os.environ:
+        folders.insert(0, Path(os.environ["COURSE_MINE"]).with_suffix(""))
+    return write_demo(target, demo.own_networks(folders))
 
 
 def write_site(folder: Path) -> list[Path]:
@@ -61,6 +71,6 @@ def write_site(folder: Path) -> list[Path]:
 PAGES = {
     "report": ("report.html", write_report),
     "slides": ("slides", write_slides),
-    "demo": ("demo.html", write_demo),
+    "demo": ("demo.html", write_demo_with_own),
     "site": ("site", write_site),
 }

@@ -6,11 +6,14 @@ rest.
 """
 
 import base64
+import html
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from IPython.display import HTML
 
 from course.publish.page import as_json, filled
 from helpers import data, models
@@ -26,14 +29,47 @@ IMAGES_PER_CLASS = 4
 LEAST_SHIFT = 17  # below it, the interpreter's two halves of a product no longer do
 
 
-def write_demo(target: Path, cifar: data.Dataset, networks: dict[str, str] | None = None) -> Path:
-    """Write the page with test images and shipped networks, by the name that the page shows."""
-    names, folder = networks or SHOWN, models.CHECKPOINTS
-    packed = [pack_network(told, folder / f"{name}.safetensors") for told, name in names.items()]
+def write_demo(target: Path, cifar: data.Dataset, networks: dict[str, Path] | None = None) -> Path:
+    """Write the page with test images and the files of networks, by the name that the page shows.
+
+    Args:
+        target: the page to write.
+        cifar: where the test images come from.
+        networks: default: three shipped ones.
+    """
+    packed = [pack_network(*named) for named in (networks or shipped()).items()]
     chosen = pictures(cifar)
     images = {"labels": cifar.test_labels[chosen].tolist(), "classes": list(cifar.classes)}
     images["pixels"] = text_of(cifar.test_images[chosen].permute(0, 2, 3, 1))
     return write_atomically(target, filled("page.html", {"images": images, "networks": packed}))
+
+
+def shipped() -> dict[str, Path]:
+    """The networks of the course that the page shows."""
+    return {told: models.CHECKPOINTS / f"{name}.safetensors" for told, name in SHOWN.items()}
+
+
+def own_networks(folders: Iterable[Path]) -> dict[str, Path]:
+    """The integer networks that a learner has kept, by the name that the page shows."""
+    found: dict[str, Path] = {}
+    for path in [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]:
+        name = f"yours: {path.stem}"
+        try:
+            model = models.load(path)
+            if not isinstance(model, QuantizedModel):
+                raise ValueError("it has float weights; lesson 09b makes integers of them")
+            pack_network(name, path)
+        except (ValueError, RuntimeError) as reason:
+            print(f"{path} is not on the page: {reason}")
+        else:
+            found.setdefault(name, path)
+    return found
+
+
+def frame(page: Path) -> HTML:
+    """The page as the output of a cell, for a browser that may not open files."""
+    source = html.escape(page.read_text(encoding="utf-8"))
+    return HTML(f'<div><iframe srcdoc="{source}" width="100%" height="700"></iframe></div>')
 
 
 def pictures(cifar: data.Dataset) -> torch.Tensor:

@@ -1,5 +1,6 @@
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
@@ -65,6 +66,33 @@ def test_every_layer_runs_in_an_int8_kernel(export, residual, convolutions, addi
     if residual == "separate":
         assert found["QuantizeLinear"] == 1, "only the input is quantized"
         assert not {"Add", "DequantizeLinear"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("bits", "version", "kind", "opset"),
+    [
+        (2, "1.24.0", "INT2", 25),
+        (2, "1.23.2", "INT4", 21),
+        (3, "1.24.0", "INT4", 21),
+        (4, "1.24.0", "INT4", 21),
+        (5, "1.24.0", "INT8", 18),
+    ],
+)
+def test_weights_of_few_bits_take_few_bits_in_the_file_and_the_same_kernels(
+    export, monkeypatch, bits, version, kind, opset
+):
+    monkeypatch.setattr(onnxruntime, "__version__", version)
+    quantized, path = export(Recipe(weight_bits=bits, residual="separate"))
+    proto = onnx.load(path)
+    assert [version.version for version in proto.opset_import] == [opset]
+    stored = {tensor.name: tensor for tensor in proto.graph.initializer}
+    layer = quantized.step("narrow")
+    name = "narrow.weight.codes" + ("" if kind == "INT8" else ".packed")
+    assert stored[name].data_type == getattr(onnx.TensorProto, kind)
+    codes = onnx.numpy_helper.to_array(stored[name]).astype(np.int8)
+    assert begins_with(codes, layer.codes.numpy())
+    found = operators(path, "all")
+    assert found["QLinearConv"] == 5 and "Cast" not in found
 
 
 def test_codes_in_the_file_are_the_models_own_and_uint8_where_they_could_saturate(export):

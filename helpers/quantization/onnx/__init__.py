@@ -9,6 +9,8 @@ QGemm, ...). ReLU and ReLU6 need no node: quantization saturates where they do. 
 channel, left by equalization, becomes a Min. An operation without an integer form is written by
 PyTorch's own exporter, all of them in one go.
 
+Weights of 4 bits or fewer are stored so; a file with 2-bit weights needs ONNX Runtime 1.24.
+
 A residual that is added before the one rounding (residual="fused") has no QDQ form. Such a
 convolution is left to a kernel in float, which gives the same codes, but is slower than
 residual="separate".
@@ -27,7 +29,6 @@ from helpers.files import write_atomically
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.model import QuantizedModel
 from helpers.quantization.onnx.check import verify_onnx
-from helpers.quantization.onnx.floats import OPSET
 from helpers.quantization.onnx.graph import Graph
 from helpers.quantization.onnx.widening import widened
 from helpers.quantization.plan import INPUT
@@ -65,7 +66,7 @@ def to_onnx(model: QuantizedModel, path: str | Path, block: int = BLOCK) -> Path
     written = helper.make_graph(
         graph.in_order(), "quantized", [image], [result], list(graph.constants.values())
     )
-    opset = helper.make_opsetid("", OPSET)
+    opset = helper.make_opsetid("", graph.opset)
     proto = helper.make_model_gen_version(written, opset_imports=[opset], producer_name="helpers")
     content = proto.SerializeToString()
     verify_onnx(content, model)

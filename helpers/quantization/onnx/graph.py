@@ -1,14 +1,15 @@
 """An ONNX graph under construction, with a method for each kind of operation."""
 
 from graphlib import TopologicalSorter
+from typing import NamedTuple
 
 import onnx
 import torch
-from onnx import compose, helper, numpy_helper
+from onnx import TensorProto, compose, helper, numpy_helper
 from torch import Tensor
 
 from helpers.quantization.integer import Layer, Step
-from helpers.quantization.onnx.floats import export_floats, input_name
+from helpers.quantization.onnx.floats import OPSET, export_floats, input_name
 from helpers.quantization.plan import INPUT
 from helpers.quantization.weights import pairs_fit
 
@@ -25,14 +26,35 @@ ATTRIBUTES = {  # what ONNX calls the attributes of an operation
 }
 
 
+class NarrowType(NamedTuple):
+    """An integer type of few bits, and the version of ONNX that brought it."""
+
+    bits: int
+    type: int
+    opset: int
+
+
+def narrow_types() -> list[NarrowType]:
+    """The types that this ONNX Runtime reads, narrowest first: it knows 2 bits since 1.24."""
+    import onnxruntime  # it starts threads
+
+    four = NarrowType(4, TensorProto.INT4, opset=21)
+    version = [int(part) for part in onnxruntime.__version__.split(".")[:2]]
+    if version < [1, 24]:
+        return [four]
+    return [NarrowType(2, TensorProto.INT2, opset=25), four]
+
+
 class Graph:
     """Nodes and constants by name.
 
     Attributes:
         coded: for each edge that carries codes the names of its codes, scale and zero point.
+        opset: the oldest version of ONNX that has all that is in the graph.
     """
 
     def __init__(self) -> None:
+        self.opset = OPSET
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
         self.coded: dict[str, tuple[str, str, str]] = {}
@@ -114,18 +136,30 @@ class Graph:
         zero = torch.tensor(0, dtype=torch.int8)
         if not depthwise and not pairs_fit(layer.codes.movedim(1, -1).flatten(1)):
             zero = torch.tensor(128, dtype=torch.uint8)
-        parts = {
-            "codes": (codes.short() + zero).to(zero.dtype),
-            "scale": layer.weight_scale,
-            "zero_point": zero.expand(outputs),
-        }
-        weight = [self.constant(f"{name}.weight.{part}", value) for part, value in parts.items()]
+        weight = [
+            self.weight_codes(layer, (codes.short() + zero).to(zero.dtype)),
+            self.constant(f"{name}.weight.scale", layer.weight_scale),
+            self.constant(f"{name}.weight.zero_point", zero.expand(outputs)),
+        ]
         bias = [
             self.constant(f"{name}.bias.codes", layer.bias),
             self.constant(f"{name}.unit", layer.unit.float()),
         ]
         weight = self.node("DequantizeLinear", weight, f"{name}.weight", axis=axis)
         return [weight, self.node("DequantizeLinear", bias, f"{name}.bias", axis=0)]
+
+    def weight_codes(self, layer: Layer, codes: Tensor) -> str:
+        """Codes of 4 bits or fewer go two or four to a byte; a Cast, which ONNX Runtime computes
+        once while it loads the file, makes whole bytes of them for its kernels.
+        """
+        name = f"{layer.op.name}.weight.codes"
+        form = next((form for form in narrow_types() if layer.bits <= form.bits), None)
+        if form is None:
+            return self.constant(name, codes)
+        packed = codes.numpy().astype(helper.tensor_dtype_to_np_dtype(form.type))
+        self.constants[name] = numpy_helper.from_array(packed, f"{name}.packed")
+        self.opset = max(self.opset, form.opset)
+        return self.node("Cast", [f"{name}.packed"], name, to=TensorProto.INT8)
 
     def conv(self, step: Layer) -> None:
         """One int8 convolution; a residual is added in float, before the one rounding."""

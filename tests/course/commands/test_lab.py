@@ -26,6 +26,8 @@ def contents(folder):
 def test_a_new_working_copy_has_everything_and_the_answers_that_were_there(course):
     notebooks, work = course
     (notebooks / "mine.py").write_text("answers", encoding="utf-8")
+    (notebooks / "mine").mkdir()
+    (notebooks / "mine" / "tiny-trained.safetensors").write_text("weights", encoding="utf-8")
     told = lab.bring_up_to_date(work)
     assert contents(work) == contents(notebooks)
     assert len(told) == 1 and "Your answers are now in" in told[0]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
+from course.commands import pages
 from course.publish import demo, report, runner, slides, steps
 from course.publish import page as page_parts
 from course.publish.page import PARTS
@@ -119,9 +120,8 @@ def page_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small_page(tmp_path_factory):
-    return demo.write_demo(
-        tmp_path_factory.mktemp("demo") / "a.html", SAMPLE, {"smallest": demo.SHOWN["smallest"]}
-    )
+    only = {"smallest": demo.shipped()["smallest"]}
+    return demo.write_demo(tmp_path_factory.mktemp("demo") / "a.html", SAMPLE, only)
 
 
 def wait_until_ready(page):
@@ -170,7 +170,8 @@ def test_every_layer_of_every_network_is_python_s_bit_for_bit(browser, tmp_path,
         *["separate"] * 3,
         "fused",
     ]
-    page_file = demo.write_demo(tmp_path / "demo.html", SAMPLE, {name: name for name in networks})
+    paths = {name: models.CHECKPOINTS / f"{name}.safetensors" for name in networks}
+    page_file = demo.write_demo(tmp_path / "demo.html", SAMPLE, paths)
     noise = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     extremes = torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1).expand(2, 3, 32, 32)
     images = (
@@ -181,6 +182,30 @@ def test_every_layer_of_every_network_is_python_s_bit_for_bit(browser, tmp_path,
     with opened(page_file.as_uri(), browser) as (page, problems):
         wait_until_ready(page)
         assert_equals_python(page, images, networks)
+    assert problems == []
+
+
+def test_a_learner_s_network_of_3_bits_stands_first_and_computes_as_in_python(
+    browser, tmp_path, monkeypatch, capsys
+):
+    tiny, folder = models.pretrained("tiny"), tmp_path / "mine"
+    recipe = Recipe(weight_bits=3)
+    three_bits = quantize(tiny, data.normalize(SAMPLE.train_images[:99]), recipe)
+    kept = models.save(three_bits, folder / "tiny-three-bits.safetensors")
+    models.save(tiny, folder / "tiny-trained.safetensors")
+    (folder / "torn.safetensors").write_bytes(kept.read_bytes()[:500])
+    monkeypatch.setenv("COURSE_MINE", str(tmp_path / "mine.py"))
+    for place, name in ((pages.lab, "WORK"), (pages.runner, "NOTEBOOKS")):
+        monkeypatch.setattr(place, name, tmp_path / "elsewhere")
+    page_file, _ = pages.write_demo_with_own(tmp_path / "demo.html")
+    told = capsys.readouterr().out
+    assert "tiny-trained.safetensors is not on the page: it has float weights" in told
+    assert "torn.safetensors is not on the page" in told
+    with opened(page_file.as_uri(), browser) as (page, problems):
+        wait_until_ready(page)
+        names = page.locator("#networks h3").all_text_contents()
+        assert names == ["yours: tiny-three-bits", *demo.SHOWN]
+        assert_equals_python(page, SAMPLE.test_images[:2], [str(kept.with_suffix(""))])
     assert problems == []
 
 
