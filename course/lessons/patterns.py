@@ -56,6 +56,42 @@ def _operation(example: fx.GraphModule, node: fx.Node, made: dict[fx.Node, Any])
     return OpPattern([target], tuple(args), kwargs=kwargs, name=node.name, commutative=commutative)
 
 
+class LessonMatch(Match):
+    """A match that one can look into, and ask by the pattern's names."""
+
+    @property
+    def graph_module(self) -> fx.GraphModule:
+        """Where it was found."""
+        return self.editor.graph_module
+
+    @property
+    def placeholders(self) -> tuple[Any, ...]:
+        """What stands for the pattern's values."""
+        return tuple(node for part, node in self.nodes.items() if isinstance(part, Value))
+
+    @property
+    def returning(self) -> tuple[fx.Node, ...]:
+        """The matched operations whose results are used outside the match."""
+        return tuple(node for node in self.vanishing if not node.users.keys() <= {*self.vanishing})
+
+    def __getitem__(self, name: str) -> Any:
+        """The node (or literal) that the pattern calls `name`."""
+        for part, node in self.nodes.items():
+            if part.name == name:
+                return node
+        names = [part.name for part in self.nodes if part.name]
+        raise KeyError(f"the pattern has no node {name!r}; it has {names}")
+
+    def constant(self, name: str) -> Any:
+        """The number or tensor of the constant that the pattern calls `name`."""
+        return self.named[name]
+
+
+def opened(match: Match) -> LessonMatch:
+    """The same match, to be looked into."""
+    return LessonMatch(match.editor, match.anchor, match.nodes)
+
+
 class NearMiss(NamedTuple):
     """A piece of graph that has the shape of the pattern, and what keeps it from being a match."""
 
@@ -66,7 +102,7 @@ class NearMiss(NamedTuple):
 class Found(NamedTuple):
     """What a search brought: the matches and the near misses, both in graph order."""
 
-    matches: list[Match]
+    matches: list[LessonMatch]
     declined: list[NearMiss]
 
 
@@ -102,7 +138,7 @@ def find(
         if shared and not allow_overlap:
             raise Declined(f"{shared[0]} already belongs to the match at {claimed[shared[0]]}")
         claimed.update(dict.fromkeys(match.vanishing, match.anchor))
-        found.matches.append(match)
+        found.matches.append(opened(match))
 
     for anchor in matcher.anchors(sought):
         try:

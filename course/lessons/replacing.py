@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import fx
 
+from course.lessons.patterns import LessonMatch, opened
 from helpers.graphs.patterns import Match, OpPattern
 from helpers.graphs.rewriting import rewrite
 
@@ -33,8 +34,8 @@ class Replacement(NamedTuple):
 def replace_all(
     graph_module: fx.GraphModule,
     pattern: OpPattern,
-    build: Callable[[Match], fx.Node],
-    filters: Sequence[Callable[[Match], None]] = (),
+    build: Callable[[LessonMatch], fx.Node],
+    filters: Sequence[Callable[[LessonMatch], None]] = (),
 ) -> list[Replacement]:
     """Replace every match of a pattern by what `build` makes, in place.
 
@@ -54,7 +55,8 @@ def replace_all(
     """
     replaced: list[Replacement] = []
 
-    def rule(match: Match, **named: Any) -> str:
+    def rule(found: Match, **named: Any) -> str:
+        match = opened(found)
         for check in filters:
             check(match)
         replaced.append(_replace(match, build))
@@ -67,7 +69,7 @@ def replace_all(
     return replaced
 
 
-def _replace(match: Match, build: Callable[[Match], fx.Node]) -> Replacement:
+def _replace(match: LessonMatch, build: Callable[[LessonMatch], fx.Node]) -> Replacement:
     graph, anchor, following = match.editor.graph, match.anchor, match.anchor.next
     try:
         with graph.inserting_before(following):

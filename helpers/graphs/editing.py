@@ -21,16 +21,12 @@ class Editor:
     """The modules and tensors of one graph."""
 
     def __init__(self, graph_module: fx.GraphModule):
-        self.graph_module, self.graph = graph_module, graph_module.graph
-        self.layers: dict[
-            Any, str
-        ] = {}  # made of functional calls (layers.py): what tells two apart -> path
-        self.parameters: dict[
-            int, tuple
-        ] = {}  # id of a buffer that a layer now holds -> parameter, and the buffer
-        self.folded: dict[
-            Any, tuple
-        ] = {}  # a layer, and what is folded into it -> path and new layer, to be shared
+        self.graph_module = graph_module
+        self.graph = graph_module.graph
+        # A layer that was made of a functional call: what tells two apart -> path (layers.py).
+        self.layers: dict[Any, str] = {}
+        # A layer and what is folded into it -> path and new layer, to be shared.
+        self.folded: dict[Any, tuple] = {}
 
     @functools.cached_property
     def storage(self) -> Storage:
@@ -43,14 +39,6 @@ class Editor:
             return None
         found = attribute(self.graph_module, value.target)
         return found if isinstance(found, torch.Tensor) else None
-
-    def parameter(self, tensor: torch.Tensor | None) -> nn.Parameter | None:
-        """A tensor as the parameter of a layer, the same one for all layers that read it."""
-        if tensor is None or isinstance(tensor, nn.Parameter):
-            return tensor
-        return self.parameters.setdefault(
-            id(tensor), (nn.Parameter(tensor, requires_grad=False), tensor)
-        )[0]
 
     def swap_module(self, node: fx.Node, module: nn.Module) -> None:
         """Make a call_module node call another module, under the old name if nobody else reads

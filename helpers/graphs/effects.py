@@ -235,12 +235,8 @@ class Storage:
         """
         return node in self._written
 
-    def is_tensor_written(self, tensor: torch.Tensor | None) -> bool:
-        """The same for a parameter or buffer of the network."""
-        return tensor is not None and address(tensor) in self._written
-
     def is_module_written(self, module: nn.Module) -> bool:
-        """The same for any parameter or buffer of a module."""
+        """Whether the graph may write into a parameter or buffer of a module."""
         stored = (*module.parameters(), *module.buffers())
         return not self._written.isdisjoint(map(address, stored))
 

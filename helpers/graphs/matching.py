@@ -123,10 +123,10 @@ class Matcher:
 
 def _check_intermediates(match: Match) -> None:
     """An intermediate that is needed outside the match cannot vanish."""
-    for node in match.returning:
-        if node is match.anchor:
-            continue
+    for node in match.vanishing:
         users = [user for user in node.users if user not in match.vanishing]
+        if node is match.anchor or not users:
+            continue
         if any(user.op == "output" for user in users):
             raise Declined(f"{node} is also returned")
         raise Declined(f"{node} is also used by {', '.join(map(str, users))}")

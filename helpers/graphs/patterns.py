@@ -99,44 +99,18 @@ class Match:
     nodes: dict[Any, Any]
 
     @property
-    def graph_module(self) -> fx.GraphModule:
-        """Where it was found."""
-        return self.editor.graph_module
-
-    @property
     def named(self) -> dict[str, Any]:
         """What the pattern's names stand for: nodes and literals, and the values of constants."""
         found = {}
         for part, node in self.nodes.items():
+            if isinstance(part, Constant) and isinstance(node, fx.Node):
+                node = attribute(self.editor.graph_module, node.target)
             if part.name:
-                found[part.name] = self.constant(part.name) if isinstance(part, Constant) else node
+                found[part.name] = node
         return found
-
-    @property
-    def placeholders(self) -> tuple[Any, ...]:
-        """What stands for the pattern's values."""
-        return tuple(node for part, node in self.nodes.items() if isinstance(part, Value))
 
     @functools.cached_property
     def vanishing(self) -> tuple[fx.Node, ...]:
         """The matched operations, all of which a rewrite removes."""
         operations = [node for part, node in self.nodes.items() if isinstance(part, OpPattern)]
         return tuple(dict.fromkeys(operations))
-
-    @property
-    def returning(self) -> tuple[fx.Node, ...]:
-        """The matched operations whose results are used outside the match."""
-        return tuple(node for node in self.vanishing if not node.users.keys() <= {*self.vanishing})
-
-    def __getitem__(self, name: str) -> Any:
-        """The node (or literal) that the pattern calls `name`."""
-        for part, node in self.nodes.items():
-            if part.name == name:
-                return node
-        names = [part.name for part in self.nodes if part.name]
-        raise KeyError(f"the pattern has no node {name!r}; it has {names}")
-
-    def constant(self, name: str) -> Any:
-        """The number or tensor of the constant that the pattern calls `name`."""
-        node = self[name]
-        return attribute(self.graph_module, node.target) if isinstance(node, fx.Node) else node

@@ -131,11 +131,9 @@ class Recorder(fx.Tracer):
         except Exception as error:
             if not self.strict:
                 raise
-            reason = "an input is missing"
-            if node.op != "placeholder":
-                reason = f"does not accept its inputs: {error}"
             advice = "Check the example inputs, and that dtypes and devices agree"
-            raise GraphMismatch("tracing", f"{reason}. {advice}", node) from error
+            reason = f"does not accept its inputs: {error}. {advice}"
+            raise GraphMismatch("tracing", reason, node) from error
         finally:
             self._evaluates = False
         if node.target in AUGMENTED and isinstance(value, (int, float)):
@@ -225,12 +223,6 @@ class Recorder(fx.Tracer):
         if self._inputs is None:
             return super().create_args_for_root(root_fn, is_module, concrete_args)
         names = _names_of_inputs(inspect.unwrap(root_fn), len(self._inputs))
-        if names is None:  # the first input that is missing says so; too many are counted here
-            super().create_args_for_root(root_fn, is_module, concrete_args)
-            count = len(self.values)
-            takes = "1 input" if count == 1 else f"{count} inputs"
-            reason = f"the network takes {takes} and got {len(self._inputs)} example inputs"
-            raise GraphMismatch("tracing", reason)
         proxies = [self.create_proxy("placeholder", name, (), {}) for name in names]
         return root_fn, [self.root, *proxies]
 
@@ -274,14 +266,14 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.is_meta else torch.empty_like(tensor, device="meta")
 
 
-def _names_of_inputs(function: Callable, count: int) -> list[str] | None:
-    """x, y, rest_0, rest_1 for forward(self, x, y, *rest) with four arguments; None where it does
-    not take so many.
-    """
+def _names_of_inputs(function: Callable, count: int) -> list[str]:
+    """x, y, rest_0, rest_1 for forward(self, x, y, *rest) with four arguments."""
+    signature = inspect.signature(function)
     try:
-        bound = inspect.signature(function).bind("self", *range(count)).arguments
-    except TypeError:
-        return None
+        bound = signature.bind("self", *range(count)).arguments
+    except TypeError as error:
+        reason = f"forward{signature} got {count} example inputs: {error}"
+        raise GraphMismatch("tracing", reason) from error
     names: list[str] = []
     for name, value in bound.items():
         several = isinstance(value, tuple)

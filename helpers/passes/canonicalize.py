@@ -18,7 +18,7 @@ from torch import fx, nn
 from helpers.graphs import effects, operations
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import Declined
-from helpers.graphs.layers import channel_axis, convert, opaque, output_channels, rank
+from helpers.graphs.layers import channel_axis, convert, output_channels, rank, why_not_ordinary
 from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED, called_module
 from helpers.passes.folder import Pass
 
@@ -56,7 +56,7 @@ def _spelling(target: Any) -> str:
 
 def _module(node: fx.Node, editor: Editor) -> None:
     module = called_module(node)
-    reason = opaque(module)
+    reason = why_not_ordinary(module)
     if reason is not None:
         if isinstance(module, FOLDABLE):
             raise Declined(reason)
@@ -153,7 +153,7 @@ def _scaled(node: fx.Node, first: Any, second: Any, alpha: float, editor: Editor
     sum_like = first.meta.get("val") if isinstance(first, fx.Node) else None
     if tensor.dtype != getattr(sum_like, "dtype", None):  # the product has the type of the sum
         return None
-    if editor.storage.is_tensor_written(tensor):
+    if editor.storage.is_written(second):
         return None
     return editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
 
@@ -197,7 +197,7 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
         editor.retarget(node, "call_method", "size", (source,), {})
     elif name in ("dim", "ndim"):
         tensor = editor.tensor(source)  # layers take images with and without a batch
-        if tensor is not None and not editor.storage.is_tensor_written(tensor):
+        if tensor is not None and not editor.storage.is_written(source):
             _put_number(node, tensor.ndim)
     elif isinstance(asked, int) and name in ("size", "sym_size"):
         _size(node, source, asked, editor)
@@ -234,8 +234,8 @@ def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
     """
     tensor, module, dimensions = editor.tensor(source), called_module(source), rank(source)
     if tensor is not None:
-        return None if editor.storage.is_tensor_written(tensor) else tensor.shape[dim]
+        return None if editor.storage.is_written(source) else tensor.shape[dim]
     is_layer = type(module) in (*CONVS, *TRANSPOSED, nn.Linear)
-    if dimensions is None or not is_layer or opaque(module) is not None:
+    if dimensions is None or not is_layer or why_not_ordinary(module) is not None:
         return None
     return output_channels(module) if dim % dimensions == channel_axis(module, dimensions) else None

@@ -23,7 +23,7 @@ from torch import fx, nn
 
 from helpers.graphs.editing import with_tensors
 from helpers.graphs.errors import Declined
-from helpers.graphs.layers import channel_axis, opaque, output_channels, rank
+from helpers.graphs.layers import channel_axis, output_channels, rank, why_not_ordinary
 from helpers.graphs.operations import CONVS, NORMS, TRANSPOSED, attribute, called_module
 from helpers.graphs.patterns import Match, OpPattern
 from helpers.graphs.rewriting import Rules
@@ -43,8 +43,8 @@ def fold(match: Match, layer: fx.Node, operand: Any, affine: Affine) -> str:
     """
     editor = match.editor
     module = called_module(layer)
-    if opaque(module) is not None:
-        raise Declined(f"{layer}: {opaque(module)}")
+    if why_not_ordinary(module) is not None:
+        raise Declined(f"{layer}: {why_not_ordinary(module)}")
     if editor.storage.is_module_written(module):
         raise Declined(f"the graph writes to the weights of {layer}")
     check_same_form(layer, match.anchor)
@@ -108,8 +108,8 @@ def norm_as_affine(norm: nn.Module) -> tuple[PerChannel, PerChannel]:
 
 
 def _norm(match: Match, layer: fx.Node, norm: nn.Module) -> tuple[PerChannel, PerChannel]:
-    if opaque(norm) is not None:
-        raise Declined(opaque(norm))
+    if why_not_ordinary(norm) is not None:
+        raise Declined(why_not_ordinary(norm))
     if norm.running_mean is None or norm.running_var is None:
         raise Declined("it has no running statistics, so it normalises by those of the batch")
     if norm.training:

@@ -9,16 +9,18 @@ from torch import fx
 
 from helpers.graphs.effects import is_fresh, is_random
 from helpers.graphs.errors import Declined
-from helpers.graphs.layers import opaque
-from helpers.graphs.operations import CONVS, TRANSPOSED, called_module
+from helpers.graphs.layers import why_not_ordinary
+from helpers.graphs.operations import CONVS, OPERATIONS, TRANSPOSED, called_module, is_in_place
 from helpers.graphs.patterns import Match, OpPattern, Value
 from helpers.graphs.rewriting import Outcome, Rules
 from helpers.passes.folder import Pass, RulePass
 from helpers.passes.fused_layer import KERNELS, FusedLayer, read_activation
 
 aten = torch.ops.aten
-IN_PLACE_ADDITIONS = (operator.iadd, aten.add_.Tensor, "add_")
-ADDITIONS = (operator.add, torch.add, aten.add.Tensor, "add", *IN_PLACE_ADDITIONS)
+# In a canonical graph the first alone. The others are declined with their reason, or fused as well.
+ADDITIONS = (operator.add, torch.add, aten.add.Tensor, "add")
+ADDITIONS += (operator.iadd, aten.add_.Tensor, "add_")
+ACTIVATIONS = [OPERATIONS[name].function for name in KERNELS]
 # The transposed ones are among them so that they are declined with their reason.
 LAYER = OpPattern((*CONVS, *TRANSPOSED, FusedLayer), name="layer")
 
@@ -31,11 +33,11 @@ def _is_node(value: Any) -> None:
 def _fused(layer: fx.Node, activation: fx.Node | None = None) -> FusedLayer:
     module = called_module(layer)
     if isinstance(module, FusedLayer) and module.activation is not None:
-        raise Declined(f"{layer} already ends in {module.activation.function.__name__}")
+        raise Declined(f"{layer} already ends in {module.activation.name}")
     if layer.kwargs or (len(layer.args) != 1 and not isinstance(module, FusedLayer)):
         raise Declined("it is not called with its input alone")
-    if opaque(module) is not None:
-        raise Declined(opaque(module))
+    if why_not_ordinary(module) is not None:
+        raise Declined(why_not_ordinary(module))
     return FusedLayer(module, activation and read_activation(activation))
 
 
@@ -54,7 +56,7 @@ def _add(match: Match, layer: fx.Node, other: fx.Node) -> str:
     addition = match.anchor
     if other is layer:
         raise Declined(f"{layer} is added to itself")
-    if addition.target in IN_PLACE_ADDITIONS:
+    if is_in_place(addition.target):
         raise Declined(f"{addition} writes into {addition.args[0]}, which others may read")
     if len(layer.args) == 2:
         raise Declined(f"{layer} is fused already")
@@ -67,9 +69,9 @@ def _add(match: Match, layer: fx.Node, other: fx.Node) -> str:
 
 def _activate(match: Match, layer: fx.Node) -> str:
     fused = _fused(layer, match.anchor)
-    function = fused.activation.function
-    if len(layer.args) == 2 and function is not F.relu:
-        raise Declined(f"after an addition the kernels apply ReLU, not {function.__name__}")
+    name = fused.activation.name
+    if len(layer.args) == 2 and name != "relu":
+        raise Declined(f"after an addition the kernels apply ReLU, not {name}")
     return _end_fused(match, layer, fused)
 
 
@@ -100,7 +102,7 @@ class Fusion(RulePass):
     name = "fusion"
     rules: ClassVar[Rules] = {
         OpPattern(ADDITIONS, (LAYER, Value("other", _is_node)), commutative=True): _add,
-        OpPattern(KERNELS, (LAYER, ...)): _activate,
+        OpPattern(ACTIVATIONS, (LAYER, ...)): _activate,
         OpPattern(CONVS, name="layer"): _alone,
     }
 

@@ -122,26 +122,16 @@ def test_a_near_miss_is_declined_with_the_reason(what):
     assert search(network, pattern) == (anchors, [declined])
 
 
-def matches(network, pattern):
-    """The matches themselves."""
-    found = []
-    rewrite(network, {pattern: lambda match, **_: found.append(match) or "it fits"})
-    return found
-
-
-def test_a_match_gives_back_nodes_and_constants():
-    network = graph_of(lambda net, x: net.bn(net.conv(x)).relu(), **parts())
-    (match,) = matches(network, CONV_BN)
-    assert (str(match["conv"]), str(match["bn"])) == ("conv", "bn")
-    assert match.anchor is match["bn"] and match.vanishing == (match["bn"], match["conv"])
-    assert match.returning == (match["bn"],)
-    with pytest.raises(KeyError, match="no node 'gamma'; it has"):
-        match["gamma"]
+def test_a_rule_gets_nodes_and_literals_and_the_values_of_constants():
     network = graph_of(lambda net, x: torch.exp(x) * net.z * 2.5, z=torch.randn(3))
-    product = OpPattern([operator.mul], (OpPattern([torch.exp, operator.mul], None), Constant("z")))
-    inner, outer = matches(network, product)
-    assert outer.constant("z") == 2.5 and torch.equal(inner.constant("z"), network.z)
-    assert [str(value) for value in (*inner.placeholders, *outer.placeholders)] == ["z", "2.5"]
+    exp_or_mul = OpPattern([torch.exp, operator.mul], None, name="first")
+    product = OpPattern([operator.mul], (exp_or_mul, Z), name="product")
+    got = []
+    rewrite(network, {product: lambda match, **named: got.append((match, named)) or "it fits"})
+    (inner, names), (_, outer_names) = got
+    assert [str(node) for node in inner.vanishing] == ["mul", "exp"]
+    assert inner.anchor is names["product"] and str(names["first"]) == "exp"
+    assert torch.equal(names["z"], network.z) and outer_names["z"] == 2.5
 
 
 WRONG = {

@@ -213,7 +213,7 @@ CONVOLUTIONS = {
     "pointwise, no bias": nn.Conv2d(6, 10, 1, bias=False),
     "uneven": nn.Conv2d(4, 6, (3, 5), (1, 2), (2, 0), (2, 1), 2),
 }
-RELU, RELU6 = Activation(F.relu), Activation(F.hardtanh, (0.0, 6.0))
+RELU, RELU6 = Activation("relu"), Activation("hardtanh", (0.0, 6.0))
 COMPOSED = [
     (layer, *end) for layer in CONVOLUTIONS for end in ((None, None), (RELU6, None), (RELU, 4))
 ]

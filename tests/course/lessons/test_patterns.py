@@ -11,10 +11,12 @@ from torch.fx.passes.shape_prop import ShapeProp
 from course.lessons.patterns import find, pattern_of
 from course.lessons.replacing import replace_all
 from helpers.graphs.errors import Declined
-from helpers.graphs.patterns import OpPattern, Value
+from helpers.graphs.patterns import Constant, OpPattern, Value
 from tests.passes.graphs import calls, graph_of
 
 SILU = pattern_of(lambda x: x * torch.sigmoid(x))
+LAYERS = {"conv": nn.Conv2d(3, 4, 1), "bn": nn.BatchNorm2d(4)}
+CONV_BN = OpPattern([nn.BatchNorm2d], (OpPattern([nn.Conv2d], name="conv"),), name="bn")
 X = Value("x")
 ADD = [operator.add]
 RELU = OpPattern([torch.relu], (X,))
@@ -69,6 +71,21 @@ def test_what_is_found_with_an_option(what):
 def test_neither_the_output_nor_an_input():
     options = {"match_output": True, "match_placeholders": True}
     assert find(graph_of(two), RELU, **options).matches == []
+
+
+def test_a_match_gives_back_nodes_and_constants():
+    network = graph_of(lambda net, x: net.bn(net.conv(x)).relu(), **LAYERS)
+    (match,) = find(network, CONV_BN).matches
+    assert (str(match["conv"]), str(match["bn"])) == ("conv", "bn")
+    assert match.anchor is match["bn"] and match.vanishing == (match["bn"], match["conv"])
+    assert match.returning == (match["bn"],)
+    with pytest.raises(KeyError, match="no node 'gamma'; it has"):
+        match["gamma"]
+    network = graph_of(lambda net, x: torch.exp(x) * net.z * 2.5, z=torch.randn(3))
+    product = OpPattern([operator.mul], (OpPattern([torch.exp, operator.mul], None), Constant("z")))
+    outer, inner = reversed(find(network, product, allow_overlap=True).matches)
+    assert outer.constant("z") == 2.5 and torch.equal(inner.constant("z"), network.z)
+    assert [str(value) for value in (*inner.placeholders, *outer.placeholders)] == ["z", "2.5"]
 
 
 def test_a_function_is_traced_into_a_pattern():
