@@ -78,9 +78,14 @@ class Editor:
 
     def free_name(self, path: str) -> str:
         """`path` itself, or the first of path_1, path_2, ... under which nothing hangs."""
-        holder = attribute(self.graph_module, path.rpartition(".")[0])
-        paths = itertools.chain([path], (f"{path}_{count}" for count in itertools.count(1)))
-        return next(one for one in paths if not hasattr(holder, one.rpartition(".")[2]))
+        owner = path.rpartition(".")[0]
+        holder = attribute(self.graph_module, owner)
+        free = path
+        count = 0
+        while hasattr(holder, free.removeprefix(f"{owner}.")):
+            count += 1
+            free = f"{path}_{count}"
+        return free
 
     def replace(self, node: fx.Node, value: Any) -> None:
         """Give all users of a node something else, and take the node away."""

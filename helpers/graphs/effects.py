@@ -130,8 +130,7 @@ def written_arguments(
 
 def _has_inplace(node: fx.Node) -> bool:
     """Whether a function is called with `inplace` as anything but False."""
-    position = _inplace_position(node.target) if node.op == "call_function" else len(node.args)
-    return _setting(node, position, "inplace", False) is not False
+    return _setting(node, _inplace_position(node.target), "inplace", False) is not False
 
 
 def _setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
@@ -142,7 +141,9 @@ def _setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
 
 @functools.cache
 def _inplace_position(function: Any) -> int:
-    """Where `inplace` stands among the arguments of a function; behind them all if it has none."""
+    """Where `inplace` stands among the arguments of a function; behind them all if it has none, as
+    a method has.
+    """
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):

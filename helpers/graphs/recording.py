@@ -82,17 +82,15 @@ class Recorder(fx.Tracer):
         if self._has_data and not self._with_data:
             for tensor in stored.values():
                 self._copies[id(tensor)] = torch.empty_like(tensor, device="meta")
-        tables = [
-            (path, module._buffers, dict(module._buffers)) for path, module in model.named_modules()
-        ]
         ask = nullcontext() if self.strict else patch("builtins.isinstance", isinstance_of_value)
         with ask:
             graph = self.trace(model)
-        for path, table, before in tables:
-            for name, value in list(table.items()):
+        for path, module in model.named_modules():
+            for name, value in module._buffers.items():
                 if isinstance(value, fx.Proxy):
-                    table[name] = before[name]
-                    _check_assignment(f"{path}.{name}".lstrip("."), value.node)
+                    full_name = f"{path}.{name}".lstrip(".")
+                    module._buffers[name] = stored.get(full_name)
+                    _check_assignment(full_name, value.node)
         graph.owning_module = model
         return graph
 

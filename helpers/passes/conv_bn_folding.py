@@ -50,7 +50,7 @@ def fold(match: Match, layer: fx.Node, operand: Any, affine: Affine) -> str:
     check_same_form(layer, match.anchor)
     factor, summand = affine(match, layer, operand)
     same = operand if isinstance(operand, (int, float, complex)) else id(operand)
-    key = affine, id(module), same
+    key = id(module), same
     path, new, *_ = editor.folded.get(key, ("", None))
     if new is not None and attribute(editor.graph_module, path) is new:
         layer.target = path
