@@ -99,7 +99,7 @@ def _written(node: fx.Node) -> Any:
     """The arguments into which a function or method of torch writes."""
     name = bare_name(node.target)
     state = WRITES_STATE.get(name.removeprefix("native_"))
-    if state is not None and _setting(node, *state) not in (False, None):
+    if state is not None and setting(node, *state) not in (False, None):
         return node.args[1:], node.kwargs
     if isinstance(node.target, torch._ops.OpOverload):
         return written_arguments(node.target, node.args, node.kwargs)
@@ -130,10 +130,11 @@ def written_arguments(
 
 def _has_inplace(node: fx.Node) -> bool:
     """Whether a function is called with `inplace` as anything but False."""
-    return _setting(node, _inplace_position(node.target), "inplace", False) is not False
+    return setting(node, _inplace_position(node.target), "inplace", False) is not False
 
 
-def _setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
+def setting(node: fx.Node, position: int, name: str, default: Any) -> Any:
+    """An argument that may be given by position or by name, or its default."""
     if position < len(node.args):
         return node.args[position]
     return node.kwargs.get(name, default)
@@ -170,9 +171,7 @@ def is_random(node: fx.Node) -> bool:
         return any(part.training for part in module.modules())
     name = bare_name(node.target)
     if "dropout" in name:
-        arguments = (*node.args[2:], *node.kwargs.values())
-        flags = [value for value in arguments if isinstance(value, (bool, fx.Node))]
-        return flags[:1] != [False]
+        return setting(node, 2, "training", True) is not False
     return draws(name)
 
 

@@ -16,7 +16,7 @@ from torch import fx, nn
 from torchvision.ops import stochastic_depth
 
 from helpers.graphs.editing import Editor, prefixes
-from helpers.graphs.effects import Storage, is_pure
+from helpers.graphs.effects import Storage, is_pure, setting
 from helpers.graphs.errors import Declined
 from helpers.graphs.layers import why_not_ordinary
 from helpers.graphs.operations import called_module
@@ -81,9 +81,7 @@ def _returned_input(node: fx.Node) -> Any:
     if node.op == "call_module":
         returns_input = _is_idle(called_module(node))
     elif node.target in DROPOUTS:
-        position = DROPOUTS[node.target]
-        training = (*node.args[position : position + 1], node.kwargs.get("training", True))
-        returns_input = training[0] is False
+        returns_input = setting(node, DROPOUTS[node.target], "training", True) is False
     else:
         amounts = node.args[1] if node.target is F.pad else None
         returns_input = isinstance(amounts, (list, tuple)) and not any(amounts)
