@@ -21,7 +21,7 @@ BUDGETS = {
     "helpers": 90_000,
     "helpers/graphs": 11_490,
     "helpers/models": 5_340,
-    "helpers/passes": 10_140,
+    "helpers/passes": 10_160,
     "helpers/pruning": 14_140,
     "helpers/quantization": 20_170,
     "helpers/plots": 5_620,
