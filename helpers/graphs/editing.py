@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from helpers.graphs.effects import Storage, attribute
+from helpers.graphs.effects import Storage
+from helpers.graphs.operations import attribute
 
 
 class Editor:
