@@ -18,31 +18,31 @@ ROOT = Path(__file__).parents[1]
 FILES_IN_A_ROOM = 14
 # Tokens, without comments and docstrings: a budget of lines only makes lines longer.
 BUDGETS = {
-    "helpers": 90_000,
-    "helpers/graphs": 11_490,
+    "helpers": 89_990,
+    "helpers/graphs": 11_480,
     "helpers/models": 5_340,
     "helpers/passes": 10_160,
     "helpers/pruning": 14_140,
     "helpers/quantization": 20_170,
     "helpers/plots": 5_620,
     "helpers/training": 7_170,
-    "helpers/checks": 4_910,
-    "course": 67_060,
+    "helpers/checks": 4_940,
+    "course": 68_480,
     "course/benchmarks": 8_520,
-    "course/commands": 8_780,
-    "course/grading": 24_920,
+    "course/commands": 8_790,
+    "course/grading": 26_260,
     "course/lessons": 5_980,
-    "course/publish": 7_310,
+    "course/publish": 7_380,
     "course/reference": 10_170,
-    "tests": 181_130,
-    "notebooks": 57_510,
+    "tests": 189_120,
+    "notebooks": 62_270,
 }
 TOKENS_A_LINE = 11
 COLUMNS = 100
 # Per 1,000 lines of code: `a, b = c, d` and `x if y else z` save lines, and cost the reader time.
 TUPLE_ASSIGNMENTS = 22
 CONDITIONAL_EXPRESSIONS = 41
-WIDE = {"helpers": 0, "course": 56, "tests": 355, "notebooks": 294}  # lines that are too long yet
+WIDE = {"helpers": 0, "course": 56, "tests": 354, "notebooks": 293}  # lines that are too long yet
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
