@@ -111,7 +111,7 @@ def _on_one_device(model: nn.Module, example_inputs: tuple[Any, ...]) -> bool:
         raise GraphMismatch(
             "tracing", f"{without[0]} has no data (device meta), and the inputs have some"
         )
-    return len(given.union(tensor.device for tensor in stored.values())) == 1
+    return len(given | {tensor.device for tensor in stored.values()}) == 1
 
 
 def _record(model: nn.Module, example_inputs: tuple[Any, ...], with_data: bool) -> fx.GraphModule:

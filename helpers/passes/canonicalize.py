@@ -19,8 +19,8 @@ from torch import fx, nn
 from helpers.graphs import effects, operations
 from helpers.graphs.editing import Editor
 from helpers.graphs.errors import Declined
-from helpers.graphs.layers import channel_axis, convert, opaque, output_channels, rank
-from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED
+from helpers.graphs.layers import channel_axis, convert, output_channels, rank, why_not_ordinary
+from helpers.graphs.operations import CONVS, FOLDABLE, REQUIRED, TRANSPOSED, called_module
 from helpers.passes.folder import Pass
 
 SIZES = ("shape", "size", "sym_size", "ndim", "dim", "getitem")
@@ -85,8 +85,8 @@ def _spelling(target: Any) -> str:
 
 
 def _module(node: fx.Node, editor: Editor) -> None:
-    module = editor.module(node)
-    reason = opaque(module)
+    module = called_module(node)
+    reason = why_not_ordinary(module)
     if reason is not None:
         if isinstance(module, FOLDABLE):
             raise Declined(reason)
@@ -183,7 +183,7 @@ def _scaled(node: fx.Node, first: Any, second: Any, alpha: float, editor: Editor
     sum_like = first.meta.get("val") if isinstance(first, fx.Node) else None
     if tensor.dtype != getattr(sum_like, "dtype", None):  # the product has the type of the sum
         return None
-    if editor.storage.is_tensor_written(tensor):
+    if editor.storage.is_written(second):
         return None
     return editor.put_tensor(tensor.detach() * alpha, f"{node.name}_constant", before=node)
 
@@ -203,7 +203,7 @@ def _only_it_can_see(node: fx.Node, editor: Editor) -> bool:
         return False
     target, other = node.args
     for reader in (target, *(user for user in target.users if user is not node)):
-        if reader > node or not effects.is_fresh(reader, editor.module(reader)):
+        if reader > node or not effects.is_fresh(reader):
             return False
     before = target.meta.get("val")
     if isinstance(other, fx.Node):
@@ -227,7 +227,7 @@ def _simplify_size(node: fx.Node, editor: Editor, name: str) -> None:
         editor.retarget(node, "call_method", "size", (source,), {})
     elif name in ("dim", "ndim"):
         tensor = editor.tensor(source)  # layers take images with and without a batch
-        if tensor is not None and not editor.storage.is_tensor_written(tensor):
+        if tensor is not None and not editor.storage.is_written(source):
             _put_number(node, tensor.ndim)
     elif isinstance(asked, int) and name in ("size", "sym_size"):
         _size(node, source, asked, editor)
@@ -262,10 +262,10 @@ def _fixed_size(source: fx.Node, dim: int, editor: Editor) -> int | None:
     """The size of a parameter, or along the channel axis of a layer's output: no input of the
     network changes it.
     """
-    tensor, module, dimensions = editor.tensor(source), editor.module(source), rank(source)
+    tensor, module, dimensions = editor.tensor(source), called_module(source), rank(source)
     if tensor is not None:
-        return None if editor.storage.is_tensor_written(tensor) else tensor.shape[dim]
+        return None if editor.storage.is_written(source) else tensor.shape[dim]
     is_layer = type(module) in (*CONVS, *TRANSPOSED, nn.Linear)
-    if dimensions is None or not is_layer or opaque(module) is not None:
+    if dimensions is None or not is_layer or why_not_ordinary(module) is not None:
         return None
     return output_channels(module) if dim % dimensions == channel_axis(module, dimensions) else None

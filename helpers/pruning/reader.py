@@ -32,11 +32,6 @@ class TraceError(ValueError):
         self.cause = cause
 
 
-def called_module(node: fx.Node) -> nn.Module | None:
-    """The layer that a node calls."""
-    return attribute(node.graph.owning_module, node.target) if node.op == "call_module" else None
-
-
 def is_question(node: fx.Node) -> bool:
     """Whether a node asks about one tensor and computes nothing: x.dtype, x.is_cuda."""
     sources = [n for n in node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from helpers.graphs.layers import opaque
+from helpers.graphs.layers import why_not_ordinary
 from helpers.pruning import rules_shape as shape
 from helpers.pruning import rules_value as value
 from helpers.pruning.labelling import Call, Rule
@@ -62,7 +62,9 @@ def apply(call: Call) -> Any:
     # ATen gives some operations their arguments in another order.
     ordinary = not isinstance(call.node.target, torch._ops.OpOverload)
     if call.module is not None:
-        ordinary = not (opaque(call.module) or {"weight", "bias"} & call.module._buffers.keys())
+        ordinary = not (
+            why_not_ordinary(call.module) or {"weight", "bias"} & call.module._buffers.keys()
+        )
     takes_sizes = call.op in TAKES_SIZES
     if ordinary and call.tensors and not takes_sizes:
         call.pin(call.numbers, "computes with the number of channels")

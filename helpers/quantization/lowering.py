@@ -15,8 +15,9 @@ from torch import Tensor, fx, nn
 
 from helpers import passes
 from helpers.dataset import normalization_of
-from helpers.graphs.effects import is_torch, nodes_in, op_name
+from helpers.graphs.effects import is_torch, nodes_in
 from helpers.graphs.errors import UnsupportedCase
+from helpers.graphs.operations import bare_name, called_module
 from helpers.quantization.affine import QuantizationError
 from helpers.quantization.equalization import equalize
 from helpers.quantization.plan import INPUT, WINDOW, Plan, PlanOp, Recipe
@@ -153,8 +154,10 @@ def _float_form(node, edges, run):
 @torch.no_grad()
 def _integer_form(node, sources, run):
     """The operation that a node is, without names; None if none in the table computes the same."""
-    layer = run.module.get_submodule(node.target) if node.op == "call_module" else None
-    form = _FORMS.get(type(layer) if layer is not None else is_torch(node) and op_name(node))
+    layer = called_module(node)
+    form = _FORMS.get(
+        type(layer) if layer is not None else is_torch(node) and bare_name(node.target)
+    )
     if form is None or not sources or min(source.meta["val"].ndim for source in sources) < 2:
         return None
     random = torch.Generator().manual_seed(0)

@@ -50,9 +50,8 @@ def mixed_recipe(
     """
     if getattr(model, "spec", None) is None:
         # Said before minutes of scanning: the size is that of a saved file.
-        raise QuantizationError(
-            f"{type(model).__name__} cannot be saved yet; say what makes it: models.declare_builder(...)"
-        )
+        advice = "say what makes it: models.declare_builder(...)"
+        raise QuantizationError(f"{type(model).__name__} cannot be saved yet; {advice}")
     recipe = recipe or Recipe()
     images = calibration_input(model, images)
     shape = tuple(images.shape[1:])

@@ -14,7 +14,7 @@ from torch import fx, nn
 
 from helpers import passes
 from helpers.graphs.errors import UnsupportedCase
-from helpers.graphs.layers import opaque
+from helpers.graphs.layers import why_not_ordinary
 from helpers.graphs.operations import AUGMENTED
 from helpers.graphs.tracing import ROUTES, trace
 from helpers.passes import Passer
@@ -346,7 +346,7 @@ def test_a_module_with_a_hook_may_compute_something_else(kind):
     layer = nn.ReLU()
     getattr(layer, f"register_{kind}")(lambda *args: None)
     assert (
-        "it has hooks" in opaque(layer) and opaque(nn.Sequential(layer)) is None
+        "it has hooks" in why_not_ordinary(layer) and why_not_ordinary(nn.Sequential(layer)) is None
     )  # only what is called itself counts
 
 

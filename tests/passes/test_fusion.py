@@ -40,7 +40,7 @@ def fused(graph_module):
         ("other" if len(node.args) == 2 else "", modules[node.target].activation) for node in calls
     ]
     return [
-        (other, "none" if activation is None else activation.function.__name__)
+        (other, "none" if activation is None else activation.name)
         for other, activation in found
     ]
 
@@ -213,7 +213,7 @@ CONVOLUTIONS = {
     "pointwise, no bias": nn.Conv2d(6, 10, 1, bias=False),
     "uneven": nn.Conv2d(4, 6, (3, 5), (1, 2), (2, 0), (2, 1), 2),
 }
-RELU, RELU6 = Activation(F.relu), Activation(F.hardtanh, (0.0, 6.0))
+RELU, RELU6 = Activation("relu"), Activation("hardtanh", (0.0, 6.0))
 COMPOSED = [
     (layer, *end) for layer in CONVOLUTIONS for end in ((None, None), (RELU6, None), (RELU, 4))
 ]

@@ -154,9 +154,9 @@ FAILING = {
     ),
     "interrupted": (lambda: Passer([DropLast(), pass_of(interrupted)]), KeyboardInterrupt, "now"),
     "endless": (
-        lambda: Passer([DropLast(), Endless()]),
+        lambda: Passer([Endless()], rounds=3),
         PassError,
-        r"endless \(after drop_last\): .*rule for relu still matches at _1 after 9 rewrites",
+        r"the graph still changes in round 3: .* among endless$",
     ),
     "an error of any kind": (
         lambda: Passer([DropLast(), pass_of(restless), DropLast(), pass_of(crashes)]),
