@@ -206,8 +206,11 @@ class Recorder(fx.Tracer):
     def call_module(
         self, m: nn.Module, forward: Callable, args: tuple, kwargs: dict[str, Any]
     ) -> Any:
-        """What a layer does inside is not recorded; so below."""
-        if self._evaluates:
+        """What a layer does inside is not recorded; so below. One that forward has just made, and
+        that has no tensors, is looked into.
+        """
+        made_in_forward = m not in self.submodule_paths and not stored_tensors(m)
+        if self._evaluates or made_in_forward:
             return forward(*args, **kwargs)
         return super().call_module(m, forward, args, kwargs)
 
@@ -231,6 +234,10 @@ class Recorder(fx.Tracer):
             count = len(self.values)
             takes = "1 input" if count == 1 else f"{count} inputs"
             reason = f"the network takes {takes} and got {len(self._inputs)} example inputs"
+            if count == len(self._inputs):
+                reason = (
+                    "forward takes an input by its name alone: give it a place (no *, before it)"
+                )
             raise GraphMismatch("tracing", reason)
         proxies = [self.create_proxy("placeholder", name, (), {}) for name in names]
         return root_fn, [self.root, *proxies]

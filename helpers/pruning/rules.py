@@ -38,6 +38,7 @@ TABLE: dict[Rule, str] = {
         """
         view reshape flatten unflatten squeeze unsqueeze permute transpose swapaxes swapdims
         movedim moveaxis expand repeat tile flip chunk tensor_split split unbind channel_shuffle
+        pixel_shuffle pixel_unshuffle unfold
     """
     ),
     shape.item: "getitem",

@@ -43,7 +43,8 @@ def make_plan(
     output = folded.graph.output_node().args[0]
     if not isinstance(output, fx.Node) or edges.get(output, INPUT) == INPUT:
         raise QuantizationError(
-            "plan: a network must compute and return exactly one float32 tensor; wrap it for that"
+            "plan: a network must compute and return exactly one float32 tensor: quantize a class"
+            " whose forward calls the network and picks one, as in self.network(images)['out']"
         )
     plan = Plan([], tuple(input_shape))
     plan.input_normalization = normalization_of(model)
