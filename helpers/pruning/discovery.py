@@ -17,7 +17,7 @@ from torch import fx, nn
 
 from helpers.pruning.groups import ChannelGroups, build
 from helpers.pruning.labelling import LabelledTensor, Labelling, Number
-from helpers.pruning.reader import TraceError, content, leaves, name_of, on_meta, read
+from helpers.pruning.reader import TraceError, content, is_aten, leaves, name_of, on_meta, read
 from helpers.pruning.rules import apply
 from helpers.pruning.surgery import Cut, cut, kept_labels
 from helpers.pruning.ties import Labels
@@ -45,7 +45,7 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
         [('0', 8, True), ('2', 4, False)]
     """
     graph = getattr(model, "graph", None)
-    if isinstance(graph, fx.Graph) and any(map(of_aten, graph.nodes)):
+    if isinstance(graph, fx.Graph) and any(is_aten(node.target) for node in graph.nodes):
         raise TraceError(
             f"{type(model).__name__} is a graph that torch.export recorded, with sizes written into"
             " it: prune the network that it was made of, then export that"
@@ -78,11 +78,6 @@ def channel_groups(model: nn.Module, example_inputs: torch.Tensor | tuple) -> Ch
         if misfit is None:
             return groups
         labelling.ties.pin(*misfit)
-
-
-def of_aten(node: fx.Node) -> bool:
-    """Whether a node calls an operation as torch.export records it."""
-    return isinstance(node.target, torch._ops.OpOverload)
 
 
 def first_misfit(

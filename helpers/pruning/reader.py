@@ -43,6 +43,11 @@ def is_question(node: fx.Node) -> bool:
     return isinstance(node.meta["val"], ANSWERS) and len(sources) == 1
 
 
+def is_aten(called: Any) -> bool:
+    """Whether this is an operation of ATen, as torch.export records them."""
+    return isinstance(called, torch._ops.OpOverload)
+
+
 def name_of(node: fx.Node) -> str:
     """For people: the layer's path, or the operation and a number."""
     return node.target if node.op == "call_module" else node.name

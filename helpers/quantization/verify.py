@@ -49,7 +49,7 @@ def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: Ten
     """Raise where a plan in float is not the network.
 
     Args:
-        graph: notes values in `meta`, to name the operation from which on they differ.
+        graph: keeps its `values`, to name the operation from which on they differ.
     """
     if _same_answers(copy.deepcopy(plan), copy.deepcopy(model), images):
         return
@@ -57,7 +57,7 @@ def verify_plan(plan: Plan, model: nn.Module, graph: fx.Interpreter, images: Ten
     with contextlib.suppress(Exception):
         plan.run(images, found.__setitem__)
         graph.run(images.clone())
-    expected = {node.name: node.meta.get("val") for node in graph.module.graph.nodes}
+    expected = {node.name: value for node, value in graph.values.items()}
     different = [
         op.name
         for op in plan.ops
